@@ -65,7 +65,12 @@ def to_path(text: str | Path) -> Path:
     return Path(text)
 
 
-Model = Annotated[Path, typer.Argument(parser=to_path, help="File or folder of a model, in any format.")]
+Model = Annotated[
+    Path,
+    typer.Argument(
+        parser=to_path, help="File or folder of a model, in any format, or its name at huggingface.co: org/name."
+    ),
+]
 Which = Annotated[str, typer.Option(help="Table: input, output (lm_head), or the name of a tensor.")]
 Pickles = Annotated[
     bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")

@@ -39,6 +39,8 @@ def inspect(
 
     Example: whatwhere inspect path/to/model --report model.html
 
+    From huggingface.co, only the bytes that are needed: whatwhere inspect openai-community/gpt2@main
+
     For scripts: whatwhere inspect path/to/model --sections norms,diagnostics --json
     """
     from whatwhere.inspection import check_sections, examine, opened

@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 from whatwhere.escape import visible
@@ -41,8 +42,44 @@ def progress() -> Iterator[Callable[[str], None]]:
         return
     from rich.console import Console
 
+    from whatwhere.models.checkpoint.hub_files import downloads  # which loads NumPy
+
     with Console(stderr=True, markup=False, highlight=False).status("opening") as status:
-        yield lambda step: status.update(visible(step))
+        step = "opening"
+
+        def show_step(text: str) -> None:
+            nonlocal step
+            step = visible(text)
+            status.update(step)
+
+        shown = downloads.set(Downloads(lambda amount: status.update(f"{step} ({amount})")))
+        try:
+            yield show_step
+        finally:
+            downloads.reset(shown)
+
+
+class Downloads:
+    """The text of what was downloaded, and of the time that the rest of the same reading takes at this speed.
+
+    Args:
+        show: called with the text.
+    """
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        self._show, self._bytes, self._start = show, 0, perf_counter()
+
+    def __call__(self, arrived: int, left: int) -> None:
+        """Count bytes that arrived, and show the sum with what is left.
+
+        Args:
+            arrived: bytes of one request.
+            left: bytes that the same reading still needs.
+        """
+        self._bytes += arrived
+        seconds = left * (perf_counter() - self._start) / self._bytes
+        rest = f", {left / 1e6:,.0f} MB and about {seconds:,.0f} s left" if left else ""
+        self._show(f"{self._bytes / 1e6:,.1f} MB downloaded{rest}")
 
 
 def print_sections(sections: Sequence[Section], console: "Console", rows: int = ROWS) -> None:

@@ -7,8 +7,9 @@ from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.detect import holds_weights
 from whatwhere.models.checkpoint.embedding_projector import write_projector
-from whatwhere.models.checkpoint.files import cached_snapshot, is_name, read_json
+from whatwhere.models.checkpoint.files import read_json
 from whatwhere.models.checkpoint.folder import CONFIG, INDEX, MAX_TOKENIZER_BYTES, RESULTS
+from whatwhere.models.checkpoint.hub import is_name, locate
 from whatwhere.models.checkpoint.names import Names
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.huggingface import Config, Description, HasDict, from_huggingface
@@ -34,8 +35,9 @@ def read(
     PyTorch is not imported: only the headers of files are read, and a Description allocates no tables.
 
     Args:
-        source: the path of a file or folder, of any format that Checkpoint reads; or a Hugging Face configuration, as
-            a dictionary or an object.
+        source: the path of a file or folder, of any format that Checkpoint reads; a name at huggingface.co, such as
+            openai-community/gpt2 or openai-community/gpt2@main, of which only the requested bytes are read; or a
+            Hugging Face configuration, as a dictionary or an object.
         part, like: of the configuration, as in `from_huggingface`.
         allow_pickle: read pickles of PyTorch too. Pass True only where you trust the author.
 
@@ -52,8 +54,10 @@ def read(
         >>> read({"model_type": "bloom", "vocab_size": 100, "hidden_size": 32, "n_layer": 2, "n_head": 4}).score[0]
         ALiBi(num_heads=4)
     """
-    if isinstance(source, str | Path) and has_tensors(source):
-        return Checkpoint.open(source, allow_pickle=allow_pickle, part=part, like=like)
+    if isinstance(source, str | Path):
+        if has_tensors(source):
+            return Checkpoint.open(source, allow_pickle=allow_pickle, part=part, like=like)
+        source = locate(source)
     return from_huggingface(source, part=part, like=like)
 
 
@@ -66,7 +70,7 @@ def is_configuration(path: str | Path) -> bool:
     Raises:
         CheckpointError: If it is no JSON.
     """
-    path = cached_snapshot(path) or Path(path)
+    path = locate(path)
     file = path / CONFIG if path.is_dir() else path
     return file.suffix == ".json" and "model_type" in read_json(file, MAX_TOKENIZER_BYTES)
 
@@ -77,7 +81,7 @@ def has_tensors(path: str | Path) -> bool:
     Args:
         path: of a file or folder; a name in the local cache of Hugging Face; a missing path is left to its reader.
     """
-    path = cached_snapshot(path) or Path(path)
+    path = locate(path)
     try:
         if path.is_dir():
             return holds_weights(path) or not (path / CONFIG).exists()

