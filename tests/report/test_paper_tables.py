@@ -13,10 +13,11 @@ from typing import Any
 import pytest
 from markdown_it import MarkdownIt
 
-from whatwhere.comparison import read_results
+from whatwhere.comparison import OwnScores, paired_differences, read_results
+from whatwhere.comparison.statistics import PairedDifferences
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.escape import visible
-from whatwhere.report.paper import csv_text, latex, latex_text, markdown, write_tables
+from whatwhere.report.paper import csv_text, figures, latex, latex_text, markdown, write_tables
 from whatwhere.report.section import Table
 
 from ..comparison.made_up import HOSTILE, hostile_folder, made_up_folder
@@ -168,3 +169,49 @@ def test_what_is_wrong_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     written = write_tables(results, tmp_path / "out", ["csv"])
     assert written.files == ("scores.csv", "shift.csv", "runs.csv")
     assert "pip install 'whatwhere[compare]'" in written.missing
+
+
+def test_own_scores_have_the_tables_and_figures_of_a_comparison(tmp_path: Path) -> None:
+    results = read_results(made_up_folder(tmp_path / "results", "text", ("none", "rotary"), seeds=2))
+    scores = {
+        scheme: {seed: {n: results.by_seed(scheme, n)[seed] for n in results.tested} for seed in results.seeds}
+        for scheme in results.schemes
+    }
+    own = OwnScores(scores, "text", max(results.task.trained), "nats per byte", higher_is_better=False, unit="bytes")
+    for length in results.tested:
+        assert [own.score(s, length) for s in own.schemes] == [results.score(s, length) for s in results.schemes]
+        assert paired_differences(own, length) == paired_differences(results, length)
+    one, other = next(figures(own)), next(figures(results))
+    assert one.curves == [curve for curve in other.curves if not curve.reference]
+    assert (one.x, one.mark, one.y_label) == (other.x, other.mark, other.y_label)
+    written = write_tables(own, tmp_path / "own")
+    assert set(written.files) == {
+        f"{name}.{suffix}" for name in ("scores", "differences") for suffix in ("csv", "md", "tex")
+    }
+    theirs = rows_of(tmp_path / "own/scores.csv")
+    write_tables(results, tmp_path / "all", ["csv"])
+    assert theirs == [row for row in rows_of(tmp_path / "all/scores.csv") if row["group"] == "all"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "reason"),
+    [
+        ({}, "need a scheme"),
+        ({"a": {0: {8: 0.5}}, "b": {1: {8: 0.5}}}, "the runs of 'b' have other seeds or lengths"),
+        ({"a": {0: {8: 0.5}}, "b": {0: {9: 0.5}}}, "the runs of 'b' have other seeds or lengths"),
+        ({"a": {0: {8: 93.0}}}, "has the score 93.0, but needs a share"),
+        ({"a": {0: {8: float("nan")}}}, "has the score nan"),
+        ({"a": {0: {16: 0.5}}}, "are all beyond the trained 8"),
+    ],
+)
+def test_own_scores_are_refused(scores: dict[str, dict[int, dict[int, float | None]]], reason: str) -> None:
+    with pytest.raises(SettingError, match=reason):
+        OwnScores(scores, "mine", longest_trained=8, measure="accuracy", higher_is_better=True)
+
+
+def test_a_mean_in_length_with_a_missing_score_is_none() -> None:
+    own = OwnScores({"a": {0: {4: 0.5, 8: None}}, "b": {0: {4: 0.5, 8: 0.7}}}, "mine", 8, "accuracy", True)
+    assert (own.score("a", None), own.by_seed("b", None)) == (None, {0: pytest.approx(0.6)})
+    found = paired_differences(own, None)
+    assert isinstance(found, PairedDifferences)
+    assert found.left_out == ("a",)

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from whatwhere.comparison.experiment import compare as compare
     from whatwhere.comparison.experiment import demo as demo
     from whatwhere.comparison.experiment import estimate as estimate
+    from whatwhere.comparison.own_scores import OwnScores as OwnScores
     from whatwhere.comparison.read import Comparison as Comparison
     from whatwhere.comparison.read import read_results as read_results
     from whatwhere.comparison.saved_model import load_model as load_model
@@ -24,6 +25,7 @@ _HOME = {
     "Batch": "tasks",
     "Comparison": "read",
     "DEMO_SCHEMES": "experiment",
+    "OwnScores": "own_scores",
     "Task": "tasks",
     "ask": "answers",
     "command_line": "experiment",

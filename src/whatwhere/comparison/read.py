@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
+from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.results import (
     ALL,
     FORMAT,
@@ -31,7 +32,7 @@ Table = Float[np.ndarray, "rows dim"]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class Comparison(Scored):
     """What a comparison measured: the content of its results.json, and the folder with its other files.
 
     Args:
@@ -73,19 +74,14 @@ class Comparison:
         return list(self.record.summary)
 
     @property
-    def percent(self) -> bool:
-        """Whether the measure is a share, which is shown in percent."""
-        return self.task.measure == "accuracy"
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the runs, the least first."""
+        return tuple(sorted({run.seed for run in self.runs}))
 
     @property
-    def trained(self) -> list[int]:
-        """Tested lengths within the trained ones."""
-        return [length for length in self._tested() if length <= max(self.task.trained)]
-
-    @property
-    def beyond(self) -> list[int]:
-        """Tested lengths beyond the trained ones."""
-        return [length for length in self._tested() if length > max(self.task.trained)]
+    def tested(self) -> list[int]:
+        """All tested lengths, the least first."""
+        return sorted({length for summary in self.summary.values() for length in summary.scores})
 
     @property
     def shifts(self) -> list[int]:
@@ -125,6 +121,20 @@ class Comparison:
         """
         summary = self.summary[scheme]
         return summary.in_length if length is None else summary.scores.get(length, {}).get(group)
+
+    def by_seed(self, scheme: str, length: int | None, group: str = ALL) -> dict[int, float | None]:
+        """Return the score of each seed; None where there is none. Of length None, the mean over the trained lengths.
+
+        Args:
+            scheme: its name.
+            length: a tested length, or None.
+            group: of targets.
+        """
+        runs = [run for run in self.runs if run.scheme == scheme]
+        return {
+            run.seed: run.in_length if length is None else run.scores.get(length, {}).get(group)
+            for run in sorted(runs, key=lambda run: run.seed)
+        }
 
     def tables(self, run: RunResult) -> dict[str, Table]:
         """Read the token tables that a run saved.
@@ -177,9 +187,6 @@ class Comparison:
         lines = ["  ".join(row).rstrip() for row in padded]
         side = "higher" if self.task.higher_is_better else "lower"
         return "\n".join([visible(f"{self.task.measure} by {self.task.unit}; {side} is better"), *lines])
-
-    def _tested(self) -> list[int]:
-        return sorted({length for summary in self.summary.values() for length in summary.scores})
 
     def file(self, name: str) -> Path | None:
         """Return the path of a file that results.json names; None where there is none.

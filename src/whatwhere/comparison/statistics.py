@@ -4,15 +4,14 @@ Runs of one seed share initial tokens, batches and test sets, so two schemes are
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from whatwhere.comparison.read import Comparison
-from whatwhere.comparison.results import ALL
+from whatwhere.comparison.own_scores import Scored
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.records import Missing
 
@@ -100,9 +99,7 @@ class PairedDifferences:
         return len(self.seeds) >= self.seeds_needed
 
 
-def paired_differences(
-    results: Comparison, length: int | None, against: str | None = None
-) -> PairedDifferences | Missing:
+def paired_differences(results: Scored, length: int | None, against: str | None = None) -> PairedDifferences | Missing:
     """Compute by how much schemes differ at a length, and whether the seeds show it.
 
     The test flips signs: were two schemes alike, each seed's difference could as well have the opposite sign. Its
@@ -117,7 +114,7 @@ def paired_differences(
     differences those of five seeds contain the true mean in about 83 % of cases, those of ten in about 89 %.
 
     Args:
-        results: of a comparison.
+        results: of a comparison, or OwnScores.
         length: a tested length; None is the mean over the trained lengths.
         against: a scheme that was chosen before looking at the results; None compares all pairs.
 
@@ -130,8 +127,8 @@ def paired_differences(
     if length is not None and length not in (*results.trained, *results.beyond):
         raise SettingError(f"length {length} was not tested; tested: {[*results.trained, *results.beyond]}.")
     against = None if against is None else results.find_scheme(against)
-    seeds = tuple(sorted({run.seed for run in results.runs}))
-    scores = _scores(results, length, seeds)
+    seeds = results.seeds
+    scores = _scores(results, length)
     left_out = tuple(scheme for scheme in results.schemes if scheme not in scores)
     return _compared(scores, seeds, length, against, left_out)
 
@@ -250,18 +247,16 @@ def holm(p: Float[np.ndarray, " family"]) -> Float[np.ndarray, " family"]:
     return corrected
 
 
-def _scores(results: Comparison, length: int | None, seeds: Sequence[int]) -> dict[str, Float[np.ndarray, " seeds"]]:
+def _scores(results: Scored, length: int | None) -> dict[str, Float[np.ndarray, " seeds"]]:
     """Return the scores of each scheme by seed, higher is better; of schemes with a finite score in every seed."""
-    values: dict[str, dict[int, float]] = {scheme: {} for scheme in results.schemes}
-    for run in results.runs:
-        value = run.in_length if length is None else run.scores.get(length, {}).get(ALL)
-        if run.scheme in values and value is not None and math.isfinite(value):
-            values[run.scheme][run.seed] = value if results.task.higher_is_better else -value
-    return {
-        scheme: np.array([by_seed[seed] for seed in seeds])
-        for scheme, by_seed in values.items()
-        if len(by_seed) == len(seeds)
-    }
+    sign = 1.0 if results.task.higher_is_better else -1.0
+    found = {}
+    for scheme in results.schemes:
+        by_seed = results.by_seed(scheme, length)
+        known = [value for value in by_seed.values() if value is not None and math.isfinite(value)]
+        if len(known) == len(results.seeds):
+            found[scheme] = sign * np.array(known)
+    return found
 
 
 def _difference(

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from whatwhere.claims import number_lines, token_table, verdicts
+from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import RunResult, Spread
 from whatwhere.comparison.settings import MODEL_SETTINGS
@@ -88,7 +89,7 @@ def sections(results: Comparison) -> list[Section]:
     ]
 
 
-def summary(results: Comparison) -> Table:
+def summary(results: Scored) -> Table:
     """Return the scores of each scheme and baseline in and beyond the trained length."""
     columns = ["scheme", "in length", *(f"at {length}" for length in results.beyond)]
     rows = []
@@ -136,7 +137,7 @@ def settings(results: Comparison) -> Table:
     return Table("Settings, machine, versions", ["what", "value"], rows, shorten="never")
 
 
-def baselines_near(results: Comparison, lengths: Sequence[int]) -> set[str]:
+def baselines_near(results: Scored, lengths: Sequence[int]) -> set[str]:
     """Return the baselines that a chart has room for: of a loss, those near the schemes' scores.
 
     Args:
@@ -158,7 +159,7 @@ def baselines_near(results: Comparison, lengths: Sequence[int]) -> set[str]:
     }
 
 
-def score_cell(results: Comparison, values: Spread | None) -> str:
+def score_cell(results: Scored, values: Spread | None) -> str:
     """Return a score for a cell, without its unit, which the caption names."""
     return spread(values, *((1, 100.0) if results.percent else (3, 1.0)), absent=NO_ROW)
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
+from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.statistics import Difference, PairedDifferences
 from whatwhere.records import Missing
@@ -76,7 +77,7 @@ def scope_sentence(results: Comparison) -> str:
     )
 
 
-def last_length(results: Comparison) -> int | None:
+def last_length(results: Scored) -> int | None:
     """Return the longest tested length beyond the trained ones; None, which is in length, where there is none."""
     return results.beyond[-1] if results.beyond else None
 
@@ -140,7 +141,7 @@ def method_sentence(results: Comparison, found: PairedDifferences | Missing) -> 
     )
 
 
-def table(results: Comparison, found: PairedDifferences, rows: int | None = None) -> Table:
+def table(results: Scored, found: PairedDifferences, rows: int | None = None) -> Table:
     """Return the table of differences.
 
     Args:
@@ -161,7 +162,7 @@ def table(results: Comparison, found: PairedDifferences, rows: int | None = None
     return Table(caption, COLUMNS, cells, numeric=range(2, 8), total=len(found.pairs), shorten="first")
 
 
-def difference_cells(results: Comparison, pair: Difference) -> list[str]:
+def difference_cells(results: Scored, pair: Difference) -> list[str]:
     """Return the cells of a pair, under COLUMNS."""
     interval = pair.interval
     between = ABSENT if interval is None else f"{_amount(results, interval.low)} to {_amount(results, interval.high)}"
@@ -279,5 +280,5 @@ def _undecided(own: Sequence[Difference], best: str) -> str:
     return f"these seeds do not separate {scheme_name(best)} from {listed(rest, 'or')}" if rest else ""
 
 
-def _amount(results: Comparison, value: float) -> str:
+def _amount(results: Scored, value: float) -> str:
     return decimals(100 * value, 1) if results.percent else decimals(value, 3)

@@ -6,6 +6,7 @@ from statistics import median
 
 import numpy as np
 
+from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison
 from whatwhere.comparison.results import DistanceCurves
 from whatwhere.escape import cut, visible
@@ -180,7 +181,7 @@ def repeat_sentence(results: Comparison) -> str:
     return f"The same command, versions, threads and processor give the same numbers: {visible(results.record.command)}"
 
 
-def ranking(results: Comparison, length: int | None) -> list[tuple[str, float]]:
+def ranking(results: Scored, length: int | None) -> list[tuple[str, float]]:
     """Rank the schemes that have a finite score at a length, with their medians, the best first.
 
     Args:
@@ -220,17 +221,17 @@ def scheme_name(name: str) -> str:
     return f"“{name}”" if name == "none" else name_text(name)
 
 
-def unit_of(results: Comparison) -> str:
+def unit_of(results: Scored) -> str:
     """Return the unit of lengths."""
     return name_text(results.task.unit)
 
 
-def length_text(results: Comparison, length: int | None) -> str:
+def length_text(results: Scored, length: int | None) -> str:
     """Return a tested length for a sentence, such as "at 32 arguments"; None is in length."""
     return "in length" if length is None else f"at {length} {unit_of(results)}"
 
 
-def baseline_in_length(results: Comparison, baseline: Mapping[int, float]) -> float | None:
+def baseline_in_length(results: Scored, baseline: Mapping[int, float]) -> float | None:
     """Return the mean score of a baseline over the trained lengths; None where it has none.
 
     Args:
@@ -260,7 +261,7 @@ def blind_scores(results: Comparison) -> dict[str, float]:
     return {name: score for name, score in scores.items() if score is not None}
 
 
-def measure_text(results: Comparison) -> str:
+def measure_text(results: Scored) -> str:
     """Return the measure with its unit and its better side."""
     side = "higher" if results.task.higher_is_better else "lower"
     return f"{name_text(results.task.measure)}{' in %' if results.percent else ''}; {side} is better"
@@ -276,7 +277,7 @@ def lengths_text(lengths: Sequence[int]) -> str:
     return ranges(sorted(set(lengths)))
 
 
-def score_text(results: Comparison, value: float, unit: bool = False) -> str:
+def score_text(results: Scored, value: float, unit: bool = False) -> str:
     """Return a score for a sentence: a share in percent, a loss with its unit where requested."""
     if results.percent or not math.isfinite(value):
         return percent(value)

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -10,13 +11,14 @@ from pathlib import Path
 
 from whatwhere.atomic import atomic_file
 from whatwhere.checks import require_choice
+from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ALL, Spread
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.errors import ResultsError
 from whatwhere.escape import visible
 from whatwhere.records import Missing
-from whatwhere.report.comparison import baselines_near, sections
+from whatwhere.report.comparison import baselines_near, sections, summary
 from whatwhere.report.comparison_conclusions import table as differences_table
 from whatwhere.report.comparison_sentences import measure_text, name_text, unit_of
 from whatwhere.report.line_figure import Curve, LineFigure, layout, to_pdf, to_svg
@@ -62,12 +64,12 @@ _MARKDOWN = re.compile(r"([\\`*_{}\[\]<>|~$&#])")
 
 
 def write_tables(
-    results: Comparison, folder: str | Path, formats: Sequence[str] = TABLE_FORMATS, against: str | None = None
+    results: Scored, folder: str | Path, formats: Sequence[str] = TABLE_FORMATS, against: str | None = None
 ) -> WrittenFiles:
     """Write the tables of a comparison as files.
 
     Args:
-        results: of a comparison.
+        results: of a comparison, or OwnScores.
         folder: where to write; it is made where it is missing.
         formats: "csv" (numbers in full, one row for each seed), "markdown", "latex" (for booktabs).
         against: a scheme that every other is compared with; None compares all pairs.
@@ -95,7 +97,7 @@ def write_tables(
 
 
 def write_figures(
-    results: Comparison,
+    results: Scored,
     folder: str | Path,
     formats: Sequence[str] = FIGURE_FORMATS,
     width: int | float = 84.0,
@@ -104,7 +106,7 @@ def write_figures(
     """Write the figures of a comparison as files.
 
     Args:
-        results: of a comparison.
+        results: of a comparison, or OwnScores.
         folder: where to write; it is made where it is missing.
         formats: "svg", "pdf".
         width: in millimeters: 84 for a column, 174 for a page of two columns.
@@ -131,11 +133,11 @@ def write_figures(
     return write_files(folder, contents)
 
 
-def figures(results: Comparison, schemes: Sequence[str] | None = None) -> Iterator[LineFigure]:
+def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[LineFigure]:
     """Yield the figures: medians over the seeds, with a band from the least to the greatest.
 
     Args:
-        results: of a comparison.
+        results: of a comparison, or OwnScores.
         schemes: those that are drawn, in this order; None is all.
     """
     drawn = list(schemes or results.schemes)
@@ -155,7 +157,7 @@ def figures(results: Comparison, schemes: Sequence[str] | None = None) -> Iterat
             mark=(trained, f"trained up to {trained}"),
             y_range=(0.0, 100.0) if results.percent else None,
         )
-    if results.shifts:
+    if isinstance(results, Comparison) and results.shifts:
         tests = {s: [results.summary[s].shift.get(shift) for shift in results.shifts] for s in drawn}
         yield LineFigure(
             name="shift",
@@ -192,29 +194,37 @@ def write_files(folder: str | Path, contents: Mapping[str, bytes], missing: str 
     return WrittenFiles(str(folder), tuple(contents), missing)
 
 
-def numbers(results: Comparison, found: Sequence[PairedDifferences]) -> dict[str, list[list[Cell]]]:
+def numbers(results: Scored, found: Sequence[PairedDifferences]) -> dict[str, list[list[Cell]]]:
     """Return the numbers of a comparison in full, as rows under a heading, by the name of a table.
 
     Args:
-        results: of a comparison.
+        results: of a comparison, or OwnScores.
         found: differences, at some lengths.
     """
     task = results.task
     scores: list[list[Cell]] = [["scheme", "seed", "group", task.unit, "trained", task.measure]]
+    for scheme in results.schemes:
+        for n, group in itertools.product(results.tested, (ALL, *task.groups)):
+            inside = str(n <= max(task.trained)).lower()
+            by_seed = results.by_seed(scheme, n, group)
+            scores += [[scheme, seed, group, n, inside, score] for seed, score in by_seed.items()]
+    measured = _of_runs(results) if isinstance(results, Comparison) else {}
+    return {"scores": scores} | measured | ({"differences": _difference_rows(found)} if found else {})
+
+
+def _of_runs(results: Comparison) -> dict[str, list[list[Cell]]]:
+    """Return the shift test and the runs of a comparison, as rows under a heading."""
+    task = results.task
     shift: list[list[Cell]] = [["scheme", "seed", "shift", task.measure, "largest logit change"]]
     runs: list[list[Cell]] = [
         ["scheme", "seed", "parameters", "of positions", "steps", "seconds per step", "last loss", "in length"]
     ]
     for run in results.runs:
         first: list[Cell] = [run.scheme, run.seed]
-        for length, groups in sorted(run.scores.items()):
-            inside = str(length <= max(task.trained)).lower()
-            scores += [[*first, group, length, inside, score] for group, score in groups.items()]
         shift += [[*first, by, each.score, each.largest_logit_change] for by, each in sorted(run.shift.items())]
         counts = run.parameters.total, run.parameters.positions, run.steps
         runs.append([*first, *counts, run.seconds_per_step, run.losses[-1][1] if run.losses else None, run.in_length])
-    tables = {"scores": scores, "shift": shift, "runs": runs}
-    return tables | ({"differences": _difference_rows(found)} if found else {})
+    return {"shift": shift, "runs": runs}
 
 
 def csv_text(rows: Rows) -> str:
@@ -333,11 +343,11 @@ def _difference_rows(found: Sequence[PairedDifferences]) -> list[list[Cell]]:
     return rows
 
 
-def _shown(results: Comparison, found: Sequence[PairedDifferences]) -> dict[str, list[Table]]:
+def _shown(results: Scored, found: Sequence[PairedDifferences]) -> dict[str, list[Table]]:
     """Return the tables of the report by the name of its section; the differences at every length."""
-    tables = {
-        section.name: [part for part in section.parts if isinstance(part, Table)] for section in sections(results)
-    }
+    tables = {"scores": [summary(results)]}
+    if isinstance(results, Comparison):
+        tables = {part.name: [each for each in part.parts if isinstance(each, Table)] for part in sections(results)}
     tables["differences"] = [differences_table(results, each) for each in found if each.pairs]
     return {name: each for name, each in tables.items() if each}
 
@@ -354,17 +364,17 @@ def _plain_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", name)[:30].strip("-") or "group"
 
 
-def _curve(results: Comparison, scheme: str, spreads: Sequence[Spread | None], look: int) -> Curve:
+def _curve(results: Scored, scheme: str, spreads: Sequence[Spread | None], look: int) -> Curve:
     factor = 100 if results.percent else 1
     parts = [
         [None if each is None else factor * getattr(each, part) for each in spreads]
         for part in ("median", "min", "max")
     ]
-    low, high = parts[1:] if len(results.record.seeds) > 1 else ((), ())
+    low, high = parts[1:] if len(results.seeds) > 1 else ((), ())
     return Curve(name_text(scheme), parts[0], low, high, look=look)
 
 
-def _baselines(results: Comparison, lengths: Sequence[int]) -> Iterator[Curve]:
+def _baselines(results: Scored, lengths: Sequence[int]) -> Iterator[Curve]:
     near, factor = baselines_near(results, lengths), 100 if results.percent else 1
     for name, line in results.task.baselines.items():
         values = [factor * line[length] if length in line else None for length in lengths]
