@@ -99,7 +99,19 @@ const spots = [[50, 50], [52, 51], [20, 20]];
 const options = { order: [0, 1, 2], position: (n) => spots[n], text: String, measure: () => 10, width: 100, height: 100, radius: 3, line: 12, most: 9 };
 assert.deepEqual(page.placeLabels(options).map(({ point }) => point), [0, 2]);
 assert.deepEqual(page.placeLabels({ ...options, all: true }).map(({ point }) => point), [0, 1, 2]);
-assert.ok(page.placeLabels({ ...options, all: true })[1].x < 52);
+assert.ok(page.placeLabels({ ...options, all: true })[0].x + 10 < 47); // on the right is the second point
+
+// In a crowd labels go away from their points, with a line to each, and cover no other label and no point.
+const crowd = Array.from({ length: 14 }, (_, n) => [100 + 3 * n, 100 + (n % 2)]);
+const wide = { ...options, order: crowd.keys(), position: (n) => crowd[n], measure: () => 30, width: 300, height: 200, most: 99, all: true };
+const far = page.placeLabels(wide);
+const inside = (px, py, { x, y }) => px > x && px < x + 30 && py > y - 6 && py < y + 6;
+assert.equal(far.length, crowd.length);
+assert.ok(far.some(({ leader }) => leader));
+for (const one of far) {
+  assert.ok(crowd.every(([px, py]) => !inside(px, py, one)));
+  assert.ok(far.every((other) => other === one || Math.abs(one.x - other.x) >= 30 || Math.abs(one.y - other.y) >= 12));
+}
 assert.deepEqual(page.placeLabels({ ...options, order: [2, 0], most: 1 }).map(({ point }) => point), [2]);
 
 // Sliders: every step has a number within the ends, powers of the base are exact, and the number stands at its step.

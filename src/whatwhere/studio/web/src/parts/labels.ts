@@ -6,6 +6,8 @@ export interface Label {
   /** Where the text begins, and the middle of its height. */
   x: number;
   y: number;
+  /** End of a line from the point to a label that is not beside it. */
+  leader?: [number, number];
 }
 
 interface Area {
@@ -27,15 +29,26 @@ export interface LabelOptions {
   radius: number;
   line: number;
   most: number;
-  /** Few points: each is labelled, where there is no room over another label. */
+  /** Few points: each is labelled, away from it where there is no room beside it. */
   all?: boolean;
 }
 
-/** Return where labels are drawn: beside their points, none over another. */
+/** Distances of labels that have no room beside their points. */
+const AWAY = [22, 36, 52, 70];
+
+/** Return where labels are drawn: beside their points, none over another; where all are drawn, over no point either. */
 export function placeLabels(options: LabelOptions): Label[] {
-  const { order, position, width, height, radius, line, most, all = false } = options;
+  const { position, width, height, radius, line, most, all = false } = options;
+  const order = all ? [...options.order] : options.order;
   const placed: Label[] = [];
-  const taken: Area[] = [];
+  const taken: Area[] = all
+    ? Array.from(order, (point) => position(point)).map(([x, y]) => ({
+        left: x - radius,
+        right: x + radius,
+        low: y - radius,
+        high: y + radius,
+      }))
+    : [];
   const free = (area: Area) =>
     area.left >= 0 &&
     area.right <= width &&
@@ -66,10 +79,24 @@ export function placeLabels(options: LabelOptions): Label[] {
       high: middle + line / 2,
     });
     // In a dense cloud the first place alone is tried: labels on all sides cannot be told apart.
-    const found = (all ? beside : beside.slice(0, 1)).find((at) => free(area(at))) ?? (all ? beside[0] : undefined);
-    if (!found) continue;
-    taken.push(area(found));
-    placed.push({ point, text, x: found[0], y: found[1] });
+    const found = (all ? beside : beside.slice(0, 1)).find((at) => free(area(at)));
+    const far = found || !all ? undefined : around(x, y, wide).find((at) => free(area(at)));
+    const [left, middle] = found ?? far ?? [NaN, NaN];
+    if (Number.isNaN(left)) continue;
+    taken.push(area([left, middle]));
+    const leader: [number, number] = [Math.min(Math.max(x, left), left + wide), middle];
+    placed.push({ point, text, x: left, y: middle, ...(far && { leader }) });
   }
   return placed;
+}
+
+/** Return places around a point for a label of some width, the nearest first. */
+function around(x: number, y: number, wide: number): [number, number][] {
+  return AWAY.flatMap((away) =>
+    Array.from({ length: 12 }, (_, k): [number, number] => {
+      const angle = (2 * Math.PI * k) / 12;
+      const [across, up] = [Math.cos(angle), Math.sin(angle)];
+      return [x + away * across + (wide / 2) * (across - 1), y + away * up];
+    }),
+  );
 }

@@ -367,8 +367,9 @@ function drawAll(
   const font = (bold: boolean) => (context.font = `${bold ? 600 : 400} 13px system-ui, sans-serif`);
   font(true);
   const measure = (text: string) => context.measureText(text).width;
-  for (const { point, text, x, y } of labels(props, at, measure, width, height, size)) {
+  for (const { point, text, x, y, leader } of labels(props, at, measure, width, height, size)) {
     font(rings.has(point));
+    if (leader) lead(context, at(point), leader);
     haloed(context, text, x, y);
   }
   if (over !== null) {
@@ -423,6 +424,16 @@ function labels(
   });
 }
 
+/** Draw a line from a point to its label. */
+function lead(context: CanvasRenderingContext2D, from: [number, number], to: [number, number]): void {
+  context.strokeStyle = pageColor("muted");
+  context.lineWidth = 0.7;
+  context.beginPath();
+  context.moveTo(...from);
+  context.lineTo(...to);
+  context.stroke();
+}
+
 function haloed(context: CanvasRenderingContext2D, text: string, x: number, y: number): void {
   context.save();
   context.strokeStyle = pageColor("page");
@@ -464,7 +475,10 @@ export function scatterSvg(props: ScatterProps, width = 960): string {
   }
   context.font = "13px sans-serif";
   const measure = (text: string) => context.measureText(text).width;
-  for (const { text, x, y } of labels(props, spot, measure, width, height, size)) parts.push(label(x, y + 4, text));
+  for (const { point, text, x, y, leader } of labels(props, spot, measure, width, height, size)) {
+    if (leader) parts.push(line(...spot(point), ...leader, pageColor("muted"), 0.7));
+    parts.push(label(x, y + 4, text));
+  }
   let [x, y] = [8, height + 8];
   (props.amount ? [] : (props.groups ?? [])).forEach((text, n) => {
     if (text === "") return;

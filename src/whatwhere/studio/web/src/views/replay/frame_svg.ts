@@ -1,7 +1,8 @@
 /** Drawings of one step: tokens on a plane with their trajectories, and the digits on a line. */
 
 import { pageColor, seriesColor } from "../../colors";
-import { drawing, label, line, n } from "../../parts/svg";
+import { placeLabels } from "../../parts/labels";
+import { drawing, haloed, label, line, n, textWidth } from "../../parts/svg";
 import { visibleToken } from "../../escape";
 import type { Tensor } from "../../wire";
 
@@ -61,7 +62,22 @@ export function mapSvg({ names, groups, points, low, high }: Scene, at: number, 
   for (let token = 0; token < count; token++) {
     const [px, py] = [x(at, token), y(at, token)];
     parts.push(label(px, py + 4, SHAPES[groups[token]!]!, "middle", seriesColor(groups[token]!)));
-    if (few) parts.push(label(px + 7, py - 4, names[token]!));
+  }
+  const placed = placeLabels({
+    order: few ? Array.from({ length: count }, (_, token) => token) : [],
+    position: (token) => [x(at, token), y(at, token)],
+    text: (token) => names[token]!,
+    measure: (text) => textWidth(text),
+    width,
+    height: height - 24, // the legend is below
+    radius: 5,
+    line: 14,
+    most: FEW,
+    all: true,
+  });
+  for (const { point, text, leader, ...found } of placed) {
+    if (leader) parts.push(line(x(at, point), y(at, point), ...leader, pageColor("muted"), 0.7));
+    parts.push(haloed(found.x, found.y + 4, text, "start"));
   }
   const used = [...new Set(groups)].sort();
   const wide = Math.min(110, (width - 8) / used.length);
