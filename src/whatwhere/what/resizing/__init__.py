@@ -5,5 +5,6 @@
 
 from whatwhere.what.resizing.modules import keep, rearrange, resize
 from whatwhere.what.resizing.new_rows import DRAWS, Draw, Rearrangement, pursue
+from whatwhere.what.resizing.trained_rows import TrainedRows
 
-__all__ = ["DRAWS", "Draw", "Rearrangement", "keep", "pursue", "rearrange", "resize"]
+__all__ = ["DRAWS", "Draw", "Rearrangement", "TrainedRows", "keep", "pursue", "rearrange", "resize"]

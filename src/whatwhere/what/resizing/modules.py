@@ -166,6 +166,11 @@ def _require_optimizer(tables: list[Table], optimizer: Optimizer | None) -> None
                     f"{tuple(table.tensor.shape)}.\nPass the one that does, or none."
                 )
             continue
+        if isinstance(optimizer, RowAdamW) and optimizer.trains_some(table.tensor):
+            raise SettingError(
+                "this RowAdamW trains some rows alone, and which ones of the new table is not known.\n"
+                "Call optimizer.release(), resize without it, and create it again: RowAdamW(table, rows=...)."
+            )
         _require_known(optimizer, table.tensor)
 
 

@@ -1,10 +1,11 @@
 """AdamW for token tables that updates only the rows of the batch, exactly."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from typing import Any, final
 
 import torch
+from jaxtyping import Integer
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -12,9 +13,10 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.adamw_catch_up import require_betas
 from whatwhere.kernels.row_adamw import Moments, Step
 from whatwhere.what.embedding import TokenEmbedding
-from whatwhere.what.row_adamw.table import RowTable
+from whatwhere.what.row_adamw.table import RowTable, fixed_rows
 
 Tables = nn.Module | Iterable[nn.Module] | Iterable[dict[str, Any]]
+Rows = Sequence[int] | Integer[Tensor, " rows"]
 _UNSUPPORTED = ("amsgrad", "maximize", "capturable", "differentiable")
 _DENSE = (*_UNSUPPORTED, "foreach", "fused", "decoupled_weight_decay")
 """Options of torch.optim.AdamW that have no meaning here."""
@@ -40,6 +42,8 @@ class RowAdamW(Optimizer):
         betas: 0 <= beta1 < sqrt(beta2) < 1, and beta1 well below.
         eps: 0 or more. Where PyTorch divides 0 by 0, nothing moves here.
         weight_decay: 0 or more, and below 1 / lr.
+        rows: ids of the only rows that are trained, such as those of new tokens; all others keep every bit, without
+            weight decay. None trains all.
 
     A table of bfloat16 or float16 has optimizer state and a master copy in float32. `state_dict` is compatible with
     torch.optim.AdamW in both directions. Call `flush()` before you read or write `embedding.weight` itself; lookups,
@@ -68,12 +72,15 @@ class RowAdamW(Optimizer):
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
         weight_decay: float = 1e-2,
+        *,
+        rows: Rows | None = None,
         **unsupported: Any,
     ) -> None:
         _refuse(unsupported)
         if unknown := sorted(set(unsupported) - set(_UNSUPPORTED)):
             raise TypeError(f"RowAdamW has no option {unknown[0]}.")
         self._tables: dict[Tensor, RowTable] = {}
+        self._rows = rows
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         _checked_settings(defaults)
         groups: list[Any] = [embedding] if isinstance(embedding, nn.Module) else list(embedding)
@@ -83,7 +90,7 @@ class RowAdamW(Optimizer):
         """Add tables with their own settings.
 
         Args:
-            param_group: settings, with modules as "params".
+            param_group: settings, with modules as "params"; `rows` as in the constructor, whose are the default.
 
         Raises:
             SettingError, ShapeError: As the constructor raises them.
@@ -94,13 +101,15 @@ class RowAdamW(Optimizer):
             raise SettingError("RowAdamW got no embedding.\nPass a TokenEmbedding or nn.Embedding, or a list of them.")
         for module in modules:
             _require_table(module)
+        rows = param_group.pop("rows", self._rows)
+        fixed = {module: fixed_rows(module.weight, rows) for module in modules}
         _refuse(param_group)
         _checked_settings({**self.defaults, **param_group})
         weights = list(dict.fromkeys(module.weight for module in modules))
         super().add_param_group({**param_group, "params": weights})
         for module in modules:
             if module.weight not in self._tables:
-                self._tables[module.weight] = RowTable(module.weight)
+                self._tables[module.weight] = RowTable(module.weight, fixed[module])
             self._tables[module.weight].attach(module)
 
     @torch.no_grad()
@@ -166,6 +175,14 @@ class RowAdamW(Optimizer):
             if state := state_dict["state"].get(number):
                 self._resume(weight, group, state)
 
+    def trains_some(self, weight: Tensor) -> bool:
+        """Return whether only some rows of a table are trained.
+
+        Args:
+            weight: one of the tables.
+        """
+        return self._tables[weight].trains_some
+
     def exchange(self, old: nn.Parameter, new: nn.Parameter, state: dict[str, Any]) -> None:
         """Replace a parameter, which the groups and the modules have replaced already.
 
@@ -175,6 +192,7 @@ class RowAdamW(Optimizer):
             state: of the new one, as PyTorch's optimizers store it; empty before the first step.
         """
         table = self._tables.pop(old)
+        assert not table.trains_some  # resizing has refused
         modules = list(table.modules)
         table.release()
         self._tables[new] = RowTable(new)

@@ -1,23 +1,56 @@
 """A token table that RowAdamW trains: outdated rows are updated when they are read."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
-from whatwhere.errors import SettingError, ShapeError
+from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.kernels.adamw_catch_up import StepHistory
 from whatwhere.kernels.group_by_row import GroupedSlots, group
 from whatwhere.kernels.row_adamw import Moments, Step, catch_up, look_up, update
 from whatwhere.what.embedding import TokenEmbedding, lookup
-from whatwhere.what.row_adamw.gradient import coalesce, coalesce_hook, with_row_gradient
+from whatwhere.what.row_adamw.gradient import RowGradient, by_row, coalesce, coalesce_hook, with_row_gradient
 
 _MIN_HISTORY = 4096
 """Steps that a history has at least before all rows are updated and it starts again."""
+_FOR_EVER = 2**31 - 1
+"""A step after every other, up to which frozen rows are up to date."""
+
+
+def fixed_rows(weight: Tensor, trained: Sequence[int] | Integer[Tensor, " rows"] | None) -> Tensor | None:
+    """Return which rows of a table are fixed, where only some are trained; None where all are.
+
+    Args:
+        weight: the table.
+        trained: ids of the rows to train; None is all.
+
+    Raises:
+        SettingError: If there are none, or they are not whole numbers.
+        TokenError: If an id is outside the table.
+
+    Examples:
+        >>> fixed_rows(torch.zeros(4, 2), [3])
+        tensor([ True,  True,  True, False])
+    """
+    if trained is None:
+        return None
+    ids = torch.as_tensor(trained if isinstance(trained, Tensor) else list(trained))
+    if ids.dim() != 1 or not len(ids) or ids.is_floating_point() or ids.dtype == torch.bool:
+        raise SettingError(
+            f"the rows to train are ids, such as range(32000, 32008), but {len(trained)} of another form were given.\n"
+            "Pass at least one id, in one dimension; None trains all rows."
+        )
+    if not 0 <= int(ids.min()) <= (last := int(ids.max())) < len(weight):
+        wrong = int(ids.min()) if int(ids.min()) < 0 else last
+        raise TokenError(f"row {wrong} lies outside the table, which has the rows 0..{len(weight) - 1}.")
+    fixed = torch.ones(len(weight), dtype=torch.bool, device=weight.device)
+    fixed[ids.to(weight.device)] = False
+    return fixed
 
 
 class RowTable:
@@ -28,15 +61,18 @@ class RowTable:
 
     Args:
         weight: the table.
+        fixed: which rows keep every bit; None trains all.
     """
 
-    def __init__(self, weight: nn.Parameter) -> None:
+    def __init__(self, weight: nn.Parameter, fixed: Bool[Tensor, " rows"] | None = None) -> None:
         self.weight = weight
+        self._fixed = fixed
         self.modules: list[nn.Embedding] = []
         self.moments: Moments | None = None
         self.history: StepHistory | None = None
         self.eps = 0.0
-        self._hooks = [weight.register_post_accumulate_grad_hook(coalesce_hook)]
+        hook = coalesce_hook if fixed is None else self._coalesce_hook
+        self._hooks = [weight.register_post_accumulate_grad_hook(hook)]
         # It cannot be traced: torch.compile breaks its graph here and continues after the lookup.
         self.lookup: Callable[[Tensor, Tensor, int | None], Tensor] = torch.compiler.disable(self._lookup)
 
@@ -105,7 +141,7 @@ class RowTable:
                 "the table belongs to another optimizer now, or its module has another weight.\n"
                 "Create RowAdamW again, after the last change of the module."
             )
-        gradient = coalesce(self.weight)
+        gradient = self._coalesce(self.weight)
         if gradient is None:
             raise tied_error()
         if gradient.rest is not None and gradient.rest != 0:
@@ -115,11 +151,39 @@ class RowTable:
             )
         if self.moments is None:
             self.moments = Moments.of(self.weight)
+            self._fix_rows()
         if self.history is None or self.eps != step.eps:
             self.flush()
             self.eps = step.eps
             self._start_history(self.number, step.betas)
         self._update(gradient._indices()[0], gradient._values(), step)
+
+    @property
+    def trains_some(self) -> bool:
+        """Whether only some rows are trained."""
+        return self._fixed is not None
+
+    def _coalesce(self, weight: Tensor) -> RowGradient | None:
+        """Coalesce the gradient, drop frozen rows, and return it; None if it is dense."""
+        gradient = coalesce(weight)
+        if gradient is None or self._fixed is None:
+            return gradient
+        rows, values = gradient._indices()[0], gradient._values()
+        trained = ~self._fixed.to(rows.device)[rows]
+        if bool(trained.all()):
+            return gradient
+        kept = weight.grad = by_row(rows[trained], values[trained], gradient.shape)
+        kept.rest = gradient.rest
+        return kept
+
+    def _coalesce_hook(self, weight: Tensor) -> None:
+        """Coalesce the gradient as soon as it is accumulated: frozen rows must not count when it is clipped."""
+        self._coalesce(weight)
+
+    def _fix_rows(self) -> None:
+        """Mark frozen rows as up to date for ever, so that no step is caught up with."""
+        if self._fixed is not None and self.moments is not None:
+            self.moments.last[self._fixed.to(self.moments.last.device)] = _FOR_EVER
 
     def forget(self) -> None:
         """Reset to the state before the first step."""
@@ -135,6 +199,7 @@ class RowTable:
         """
         moments.last.fill_(number)
         self.moments, self.eps = moments, eps
+        self._fix_rows()
         self._start_history(number, betas)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> None:
