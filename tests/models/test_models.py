@@ -28,8 +28,6 @@ TURNING = [name for name in MODEL_TYPES if any(isinstance(reader, READERS) for r
 UNREADABLE: dict[str, dict[str, Any]] = {
     "glm4_moe": {"head_dim": 128},  # 4096 features do not make 96 heads; theirs are cut to 42
     "glm4v_text": {"rope_parameters": {"mrope_section": [16, 24, 24]}},  # theirs fail: 32 pairs for 64
-    "llama4_text": {"attn_temperature_tuning": False},
-    "ministral3": {"rope_parameters": {"rope_theta": 1e6}},
 }
 PRESCALED = ("opt", "whisper")  # queries are scaled before attention is called
 
@@ -93,9 +91,10 @@ def test_queries_and_keys_rotate_as_those_of_transformers(model_type: str) -> No
     if model_type == "roformer":
         return  # below: it has no function of its own that turns
     seen, wheres = ran(model_type), description.wheres(ignore_windows=True)
-    assert {layer for layer, where in enumerate(wheres) if where.query_key is not None} == set(seen.before)
+    assert {layer for layer, plan in enumerate(description.query_key) if plan is not None} == set(seen.before)
     for layer, before in seen.before.items():
         scheme = wheres[layer].query_key
+        scheme = scheme.then if isinstance(scheme, ww.QueryTemperature) else scheme  # which follows the rotation
         assert scheme is not None
         # some models hand over only the features that turn
         q, k = (F.pad(x, (0, scheme.head_dim - x.shape[-1])) for x in before[:2])

@@ -51,10 +51,18 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},
     "lfm2": {"full_attn_idxs": [1, 3]},
-    "llama4_text": {"attn_temperature_tuning": False},
+    "llama4_text": {"floor_scale": 4},
     "minicpm3": {"num_key_value_heads": 4},
     "ministral": {"head_dim": 16},
-    "ministral3": {"rope_parameters": {**_DEAL, "rope_type": "yarn", "factor": 4.0, "llama_4_scaling_beta": 0.0}},
+    "ministral3": {
+        "rope_parameters": {
+            **_DEAL,
+            "rope_type": "yarn",
+            "factor": 4.0,
+            "llama_4_scaling_beta": 0.1,
+            "original_max_position_embeddings": 4,
+        }
+    },
     "nemotron": {"head_dim": 16, "num_key_value_heads": 2},
     "qwen2_5_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
     "qwen2_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},

@@ -132,6 +132,8 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
     ]
     if keys is None and one.windows != other.windows:  # else the keys of the windows are listed
         facts.append(ChangedValue("windows", _windows(one), _windows(other)))
+    if keys is None and one.temperatures != other.temperatures:
+        facts.append(ChangedValue("temperatures", _value(one.temperatures), _value(other.temperatures)))
     return ConfigurationDifference(
         keys=keys or [],
         facts=[fact for fact in facts if fact not in (keys or ())],

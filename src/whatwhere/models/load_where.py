@@ -202,7 +202,12 @@ def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedW
         encoding = description.input.build()
     return LoadedWhere(
         f"the model's own ({description.model_type})",
-        Where(input=encoding, query_key=query_key, score=score, scale=description.scale_of(layer, query_key, score)),
+        Where(
+            input=encoding,
+            query_key=description.with_temperature(layer, query_key),
+            score=score,
+            scale=description.scale_of(layer, query_key, score),
+        ),
         description.token_dim if encoding is None else encoding.dim,
         description.num_heads,
         description.head_dim if query_key is None else query_key.head_dim,

@@ -172,11 +172,11 @@ def llama3_frequencies(
 ) -> list[float]:
     """Return Llama 3 frequencies: short wavelengths kept, long ones divided, blended between.
 
-        w'_i = w_i                              2 pi / w_i < L_0 / high
+        w'_i = w_i                              2 pi / w_i <= L_0 / high
         w'_i = w_i / s                          2 pi / w_i > L_0 / low
         w'_i = (1 - t) w_i / s + t w_i          else, t = (L_0 w_i / (2 pi) - low) / (high - low)
 
-    Dubey et al. 2024, https://arxiv.org/abs/2407.21783; the formula is in Meta's code.
+    Dubey et al. 2024, https://arxiv.org/abs/2407.21783; the formula is in Meta's code. With low = high it is a step.
 
     Examples:
         >>> [round(w, 6) for w in llama3_frequencies(4, 10_000.0, factor=8.0, original_length=100)]
@@ -185,7 +185,7 @@ def llama3_frequencies(
     out = []
     for w in inverse_frequencies(dim, theta):
         wavelength = 2 * math.pi / w
-        if wavelength < original_length / high:
+        if wavelength <= original_length / high:
             out.append(w)
         elif wavelength > original_length / low:
             out.append(w / factor)

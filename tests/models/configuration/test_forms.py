@@ -352,10 +352,6 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "LongRoPE has one magnitude for both",
     ),
     "one magnitude of DeepSeek's two": (of("llama", rope_scaling={**ROPE, "mscale": 1.0}), "needs both or none"),
-    "a step of the queries": (
-        of("ministral3", rope_parameters={**ROPE, "llama_4_scaling_beta": 0.1}), "no scheme that multiplies queries",
-    ),
-    "a step of the queries in layers that do not turn": (of("llama4_text"), "attn_temperature_tuning is on"),
     "a part of a head": (of("mistral", partial_rotary_factor=0.5), "heads of 'mistral' are rotated whole"),
     "more than a head": (of("phi", partial_rotary_factor=1.5), "at most 1"),
     "an odd part": (of("phi", partial_rotary_factor=0.2), "rotary_dim=3 of head_dim=16, but needs an even number"),

@@ -169,8 +169,8 @@ MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
     ),
     # The words of the file
     "two factors": (
-        of("llama", rope_scaling={**LLAMA3, "low_freq_factor": 4.0}),
-        r"rope_scaling\.low_freq_factor=4\.0 and rope_scaling\.high_freq_factor=4\.0",
+        of("llama", rope_scaling={**LLAMA3, "low_freq_factor": 4.5}),
+        r"rope_scaling\.low_freq_factor=4\.5 and rope_scaling\.high_freq_factor=4\.0",
     ),
     # What transformers does not read
     "the older name in a newer model": (

@@ -48,6 +48,18 @@ FORMULAS = {
         ww.scaling.Llama3(2.0, TRAINED, 0.25, 8.0),
         lambda dim, theta: reference.llama3_frequencies(dim, theta, 2.0, TRAINED, 0.25, 8.0),
     ),
+    "yarn, equal betas": (
+        ww.scaling.YaRN(4.0, TRAINED, beta_fast=1.0, beta_slow=1.0),
+        lambda dim, theta: reference.yarn_frequencies(dim, theta, 4.0, TRAINED, 1.0, 1.0),
+    ),
+    "yarn, equal betas, not truncated": (
+        ww.scaling.YaRN(4.0, TRAINED, beta_fast=1.0, beta_slow=1.0, truncate=False),
+        lambda dim, theta: reference.yarn_frequencies(dim, theta, 4.0, TRAINED, 1.0, 1.0, truncate=False),
+    ),
+    "llama3, a step": (
+        ww.scaling.Llama3(16.0, 8192, 1.0, 1.0),
+        lambda dim, theta: reference.llama3_frequencies(dim, theta, 16.0, 8192, 1.0, 1.0),
+    ),
     "proportional": (
         ww.scaling.Proportional(0.4, 8.0),
         lambda dim, theta: reference.proportional_frequencies(dim, theta, 0.4, 8.0),
@@ -397,7 +409,7 @@ ERRORS = {
     ),
     "betas swapped": (
         lambda: ww.scaling.YaRN(4.0, 64, beta_fast=1.0, beta_slow=32.0),
-        "beta_fast must be larger. The authors use 32 and 1",
+        "beta_fast must not be smaller. The authors use 32 and 1",
     ),
     "one mscale": (
         lambda: ww.scaling.YaRN(4.0, 64, mscale=0.7),
@@ -427,7 +439,7 @@ ERRORS = {
     ),
     "bounds swapped": (
         lambda: ww.scaling.Llama3(low_frequency_factor=4.0, high_frequency_factor=1.0),
-        "the second must be larger. Llama 3.1 uses 1 and 4",
+        "the second must not be smaller. Llama 3.1 uses 1 and 4",
     ),
     "more than all": (
         lambda: ww.scaling.Proportional(1.5),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from whatwhere.where.input_layer import InputLayer
     from whatwhere.where.scaling import Scaling
     from whatwhere.where.score_bias import ScoreBias
+    from whatwhere.where.temperature import Curve
 
 Setting = bool | int | float | str | None | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
 """An argument of a constructor; that of Rotary may be a ScalingPlan too."""
@@ -44,6 +45,9 @@ CLASSES: Mapping[str, str] = {
     "t5": "score.t5.T5",
 }
 """Name in the catalogue -> class below `whatwhere.where`: of the scheme, or of the scaling of rotary positions."""
+
+CURVES: Mapping[str, str] = {"clamped": "ClampedLog", "logn": "LogN", "power": "Power", "stepped": "SteppedLog"}
+"""Name of a curve in the catalogue -> its class in `whatwhere.temperature`."""
 
 
 def class_of(name: str) -> type:
@@ -109,6 +113,32 @@ class ScalingPlan(_Arguments):
     def __repr__(self) -> str:
         """Return the call that builds it."""
         return _call(self.name, self.settings)
+
+
+@dataclass(frozen=True)
+class CurvePlan(_Arguments):
+    """A curve of the query temperature that is not built yet: its name and settings.
+
+    Args:
+        name: one of CURVES.
+        settings: keyword arguments of its constructor.
+
+    Examples:
+        >>> CurvePlan("stepped", {"alpha": 0.1, "period": 8192, "offset": 1})
+        SteppedLog(alpha=0.1, period=8192, offset=1)
+    """
+
+    name: str
+    settings: Settings
+
+    def build(self) -> "Curve":
+        """Build the curve, for the `curve` argument of QueryTemperature."""
+        curve: Curve = getattr(import_module("whatwhere.where.temperature"), CURVES[self.name])(**self.settings)
+        return curve
+
+    def __repr__(self) -> str:
+        """Return the call that builds it."""
+        return f"{CURVES[self.name]}({', '.join(f'{name}={value!r}' for name, value in self.settings.items())})"
 
 
 @dataclass(frozen=True)
@@ -238,6 +268,7 @@ class Description:
         query_key: for each layer the plan of the map of queries and keys, or None.
         score: for each layer the plan of the bias of attention scores, or None.
         scales: softmax scale of each layer.
+        temperatures: for each layer the curve by which queries are multiplied, after `query_key`, or None.
         embedding_scale: factor of the token vectors, or None.
         tied: whether the output projection (`lm_head`) is the token table.
         padding_idx: id of the padding token, or None.
@@ -271,6 +302,7 @@ class Description:
     max_length: int | None
     layer_types: tuple[str, ...] | None = None
     windows: tuple[Window | None, ...] = ()
+    temperatures: tuple[CurvePlan | None, ...] = ()
     segments: int = 0
     causal: bool = True
     notes: tuple[str, ...] = ()
@@ -330,6 +362,7 @@ class Description:
         if not ignore_windows:
             self._require_no_windows()
         built: list[tuple[Plan, Any]] = []
+        heated: list[tuple[object, object, Any]] = []
 
         def build(plan: Plan | None) -> Any:
             if plan is None:
@@ -340,13 +373,37 @@ class Description:
                 built.append((plan, module))
             return module
 
+        def map_of(layer: int) -> Any:
+            inner, curve = build(self.query_key[layer]), self.temperatures[layer] if self.temperatures else None
+            if curve is None:
+                return inner
+            module = next((module for map_, other, module in heated if map_ is inner and other == curve), None)
+            if module is None:
+                module = self.with_temperature(layer, inner)
+                heated.append((inner, curve, module))
+            return module
+
         wheres = []
         for layer in range(self.layers):
             encoding = build(self.input) if layer == 0 else None
-            query_key, score = build(self.query_key[layer]), build(self.score[layer])
+            query_key, score = map_of(layer), build(self.score[layer])
             scale = self.scale_of(layer, query_key, score)
             wheres.append(Where(input=encoding, query_key=query_key, score=score, scale=scale))
         return wheres
+
+    def with_temperature(self, layer: int, query_key: "QueryKeyMap | None") -> "QueryKeyMap | None":
+        """Return the map of queries and keys of a layer, with its temperature if it has one.
+
+        Args:
+            layer: number of the layer.
+            query_key: what its plan builds, or None.
+        """
+        curve = self.temperatures[layer] if self.temperatures else None
+        if curve is None:
+            return query_key
+        from whatwhere.where.query_key.query_temperature import QueryTemperature
+
+        return QueryTemperature(self.head_dim, curve.build(), query_key)
 
     def input_layer(
         self,

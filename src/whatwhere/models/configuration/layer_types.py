@@ -116,24 +116,12 @@ class ByType:
 
 @dataclass(frozen=True)
 class NoRopeLayers:
-    """The list `no_rope_layers` has 1 for each layer that rotates, in spite of its name, and 0 for each that does not.
-
-    Args:
-        untuned: a flag that must be off, which multiplies queries in layers that do not rotate (Llama 4).
-    """
-
-    untuned: str | None = None
+    """The list `no_rope_layers` has 1 for each layer that rotates, in spite of its name, and 0 for each other one."""
 
     KEY, PERIOD_KEY, PERIOD = "no_rope_layers", "no_rope_layer_interval", 4
 
     def read(self, keys: Keys, layers: int) -> tuple[Labels, None]:
         """Return the same label for all layers that rotate."""
-        if self.untuned is not None and keys.flag(self.untuned, default=True):
-            raise SettingError(
-                f"{self.untuned} is on: layers without rope multiply queries by a step function of their position, for "
-                f"which whatwhere has no scheme.\nIf all positions are below floor_scale, the factor is 1: read it "
-                f"with {self.untuned}=False."
-            )
         keys.known |= {self.KEY, self.PERIOD_KEY}
         listed = keys.take(self.KEY, default=None)
         if listed is None or listed == []:
@@ -148,8 +136,7 @@ class NoRopeLayers:
 
     def write(self, description: Description) -> Mapping[str, object]:
         """Return `no_rope_layers`."""
-        off = {} if self.untuned is None else {self.untuned: False}
-        return {self.KEY: [int(plan is not None) for plan in description.query_key], **off}
+        return {self.KEY: [int(plan is not None) for plan in description.query_key]}
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import Description, EmbeddingScale, Plan, Window
+from whatwhere.models.configuration.description import CurvePlan, Description, EmbeddingScale, Plan, Window
 from whatwhere.models.configuration.keys import REQUIRED, Keys
 
 Patched = Literal["rotary", "learned", "bias"]
@@ -51,13 +51,17 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Position:
-    """The positions that one reader has read; the fields are those of Description, None if others read them."""
+    """The positions that one reader has read; the fields are those of Description, None if others read them.
+
+    `parameters` are the rope parameters that transformers uses where the configuration has none.
+    """
 
     input: Plan | None = None
     query_key: tuple[Plan | None, ...] | None = None
     score: tuple[Plan | None, ...] | None = None
     layer_types: tuple[str, ...] | None = None
     max_length: int | None = None
+    parameters: Mapping[str, object] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
 
@@ -103,6 +107,17 @@ class WindowRule(Protocol):
 
     def write(self, description: Description) -> Mapping[str, object]:
         """Return the keys and values that describe it."""
+
+
+@runtime_checkable
+class TemperatureRule(Protocol):
+    """Read and write the query temperature of each layer."""
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[CurvePlan | None, ...]:
+        """Return the curve of each layer."""
+
+    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the keys and values that describe it, of which others may be written already."""
 
 
 @runtime_checkable
@@ -155,6 +170,19 @@ class NoWindows:
 
 
 @dataclass(frozen=True)
+class NoTemperature:
+    """Do not multiply queries."""
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[None, ...]:
+        """Return None for each layer."""
+        return (None,) * sizes.layers
+
+    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
+        """Return no keys: the model type implies it."""
+        return {}
+
+
+@dataclass(frozen=True)
 class MultiQuery:
     """Read the number of key heads from the flag `multi_query`: one, or as many as there are query heads.
 
@@ -186,7 +214,8 @@ class ModelType:
         readers: one for each door that the model uses.
         names: keys of its sizes.
         defaults: those of transformers for absent keys.
-        scale, embedding, windows: readers of the softmax scale, the factor of token vectors and sliding windows.
+        scale, embedding, windows, temperature: readers of the softmax scale, the factor of token vectors, sliding
+            windows and the query temperature.
         key_heads: reader of the number of key heads, if it has no key of its own.
         token_dim: key of the features of the token table, if they may differ from the model's.
         segments: rows of the table of segments if `type_vocab_size` is absent; None if the model has none.
@@ -207,6 +236,7 @@ class ModelType:
     scale: ScaleRule = field(default_factory=ByHeadDim)
     embedding: EmbeddingRule = field(default_factory=Unscaled)
     windows: WindowRule = field(default_factory=NoWindows)
+    temperature: TemperatureRule = field(default_factory=NoTemperature)
     key_heads: KeyHeadRule | None = None
     token_dim: str | None = None
     segments: int | None = None

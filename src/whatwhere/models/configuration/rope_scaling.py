@@ -208,10 +208,10 @@ def _yarn(rope: Keys, context: Context) -> ScalingPlan:
         "mscale_all_dim": mscale_all_dim,
         "truncate": rope.flag("truncate", default=True),
     }
-    if beta_fast <= beta_slow:
+    if beta_fast < beta_slow:
         raise SettingError(
             f"{rope.path}beta_fast is {beta_fast} and beta_slow {beta_slow}, but fast pairs rotate more often: "
-            "beta_fast must be larger. The paper has 32 and 1."
+            "beta_fast must not be smaller. The paper has 32 and 1."
         )
     if settings["attention_factor"] is None and (mscale is None) != (mscale_all_dim is None):
         raise SettingError(
@@ -249,10 +249,10 @@ def _longrope(rope: Keys, context: Context) -> ScalingPlan:
 
 def _llama3(rope: Keys, context: Context) -> ScalingPlan:
     low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
-    if high <= low:
+    if high < low:
         raise SettingError(
             f"this configuration has {rope.path}low_freq_factor={low} and {rope.path}high_freq_factor={high}, but the "
-            "second must be larger. Llama 3.1 has 1 and 4."
+            "second must not be smaller. Llama 3.1 has 1 and 4."
         )
     settings = {
         "factor": rope.number("factor"),

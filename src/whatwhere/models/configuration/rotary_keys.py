@@ -79,7 +79,6 @@ class RopeKeys:
         extra: further rope parameters of this model type, by the `rope_type` that reads them; "" is for all.
         renamed: a `rope_type` of this model type -> the usual one.
         original_beside: whether the trained length beside the parameters is written too.
-        refused: parameters that must be zero or absent -> their effect.
         reads_rope_scaling: whether the model's code reads `rope_scaling`, the form of transformers 4.
     """
 
@@ -89,7 +88,6 @@ class RopeKeys:
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
     original_beside: bool = False
-    refused: Mapping[str, str] = field(default_factory=dict)
     reads_rope_scaling: bool = True
 
     @property
@@ -115,7 +113,8 @@ class RopeKeys:
                 f"{', '.join(self.sets)}."
             )
         by_layer = tuple(None if label is None else plans[label if self.by_type else ""] for label in labels)
-        return Position(query_key=by_layer, layer_types=types, notes=self._notes())
+        usual = next(iter(self.sets.values())).parameters
+        return Position(query_key=by_layer, layer_types=types, parameters=usual, notes=self._notes())
 
     def write(self, description: Description) -> Mapping[str, object]:
         """Return `rope_parameters` and the keys beside them."""
@@ -191,7 +190,6 @@ class RopeKeys:
         whole_head = fraction == 1.0 or rope_type == "proportional"
         rotary_dim = None if whole_head else int(head_dim * fraction)
         sections = self._sections(rope)
-        self._require_unsupported_absent(rope)
         rope.known |= {*IGNORED, *extra, ORIGINAL}
         rope.finish_all()
         keys.absorb(rope)
@@ -233,12 +231,6 @@ class RopeKeys:
                 f"{FRACTION} is {fraction}, but heads of {keys.owner!r} are rotated whole: transformers does not read "
                 "this key there, or fails.\nIf the model does rotate a part, read it as a type that does: like='phi'."
             )
-
-    def _require_unsupported_absent(self, rope: Keys) -> None:
-        for key, effect in self.refused.items():
-            if rope.number(key, default=None, zero=True):
-                value = short_repr(rope.values[key])
-                raise SettingError(f"{rope.path}{key} is {value}, but whatwhere has no scheme that {effect}.")
 
     def _sections(self, rope: Keys) -> tuple[int, ...] | None:
         if self.head.sections is None:

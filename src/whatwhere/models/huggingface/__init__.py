@@ -7,13 +7,23 @@ from stat import S_ISREG
 from typing import Any, Protocol, runtime_checkable
 
 from whatwhere.errors import CheckpointError, SettingError
-from whatwhere.models.configuration.description import Description, Plan, ScalingPlan, Window
+from whatwhere.models.configuration.description import CurvePlan, Description, Plan, ScalingPlan, Window
 from whatwhere.models.configuration.keys import ELSEWHERE, Json, Keys, affects_positions, equal_values, short_repr
 from whatwhere.models.configuration.layer_types import BIDIRECTIONAL
 from whatwhere.models.configuration.model_type import ModelType, Position
-from whatwhere.models.registry import MODEL_TYPES, TEXT_TYPES, find_model_type
+from whatwhere.models.registry import READ_TYPES, TEXT_TYPES, find_model_type, nested_defaults
 
-__all__ = ["Config", "Description", "HasDict", "Plan", "ScalingPlan", "Window", "from_huggingface", "to_huggingface"]
+__all__ = [
+    "Config",
+    "CurvePlan",
+    "Description",
+    "HasDict",
+    "Plan",
+    "ScalingPlan",
+    "Window",
+    "from_huggingface",
+    "to_huggingface",
+]
 
 MAX_FILE_SIZE, MAX_KEYS = 10_000_000, 10_000
 ROPE = ("rope", "rotary")
@@ -72,12 +82,14 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         )
     model_type = _model_type(name, like)
     part = _part(model_type, name, part)
-    keys = Keys(values, model_type.defaults, name, path, model_type.aliases)
+    defaults = {**model_type.defaults, **(nested_defaults(name) if path else {})}
+    keys = Keys(values, defaults, name, path, model_type.aliases)
     sizes, notes = model_type.read_sizes(keys, part)
     position = _joined([reader.read(keys, sizes) for reader in model_type.readers])
     scales = model_type.scale.read(keys, sizes, position)
     embedding_scale = model_type.embedding.read(keys, sizes)
     windows, window_notes = model_type.windows.read(keys, sizes, position)
+    temperatures = model_type.temperature.read(keys, sizes, position)
     keys.finish(model_type.unread, model_type.all_names)
     if like is not None and like != name:
         keys.finish_like(like, ROPE if position.query_key is not None else ())
@@ -102,9 +114,10 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         max_length=position.max_length or sizes.max_length,
         layer_types=position.layer_types,
         windows=windows,
+        temperatures=temperatures,
         segments=sizes.segments,
         causal=sizes.causal and BIDIRECTIONAL not in window_notes,
-        notes=(*notes, *position.notes, *model_type.notes, *window_notes),
+        notes=(*notes, *position.notes, *model_type.notes, *window_notes, *_temperature_notes(temperatures)),
         used=(
             "model_type",
             *keys.used,
@@ -139,6 +152,7 @@ def to_huggingface(description: Description) -> dict[str, Any]:
     written |= model_type.windows.write(description)
     for reader in model_type.readers:
         written |= reader.write(description)
+    written |= model_type.temperature.write(description, written)
     return {**written, **model_type.scale.write(description), **model_type.embedding.write(description)}
 
 
@@ -146,7 +160,7 @@ def _model_type(name: str, like: str | None) -> ModelType:
     """Return the registry's entry for a model type, or for the one that it is read as."""
     if like is None or like == name:
         return find_model_type(name)
-    if name in MODEL_TYPES:
+    if name in READ_TYPES:
         raise SettingError(
             f"model_type {name!r} is known, so like={like!r} is not needed: leave it out.\nIf the file has the wrong "
             f"type, replace it: from_huggingface({{**config, 'model_type': {like!r}}})."
@@ -245,6 +259,12 @@ def _part(model_type: ModelType, name: str, part: str | None) -> str | None:
     return part
 
 
+def _temperature_notes(temperatures: tuple[CurvePlan | None, ...]) -> tuple[str, ...]:
+    count = sum(curve is not None for curve in temperatures)
+    of = f"{count} of {len(temperatures)} layers multiply queries by a function of their position: see `temperatures`"
+    return (of,) if count else ()
+
+
 def _joined(positions: list[Position]) -> Position:
     """Merge the results of several readers; the readers of a model type read different doors."""
     return Position(
@@ -253,5 +273,6 @@ def _joined(positions: list[Position]) -> Position:
         score=next((p.score for p in positions if p.score is not None), None),
         layer_types=next((p.layer_types for p in positions if p.layer_types is not None), None),
         max_length=next((p.max_length for p in positions if p.max_length is not None), None),
+        parameters=next((p.parameters for p in positions if p.parameters), {}),
         notes=tuple(note for p in positions for note in p.notes),
     )

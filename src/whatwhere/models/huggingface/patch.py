@@ -19,7 +19,7 @@ from whatwhere.models.huggingface.patch_modules import (
     rotary_tables,
     token_table,
 )
-from whatwhere.models.registry import MODEL_TYPES
+from whatwhere.models.registry import MODEL_TYPES, find_model_type
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.input.learned import Learned
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
@@ -189,7 +189,7 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
     if regime_length is not None:
         require_whole("patch", regime_length=regime_length)
     description = from_huggingface(config)
-    kind = MODEL_TYPES[description.model_type].patch
+    kind = find_model_type(description.model_type).patch
     biased = kind != "bias" and any(plan is not None for plan in description.score)
     if kind is None or biased:
         raise CheckpointError(
@@ -245,7 +245,7 @@ def _replace(patched: Patch, name: str, module: nn.Module) -> None:
 
 
 def _replaces_tables(description: Description) -> bool:
-    return MODEL_TYPES[description.model_type].patch == "learned"
+    return find_model_type(description.model_type).patch == "learned"
 
 
 def _require_bare(name: str, module: nn.Module) -> None:

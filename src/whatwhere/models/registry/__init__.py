@@ -9,11 +9,16 @@ from whatwhere.models.configuration.model_type import ModelType
 from whatwhere.models.registry.bert_gpt_t5 import DECODERS, ENCODER_DECODERS, ENCODERS
 from whatwhere.models.registry.llama import LLAMA_LIKE
 from whatwhere.models.registry.llama_variants import LLAMA_VARIANTS
+from whatwhere.models.registry.nested_sizes import NESTED_SIZES
+from whatwhere.models.registry.remote_code import REMOTE_CODE
 
 MODEL_TYPES: Mapping[str, ModelType] = dict(
     sorted({**LLAMA_LIKE, **LLAMA_VARIANTS, **ENCODERS, **DECODERS, **ENCODER_DECODERS}.items())
 )
-"""Hugging Face's `model_type` -> how its configuration is read and written."""
+"""Hugging Face's `model_type` -> how its configuration is read and written, for all that are in transformers."""
+
+READ_TYPES: Mapping[str, ModelType] = {**MODEL_TYPES, **REMOTE_CODE}
+"""All model types that are read: those in transformers, and those whose code is published beside their files."""
 
 TEXT_TYPES: Mapping[str, str] = {
     "gemma3": "gemma3_text",
@@ -49,15 +54,35 @@ def find_model_type(name: str) -> ModelType:
         No key of a configuration states which features make a pair, nor in which row of a table position 0 is: if you
         know a type that does both alike, name it, from_huggingface(config, like='llama').
     """
-    if name in MODEL_TYPES:
-        return MODEL_TYPES[name]
-    near = get_close_matches(name, MODEL_TYPES, n=1)
+    if name in READ_TYPES:
+        return READ_TYPES[name]
+    near = get_close_matches(name, READ_TYPES, n=1)
     hint = f"\nDid you mean {near[0]!r}?" if near else ""
     raise CheckpointError(
         f"model_type {name!r} is not one that whatwhere reads.{hint}\n"
         "No key of a configuration states which features make a pair, nor in which row of a table position 0 is: if "
         "you\nknow a type that does both alike, name it, from_huggingface(config, like='llama')."
     )
+
+
+def nested_defaults(name: str) -> Mapping[str, object]:
+    """Return the sizes that a configuration nested in that of a model of text and images may leave out.
+
+    Args:
+        name: the `model_type` of the text.
+
+    Returns:
+        Keys and values; none for a type that is not known to be nested.
+
+    Examples:
+        >>> nested_defaults("llama")["num_attention_heads"], nested_defaults("bert")
+        (32, {})
+    """
+    if name not in NESTED_SIZES:
+        return {}
+    model_type = MODEL_TYPES[name]
+    keys = [model_type.names[size][0] for size in ("vocab_size", "dim", "layers", "num_heads")]
+    return dict(zip((*keys, *model_type.head_dim_parts), NESTED_SIZES[name], strict=True))
 
 
 def learned_offset(config: Mapping[str, object]) -> int | None:
@@ -74,8 +99,8 @@ def learned_offset(config: Mapping[str, object]) -> int | None:
         (2, 2)
     """
     name = config.get("model_type")
-    if not isinstance(name, str) or name not in MODEL_TYPES:
+    if not isinstance(name, str) or name not in READ_TYPES:
         return None
-    model_type = MODEL_TYPES[name]
+    model_type = READ_TYPES[name]
     reader = next((reader for reader in model_type.readers if isinstance(reader, LearnedKeys)), None)
     return None if reader is None else position_offset(reader, config, model_type.defaults)

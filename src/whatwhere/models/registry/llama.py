@@ -14,13 +14,16 @@ from whatwhere.models.configuration.model_type import (
     ByHeadDim,
     EmbeddingRule,
     ModelType,
+    NoTemperature,
     NoWindows,
     ScaleRule,
+    TemperatureRule,
     Unscaled,
     WindowRule,
 )
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
 from whatwhere.models.configuration.softmax_scale import PreAttentionScalar, ScaleKey
+from whatwhere.models.configuration.temperature import SteppedInAllLayers
 
 EMBEDDING_NORM = "a norm of the token vectors follows the token table and is not built"
 SEGMENTS = "a table of segments (token_type_ids) and a norm follow the token table and are not built"
@@ -38,6 +41,7 @@ def llama_like(
     scale: ScaleRule | None = None,
     embedding: EmbeddingRule | None = None,
     windows: WindowRule | None = None,
+    temperature: TemperatureRule | None = None,
     notes: tuple[str, ...] = (),
     unread: Mapping[str, object] | None = None,
     segments: int | None = None,
@@ -48,7 +52,7 @@ def llama_like(
 
     Args:
         rope: reader of its rotary positions; None is Llama's.
-        scale, embedding, windows, notes, unread, segments, causal: as in ModelType.
+        scale, embedding, windows, temperature, notes, unread, segments, causal: as in ModelType.
         defaults: by fields of Description, such as key_heads, or by keys.
     """
     keys = {LLAMA_KEYS[name][0] if name in LLAMA_KEYS else name: value for name, value in defaults.items()}
@@ -58,6 +62,7 @@ def llama_like(
         scale=scale or ByHeadDim(),
         embedding=embedding or Unscaled(),
         windows=windows or NoWindows(),
+        temperature=temperature or NoTemperature(),
         notes=notes,
         unread=unread or {},
         segments=segments,
@@ -188,10 +193,10 @@ LLAMA_LIKE: dict[str, ModelType] = {
                 "mscale_all_dim": 1.0,
                 "llama_4_scaling_beta": 0.1,
             },
-            extra={"": ("max_position_embeddings",)},
-            refused={"llama_4_scaling_beta": "multiplies queries by a step of their position"},
+            extra={"": ("max_position_embeddings", SteppedInAllLayers.STRENGTH)},
         ),
         windows=EVERY,
+        temperature=SteppedInAllLayers(),
         key_heads=8,
         head_dim=128,
         max_length=262_144,

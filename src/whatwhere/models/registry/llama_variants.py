@@ -14,6 +14,7 @@ from whatwhere.models.configuration.layer_types import ByType, FromLayer, LayerR
 from whatwhere.models.configuration.model_type import ModelType
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
 from whatwhere.models.configuration.softmax_scale import LatentAttentionScale, NoScale
+from whatwhere.models.configuration.temperature import SteppedWithoutRotary
 from whatwhere.models.registry.llama import (
     BY_TYPE,
     EMBEDDING_NORM,
@@ -180,10 +181,10 @@ BY_LAYER: dict[str, ModelType] = {
         tied=True,
     ),
     "llama4_text": llama_like(
-        rope(500_000.0, INTERLEAVED, layers=NoRopeLayers(untuned="attn_temperature_tuning")),
+        rope(500_000.0, INTERLEAVED, layers=NoRopeLayers()),
+        temperature=SteppedWithoutRotary(),
         windows=Windows("attention_chunk_size", by="rotated", chunked=True),
         attention_chunk_size=8192,
-        unread={"attn_scale": ANY, "floor_scale": ANY},
         notes=(QUERY_KEY_NORM_AFTER,),
         key_heads=8,
         head_dim=128,

@@ -22,7 +22,8 @@ class Llama3(Scaling):
         w'_i = w_i / factor                     wavelength            > L_0 / low_frequency_factor
         w'_i = (1 - t) w_i / factor + t w_i     between,  t = (L_0 / wavelength - low) / (high - low)
 
-    Llama 3.1, Dubey et al. 2024, https://arxiv.org/abs/2407.21783; the formula is in Meta's code.
+    Llama 3.1, Dubey et al. 2024, https://arxiv.org/abs/2407.21783; the formula is in Meta's code. With equal factors,
+    as in Llama 4 Scout, nothing is between: the weight is a step.
 
     Args:
         factor: the frequencies of long wavelengths are divided by it.
@@ -31,7 +32,7 @@ class Llama3(Scaling):
 
     Raises:
         ShapeError: If original_length is not a whole number of at least 1.
-        SettingError: If a factor is out of range, or high_frequency_factor is not above low_frequency_factor.
+        SettingError: If a factor is out of range, or high_frequency_factor is below low_frequency_factor.
 
     Examples:
         >>> Llama3().frequencies(64, 500_000.0)[[0, -1]]
@@ -48,10 +49,10 @@ class Llama3(Scaling):
         low, high = self.low_frequency_factor, self.high_frequency_factor
         require_positive("Llama3", factor=self.factor, low_frequency_factor=low, high_frequency_factor=high)
         require_whole("Llama3", original_length=self.original_length)
-        if high <= low:
+        if high < low:
             raise SettingError(
-                f"Llama3 got low_frequency_factor={low} and high_frequency_factor={high}, but the second must be "
-                "larger. Llama 3.1 uses 1 and 4."
+                f"Llama3 got low_frequency_factor={low} and high_frequency_factor={high}, but the second must not be "
+                "smaller. Llama 3.1 uses 1 and 4, Llama 4 Scout 1 and 1."
             )
 
     def frequencies(
@@ -60,6 +61,6 @@ class Llama3(Scaling):
         """Return the frequencies, kept, divided or interpolated."""
         kept = inverse_frequencies(dim, theta, device)
         rotations = self.original_length * kept / (2 * pi)
-        weight = (rotations - self.low_frequency_factor) / (self.high_frequency_factor - self.low_frequency_factor)
-        weight = weight.clamp(0, 1)
+        low, high = self.low_frequency_factor, self.high_frequency_factor
+        weight = (rotations >= low).double() if low == high else ((rotations - low) / (high - low)).clamp(0, 1)
         return (1 - weight) * kept / self.factor + weight * kept

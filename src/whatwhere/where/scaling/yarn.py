@@ -61,10 +61,10 @@ class YaRN(Scaling):
         require_whole("YaRN", original_length=self.original_length)
         if not isinstance(self.truncate, bool):
             raise SettingError(f"YaRN got truncate={self.truncate!r}, but needs True or False.")
-        if self.beta_fast <= self.beta_slow:
+        if self.beta_fast < self.beta_slow:
             raise SettingError(
                 f"YaRN got beta_fast={self.beta_fast} and beta_slow={self.beta_slow}, but fast pairs "
-                "rotate more often: beta_fast must be larger. The authors use 32 and 1."
+                "rotate more often: beta_fast must not be smaller. The authors use 32 and 1, Kimi K2 1 and 1."
             )
         if self.attention_factor is not None:
             require_magnitude("YaRN", attention_factor=self.attention_factor)
@@ -94,7 +94,7 @@ class YaRN(Scaling):
         if self.truncate:
             low, high = floor(low), ceil(high)
         low, high = max(low, 0), min(high, dim - 1)
-        # low equals high for small heads; the ramp is then a step, as in the authors' code.
+        # low can equal high, as for small heads or equal betas; the ramp is then a step, as in the authors' code.
         width = high - low if high != low else 0.001
         pairs = torch.arange(dim // 2, dtype=torch.float64, device=device)
         ramp = ((pairs - low) / width).clamp(0, 1)
