@@ -1,4 +1,4 @@
-"""The commands resize, trim and convert, which write changed checkpoints."""
+"""The commands resize, trim, repair and convert, which write changed checkpoints."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from whatwhere.models.checkpoint.checkpoint import Layout
     from whatwhere.models.surgery import Report
     from whatwhere.models.surgery.convert import Format
+    from whatwhere.models.surgery.repair import Method as Repair
     from whatwhere.models.surgery.resize import Rows
     from whatwhere.models.surgery.retokenize import Method
     from whatwhere.where.input.learned import Align, Rule
@@ -113,6 +114,42 @@ def trim(
             out,
             corpus=corpus or (),
             keep_ids=None if keep_ids is None else read_ids(keep_ids),
+            force=force,
+            progress=count,
+        )
+    _print(report, as_json)
+
+
+@app.command()
+@exit_on_error
+def repair(
+    path: Model,
+    out: Out,
+    rows: Annotated[
+        str, typer.Option(help="New values: mean (of all other rows) or subtokens (mean of the pieces of the text).")
+    ] = "mean",
+    ids: Annotated[
+        Path | None,
+        typer.Option(parser=to_path, help="Repair the rows in this file instead: one id on each line, or a JSON list."),
+    ] = None,
+    force: Force = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write a checkpoint in which under-trained, zero and non-finite rows of the token tables have usable values.
+
+    Each table is judged by itself, as by whatwhere inspect --sections diagnostics; the row of the padding token may be
+    zero. All other rows and tensors are copied byte for byte.
+
+    Example: whatwhere repair path/to/model path/to/new --rows subtokens
+    """
+    from whatwhere.models.surgery import read_ids, repair_checkpoint
+
+    with _writing() as count:
+        report = repair_checkpoint(
+            path,
+            out,
+            rows=cast("Repair", rows),
+            ids=None if ids is None else read_ids(ids),
             force=force,
             progress=count,
         )

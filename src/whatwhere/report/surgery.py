@@ -1,13 +1,17 @@
-"""What resize, trim and convert did to a checkpoint, as sections."""
+"""What resize, trim, repair and convert did to a checkpoint, as sections."""
 
 from collections.abc import Sequence
+from statistics import median
 
+from whatwhere.escape import shown_token
 from whatwhere.models.surgery.report import (
     Cast,
     CorpusCheck,
     Exported,
     LayoutConverted,
     Measured,
+    Repaired,
+    RepairedTable,
     Report,
     Resized,
     Retokenized,
@@ -19,6 +23,7 @@ from whatwhere.models.surgery.report import (
 from whatwhere.report.section import Paragraph, Section, Table
 from whatwhere.report.text import count, percent
 
+_EXAMPLES = 8
 _COMPOSED = {"subtokens": "means of sub-tokens", "omp": "sums by matching pursuit"}
 
 
@@ -76,6 +81,22 @@ def _measurements(measured: Measured) -> list[tuple[str, str]]:
             return _cast(measured)
         case Exported():
             return [("rows", f"{measured.rows:,}")]
+        case Repaired():
+            return [line for table in measured.tables for line in _repaired(table)]
+
+
+def _repaired(table: RepairedTable) -> list[tuple[str, str]]:
+    """Return the number of rows for each reason, then some of them with their norms."""
+    lines = []
+    for why in dict.fromkeys(row.why for row in table.rows):
+        rows = [row for row in table.rows if row.why == why]
+        before = [row.norm_before for row in rows if row.norm_before is not None]
+        old = f", median norm {median(before):.6g}" if before else ""
+        new = f"{median(row.norm_after for row in rows):.6g}"
+        shown = ", ".join(shown_token(row.token, None) if row.token else f"#{row.id}" for row in rows[:_EXAMPLES])
+        more = ", ..." if len(rows) > _EXAMPLES else ""
+        lines.append((f"{table.name}, {why}", f"{count(len(rows), 'row')}{old}, now {new}: {shown}{more}"))
+    return [*lines, (f"{table.name}, other rows", f"median norm {table.median_norm:.6g}")]
 
 
 def _tables(tables: Sequence[TableRows]) -> list[tuple[str, str]]:

@@ -196,7 +196,54 @@ class Exported:
     rows: int
 
 
-Measured = Resized | Trimmed | Retokenized | LayoutConverted | Cast | Exported
+@dataclass(frozen=True)
+class RepairedRow:
+    """A row that was repaired.
+
+    Args:
+        id, token: of the row; None without a token.
+        why: "zero", "not finite", "under-trained" or "requested".
+        pieces: ids of the tokens whose mean it is now; none where it is the mean of all rows.
+        norm_before, norm_after: of the row; None where it was not finite.
+    """
+
+    id: int
+    token: str | None
+    why: str
+    pieces: tuple[int, ...]
+    norm_before: float | None
+    norm_after: float
+
+
+@dataclass(frozen=True)
+class RepairedTable:
+    """The repaired rows of a table.
+
+    Args:
+        name: of the tensor.
+        rows: that were repaired.
+        median_norm: of its other rows.
+    """
+
+    name: str
+    rows: tuple[RepairedRow, ...]
+    median_norm: float
+
+
+@dataclass(frozen=True)
+class Repaired:
+    """Measurements of `repair_checkpoint`.
+
+    Args:
+        method: `mean` or `subtokens`.
+        tables: with repaired rows.
+    """
+
+    method: str
+    tables: tuple[RepairedTable, ...]
+
+
+Measured = Resized | Trimmed | Retokenized | LayoutConverted | Cast | Exported | Repaired
 
 
 @dataclass(frozen=True)
@@ -204,7 +251,7 @@ class Report:
     """The result of a command.
 
     Args:
-        command: `resize`, `trim` or `convert`.
+        command: `resize`, `trim`, `convert` or `repair`.
         path, out: input and output.
         changed: tensors that were changed.
         kept: number of other tensors, which were copied byte for byte.

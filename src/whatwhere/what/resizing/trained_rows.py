@@ -103,7 +103,7 @@ class TrainedRows:
 
 
 def _parametrized(table: Table, ids: Int64[Tensor, " rows"]) -> nn.Parameter:
-    """Freeze a table, and compute it from trained rows in each module that has it; return these rows."""
+    """Detach a table, and compute it from trained rows in each module that has it; return these rows."""
     rows = nn.Parameter(table.tensor.detach()[ids].clone())
     replaced = _RowsReplaced(ids, rows)
     table.tensor.requires_grad_(False)
