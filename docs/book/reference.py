@@ -19,8 +19,8 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     "query_key": (
         "Door 2: query_key",
         (
-            *("Rotary", "AxialRotary", "MultimodalRotary", "XPos", "PoPE", "FoPE", "SSMax", "QueryTemperature"),
-            *("scaling", "temperature", "rotary_layout"),
+            *("Rotary", "LearnedRotary", "AxialRotary", "MultimodalRotary", "XPos", "PoPE", "FoPE"),
+            *("SSMax", "QueryTemperature", "scaling", "temperature", "rotary_layout"),
         ),
     ),
     "score": (

@@ -34,6 +34,7 @@ _HOME = {
     "InputLayer": "where.input_layer",
     "KERPLE": "where.score.kerple",
     "Learned": "where.input.learned",
+    "LearnedRotary": "where.query_key.learned_rotary",
     "MultimodalRotary": "where.query_key.multimodal_rotary",
     "PoPE": "where.query_key.pope",
     "Positions": "position",

@@ -23,6 +23,7 @@ from whatwhere.where.catalogue import canonical_name
 from whatwhere.where.catalogue import scheme as build_scheme
 from whatwhere.where.frequencies import angles
 from whatwhere.where.query_key.axial_rotary import AxialRotary
+from whatwhere.where.query_key.learned_rotary import LearnedRotary
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.query_key.xpos import XPos
@@ -345,10 +346,11 @@ def rotary_pairs(scheme: object) -> tuple[Int64[Tensor, " pairs"], Int64[Tensor,
         >>> [part.tolist() for part in rotary_pairs(Rotary(head_dim=6, rotary_dim=4))]
         [[0, 1], [2, 3]]
     """
-    if not isinstance(scheme, Rotary | AxialRotary | MultimodalRotary | XPos):
+    if not isinstance(scheme, Rotary | LearnedRotary | AxialRotary | MultimodalRotary | XPos):
         return None
     pairs = torch.arange(len(scheme.inverse_frequencies))
-    return (2 * pairs, 2 * pairs + 1) if scheme.interleaved else (pairs, pairs + len(pairs))
+    first, second = (2 * pairs, 2 * pairs + 1) if scheme.interleaved else (pairs, pairs + len(pairs))
+    return scheme.rotary_start + first, scheme.rotary_start + second
 
 
 def _score_bias(where: Where, x: Tensor, q: Tensor, k: Tensor, causal: bool) -> Tensor | None:

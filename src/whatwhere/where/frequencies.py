@@ -101,20 +101,22 @@ def angles(
 
 
 def cos_sin(
-    angles: Float64[Tensor, "*batch tokens pairs"], magnitude: float = 1.0
-) -> tuple[Float32[Tensor, "*batch tokens pairs"], Float32[Tensor, "*batch tokens pairs"]]:
-    """Return magnitude times cosine and sine, rounded to float32 once.
+    angles: Float64[Tensor, "*batch tokens pairs"], magnitude: float = 1.0, dtype: torch.dtype = torch.float32
+) -> tuple[Float[Tensor, "*batch tokens pairs"], Float[Tensor, "*batch tokens pairs"]]:
+    """Return magnitude times cosine and sine, rounded once.
 
     Args:
         angles: in radians.
         magnitude: factor of both.
+        dtype: of the results.
 
     Examples:
         >>> cos_sin(torch.zeros(1, 1, dtype=torch.float64))
         (tensor([[1.]]), tensor([[0.]]))
     """
     cos, sin = angles.cos(), angles.sin()
-    return (cos.float(), sin.float()) if magnitude == 1 else ((magnitude * cos).float(), (magnitude * sin).float())
+    cos, sin = (cos, sin) if magnitude == 1 else (magnitude * cos, magnitude * sin)
+    return cos.to(dtype), sin.to(dtype)
 
 
 def to_device(

@@ -30,6 +30,8 @@ class RotaryMap(QueryKeyMap):
 
     interleaved: bool
     """Whether a pair is (2i, 2i+1); else it is (i, i + pairs)."""
+    rotary_start: int = 0
+    """The first feature of the pairs; those before it are copied."""
 
     @abstractmethod
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
@@ -45,13 +47,13 @@ class RotaryMap(QueryKeyMap):
         self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens head_dim"]:
         """Rotate queries."""
-        return rotate(q, *self._query_tables(bound, q.dtype), self.interleaved)
+        return self._rotate(q, *self._query_tables(bound, q.dtype))
 
     def map_key(
         self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
     ) -> Float[Tensor, "batch heads tokens head_dim"]:
         """Rotate keys."""
-        return rotate(k, *self._key_tables(bound, k.dtype), self.interleaved)
+        return self._rotate(k, *self._key_tables(bound, k.dtype))
 
     def map_both(
         self,
@@ -77,13 +79,25 @@ class RotaryMap(QueryKeyMap):
         """
         cos, sin = self._query_tables(at_queries, q.dtype)
         key_cos, key_sin = self._key_tables(at_keys, k.dtype)
-        pairs = self.interleaved
         if in_place:
             _require_disjoint(q, k)
-            return rotate_(q, cos, sin, pairs), rotate_(k, key_cos, key_sin, pairs)
-        if key_cos is cos and key_sin is sin:
-            return rotate_both(q, k, cos, sin, pairs)
-        return rotate(q, cos, sin, pairs), rotate(k, key_cos, key_sin, pairs)
+            return self._rotate_(q, cos, sin), self._rotate_(k, key_cos, key_sin)
+        if key_cos is cos and key_sin is sin and not self.rotary_start:
+            return rotate_both(q, k, cos, sin, self.interleaved)
+        return self._rotate(q, cos, sin), self._rotate(k, key_cos, key_sin)
+
+    def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        start = self.rotary_start
+        if not start:
+            return rotate(x, cos, sin, self.interleaved)
+        return torch.cat([x[..., :start], rotate(x[..., start:], cos, sin, self.interleaved)], dim=-1)
+
+    def _rotate_(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        start = self.rotary_start
+        if not start:
+            return rotate_(x, cos, sin, self.interleaved)
+        rotate_(x[..., start:], cos, sin, self.interleaved)
+        return x
 
     def _query_tables(self, bound: Bound, dtype: torch.dtype) -> Tables:
         cos, sin = bound
@@ -95,30 +109,47 @@ class RotaryMap(QueryKeyMap):
 
 
 class ScaledRotaryMap(RotaryMap):
-    """Rotate the first `rotary_dim` features by frequencies that a scaling may change."""
+    """Rotate `rotary_dim` features, the first ones or those from `rotary_start`, by frequencies that a scaling may
+    change.
+    """
 
     def __init__(
-        self, head_dim: int, theta: float, interleaved: bool, rotary_dim: int | None, scaling: Scaling | None
+        self,
+        head_dim: int,
+        theta: float,
+        interleaved: bool,
+        rotary_dim: int | None,
+        scaling: Scaling | None,
+        rotary_start: int = 0,
     ) -> None:
         super().__init__()
         owner = type(self).__name__
         require_whole(owner, head_dim=head_dim)
+        if isinstance(rotary_start, bool) or not isinstance(rotary_start, int) or not 0 <= rotary_start < head_dim:
+            raise ShapeError(
+                f"{owner} got rotary_start={rotary_start!r}, but needs a feature of the head: a whole number of 0 to "
+                f"{head_dim - 1}."
+            )
         if rotary_dim is None:
-            require_even(owner, "it rotates pairs of features", head_dim=head_dim)
-            rotary_dim = head_dim
+            rotary_dim = head_dim - rotary_start
+            all_of = {"head_dim": head_dim} if not rotary_start else {"head_dim - rotary_start": rotary_dim}
+            require_even(owner, "it rotates pairs of features", **all_of)
         require_whole(owner, rotary_dim=rotary_dim)
         require_even(owner, "it rotates pairs of features", rotary_dim=rotary_dim)
-        if rotary_dim > head_dim:
-            raise ShapeError(f"{owner} got rotary_dim={rotary_dim}, but a head has only head_dim={head_dim} features.")
+        if rotary_start + rotary_dim > head_dim:
+            after = f" from rotary_start={rotary_start}" if rotary_start else ""
+            raise ShapeError(
+                f"{owner} got rotary_dim={rotary_dim}{after}, but a head has only head_dim={head_dim} features."
+            )
         require_positive(owner, theta=theta)
         if scaling is not None and not isinstance(scaling, Scaling):
             raise SettingError(
                 f"{owner} got scaling={scaling!r}, but needs a scaling, such as YaRN(factor=4.0, original_length=4096)."
             )
         self.head_dim, self.theta, self.interleaved, self.rotary_dim = head_dim, theta, interleaved, rotary_dim
-        self.scaling = scaling
+        self.rotary_start, self.scaling = rotary_start, scaling
         self.follows_length = or_unscaled(scaling).follows_length
-        self.frequencies(device="cpu")  # raises now where the scaling does not fit these features
+        or_unscaled(scaling).frequencies(rotary_dim, theta, "cpu")  # raises now where it does not fit these features
         self._frequency_cache = FrequencyCache()
 
     @property
@@ -161,7 +192,17 @@ class ScaledRotaryMap(RotaryMap):
             >>> torch.allclose(rope.rerotate(rope.map_key(k, old), old, new), rope.map_key(k, new), atol=1e-6)
             True
         """
-        return rotate(k, *difference(old, new, self.magnitude), self.interleaved)
+        return self._rotate(k, *difference(old, new, self.magnitude))
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return f"head_dim={self.head_dim}, theta={self.theta}, {self._common_repr()}"
+
+    def _common_repr(self) -> str:
+        """Return the settings that all of these schemes have, from the layout on."""
+        start = "" if not self.rotary_start else f", rotary_start={self.rotary_start}"
+        scaling = "" if self.scaling is None else f", scaling={self.scaling}"
+        return f"interleaved={self.interleaved}, rotary_dim={self.rotary_dim}{start}{scaling}"
 
     def _frequencies_at(
         self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None

@@ -22,18 +22,22 @@ def scaled(**settings):
     return scheme
 
 
-def test_it_is_the_reference_forward_and_backward():
-    scheme = scaled(dtype=torch.float64)
+@pytest.mark.parametrize("bias", [False, True])
+def test_it_is_the_reference_forward_and_backward(bias):
+    scheme = scaled(dtype=torch.float64, bias=bias)
+    if bias:
+        torch.nn.init.normal_(scheme.bias)
     x, g = (draw(3, 4, 8, seed=n, dtype=torch.float64) for n in (1, 2))
     positions = np.array([0, 3, 40, 1_000_000])
-    q, weight = x[None].clone().requires_grad_(), scheme.weight.detach().numpy()
+    q, *weights = x[None].clone().requires_grad_(), *(w.detach().numpy() for w in scheme.parameters())
     mapped, key = scheme(q, x[None], torch.tensor(positions))
-    np.testing.assert_allclose(mapped[0].detach().numpy(), reference.ssmax(x.numpy(), positions, weight), rtol=1e-12)
+    np.testing.assert_allclose(mapped[0].detach().numpy(), reference.ssmax(x.numpy(), positions, *weights), rtol=1e-12)
     assert torch.equal(key, x[None])
     mapped.backward(g[None])
-    d_q, d_weight = reference.ssmax_gradient(g.numpy(), x.numpy(), positions, weight)
+    d_q, *d_weights = reference.ssmax_gradient(g.numpy(), x.numpy(), positions, *weights)
     np.testing.assert_allclose(q.grad[0].numpy(), d_q, rtol=1e-12)
-    np.testing.assert_allclose(scheme.weight.grad.numpy(), d_weight, rtol=1e-12)
+    for weight, wanted in zip(scheme.parameters(), d_weights, strict=False):
+        np.testing.assert_allclose(weight.grad.numpy(), wanted, rtol=1e-12)
 
 
 def test_attention_is_a_softmax_to_the_base_of_what_is_seen():

@@ -164,11 +164,11 @@ def fope_gradient(
     return d_x, d_cosines, d_sines
 
 
-@arrays(q=3, positions=1, weight=1)
-def ssmax(q: np.ndarray, positions: np.ndarray, weight: np.ndarray) -> np.ndarray:
+@arrays(q=3, positions=1, weight=1, bias=1)
+def ssmax(q: np.ndarray, positions: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
     """Multiply each query by the logarithm of the number of tokens that it attends to.
 
-        y = s_h ln(p + 1) q
+        y = (s_h ln(p + 1) + b_h) q
 
     Nakanishi 2025, equation 3, https://arxiv.org/abs/2501.19399; in a causal model a query at p attends to p + 1 keys.
 
@@ -176,6 +176,7 @@ def ssmax(q: np.ndarray, positions: np.ndarray, weight: np.ndarray) -> np.ndarra
         q: (heads, tokens, head_dim).
         positions: (tokens).
         weight: s, (heads).
+        bias: b, (heads); None is 0.
 
     Returns:
         Shape (heads, tokens, head_dim).
@@ -187,33 +188,37 @@ def ssmax(q: np.ndarray, positions: np.ndarray, weight: np.ndarray) -> np.ndarra
     """
     out = np.zeros(q.shape)
     for head, token, c in np.ndindex(q.shape):
-        out[head, token, c] = weight[head] * math.log(int(positions[token]) + 1) * q[head, token, c]
+        added = 0.0 if bias is None else bias[head]
+        out[head, token, c] = (weight[head] * math.log(int(positions[token]) + 1) + added) * q[head, token, c]
     return out
 
 
-@arrays(g=3, q=3, positions=1, weight=1)
+@arrays(g=3, q=3, positions=1, weight=1, bias=1)
 def ssmax_gradient(
-    g: np.ndarray, q: np.ndarray, positions: np.ndarray, weight: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute dL/dq and dL/ds of scaled queries.
+    g: np.ndarray, q: np.ndarray, positions: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compute dL/dq, dL/ds and dL/db of scaled queries.
 
-        dL/dq = s_h ln(p + 1) g        dL/ds_h = sum over tokens of ln(p + 1) <g, q>
+        dL/dq = (s_h ln(p + 1) + b_h) g
+        dL/ds_h = sum over tokens of ln(p + 1) <g, q>        dL/db_h = sum over tokens of <g, q>
 
     Args:
         g: (heads, tokens, head_dim).
-        q, positions, weight: as in ssmax.
+        q, positions, weight, bias: as in ssmax.
 
     Returns:
-        Arrays of the shapes of q and s.
+        Arrays of the shapes of q, s and s.
 
     Examples:
         >>> ssmax_gradient(np.ones((1, 1, 1)), np.ones((1, 1, 1)), np.array([0]), np.array([0.5]))
-        (array([[[0.]]]), array([0.]))
+        (array([[[0.]]]), array([0.]), array([1.]))
     """
-    d_weight = np.zeros(weight.shape)
+    d_weight, d_bias = np.zeros(weight.shape), np.zeros(weight.shape)
     for head, token, c in np.ndindex(q.shape):
-        d_weight[head] += math.log(int(positions[token]) + 1) * g[head, token, c] * q[head, token, c]
-    return ssmax(g, positions, weight), d_weight
+        product = g[head, token, c] * q[head, token, c]
+        d_weight[head] += math.log(int(positions[token]) + 1) * product
+        d_bias[head] += product
+    return ssmax(g, positions, weight, bias), d_weight, d_bias
 
 
 def _mixed(p: int, n: int, cosines: np.ndarray, sines: np.ndarray, head_dim: int, theta: float) -> tuple[float, float]:

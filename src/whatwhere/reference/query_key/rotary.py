@@ -22,6 +22,7 @@ def rotary(
     rotary_dim: int | None = None,
     frequencies: list[float] | None = None,
     magnitude: float = 1.0,
+    rotary_start: int = 0,
 ) -> np.ndarray:
     """Rotate each pair of features of queries or keys by the angle p w_i.
 
@@ -39,9 +40,10 @@ def rotary(
         positions: (tokens).
         theta: above 0.
         interleaved: which features make a pair.
-        rotary_dim: how many features rotate, the first ones; None rotates all.
+        rotary_dim: how many features rotate; None rotates all.
         frequencies: w_i of each pair, such as those of a scaling, in place of theta's.
         magnitude: factor of the features that rotate.
+        rotary_start: the first feature that rotates; a and b count from it.
 
     Returns:
         Shape (heads, tokens, head_dim).
@@ -53,8 +55,8 @@ def rotary(
         >>> rotary(np.array([[[1.0, 0.0]]]), np.array([1])).round(4)
         array([[[0.5403, 0.8415]]])
     """
-    angles = _angles(positions, x.shape, theta, rotary_dim, frequencies)
-    return _rotate(x, angles, interleaved, magnitude)
+    angles = _angles(positions, x.shape, theta, rotary_dim, frequencies, rotary_start)
+    return _rotate(x, angles, interleaved, magnitude, rotary_start)
 
 
 @arrays(g=3, positions=1)
@@ -66,6 +68,7 @@ def rotary_gradient(
     rotary_dim: int | None = None,
     frequencies: list[float] | None = None,
     magnitude: float = 1.0,
+    rotary_start: int = 0,
 ) -> np.ndarray:
     """Compute dL/dx of a rotation: the gradient, rotated back.
 
@@ -75,7 +78,7 @@ def rotary_gradient(
 
     Args:
         g: (heads, tokens, head_dim).
-        positions, theta, interleaved, rotary_dim, frequencies, magnitude: as in rotary.
+        positions, theta, interleaved, rotary_dim, frequencies, magnitude, rotary_start: as in rotary.
 
     Returns:
         Shape (heads, tokens, head_dim).
@@ -85,8 +88,51 @@ def rotary_gradient(
         >>> np.allclose(rotary_gradient(rotary(x, p), p), x)
         True
     """
-    angles = _angles(positions, g.shape, theta, rotary_dim, frequencies)
-    return _rotate(g, [[-angle for angle in row] for row in angles], interleaved, magnitude)
+    angles = _angles(positions, g.shape, theta, rotary_dim, frequencies, rotary_start)
+    return _rotate(g, [[-angle for angle in row] for row in angles], interleaved, magnitude, rotary_start)
+
+
+@arrays(g=3, x=3, positions=1, alpha=1)
+def learned_rotary_gradient(
+    g: np.ndarray,
+    x: np.ndarray,
+    positions: np.ndarray,
+    alpha: np.ndarray,
+    frequencies: list[float],
+    interleaved: bool = False,
+    magnitude: float = 1.0,
+    rotary_start: int = 0,
+) -> np.ndarray:
+    """Compute dL/d(alpha) where the frequency of each pair is w_i exp(alpha_i): y = rotary(x, ...) at these.
+
+        dL/dalpha_i = sum over heads and tokens of p w_i exp(alpha_i) (g_b y_a - g_a y_b)
+
+    The derivative of a rotated pair by its angle is the pair, rotated by a further quarter of a circle.
+
+    Args:
+        g: (heads, tokens, head_dim).
+        x: queries or keys, (heads, tokens, head_dim).
+        positions: (tokens).
+        alpha: of each pair.
+        frequencies: w_i of each pair, before alpha.
+        interleaved, magnitude, rotary_start: as in rotary.
+
+    Returns:
+        Shape (pairs).
+
+    Examples:
+        >>> g, x = np.array([[[0.0, 1.0]]]), np.array([[[1.0, 0.0]]])
+        >>> learned_rotary_gradient(g, x, np.array([3]), np.zeros(1), [0.0])
+        array([0.])
+    """
+    learned = [w * math.exp(a) for w, a in zip(frequencies, alpha, strict=True)]
+    y = rotary(x, positions, 1.0, interleaved, 2 * len(learned), learned, magnitude, rotary_start)
+    d_alpha = np.zeros(alpha.shape)
+    for head, token in np.ndindex(x.shape[:2]):
+        for i, (a, b) in enumerate(feature_pairs(len(learned), interleaved, rotary_start)):
+            torque = g[head, token, b] * y[head, token, a] - g[head, token, a] * y[head, token, b]
+            d_alpha[i] += int(positions[token]) * learned[i] * torque
+    return d_alpha
 
 
 @arrays(x=3, positions=2)
@@ -232,14 +278,15 @@ def xpos(
     return out
 
 
-def feature_pairs(pairs: int, interleaved: bool) -> list[tuple[int, int]]:
-    """Return the two features of each pair that rotates.
+def feature_pairs(pairs: int, interleaved: bool, start: int = 0) -> list[tuple[int, int]]:
+    """Return the two features of each pair that rotates, from a first one on.
 
     Examples:
         >>> feature_pairs(2, interleaved=True), feature_pairs(2, interleaved=False)
         ([(0, 1), (2, 3)], [(0, 2), (1, 3)])
     """
-    return [(2 * i, 2 * i + 1) if interleaved else (i, i + pairs) for i in range(pairs)]
+    of_pair = [(2 * i, 2 * i + 1) if interleaved else (i, i + pairs) for i in range(pairs)]
+    return [(start + a, start + b) for a, b in of_pair]
 
 
 def _angles(
@@ -248,13 +295,14 @@ def _angles(
     theta: float,
     rotary_dim: int | None = None,
     frequencies: list[float] | None = None,
+    start: int = 0,
 ) -> list[list[float]]:
     """Return the angle of each pair, for each token."""
     _, tokens, head_dim = shape
     require_shape("positions", positions, (tokens,))
-    dim = head_dim if rotary_dim is None else rotary_dim
-    if dim > head_dim:
-        raise ValueError(f"rotary_dim is {dim}, but a head has only {head_dim} features.")
+    dim = head_dim - start if rotary_dim is None else rotary_dim
+    if start < 0 or start + dim > head_dim:
+        raise ValueError(f"rotary_dim is {dim} from feature {start} on, but a head has only {head_dim} features.")
     w = inverse_frequencies(dim, theta) if frequencies is None else frequencies
     if len(w) != dim // 2:
         raise ValueError(
@@ -263,7 +311,9 @@ def _angles(
     return [[int(p) * w_i for w_i in w] for p in positions]
 
 
-def _rotate(x: np.ndarray, angles: list[list[float]], interleaved: bool, magnitude: float = 1.0) -> np.ndarray:
+def _rotate(
+    x: np.ndarray, angles: list[list[float]], interleaved: bool, magnitude: float = 1.0, start: int = 0
+) -> np.ndarray:
     """Rotate each pair of each token by its angle and multiply by the magnitude; other features stay."""
     heads, tokens, head_dim = x.shape
     out = np.array(x, dtype=np.float64)
@@ -272,7 +322,7 @@ def _rotate(x: np.ndarray, angles: list[list[float]], interleaved: bool, magnitu
             pairs = len(angles[token])
             if 2 * pairs > head_dim:
                 raise ValueError(f"{2 * pairs} features are to rotate, but a head has only {head_dim}.")
-            for (a, b), angle in zip(feature_pairs(pairs, interleaved), angles[token], strict=True):
+            for (a, b), angle in zip(feature_pairs(pairs, interleaved, start), angles[token], strict=True):
                 x_a, x_b = float(x[head, token, a]), float(x[head, token, b])
                 out[head, token, a] = magnitude * (x_a * math.cos(angle) - x_b * math.sin(angle))
                 out[head, token, b] = magnitude * (x_a * math.sin(angle) + x_b * math.cos(angle))

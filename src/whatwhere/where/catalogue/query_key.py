@@ -12,6 +12,7 @@ from whatwhere.where.catalogue.entry import Builder, Scheme, Sizes
 from whatwhere.where.catalogue.scaling import ENTRIES as _SCALED
 from whatwhere.where.query_key.axial_rotary import AxialRotary
 from whatwhere.where.query_key.fope import FoPE
+from whatwhere.where.query_key.learned_rotary import LearnedRotary
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.pope import PoPE
 from whatwhere.where.query_key.query_temperature import QueryTemperature
@@ -98,10 +99,25 @@ ENTRIES: tuple[Scheme, ...] = (
             {"interleaved": True},
             {"rotary_dim": 8},
             {"rotary_dim": 8, "interleaved": True},
+            {"rotary_dim": 8, "rotary_start": 3},
+            {"rotary_start": 4, "interleaved": True},
             {"theta": 500_000.0},
         ),
     ),
     *_SCALED,
+    Scheme(
+        name="rotary-learned",
+        door="query_key",
+        formula="rotary with w_n exp(a_n), a learned from 0",
+        paper="Mistral AI, Mistral Large 4 (LeRoPE); its implementation in transformers",
+        url="https://github.com/huggingface/transformers/tree/main/src/transformers/models/mistral_large4",
+        year=2026,
+        used_by=("Mistral Large 4",),
+        build=Builder(LearnedRotary, ("head_dim",)),
+        learned=True,
+        relative=True,
+        variants=({"interleaved": True}, {"rotary_dim": 2, "rotary_start": 1}, {"theta": 500_000.0}),
+    ),
     Scheme(
         name="rotary-axial",
         door="query_key",
@@ -180,7 +196,7 @@ ENTRIES: tuple[Scheme, ...] = (
         paper="Nakanishi, Scalable-Softmax Is Superior for Attention",
         url="https://arxiv.org/abs/2501.19399",
         year=2025,
-        used_by=("the paper's language models",),
+        used_by=("the paper's language models", "Mistral Large 4 (with a bias)"),
         build=_SSMAX,
         learned=True,
         keeps_norms=False,

@@ -119,6 +119,10 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
                 "fall, and has to be measured.",
                 ("2.8",),
             ),
+            Trap(
+                "DeepSeek-V4 rotates the last features of a head, most others the first: `rotary_start`.",
+                ("tests/oracles/test_transformers_deepseek_v4.py::test_the_last_features_are_rotated",),
+            ),
         ),
         "rotary-linear": (_DIVIDES_ALL,),
         "rotary-ntk": (
@@ -165,6 +169,22 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
                 "The rotated pairs are the fastest of the whole head, not those of its first features, as with "
                 "`rotary_dim`.",
                 (f"{_SCALING}::test_proportional_leaves_the_slow_pairs_still",),
+            ),
+        ),
+        "rotary-learned": (
+            Trap(
+                "An alpha rounded to bfloat16 changes the frequency, and the angle error grows with the position: far "
+                "tokens are rotated at random. Keep it in float32.",
+                (f"{_QUERY_KEY}/test_learned_rotary.py::test_bfloat16_of_alpha_moves_far_angles",),
+            ),
+            Trap(
+                "Frequencies are weights: a reader of the configuration alone builds plain rotary, which is right at "
+                "the start of training only.",
+                (f"{_QUERY_KEY}/test_learned_rotary.py::test_it_starts_as_rotary_and_leaves_it",),
+            ),
+            Trap(
+                "Keys in a KV cache have the frequencies of their time: after a step of training they are wrong.",
+                (f"{_QUERY_KEY}/test_learned_rotary.py::test_cached_keys_have_the_old_frequencies",),
             ),
         ),
         "rotary-axial": (

@@ -38,7 +38,7 @@ class MultimodalRotary(ScaledRotaryMap):
         theta: base of the frequencies, above 0; 1,000,000 in Qwen2-VL.
         layout: `chunked` (Qwen2-VL, GLM-4V) or `interleaved` (Qwen3-VL): which pair belongs to which axis.
         interleaved: which features make a pair, as in Rotary.
-        rotary_dim: rotate only the first features, an even number up to head_dim; None rotates all.
+        rotary_dim, rotary_start: rotate only so many features, from this one on, as in Rotary.
         scaling: a RoPE scaling, as in Rotary; the length is the largest coordinate plus 1.
 
     Fixed: no parameters, no state. Any length. Positions with one axis, as of text, serve as the coordinate on every
@@ -46,7 +46,7 @@ class MultimodalRotary(ScaledRotaryMap):
     GLM-4V.
 
     Raises:
-        ShapeError: If head_dim or rotary_dim is odd or out of range, or sections do not give each pair one axis.
+        ShapeError: If head_dim, rotary_dim or rotary_start does not fit, or sections do not give each pair one axis.
         SettingError: If theta is out of range, the layout is unknown, or scaling is not a scaling.
 
     Examples:
@@ -65,10 +65,11 @@ class MultimodalRotary(ScaledRotaryMap):
         layout: AxisLayout = "chunked",
         interleaved: bool = False,
         rotary_dim: int | None = None,
+        rotary_start: int = 0,
         scaling: Scaling | None = None,
     ) -> None:
         require_choice("MultimodalRotary", "layout", layout, AXIS_LAYOUTS)
-        super().__init__(head_dim, theta, interleaved, rotary_dim, scaling)
+        super().__init__(head_dim, theta, interleaved, rotary_dim, scaling, rotary_start)
         self.sections, self.layout = tuple(sections), layout
         _require_sections(self.sections, self.rotary_dim // 2)
         self.axis_of_pair = _axis_of_pair(self.sections, layout)
@@ -85,10 +86,9 @@ class MultimodalRotary(ScaledRotaryMap):
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        scaling = "" if self.scaling is None else f", scaling={self.scaling}"
         return (
             f"head_dim={self.head_dim}, sections={self.sections}, theta={self.theta}, layout={self.layout!r}, "
-            f"interleaved={self.interleaved}, rotary_dim={self.rotary_dim}{scaling}"
+            f"{self._common_repr()}"
         )
 
 

@@ -27,7 +27,8 @@ class Rotary(ScaledRotaryMap):
         head_dim: features of a head.
         theta: base of the frequencies, above 0; 10,000 in the paper, 500,000 in Llama 3.
         interleaved: which features make a pair.
-        rotary_dim: rotate only the first features, an even number up to head_dim; None rotates all.
+        rotary_dim: rotate only so many features, an even number up to head_dim; None rotates all.
+        rotary_start: the first feature that is rotated; 0 in nearly all models, 448 of 512 in DeepSeek-V4.
         scaling: a RoPE scaling of `whatwhere.where.scaling`, such as YaRN.
 
     Fixed: no parameters, no state. Any length; quality beyond the trained length needs a scaling. Angles are float64,
@@ -35,7 +36,7 @@ class Rotary(ScaledRotaryMap):
     which is 1 for all but YaRN and LongRoPE. Used by: Llama, Qwen, Mistral, GPT-NeoX (partial), GPT-J.
 
     Raises:
-        ShapeError: If head_dim or rotary_dim is odd or out of range, or the scaling is not defined for it.
+        ShapeError: If head_dim, rotary_dim or rotary_start does not fit, or the scaling is not defined for it.
         SettingError: If theta is out of range, or scaling is not a scaling that is defined for it.
 
     Examples:
@@ -54,9 +55,10 @@ class Rotary(ScaledRotaryMap):
         *,
         interleaved: bool = False,
         rotary_dim: int | None = None,
+        rotary_start: int = 0,
         scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(head_dim, theta, interleaved, rotary_dim, scaling)
+        super().__init__(head_dim, theta, interleaved, rotary_dim, scaling, rotary_start)
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Return cosine and sine of every angle, (batch, 1, tokens, pairs): one pair of tables for all heads and
@@ -70,11 +72,3 @@ class Rotary(ScaledRotaryMap):
             PositionError: If the positions have several axes.
         """
         return rotary_tables(positions.on_axes("Rotary", 1), self._frequencies_at(positions, lengths), self.magnitude)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        scaling = "" if self.scaling is None else f", scaling={self.scaling}"
-        return (
-            f"head_dim={self.head_dim}, theta={self.theta}, interleaved={self.interleaved}, "
-            f"rotary_dim={self.rotary_dim}{scaling}"
-        )

@@ -18,7 +18,7 @@ from whatwhere.where.query_factor import QueryFactor
 class SSMax(QueryFactor):
     """Multiply each query by the logarithm of the number of keys it attends to; attention stays sharp in long text.
 
-        q_i -> s_h ln(n_i) q_i        s_h from 1 / mean(ln 1, ..., ln original_length)
+        q_i -> (s_h ln(n_i) + b_h) q_i        s_h from 1 / mean(ln 1, ..., ln original_length), b_h from 0
 
     Softmax over more keys is flatter; this compensates for it. Nakanishi 2025, Scalable-Softmax,
     https://arxiv.org/abs/2501.19399; s is initialized so that the mean factor over the trained length is 1, 0.168 for
@@ -36,8 +36,10 @@ class SSMax(QueryFactor):
         num_heads: heads of the queries.
         then: a map of queries and keys, such as Rotary, of the same head_dim; None is none.
         original_length: the trained length, at least 2.
+        bias: add a parameter b to each head's factor, as Mistral Large 4 does.
 
-    Learned: `weight`, s of each head. Any length. Engines: dense, sdpa, flex. Used by: the paper's language models.
+    Learned: `weight`, s of each head, and `bias`, b of each head, where there is one. Any length. Engines: dense, sdpa,
+    flex. Used by: the paper's language models, Mistral Large 4.
 
     Raises:
         DoorError: If `then` is not a map of queries and keys.
@@ -51,6 +53,7 @@ class SSMax(QueryFactor):
     """
 
     weight: Float[Tensor, " heads"]
+    bias: Float[Tensor, " heads"] | None
 
     def __init__(
         self,
@@ -58,6 +61,7 @@ class SSMax(QueryFactor):
         num_heads: int,
         then: QueryKeyMap | None = None,
         original_length: int = 1024,
+        bias: bool = False,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -67,26 +71,30 @@ class SSMax(QueryFactor):
             raise ShapeError("SSMax got original_length=1, but divides by its logarithm: pass the trained length.")
         self.num_heads, self.original_length = num_heads, original_length
         self.weight = nn.Parameter(torch.empty(num_heads, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(num_heads, device=device, dtype=dtype)) if bias else None
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Set s of every head so that the mean factor over the trained length is 1; `then` is not changed.
+        """Set s of every head so that the mean factor over the trained length is 1, and b to 0; `then` is not changed.
 
         Args:
             generator: not used; nothing is sampled.
         """
         # ln 1 + ... + ln L = ln L!
         nn.init.constant_(self.weight, self.original_length / lgamma(self.original_length + 1))
+        if self.bias is not None:
+            nn.init.zeros_(self.bias)
 
     def factor(self, positions: Positions) -> Float[Tensor, "batch heads tokens 1"]:
-        """Return s_h ln(p + 1)."""
+        """Return s_h ln(p + 1) + b_h."""
         growth = (positions.single_axis("SSMax").double() + 1).log()[:, None, :, None]
         wide = torch.promote_types(self.weight.dtype, torch.float32)
-        return (self.weight.double()[:, None, None] * growth).to(wide)
+        factor = self.weight.double()[:, None, None] * growth
+        return (factor if self.bias is None else factor + self.bias.double()[:, None, None]).to(wide)
 
     def extra_repr(self) -> str:
         """Return the settings."""
         return (
             f"head_dim={self.head_dim}, num_heads={self.num_heads}{self._then_repr()}, "
-            f"original_length={self.original_length}"
+            f"original_length={self.original_length}{'' if self.bias is None else ', bias=True'}"
         )
