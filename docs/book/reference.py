@@ -13,7 +13,10 @@ from whatwhere.cli import app
 GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     "tokens": ("Tokens", ("InputLayer", "TokenEmbedding", "RowAdamW", "parameters", "text")),
     "positions": ("Positions", ("positions", "Positions")),
-    "where": ("Where, here, doors", ("Where", "Here", "bind", "InputEncoding", "QueryKeyMap", "ScoreBias")),
+    "where": (
+        "Where, here, doors",
+        ("Where", "Here", "bind", "Window", "Sink", "InputEncoding", "QueryKeyMap", "ScoreBias"),
+    ),
     "catalogue": ("Catalogue", ("scheme", "catalogue", "load_where")),
     "input": ("Door 1: input", ("Sinusoidal", "AxialSinusoidal", "Fourier", "Learned")),
     "query_key": (

@@ -62,6 +62,8 @@ from whatwhere.where.score.shaw import Shaw as Shaw
 from whatwhere.where.score.t5 import T5 as T5
 from whatwhere.where.score.transformer_xl import TransformerXL as TransformerXL
 from whatwhere.where.score_bias import ScoreBias as ScoreBias
+from whatwhere.where.sink import Sink as Sink
+from whatwhere.where.window import Window as Window
 
 __version__: str
 __all__: list[str]

@@ -187,34 +187,33 @@ def attention_rule(
     return rule
 
 
-def document_ends(
+def largest_in_document(
     segment: Int64[Tensor, "batch tokens"] | None,
     order: Int64[Tensor, "batch tokens"],
     other_segment: Int64[Tensor, "other_batch others"] | None,
-    other_index: Int64[Tensor, "axes other_batch others"],
+    numbers: Int64[Tensor, "other_batch others"],
     rows: int,
 ) -> Int64[Tensor, "rows tokens"]:
-    """Return the largest coordinate, plus 1, of the other tokens that share each token's document; 0 if none.
+    """Return the largest number of the other tokens that share each token's document; 0 if there are none.
 
     Args:
         segment, order: document and order of the tokens; None is document 0 for all.
-        other_segment, other_index: documents and coordinates of the other tokens.
+        other_segment, numbers: documents of the other tokens, and a number above 0 of each.
         rows: sequences of both together.
     """
-    if other_index.shape[2] == 0:
-        return torch.zeros_like(order)
-    ends = other_index.amax(0) + 1
+    if numbers.shape[1] == 0:
+        return torch.zeros_like(order).expand(rows, -1)
     if segment is None and other_segment is None:
-        return ends.amax(-1, keepdim=True).expand(rows, order.shape[1])
+        return numbers.amax(-1, keepdim=True).expand(rows, order.shape[1])
     document = torch.zeros_like(order) if segment is None else segment
-    others = torch.zeros_like(ends) if other_segment is None else other_segment
-    document, others, ends = (x.expand(rows, -1).contiguous() for x in (document, others, ends))
-    # Sorted by document, and within one by coordinate, the last of each is its largest: no table of all pairs.
-    slot = ends.argsort(dim=-1, stable=True)
+    others = torch.zeros_like(numbers) if other_segment is None else other_segment
+    document, others, numbers = (x.expand(rows, -1).contiguous() for x in (document, others, numbers))
+    # Sorted by document, and within one by number, the last of each is its largest: no table of all pairs.
+    slot = numbers.argsort(dim=-1, stable=True)
     slot = slot.gather(-1, others.gather(-1, slot).argsort(dim=-1, stable=True))
     documents = others.gather(-1, slot)
     last = (torch.searchsorted(documents, document, right=True) - 1).clamp(min=0)
-    return torch.where(documents.gather(-1, last) == document, ends.gather(-1, slot.gather(-1, last)), 0)
+    return torch.where(documents.gather(-1, last) == document, numbers.gather(-1, slot.gather(-1, last)), 0)
 
 
 def last_document(segment: Int64[Tensor, "batch tokens"]) -> Int64[Tensor, "batch 1"]:

@@ -16,9 +16,9 @@ from whatwhere.coordinates import (
     LIMIT,
     Allowed,
     attention_rule,
-    document_ends,
     end_of,
     is_run,
+    largest_in_document,
     last_document,
     next_coordinate,
     require_count,
@@ -97,7 +97,7 @@ class Positions(PositionConstructors):
         later = torch.arange(count, device=self.device)
         start = next_coordinate(self.index, self.segment)
         index = start + later
-        order = self.order.amax(-1, keepdim=True) + 1 + later if self.tokens else index
+        order = self._last_order() + 1 + later if self.tokens else index
         segment = None if self.segment is None else last_document(self.segment).expand(-1, count)
         max_length = end_of(index) if readable(index) else None
         return Positions(index[None], order, segment, segment is None, max_length)
@@ -106,8 +106,8 @@ class Positions(PositionConstructors):
         """Return these positions followed by others, as a KV cache grows.
 
         Args:
-            later: positions of the new tokens, each of a higher order than all before it; a number n of tokens is
-                short for `next(n)`. Tokens without a segment join the last document of their sequence.
+            later: positions of the new tokens, each of a higher order than all of its document before it; a number n of
+                tokens is short for `next(n)`. Tokens without a segment join the last document of their sequence.
 
         Raises:
             PositionError: If the tokens are not later.
@@ -130,21 +130,40 @@ class Positions(PositionConstructors):
         rows = common_batch(self, other)
         index = torch.cat([p.index.expand(-1, rows, -1) for p in (self, other)], dim=-1)
         order = torch.cat([p.order.expand(rows, -1) for p in (self, other)], dim=-1)
-        if readable(order) and min(self.tokens, other.tokens) > 0:
-            last, first = self.order.amax(-1), other.order.amin(-1)
-            if bool((first <= last).any()):
-                raise PositionError(
-                    f"appended tokens must be later, but the first has order {int(first.min())} and the last before "
-                    f"it {int(last.max())}.\nState where they start: positions(n, start={int(last.max()) + 1})."
-                )
-        segment = None
+        segment = after = None
         if self.segment is not None or other.segment is not None:
             before = torch.zeros_like(self.order) if self.segment is None else self.segment
             after = last_document(before).expand(-1, other.tokens) if other.segment is None else other.segment
-            segment = torch.cat([before.expand(rows, -1), after.expand(rows, -1)], dim=-1)
+            after = after.expand(rows, -1)
+            segment = torch.cat([before.expand(rows, -1), after], dim=-1)
+        if readable(order) and min(self.tokens, other.tokens, rows) > 0:
+            last = largest_in_document(after, order[:, self.tokens :], self.segment, self.order + 1, rows) - 1
+            if bool((other.order <= last).any()):
+                raise PositionError(
+                    f"appended tokens must be later, but the first has order {int(other.order.min())} and the last "
+                    f"before it {int(last.max())}.\nState where they start: positions(n, start={int(last.max()) + 1})."
+                )
         run = self.run and other.run and readable(order) and is_run(order)
         ends = [p.max_length for p in (self, other) if p.max_length is not None]
         return Positions(index, order, segment, run and segment is None, max(ends) if len(ends) == 2 else None)
+
+    def order_to_end(self) -> Int64[Tensor, "batch tokens"]:
+        """Return how far in order each token is from the last of its document.
+
+        Examples:
+            >>> Positions.packed([3, 2]).order_to_end()
+            tensor([[2, 1, 0, 1, 0]])
+        """
+        if self.segment is None:
+            return self.order.amax(-1, keepdim=True) - self.order if self.tokens else self.order
+        ends = largest_in_document(self.segment, self.order, self.segment, self.order + 1, self.batch)
+        return ends - 1 - self.order
+
+    def _last_order(self) -> Int64[Tensor, "batch 1"]:
+        """Return the largest order of each sequence's last document; -1 where there is none."""
+        if self.segment is None:
+            return self.order.amax(-1, keepdim=True)
+        return torch.where(self.segment == last_document(self.segment), self.order, -1).amax(-1, keepdim=True)
 
     def to(self, device: torch.device | str) -> "Positions":
         """Return these positions on a device."""
@@ -214,11 +233,42 @@ class Positions(PositionConstructors):
         """
         ends = torch.broadcast_tensors(
             *(
-                document_ends(self.segment, self.order, other.segment, other.index, common_batch(self, other))
+                largest_in_document(
+                    self.segment, self.order, other.segment, other.index.amax(0) + 1, common_batch(self, other)
+                )
                 for other in (self, *present)
             )
         )
         return torch.stack(ends).amax(0)
+
+    def order_in_document(self, *present: "Positions") -> Int64[Tensor, "batch tokens"]:
+        """Return the order of each token from the first of its document that is present.
+
+        Without documents it is the order itself, because a part of a text does not say where the text begins.
+
+        Args:
+            present: further positions with tokens of these documents, such as the keys of a cache.
+
+        Raises:
+            ShapeError: If batches differ, and none of them is 1.
+
+        Examples:
+            >>> Positions.packed([3, 2]).order_in_document()
+            tensor([[0, 1, 2, 0, 1]])
+        """
+        everything = (self, *(p for p in present if p is not self))
+        if self.tokens == 0 or all(p.segment is None for p in everything):
+            return self.order
+        last = torch.stack([p.order.amax() for p in everything if p.tokens]).amax()
+        backward = torch.broadcast_tensors(
+            *(
+                largest_in_document(
+                    self.segment, self.order, other.segment, last + 1 - other.order, common_batch(self, other)
+                )
+                for other in everything
+            )
+        )
+        return self.order - (last + 1 - torch.stack(backward).amax(0))
 
     def allowed(self, keys: "Positions", causal: bool) -> Allowed | None:
         """Return the mask as a formula by element; None where every query may attend to every key.

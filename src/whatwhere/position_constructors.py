@@ -326,21 +326,29 @@ class PositionConstructors:
         """
         return cls.from_coordinates(count_digits(ids, digit_ids, offset))
 
-    def __getitem__(self: Made, tokens: slice) -> Made:
+    def __getitem__(self: Made, tokens: slice | Int64[Tensor, " some"]) -> Made:
         """Return the positions of a slice of the tokens, `p[a:b]`: a step of decoding is at `p[t : t + 1]`.
 
+        A tensor of slots chooses single tokens: those of a KV cache that `Where.kept` keeps.
+
         Raises:
-            PositionError: If the index is no slice, or its step is below 1.
+            PositionError: If the index is neither, or its step is below 1.
 
         Examples:
             >>> from whatwhere import positions
             >>> positions(8, start=40)[-1:].index.item()
             47
+            >>> positions(8)[torch.tensor([0, 6, 7])].index
+            tensor([[[0, 6, 7]]])
         """
+        if isinstance(tokens, Tensor) and tokens.dim() == 1 and tokens.dtype == torch.int64:
+            segment = None if self.segment is None else self.segment[:, tokens]
+            return type(self)(self.index[..., tokens], self.order[:, tokens], segment, False, self.max_length)
         if not isinstance(tokens, slice) or (tokens.step is not None and tokens.step < 1):
             raise PositionError(
                 f"Positions are sliced along tokens, but were indexed with {tokens!r}.\n"
-                "For one token pass p[t : t + 1]; for some axes or rows, index p.index itself."
+                "For one token pass p[t : t + 1], for some slots a tensor of them; for some axes or rows, index "
+                "p.index itself."
             )
         first, stop, step = tokens.indices(self.tokens)
         fields, whole, count = self.__dict__, self, len(range(first, stop, step))

@@ -17,7 +17,7 @@ import whatwhere as ww
 from whatwhere.testing import laws as shared
 
 from .cases import DIM, HEADS
-from .model import HEAD_DIM, Model, attend, decode, draw, numbers, random_ids
+from .model import HEAD_DIM, Model, attend, decode, decode_forgetting, draw, numbers, random_ids
 
 Build = Callable[[], ww.Where]
 TOLERANCE = {"rtol": 0.0, "atol": 1e-5}
@@ -95,6 +95,23 @@ def decoding_equals_prefill(model: Model, p: ww.Positions, first: int) -> None:
     real = real_tokens(p, len(ids))
     with torch.no_grad():
         assert_close(decode(model, ids, p, first)[real], model(ids, p)[real], **TOLERANCE)
+
+
+def decoding_with_forgetting_equals_prefill(model: Model, p: ww.Positions, first: int, most: int) -> None:
+    """Law 2: a cache that forgets what no later query can see gives what reading all at once gives.
+
+    Args:
+        model: its layers have one window.
+        p: positions of all tokens.
+        first: tokens that are read at once.
+        most: keys that a step of decoding may have, itself included.
+    """
+    ids = random_ids(max(p.batch, 2), p.tokens)
+    real = real_tokens(p, len(ids))
+    with torch.no_grad():
+        decoded, keys = decode_forgetting(model, ids, p, first)
+        assert_close(decoded[real], model(ids, p)[real], **TOLERANCE)
+    assert keys <= most, f"{keys} keys are kept, but no more than {most} are needed"
 
 
 def packed_equals_separate(model: Model, lengths: tuple[int, ...]) -> None:

@@ -28,6 +28,10 @@ class Cache:
             self.gates = gates if self.gates is None else torch.cat([self.gates, gates], dim=2)
         return self.k, self.v, self.gates
 
+    def keep(self, slots: Tensor) -> None:
+        self.k, self.v = self.k[:, :, slots], self.v[:, :, slots]
+        self.gates = None if self.gates is None else self.gates[:, :, slots]
+
 
 class Block(nn.Module):
     """Pre-norm attention and feed-forward."""
@@ -102,6 +106,20 @@ def decode(small: Model, ids: Tensor, p: ww.Positions, first: int) -> Tensor:
     caches = [Cache(), Cache()]
     steps = [(0, first), *((t, t + 1) for t in range(first, ids.shape[1]))]
     return torch.cat([small(ids[:, a:b], p[a:b], p[:b], caches) for a, b in steps], dim=1)
+
+
+def decode_forgetting(small: Model, ids: Tensor, p: ww.Positions, first: int) -> tuple[Tensor, int]:
+    """Decode with caches that lose what no later query can see; give the vectors, and the most keys of a step."""
+    caches, keys, most, rows = [Cache(), Cache()], p[:0], 0, []
+    for a, b in [(0, first), *((t, t + 1) for t in range(first, ids.shape[1]))]:
+        keys = keys.append(p[a:b])
+        most = max(most, keys.tokens) if a else most
+        rows.append(small(ids[:, a:b], p[a:b], keys, caches))
+        slots = small.blocks[0].where.kept(keys)
+        keys = keys[slots]
+        for cache in caches:
+            cache.keep(slots)
+    return torch.cat(rows, dim=1), most
 
 
 def draw(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float32) -> Tensor:

@@ -257,6 +257,22 @@ def test_law_9_angles_in_float32():
     breaks(laws.inner_product_is_of_distance, Input(single), 17, [0, 999_000])
 
 
+def test_law_2_a_cache_that_forgets_too_much_or_too_little():
+    class Shorter(ww.Window):
+        def kept(self, keys):
+            return super().kept(keys)[1:]
+
+    class Longer(ww.Window):
+        def kept(self, keys):
+            return torch.arange(keys.tokens)
+
+    for window, match in ((Shorter(3), "not close"), (Longer(3), "9 keys are kept, but no more than 3")):
+        small = model(case_of("query_key", lambda: ww.Rotary(HEAD_DIM)))
+        for block in small.blocks:
+            block.where.window = window
+        breaks(laws.decoding_with_forgetting_equals_prefill, small, ww.positions(9), 4, 3, match=match)
+
+
 @pytest.mark.parametrize(("angles", "shift"), [(rotary_angles_in_float32, 1_000_000), (rotary_angles_in_bfloat16, 300)])
 def test_law_10_rounded_angles(angles, shift):
     breaks(laws.logits_unmoved, Turn(angles), ww.positions(12), ww.positions(12, start=shift), match="moved by")

@@ -235,6 +235,27 @@ def test_attention_gradient_by_differences(random: np.random.Generator) -> None:
     assert_is_gradient(d_bias, lambda x: reference.attention(q, k, v, x, mask, 0.3), bias, g)
 
 
+def test_attention_with_a_sink_is_attention_to_one_more_key(random: np.random.Generator) -> None:
+    """A key whose score is the sink, and whose value is zero; and the weights by sigmoid(l - sink)."""
+    q, k, v, g, bias, mask = attention_case(random)
+    sink = random.normal(size=3)
+    y = reference.attention(q, k, v, bias, mask, 0.3, sink)
+    more_k, more_v = (np.concatenate([x, np.zeros((3, 1, x.shape[2]))], axis=1) for x in (k, v))
+    more_bias = np.concatenate([bias, np.broadcast_to(sink[:, None, None], (3, 4, 1))], axis=2)
+    more_mask = np.concatenate([mask, np.ones((4, 1), dtype=bool)], axis=1)
+    assert_close(y, reference.attention(q, more_k, more_v, more_bias, more_mask, 0.3))
+    scores = np.where(mask, q @ k.transpose(0, 2, 1) * 0.3 + bias, -np.inf)
+    share = 1 / (1 + np.exp(sink[:, None] - np.logaddexp.reduce(scores, axis=2)))
+    assert_close(y, reference.attention(q, k, v, bias, mask, 0.3) * share[..., None])
+    d_q, d_k, d_v, d_bias = reference.attention_gradient(g, q, k, v, bias, mask, 0.3, sink)
+    assert_is_gradient(d_q, lambda x: reference.attention(x, k, v, bias, mask, 0.3, sink), q, g)
+    assert_is_gradient(d_k, lambda x: reference.attention(q, x, v, bias, mask, 0.3, sink), k, g)
+    assert_is_gradient(d_v, lambda x: reference.attention(q, k, x, bias, mask, 0.3, sink), v, g)
+    assert_is_gradient(d_bias, lambda x: reference.attention(q, k, v, x, mask, 0.3, sink), bias, g)
+    d_sink = reference.sink_gradient(g, q, k, v, sink, bias, mask, 0.3)
+    assert_is_gradient(d_sink, lambda x: reference.attention(q, k, v, bias, mask, 0.3, x), sink, g)
+
+
 def test_a_query_without_keys_has_zeros_and_no_gradient(random: np.random.Generator) -> None:
     q, k, v, g, bias, mask = attention_case(random)
     assert not reference.attention(q, k, v, bias, mask)[:, 1].any()

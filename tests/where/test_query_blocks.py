@@ -94,6 +94,7 @@ def test_backward_drops_what_forward_dropped(blocks):
 
 @pytest.mark.parametrize("start", [0, 1000])
 def test_fire_counts_from_the_beginning_of_the_text(start, blocks):
+    torch.manual_seed(0)
     q, k, v = queries_keys_values(HEADS, KEY_HEADS, TOKENS, HEAD_DIM)
     where = ww.Where(score=ww.FIRE(HEADS, threshold=40.0))
     leaves = [q, k, v, *where.parameters()]

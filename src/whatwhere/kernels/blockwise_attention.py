@@ -3,6 +3,11 @@
     y_i = sum_j a_ij v_j        a_ij = exp(s_ij - l_i)        s_ij = <q_i, k_j> scale + bias(h, i, j)
     dL/ds_ij = a_ij (<g_i, v_j> - <g_i, y_i>)                 l_i = log sum_j exp(s_ij),  g = dL/dy
 
+A sink, a number s for each head, is one more term of the sum in l_i and has no value. The gradients above hold as they
+are, with the weights a_ij that sum to less than 1, and
+
+    dL/ds = -sum_i exp(s - l_i) <g_i, y_i>
+
 PyTorch's CPU attention takes a table of all pairs, and where the bias is learned it allocates more of the same size.
 Here the bias is computed block by block, and so is its gradient. The PyTorch implementation is attention with a table.
 
@@ -117,6 +122,7 @@ def attention_by_blocks(
     v: Float[Tensor, "batch key_heads tokens value_dim"],
     bias: ByBlocks,
     scale: float,
+    sink: Float[Tensor, " heads"] | None = None,
 ) -> Float[Tensor, "batch heads tokens value_dim"]:
     """Compute attention with a bias, block by block.
 
@@ -124,6 +130,7 @@ def attention_by_blocks(
         q, k, v: queries, keys and values of one contiguous run of tokens, of one dtype.
         bias: of these tokens.
         scale: softmax scale.
+        sink: for each head a logit in the denominator of the softmax; None is none.
     """
     groups, width = q.shape[1] // k.shape[1], v.shape[-1]
     if groups > 1:
@@ -132,7 +139,7 @@ def attention_by_blocks(
     widest = max(q.shape[-1], width)
     q, k, v = (F.pad(x, (0, widest - x.shape[-1])) if x.shape[-1] < widest else x for x in (q, k, v))
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    y: Tensor = _Attention.apply(q, k, v, bias.make, scale, *bias.made_of)  # type: ignore[no-untyped-call]
+    y: Tensor = _Attention.apply(q, k, v, bias.make, scale, sink, *bias.made_of)  # type: ignore[no-untyped-call]
     return y if width == widest else y[..., :width]
 
 
@@ -149,26 +156,38 @@ class _Kept(NamedTuple):
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, make: Callable[..., Bias], scale: float, *made_of: Tensor
+        ctx: Any,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        make: Callable[..., Bias],
+        scale: float,
+        sink: Tensor | None,
+        *made_of: Tensor,
     ) -> Float[Tensor, "batch heads tokens head_dim"]:
         with full_precision(q.device):
             bias = make(q, k, *made_of, scale=scale)
             y, logs = _forward(q, k, v, bias, scale)
-        ctx.save_for_backward(q, k, v, y, logs)
+            if sink is not None:
+                with_sink = torch.logaddexp(logs, sink.to(logs.dtype)[:, None])
+                y, logs = y.mul_((logs - with_sink).exp_()[..., None].to(y.dtype)), with_sink
+        ctx.save_for_backward(q, k, v, y, logs, sink)
         ctx.bias, ctx.scale = bias, scale
         return y
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
-        bias, learned = ctx.bias, ctx.needs_input_grad[5:]
+        bias, learned = ctx.bias, ctx.needs_input_grad[6:]
         with torch.no_grad(), full_precision(g.device):
-            kept, totals = _Kept(*ctx.saved_tensors), bias.totals() if any(learned) else ()
+            *tensors, sink = ctx.saved_tensors
+            kept, totals = _Kept(*tensors), bias.totals() if any(learned) else ()
             if totals or not _has_fast_products(g.dtype):
                 of_inputs = _backward(g, kept, bias, ctx.scale, totals)
             else:
                 of_inputs = _backward_of_fixed(g, kept, bias, ctx.scale)
+            of_sink = _of_sink(g, kept, sink) if ctx.needs_input_grad[5] else None
             of_bias = bias.gradients(totals) if totals else (None,) * len(learned)
-        gradients = (*of_inputs, None, None, *of_bias)
+        gradients = (*of_inputs, None, None, of_sink, *of_bias)
         return tuple(_differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
 
 
@@ -246,6 +265,13 @@ def _backward(
             block.keys(d_k[some]).add_((d_scores.mT @ queries).view(*sizes[:2], sizes[3], -1), alpha=scale)
             block.keys(d_v[some]).add_((weights.mT @ upstream).view(*sizes[:2], sizes[3], -1))
     return d_q, d_k.to(k.dtype), d_v.to(v.dtype)
+
+
+def _of_sink(g: Tensor, kept: _Kept, sink: Tensor) -> Float[Tensor, " heads"]:
+    """Compute the gradient of the sinks."""
+    weights = torch.exp(sink.to(kept.logs.dtype)[:, None] - kept.logs)
+    means = (g.to(weights.dtype) * kept.y).sum(-1)
+    return -(weights * means).sum((0, 2)).to(sink.dtype)
 
 
 class _Buffers:

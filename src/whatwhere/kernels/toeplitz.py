@@ -9,7 +9,8 @@ enough, keys need not be read:
 
 Where the right side is below -ln(8 T / epsilon) for every query, all such keys together have less weight than an eighth
 of a rounding error, so they are skipped. For ALiBi's steep heads these are most keys, and weights that small are
-denormal numbers, which take processors many times as long to multiply.
+denormal numbers, which take processors many times as long to multiply. Beyond a sliding window the line is minus
+infinity, and all those keys are skipped.
 """
 
 from functools import cache, partial
@@ -31,34 +32,42 @@ class Toeplitz(Bias):
 
     Args:
         q, k: queries and keys, of equally many heads.
-        line: the bias at distances -(T-1) .. T-1, query minus key.
+        line: the bias at distances -(T-1) .. T-1, query minus key, of each head; or one line for all heads.
         causal: whether keys later than the query are masked.
         scale: softmax scale.
+        size: keys at this distance and beyond are masked, on both sides; None masks none.
     """
 
     def __init__(
         self,
         q: Float[Tensor, "batch heads tokens head_dim"],
         k: Float[Tensor, "batch heads tokens head_dim"],
-        line: Float[Tensor, "heads distances"],
+        line: Float[Tensor, "lines distances"],
         *,
         causal: bool,
         scale: float,
+        size: int | None = None,
     ) -> None:
         self._tokens, self._learned_dtype = q.shape[2], line.dtype
         wide = line.to(torch.promote_types(q.dtype, torch.float32))
+        distance = torch.arange(line.shape[1]) - (self._tokens - 1)
         if causal:
-            wide = wide.masked_fill(torch.arange(line.shape[1]) < self._tokens - 1, -torch.inf)
-        wide = wide.masked_fill(wide < _least(q, k, wide, scale)[:, None], -torch.inf)
-        self.ranges = _ranges(wide)
+            wide = wide.masked_fill(distance < 0, -torch.inf)
+        if size is not None:
+            wide = wide.masked_fill(distance.abs() >= size, -torch.inf)
+        if len(line) == q.shape[1]:
+            wide = wide.masked_fill(wide < _least(q, k, wide, scale)[:, None], -torch.inf)
+            self.ranges = _ranges(wide, size)
+        else:  # one line for all heads
+            only = _ranges(wide, size)[0]
+            self.ranges = [HeadRange(slice(0, q.shape[1]), only.back, only.ahead)]
         self._line = wide.flip(1)  # from distance T - 1 downward
+        self._head_stride = wide.shape[1] if len(line) == q.shape[1] else 0
 
     def block(self, block: Block) -> Float[Tensor, "1 some rows keys"]:
         """Return line[h, T - 1 - (i - j)] as a matrix that is a view."""
-        width = self._line.shape[1]
-        return self._line.as_strided(
-            (1, *block.sizes), (0, width, 1, 1), block.heads.start * width + self._start(block)
-        )
+        first = block.heads.start * self._head_stride + self._start(block)
+        return self._line.as_strided((1, *block.sizes), (0, self._head_stride, 1, 1), first)
 
     def totals(self) -> tuple[Tensor, ...]:
         """Return a zero for each number of the line."""
@@ -79,14 +88,15 @@ class Toeplitz(Bias):
         return self._tokens - block.bottom + block.left
 
 
-def toeplitz(line: Float[Tensor, "heads distances"], causal: bool) -> ByBlocks:
+def toeplitz(line: Float[Tensor, "lines distances"], causal: bool, size: int | None = None) -> ByBlocks:
     """Return the bias of a line in the form that blockwise attention reads.
 
     Args:
-        line: the bias at distances -(T-1) .. T-1, query minus key.
+        line: the bias at distances -(T-1) .. T-1, query minus key, of each head; or one fixed line for all heads.
         causal: whether keys later than the query are masked.
+        size: keys at this distance and beyond are masked, on both sides; None masks none.
     """
-    return ByBlocks(partial(Toeplitz, causal=causal), (line,), reads_views)
+    return ByBlocks(partial(Toeplitz, causal=causal, size=size), (line,), reads_views)
 
 
 def sums_of_diagonals(block: Float[Tensor, "heads rows columns"]) -> Float[Tensor, "heads diagonals"]:
@@ -117,14 +127,15 @@ def _least(q: Tensor, k: Tensor, line: Tensor, scale: float) -> Float[Tensor, " 
     return least
 
 
-def _ranges(line: Float[Tensor, "heads distances"]) -> list[HeadRange]:
+def _ranges(line: Float[Tensor, "heads distances"], size: int | None) -> list[HeadRange]:
     """Return how far heads attend; neighboring heads of similar range are joined."""
     tokens = (line.shape[1] + 1) // 2
+    farthest = tokens if size is None else min(size - 1, tokens)
     distance = torch.arange(1 - tokens, tokens)
     seen = torch.where(line == -torch.inf, 0, distance)
     ranges: list[HeadRange] = []
     for head, (low, high) in enumerate(zip(seen.amin(1).tolist(), seen.amax(1).tolist(), strict=True)):
-        back, ahead = _rounded_up(high, tokens), _rounded_up(-low, tokens)
+        back, ahead = _rounded_up(high, farthest), _rounded_up(-low, farthest)
         if ranges and (ranges[-1].back, ranges[-1].ahead) == (back, ahead):
             ranges[-1] = HeadRange(slice(ranges[-1].heads.start, head + 1), back, ahead)
         else:
@@ -132,12 +143,12 @@ def _ranges(line: Float[Tensor, "heads distances"]) -> list[HeadRange]:
     return ranges
 
 
-def _rounded_up(distance: int, tokens: int) -> int:
-    """Return the next of 0, 256, 512, 1024, ...; at most all tokens."""
+def _rounded_up(distance: int, farthest: int) -> int:
+    """Return the next of 0, 256, 512, 1024, ...; at most the farthest distance."""
     step = _STEP
     while step < distance:
         step *= 2
-    return min(step, tokens) if distance else 0
+    return min(step, farthest) if distance else 0
 
 
 @cache

@@ -12,7 +12,7 @@ each index of the formula. In every gradient function, g is dL/dy of the output 
     score/distance       door 3, by distance: ALiBi, T5, KERPLE, Sandwich, FIRE
     score/content        door 3, by queries and keys: Shaw, DeBERTa, Transformer-XL
     score/gates          door 3, by gates: FoX, CoPE
-    attention            the three doors together
+    attention            the three doors together; windows and sinks
     checks               checks of arguments
 
 Fixed schemes have no gradient of their own: a sinusoid and an ALiBi bias are constants that are added.
@@ -21,6 +21,8 @@ Fixed schemes have no gradient of their own: a sinusoid and an ALiBi bias are co
 from whatwhere.reference.attention import attention as attention
 from whatwhere.reference.attention import attention_gradient as attention_gradient
 from whatwhere.reference.attention import attention_weights as attention_weights
+from whatwhere.reference.attention import sink_gradient as sink_gradient
+from whatwhere.reference.attention import window_mask as window_mask
 from whatwhere.reference.frequencies import dynamic_ntk_frequencies as dynamic_ntk_frequencies
 from whatwhere.reference.frequencies import inverse_frequencies as inverse_frequencies
 from whatwhere.reference.frequencies import linear_frequencies as linear_frequencies

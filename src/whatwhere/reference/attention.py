@@ -1,4 +1,7 @@
-"""Attention with the three doors: mapped queries and keys, a score bias, and input vectors already added."""
+"""Attention with the three doors: mapped queries and keys, a score bias, and input vectors already added.
+
+Beside them a window, which is a mask, and a sink, one more logit of the softmax.
+"""
 
 import math
 
@@ -7,7 +10,7 @@ import numpy as np
 from whatwhere.reference.checks import arrays, require_shape
 
 
-@arrays(q=3, k=3, v=3, bias=..., mask=...)
+@arrays(q=3, k=3, v=3, bias=..., mask=..., sink=1)
 def attention(
     q: np.ndarray,
     k: np.ndarray,
@@ -15,6 +18,7 @@ def attention(
     bias: np.ndarray | None = None,
     mask: np.ndarray | None = None,
     scale: float | None = None,
+    sink: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return scaled dot-product attention: for each query, the mean of the values weighted by softmax of the scores.
 
@@ -29,6 +33,7 @@ def attention(
         bias: (heads, queries, keys), or any shape that broadcasts to it; minus infinity forbids a key.
         mask: bool, the same shapes; True where the query attends to the key.
         scale: None is 1 / sqrt(head_dim).
+        sink: (heads), a logit in the denominator alone: a_ij = exp(s_ij) / (exp(sink) + sum_j exp(s_ij)).
 
     Returns:
         Shape (heads, queries, value_dim).
@@ -39,7 +44,7 @@ def attention(
         array([[[1.],
                 [2.]]])
     """
-    weights = attention_weights(q, k, bias, mask, scale)
+    weights = attention_weights(q, k, bias, mask, scale, sink)
     heads, queries, keys = weights.shape
     require_shape("v", v, (heads, keys, v.shape[-1]))
     out = np.zeros((heads, queries, v.shape[-1]))
@@ -50,18 +55,19 @@ def attention(
     return out
 
 
-@arrays(q=3, k=3, bias=..., mask=...)
+@arrays(q=3, k=3, bias=..., mask=..., sink=1)
 def attention_weights(
     q: np.ndarray,
     k: np.ndarray,
     bias: np.ndarray | None = None,
     mask: np.ndarray | None = None,
     scale: float | None = None,
+    sink: np.ndarray | None = None,
 ) -> np.ndarray:
     """Return the attention weights a_ij, as in attention.
 
     Returns:
-        Shape (heads, queries, keys); each row sums to one, or to zero where every key is masked.
+        Shape (heads, queries, keys); each row sums to one, to less with a sink, or to zero where every key is masked.
 
     Examples:
         >>> attention_weights(np.zeros((1, 1, 2)), np.zeros((1, 4, 2)))
@@ -82,14 +88,15 @@ def attention_weights(
                 if allowed[head, i, j] and added[head, i, j] > -math.inf
             }
             # Subtracting the largest score leaves the softmax unchanged, and exp cannot overflow.
-            largest = max(scores.values(), default=0.0)
-            total = sum(math.exp(score - largest) for score in scores.values())
+            logits = [*scores.values(), *([] if sink is None else [float(sink[head])])]
+            largest = max(logits, default=0.0)
+            total = sum(math.exp(logit - largest) for logit in logits)
             for j, score in scores.items():
                 weights[head, i, j] = math.exp(score - largest) / total
     return weights
 
 
-@arrays(g=3, q=3, k=3, v=3, bias=..., mask=...)
+@arrays(g=3, q=3, k=3, v=3, bias=..., mask=..., sink=1)
 def attention_gradient(
     g: np.ndarray,
     q: np.ndarray,
@@ -98,6 +105,7 @@ def attention_gradient(
     bias: np.ndarray | None = None,
     mask: np.ndarray | None = None,
     scale: float | None = None,
+    sink: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return dL/dq, dL/dk, dL/dv and dL/ds of attention; dL/ds is the gradient of a bias as well.
 
@@ -107,11 +115,12 @@ def attention_gradient(
         dL/dq_i  = scale sum_j dL/ds_ij k_j
         dL/dk_j  = scale sum_i dL/ds_ij q_i
 
-    A bias that was broadcast gets dL/ds summed over the axes that it lacks.
+    A bias that was broadcast gets dL/ds summed over the axes that it lacks. A sink has the weight that the row lacks,
+    and no value, so its gradient is -sum_i (1 - sum_j a_ij) (sum_l a_il dL/da_il): `sink_gradient`.
 
     Args:
         g: (heads, queries, value_dim).
-        q, k, v, bias, mask, scale: as in attention.
+        q, k, v, bias, mask, scale, sink: as in attention.
 
     Returns:
         Arrays of the shapes of q, k, v and (heads, queries, keys).
@@ -122,7 +131,7 @@ def attention_gradient(
         array([[[1.],
                 [1.]]])
     """
-    weights = attention_weights(q, k, bias, mask, scale)
+    weights = attention_weights(q, k, bias, mask, scale, sink)
     heads, queries, keys = weights.shape
     require_shape("g", g, (heads, queries, v.shape[-1]))
     factor = 1 / math.sqrt(q.shape[-1]) if scale is None else scale
@@ -138,3 +147,72 @@ def attention_gradient(
                 d_q[head, i] += factor * d_scores[head, i, j] * k[head, j]
                 d_k[head, j] += factor * d_scores[head, i, j] * q[head, i]
     return d_q, d_k, d_v, d_scores
+
+
+@arrays(g=3, q=3, k=3, v=3, bias=..., mask=..., sink=1)
+def sink_gradient(
+    g: np.ndarray,
+    q: np.ndarray,
+    k: np.ndarray,
+    v: np.ndarray,
+    sink: np.ndarray,
+    bias: np.ndarray | None = None,
+    mask: np.ndarray | None = None,
+    scale: float | None = None,
+) -> np.ndarray:
+    """Return the gradient of the sinks.
+
+        dL/dsink = -sum_i (1 - sum_j a_ij) <g_i, y_i>
+
+    Args:
+        g: (heads, queries, value_dim).
+        q, k, v, bias, mask, scale, sink: as in attention.
+
+    Returns:
+        Shape (heads).
+
+    Examples:
+        >>> one = np.ones((1, 1, 1))
+        >>> sink_gradient(one, one, one, one, np.ones(1))  # two equal logits: -1/2 times 1/2
+        array([-0.25])
+    """
+    weights = attention_weights(q, k, bias, mask, scale, sink)
+    y = attention(q, k, v, bias, mask, scale, sink)
+    d_sink = np.zeros(len(sink))
+    for head in range(len(sink)):
+        for i in range(q.shape[1]):
+            d_sink[head] -= (1 - weights[head, i].sum()) * float(np.dot(g[head, i], y[head, i]))
+    return d_sink
+
+
+@arrays(query_positions=1, key_positions=1)
+def window_mask(
+    query_positions: np.ndarray, key_positions: np.ndarray, size: int, chunked: bool = False, first: int = 0
+) -> np.ndarray:
+    """Return which keys a query sees through a window, for tokens of one document that count from its start.
+
+        sliding    |p_i - p_j| < size   or   p_j < first
+        chunked    p_i // size = p_j // size   or   p_j < first
+
+    Causality and documents are masks of their own.
+
+    Args:
+        query_positions: (queries).
+        key_positions: (keys).
+        size: tokens to one side, that of the query included; or of a chunk.
+        chunked: which of the two.
+        first: tokens that all see.
+
+    Returns:
+        Bool, (queries, keys).
+
+    Examples:
+        >>> window_mask([5], [2, 3, 4, 5, 6], size=3).astype(int)
+        array([[0, 1, 1, 1, 1]])
+    """
+    mask = np.zeros((len(query_positions), len(key_positions)), dtype=bool)
+    for i, at_query in enumerate(query_positions):
+        for j, at_key in enumerate(key_positions):
+            near = at_query // size == at_key // size if chunked else abs(at_query - at_key) < size
+            mask[i, j] = near or at_key < first
+    return mask

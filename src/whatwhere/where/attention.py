@@ -4,14 +4,17 @@
 
 Three engines compute the same function: `dense` is this formula in PyTorch operations, `sdpa` is PyTorch's
 scaled_dot_product_attention, `flex` is FlexAttention. The output of a query without any visible key (padding) is zero.
+A sink adds exp(s_h) to the denominator of the softmax, for each head h.
 
 For long sequences on the CPU, `sdpa` needs no dense bias: one that depends on the distance alone is a strided view, and
-any other is computed for one chunk of queries at a time, and again in the backward pass.
+any other is computed for one chunk of queries at a time, and again in the backward pass. Both skip keys outside of a
+window.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from math import isqrt
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -28,6 +31,9 @@ from whatwhere.kernels.blockwise_attention import ByBlocks, attention_by_blocks
 from whatwhere.tensor_checks import require_floating
 from whatwhere.where.score_bias import Element, as_finite, as_score_mod, tabulate
 
+if TYPE_CHECKING:
+    from torch.nn.attention.flex_attention import BlockMask
+
 Engine = Literal["auto", "dense", "sdpa", "flex"]
 ENGINES: tuple[Engine, ...] = ("auto", "dense", "sdpa", "flex")
 
@@ -40,6 +46,8 @@ _CHUNK = 1 << 20
 """Elements of the table of one chunk, which stays in the caches while it is computed and used."""
 _ON_GPU = 1 << 6
 """How many times larger both are on a GPU, where many small steps cost more than memory."""
+_ROWS_OF_WINDOW = 128
+"""Queries of a chunk with a window, at least; more than half of the window would read many masked keys."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,9 @@ class Scores:
             where there is no bias, None where there is neither.
         blocks: returns bias and mask for blockwise attention, or None; None where they never have that form.
         batch: batch size of the table; 1 where all sequences share it.
+        visible: (first, last) -> the slots of the keys that these queries may see, and perhaps others; None for all.
+        reach: how many keys a query sees at most, where a window limits them.
+        block_mask: returns the mask in FlexAttention's form, where layers share it.
     """
 
     element: Element | None
@@ -62,12 +73,20 @@ class Scores:
     added: Callable[[torch.dtype], Tensor | None]
     blocks: Callable[[], ByBlocks | None] | None = None
     batch: int = 1
+    visible: Callable[[int, int], slice | Tensor] | None = None
+    reach: int | None = None
+    block_mask: "Callable[[], BlockMask | None] | None" = None
 
-    def numbers(self, q: Tensor, k: Tensor) -> int:
+    def numbers(self, q: Tensor, k: Tensor, sink: bool = False) -> int:
         """Return the number of elements of the table."""
-        if self.element is None and self.allowed is None:
+        if self.element is None and self.allowed is None and not sink:
             return 0
-        return self.batch * (1 if self.element is None else q.shape[1]) * q.shape[2] * k.shape[2]
+        return self.batch * (q.shape[1] if sink or self.element is not None else 1) * q.shape[2] * k.shape[2]
+
+    def skips(self, q: Tensor, k: Tensor) -> bool:
+        """Return whether most keys are outside of the windows, so that chunks of queries cost less than a table."""
+        long = self.reach is not None and k.shape[2] >= max(_MIN_BLOCKWISE, 2 * self.reach)
+        return long and self.visible is not None and q.is_cpu
 
 
 def attention(
@@ -77,6 +96,7 @@ def attention(
     scores: Scores,
     *,
     scale: float | None = None,
+    sink: Float[Tensor, " heads"] | None = None,
     dropout: float = 0.0,
     engine: Engine = "auto",
 ) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -86,6 +106,7 @@ def attention(
         q, k, v: queries, keys and values; key_heads may be a divisor of heads (grouped queries).
         scores: bias and mask, already bound to positions.
         scale: softmax scale; None is 1 / sqrt(head_dim).
+        sink: for each head a logit in the denominator of the softmax; None is none.
         dropout: probability of dropping an attention weight, 0 <= dropout < 1; pass 0 outside of training.
         engine: `auto` is sdpa, or dense under transforms of torch.func and forward-mode derivatives, for which
             PyTorch's kernels have no rule.
@@ -106,43 +127,75 @@ def attention(
     if not (q.dtype == k.dtype == v.dtype or torch.is_autocast_enabled(q.device.type)):
         # For example float32 queries with a bfloat16 KV cache, which sdpa refuses.
         wide = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
-        y = attention(q.to(wide), k.to(wide), v.to(wide), scores, scale=scale, dropout=dropout, engine=engine)
+        y = attention(
+            q.to(wide), k.to(wide), v.to(wide), scores, scale=scale, sink=sink, dropout=dropout, engine=engine
+        )
         return y.to(q.dtype)
     if engine == "auto" and _is_transformed():
         engine = "dense"
+    how = _How(scale, sink, dropout)
     # FlexAttention cannot trace a size of zero: an empty batch or sequence takes the dense engine.
     if engine == "dense" or (engine == "flex" and 0 in (q.shape[0], q.shape[2], k.shape[2])):
-        return _dense(q, k, v, scores, scale, dropout)
+        return _dense(q, k, v, scores, how)
     if engine == "flex":
-        return _flex(q, k, v, scores, scale, dropout)
-    if scores.run and scores.element is None:
+        return _flex(q, k, v, scores, how)
+    if scores.run and scores.element is None and sink is None:
         return F.scaled_dot_product_attention(
             q, k, v, is_causal=True, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
         )
     if q.is_cpu and torch.is_autocast_enabled("cpu") and q.dtype != torch.float64:
         q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
         with full_precision(q.device):  # autocast would round the bias too
-            return _with_bias(q, k, v, scores, scale, dropout)
-    return _with_bias(q, k, v, scores, scale, dropout)
+            return _with_bias(q, k, v, scores, how)
+    return _with_bias(q, k, v, scores, how)
+
+
+@dataclass(frozen=True)
+class _How:
+    """What attention does beside the scores: softmax scale, sink and dropout."""
+
+    scale: float | None
+    sink: Tensor | None
+    dropout: float
 
 
 def _with_bias(
-    q: Tensor, k: Tensor, v: Tensor, scores: Scores, scale: float | None, dropout: float
+    q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Use blockwise attention where it can be used, else a table, in chunks where it is large."""
-    if scores.blocks is not None and not dropout and _use_blockwise(q, k, v):
+    anything = scores.element is not None or scores.allowed is not None or how.sink is not None
+    if anything and scores.blocks is not None and not how.dropout and _use_blockwise(q, k, v):
         bias = scores.blocks()
         if bias is not None and bias.serves(q.dtype):
-            return attention_by_blocks(q, k, v, bias, q.shape[-1] ** -0.5 if scale is None else scale)
-    if scores.numbers(q, k) > (_MAX_TABLE if q.is_cpu else _MAX_TABLE * _ON_GPU) and _is_eager(q, k, v):
-        return _in_chunks(q, k, v, scores, scale, dropout)
-    return _with_table(q, k, v, scores.added(_table_dtype(q)), scale, dropout)
+            scale = q.shape[-1] ** -0.5 if how.scale is None else how.scale
+            return attention_by_blocks(q, k, v, bias, scale, how.sink)
+    large = scores.numbers(q, k, how.sink is not None) > (_MAX_TABLE if q.is_cpu else _MAX_TABLE * _ON_GPU)
+    if (large or scores.skips(q, k)) and _is_eager(q, k, v):
+        return _in_chunks(q, k, v, scores, how)
+    return _with_table(q, k, v, scores.added(_table_dtype(q)), how)
 
 
 def _with_table(
-    q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, scale: float | None, dropout: float
+    q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    return F.scaled_dot_product_attention(q, k, v, added, dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    if how.sink is not None:  # a key of zeros, whose score is the sink, and whose value is nothing
+        added = _with_column(added, how.sink, k.shape[2], _table_dtype(q))
+        k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
+    grouped = q.shape[1] != k.shape[1]
+    return F.scaled_dot_product_attention(q, k, v, added, how.dropout, scale=how.scale, enable_gqa=grouped)
+
+
+def _with_column(
+    added: Tensor | None, sink: Float[Tensor, " heads"], keys: int, dtype: torch.dtype
+) -> Float[Tensor, "batch heads queries keys_and_sink"]:
+    """Return the table of scores with one more key, whose score is the sink."""
+    if added is None:
+        added = torch.zeros(1, 1, 1, keys, dtype=dtype, device=sink.device)
+    elif added.dtype == torch.bool:
+        added = torch.zeros_like(added, dtype=dtype).masked_fill(~added, -torch.inf)
+    batch, _, queries, _ = added.shape
+    column = sink.to(dtype)[None, :, None, None].expand(batch, -1, queries, 1)
+    return torch.cat([added.expand(-1, len(sink), -1, -1), column], dim=-1)
 
 
 def _table_dtype(q: Tensor) -> torch.dtype:
@@ -177,27 +230,46 @@ def _use_blockwise(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def _in_chunks(
-    q: Tensor, k: Tensor, v: Tensor, scores: Scores, scale: float | None, dropout: float
+    q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Process the queries in chunks, each with its rows of the table, which the backward pass recomputes.
 
-    Where the mask is the causal mask alone, a chunk skips the keys after its last query.
+    A chunk skips the keys that none of its queries sees, as far as that is known.
     """
 
     def attend(chunk: Tensor, first: int) -> Tensor:
-        keys = first + chunk.shape[2] if scores.run else k.shape[2]
+        slots = slice(0, k.shape[2]) if scores.visible is None else scores.visible(first, first + chunk.shape[2])
+        keys = slots.stop - slots.start if isinstance(slots, slice) else len(slots)
         sizes = (scores.batch, q.shape[1], chunk.shape[2], keys, q.device, first)
-        bias, mask = (None if x is None else tabulate(x, *sizes) for x in (scores.element, scores.allowed))
-        visible = k[:, :, :keys], v[:, :, :keys]
-        return _with_table(chunk, *visible, join(bias, mask, _table_dtype(q)), scale, dropout)
+        bias, mask = (
+            None if x is None else tabulate(_at_slots(x, slots), *sizes) for x in (scores.element, scores.allowed)
+        )
+        return _with_table(chunk, k[:, :, slots], v[:, :, slots], join(bias, mask, _table_dtype(q)), how)
 
-    elements = _CHUNK if q.is_cpu else _CHUNK * _ON_GPU
-    rows = max(1, elements // (scores.batch * q.shape[1] * k.shape[2]))
+    rows = _rows_of_chunk(q, k, scores, how)
     chunks = zip(q.split(rows, dim=2), range(0, q.shape[2], rows), strict=True)
     if not torch.is_grad_enabled():
         return torch.cat([attend(*chunk) for chunk in chunks], dim=2)
-    outputs = [checkpoint(attend, *chunk, use_reentrant=False, preserve_rng_state=dropout > 0) for chunk in chunks]
+    outputs = [checkpoint(attend, *chunk, use_reentrant=False, preserve_rng_state=how.dropout > 0) for chunk in chunks]
     return torch.cat(outputs, dim=2)
+
+
+def _rows_of_chunk(q: Tensor, k: Tensor, scores: Scores, how: _How) -> int:
+    """Return how many queries a chunk has."""
+    elements = _CHUNK if q.is_cpu else _CHUNK * _ON_GPU
+    reach, keys = scores.reach, k.shape[2]
+    if scores.visible is None or reach is None or 2 * reach > keys:
+        return max(1, elements // (scores.batch * q.shape[1] * keys))
+    heads = 1 if scores.element is None and how.sink is None else q.shape[1]
+    rows = (isqrt(reach**2 + 4 * (elements // (scores.batch * heads))) - reach) // 2  # rows x (rows + reach) elements
+    return max(1, min(rows, max(reach // 2, _ROWS_OF_WINDOW)))
+
+
+def _at_slots(element: Element, slots: slice | Tensor) -> Element:
+    """Return a function of elements whose keys are those at some slots."""
+    if isinstance(slots, slice):
+        return element if slots.start == 0 else lambda b, h, i, j: element(b, h, i, j + slots.start)
+    return lambda b, h, i, j: element(b, h, i, slots[j])
 
 
 def join(
@@ -222,13 +294,13 @@ def join(
 
 
 def _dense(
-    q: Tensor, k: Tensor, v: Tensor, scores: Scores, scale: float | None, dropout: float
+    q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     groups = q.shape[1] // k.shape[1]
     wide = torch.promote_types(q.dtype, torch.float32)
     q_wide, k_wide = q.to(wide), k.to(wide).repeat_interleave(groups, dim=1)
     values = v.to(wide).repeat_interleave(groups, dim=1)
-    softmax_scale = q.shape[-1] ** -0.5 if scale is None else scale
+    softmax_scale = q.shape[-1] ** -0.5 if how.scale is None else how.scale
     with full_precision(q.device):
         logits = q_wide @ k_wide.mT * softmax_scale  # (batch, heads, queries, keys)
         added = scores.added(wide)
@@ -236,16 +308,19 @@ def _dense(
             logits = logits.masked_fill(~added, -torch.inf) if added.dtype == torch.bool else logits + added
         # Softmax of a row without visible keys would be NaN, and so would be all gradients.
         masked = (logits == -torch.inf).all(-1, keepdim=True)
-        weights = logits.masked_fill(masked, 0).softmax(-1).masked_fill(masked, 0)
-        return (F.dropout(weights, dropout) @ values).to(q.dtype)
+        logits = logits.masked_fill(masked, 0)
+        if how.sink is not None:
+            column = how.sink.to(wide)[:, None, None].expand(*logits.shape[:-1], 1)
+            weights = torch.cat([logits, column], dim=-1).softmax(-1)[..., :-1]
+        else:
+            weights = logits.softmax(-1)
+        return (F.dropout(weights.masked_fill(masked, 0), how.dropout) @ values).to(q.dtype)
 
 
-def _flex(
-    q: Tensor, k: Tensor, v: Tensor, scores: Scores, scale: float | None, dropout: float
-) -> Float[Tensor, "batch heads queries value_dim"]:
-    from torch.nn.attention.flex_attention import create_block_mask, flex_attention  # slow to import
+def _flex(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> Float[Tensor, "batch heads queries value_dim"]:
+    from torch.nn.attention.flex_attention import AuxRequest, flex_attention  # slow to import
 
-    if dropout:
+    if how.dropout:
         raise SettingError("FlexAttention has no dropout: pass dropout=0.0, or engine='sdpa' or 'dense'.")
     training = torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad)
     if training and q.device.type == "cpu":
@@ -255,12 +330,36 @@ def _flex(
     if q.device.type == "cpu":
         q, k, v = q.detach(), k.detach(), v.detach()  # it refuses tensors that require grad, also under no_grad
     score_mod = None if scores.element is None else as_score_mod(scores.element)
-    block_mask = None
-    if scores.allowed is not None:
-        block_mask = create_block_mask(scores.allowed, q.shape[0], q.shape[1], q.shape[2], k.shape[2], str(q.device))
-    y = flex_attention(q, k, v, score_mod, block_mask, scale=scale, enable_gqa=q.shape[1] != k.shape[1])
+    sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
+    mask = block_mask(scores.allowed, *sizes) if scores.block_mask is None else scores.block_mask()
+    grouped = q.shape[1] != k.shape[1]
+    if how.sink is None:
+        y = flex_attention(q, k, v, score_mod, mask, scale=how.scale, enable_gqa=grouped)
+        assert isinstance(y, Tensor)
+        return y
+    y, aux = flex_attention(
+        q, k, v, score_mod, mask, scale=how.scale, enable_gqa=grouped, return_aux=AuxRequest(lse=True)
+    )
     assert isinstance(y, Tensor)
-    return y
+    assert aux.lse is not None
+    share = torch.sigmoid(aux.lse - how.sink.to(aux.lse.dtype)[:, None])  # of the weights that is not the sink's
+    return (y * share[..., None]).to(y.dtype)
+
+
+def block_mask(
+    allowed: Allowed | None, batch: int, heads: int, queries: int, keys: int, device: torch.device
+) -> "BlockMask | None":
+    """Return a mask in FlexAttention's form, which skips blocks of masked pairs; None where there is no mask.
+
+    Args:
+        allowed: the mask as a function of elements.
+        batch, heads: of the mask; 1 where all sequences, or all heads, have the same.
+        queries, keys: numbers of tokens.
+        device: of the mask.
+    """
+    from torch.nn.attention.flex_attention import create_block_mask  # slow to import
+
+    return None if allowed is None else create_block_mask(allowed, batch, heads, queries, keys, str(device))
 
 
 def require_heads(q: Tensor, k: Tensor, v: Tensor) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float, Int64, Integer
 from torch import Tensor, nn
 from torch.nn.modules.module import _has_any_global_hook
 
@@ -23,6 +23,8 @@ from whatwhere.where.attention import Engine, attention, require_heads
 from whatwhere.where.base import InputEncoding, QueryKeyMap, device_of, of_queries_and_keys
 from whatwhere.where.pass_cache import PassCache, require_mask
 from whatwhere.where.score_bias import ScoreBias
+from whatwhere.where.sink import Sink
+from whatwhere.where.window import Window, as_window
 
 Scheme = InputEncoding | QueryKeyMap | ScoreBias
 
@@ -49,11 +51,15 @@ class Where(nn.Module):
         score: a ScoreBias, such as ALiBi.
         scale: the softmax scale of a model that has one of its own, such as Gemma 2; None leaves it to the schemes,
             whose default is 1 / sqrt(head_dim).
+        window: which keys a query sees beside causality and documents: a Window, or the size of a sliding window.
+        chunk: the size of chunks, short for `window=Window(chunk, chunked=True)`.
+        sink: a learned logit for each head in the denominator of the softmax.
 
     Raises:
         DoorError: If two schemes belong to one door, a scheme is passed to the wrong door, or an argument is not a
             scheme.
-        SettingError: If softmax scales differ, or one is not above 0.
+        SettingError: If softmax scales differ, or one is not above 0; or the window or the sink is none.
+        ShapeError: If the window's size is not a whole number of at least 1.
 
     Examples:
         >>> from whatwhere import ALiBi, Rotary
@@ -63,6 +69,8 @@ class Where(nn.Module):
         >>> q, k = here.query_key(q, k)
         >>> here.attention(q, k, v).shape
         torch.Size([1, 2, 3, 8])
+        >>> Where(Rotary(head_dim=8), window=512).window
+        Window(512)
     """
 
     def __init__(
@@ -72,6 +80,9 @@ class Where(nn.Module):
         query_key: QueryKeyMap | None = None,
         score: ScoreBias | None = None,
         scale: float | None = None,
+        window: Window | int | None = None,
+        chunk: int | None = None,
+        sink: Sink | None = None,
     ) -> None:
         super().__init__()
         at_doors: dict[str, Any] = {"input": input, "query_key": query_key, "score": score}
@@ -101,6 +112,10 @@ class Where(nn.Module):
                 f"{sorted(scales)}, but attention has one.\nChoose one of them."
             )
         self.scale: float | None = next(iter(scales), None)
+        self.window: Window | None = as_window(window, chunk)
+        if sink is not None and not isinstance(sink, Sink):
+            raise SettingError(f"Where got sink={sink!r}, but needs a Sink.\nPass Sink(num_heads=...).")
+        self.sink: Sink | None = sink
 
     def at(
         self, queries: PositionsLike, keys: PositionsLike | None = None, *, regime_length: int | None = None
@@ -126,8 +141,38 @@ class Where(nn.Module):
         """
         return bind([self], queries, keys, regime_length=regime_length)[0]
 
+    def kept(self, keys: Positions) -> Int64[Tensor, " kept"]:
+        """Return the slots of a KV cache that later queries of this layer can see; all others can be deleted.
+
+        Args:
+            keys: positions of the keys in the layer's cache.
+
+        Returns:
+            Slots in increasing order: `k[:, :, slots]`, and `keys[slots]`; all of them without a window.
+
+        Raises:
+            SettingError: If the window keeps first tokens, but the bias sums over the keys in between.
+            PositionError: If the window is by coordinates, but these do not grow within a document.
+
+        Examples:
+            >>> from whatwhere import positions
+            >>> where, p = Where(window=3), positions(8)
+            >>> keys = p[where.kept(p)]  # of a layer; p itself counts all tokens
+            >>> step = p.next()
+            >>> where.at(step, keys.append(step))
+            Where(window=Window(3)).at(positions(1, start=8), positions(3, start=6))
+        """
+        if self.window is None:
+            return torch.arange(keys.tokens, device=keys.device)
+        if self.window.first and self.score is not None and self.score.sums_between:
+            raise SettingError(
+                f"{type(self.score).__name__} sums over all keys between a query and a key, so none between the first "
+                "tokens and the window can be deleted.\nKeep all keys, or use a window with first=0."
+            )
+        return self.window.kept(keys)
+
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize all parameters again: those of `input` first, then of `query_key`, then of `score`.
+        """Initialize all parameters again: those of `input` first, then of `query_key`, `score` and `sink`.
 
         Args:
             generator: to sample with; None is PyTorch's global random state.
@@ -142,6 +187,7 @@ class Where(nn.Module):
         """Return code that makes an equal one, with the names of `whatwhere`, its scaling and its temperature."""
         settings = [f"{door}={scheme}" for door in _DOORS if (scheme := getattr(self, door)) is not None]
         settings += [] if self._own_scale is None else [f"scale={self._own_scale}"]
+        settings += [f"{name}={part}" for name in ("window", "sink") if (part := getattr(self, name)) is not None]
         return f"Where({', '.join(settings)})"
 
 
@@ -282,7 +328,7 @@ class Here:
         dropout: float = 0.0,
         engine: Engine = "auto",
     ) -> Float[Tensor, "batch heads queries value_dim"]:
-        """Compute softmax attention with the bound bias and mask. It does not map q and k: call `query_key` before.
+        """Compute softmax attention with bias, masks and sink. It does not map q and k: call `query_key` before.
 
         Args:
             q: queries, mapped.
@@ -325,8 +371,14 @@ class Here:
                 door.require_direction(causal)
         if scheme is not None and scheme.by_content:
             require_heads(q, k, v)  # which its scores are computed from
-        scores = self._cache.scores(scheme, q, k, causal, mask, gates)
-        return attention(q, k, v, scores, scale=self.scale, dropout=dropout, engine=engine)
+        sink = self.where.sink
+        if sink is not None and sink.num_heads != q.shape[1]:
+            raise ShapeError(
+                f"Sink was made for num_heads={sink.num_heads}, but q has {q.shape[1]} heads.\nMake both equal."
+            )
+        scores = self._cache.scores(scheme, self.where.window, q, k, causal, mask, gates)
+        logits = None if sink is None else sink.weight
+        return attention(q, k, v, scores, scale=self.scale, sink=logits, dropout=dropout, engine=engine)
 
 
 def bind(

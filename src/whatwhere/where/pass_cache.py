@@ -1,18 +1,24 @@
 """The cache of one forward pass: tables that its layers share, each computed once, and masks combined."""
 
 from collections.abc import Callable
+from functools import reduce
+from operator import and_
 from typing import Any
 
 import torch
+from jaxtyping import Bool
 from torch import Tensor
 
 from whatwhere.coordinates import Allowed
 from whatwhere.errors import ShapeError
 from whatwhere.kernels.blockwise_attention import ByBlocks
+from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position import Positions, common_batch
-from whatwhere.where.attention import Scores, join
+from whatwhere.tensor_checks import readable
+from whatwhere.where.attention import Scores, block_mask, join
 from whatwhere.where.base import Bound, InputEncoding, QueryKeyMap
 from whatwhere.where.score_bias import Element, ScoreBias, tabulate
+from whatwhere.where.window import Window
 
 
 class PassCache:
@@ -36,16 +42,61 @@ class PassCache:
             bound = self._values[key] = scheme.bind_among(positions, (self.queries, self.keys), self.regime_length)
         return bound
 
-    def allowed(self, causal: bool) -> Allowed | None:
-        """Return the mask as a formula by element; None where every query may attend to every key."""
-        return self.queries.allowed(self.keys, causal)
+    def window(self, window: Window | None) -> Window | None:
+        """Return a window, or None where it masks no pair of queries and keys, as far as that is known."""
+        if window is None or not self.run or torch.compiler.is_compiling():
+            return window
+        covered: bool = self._once(("covered", window), lambda: window.covers(self.queries))
+        return None if covered else window
 
-    def mask(self, causal: bool) -> Tensor | None:
+    def allowed(self, causal: bool, window: Window | None) -> Allowed | None:
+        """Return the mask as a formula by element; None where every query may attend to every key."""
+        rule = self.queries.allowed(self.keys, causal)
+        if window is None:
+            return rule
+        within: Allowed = self._once(("window", window), lambda: window.allowed(self.queries, self.keys))
+        return within if rule is None else _both_allow(rule, within)
+
+    def mask(self, causal: bool, window: Window | None) -> Tensor | None:
         """Return the mask as a table."""
-        if self.allowed(causal) is None:
+        if window is not None:
+            within: Tensor = self._once(
+                ("mask", causal, window), lambda: _both(self.mask(causal, None), window.mask(self.queries, self.keys))
+            )
+            return within
+        if self.queries.allowed(self.keys, causal) is None:
             return None
         mask: Tensor = self._once(("mask", causal), lambda: self.queries.mask(self.keys, causal))
         return mask
+
+    def visible(self, causal: bool, window: Window | None) -> Callable[[int, int], slice | Tensor] | None:
+        """Return which keys a range of queries may see, where that can be read or follows from counting on."""
+        if window is None and causal and self.run:
+            return lambda first, last: slice(0, last)
+        queries, keys = self.queries, self.keys
+        limited = window is not None or queries.segment is not None or keys.segment is not None
+        if not limited or 0 in (queries.tokens, keys.tokens) or not readable(queries.order):
+            return None
+        counts = None if window is None else (window.counted(queries, keys), window.counted(keys, queries))
+
+        def of(first: int, last: int) -> slice | Tensor:
+            parts = [] if window is None or counts is None else [window.near(counts[0][:, first:last], counts[1])]
+            rows = queries[first:last]
+            parts += [keys.order <= rows.order.amax(-1, keepdim=True)] if causal else []
+            if rows.segment is not None and keys.segment is not None:
+                least, most = rows.segment.amin(-1, keepdim=True), rows.segment.amax(-1, keepdim=True)
+                parts += [(keys.segment >= least) & (keys.segment <= most)]
+            return _as_slots(reduce(and_, parts)) if parts else slice(0, keys.tokens)
+
+        return lambda first, last: self._once(("visible", causal, window, first, last), lambda: of(first, last))
+
+    def block_mask(self, causal: bool, window: Window | None) -> Any:
+        """Return the mask in FlexAttention's form."""
+        rows, queries, keys = common_batch(self.queries, self.keys), self.queries.tokens, self.keys.tokens
+        return self._once(
+            ("block mask", causal, window),
+            lambda: block_mask(self.allowed(causal, window), rows, 1, queries, keys, self.queries.device),
+        )
 
     def element(self, scheme: ScoreBias | None, causal: bool) -> Element | None:
         """Return a bias that does not depend on queries and keys, as a formula by element."""
@@ -56,12 +107,19 @@ class PassCache:
         )
         return element
 
-    def by_blocks(self, scheme: ScoreBias | None, causal: bool) -> ByBlocks | None:
-        """Return a bias by blocks of query rows, where the scheme has such a form and the positions are consecutive."""
+    def by_blocks(self, scheme: ScoreBias | None, causal: bool, window: Window | None) -> ByBlocks | None:
+        """Return bias and mask by blocks of query rows, where they have such a form and positions are consecutive."""
         consecutive = self._once(("consecutive",), lambda: self.run and self.queries.is_consecutive())
-        if scheme is None or not consecutive:
+        if not consecutive or (window is not None and (window.chunked or window.first)):
             return None
-        bias: ByBlocks | None = self._once(("blocks", scheme, causal), lambda: scheme.by_blocks(self.queries, causal))
+        size = None if window is None else window.size
+
+        def make() -> ByBlocks | None:
+            if scheme is not None:
+                return scheme.by_blocks(self.queries, causal, size)
+            return toeplitz(torch.zeros(1, 2 * self.queries.tokens - 1), causal, size)
+
+        bias: ByBlocks | None = self._once(("blocks", scheme, causal, size), make)
         return bias
 
     def table(self, scheme: ScoreBias | None, causal: bool) -> Tensor | None:
@@ -74,16 +132,18 @@ class PassCache:
         table: Tensor = self._once(("table", scheme, causal), lambda: tabulate(element, *sizes))
         return table
 
-    def added(self, scheme: ScoreBias | None, causal: bool, dtype: torch.dtype) -> Tensor | None:
+    def added(self, scheme: ScoreBias | None, causal: bool, window: Window | None, dtype: torch.dtype) -> Tensor | None:
         """Return bias plus mask as one table."""
         added: Tensor | None = self._once(
-            ("added", scheme, causal, dtype), lambda: join(self.table(scheme, causal), self.mask(causal), dtype)
+            ("added", scheme, causal, window, dtype),
+            lambda: join(self.table(scheme, causal), self.mask(causal, window), dtype),
         )
         return added
 
     def scores(
         self,
         scheme: ScoreBias | None,
+        window: Window | None,
         q: Tensor,
         k: Tensor,
         causal: bool,
@@ -91,33 +151,45 @@ class PassCache:
         gates: Tensor | None,
     ) -> Scores:
         """Return bias and mask of the scores, from the tables of the pass where they do not depend on q and k."""
-        rule = self.allowed(causal)
-        if scheme is not None and scheme.by_content:
-            element = scheme.bind(self.queries, self.keys, q=q, k=k, gates=gates, causal=causal)
-            sizes = (q.shape[0], scheme.num_heads, q.shape[2], k.shape[2], q.device)
-
-            def added(dtype: torch.dtype) -> Tensor | None:
-                return join(tabulate(element, *sizes), _both(self.mask(causal), mask), dtype)
-
-            run = causal and self.run and mask is None
-            return Scores(element, _both_rules(rule, mask), run, added, batch=q.shape[0])
+        window = self.window(window)
+        rule = self.allowed(causal, window)
         rows = common_batch(self.queries, self.keys)
-        if mask is None:
-            run = causal and self.run
+        run = causal and self.run and window is None and mask is None
+        by_content = scheme is not None and scheme.by_content
+        if mask is None and not by_content:
             return Scores(
                 self.element(scheme, causal),
                 rule,
                 run,
-                lambda dtype: self.added(scheme, causal, dtype),
-                lambda: self.by_blocks(scheme, causal),
+                lambda dtype: self.added(scheme, causal, window, dtype),
+                lambda: self.by_blocks(scheme, causal, window),
                 rows,
+                self.visible(causal, window),
+                None if window is None else window.reach(causal),
+                lambda: self.block_mask(causal, window),
             )
+        element: Element | None
+        if scheme is not None and by_content:
+            element = bound = scheme.bind(self.queries, self.keys, q=q, k=k, gates=gates, causal=causal)
+            rows = q.shape[0]
+            sizes = (rows, q.shape[1], q.shape[2], k.shape[2], q.device)
+        else:
+            element = self.element(scheme, causal)
 
-        def added_too(dtype: torch.dtype) -> Tensor | None:
-            return join(self.table(scheme, causal), _both(self.mask(causal), mask), dtype)
+        def added(dtype: torch.dtype) -> Tensor | None:
+            table = tabulate(bound, *sizes) if by_content else self.table(scheme, causal)
+            return join(table, _both(self.mask(causal, window), mask), dtype)
 
-        rows = rows if mask.shape[0] == 1 else mask.shape[0]
-        return Scores(self.element(scheme, causal), _both_rules(rule, mask), False, added_too, batch=rows)
+        batch = rows if mask is None or mask.shape[0] == 1 else mask.shape[0]
+        return Scores(
+            element,
+            _both_rules(rule, mask),
+            run,
+            added,
+            batch=batch,
+            visible=self.visible(causal, window),
+            reach=None if window is None else window.reach(causal),
+        )
 
     def _once(self, key: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
         if key not in self._values:
@@ -138,11 +210,25 @@ def require_mask(mask: Tensor, q: Tensor, k: Tensor) -> None:
     )
 
 
+def _as_slots(seen: Bool[Tensor, "batch keys"]) -> slice | Tensor:
+    """Return the slots at which something is seen in any sequence, as a slice where they are contiguous."""
+    slots = seen.any(0).nonzero()[:, 0]
+    if not len(slots):
+        return slice(0, 1)  # attention needs a key; the mask says that it is not seen
+    first, last = int(slots[0]), int(slots[-1]) + 1
+    return slice(first, last) if last - first == len(slots) else slots
+
+
 def _both(first: Tensor | None, second: Tensor | None) -> Tensor | None:
     """Return the mask of the pairs that two masks allow; None allows all."""
     if first is None or second is None:
         return second if first is None else first
     return first & second
+
+
+def _both_allow(first: Allowed, second: Allowed) -> Allowed:
+    """Return the mask of the pairs that two formulas allow."""
+    return lambda b, h, i, j: first(b, h, i, j) & second(b, h, i, j)
 
 
 def _both_rules(rule: Allowed | None, mask: Tensor | None) -> Allowed | None:

@@ -45,6 +45,8 @@ class ScoreBias(nn.Module, ABC):
     """True where `bind` needs q, k or gates; then layers cannot share a bias."""
     causal_only: bool = False
     """True where the formula is not defined for keys later than the query; then attention must be causal."""
+    sums_between: ClassVar[bool] = False
+    """True where the bias is a sum over the keys between query and key; then a KV cache must have all of these."""
 
     @abstractmethod
     def bind(
@@ -146,7 +148,7 @@ class ScoreBias(nn.Module, ABC):
         """
         require_direction(self, self.causal_only, causal, "ALiBi")
 
-    def by_blocks(self, positions: Positions, causal: bool) -> ByBlocks | None:
+    def by_blocks(self, positions: Positions, causal: bool, size: int | None = None) -> ByBlocks | None:
         """Return the bias in the form that blockwise attention reads without a dense table; None where there is none.
 
         Called only in eager mode, on the CPU, for positions that count up by one.
@@ -154,6 +156,7 @@ class ScoreBias(nn.Module, ABC):
         Args:
             positions: positions of queries and keys.
             causal: whether attention is causal.
+            size: of a sliding window, which the result must mask; None without one.
         """
         return None
 
@@ -185,11 +188,11 @@ class DistanceBias(ScoreBias, ABC):
             distances.
         """
 
-    def by_blocks(self, positions: Positions, causal: bool) -> ByBlocks | None:
+    def by_blocks(self, positions: Positions, causal: bool, size: int | None = None) -> ByBlocks | None:
         """Return one value for each distance, shared by all pairs at that distance."""
         heads = torch.arange(self.num_heads, device=positions.device)[:, None]
         distances = torch.arange(1 - positions.tokens, positions.tokens, device=positions.device)
-        return toeplitz(self.curve(positions.device)(heads, distances), causal)
+        return toeplitz(self.curve(positions.device)(heads, distances), causal, size)
 
     def bind(
         self,

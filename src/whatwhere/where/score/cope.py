@@ -43,6 +43,7 @@ class CoPE(ScoreBias):
     """
 
     by_content = True
+    sums_between = True
     causal_only = True
     scale: float
     weight: Float[Tensor, "max_distance head_dim"]

@@ -42,6 +42,7 @@ class FoX(ScoreBias):
     """
 
     by_content = True
+    sums_between = True
     causal_only = True
     weight: Float[Tensor, "heads dim"]
     bias: Float[Tensor, " heads"]

@@ -1,0 +1,182 @@
+"""Sinks: the reference, transformers' own eager attention of gpt-oss, every engine, and gradients."""
+
+from types import SimpleNamespace
+
+import jaxtyping
+import pytest
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+import whatwhere as ww
+from whatwhere import reference
+
+HEADS, KEY_HEADS, TOKENS = 4, 2, 9
+POSITIONS = {
+    "run": lambda: ww.positions(TOKENS),
+    "packed": lambda: ww.Positions.packed([4, 5]),
+    "left padding": lambda: ww.Positions.from_mask(torch.arange(TOKENS) >= torch.tensor([[0], [3]])),
+}
+
+
+def inputs(tokens: int = TOKENS, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(2, n, tokens, 8, generator=generator).to(dtype) for n in (HEADS, KEY_HEADS, KEY_HEADS)]
+
+
+def with_sink(score: ww.ScoreBias | None = None, window: int | None = None, seed: int = 1) -> ww.Where:
+    where = ww.Where(score=score, window=window, sink=ww.Sink(HEADS))
+    torch.nn.init.normal_(where.sink.weight, generator=torch.Generator().manual_seed(seed))
+    return where.double()
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("score", [None, "alibi", "t5"])
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_attention_and_gradients_are_the_references(positions: str, score: str | None, causal: bool) -> None:
+    p = POSITIONS[positions]()
+    if score == "alibi" and not causal:
+        return
+    scheme = {
+        None: lambda: None,
+        "alibi": lambda: ww.ALiBi(HEADS),
+        "t5": lambda: ww.T5(HEADS, bidirectional=not causal, scale=None),
+    }[score]()
+    where = with_sink(scheme, window=5)
+    q, k, v = (x.requires_grad_() for x in inputs())
+    g = torch.randn(2, HEADS, TOKENS, 8, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    bias = (
+        torch.zeros(1, HEADS, TOKENS, TOKENS)
+        if scheme is None
+        else scheme(p, causal=causal).masked_fill(~p.mask(causal=causal), 0)
+    )
+    mask = p.mask(causal=causal) & ww.Window(5).mask(p)
+    for engine in ("dense", "sdpa"):
+        y = where.at(p).attention(q, k, v, causal=causal, engine=engine)
+        actual = torch.autograd.grad(y, [q, k, v, where.sink.weight], g)
+        d_sink = torch.zeros(HEADS, dtype=torch.float64)
+        for b in range(2):
+            k_all, v_all = (x[b].repeat_interleave(HEADS // KEY_HEADS, 0).detach().numpy() for x in (k, v))
+            one = bias[b % len(bias)].detach().double().numpy()
+            seen = mask[b % len(mask)].numpy()
+            numbers = {"bias": one, "mask": seen, "sink": where.sink.weight.detach().numpy()}
+            expected = reference.attention(q[b].detach().numpy(), k_all, v_all, **numbers)
+            torch.testing.assert_close(y[b], torch.from_numpy(expected))
+            d_q, *_ = reference.attention_gradient(g[b].numpy(), q[b].detach().numpy(), k_all, v_all, **numbers)
+            torch.testing.assert_close(actual[0][b], torch.from_numpy(d_q))
+            of_sink = reference.sink_gradient(g[b].numpy(), q[b].detach().numpy(), k_all, v_all, **numbers)
+            d_sink += torch.from_numpy(of_sink)
+        torch.testing.assert_close(actual[3], d_sink)
+
+
+@pytest.mark.parametrize("engine", ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)])
+def test_gpt_oss_of_transformers(engine: str) -> None:
+    """Its own eager attention, with the sliding mask of its layers."""
+    from transformers.models.gpt_oss.modeling_gpt_oss import eager_attention_forward
+
+    where, p = with_sink(window=3).float(), ww.positions(TOKENS)
+    q, k, v = inputs(dtype=torch.float32)
+    mask = torch.zeros(1, 1, TOKENS, TOKENS).masked_fill(~(p.mask() & ww.Window(3).mask(p)), -torch.inf)
+    layer = SimpleNamespace(num_key_value_groups=HEADS // KEY_HEADS, sinks=where.sink.weight, training=False)
+    with torch.no_grad():
+        theirs, _ = eager_attention_forward(layer, q, k, v, mask, scaling=8**-0.5)
+        ours = where.at(p).attention(q, k, v, engine=engine)
+    torch.testing.assert_close(ours, theirs.transpose(1, 2), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("engine", ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)])
+def test_a_sink_scales_the_output_by_a_sigmoid(engine: str) -> None:
+    where, p = with_sink(), ww.positions(TOKENS)
+    q, k, v = inputs()
+    scores = (q @ k.repeat_interleave(2, 1).mT * 8**-0.5).masked_fill(~p.mask(), -torch.inf)
+    share = torch.sigmoid(scores.logsumexp(-1) - where.sink.weight[:, None])[..., None]
+    with torch.no_grad():
+        plain = F.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+        y = where.at(p).attention(q, k, v, engine=engine)
+    torch.testing.assert_close(y, plain * share, rtol=0, atol=1e-6 if engine == "flex" else 1e-12)
+
+
+@pytest.mark.parametrize("tokens", [TOKENS, 520])
+@pytest.mark.parametrize("engine", ["dense", "sdpa"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_in_low_precision_and_long(dtype: torch.dtype, engine: str, tokens: int) -> None:
+    """Beside float64, with a window and a bias; above 512 tokens by blocks."""
+    p = ww.positions(tokens)
+    results = []
+    for wide, how in ((torch.float64, "dense"), (dtype, engine)):
+        where = with_sink(ww.ALiBi(HEADS), window=100)
+        q, k, v = (x.to(dtype).to(wide).requires_grad_() for x in inputs(tokens))
+        y = where.at(p).attention(q, k, v, engine=how)
+        assert y.dtype == wide
+        y.double().square().sum().backward()
+        results.append([x.double() for x in (y, q.grad, k.grad, v.grad, where.sink.weight.grad)])
+    for actual, expected in zip(results[1], results[0], strict=True):
+        error = (actual - expected).norm() / expected.norm()
+        assert error < 6 * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("engine", ["dense", "sdpa"])
+def test_a_query_without_keys_gets_zeros_and_clean_gradients(engine: str) -> None:
+    p = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]]))
+    where = with_sink(ww.ALiBi(HEADS))
+    q, k, v = (x[:, :, :4].detach().requires_grad_() for x in inputs())
+    y = where.at(p).attention(q, k, v, engine=engine)
+    assert not y[0, :, :2].any()
+    assert not y[1, :, 3].any()
+    gradients = torch.autograd.grad(y.sum(), [q, k, v, where.sink.weight])
+    assert all(bool(x.isfinite().all()) for x in gradients)
+
+
+def test_transforms_and_second_derivatives_use_the_formula() -> None:
+    where, p = with_sink(), ww.positions(TOKENS)
+    q, k, v = inputs()
+    each = torch.vmap(lambda one: where.at(p).attention(one, k, v))(torch.stack([q, 2 * q]))
+    torch.testing.assert_close(each[1], where.at(p).attention(2 * q, k, v, engine="dense"))
+    assert torch.autograd.gradgradcheck(
+        lambda q, s: torch.func.functional_call(
+            _Layer(where, p), {"where.sink.weight": s}, (q, k, v)
+        ),
+        (q[:, :, :, :].requires_grad_(), where.sink.weight.detach().requires_grad_()), fast_mode=True,
+    )  # fmt: skip
+
+
+class _Layer(torch.nn.Module):
+    def __init__(self, where: ww.Where, p: ww.Positions) -> None:
+        super().__init__()
+        self.where, self.p = where, p
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return self.where.at(self.p).attention(q, k, v, engine="dense")
+
+
+def test_long_attention_has_no_second_derivative() -> None:
+    where = with_sink(window=50)
+    q, k, v = (x.requires_grad_() for x in inputs(520))
+    y = where.at(ww.positions(520)).attention(q, k, v)
+    (g,) = torch.autograd.grad(y.square().sum(), where.sink.weight, create_graph=True)
+    with pytest.raises(ww.errors.SettingError, match="no second derivative"):
+        g.sum().backward()
+
+
+def test_dropout_drops_weights_of_keys_at_its_rate() -> None:
+    where = ww.Where(sink=ww.Sink(1))
+    q, v = torch.zeros(1, 1, 300, 4), torch.eye(300)[None, None]
+    torch.manual_seed(0)
+    for engine in ("dense", "sdpa"):
+        weights = where.at(ww.positions(300)).attention(q, q, v, causal=False, dropout=0.25, engine=engine)[0, 0] * 301
+        torch.testing.assert_close(weights[weights != 0], torch.tensor(4 / 3).expand(int((weights != 0).sum())))
+        assert abs(float((weights == 0).float().mean()) - 0.25) < 0.01  # five standard deviations of 90,000 draws
+
+
+def test_state_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    where = ww.Where(sink=ww.Sink(HEADS))
+    assert list(where.state_dict()) == ["sink.weight"]
+    torch.nn.init.normal_(where.sink.weight)
+    where.reset_parameters()
+    assert not where.sink.weight.any()
+    assert repr(where) == "Where(sink=Sink(num_heads=4))"
+    with pytest.raises(ww.errors.ShapeError, match="Sink was made for num_heads=4, but q has 2 heads"):
+        where.at(3).attention(*torch.zeros(3, 1, 2, 3, 8))
+    with pytest.raises(ww.errors.SettingError, match="needs a Sink"):
+        ww.Where(sink=torch.nn.Linear(1, 1))
