@@ -51,13 +51,28 @@ class Patch:
         self.model, self.description, self.regime_length = model, description, regime_length
         self.replaced: list[str] = []
         self._restore: list[Callable[[], None]] = []
+        self._placed: list[tuple[nn.Module, str, nn.Module]] = []
         self._replacements: dict[int, nn.Module] = {}
         self._methods: set[tuple[int, str]] = set()
 
     def undo(self) -> None:
-        """Restore the model's own modules, with the current parameters."""
+        """Restore the model's own modules, with the current parameters.
+
+        Raises:
+            SettingError: If something has replaced or wrapped a module of ours since, as an adapter of PEFT does: it
+                would be lost. Nothing is restored then.
+        """
+        for parent, name, module in self._placed:
+            # A resize by transformers may have put another module of the same type there.
+            if type(now := getattr(parent, name)) is not type(module):
+                raise SettingError(
+                    f"{name} is {_article(type(now).__name__)} now, which replaces or wraps what this patch had put "
+                    "there, and would be lost.\nRemove it first, as by merge_and_unload() of PEFT; or patch a model "
+                    "after it is wrapped."
+                )
         while self._restore:
             self._restore.pop()()
+        self._placed.clear()
         self.replaced.clear()
 
     def __enter__(self) -> "Patch":
@@ -100,6 +115,7 @@ class Patch:
             setattr(parent, attribute, original.train(module.training).to(_device(self.model)))
 
         setattr(parent, attribute, module)
+        self._placed.append((parent, attribute, module))
         self._record(name, restore)
 
     def replace_method(self, name: str, method: str, function: Callable[..., Any]) -> None:
