@@ -43,10 +43,16 @@ def test_what_has_no_row_is_named_below_the_others(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["Sum(1)"], "Sum"),
+        (["Sum(1)"], "It knows: [PAD] [EOS] 0 1 2 3 4 5 6 7 8 9 First Second Last Max Min ( ) ,\n"),
         (["Max(1)", "--seed", "x"], "--seed got 'x', but needs a whole number, or all."),
         (["Max(1)", "--positions", "0,1"], "4 tokens need as many positions"),
     ],
 )
 def test_errors_have_no_traceback(arguments: list[str], words: str, folder: Path) -> None:
     assert words in error_of("ask", folder, *arguments)
+
+
+def test_what_is_no_results_folder_is_named(folder: Path, tmp_path: Path) -> None:
+    assert f"there is no folder {tmp_path / 'gone'}." in error_of("ask", tmp_path / "gone", "Max(1)")
+    assert "comparison.json is a file." in error_of("ask", folder / "comparison.json", "Max(1)")
+    assert "holds no results.json" in error_of("ask", tmp_path, "Max(1)")

@@ -29,7 +29,7 @@ def test_the_first_tutorials_first_example_has_its_ids() -> None:
 def test_a_tokenizer_may_be_the_folder_of_one(tmp_path: Path) -> None:
     words("one two three").save(str(tmp_path / "tokenizer.json"))
     assert json_of("encode", "three one", "--tokenizer", tmp_path)["ids"] == [2, 0]
-    assert "cannot be read" in error_of("encode", "x", "--tokenizer", tmp_path / "none")
+    assert "Pass words, expressions, or the path" in error_of("encode", "x", "--tokenizer", tmp_path / "none")
 
 
 def test_the_rows_of_a_model_are_those_of_its_table(saved: Saved) -> None:

@@ -297,7 +297,7 @@ def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
         ),
         ({"seeds": []}, ww.errors.SettingError, "needs at least one"),
         ({"seeds": [1, 1]}, ww.errors.SettingError, "given once"),
-        ({"seeds": 0}, ww.errors.SettingError, "needs at least one"),
+        ({"seeds": 0}, ww.errors.SettingError, "seeds=0, but needs at least one"),
         ({"task": "poems"}, ww.errors.SettingError, "expressions, recall, text"),
         ({"task": "recall", "lengths": [27]}, ww.errors.SettingError, "got the length 27"),
         ({"lengths": [0]}, ww.errors.ShapeError, "length=0"),

@@ -99,8 +99,8 @@ def test_what_cannot_start_is_refused_before_anything_is_written(kept: Compariso
             {"start": kept.folder, "dim": 8, "steps": 1},
             r"other sizes: .* has \(\d+, \d+\), this model \(\d+, 8\)",
         ),
-        (["rotary"], {}, r"steps=0 trains nothing: pass start=RESULTS"),
-        (["rotary"], {"start": tmp_path / "gone"}, "holds no results.json"),
+        (["rotary"], {}, r"steps=0 trains nothing: pass start=RESULTS \(--start\)"),
+        (["rotary"], {"start": tmp_path / "gone"}, "there is no folder "),
     ):
         call: dict[str, Any] = {"seeds": 1, "steps": 0, "out": out, **SMALL} | changed
         with pytest.raises(ww.errors.WhatWhereError, match=words):

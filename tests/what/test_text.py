@@ -100,10 +100,15 @@ def test_words_numbers_a_text_by_first_appearance():
     assert text.encode(text.words("The cat the mat", lowercase=True), "The cat the mat")[0] == [0, 1, 0, 2]
 
 
-def test_encode_names_the_first_unknown_word():
+def test_encode_names_the_first_unknown_word_and_lists_a_small_vocabulary():
     with pytest.raises(ww.errors.TextError) as caught:
-        text.encode(text.from_vocabulary({"the": 0, "cat": 1}), "the black dog")
+        text.encode(text.from_vocabulary({"the": 1, "cat": 0, "\x1b[2J": 2}), "the black dog")
     assert "'black'" in str(caught.value)
+    assert "It knows: cat the ⟨U+001B⟩[2J" in str(caught.value)
+    many = {str(number): number for number in range(text.MOST_LISTED + 1)}
+    with pytest.raises(ww.errors.TextError) as caught:
+        text.encode(text.from_vocabulary(many), "0 dog")
+    assert "It knows" not in str(caught.value)
 
 
 @pytest.mark.parametrize("kind", text.KINDS)

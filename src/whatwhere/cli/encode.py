@@ -204,6 +204,11 @@ def _tokenizer(chosen: str, content: str | None) -> "Tokenizer":
             raise TextError("--tokenizer words numbers the words of a text, but got ids.\nOmit it.")
         return texts.words(content)
     file = to_path(chosen)
+    if not file.exists():
+        raise TextError(
+            f"--tokenizer got {chosen!r}, but there is no such file.\n"
+            "Pass words, expressions, or the path of a tokenizer.json or of its folder."
+        )
     tokenizer = texts.load(file / "tokenizer.json" if file.is_dir() else file)
     # Many models cut and pad to a length of their own; here all of the text is shown, and nothing but the text.
     tokenizer.no_truncation()

@@ -23,7 +23,7 @@ from whatwhere.comparison.plan import (
     make_task,
     module_option,
     rehearse,
-    require_seeds,
+    seed_numbers,
     with_seeds,
     written_scheme,
 )
@@ -107,8 +107,7 @@ def compare(
         (['none', 'alibi'], 0)
     """
     began = perf_counter()
-    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    require_seeds(numbers)
+    numbers = seed_numbers(seeds)
     subject, chosen, plans, paths = _planned(schemes, task, lengths, recipe, vary, files, model, settings)
     for one in {plan.settings: plan for plan in plans}:
         warn_of_plain_tests(one)

@@ -138,7 +138,9 @@ def with_seeds(plans: Sequence[Job], seeds: Sequence[int], start: str | Path | N
     """
     if start is None:
         if any(plan.settings.steps == 0 for plan in plans):
-            raise SettingError("steps=0 trains nothing: pass start=RESULTS, whose models are measured, or more steps.")
+            raise SettingError(
+                "steps=0 trains nothing: pass start=RESULTS (--start), whose models are measured, or more steps."
+            )
         return [replace(plan, seed=seed) for seed in seeds for plan in plans]
     results, scheme = open_start(start)
     require_same_tokens(results, tuple(plans[0].task.tokens))
@@ -211,14 +213,28 @@ def module_option(built: object, name: str | None = None) -> str | None:
     return None if found is None else f"{Path(file)}:{found}"
 
 
-def require_seeds(seeds: Sequence[int]) -> None:
-    """Raise SettingError unless there are seeds, all different and not too large.
+def seed_numbers(seeds: int | Sequence[int]) -> list[int]:
+    """Return the seeds of a comparison: all different and not too large, at least one.
 
     Args:
-        seeds: of a comparison.
+        seeds: how many, from 0 on, or the numbers themselves.
+
+    Raises:
+        SettingError: If there are none, or others.
+
+    Examples:
+        >>> seed_numbers(3)
+        [0, 1, 2]
     """
-    if not seeds or len(set(seeds)) < len(seeds) or any(isinstance(s, bool) or not 0 <= s < 2**32 for s in seeds):
-        raise SettingError(f"compare got seeds={seeds}, but needs at least one, each 0..2**32-1 and given once.")
+    numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
+    if (
+        not numbers
+        or len(set(numbers)) < len(numbers)
+        or any(isinstance(s, bool) or not 0 <= s < 2**32 for s in numbers)
+    ):
+        given = seeds if isinstance(seeds, int) else numbers
+        raise SettingError(f"compare got seeds={given}, but needs at least one, each 0..2**32-1 and given once.")
+    return numbers
 
 
 def checked_task(task: Task, settings: Settings, files: Sequence[Path]) -> Task:

@@ -224,12 +224,17 @@ def read_results(folder: str | Path) -> Comparison:
     Examples:
         >>> read_results("no-such-folder")
         Traceback (most recent call last):
-        whatwhere.errors.ResultsError: no-such-folder holds no results.json, so there is nothing to show yet.
-        It is written when a comparison ends. Run: whatwhere compare
+        whatwhere.errors.ResultsError: there is no folder no-such-folder.
+        Pass the results folder of a comparison; whatwhere demo and whatwhere compare write one, named by --out.
     """
     folder = Path(folder)
     folder = folder.parent if folder.name == RESULTS and folder.is_file() else folder
     path = folder / RESULTS
+    if not folder.is_dir():
+        raise ResultsError(
+            f"{f'{folder} is a file' if folder.exists() else f'there is no folder {folder}'}.\n"
+            "Pass the results folder of a comparison; whatwhere demo and whatwhere compare write one, named by --out."
+        )
     if not path.is_file():
         raise ResultsError(
             f"{folder} holds no {RESULTS}, so there is nothing to show yet.\n"

@@ -12,12 +12,15 @@ from unicodedata import category
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from whatwhere.errors import SettingError, TextError
+from whatwhere.escape import visible
 
 Kind = Literal["word", "bpe", "byte", "character"]
 KINDS: tuple[Kind, ...] = ("word", "bpe", "byte", "character")
 UNKNOWN = "[UNK]"
 NO_UNKNOWN = "\0no unknown word\0"
 """A token that no text contains: where it is the unknown one, unknown words are refused instead of dropped."""
+MOST_LISTED = 40
+"""Vocabularies up to this size are listed where a word is unknown."""
 LARGEST_FILE = 1 << 30
 """Files above this many bytes are refused; the largest tokenizer.json in use has about 30 MB."""
 
@@ -212,8 +215,8 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
         ([0, 1], ['the', 'cat'])
         >>> encode(from_vocabulary({"the": 0}), "the dog")
         Traceback (most recent call last):
-        whatwhere.errors.TextError: the tokenizer does not know 'dog' and has no unknown token.
-        Add the word to the vocabulary, or a token for all unknown words: unknown="[UNK]".
+        whatwhere.errors.TextError: the tokenizer does not know 'dog' and has no unknown token. It knows: the
+        Write the text in its tokens, or add the word, or a token for all unknown words: unknown="[UNK]".
     """
     _require_text(text)
     try:
@@ -223,8 +226,8 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
         if word is None:
             raise TextError(f"the tokenizer refuses this text: {problem}.\nCheck that it is complete.") from None
         raise TextError(
-            f"the tokenizer does not know {word!r} and has no unknown token.\n"
-            'Add the word to the vocabulary, or a token for all unknown words: unknown="[UNK]".'
+            f"the tokenizer does not know {word!r} and has no unknown token.{_all_tokens(tokenizer)}\n"
+            'Write the text in its tokens, or add the word, or a token for all unknown words: unknown="[UNK]".'
         ) from None
     if not encoded.ids:
         raise TextError(f"the tokenizer makes no token of {text!r}.\nPass other text, or another tokenizer.")
@@ -327,6 +330,14 @@ def _first_lost(text: str, spans: Sequence[tuple[int, int]]) -> int | None:
         if not covered[position] and not character.isspace() and category(character)[0] != "C":
             return position
     return None
+
+
+def _all_tokens(tokenizer: Tokenizer) -> str:
+    """Return a sentence that lists a small vocabulary; "" for a larger one."""
+    if tokenizer.get_vocab_size() > MOST_LISTED:
+        return ""
+    vocabulary = tokenizer.get_vocab()
+    return f" It knows: {' '.join(map(visible, sorted(vocabulary, key=vocabulary.__getitem__)))}"
 
 
 def _first_unknown(tokenizer: Tokenizer, text: str) -> str | None:

@@ -81,7 +81,11 @@ def open_folder(folder: str | Path, allow_pickle: bool) -> Contents:
     weights = weight_files(folder)
     if not weights:
         inside = sorted(path.parent.name for path in folder.glob("*/*.safetensors"))[:3]
-        hint = f"\nThere are some in {', '.join(map(quoted, inside))}: pass that folder." if inside else ""
+        hint = (
+            f"\nThere are some in {', '.join(map(quoted, inside))}: pass that folder."
+            if inside
+            else "\nPass the folder or file of a model."
+        )
         raise CheckpointError(f"{folder} holds no weights that are read: safetensors, GGUF or pytorch_model.bin.{hint}")
     if weights[0].suffix == ".gguf":
         contents = open_gguf(weights[0])
