@@ -6,11 +6,12 @@ import pytest
 from typer.testing import CliRunner
 
 from whatwhere.cli import app
+from whatwhere.comparison.results import Spread
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.evidence import suite
 from whatwhere.evidence.bench import Experiment
-from whatwhere.evidence.record import Statement
-from whatwhere.report.evidence import headline, page, sections
+from whatwhere.evidence.record import FaultRow, Statement
+from whatwhere.report.evidence import fault_row, headline, page, sections
 
 ONE = Statement("X1.1", "one is one", "arithmetic", "one", "1", lambda value: value == 1, "number")
 
@@ -89,6 +90,15 @@ def test_the_report_has_each_statement(calls, tmp_path):
     assert headline(evidence) == "Of 1 statement in 1 experiment, 1 holds."
     table = sections(evidence)[0].parts[1]
     assert table.rows == [["X1.1", "one is one", "arithmetic", "one: 1.000", "2", "holds", "1 in 2 of 2."]]
+
+
+def test_a_fault_without_an_effect_is_not_said_to_be_detected():
+    right = {"in length": Spread(1.0, 1.0, 1.0)}
+    cells = {}
+    for change in (5e-6, 0.12):
+        fault = FaultRow("packs", "alibi", "positions", right, right, Spread(0.0, 0.0, change), (), None)
+        cells[change] = fault_row(fault)[-1]
+    assert cells == {5e-6: "no effect: no logit changes by 0.01", 0.12: "comparing with the sequence alone"}
 
 
 def test_the_command_prints_keeps_and_lists(calls, tmp_path):

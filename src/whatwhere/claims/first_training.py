@@ -231,10 +231,10 @@ CLAIMS: tuple[Claim, ...] = (
     TrainedClaim(
         id="0.18b",
         says="A model without positions cannot learn First.",
-        right="True of an encoder and of one causal layer. More causal layers can learn it.",
+        right="True of an encoder (--set direction=encoder) and of one causal layer. More causal layers can learn it.",
         chapter="order",
         tutorial="impossible",
-        command="whatwhere compare none --set direction=encoder --seeds 3",
+        command="whatwhere compare none --seeds 3",
         preconditions=(scheme("none"), LEARNED_WITHOUT_ORDER),
         quantity="share of right answers to First, at the worst trained length",
         read=_first,

@@ -19,6 +19,8 @@ COLUMNS = ("id", "statement", "source", "measured", "cases", "verdict", "why")
 CLAIM_COLUMNS = ("id", "claim", "measured", "verdict")
 JUDGMENT_COLUMNS = (*CLAIM_COLUMNS, "by scheme", "why")
 FAULT_COLUMNS = ("fault", "scheme", "accuracy in length", "beyond", "largest change of a logit", "detected by")
+NO_EFFECT = 0.01
+"""A fault that changes every logit of every model by less has no effect on the scheme, as E1.2 judges a shift."""
 _ABOUT = (
     "What tutorials and papers say of token embeddings and positional encodings, measured in one code base on models "
     "of about 100,000 parameters: two layers, windows of 14 to 64 tokens, one learning rate. Nothing here is about "
@@ -183,6 +185,8 @@ def _before_and_after(fault: FaultRow, place: str) -> str:
 
 
 def _detected_by(fault: FaultRow) -> str:
+    if fault.logit_change is not None and fault.logit_change.max < NO_EFFECT:
+        return f"no effect: no logit changes by {NO_EFFECT}"
     if fault.kind == "positions":
         return "comparing with the sequence alone"
     if not fault.laws:
