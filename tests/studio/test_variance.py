@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,10 @@ def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]]
     assert len(result["bars"]) == 1 + len(right.windows)
     rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
     np.testing.assert_allclose([float(row["token"]) for row in rows], 100 * right.by_scale[:, 0], rtol=1e-12)
+    stated = re.fullmatch(r"Both explain equally much at a factor of about ([\d.]+); above .*", result["balance"])
+    assert stated
+    balanced = shares(small, MODEL | {"scale": float(stated[1])})
+    assert balanced.token == pytest.approx(balanced.position, abs=0.05)
     larger = shares(small, MODEL | {"scale": 4})
     assert result["larger"].startswith(f"{100 * larger.token:.1f} % token")
     assert "scale=4" in result["address"]

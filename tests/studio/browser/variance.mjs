@@ -9,6 +9,7 @@ await page.waitForSelector(".split");
 result.sentence = await page.locator(".split").innerText();
 result.bars = await page.locator(".stack").evaluateAll((bars) => bars.map((bar) => bar.getAttribute("aria-label")));
 result.csv = await saved(page, page.locator("figure", { hasText: "With token vectors" }), "CSV");
+result.balance = await page.locator("figure", { hasText: "With token vectors" }).locator("p").first().innerText();
 result.violations = await violations(page);
 
 const exactly = page.getByLabel("token vectors ×, exactly");

@@ -88,7 +88,7 @@ function VarianceSplit({ about, settings, change }: ViewProps) {
         {(answer) => (
           <>
             {answer.shares ? (
-              <Split answer={answer.shares} />
+              <Split answer={answer.shares} dim={answer.dim} />
             ) : (
               <p class="lead">
                 {sentence(answer.missing ?? "")} Choose a scheme above to see what adding one would do.
@@ -115,7 +115,7 @@ interface Bar {
   parts: number[];
 }
 
-function Split({ answer }: { answer: VarianceShares }) {
+function Split({ answer, dim }: { answer: VarianceShares; dim: number }) {
   const all: Bar = { name: "all", parts: [answer.token, answer.position, answer.interaction] };
   const bars = useMemo(() => windowsOf(answer), [answer]);
   const around = [
@@ -167,8 +167,9 @@ function Split({ answer }: { answer: VarianceShares }) {
         />
       </div>
       <p class="note">
-        The mean |cos| of token and position vectors, each less its mean, is {formatNumber(answer.mean_abs_cosine)}; 0
-        means orthogonal: the two lie in separate subspaces.
+        The mean |cos| of token and position vectors, each less its mean, is {formatNumber(answer.mean_abs_cosine)}: 0
+        where all are orthogonal, about {formatNumber(Math.sqrt(2 / (Math.PI * dim)), 2)} where their directions are
+        random, in {dim} features.
       </p>
       <ByScale answer={answer} />
     </>
@@ -255,6 +256,16 @@ function stackSvg(title: string, bars: Bar[], width = 760): string {
   return drawing(width, under + 22, title, [...barRows(rows, colors, 0, 4, width), ...legend]);
 }
 
+/** At which factor of the token vectors token and position explain equally much, by interpolation between points. */
+function balance({ x, curves }: LinesProps): string {
+  const lead = Array.from(x, (_, n) => (curves[0]?.values[n] ?? 0) - (curves[1]?.values[n] ?? 0));
+  const n = lead.findIndex((more, n) => n > 0 && lead[n - 1]! < 0 && more >= 0);
+  if (n < 0) return `At all of these factors the ${lead[0]! < 0 ? "position" : "token"} explains more.`;
+  const part = lead[n - 1]! / (lead[n - 1]! - lead[n]!);
+  const factor = x[n - 1]! * (x[n]! / x[n - 1]!) ** part;
+  return `Both explain equally much at a factor of about ${formatNumber(factor, 2)}; above it the token explains more.`;
+}
+
 function ByScale({ answer }: { answer: VarianceShares }) {
   const { scales, by_scale } = answer;
   const props: LinesProps = useMemo(() => {
@@ -276,10 +287,7 @@ function ByScale({ answer }: { answer: VarianceShares }) {
   return (
     <Figure
       title={props.title}
-      note={
-        "In a token table with small initial values, positions explain most of the variance; " +
-        "multiplying it by √dim, as the first Transformer does, reverses that."
-      }
+      note={balance(props)}
       file="shares-by-scale"
       svg={(width) => linesSvg(props, width)}
       rows={Array.from({ length: scales.values.length }, (_, n) => n)}
