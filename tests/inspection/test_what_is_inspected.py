@@ -54,9 +54,17 @@ def test_sliding_windows_are_said(tmp_path: Path) -> None:
     assert "All 2 layers: attention within a sliding window of 16 tokens." in whatwhere("inspect", tmp_path).out
     rows = {"model.embed_tokens.weight": np.ones((100, 16), np.float32)}
     save_file(rows, tmp_path / "model.safetensors")
-    assert any("within 16 tokens" in note for note in ww.load_where(tmp_path).notes)
+    assert ww.load_where(tmp_path).where.window == ww.Window(16)
+    assert "learned sink" not in whatwhere("inspect", tmp_path).out
     (tmp_path / "config.json").write_text(json.dumps(CONFIG))
-    assert not any("tokens, a window" in note for note in ww.load_where(tmp_path).notes)
+    assert ww.load_where(tmp_path).where.window is None
+
+
+def test_sinks_are_said(tmp_path: Path) -> None:
+    config = CONFIG | {"model_type": "gpt_oss", "num_key_value_heads": 2, "head_dim": 8}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    assert json_of("inspect", tmp_path)["rotary"]["sinks"] is True
+    assert "Each head has a learned sink" in whatwhere("inspect", tmp_path).out
 
 
 def test_a_run_of_a_comparison_is_inspected_by_itself(results: Path) -> None:

@@ -90,7 +90,7 @@ def test_queries_and_keys_rotate_as_those_of_transformers(model_type: str) -> No
     _, _, description = built(model_type)
     if model_type == "roformer":
         return  # below: it has no function of its own that turns
-    seen, wheres = ran(model_type), description.wheres(ignore_windows=True)
+    seen, wheres = ran(model_type), description.wheres()
     assert {layer for layer, plan in enumerate(description.query_key) if plan is not None} == set(seen.before)
     for layer, before in seen.before.items():
         scheme = wheres[layer].query_key

@@ -156,6 +156,7 @@ class RotaryReport:
         groups: of layers that share a rotation.
         between: the first group against each other one with as many pairs.
         windows: layers with sliding windows; all others attend to every earlier token.
+        sinks: whether each head has a learned sink in the denominator of the softmax.
     """
 
     layers: int
@@ -163,6 +164,7 @@ class RotaryReport:
     groups: Sequence[RotaryLayers]
     between: Sequence[LayerAgreement]
     windows: Sequence[WindowedLayers] = ()
+    sinks: bool = False
 
 
 def positions(subject: Subject) -> PositionTable:
@@ -263,6 +265,7 @@ def rotary(subject: Subject) -> RotaryReport:
             for one in dict.fromkeys(description.windows)
             if one is not None
         ],
+        sinks=description.sinks,
     )
 
 

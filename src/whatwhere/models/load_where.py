@@ -15,6 +15,7 @@ from whatwhere.models.huggingface import Description
 
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
+    from whatwhere.where.sink import Sink
 
 TOKENS = "/input.tokens.weight"
 """Name of a run's token table, behind the name of the run."""
@@ -187,9 +188,9 @@ def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedW
     query_key, score = (None if plan is None else plan.build() for plan in plans[layer])
     if description.layers > 1 and (query_key is not None or score is not None):
         notes.append(f"shown is layer {layer} of {description.layers}, counted from 0")
-    window = description.windows[layer] if description.windows else None
-    if window is not None:
-        notes.append(f"this layer attends within {window.size:,} tokens, a window that is not applied here")
+    sink = description.sink()
+    if sink is not None:
+        notes += _load_sink(checkpoint, layer, sink)
     if score is not None:
         notes += _load_bias(checkpoint, description, layer, score)
     encoding: Any = None
@@ -207,6 +208,8 @@ def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedW
             query_key=description.with_temperature(layer, query_key),
             score=score,
             scale=description.scale_of(layer, query_key, score),
+            window=description.window_of(layer),
+            sink=sink,
         ),
         description.token_dim if encoding is None else encoding.dim,
         description.num_heads,
@@ -264,6 +267,24 @@ def _load_bias(checkpoint: Checkpoint, description: Description, layer: int, sch
         fill_bias(scheme, checkpoint, names[0 if shared else min(layer, len(names) - 1)])
     except CheckpointError as problem:
         return [f"{missing} ({str(problem).removesuffix('.')})"]
+    return []
+
+
+def _load_sink(checkpoint: Checkpoint, layer: int, sink: "Sink") -> list[str]:
+    """Copy the sinks of a layer; return a note where the files do not have them."""
+    from torch import from_numpy, no_grad
+
+    ends = (f"layers.{layer}.self_attn.sinks", f"blk.{layer}.attn_sinks.weight")
+    name = next((name for name in checkpoint.tensors if f".{name}".endswith(tuple(f".{end}" for end in ends))), None)
+    if name is None:
+        return [f"the sinks of layer {layer} are not in the file under a known name: they are 0"]
+    values = checkpoint.array(name).astype(np.float32)
+    if values.shape != tuple(sink.weight.shape):
+        raise CheckpointError(
+            f"the sinks {quoted(name)} have the shape {values.shape}, but the configuration has {sink.num_heads} heads."
+        )
+    with no_grad():
+        sink.weight.copy_(from_numpy(values))
     return []
 
 

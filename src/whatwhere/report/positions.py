@@ -67,6 +67,10 @@ def rotary(findings: RotaryReport) -> list[Part]:
         kind = "chunks" if one.chunked else "a sliding window"
         where = layers_text(one.layers, findings.layers)
         parts.append(Paragraph(f"{where}: attention within {kind} of {count(one.size, 'token')}."))
+    if findings.sinks:
+        parts.append(
+            Paragraph("Each head has a learned sink: a logit in the denominator of the softmax, without a value.")
+        )
     return parts
 
 

@@ -162,7 +162,7 @@ def test_frequencies_are_those_of_their_modules(name: str) -> None:
     theirs = text_config(config)
     model, description = rotary_of(theirs), ww.from_huggingface(config)
     at = torch.tensor([AT])
-    for layer, where in enumerate(description.wheres(ignore_windows=True)):
+    for layer, where in enumerate(description.wheres()):
         scheme = where.query_key
         scheme = scheme.then if isinstance(scheme, ww.QueryTemperature) else scheme
         if scheme is None or layer not in (0, 5, 25):
@@ -230,7 +230,7 @@ def test_a_file_that_is_not_nested_needs_its_sizes() -> None:
 def test_the_temperature_is_that_of_the_model(name: str) -> None:
     """By the formulas that stand in their modules, at positions around steps."""
     at = torch.tensor([0, 8190, 8191, 16_383, 16_384, 131_071])
-    where = ww.from_huggingface(FILES[name][0]).wheres(ignore_windows=True)[3]
+    where = ww.from_huggingface(FILES[name][0]).wheres()[3]
     scheme = where.query_key
     assert isinstance(scheme, ww.QueryTemperature)
     q = torch.ones(1, 1, len(at), scheme.head_dim)
@@ -255,7 +255,7 @@ def test_a_temperature_without_a_period_is_refused() -> None:
 
 
 def test_layers_share_one_temperature() -> None:
-    wheres = ww.from_huggingface(FILES["Llama 4 Scout"][0]).wheres(ignore_windows=True)
+    wheres = ww.from_huggingface(FILES["Llama 4 Scout"][0]).wheres()
     assert wheres[3].query_key is wheres[7].query_key
     assert wheres[0].query_key is wheres[1].query_key is not wheres[3].query_key
 

@@ -56,7 +56,7 @@ def rotary_of(config: PreTrainedConfig) -> nn.Module:
 
 def scheme_of(config: PreTrainedConfig | dict[str, Any], layer: int = 0) -> ww.Rotary | ww.MultimodalRotary:
     """Read a configuration, and build what turns in a layer."""
-    scheme = ww.from_huggingface(config).wheres(ignore_windows=True)[layer].query_key
+    scheme = ww.from_huggingface(config).wheres()[layer].query_key
     assert isinstance(scheme, ww.Rotary | ww.MultimodalRotary)
     return scheme
 

@@ -1,5 +1,6 @@
 """Windows: which layers attend to near tokens only is what transformers' own models do, or is refused."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -7,8 +8,9 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
+from whatwhere import Window
 from whatwhere.models.configuration.model_type import NoWindows
-from whatwhere.models.huggingface import Description, Window
+from whatwhere.models.huggingface import Description
 from whatwhere.models.registry import MODEL_TYPES
 
 from ..tiny import LAYERS, config_of, model_of
@@ -88,33 +90,60 @@ def test_a_type_without_windows_refuses_them(model_type: str) -> None:
     assert not any(ww.from_huggingface({**config, "sliding_window": None, "use_sliding_window": False}).windows)
 
 
-def test_layers_with_windows_are_built_knowingly() -> None:
+def test_layers_with_windows_are_built() -> None:
     description = ww.read(of("mistral", sliding_window=3))
     assert description.windows == (Window(3), Window(3))
     assert "sliding_window" in description.used
     assert "2 of 2 layers have windows" in description.notes[-1]
-    with pytest.raises(
-        ww.errors.SettingError,
-        match=r"2 of 2 layers of this 'mistral' .*windows of 3 tokens [^\n]*\n.*ignore_windows=True",
-    ):
-        description.wheres()
-    where = description.wheres(ignore_windows=True)[0]
+    where = description.wheres()[0]
+    assert where.window == Window(3)
     q, k, v = torch.randn(3, 1, 4, TOKENS, 16)
-    p = ww.positions(TOKENS)
-    q, k = where.at(p).query_key(q, k)
-    ours = where.at(p).attention(q, k, v, mask=description.windows[0].mask(p))
+    q, k = where.at(TOKENS).query_key(q, k)
+    ours = where.at(TOKENS).attention(q, k, v)
     far = (torch.arange(TOKENS)[:, None] - torch.arange(TOKENS)).abs() >= 3
     scores = (q @ k.mT / 4).masked_fill(far | ~torch.ones_like(far).tril(), -torch.inf)
     torch.testing.assert_close(ours, scores.softmax(-1) @ v)
-    assert ww.read(of("mistral", sliding_window=None)).wheres()[0].query_key is not None
+    assert ww.read(of("mistral", sliding_window=None)).wheres()[0].window is None
 
 
-def test_a_mask_in_the_middle_of_a_text() -> None:
-    """One query after keys that a cache holds, and chunks, which are counted from 0."""
-    keys, last = ww.positions(7), ww.positions(1, start=6)
-    assert Window(3).mask(last, keys)[0, 0, 0].tolist() == [False] * 4 + [True] * 3
-    assert Window(4, chunked=True).mask(last, keys)[0, 0, 0].tolist() == [False] * 4 + [True] * 3
-    assert Window(4, chunked=True).mask(ww.positions(1, start=3), keys)[0, 0, 0].tolist() == [True] * 4 + [False] * 3
+@pytest.mark.parametrize("model_type", ["gpt_oss", "mistral", "llama4_text", "modernbert", "gemma3_text"])
+def test_our_attention_is_that_of_the_model(model_type: str) -> None:
+    """Every layer's weights on its own queries and keys: window, sinks, scale and direction."""
+    config = config_of(model_type, **KEYS.get(model_type, {"sliding_window": 3}))
+    description, model = ww.from_huggingface(config), model_of(config)
+    sinks = {name: weight for name, weight in model.named_parameters() if name.endswith("sinks")}
+    assert bool(sinks) == description.sinks == (model_type == "gpt_oss")
+    for weight in sinks.values():
+        torch.nn.init.normal_(weight, std=2.0)
+    seen = record_attention(model, torch.arange(TOKENS)[None] + 4)
+    assert len(seen) == LAYERS
+    for layer, (q, k, v, y) in enumerate(seen):
+        where = description.wheres()[layer]
+        if where.sink is not None:
+            where.sink.weight.data.copy_(next(w for n, w in sinks.items() if f".{layer}." in n))
+        with torch.no_grad():
+            ours = where.at(TOKENS).attention(q, k, v, causal=description.causal)
+        torch.testing.assert_close(ours, y, rtol=0, atol=2e-6)
+
+
+def record_attention(model: Any, ids: Tensor) -> list[tuple[Tensor, ...]]:
+    """Return queries, keys, values and outputs of each layer, as they reach and leave the model's eager attention."""
+    module = import_module(type(model).__module__)
+    real, seen = module.eager_attention_forward, []
+
+    def watched(layer: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **how: Any) -> Any:
+        y, weights = real(layer, q, k, v, *rest, **how)
+        seen.append((q, k, v, y.transpose(1, 2)))
+        return y, weights
+
+    module.eager_attention_forward = watched
+    try:
+        model.config._attn_implementation = "eager"
+        with torch.no_grad():
+            model(ids)
+    finally:
+        module.eager_attention_forward = real
+    return seen
 
 
 @pytest.mark.parametrize(

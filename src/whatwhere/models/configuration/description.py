@@ -7,18 +7,17 @@ from inspect import signature
 from typing import TYPE_CHECKING, Any, Literal
 
 from whatwhere.errors import SettingError
+from whatwhere.where.window import Window
 
 if TYPE_CHECKING:
     import torch
-    from jaxtyping import Bool
-    from torch import Tensor
 
-    from whatwhere.position import Positions
     from whatwhere.where.base import InputEncoding, QueryKeyMap
     from whatwhere.where.binding import Where
     from whatwhere.where.input_layer import InputLayer
     from whatwhere.where.scaling import Scaling
     from whatwhere.where.score_bias import ScoreBias
+    from whatwhere.where.sink import Sink
     from whatwhere.where.temperature import Curve
 
 Setting = bool | int | float | str | None | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
@@ -217,41 +216,6 @@ def _class_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Window:
-    """A sliding window, or chunk, outside of which a layer does not attend.
-
-        allowed(i, j) = |order_i - order_j| < size           chunked: order_i // size = order_j // size
-
-    Args:
-        size: number of tokens, including that of the query.
-        chunked: whether tokens attend within chunks of this size (Llama 4), rather than to the nearest tokens.
-
-    Examples:
-        >>> from whatwhere import positions
-        >>> Window(2).mask(positions(4))[0, 0].int().tolist()
-        [[1, 1, 0, 0], [1, 1, 1, 0], [0, 1, 1, 1], [0, 0, 1, 1]]
-    """
-
-    size: int
-    chunked: bool = False
-
-    def mask(self, queries: "Positions", keys: "Positions | None" = None) -> "Bool[Tensor, 'batch 1 queries keys']":
-        """Compute the mask of the window, for `here.attention(q, k, v, mask=...)`.
-
-        Later keys are not masked here: the causal mask does that. Chunks begin at multiples of their size.
-
-        Args:
-            queries: positions of the queries.
-            keys: positions of the keys; None uses those of the queries.
-
-        Returns:
-            True where a key is within the window of a query.
-        """
-        q, k = queries.order[:, None, :, None], (queries if keys is None else keys).order[:, None, None, :]
-        return q // self.size == k // self.size if self.chunked else (q - k).abs() < self.size
-
-
-@dataclass(frozen=True)
 class Description:
     """The tokens and positions of a model, as its configuration determines them.
 
@@ -274,8 +238,8 @@ class Description:
         padding_idx: id of the padding token, or None.
         max_length: number of positions that the configuration names, or None.
         layer_types: type of each layer, if that affects positions, or None.
-        windows: for each layer its sliding window, or None if it attends to all tokens. A Where does not apply windows,
-            so `wheres` requires `ignore_windows=True` if there are any.
+        windows: for each layer its sliding window, or None if it attends to all tokens.
+        sinks: whether each head of every layer has a learned sink, a logit in the denominator of the softmax (gpt-oss).
         segments: rows of a table of segments (token types) that is added too, as in BERT; 0 without one.
         causal: whether attention is causal.
         notes: other parts of the model, which are not built, such as norms and tables of segments.
@@ -302,6 +266,7 @@ class Description:
     max_length: int | None
     layer_types: tuple[str, ...] | None = None
     windows: tuple[Window | None, ...] = ()
+    sinks: bool = False
     temperatures: tuple[CurvePlan | None, ...] = ()
     segments: int = 0
     causal: bool = True
@@ -329,25 +294,18 @@ class Description:
         self,
         device: "torch.device | str | None" = None,
         dtype: "torch.dtype | None" = None,
-        *,
-        ignore_windows: bool = False,
     ) -> "list[Where]":
-        """Build one Where for each layer.
+        """Build one Where for each layer, with its window and its sinks.
 
         The first one has the input encoding, if there is any, because positions are added once. Layers that share a
         scheme have the same instance, so that `whatwhere.bind` binds it once. Learned tables have random initial
-        values.
+        values, and sinks are 0.
 
         Args:
             device, dtype: of learned tables.
-            ignore_windows: build layers with sliding windows, which a Where does not apply. Set it if all texts are
-                shorter than the windows, or if `windows[layer].mask(positions)` is passed to attention.
 
         Returns:
             One Where for each layer.
-
-        Raises:
-            SettingError: If layers have sliding windows, but `ignore_windows` is not set.
 
         Examples:
             >>> from whatwhere import bind, from_huggingface, positions
@@ -359,8 +317,6 @@ class Description:
         """
         from whatwhere.where.binding import Where
 
-        if not ignore_windows:
-            self._require_no_windows()
         built: list[tuple[Plan, Any]] = []
         heated: list[tuple[object, object, Any]] = []
 
@@ -388,8 +344,29 @@ class Description:
             encoding = build(self.input) if layer == 0 else None
             query_key, score = map_of(layer), build(self.score[layer])
             scale = self.scale_of(layer, query_key, score)
-            wheres.append(Where(input=encoding, query_key=query_key, score=score, scale=scale))
+            window, sink = self.window_of(layer), self.sink(device, dtype)
+            wheres.append(
+                Where(input=encoding, query_key=query_key, score=score, scale=scale, window=window, sink=sink)
+            )
         return wheres
+
+    def window_of(self, layer: int) -> Window | None:
+        """Return the window of a layer; None if it attends to all tokens.
+
+        Args:
+            layer: number of the layer.
+        """
+        return self.windows[layer] if self.windows else None
+
+    def sink(self, device: "torch.device | str | None" = None, dtype: "torch.dtype | None" = None) -> "Sink | None":
+        """Build the sinks of a layer, which are 0; None if the model has none.
+
+        Args:
+            device, dtype: of the logits.
+        """
+        from whatwhere.where.sink import Sink
+
+        return Sink(self.num_heads, device=device, dtype=dtype) if self.sinks else None
 
     def with_temperature(self, layer: int, query_key: "QueryKeyMap | None") -> "QueryKeyMap | None":
         """Return the map of queries and keys of a layer, with its temperature if it has one.
@@ -461,15 +438,3 @@ class Description:
         if scale == self.head_dim**-0.5 or any(scheme is not None and scheme.scale == scale for scheme in schemes):
             return None
         return scale
-
-    def _require_no_windows(self) -> None:
-        sizes = {window.size for window in self.windows if window is not None}
-        if not sizes:
-            return
-        count = sum(window is not None for window in self.windows)
-        raise SettingError(
-            f"{count} of {self.layers} layers of this {self.model_type!r} have sliding windows of "
-            f"{' or '.join(f'{size:,}' for size in sorted(sizes))} tokens (see `windows`), which a Where does not "
-            "apply.\nIf no text is longer, or if you pass here.attention(q, k, v, mask=model.windows[layer]"
-            ".mask(positions)), call wheres(ignore_windows=True)."
-        )

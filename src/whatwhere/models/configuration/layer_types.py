@@ -6,9 +6,10 @@ from difflib import get_close_matches
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description, Window
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys, short_repr
 from whatwhere.models.configuration.model_type import Position, Sizes
+from whatwhere.where.window import Window
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 ATTENTION = (FULL, SLIDING, CHUNKED)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal, Protocol, runtime_checkable
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import CurvePlan, Description, EmbeddingScale, Plan, Window
+from whatwhere.models.configuration.description import CurvePlan, Description, EmbeddingScale, Plan
 from whatwhere.models.configuration.keys import REQUIRED, Keys
+from whatwhere.where.window import Window
 
 Patched = Literal["rotary", "learned", "bias"]
 """The modules of positions that `whatwhere.patch` can replace."""
@@ -216,6 +217,7 @@ class ModelType:
         defaults: those of transformers for absent keys.
         scale, embedding, windows, temperature: readers of the softmax scale, the factor of token vectors, sliding
             windows and the query temperature.
+        sinks: whether each head has a learned sink in the softmax.
         key_heads: reader of the number of key heads, if it has no key of its own.
         token_dim: key of the features of the token table, if they may differ from the model's.
         segments: rows of the table of segments if `type_vocab_size` is absent; None if the model has none.
@@ -236,6 +238,7 @@ class ModelType:
     scale: ScaleRule = field(default_factory=ByHeadDim)
     embedding: EmbeddingRule = field(default_factory=Unscaled)
     windows: WindowRule = field(default_factory=NoWindows)
+    sinks: bool = False
     temperature: TemperatureRule = field(default_factory=NoTemperature)
     key_heads: KeyHeadRule | None = None
     token_dim: str | None = None

@@ -7,7 +7,7 @@ from stat import S_ISREG
 from typing import Any, Protocol, runtime_checkable
 
 from whatwhere.errors import CheckpointError, SettingError
-from whatwhere.models.configuration.description import CurvePlan, Description, Plan, ScalingPlan, Window
+from whatwhere.models.configuration.description import CurvePlan, Description, Plan, ScalingPlan
 from whatwhere.models.configuration.keys import ELSEWHERE, Json, Keys, affects_positions, equal_values, short_repr
 from whatwhere.models.configuration.layer_types import BIDIRECTIONAL
 from whatwhere.models.configuration.model_type import ModelType, Position
@@ -20,7 +20,6 @@ __all__ = [
     "HasDict",
     "Plan",
     "ScalingPlan",
-    "Window",
     "from_huggingface",
     "to_huggingface",
 ]
@@ -114,6 +113,7 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         max_length=position.max_length or sizes.max_length,
         layer_types=position.layer_types,
         windows=windows,
+        sinks=model_type.sinks,
         temperatures=temperatures,
         segments=sizes.segments,
         causal=sizes.causal and BIDIRECTIONAL not in window_notes,

@@ -41,6 +41,7 @@ def llama_like(
     scale: ScaleRule | None = None,
     embedding: EmbeddingRule | None = None,
     windows: WindowRule | None = None,
+    sinks: bool = False,
     temperature: TemperatureRule | None = None,
     notes: tuple[str, ...] = (),
     unread: Mapping[str, object] | None = None,
@@ -52,7 +53,7 @@ def llama_like(
 
     Args:
         rope: reader of its rotary positions; None is Llama's.
-        scale, embedding, windows, temperature, notes, unread, segments, causal: as in ModelType.
+        scale, embedding, windows, sinks, temperature, notes, unread, segments, causal: as in ModelType.
         defaults: by fields of Description, such as key_heads, or by keys.
     """
     keys = {LLAMA_KEYS[name][0] if name in LLAMA_KEYS else name: value for name, value in defaults.items()}
@@ -62,6 +63,7 @@ def llama_like(
         scale=scale or ByHeadDim(),
         embedding=embedding or Unscaled(),
         windows=windows or NoWindows(),
+        sinks=sinks,
         temperature=temperature or NoTemperature(),
         notes=notes,
         unread=unread or {},
@@ -149,7 +151,7 @@ LLAMA_LIKE: dict[str, ModelType] = {
             },
         ),
         windows=EVERY_SECOND,
-        notes=("each head has a learned sink beside the keys, which is not built",),
+        sinks=True,
         sliding_window=128,
         key_heads=8,
         head_dim=64,
