@@ -288,7 +288,7 @@ def _tied(findings: Sizes) -> str:
 
 def _initialization(scale: InitialScale) -> str:
     rows = (
-        f"the {scale.rows:,} rows that are suspected of being under-trained"
+        f"the {scale.rows:,} rows that are most suspected of being under-trained"
         if scale.under_trained
         else f"all {scale.rows:,} rows (none is suspected of being under-trained)"
     )

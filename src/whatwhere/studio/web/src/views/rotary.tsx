@@ -39,8 +39,8 @@ function LabOf({ lab, settings, change }: { lab: RotaryLab } & Pick<ViewProps, "
     <>
       <p class="note">
         {lab.missing === null
-          ? "It begins with this model’s own parameters."
-          : `The open model has no rotary: ${lab.missing}. It begins with a plain one.`}
+          ? "The lab begins with this model’s own parameters."
+          : `The open model has no rotary: ${lab.missing}. The lab begins with a plain one.`}
       </p>
       <div class="pair">
         {SIDES.map((side, n) => (

@@ -183,7 +183,7 @@ export function Similarity({ shown, vectors }: OfVectors) {
   return (
     <Figure
       title={props.title}
-      note={`${every}A diagonal band: near positions are similar.`}
+      note={`${every}A band along the diagonal: near positions are similar. Further bands: so are some far ones.`}
       file="similarity"
       svg={(width = 640) => heatSvg(props, width)}
       rows={[...pairs]}
