@@ -170,3 +170,22 @@ def test_the_length_of_a_row_is_where_it_ends():
         rope.query_key(q, q, torch.tensor([33_995]))
     with pytest.raises(ww.errors.PositionError):
         learned.input(torch.tensor([8]))
+
+
+@pytest.mark.parametrize(
+    ("name", "read"),
+    [
+        ("rotary@theta=500000", lambda where: where.query_key.theta),
+        ("rotary-linear@factor=2", lambda where: where.query_key.scaling.factor),
+        ("rotary-longrope@factor=2", lambda where: where.query_key.scaling.factor),
+        ("rotary-yarn@beta_fast=16,theta=5000", lambda where: where.query_key.scaling.beta_fast),
+        ("sinusoidal@theta=5000", lambda where: where.input.theta),
+        ("learned@std=1", lambda where: where.input.std),
+    ],
+)
+def test_a_whole_number_in_a_name_becomes_what_the_option_is_declared_as(name, read):
+    assert type(read(ww.scheme(name, dim=16, num_heads=2, max_length=32))) is float
+
+
+def test_an_option_that_counts_stays_whole():
+    assert type(ww.scheme("rotary@rotary_dim=4", dim=16, num_heads=2, max_length=32).query_key.rotary_dim) is int

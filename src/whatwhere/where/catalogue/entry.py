@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from functools import cache, partial
+from typing import Any, Literal, get_args, get_type_hints
 
 from whatwhere.errors import ShapeError
 from whatwhere.where.base import InputEncoding, QueryKeyMap
@@ -141,8 +142,25 @@ class Builder:
     def __call__(self, dim: int, num_heads: int, max_length: int, **options: Any) -> Where:
         """Return a Where with the scheme at its door."""
         sizes = Sizes(dim, num_heads, max_length)
-        scheme = self.make(*(getattr(sizes, name) for name in self.sizes), **{**self.defaults(sizes), **options})
+        floats = _float_options(self.make)
+        typed = {
+            name: float(value) if name in floats and type(value) is int else value for name, value in options.items()
+        }
+        scheme = self.make(*(getattr(sizes, name) for name in self.sizes), **{**self.defaults(sizes), **typed})
         if isinstance(scheme, InputEncoding):
             return Where(input=scheme)
         _ = sizes.head_dim  # a scheme at the heads needs heads of equal size, even if it does not use their size
         return Where(query_key=scheme) if isinstance(scheme, QueryKeyMap) else Where(score=scheme)
+
+
+@cache
+def _float_options(make: Callable[..., object]) -> frozenset[str]:
+    """Return the arguments that are declared as numbers with a fraction: a name writes 4 for 4.0 too."""
+    if isinstance(make, Builder):
+        return _float_options(make.make)
+    if isinstance(make, partial):  # of a function and of the class of a scaling, or of another builder
+        return _float_options(make.func).union(*(_float_options(part) for part in make.args if callable(part)))
+    hints = get_type_hints(make.__init__ if isinstance(make, type) else make)  # type: ignore[misc]  # of this class
+    built = hints.pop("return", None)
+    own = {name for name, hint in hints.items() if hint is float or float in get_args(hint)}
+    return frozenset(own | (_float_options(built) if isinstance(built, type) and built is not type(None) else set()))

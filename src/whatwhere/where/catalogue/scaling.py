@@ -19,11 +19,11 @@ def _rotary(kind: type[Scaling], head_dim: int, **settings: Any) -> Rotary:
     return Rotary(head_dim, scaling=scaling, **others)
 
 
-def _longrope(head_dim: int, **settings: Any) -> Rotary:
+def _longrope(kind: type[LongRoPE], head_dim: int, **settings: Any) -> Rotary:
     """Build Rotary with lists that need no search: 1 up to the trained length; beyond, from 1 evenly to `factor`."""
     pairs, factor = (settings.get("rotary_dim") or head_dim) // 2, settings["factor"]
     rising = tuple(1 + (factor - 1) * pair / max(pairs - 1, 1) for pair in range(pairs))
-    return _rotary(LongRoPE, head_dim, **{"short_factor": (1.0,) * pairs, "long_factor": rising, **settings})
+    return _rotary(kind, head_dim, **{"short_factor": (1.0,) * pairs, "long_factor": rising, **settings})
 
 
 def _factor(sizes: Sizes) -> dict[str, Any]:
@@ -101,7 +101,7 @@ ENTRIES = (
         url="https://arxiv.org/abs/2402.13753",
         year=2024,
         used_by=("Phi-3", "Phi-4-mini"),
-        build=Builder(_longrope, ("head_dim",), _factor_and_length),
+        build=Builder(partial(_longrope, LongRoPE), ("head_dim",), _factor_and_length),
         relative=True,
         follows_length=True,
         variants=({"factor": 16.0}, {"attention_factor": 1.0}),
