@@ -115,16 +115,16 @@ def _targets(by_device: Mapping[str, Results]) -> str:
             own = [verdict for verdict in judged.get(device, []) if verdict.target == target]
             cells.append(_worst(own))
         lines.append(_line([target.case, target.candidate, target.words, *cells]))
-    return "\n".join([*lines, "", *_floors(verdict for each in judged.values() for verdict in each)]) + "\n"
+    return "\n".join([*lines, "", *_limits(verdict for each in judged.values() for verdict in each)]) + "\n"
 
 
-def _floors(judged: Iterable[Verdict]) -> list[str]:
-    """Return the floor of each target that was missed."""
+def _limits(judged: Iterable[Verdict]) -> list[str]:
+    """Return what limits each target that was missed."""
     missed = {verdict.target: None for verdict in judged if verdict.met is False}
     if not missed:
         return []
-    lines = [f"- **{one.case}, {one.candidate}, {one.words}**: {one.floor or 'no floor is known.'}" for one in missed]
-    return ["What was missed, and the floor:", "", *lines]
+    lines = [f"- **{one.case}, {one.candidate}, {one.words}**: {one.floor or 'no limit is known.'}" for one in missed]
+    return ["What was missed, and what limits it:", "", *lines]
 
 
 def _worst(judged: Sequence[Verdict]) -> str:

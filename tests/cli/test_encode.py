@@ -72,3 +72,15 @@ def test_what_is_the_models_own_cannot_be_chosen(option: str, results: Path) -> 
 
 def test_a_run_needs_its_results() -> None:
     assert "--from" in error_of("encode", EXPRESSION, "--run", "rotary-0")
+
+
+@pytest.mark.parametrize("option", ["--dim", "--heads"])
+def test_a_size_of_zero_is_refused_by_the_name_of_its_option(option: str) -> None:
+    done = whatwhere("encode", "a cat", option, "0")
+    assert done.status == 2
+    assert f"Invalid value for '{option}'" in done.err
+
+
+def test_inspect_of_a_run_says_how_to_see_its_positions(results: Path) -> None:
+    said = " ".join(whatwhere("inspect", results, "--run", "learned-0").out.split())
+    assert "whatwhere encode TEXT --from RESULTS --run learned-0, or whatwhere studio RESULTS" in said

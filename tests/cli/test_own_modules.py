@@ -8,6 +8,7 @@ import pytest
 from whatwhere.cli import compare as command
 from whatwhere.comparison import estimate, read_results
 from whatwhere.comparison.plan import Estimate
+from whatwhere.errors import SettingError
 
 from ..comparison import own_decoder
 from ..running import error_of, json_of, whatwhere
@@ -131,7 +132,8 @@ def test_a_terminal_is_asked_before_all_schemes_are_trained(
 
     monkeypatch.setattr(command.typer, "confirm", confirm)
     plan = Estimate(87, 900.0, 2)
-    command._confirm(plan, yes=False)  # no terminal
+    with pytest.raises(SettingError, match=r"without a terminal it cannot ask.*\nPass --yes"):
+        command._confirm(plan, yes=False)
     assert capsys.readouterr().err == "whatwhere: 87 runs, about 15 minutes with 2 worker processes\n"
     for stream in ("stdin", "stderr"):
         monkeypatch.setattr(getattr(command.sys, stream), "isatty", lambda: True)

@@ -9,6 +9,7 @@ import torch
 
 import whatwhere as ww
 from whatwhere.comparison import Comparison, compare, load_model
+from whatwhere.report.comparison_sentences import start_sentence
 
 SMALL: dict[str, Any] = {
     "dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "workers": 1, "progress": False,
@@ -51,6 +52,11 @@ def test_another_scheme_takes_the_weights_that_fit(kept: Comparison, tmp_path: P
     assert (linear.start.fresh, none.start.fresh) == ((), ())
     assert learned.start.fresh == ("input.where.input.weight",)
     assert linear.start.sha256 == none.start.sha256
+    told = start_sentence(results)
+    assert "learned from “rotary”" in told or "learned from rotary" in told
+    assert "began anew: input.where.input.weight" in told
+    assert told.count("nothing began anew") == 2
+    assert start_sentence(kept) == ""
     # Interpolated positions are others, so logits are.
     ids = torch.tensor([[12, 17, 8, 19, 3, 18]])
     with torch.no_grad():

@@ -85,6 +85,13 @@ def test_a_folder_that_cannot_be_made_is_refused(calls, tmp_path):
         suite.run_evidence(tmp_path / "file", "quick")
 
 
+def test_the_folder_of_a_comparison_is_refused(calls, tmp_path):
+    (tmp_path / "results.json").write_text("{}")
+    with pytest.raises(ResultsError, match="holds the results of a comparison"):
+        suite.run_evidence(tmp_path, "quick")
+    assert not calls
+
+
 def test_the_report_has_each_statement(calls, tmp_path):
     evidence = suite.run_evidence(tmp_path, "quick")
     assert headline(evidence) == "Of 1 statement in 1 experiment, 1 holds."

@@ -252,7 +252,10 @@ def test_results_are_compared_with_the_tutorials_numbers(made: tuple[dict[str, A
             written = cell_of(spread, 1.0, digits)
             same = page.cell("The token table after", row, column)
             assert same == written or float(same) == 0 == round(spread["median"], digits)
-    assert page.cell("The token table after", "standard deviation", "the tutorial") == "0.15, then 0.5, then 0.8"
+    # These runs are not the tutorial's own training, so its numbers are not beside theirs.
+    assert result.token_table is not None
+    assert list(result.token_table.columns) == ["quantity", "at 0 %", "at 20 %", "at 100 %"]
+    assert "tutorial" not in result.token_table.caption
     lines = [story[2]["number_line"] for story in stories]
     assert f"|r| {np.median(lines):.2f} ({min(lines):.2f} to {max(lines):.2f})" in result.sentences.table
     # The digits along the direction in which what was written into them differs most.

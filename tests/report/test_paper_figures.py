@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any
 from xml.etree import ElementTree
@@ -180,3 +181,21 @@ def test_the_command_writes_them(tmp_path: FilePath, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "reportlab.pdfgen.canvas", None)
     with pytest.raises(MissingExtra, match=r"pip install 'whatwhere\[pdf\]'; or pass --format svg"):
         write_figures(results, tmp_path, ["pdf"])
+
+
+def test_a_legend_says_which_schemes_did_not_learn_the_task(tmp_path: FilePath) -> None:
+    folder = made_up_folder(tmp_path, schemes=("none", "rotary"), seeds=1)
+    results = read_results(folder)
+    better = {guess: dict.fromkeys(line, 0.0) for guess, line in results.task.baselines.items()}
+    worse = {guess: dict.fromkeys(line, 1.0) for guess, line in results.task.baselines.items()}
+    for baselines, end in ((better, ""), (worse, " (task not learned)")):
+        changed = replace(results, record=replace(results.record, task=replace(results.task, baselines=baselines)))
+        names = [curve.name for curve in next(figures(changed)).curves if not curve.reference]
+        assert names == [f"none{end}", f"rotary{end}"]
+
+
+def test_several_formats_may_be_one_list(tmp_path: FilePath) -> None:
+    pytest.importorskip("reportlab")
+    folder = made_up_folder(tmp_path / "results", "text", ("none",), seeds=1)
+    done = whatwhere("figures", str(folder), "--format", "svg,pdf", "--out", str(tmp_path / "out"), "--json")
+    assert {name.rpartition(".")[2] for name in json.loads(done.out)["files"]} == {"svg", "pdf"}

@@ -1,7 +1,8 @@
 """Analysis of token tables and positional encodings: functions of arrays with typed results."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from whatwhere.public_names import loader
 
 if TYPE_CHECKING:
     from whatwhere.analysis.bias_range import effective_range as effective_range
@@ -42,11 +43,4 @@ _HOME = {
 __all__ = [*_HOME]
 
 if not TYPE_CHECKING:  # else a misspelt name would be Any
-
-    def __getattr__(name: str) -> Any:
-        """Return a public name, loaded from the module that defines it."""
-        if name not in _HOME:
-            raise AttributeError(f"module 'whatwhere.analysis' has no attribute {name!r}")
-        value = getattr(import_module(f"whatwhere.analysis.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = loader(__name__, _HOME)

@@ -8,6 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.analysis.pca import principal_components
+from whatwhere.claims.preconditions import AUTHORS_RECIPE
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison
 from whatwhere.comparison.results import RunResult, Spread, TableSnapshot, spread
 
@@ -66,11 +67,13 @@ class TokenTable:
         percents: of the steps, one for each snapshot.
         runs: how many runs the spreads are over.
         rows: one for each quantity.
+        authors: whether the runs are the tutorial's own training, beside which its numbers can be set.
     """
 
     percents: Sequence[int]
     runs: int
     rows: Sequence[TableRow]
+    authors: bool
 
     def __getitem__(self, quantity: Quantity) -> TableRow:
         """Return the row of a quantity."""
@@ -101,9 +104,10 @@ def token_table(results: Comparison) -> TokenTable | None:
     Returns:
         The summary; None where the task is not the expressions.
     """
-    runs = [run.token_table for run in results.runs if run.token_table]
-    if not runs:
+    with_table = [run for run in results.runs if run.token_table]
+    if not with_table:
         return None
+    runs = [run.token_table for run in with_table]
     percents = [snapshot.percent for snapshot in runs[0]]
     by_percent = [[s for snapshots in runs for s in snapshots if s.percent == percent] for percent in percents]
     rows = []
@@ -111,7 +115,7 @@ def token_table(results: Comparison) -> TokenTable | None:
         read = [lambda s, q=quantity, side=side: _value(s, q, side) for side in ("low", "high")]
         low, high = ([_spread(snapshots, reader) for snapshots in by_percent] for reader in read)
         rows.append(TableRow(quantity, low, high, tutorial))
-    return TokenTable(percents, len(runs), rows)
+    return TokenTable(percents, len(runs), rows, all(AUTHORS_RECIPE.met(results, run) for run in with_table))
 
 
 def number_lines(results: Comparison) -> list[NumberLine]:

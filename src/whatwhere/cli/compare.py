@@ -177,13 +177,22 @@ def compare(
 
 
 def _confirm(estimate: "Estimate", yes: bool) -> None:
-    """Print how long it takes; on a terminal, wait for consent."""
+    """Print how long it takes, and wait for consent.
+
+    Raises:
+        SettingError: If nobody can be asked, and --yes is not passed.
+    """
     minutes = max(1, round(estimate.seconds / 60))
     print_message(
         f"{estimate.runs} runs, about {minutes} minute{'s' * (minutes > 1)} with {estimate.workers} worker processes"
     )
-    if yes or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    if yes:
         return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise SettingError(
+            "compare without a scheme runs all of them, and without a terminal it cannot ask whether to.\n"
+            "Pass --yes, or name schemes: whatwhere compare none rotary alibi"
+        )
     if not typer.confirm("Begin?", default=True, err=True):
         raise typer.Exit(0)
 
@@ -195,6 +204,7 @@ def _show(comparison: "Comparison", as_json: bool) -> None:
     from whatwhere.comparison.statistics import PairedDifferences
     from whatwhere.report.comparison import summary
     from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence, table
+    from whatwhere.report.comparison_sentences import start_sentence
 
     page = _write_page(comparison.folder)
     differences = paired_differences(comparison, last_length(comparison))
@@ -203,6 +213,8 @@ def _show(comparison: "Comparison", as_json: bool) -> None:
         return
     console = new_console()
     console.print(visible(headline(comparison, differences)))
+    if started := start_sentence(comparison):
+        console.print(visible(started))
     print_table(summary(comparison), console)
     if isinstance(differences, PairedDifferences) and differences.pairs:
         print_table(table(comparison, differences, rows=_PAIRS), console)

@@ -49,9 +49,9 @@ def encode(
             help="Positional encoding, of `whatwhere schemes`, or a mixture. Default: sinusoidal, or the model's.",
         ),
     ] = None,
-    dim: Annotated[int | None, typer.Option(help="Features of a vector. Default: 8, or the model's.")] = None,
+    dim: Annotated[int | None, typer.Option(help="Features of a vector. Default: 8, or the model's.", min=1)] = None,
     heads: Annotated[
-        int | None, typer.Option(help="Attention heads, for schemes of queries, keys or scores. Default: 2.")
+        int | None, typer.Option(help="Attention heads, for schemes of queries, keys or scores. Default: 2.", min=1)
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed of the token table and of learned positions.", min=0)] = 0,
     save: Annotated[Path | None, typer.Option(parser=to_path, help="Write ids and vectors as safetensors.")] = None,

@@ -22,7 +22,7 @@ def tables(
     out: Annotated[Path, typer.Option(parser=to_path, help="Folder for the files.")] = Path("tables"),
     format: Annotated[
         list[str] | None,
-        typer.Option(help="Format: csv, markdown or latex; may be repeated. Default: all of them."),
+        typer.Option(help="Format: csv, markdown or latex, or several, as in csv,latex. Default: all of them."),
     ] = None,
     against: Annotated[
         str | None, typer.Option(help="Scheme, chosen before the runs, that all are compared with. Default: all pairs.")
@@ -36,7 +36,7 @@ def tables(
     from whatwhere.comparison import read_results
     from whatwhere.report.paper import TABLE_FORMATS, write_tables
 
-    _show(write_tables(read_results(results), out, format or TABLE_FORMATS, against), as_json)
+    _show(write_tables(read_results(results), out, _formats(format) or TABLE_FORMATS, against), as_json)
 
 
 @app.command()
@@ -45,7 +45,7 @@ def figures(
     results: Results,
     out: Annotated[Path, typer.Option(parser=to_path, help="Folder for the files.")] = Path("figures"),
     format: Annotated[
-        list[str] | None, typer.Option(help="Format: svg or pdf; may be repeated. Default: both.")
+        list[str] | None, typer.Option(help="Format: svg, pdf, or both, as in svg,pdf. Default: both.")
     ] = None,
     scheme: Annotated[list[str] | None, typer.Option(help="Scheme to draw; may be repeated. Default: all.")] = None,
     width: Annotated[float, typer.Option(help="Width in mm: 84 for a column, 174 for a page of two.")] = 84.0,
@@ -58,7 +58,13 @@ def figures(
     from whatwhere.comparison import read_results
     from whatwhere.report.paper import FIGURE_FORMATS, write_figures
 
-    _show(write_figures(read_results(results), out, format or FIGURE_FORMATS, width, scheme or None), as_json)
+    formats = _formats(format) or FIGURE_FORMATS
+    _show(write_figures(read_results(results), out, formats, width, scheme or None), as_json)
+
+
+def _formats(given: list[str] | None) -> list[str]:
+    """Return the formats of an option that may be repeated, each time with a list."""
+    return [part.strip() for text in given or [] for part in text.split(",")]
 
 
 def _show(written: "WrittenFiles", as_json: bool) -> None:

@@ -1,7 +1,8 @@
 """Train schemes side by side, test them in and beyond the trained length, and return what was measured as data."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from whatwhere.public_names import loader
 
 if TYPE_CHECKING:
     from whatwhere.comparison.answers import ask as ask
@@ -42,14 +43,7 @@ _HOME = {
 __all__ = list(_HOME)
 
 if not TYPE_CHECKING:  # else a misspelt name would be Any
-
-    def __getattr__(name: str) -> Any:
-        """Return a public name, loaded from the module that defines it."""
-        if name not in _HOME:
-            raise AttributeError(f"module 'whatwhere.comparison' has no attribute {name!r}")
-        value = getattr(import_module(f"whatwhere.comparison.{_HOME[name]}"), name)
-        globals()[name] = value
-        return value
+    __getattr__ = loader(__name__, _HOME)
 
 
 def __dir__() -> list[str]:

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from whatwhere.comparison.model import Build, Transformer, evaluation_generator, evaluation_positions
 from whatwhere.comparison.own_model import BuildModel, ComparedModel
 from whatwhere.comparison.read import Comparison, read_results
-from whatwhere.comparison.results import ALL, RunResult
+from whatwhere.comparison.results import ALL, RunResult, TokenProbability
 from whatwhere.comparison.saved_model import load_model
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Expressions, Recall, answered_at
@@ -27,15 +27,6 @@ TOP = 3
 """How many of the most probable tokens an answer lists."""
 LONGEST, FARTHEST = 1024, 1_000_000
 """Tokens of a sequence, whose attention weights grow with their square; and the greatest position."""
-
-
-@dataclass(frozen=True)
-class TokenProbability:
-    """A token, and the probability that a model gives it."""
-
-    token: str
-    id: int
-    probability: float
 
 
 @dataclass(frozen=True, eq=False)

@@ -178,6 +178,15 @@ class RunResult:
 
 
 @dataclass(frozen=True)
+class TokenProbability:
+    """A token, and the probability that a model gives it."""
+
+    token: str
+    id: int
+    probability: float
+
+
+@dataclass(frozen=True)
 class Fingerprint:
     """What a trained scheme assigns to each position.
 

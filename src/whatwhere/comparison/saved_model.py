@@ -124,7 +124,8 @@ def _scheme(run: RunResult, build: Build | None) -> SchemeLike:
     if not run.base:
         raise ResultsError(
             f"results.json does not name the scheme that the run {run.scheme!r}, seed {run.seed}, was built with: it "
-            "was changed, or written by another whatwhere.\nRun the comparison again, into a new folder."
+            "was written by an earlier whatwhere, whose models cannot be built again, or it was changed.\n"
+            "Its scores can still be shown. To ask its models, run the comparison again, into a new folder."
         )
     return run.base if build is None else (run.base, build)
 

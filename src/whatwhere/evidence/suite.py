@@ -11,7 +11,7 @@ from whatwhere.claims.trained import Judgment
 from whatwhere.claims.verdicts import verdicts
 from whatwhere.comparison.environment import machine, versions
 from whatwhere.comparison.folder import write_json
-from whatwhere.comparison.read import Comparison, read_json
+from whatwhere.comparison.read import RESULTS, Comparison, read_json
 from whatwhere.comparison.results import ComparisonRecord
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.evidence.authors_training import author
@@ -107,6 +107,11 @@ def run_evidence(
         ResultsError: If the folder cannot be written or holds something else, or a run failed.
     """
     folder = Path(out)
+    if (folder / RESULTS).exists():
+        raise ResultsError(
+            f"{folder} holds the results of a comparison, but evidence needs a folder of its own.\n"
+            "Choose another with --out."
+        )
     chosen = select(scope, only)
     finished = []
     for experiment in chosen:

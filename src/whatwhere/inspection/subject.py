@@ -29,7 +29,7 @@ LARGE = 1 << 27
 """Numbers in a token table, from which on fewer rows are sampled for hubs: 512 MB of float32."""
 HUB_QUERIES, HUB_QUERIES_OF_LARGE = 4096, 512
 NONE_ADDED = "this model adds no position embedding to its token embeddings"
-_SHOWN = "whatwhere encode --from shows what it does"
+_SHOWN = "for its angles or biases: whatwhere encode TEXT --from RESULTS --run {}, or whatwhere studio RESULTS"
 BEFORE = "@0"
 """End of the name of a run's table at step 0."""
 
@@ -141,7 +141,8 @@ class Subject:
     def description(self) -> "Description":
         """The tokens and positions that the configuration describes."""
         if self.checkpoint.format == "run":
-            raise Absent(f"runs have no configuration; this one's scheme is {self.run[0].title}: {_SHOWN}")
+            shown = _SHOWN.format(self.checkpoint.path.name)
+            raise Absent(f"runs have no configuration; this one's scheme is {self.run[0].title}; {shown}")
         if self.checkpoint.config is None:
             raise Absent("there is no configuration, so the positional encoding of this model is not known")
         self.progress("reading the configuration")

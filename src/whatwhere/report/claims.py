@@ -132,14 +132,17 @@ def deviation_sentence(before: float, after: float) -> str:
 
 
 def token_table(table: TokenTable) -> Table:
-    """Return the numbers of the token table, beside those of the tutorial."""
-    rows = [[_QUANTITIES[row.quantity], *_cells(row), row.tutorial] for row in table.rows]
+    """Return the numbers of the token table, beside those of the tutorial where the training is its own."""
+    beside = table.authors
+    rows = [[_QUANTITIES[row.quantity], *_cells(row), *([row.tutorial] if beside else [])] for row in table.rows]
     caption = (
         f"The token table after a share of the steps: median over {count(table.runs, 'run')} of all schemes, with "
-        "least and greatest. The tutorial's numbers are for 0, 10 and 50 epochs of 50, which is 0, 20 and 100 %."
+        "least and greatest."
     )
+    if beside:
+        caption += " The tutorial's numbers are for 0, 10 and 50 epochs of 50, which is 0, 20 and 100 %."
     percents = [f"at {percent} %" for percent in table.percents]
-    return Table(caption, ["quantity", *percents, "the tutorial"], rows)
+    return Table(caption, ["quantity", *percents, *(["the tutorial"] if beside else [])], rows)
 
 
 def number_lines(lines: Sequence[NumberLine]) -> Table:

@@ -28,6 +28,7 @@ from whatwhere.report.comparison_sentences import (
     repeat_sentence,
     scores_sentence,
     shift_sentence,
+    start_sentence,
     unit_of,
 )
 from whatwhere.report.section import Paragraph, Part, Section, Table
@@ -80,7 +81,7 @@ def sections(results: Comparison) -> list[Section]:
             "runs",
             "Runs",
             [
-                Paragraph(record_sentence(results)),
+                *(Paragraph(text) for text in (start_sentence(results), record_sentence(results)) if text),
                 Paragraph(repeat_sentence(results)),
                 runs(results),
                 settings(results),

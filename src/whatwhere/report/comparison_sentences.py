@@ -13,6 +13,8 @@ from whatwhere.escape import cut, visible
 from whatwhere.report.claims import deviation_sentence
 from whatwhere.report.text import NARROW, capital, count, decimals, listed, number, percent, ranges
 
+_FRESH = 4
+"""Names of tensors that began anew to list, for each scheme."""
 HOLDS = 0.05
 """A scheme holds at a length where it loses at most so much of its score in length: 5 points, or 0.05 of a loss."""
 
@@ -169,6 +171,20 @@ def record_sentence(results: Comparison) -> str:
         f"{count(len(record.runs), 'run')} took {_duration(seconds)}, added up, on a machine of "
         f"{count(record.machine.cores, 'core')} ({name_text(record.machine.processor)}), with {listed(versions)}."
     )
+
+
+def start_sentence(results: Comparison) -> str:
+    """Describe the kept models that runs started from, and what began anew in each scheme; "" where none did."""
+    starts = {run.scheme: run.start for run in results.runs if run.start is not None}
+    clauses = []
+    for scheme, start in starts.items():
+        anew = "nothing began anew"
+        if start.fresh:
+            more = f", and {len(start.fresh) - _FRESH} more" if len(start.fresh) > _FRESH else ""
+            anew = f"began anew: {', '.join(map(name_text, start.fresh[:_FRESH]))}{more}"
+        copied = count(len(start.loaded), "tensor")
+        clauses.append(f"{name_text(scheme)} from {scheme_name(start.scheme)}, {copied} copied, {anew}")
+    return f"Runs started from kept models: {'; '.join(clauses)}." if clauses else ""
 
 
 def repeat_sentence(results: Comparison) -> str:

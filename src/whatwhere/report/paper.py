@@ -20,7 +20,7 @@ from whatwhere.escape import visible
 from whatwhere.records import Missing
 from whatwhere.report.comparison import baselines_near, sections, summary
 from whatwhere.report.comparison_conclusions import table as differences_table
-from whatwhere.report.comparison_sentences import measure_text, name_text, unit_of
+from whatwhere.report.comparison_sentences import learned, measure_text, name_text, unit_of
 from whatwhere.report.line_figure import Curve, LineFigure, layout, to_pdf, to_svg
 from whatwhere.report.scheme_looks import looks
 from whatwhere.report.section import Table
@@ -135,6 +135,8 @@ def write_figures(
 
 def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[LineFigure]:
     """Yield the figures: medians over the seeds, with a band from the least to the greatest.
+
+    A legend says which schemes did not learn the task.
 
     Args:
         results: of a comparison, or OwnScores.
@@ -371,7 +373,9 @@ def _curve(results: Scored, scheme: str, spreads: Sequence[Spread | None], look:
         for part in ("median", "min", "max")
     ]
     low, high = parts[1:] if len(results.seeds) > 1 else ((), ())
-    return Curve(name_text(scheme), parts[0], low, high, look=look)
+    missed = isinstance(results, Comparison) and not learned(results, scheme)
+    name = f"{name_text(scheme)} (task not learned)" if missed else name_text(scheme)
+    return Curve(name, parts[0], low, high, look=look)
 
 
 def _baselines(results: Scored, lengths: Sequence[int]) -> Iterator[Curve]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from jaxtyping import Float, Int
 
+from whatwhere.comparison.results import TokenProbability
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
 from whatwhere.report.section import Part, Section, Table
 from whatwhere.report.text import decimals
@@ -31,14 +32,6 @@ _CLAIM = "0.39"
 
 
 @dataclass(frozen=True)
-class ProbableToken:
-    """A token, and the probability that a model gives it."""
-
-    token: str
-    probability: float
-
-
-@dataclass(frozen=True)
 class AskedRun:
     """The answer of one run.
 
@@ -57,10 +50,10 @@ class AskedRun:
     run: str
     scheme: str
     seed: int
-    top: Sequence[ProbableToken]
+    top: Sequence[TokenProbability]
     correct: bool | None
     correct_probability: float | None
-    usual: ProbableToken | None
+    usual: TokenProbability | None
     usual_correct_probability: float | None
     missing: str | None
 
@@ -274,10 +267,10 @@ def _answered(results: "Comparison", answer: "Answer", before: "Answer | None") 
     first = None if before is None else before.top[0]
     return AskedRun(
         *_name(results, answer.scheme, answer.seed),
-        top=[ProbableToken(one.token, one.probability) for one in answer.top],
+        top=answer.top,
         correct=answer.correct,
         correct_probability=answer.correct_probability,
-        usual=None if first is None else ProbableToken(first.token, first.probability),
+        usual=first,
         usual_correct_probability=None if before is None else before.correct_probability,
         missing=None,
     )

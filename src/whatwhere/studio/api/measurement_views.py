@@ -171,7 +171,7 @@ class Sentences:
         differences: how differences were tested, or "".
         question: what was compared.
         scores, groups, shift, table, doors, distance, verdicts: what the figures and tables show.
-        record: how long the runs took, and where.
+        record: what the runs started from, how long they took, and where.
         repeat: how to repeat them.
     """
 

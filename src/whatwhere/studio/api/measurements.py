@@ -129,7 +129,7 @@ def _sentences(
         doors=sentences.doors_sentence(results),
         distance=sentences.distance_sentence(results),
         verdicts=claims_report.verdicts_sentence(verdicts),
-        record=sentences.record_sentence(results),
+        record=f"{sentences.start_sentence(results)} {sentences.record_sentence(results)}".lstrip(),
         repeat=sentences.repeat_sentence(results),
     )
 

@@ -156,13 +156,13 @@ export interface AskedRun {
   /** of the run. */
   seed: number;
   /** the most probable tokens, first the answer; none where it cannot answer. */
-  top: ProbableToken[];
+  top: TokenProbability[];
   /** whether the answer is the correct one; null where the task knows none. */
   correct: boolean | null;
   /** of the correct answer, or null. */
   correct_probability: number | null;
   /** its answer where no position was changed; null where none was, or it has none. */
-  usual: ProbableToken | null;
+  usual: TokenProbability | null;
   /** the probability of the correct answer there, or null. */
   usual_correct_probability: number | null;
   /** why it cannot answer, or null. */
@@ -841,12 +841,6 @@ export interface PositionVectors {
   variance_explained: Tensor;
 }
 
-/** A token, and the probability that a model gives it. */
-export interface ProbableToken {
-  token: string;
-  probability: number;
-}
-
 /** What is needed to repeat the comparison. */
 export interface Reproduction {
   /** null where no command line can express it. */
@@ -1085,7 +1079,7 @@ export interface Sentences {
   distance: string;
   /** what the figures and tables show. */
   verdicts: string;
-  /** how long the runs took, and where. */
+  /** what the runs started from, how long they took, and where. */
   record: string;
   /** how to repeat them. */
   repeat: string;
@@ -1361,6 +1355,13 @@ export interface TokenNeighbors {
   mean: Partial<Record<"input" | "output", number>>;
   /** of each table, as it is and centered. */
   lists: NeighborList[];
+}
+
+/** A token, and the probability that a model gives it. */
+export interface TokenProbability {
+  token: string;
+  id: number;
+  probability: number;
 }
 
 /** The row of a token in one table, and the histogram of the norms of all rows. */
