@@ -68,6 +68,7 @@ _HOME = {
     "pytorch_only": "kernels.backend",
     "positions": "position",
     "read": "models.checkpoint",
+    "register_attention": "models.huggingface.attention",
     "scheme": "where.catalogue",
     "show": "studio.notebook",
     "to_huggingface": "models.huggingface",

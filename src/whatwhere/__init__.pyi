@@ -17,6 +17,7 @@ from whatwhere.models.checkpoint import Checkpoint as Checkpoint
 from whatwhere.models.checkpoint import read as read
 from whatwhere.models.huggingface import from_huggingface as from_huggingface
 from whatwhere.models.huggingface import to_huggingface as to_huggingface
+from whatwhere.models.huggingface.attention import register_attention as register_attention
 from whatwhere.models.huggingface.patch import patch as patch
 from whatwhere.models.load_where import load_where as load_where
 from whatwhere.models.parameter_count import parameters as parameters
