@@ -65,6 +65,7 @@ _HOME = {
     "neighbors": "inspection.token_neighbors",
     "parameters": "models.parameter_count",
     "patch": "models.huggingface.patch",
+    "probe": "models.probe",
     "pytorch_only": "kernels.backend",
     "positions": "position",
     "read": "models.checkpoint",
