@@ -13,7 +13,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.roformer.modeling_roformer import RoFormerSelfAttention
 
 import whatwhere as ww
-from whatwhere.models.configuration.rotary_keys import RopeKeys, RotaryDimKeys
+from whatwhere.models.configuration.rotary_keys import RopeKeys, RotaryDimKeys, ThetaByLayer
 from whatwhere.models.configuration.score_keys import FalconKeys
 from whatwhere.models.huggingface import Description
 from whatwhere.models.registry import MODEL_TYPES, find_model_type
@@ -22,7 +22,7 @@ from .inside import Seen, entering, looking_into
 from .tiny import VOCABULARY, config_of, model_of
 
 TOKENS = 9
-READERS = (RopeKeys, FalconKeys, RotaryDimKeys)
+READERS = (RopeKeys, FalconKeys, RotaryDimKeys, ThetaByLayer)
 TURNING = [name for name in MODEL_TYPES if any(isinstance(reader, READERS) for reader in MODEL_TYPES[name].readers)]
 # What a default configuration of transformers holds that cannot be read, and what is put in its place.
 UNREADABLE: dict[str, dict[str, Any]] = {

@@ -61,7 +61,7 @@ for config in configs:
     assert ww.parameters(config).tokens == config["vocab_size"] * description.token_dim
     repr(description)
 assert ww.read(sys.argv[1] + "/config.json") == ww.read(configs[0])
-plan = next(plan for plan in description.query_key if plan is not None)
+plan = next(plan for config in configs for plan in ww.read(config).query_key if plan is not None)
 try:
     plan.build()
 except ModuleNotFoundError:

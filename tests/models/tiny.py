@@ -38,19 +38,33 @@ SIZES: dict[str, Any] = {
 }
 _HYBRID = {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
 _DEAL = {"rope_type": "default", "rope_theta": 10_000.0}
+_MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 8, "mamba_expand": 2, "n_mamba_heads": 2}
+_HALF = ["linear_attention", "full_attention"] * 2
 MODEL_ONLY: dict[str, dict[str, Any]] = {
+    "axk1": {"num_key_value_heads": 4},
+    "axk2": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
+    "bamba": {"attn_layer_indices": [1, 3], **_MAMBA},
     "codegen": {"rotary_dim": 4},
     "deepseek_v2": {"topk_method": "greedy", "num_key_value_heads": 4, "num_experts_per_tok": 2},
     "deepseek_v3": {"num_key_value_heads": 4},
+    "deepseek_v32": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
     "dots1": {"n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2},
     "gemma3n_text": {"num_kv_shared_layers": 0, "vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 8},
     "glm4_moe_lite": {"num_key_value_heads": 4},
+    "glm_moe_dsa": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
     "glm4v_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "gpt_neo": {"attention_types": [[["global", "local"], LAYERS // 2]]},
     "gptj": {"rotary_dim": 4},
+    "granite_swa": {"layer_rope_theta": [1e4, 500.0, 0, 500.0], "sliding_window": 5},
+    "granitemoe_swa": {"layer_rope_theta": [0, 500.0, 1e4, 500.0], "sliding_window": 5},
+    "granitemoehybrid": {"layer_types": _HALF, "position_embedding_type": "rope", **_MAMBA},
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8},
+    "jetmoe": {"kv_channels": 16},
+    "kimi_linear": {"layer_types": _HALF, "num_key_value_heads": 4, "linear_head_dim": 8, "linear_num_heads": 2},
     "lfm2": {"full_attn_idxs": [1, 3]},
+    "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
     "llama4_text": {"floor_scale": 4},
     "minicpm3": {"num_key_value_heads": 4},
     "ministral": {"head_dim": 16},
@@ -73,6 +87,13 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "qwen3_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "stablelm": {"head_dim": 16},
     "youtu": {"num_key_value_heads": 4},
+    "zamba": {
+        "layers_block_type": ["linear_attention", "linear_attention", "hybrid", "hybrid"],
+        **_MAMBA,
+        "attention_head_dim": 32,
+        "attention_hidden_size": 128,
+        "num_key_value_heads": 4,
+    },
 }
 """What a type needs besides, to be built so small."""
 
@@ -97,7 +118,11 @@ def model_of(config: PreTrainedConfig) -> nn.Module:
     )
     # Encoders that can also be made to decode do what they were trained for.
     kinds = kinds[::-1] if config.model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES else kinds
-    kind = next((kind for names, kind in kinds if config.model_type in names), AutoModel)
+    kind: Any = next((kind for names, kind in kinds if config.model_type in names), AutoModel)
+    if config.model_type == "emu3_text_model":
+        kind = transformers.Emu3ForCausalLM  # which has no automatic class for its text alone
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
+        if kind is transformers.Emu3ForCausalLM:
+            return kind._from_config(config, attn_implementation="eager").eval()
         return kind.from_config(config, attn_implementation="eager").eval()

@@ -21,6 +21,7 @@ SMALL = {"sliding_window": 3, "use_sliding_window": True, "max_window_layers": 2
 KEYS: dict[str, dict[str, Any]] = {
     "dots1": {"sliding_window": 3, "max_window_layers": 2},
     "gpt_neo": {"window_size": 3},
+    "lfm3": {"sliding_window": 3, "layer_types": ["conv", "sliding_attention", "full_attention", "conv"]},
     "llama4_text": {"attention_chunk_size": 4},
     "mellum": {"sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"] * 2},
     "modernbert": {"local_attention": 6},
@@ -60,7 +61,7 @@ def test_windows_are_theirs(model_type: str) -> None:
     config = config_of(model_type, **KEYS.get(model_type, {"sliding_window": 3}))
     description = ww.from_huggingface(config)
     assert any(description.windows)
-    linear = [kind != "linear_attention" for kind in description.layer_types or ("",) * LAYERS]
+    linear = [kind not in ("linear_attention", "conv") for kind in description.layer_types or ("",) * LAYERS]
     layers = [layer for layer in range(LAYERS) if linear[layer]]
     seen = attended(config)
     for layer, theirs in zip(layers, seen, strict=True):

@@ -617,7 +617,7 @@ def dtypes_of(module: nn.Module, dtype: torch.dtype, kind: str) -> list[torch.dt
 @pytest.mark.parametrize("model_type", ROTATED)
 def test_the_dtype_is_theirs(model_type: str, dtype: torch.dtype) -> None:
     model = made(model_type)
-    kind = (getattr(model.config, "layer_types", None) or [""])[0]
+    kind = next((kind for kind in getattr(model.config, "layer_types", None) or [""] if kind != "conv"), "")
     names = [name for name, module in model.named_modules() if type(module).__name__.endswith("RotaryEmbedding")]
     before = [dtypes_of(model.get_submodule(part), dtype, kind) for part in names]
     with ww.patch(model):

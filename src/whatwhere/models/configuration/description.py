@@ -241,6 +241,8 @@ class Description:
         windows: for each layer its sliding window, or None if it attends to all tokens.
         sinks: whether each head of every layer has a learned sink, a logit in the denominator of the softmax (gpt-oss).
         segments: rows of a table of segments (token types) that is added too, as in BERT; 0 without one.
+        rotary_part: features of a head that latent attention keeps apart for rotary positions, also where it has none;
+            None without latent attention.
         causal: whether attention is causal.
         notes: other parts of the model, which are not built, such as norms and tables of segments.
         used: the keys that were read.
@@ -269,6 +271,7 @@ class Description:
     sinks: bool = False
     temperatures: tuple[CurvePlan | None, ...] = ()
     segments: int = 0
+    rotary_part: int | None = None
     causal: bool = True
     notes: tuple[str, ...] = ()
     used: tuple[str, ...] = field(default=(), compare=False)

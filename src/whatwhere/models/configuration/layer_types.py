@@ -1,7 +1,7 @@
 """Keys that differ between layers: which layers rotate queries and keys, by which parameters; sliding windows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -13,8 +13,9 @@ from whatwhere.where.window import Window
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 ATTENTION = (FULL, SLIDING, CHUNKED)
-LAYER_TYPES = (*ATTENTION, "linear_attention", "conv")
-OLDER_NAMES = {"attention": FULL, "mamba": "linear_attention"}
+LINEAR, CONVOLUTION = "linear_attention", "conv"
+LAYER_TYPES = (*ATTENTION, LINEAR, CONVOLUTION)
+OLDER_NAMES = {"attention": FULL, "mamba": LINEAR}
 BIDIRECTIONAL = "tokens attend to later tokens too (use_bidirectional_attention)"
 
 Labels = tuple[str | None, ...]
@@ -57,7 +58,11 @@ class ByType:
         first: whether `one` is the first layer of its period rather than the last.
         rotated: the types that rotate.
         unless: a key with which, if it is null, every layer rotates (EXAONE 4 without a window).
-        one_key: a key that lists the layers of type `one`, instead of a period; without it all have this type.
+        one_key: a key that lists the layers of type `one`, instead of a period; without it all have this type, or none
+            if `listed_only`.
+        cycle: types that are repeated, instead of a period.
+        at: number of a layer -> its type in spite of the cycle; -1 is the last.
+        only: a key and the value of it without which no layer rotates.
     """
 
     period: int
@@ -68,6 +73,10 @@ class ByType:
     rotated: tuple[str, ...] = ATTENTION
     unless: str | None = None
     one_key: str | None = None
+    listed_only: bool = False
+    cycle: tuple[str, ...] = ()
+    at: Mapping[int, str] = field(default_factory=dict)
+    only: tuple[str, str] | None = None
 
     def read(self, keys: Keys, layers: int) -> tuple[Labels, tuple[str, ...]]:
         """Return the type of each layer as its label, or None if the type does not rotate."""
@@ -77,15 +86,20 @@ class ByType:
             if self.unless in keys.values and keys.values[self.unless] is None:
                 return (FULL,) * layers, (FULL,) * layers
         types = self.types(keys, layers)
-        return tuple(layer_type if layer_type in self.rotated else None for layer_type in types), types
+        rotated = self.rotated if self.only is None or keys.take(self.only[0], default=None) == self.only[1] else ()
+        return tuple(layer_type if layer_type in rotated else None for layer_type in types), types
 
     def write(self, description: Description) -> Mapping[str, object]:
         """Return `layer_types`, and the null of `unless` if it is needed."""
         types = description.layer_types or ()
         written: dict[str, object] = {"layer_types": list(types)}
+        if self.listed_only and self.one_key is not None:
+            written = {self.one_key: [layer for layer, layer_type in enumerate(types) if layer_type == self.one]}
         all_rotated = all(plan is not None for plan in description.query_key)
         if self.unless is not None and all_rotated and not set(types) & set(self.rotated):
             written[self.unless] = None
+        if self.only is not None:
+            written[self.only[0]] = self.only[1] if any(description.query_key) else None
         return written
 
     def types(self, keys: Keys, layers: int) -> tuple[str, ...]:
@@ -95,6 +109,12 @@ class ByType:
             return listed
         if self.one_key is not None:
             return self._types_of_list(keys, self.one_key, layers)
+        if self.cycle:
+            types = [self.cycle[layer % len(self.cycle)] for layer in range(layers)]
+            for layer, layer_type in self.at.items():
+                if -layers <= layer < layers:
+                    types[layer] = layer_type
+            return tuple(types)
         period = self.period if self.period_key is None else keys.whole(self.period_key, default=self.period)
         shift = 0 if self.first else 1
         return tuple(self.others if (layer + shift) % period else self.one for layer in range(layers))
@@ -104,7 +124,7 @@ class ByType:
 
     def _types_of_list(self, keys: Keys, key: str, layers: int) -> tuple[str, ...]:
         numbers = keys.listed(key, layers, default=None)
-        numbers = range(layers) if numbers is None else numbers
+        numbers = range(0 if self.listed_only else layers) if numbers is None else numbers
         for index, layer in enumerate(numbers):
             if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < layers:
                 raise SettingError(

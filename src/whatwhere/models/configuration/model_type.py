@@ -48,6 +48,7 @@ class Sizes:
     segments: int = 0
     causal: bool = True
     part: str | None = None
+    rotary_part: int | None = None
 
 
 @dataclass(frozen=True)
@@ -223,6 +224,8 @@ class ModelType:
         segments: rows of the table of segments if `type_vocab_size` is absent; None if the model has none.
         causal: whether attention is causal; or the flag that makes an encoder causal.
         head_dim_read: whether the model's code reads `head_dim`, rather than dividing its features by the heads.
+        can_tie: whether the model's code can tie the output projection to the token table; else the flag has no effect.
+        head_width: heads have so many times the features that the model's features divided by its heads are.
         head_dim_parts: two keys whose sum is the head_dim (latent attention), the rotated features second.
         parts: `decoder` and `encoder` -> the keys of sizes in which they differ; empty for a model of one part.
         aliases: a further name of a key that only this model type has -> the key.
@@ -245,6 +248,8 @@ class ModelType:
     segments: int | None = None
     causal: bool | str = True
     head_dim_read: bool = True
+    can_tie: bool = True
+    head_width: int = 1
     head_dim_parts: tuple[str, str] | tuple[()] = ()
     parts: Mapping[str, KeyNames] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -294,6 +299,7 @@ class ModelType:
             segments=0 if self.segments is None else keys.whole("type_vocab_size", default=self.segments, least=0),
             causal=causal and part != "encoder",
             part=part,
+            rotary_part=keys.whole(self.head_dim_parts[1], most=MAX_FEATURES) if self.head_dim_parts else None,
         )
         projected = f"a projection from {token_dim} to {dim} features follows the token table and is not built"
         return sizes, (*notes, projected) if token_dim != dim else notes
@@ -319,7 +325,7 @@ class ModelType:
             written |= self.key_heads.write(description)
         if self.head_dim_parts:
             unrotated, rotated = self.head_dim_parts
-            features = next((plan.whole("head_dim") for plan in description.query_key if plan is not None), 0)
+            features = description.rotary_part or 0
             written |= {unrotated: description.head_dim - features, rotated: features}
         return written
 
@@ -341,6 +347,7 @@ class ModelType:
         head_dim = keys.whole(*names["head_dim"], default=None, most=MAX_FEATURES) if "head_dim" in names else None
         if head_dim is not None and self.head_dim_read:
             return head_dim
+        dim *= self.head_width
         if dim % num_heads:
             raise ShapeError(f"{dim} features do not divide into {num_heads} heads of equal size.")
         if dim // num_heads > MAX_FEATURES:

@@ -1,7 +1,7 @@
 """Keys of rotary positions: `rope_parameters` of transformers 5, `rope_scaling` and others of transformers 4."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from whatwhere.errors import SettingError, ShapeError
@@ -57,7 +57,7 @@ class RopeDefaults:
         fraction: of a head that is rotated, if it is absent.
         fraction_key: its key beside the parameters.
         scaled: whether `rope_scaling` applies to this set.
-        parameters: those that transformers uses if there are none.
+        parameters: those that transformers uses if there are none; None if layers with this set do not rotate then.
     """
 
     theta: float = 10_000.0
@@ -65,7 +65,7 @@ class RopeDefaults:
     fraction: float = 1.0
     fraction_key: str = FRACTION
     scaled: bool = True
-    parameters: Mapping[str, object] = field(default_factory=dict)
+    parameters: Mapping[str, object] | None = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ class RopeKeys:
                 f"{', '.join(self.sets)}."
             )
         by_layer = tuple(None if label is None else plans[label if self.by_type else ""] for label in labels)
-        usual = next(iter(self.sets.values())).parameters
+        usual = next(iter(self.sets.values())).parameters or {}
         return Position(query_key=by_layer, layer_types=types, parameters=usual, notes=self._notes())
 
     def write(self, description: Description) -> Mapping[str, object]:
@@ -149,7 +149,7 @@ class RopeKeys:
             return self._parameters_by_type(keys, newer)
         parameters = newer or older
         if not parameters:
-            return {label: dict(defaults.parameters) for label, defaults in self.sets.items()}
+            return {label: _copy(defaults.parameters) for label, defaults in self.sets.items()}
         return {label: parameters if defaults.scaled else {} for label, defaults in self.sets.items()}
 
     def _parameters_by_type(self, keys: Keys, newer: Json) -> dict[str, Json | None]:
@@ -283,6 +283,42 @@ class RopeKeys:
 
 
 @dataclass(frozen=True)
+class ThetaByLayer:
+    """Read rotary positions whose theta a list has for each layer, 0 where a layer does not rotate.
+
+    Args:
+        rope: reader of the other parameters; its theta is that of all layers without the list.
+        key: of the list.
+    """
+
+    rope: RopeKeys = field(default_factory=RopeKeys)
+    key: str = "layer_rope_theta"
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of each layer."""
+        position = self.rope.read(keys, sizes)
+        thetas = keys.listed(self.key, sizes.layers, default=None)
+        if thetas is None:
+            return position
+        if len(thetas) != sizes.layers:
+            raise SettingError(f"{keys.path}{self.key} has {len(thetas)} numbers, but there are {sizes.layers} layers.")
+        plans = []
+        for layer, plan in enumerate(position.query_key or ()):
+            theta = Keys({self.key: thetas[layer]}, {}, keys.owner, keys.path).number(self.key, zero=True)
+            plans.append(None if plan is None or theta == 0 else _with_theta(plan, theta))
+        return replace(position, query_key=tuple(plans))
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the rope parameters, and the list."""
+        thetas = [0 if plan is None else plan.number("theta") for plan in description.query_key]
+        return {**self.rope.write(description), self.key: thetas}
+
+
+def _with_theta(plan: Plan, theta: float) -> Plan:
+    return replace(plan, settings={**plan.settings, "theta": theta})
+
+
+@dataclass(frozen=True)
 class RotaryDimKeys:
     """Read the rotary positions of GPT-J, CodeGen and RoFormer: always interleaved, with theta 10,000.
 
@@ -375,6 +411,10 @@ def _require_sections(path: str, sections: tuple[int, ...], pairs: int, axis_lay
                 f"{len(sections)}: its last would be beyond the {pairs} pairs that there are.\n"
                 "Make the other sections equal, and that of axis 0 the same or larger."
             )
+
+
+def _copy(parameters: Mapping[str, object] | None) -> dict[str, object] | None:
+    return None if parameters is None else dict(parameters)
 
 
 def _require_dictionary(path: str, value: object) -> None:

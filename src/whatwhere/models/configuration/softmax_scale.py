@@ -118,6 +118,34 @@ class LatentAttentionScale:
 
 
 @dataclass(frozen=True)
+class KeyMultiplier:
+    """Divide by sqrt(head_dim), and multiply by the factor of the keys, as in Falcon-H1."""
+
+    KEY = "key_multiplier"
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
+        """Return the scale of each layer."""
+        return (keys.number(self.KEY, default=1.0) * sizes.head_dim**-0.5,) * sizes.layers
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the factor."""
+        return {self.KEY: description.scale * description.head_dim**0.5}
+
+
+@dataclass(frozen=True)
+class HalfHeadScale:
+    """Divide by sqrt(head_dim / 2), as Zamba does: its heads are twice as wide as its features divided by them."""
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
+        """Return the scale of each layer."""
+        return ((sizes.head_dim / 2) ** -0.5,) * sizes.layers
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return no keys: the model type implies it."""
+        return {}
+
+
+@dataclass(frozen=True)
 class DeBERTaScale:
     """Divide by sqrt(head_dim times the number of terms), as in DeBERTa, with relative attention or without."""
 

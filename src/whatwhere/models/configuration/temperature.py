@@ -42,6 +42,23 @@ class SteppedWithoutRotary:
 
 
 @dataclass(frozen=True)
+class PowerWithoutRotary:
+    """Multiply queries by a power of their position in the layers that do not rotate: Beam, whose code has its numbers.
+
+    (1 + (p + 1) / 2048) ** 0.1
+    """
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> Curves:
+        """Return the curve of each layer."""
+        curve = CurvePlan("power", {"exponent": 0.1, "length": 2048})
+        return tuple(curve if plan is None else None for plan in position.query_key or (None,) * sizes.layers)
+
+    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
+        """Return no keys: the model type implies it."""
+        return {}
+
+
+@dataclass(frozen=True)
 class SteppedInAllLayers:
     """Multiply queries by steps in all layers, after the rotation, by a number among the rope parameters: Ministral 3.
 

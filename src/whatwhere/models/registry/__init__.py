@@ -10,10 +10,11 @@ from whatwhere.models.registry.bert_gpt_t5 import DECODERS, ENCODER_DECODERS, EN
 from whatwhere.models.registry.llama import LLAMA_LIKE
 from whatwhere.models.registry.llama_variants import LLAMA_VARIANTS
 from whatwhere.models.registry.nested_sizes import NESTED_SIZES
+from whatwhere.models.registry.recent import RECENT
 from whatwhere.models.registry.remote_code import REMOTE_CODE
 
 MODEL_TYPES: Mapping[str, ModelType] = dict(
-    sorted({**LLAMA_LIKE, **LLAMA_VARIANTS, **ENCODERS, **DECODERS, **ENCODER_DECODERS}.items())
+    sorted({**LLAMA_LIKE, **LLAMA_VARIANTS, **RECENT, **ENCODERS, **DECODERS, **ENCODER_DECODERS}.items())
 )
 """Hugging Face's `model_type` -> how its configuration is read and written, for all that are in transformers."""
 

@@ -71,5 +71,4 @@ class Rotary(ScaledRotaryMap):
         Raises:
             PositionError: If the positions have several axes.
         """
-        index = positions.on_axes("Rotary", 1, real=True)
-        return rotary_tables(index, self._frequencies_at(positions, lengths), self.magnitude)
+        return rotary_tables(positions.on_axes("Rotary", 1), self._frequencies_at(positions, lengths), self.magnitude)

@@ -1,0 +1,198 @@
+"""Model types of 2025 and 2026: rotary positions in some layers, sinks, hybrids with layers that have no attention.
+
+Numbers are what transformers 5 takes where a key is absent.
+"""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from whatwhere.models.configuration.input_keys import EmbeddingScaleKey
+from whatwhere.models.configuration.keys import ANY
+from whatwhere.models.configuration.layer_types import CONVOLUTION, FULL, LINEAR, SLIDING, ByType, Windows
+from whatwhere.models.configuration.model_type import LLAMA_KEYS, ModelType
+from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, ThetaByLayer
+from whatwhere.models.configuration.softmax_scale import HalfHeadScale, KeyMultiplier, ScaleKey
+from whatwhere.models.configuration.temperature import PowerWithoutRotary
+from whatwhere.models.registry.llama import BY_TYPE, llama_like, rope
+from whatwhere.models.registry.llama_variants import (
+    LATENT_HEAD,
+    PARTIAL,
+    WINDOWED_ROTATED,
+    latent_attention,
+    rope_by_type,
+)
+
+INDEXER = "a lightning indexer with rotary positions of its own selects the keys, and is not built"
+OTHER_LAYERS = "some layers have no attention (Mamba, convolution or linear attention) and are not built"
+LATENT_ALWAYS = Head(interleaved=True, dim_key="qk_rope_head_dim")
+LISTED_ATTENTION = ByType(1, others=LINEAR, one_key="attn_layer_indices", listed_only=True)
+
+
+def without_rotary(*notes: str, names: Mapping[str, tuple[str, ...]] | None = None, **others: object) -> ModelType:
+    """Return a model type with Llama's keys whose attention has no positions.
+
+    Args:
+        notes: as in ModelType.
+        names: of keys, where they differ from Llama's.
+        others: defaults, by fields of Description or by keys.
+    """
+    model_type = llama_like(notes=notes, **others)  # type: ignore[arg-type]
+    names = {**model_type.names, **(names or {})}
+    return replace(model_type, readers=(), names=names, patch=None)
+
+
+def granite_swa(**others: object) -> ModelType:
+    """Return Granite with windows, sinks and a theta for each layer."""
+    model_type = llama_like(
+        scale=ScaleKey(),
+        embedding=EmbeddingScaleKey("embedding_multiplier"),
+        windows=Windows(by=ByType(4, first=True)),
+        sinks=True,
+        sliding_window=128,
+        **others,  # type: ignore[arg-type]
+    )
+    return replace(model_type, readers=(ThetaByLayer(),), patch=None)
+
+
+WHOLE_MODELS: dict[str, ModelType] = {
+    "emu3_text_model": llama_like(rope(1e6), key_heads=8, max_length=9216, padding_idx=151_643),
+    "iquestcoder": llama_like(key_heads=8, head_dim=128, max_length=131_072),
+    "jetmoe": replace(
+        llama_like(key_heads=16, kv_channels=128, max_length=4096, tied=True),
+        names={**LLAMA_KEYS, "head_dim": ("kv_channels", "head_dim")},
+    ),
+}
+"""All layers rotate alike."""
+
+WINDOWS_AND_NONE: dict[str, ModelType] = {
+    "beam": llama_like(
+        rope_by_type(
+            ByType(6, cycle=(*(SLIDING,) * 5, FULL), at={-1: FULL}),
+            full=RopeDefaults(theta_key=None, parameters=None),
+            sliding=RopeDefaults(theta_key=None),
+            reads_rope_scaling=False,
+        ),
+        temperature=PowerWithoutRotary(),
+        windows=BY_TYPE,
+        sliding_window=512,
+        key_heads=8,
+        head_dim=128,
+        max_length=8192,
+    ),
+    "flint": llama_like(
+        rope(layers=ByType(4, rotated=(SLIDING,), cycle=(SLIDING, FULL, SLIDING, SLIDING), at={0: FULL, -1: FULL})),
+        windows=BY_TYPE,
+        sinks=True,
+        sliding_window=513,
+        key_heads=4,
+        head_dim=128,
+        max_length=262_144,
+    ),
+    "granite_swa": granite_swa(key_heads=4, max_length=8192, tied=True),
+    "granitemoe_swa": granite_swa(max_length=2048),
+    "kolibri1": llama_like(
+        rope(layers=replace(WINDOWED_ROTATED, period=5, period_key=None, unless="sliding_window")),
+        windows=BY_TYPE,
+        sliding_window=513,
+        key_heads=4,
+        head_dim=128,
+        max_length=262_144,
+    ),
+}
+"""Layers with windows rotate, others do not or have a theta of their own."""
+
+HYBRID: dict[str, ModelType] = {
+    "bamba": llama_like(
+        rope(head=PARTIAL, fraction=0.5, layers=LISTED_ATTENTION),
+        unread={"attn_rotary_emb": ANY, "layers_block_type": ANY},
+        notes=(OTHER_LAYERS,),
+        key_heads=8,
+        max_length=262_144,
+        padding_idx=0,
+    ),
+    "falcon_h1": llama_like(
+        scale=KeyMultiplier(),
+        embedding=EmbeddingScaleKey("embedding_multiplier"),
+        notes=("each layer has Mamba beside its attention, which is not built",),
+        key_heads=8,
+        max_length=8192,
+        padding_idx=0,
+    ),
+    "granitemoehybrid": llama_like(
+        rope(layers=ByType(1, cycle=(LINEAR,), only=("position_embedding_type", "rope"))),
+        scale=ScaleKey(),
+        embedding=EmbeddingScaleKey("embedding_multiplier"),
+        notes=(OTHER_LAYERS,),
+        max_length=2048,
+    ),
+    "jamba": without_rotary(OTHER_LAYERS, key_heads=8, max_length=262_144, padding_idx=0),
+    "lfm2_moe": llama_like(
+        rope(1e6, layers=ByType(1, others=CONVOLUTION)),
+        notes=(OTHER_LAYERS,),
+        key_heads=8,
+        max_length=128_000,
+        padding_idx=0,
+        tied=True,
+    ),
+    "lfm3": llama_like(
+        rope_by_type(
+            ByType(4, cycle=(SLIDING, CONVOLUTION, FULL, CONVOLUTION), at={0: CONVOLUTION}),
+            full=RopeDefaults(
+                theta=1e6,
+                theta_key=None,
+                parameters={"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.5},
+            ),
+            sliding=RopeDefaults(theta_key=None),
+            reads_rope_scaling=False,
+        ),
+        windows=BY_TYPE,
+        notes=(OTHER_LAYERS,),
+        sliding_window=256,
+        key_heads=4,
+        head_dim=128,
+        max_length=128_000,
+        padding_idx=124_893,
+        tied=True,
+    ),
+    "zamba": replace(
+        without_rotary(
+            OTHER_LAYERS,
+            names={"head_dim": ("attention_head_dim", "head_dim")},
+            key_heads=16,
+            max_length=4096,
+            padding_idx=0,
+            tied=True,
+        ),
+        scale=HalfHeadScale(),
+        head_width=2,
+    ),
+}
+"""Some layers have no attention, or Mamba beside it."""
+
+RECENT_LATENT: dict[str, ModelType] = {
+    "axk1": latent_attention(LATENT_HEAD, key_heads=64, max_length=32_768),
+    "axk2": latent_attention(
+        LATENT_ALWAYS, unread={"layer_types": ANY}, notes=(INDEXER,), key_heads=32, max_length=131_072
+    ),
+    "deepseek_v32": latent_attention(
+        LATENT_ALWAYS, unread={"layer_types": ANY}, notes=(INDEXER,), key_heads=128, max_length=163_840
+    ),
+    "glm_moe_dsa": latent_attention(
+        LATENT_ALWAYS, unread={"layer_types": ANY}, notes=(INDEXER,), key_heads=64, max_length=202_752
+    ),
+    "kimi_linear": replace(
+        without_rotary(
+            OTHER_LAYERS,
+            names={"max_length": ("model_max_length", "max_position_embeddings")},
+            key_heads=32,
+            model_max_length=1_048_576,
+            padding_idx=163_839,
+        ),
+        can_tie=False,
+        head_dim_parts=("qk_nope_head_dim", "qk_rope_head_dim"),
+        unread={"layer_types": ANY},
+    ),
+}
+"""Latent attention (MLA)."""
+
+RECENT: Mapping[str, ModelType] = {**WHOLE_MODELS, **WINDOWS_AND_NONE, **HYBRID, **RECENT_LATENT}
