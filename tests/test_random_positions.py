@@ -135,7 +135,7 @@ def test_what_makes_no_positions_is_refused(monkeypatch):
         ),
         "random_offset got batch=0": lambda: ww.Positions.random_offset(3, 5, 0),
         "position -1 at (0, 0, 0) is negative": lambda: ww.Positions.from_coordinates(torch.tensor([-1, 2])),
-        "these have dtype torch.float32": lambda: ww.Positions.from_coordinates(torch.tensor([1.0])),
+        "these have dtype torch.bool": lambda: ww.Positions.from_coordinates(torch.tensor([True])),
         "order has shape (2,), but needs (3) or (1, 3)": lambda: ww.Positions.from_coordinates(
             index, order=torch.tensor([0, 1])
         ),

@@ -31,7 +31,7 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
         ("ALiBi", "KERPLE", "Sandwich", "FIRE", "FoX", "CoPE", "T5", "Shaw", "TransformerXL", "DeBERTa"),
     ),
     "frequencies": ("Frequencies", ("frequencies",)),
-    "models": ("Models", ("read", "Checkpoint", "inspect", "from_huggingface", "to_huggingface", "patch")),
+    "models": ("Models", ("read", "Checkpoint", "inspect", "from_huggingface", "to_huggingface", "patch", "probe")),
     "analysis": ("Analysis", ("neighbors", "analogy", "analysis", "show", "export")),
     "compare": ("Compare", ("compare", "comparison", "claims")),
     "testing": ("Testing", ("testing",)),

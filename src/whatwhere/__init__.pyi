@@ -17,9 +17,11 @@ from whatwhere.models.checkpoint import Checkpoint as Checkpoint
 from whatwhere.models.checkpoint import read as read
 from whatwhere.models.huggingface import from_huggingface as from_huggingface
 from whatwhere.models.huggingface import to_huggingface as to_huggingface
+from whatwhere.models.huggingface.attention import register_attention as register_attention
 from whatwhere.models.huggingface.patch import patch as patch
 from whatwhere.models.load_where import load_where as load_where
 from whatwhere.models.parameter_count import parameters as parameters
+from whatwhere.models.probe import probe as probe
 from whatwhere.position import Positions as Positions
 from whatwhere.position import positions as positions
 from whatwhere.studio.export import export as export

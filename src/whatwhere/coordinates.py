@@ -6,7 +6,7 @@
 from collections.abc import Callable, Sequence
 
 import torch
-from jaxtyping import Int64, Integer
+from jaxtyping import Float, Float64, Int64, Integer, Num
 from torch import Tensor
 
 from whatwhere.checks import require_whole
@@ -39,17 +39,45 @@ def checked_coordinates(ids: Integer[Tensor, "*axes_batch tokens"]) -> Int64[Ten
     """
     require_tensor("position ids", ids, "ids")
     require_integral(ids)
+    index = _on_axes(ids.long())
+    require_positions(index, ids.dtype)
+    return index
+
+
+def checked_real_coordinates(given: Float[Tensor, "*axes_batch tokens"]) -> Float64[Tensor, "axes batch tokens"]:
+    """Return real coordinates of any shape as (axes, batch, tokens) in float64, after checking them.
+
+    Args:
+        given: (tokens), (batch, tokens) or (axes, batch, tokens), each finite.
+
+    Raises:
+        PositionError: If a coordinate is NaN or infinite.
+        ShapeError: If they have more than three dimensions, or none.
+
+    Examples:
+        >>> checked_real_coordinates(torch.tensor([0.5, -1.0]))
+        tensor([[[ 0.5000, -1.0000]]], dtype=torch.float64)
+    """
+    index = _on_axes(given.to(torch.float64))
+    require_range((~index.detach().isfinite()).long(), 1, _not_finite)
+    return index
+
+
+def _on_axes(ids: Tensor) -> Tensor:
+    """Return position ids as (axes, batch, tokens)."""
     if ids.dim() not in (1, 2, 3):
         raise ShapeError(
             "position ids need shape (tokens), (batch, tokens) or (axes, batch, tokens), but these have "
             f"{tuple(ids.shape)}.\nFor one token pass ids[None]; drop axes of length 1 with ids.squeeze()."
         )
-    index = ids.long().reshape((1,) * (3 - ids.dim()) + tuple(ids.shape))
-    require_positions(index, ids.dtype)
-    return index
+    return ids.reshape((1,) * (3 - ids.dim()) + tuple(ids.shape))
 
 
-def rows_like(index: Int64[Tensor, "axes batch tokens"], name: str, given: Tensor) -> Int64[Tensor, "batch tokens"]:
+def _not_finite(value: int, slot: tuple[int, ...]) -> PositionError:
+    return PositionError(f"the coordinate at {slot} is NaN or infinite.\nPass finite ones.")
+
+
+def rows_like(index: Num[Tensor, "axes batch tokens"], name: str, given: Tensor) -> Int64[Tensor, "batch tokens"]:
     """Return an order or a segment as (batch, tokens) of these coordinates, after checking its shape and dtype.
 
     Args:
@@ -73,7 +101,7 @@ def rows_like(index: Int64[Tensor, "axes batch tokens"], name: str, given: Tenso
     return rows.to(index.device, torch.int64).expand(batch, -1)
 
 
-def slots_of(index: Int64[Tensor, "axes batch tokens"]) -> Int64[Tensor, "batch tokens"]:
+def slots_of(index: Num[Tensor, "axes batch tokens"]) -> Int64[Tensor, "batch tokens"]:
     """Return the slot of each token in its sequence: 0, 1, 2, ..."""
     return torch.arange(index.shape[-1], device=index.device).expand(index.shape[1:])
 

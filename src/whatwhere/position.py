@@ -8,7 +8,7 @@ image patches, abacus digits and packed documents have coordinates that repeat o
 from typing import Any, SupportsIndex
 
 import torch
-from jaxtyping import Bool, Int64, Integer
+from jaxtyping import Bool, Int64, Integer, Num
 from torch import Tensor
 from torch.utils import _pytree
 
@@ -27,23 +27,28 @@ from whatwhere.coordinates import (
     slots_of,
 )
 from whatwhere.errors import PositionError, ShapeError
-from whatwhere.position_constructors import PositionConstructors
+from whatwhere.position_images import ImagePositions
 from whatwhere.tensor_checks import as_whole, readable
 
 
-class Positions(PositionConstructors):
+class Positions(ImagePositions):
     """The position of each token of each sequence: its coordinate, its order, and its document.
 
     Positions are an input of the model. For packed documents, left padding or a KV cache you pass different
     positions; the model code stays the same. `positions(n)` counts n tokens. Other positions come from `packed`,
-    `from_mask`, `from_position_ids`, `grid`, `from_coordinates`, `randomized`, `random_offset` and `abacus`.
+    `from_mask`, `from_position_ids`, `grid`, `centered_grid`, `multimodal`, `from_coordinates`, `randomized`,
+    `random_offset` and `abacus`.
 
     Attributes:
-        index: the coordinates that schemes see; one axis for text, more for images and video. Batch may be 1.
+        index: the coordinates that schemes see; one axis for text, more for images and video. Batch may be 1. Whole
+            numbers in int64, or real ones in float64.
         order: which token is later: a query may attend to a key of its own or a lower order.
         segment: the document that a token belongs to, -1 for padding; None where all tokens are of document 0.
         run: whether the order is n, n+1, n+2, ... without segments, so that a causal kernel can be used without a mask.
         max_length: all coordinates are in 0..max_length-1; None where that is not known without reading a device.
+
+    Raises:
+        PositionError: If the index is neither int64 nor float64.
 
     Examples:
         >>> p = positions(5)
@@ -89,10 +94,12 @@ class Positions(PositionConstructors):
             [3, 4]
         """
         count = require_count("n", n)
-        if self.axes > 1:
+        if self.axes > 1 or self.real:
+            which = "real coordinates" if self.real else f"positions of {self.axes} axes"
+            text = "" if self.real else "\nFor text after images or videos (M-RoPE): next_text(n)."
             raise PositionError(
-                f"positions of {self.axes} axes do not say how they continue: one number for each axis is needed.\n"
-                "Make those of the whole sequence first, and slice them: p[t : t + 1]."
+                f"{which} do not say how they continue: a number for each token and axis is needed.\n"
+                f"Make those of the whole sequence first, and slice them: p[t : t + 1].{text}"
             )
         later = torch.arange(count, device=self.device)
         start = next_coordinate(self.index, self.segment)
@@ -101,6 +108,43 @@ class Positions(PositionConstructors):
         segment = None if self.segment is None else last_document(self.segment).expand(-1, count)
         max_length = end_of(index) if readable(index) else None
         return Positions(index[None], order, segment, segment is None, max_length)
+
+    def next_text(self, n: SupportsIndex = 1) -> "Positions":
+        """Return the positions of n tokens of text that follow images or videos (M-RoPE), as in a step of decoding.
+
+        On all axes alike they go on by 1 from the largest coordinate of each sequence's last document.
+
+        Args:
+            n: tokens, 0 or more; an integer of any type.
+
+        Returns:
+            Positions of the new tokens alone; `append` joins them to those of the cache.
+
+        Raises:
+            PositionError: If the coordinates are real numbers.
+
+        Examples:
+            >>> p = Positions.multimodal(torch.tensor([0, 1, 1]), image_grids=torch.tensor([[1, 2, 4]]))
+            >>> p.next_text(2).index[:, 0]
+            tensor([[3, 4],
+                    [3, 4],
+                    [3, 4]])
+        """
+        count = require_count("n", n)
+        if self.real:
+            raise PositionError(
+                "real coordinates do not say how they continue: a number for each token and axis is needed.\n"
+                "Make those of the whole sequence first, and slice them: p[t : t + 1]."
+            )
+        later = torch.arange(count, device=self.device)
+        document = torch.zeros_like(self.order) if self.segment is None else self.segment
+        member = document == last_document(document)
+        start = torch.where(member, self.index.amax(0) + 1, 0).amax(-1, keepdim=True) if self.tokens else 0
+        index = (start + later).expand(self.axes, self.batch, -1)
+        order = (self.order.amax(-1, keepdim=True) + 1 + later) if self.tokens else index[0]
+        segment = None if self.segment is None else last_document(self.segment).expand(-1, count)
+        max_length = end_of(index) if readable(index) else None
+        return Positions(index, order, segment, segment is None, max_length)
 
     def append(self, later: "Positions | Integer[Tensor, '...'] | int") -> "Positions":
         """Return these positions followed by others, as a KV cache grows.
@@ -170,15 +214,17 @@ class Positions(PositionConstructors):
         segment = None if self.segment is None else self.segment.to(device)
         return Positions(self.index.to(device), self.order.to(device), segment, self.run, self.max_length)
 
-    def single_axis(self, scheme: str) -> Int64[Tensor, "batch tokens"]:
+    def single_axis(self, scheme: str, real: bool = False) -> Num[Tensor, "batch tokens"]:
         """Return the coordinates where there is one axis.
 
         Args:
             scheme: named in the error.
+            real: whether the scheme is defined at real numbers too.
 
         Raises:
-            PositionError: If there are several axes.
+            PositionError: If there are several axes, or the coordinates are real and must be whole.
         """
+        self._require_whole(scheme, real)
         if self.axes != 1:
             raise PositionError(
                 f"{scheme} measures along one axis, but these positions have {self.axes}.\n"
@@ -186,26 +232,37 @@ class Positions(PositionConstructors):
             )
         return self.index[0]
 
-    def on_axes(self, scheme: str, axes: int) -> Int64[Tensor, "axes batch tokens"]:
+    def on_axes(self, scheme: str, axes: int, real: bool = False) -> Num[Tensor, "axes batch tokens"]:
         """Return the coordinates on several axes; where there is one axis, as for text, it is repeated for each.
 
         Args:
             scheme: named in the error.
             axes: how many.
+            real: whether the scheme is defined at real numbers too.
 
         Raises:
-            PositionError: If there are several axes, but another number of them.
+            PositionError: If there are several axes, but another number of them, or the coordinates are real and must
+                be whole.
         """
+        self._require_whole(scheme, real)
         if self.axes == axes:
             return self.index
         if axes == 1:
-            return self.single_axis(scheme)[None]
+            return self.single_axis(scheme, real)[None]
         if self.axes != 1:
             raise PositionError(
                 f"{scheme} measures along {axes} axes, but these positions have {self.axes}.\n"
                 f"Make a grid of {axes} sizes, Positions.grid(...), or pass one axis, which then serves for all."
             )
         return self.index.expand(axes, -1, -1)
+
+    def _require_whole(self, scheme: str, real: bool) -> None:
+        if self.real and not real:
+            raise PositionError(
+                f"{scheme} needs whole positions, but these are real numbers.\n"
+                "Choose a scheme of angles, such as Rotary or AxialRotary; or round them: "
+                "Positions.from_coordinates(p.index.round().long())."
+            )
 
     def is_consecutive(self) -> bool:
         """Return whether each coordinate is the one before it, plus 1; False where the values cannot be read.
@@ -216,7 +273,8 @@ class Positions(PositionConstructors):
             >>> positions(5, start=40).is_consecutive(), positions(5)[::2].is_consecutive()
             (True, False)
         """
-        return self.axes == 1 and readable(self.index) and bool((self.index.diff(dim=-1) == 1).all())
+        whole = self.axes == 1 and not self.real and readable(self.index)
+        return whole and bool((self.index.diff(dim=-1) == 1).all())
 
     def lengths(self, *present: "Positions") -> Int64[Tensor, "batch tokens"]:
         """Return the length of each token's document, as far as it is present: its largest coordinate, plus 1.
@@ -225,12 +283,15 @@ class Positions(PositionConstructors):
             present: further positions with tokens of these documents, such as the keys of a cache.
 
         Raises:
+            PositionError: If the coordinates are real numbers, which count no tokens.
             ShapeError: If batches differ, and none of them is 1.
 
         Examples:
             >>> Positions.packed([3, 2]).lengths()
             tensor([[3, 3, 3, 2, 2]])
         """
+        if any(p.real for p in (self, *present)):
+            raise PositionError("real coordinates count no tokens, so they have no length.\nPass regime_length=.")
         ends = torch.broadcast_tensors(
             *(
                 largest_in_document(
@@ -444,6 +505,8 @@ def common_batch(queries: Positions, keys: Positions) -> int:
 def _as_code(p: Positions) -> str | None:
     """Return code that makes positions, by the shortest constructor that does; None where it would be long."""
     several = p.batch > 1 or p.axes > 1
+    if p.real:
+        return None
     if p.index.numel() == 0:
         return None if several else f"positions({p.tokens})"
     if p.segment is None and p.is_consecutive() and torch.equal(p.order, p.index[0]) and p.batch <= _SHOWN:

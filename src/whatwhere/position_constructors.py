@@ -5,12 +5,12 @@ from dataclasses import dataclass, field
 from typing import Any, SupportsIndex, TypeVar
 
 import torch
-from jaxtyping import Bool, Int64, Integer
+from jaxtyping import Bool, Float, Float64, Int64, Integer
 from torch import Tensor
 
-from whatwhere.checks import require_whole
 from whatwhere.coordinates import (
     checked_coordinates,
+    checked_real_coordinates,
     count_digits,
     end_of,
     is_run,
@@ -35,12 +35,25 @@ _FIELDS = ("index", "order", "segment", "run", "max_length")
 class PositionConstructors:
     """The fields of `Positions` and its constructors: one class method for each kind of input."""
 
-    index: Int64[Tensor, "axes batch tokens"]
+    index: Int64[Tensor, "axes batch tokens"] | Float64[Tensor, "axes batch tokens"]
     order: Int64[Tensor, "batch tokens"]
     # A default_factory leaves no class attribute, so a field that a slice has not computed yet goes to __getattr__.
     segment: Int64[Tensor, "batch tokens"] | None = field(default_factory=lambda: None)
     run: bool = field(default_factory=bool)
     max_length: int | None = field(default_factory=lambda: None)
+
+    def __post_init__(self) -> None:
+        """Refuse coordinates of another dtype, which schemes would take for whole positions."""
+        if self.index.dtype not in (torch.int64, torch.float64):
+            raise PositionError(
+                f"Positions got an index of dtype {self.index.dtype}, but needs int64, or float64 for real coordinates."
+                "\nMake them by Positions.from_coordinates(index), which checks them."
+            )
+
+    @property
+    def real(self) -> bool:
+        """Whether the coordinates are real numbers, as the centers of image patches are; else they are whole."""
+        return self.index.is_floating_point()
 
     @property
     def axes(self) -> int:
@@ -171,23 +184,27 @@ class PositionConstructors:
     @classmethod
     def from_coordinates(
         cls: type[Made],
-        index: Integer[Tensor, "*axes_batch tokens"],
+        index: Integer[Tensor, "*axes_batch tokens"] | Float[Tensor, "*axes_batch tokens"],
         order: Integer[Tensor, "*batch tokens"] | None = None,
         segment: Integer[Tensor, "*batch tokens"] | None = None,
     ) -> Made:
         """Return positions with any coordinates; they may repeat, fall and jump without beginning a new document.
 
         Position coupling (Cho et al. 2024, https://arxiv.org/abs/2405.20671), for example, gives digits of equal
-        significance one number.
+        significance one number. Real numbers, such as seconds of a video, are kept in float64; schemes of angles take
+        them (Rotary and its kin, Sinusoidal, AxialSinusoidal, Fourier), with a gradient where they require one, and
+        other schemes refuse them.
 
         Args:
-            index: (tokens), (batch, tokens) or (axes, batch, tokens), each 0 or more.
+            index: (tokens), (batch, tokens) or (axes, batch, tokens): whole numbers, each 0 or more, or real ones, each
+                finite.
             order: (tokens) or (batch, tokens), which token is later; None is the order of the sequence.
             segment: likewise the document of each token, -1 for padding; None is one document. For padded batches take
                 order and segment of `Positions.from_mask(mask)`.
 
         Raises:
-            PositionError: If a coordinate is negative, a segment below -1, or a value no whole number.
+            PositionError: If a whole coordinate is negative, a real one not finite, a segment below -1, or an order or
+                segment no whole number.
             ShapeError: If order or segment have other tokens or sequences than the index.
 
         Examples:
@@ -196,7 +213,8 @@ class PositionConstructors:
             >>> p.index[0, 0].tolist(), p.order[0].tolist()
             ([3, 2, 1, 0, 3, 2, 1], [0, 1, 2, 3, 4, 5, 6])
         """
-        coordinates = checked_coordinates(index)
+        real = isinstance(index, Tensor) and index.is_floating_point()
+        coordinates = checked_real_coordinates(index) if real else checked_coordinates(index)
         orders = None if order is None else rows_like(coordinates, "order", order)
         segments = None if segment is None else rows_like(coordinates, "segment", segment)
         if segments is not None:
@@ -206,35 +224,8 @@ class PositionConstructors:
             slots_of(coordinates) if orders is None else orders,
             segments,
             orders is None and segments is None,
-            end_of(coordinates) if readable(coordinates) else None,
+            end_of(coordinates) if readable(coordinates) and not real else None,
         )
-
-    @classmethod
-    def grid(cls: type[Made], *sizes: SupportsIndex, device: torch.device | str | None = None) -> Made:
-        """Return positions on a grid, the last axis fastest: grid(height, width), grid(frames, height, width).
-
-        Args:
-            sizes: tokens along each axis, each at least 1; integers of any type.
-            device: device of the positions.
-
-        Raises:
-            ShapeError: If there is no size, or one is not a whole number of at least 1.
-
-        Examples:
-            >>> from whatwhere import Positions
-            >>> Positions.grid(2, 3).index[:, 0]
-            tensor([[0, 0, 0, 1, 1, 1],
-                    [0, 1, 2, 0, 1, 2]])
-        """
-        if not sizes:
-            raise ShapeError(
-                "Positions.grid got no size, but needs at least one.\nPass that of each axis: Positions.grid(14, 14)."
-            )
-        whole: list[Any] = [size if (n := as_whole(size)) is None else n for size in sizes]
-        require_whole("Positions.grid", **{f"axis_{n}": size for n, size in enumerate(whole)})
-        lines = [torch.arange(size, device=device) for size in whole]
-        index = torch.stack([axis.flatten() for axis in torch.meshgrid(*lines, indexing="ij")])[:, None]
-        return cls(index, slots_of(index), None, True, max(whole))
 
     @classmethod
     def randomized(
@@ -378,6 +369,6 @@ def _sliced(p: PositionConstructors, tokens: slice, name: str) -> Any:
         return p.run and tokens.step in (None, 1)
     if name == "max_length":
         # A slice may be shorter than what it was taken from; reading that where it is free refuses no table in vain.
-        return end_of(p.index[..., tokens]) if readable(p.index) else p.max_length
+        return end_of(p.index[..., tokens]) if readable(p.index) and not p.real else p.max_length
     values = getattr(p, name)
     return None if values is None else values[..., tokens]

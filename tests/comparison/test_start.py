@@ -34,6 +34,7 @@ def test_no_steps_measure_the_kept_model(kept: Comparison, tmp_path: Path) -> No
     assert again.record.command is not None
     assert f"--start {kept.folder} " in again.record.command
     assert "--set steps=0" in again.record.command
+    assert "--workers 1 " in again.record.command
 
 
 def test_another_scheme_takes_the_weights_that_fit(kept: Comparison, tmp_path: Path) -> None:

@@ -158,7 +158,8 @@ def test_a_folder_is_extended_and_resumed_by_variants(results: Comparison, tmp_p
     assert (tmp_path / "a" / "models" / "none@dim=16-3.safetensors").is_file()
     assert more.record.command == (
         "whatwhere compare none@dim=16 none --task expressions --lengths 4 --seeds 3, --set trained=2,3 --set steps=3 "
-        f"--set batch=8 --set dim=24 --set heads=2 --set feedforward=16 --set test_sequences=20 --out {tmp_path / 'a'}"
+        f"--set batch=8 --set dim=24 --set heads=2 --set feedforward=16 --set test_sequences=20 --workers 1 --out "
+        f"{tmp_path / 'a'}"
     )
 
 

@@ -21,12 +21,11 @@ from whatwhere.report.line_figure import (
     LineFigure,
     Path,
     layout,
-    round_ticks,
-    tick_texts,
     to_pdf,
     to_svg,
 )
 from whatwhere.report.paper import figures, write_figures
+from whatwhere.report.ticks import round_ticks, tick_texts
 
 from ..comparison.made_up import GROUPS, hostile_folder, made_up_folder
 from ..running import whatwhere

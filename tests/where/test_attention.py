@@ -393,3 +393,26 @@ def test_a_scaling_by_length_supports_an_empty_batch_with_one_sequence():
     none = torch.ones(0, 2, 3, 8)
     q, k = where.at(ww.positions(3), NOBODY).query_key(none, none)
     assert q.shape == k.shape == none.shape
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("sink", [False, True])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_a_soft_cap_is_its_formula(engine, sink, chunked, monkeypatch):
+    """Before the bias and the mask, as in Gemma 2; also in chunks of queries."""
+    if chunked:
+        monkeypatch.setattr("whatwhere.where.attention._MAX_TABLE", 1)
+        monkeypatch.setattr("whatwhere.where.attention._CHUNK", 64)
+    generator = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, heads, 9, 8, generator=generator) * 3 for heads in (4, 2, 2))
+    logit = torch.randn(4, generator=generator) if sink else None
+    here = ww.Where(ww.ALiBi(4)).at(9)
+    scores = here._cache.scores(here.where.score, None, q, k, True, None, None)
+    with torch.no_grad():
+        y = attention(q, k, v, scores, sink=logit, softcap=2.0, engine=engine)
+    logits = 2 * torch.tanh(q.double() @ k.double().repeat_interleave(2, 1).mT / 8**0.5 / 2)
+    logits += ww.ALiBi(4)(9, causal=True).double()
+    if logit is not None:
+        logits = torch.cat([logits, logit.double()[:, None, None].expand(2, 4, 9, 1)], dim=-1)
+    weights = logits.softmax(-1)[..., :9]
+    torch.testing.assert_close(y.double(), weights @ v.double().repeat_interleave(2, 1), rtol=0, atol=3e-6)

@@ -443,7 +443,7 @@ def test_repr_of_a_here_is_code(code):
 
 @pytest.mark.parametrize("name", ww.catalogue)
 def test_repr_of_every_scheme_is_code(name):
-    public = {name: getattr(ww, name) for name in ww.__all__} | vars(ww.scaling)
+    public = vars(ww.scaling) | vars(ww.temperature) | {name: getattr(ww, name) for name in ww.__all__}
     where = ww.scheme(name, dim=64, num_heads=4, max_length=128)
     made = eval(repr(where), dict(public))
     assert repr(made) == repr(where)

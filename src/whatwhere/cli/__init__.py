@@ -6,6 +6,7 @@ from whatwhere.cli import ask as ask
 from whatwhere.cli import paper as paper
 from whatwhere.cli import encode as encode
 from whatwhere.cli import inspect as inspect
+from whatwhere.cli import probe as probe
 from whatwhere.cli import neighbors as neighbors
 from whatwhere.cli import map as map
 from whatwhere.cli import surgery as surgery

@@ -125,7 +125,7 @@ def compare(
 
     run_all(missing, keep, executor=executor, workers=workers, show=progress)
     names = [written_scheme(plan) for plan in plans]
-    command = command_line(task, names, numbers, chosen, folder.path, paths, start, model)
+    command = command_line(task, names, numbers, chosen, folder.path, paths, start, model, workers)
     record = _record([run for run in finished.values() if run is not None], description, chosen, numbers)
     call = python_call(task, names, numbers, chosen, folder.path, model)
     seconds = perf_counter() - began
@@ -157,6 +157,7 @@ def command_line(
     files: Sequence[Path],
     start: str | Path | None = None,
     model: BuildModel | None = None,
+    workers: int | None = None,
 ) -> str | None:
     """Return the command that repeats a comparison.
 
@@ -169,6 +170,7 @@ def command_line(
         files: texts.
         start: results whose models the runs start from.
         model: what builds a model of the caller's own.
+        workers: processes that were requested, on which no number depends, but time and memory.
 
     Returns:
         The command, which names schemes, tasks and models of the caller's own by their file; None where one of them is
@@ -197,6 +199,7 @@ def command_line(
         if value != getattr(default, name):
             parts += ["--set", f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"]
     parts += [] if start is None else ["--start", str(start)]
+    parts += [] if workers is None else ["--workers", str(workers)]
     return shlex.join([*parts, "--out", str(out)])
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from struct import Struct
 
 import torch
-from jaxtyping import Float32, Float64, Int64, Integer
+from jaxtyping import Float32, Float64, Int64, Num
 from torch import Tensor
 
 from whatwhere.kernels import backend
@@ -26,7 +26,7 @@ def _kernel(index: Tensor, frequencies: Tensor) -> Callable[[bytes], None] | Non
 
 
 def tables(
-    index: Integer[Tensor, "axes batch tokens"],
+    index: Num[Tensor, "axes batch tokens"],
     frequencies: Float64[Tensor, "*#batch_tokens pairs"],
     magnitude: float = 1.0,
     axis_of_pair: tuple[int, ...] | None = None,
@@ -54,7 +54,7 @@ def tables(
 
 
 def sinusoid(
-    index: Integer[Tensor, "*batch tokens"], frequencies: Float64[Tensor, " pairs"], interleaved: bool
+    index: Num[Tensor, "*batch tokens"], frequencies: Float64[Tensor, " pairs"], interleaved: bool
 ) -> Float32[Tensor, "*batch tokens dim"] | None:
     """Return the sinusoidal vector of each position.
 

@@ -14,7 +14,7 @@ window.
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import isqrt
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Bool, Float
@@ -77,11 +77,11 @@ class Scores:
     reach: int | None = None
     block_mask: "Callable[[], BlockMask | None] | None" = None
 
-    def numbers(self, q: Tensor, k: Tensor, sink: bool = False) -> int:
-        """Return the number of elements of the table."""
-        if self.element is None and self.allowed is None and not sink:
+    def numbers(self, q: Tensor, k: Tensor, by_head: bool = False) -> int:
+        """Return the number of elements of the table, which has one for each head where there is a bias or a sink."""
+        if self.element is None and self.allowed is None and not by_head:
             return 0
-        return self.batch * (q.shape[1] if sink or self.element is not None else 1) * q.shape[2] * k.shape[2]
+        return self.batch * (q.shape[1] if by_head or self.element is not None else 1) * q.shape[2] * k.shape[2]
 
     def skips(self, q: Tensor, k: Tensor) -> bool:
         """Return whether most keys are outside of the windows, so that chunks of queries cost less than a table."""
@@ -97,6 +97,7 @@ def attention(
     *,
     scale: float | None = None,
     sink: Float[Tensor, " heads"] | None = None,
+    softcap: float | None = None,
     dropout: float = 0.0,
     engine: Engine = "auto",
 ) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -107,6 +108,7 @@ def attention(
         scores: bias and mask, already bound to positions.
         scale: softmax scale; None is 1 / sqrt(head_dim).
         sink: for each head a logit in the denominator of the softmax; None is none.
+        softcap: c, where a scaled score s becomes c tanh(s / c) before the bias is added (Gemma 2); None is none.
         dropout: probability of dropping an attention weight, 0 <= dropout < 1; pass 0 outside of training.
         engine: `auto` is sdpa, or dense under transforms of torch.func and forward-mode derivatives, for which
             PyTorch's kernels have no rule.
@@ -127,19 +129,17 @@ def attention(
     if not (q.dtype == k.dtype == v.dtype or torch.is_autocast_enabled(q.device.type)):
         # For example float32 queries with a bfloat16 KV cache, which sdpa refuses.
         wide = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
-        y = attention(
-            q.to(wide), k.to(wide), v.to(wide), scores, scale=scale, sink=sink, dropout=dropout, engine=engine
-        )
-        return y.to(q.dtype)
+        options: dict[str, Any] = {"scale": scale, "sink": sink, "softcap": softcap, "dropout": dropout}
+        return attention(q.to(wide), k.to(wide), v.to(wide), scores, engine=engine, **options).to(q.dtype)
     if engine == "auto" and _is_transformed():
         engine = "dense"
-    how = _How(scale, sink, dropout)
+    how = _How(scale, sink, dropout, softcap)
     # FlexAttention cannot trace a size of zero: an empty batch or sequence takes the dense engine.
     if engine == "dense" or (engine == "flex" and 0 in (q.shape[0], q.shape[2], k.shape[2])):
         return _dense(q, k, v, scores, how)
     if engine == "flex":
         return _flex(q, k, v, scores, how)
-    if scores.run and scores.element is None and sink is None:
+    if scores.run and scores.element is None and sink is None and softcap is None:
         return F.scaled_dot_product_attention(
             q, k, v, is_causal=True, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
         )
@@ -152,11 +152,12 @@ def attention(
 
 @dataclass(frozen=True)
 class _How:
-    """What attention does beside the scores: softmax scale, sink and dropout."""
+    """What attention does beside the scores: softmax scale, sink, dropout and soft cap."""
 
     scale: float | None
     sink: Tensor | None
     dropout: float
+    softcap: float | None = None
 
 
 def _with_bias(
@@ -164,12 +165,15 @@ def _with_bias(
 ) -> Float[Tensor, "batch heads queries value_dim"]:
     """Use blockwise attention where it can be used, else a table, in chunks where it is large."""
     anything = scores.element is not None or scores.allowed is not None or how.sink is not None
-    if anything and scores.blocks is not None and not how.dropout and _use_blockwise(q, k, v):
+    blockwise = anything and scores.blocks is not None and not how.dropout and how.softcap is None
+    if blockwise and scores.blocks is not None and _use_blockwise(q, k, v):
         bias = scores.blocks()
         if bias is not None and bias.serves(q.dtype):
             scale = q.shape[-1] ** -0.5 if how.scale is None else how.scale
             return attention_by_blocks(q, k, v, bias, scale, how.sink)
-    large = scores.numbers(q, k, how.sink is not None) > (_MAX_TABLE if q.is_cpu else _MAX_TABLE * _ON_GPU)
+    large = scores.numbers(q, k, how.sink is not None or how.softcap is not None) > (
+        _MAX_TABLE if q.is_cpu else _MAX_TABLE * _ON_GPU
+    )
     if (large or scores.skips(q, k)) and _is_eager(q, k, v):
         return _in_chunks(q, k, v, scores, how)
     return _with_table(q, k, v, scores.added(_table_dtype(q)), how)
@@ -178,6 +182,8 @@ def _with_bias(
 def _with_table(
     q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How
 ) -> Float[Tensor, "batch heads queries value_dim"]:
+    if how.softcap is not None:
+        return _by_formula(q, k, v, added, how)
     if how.sink is not None:  # a key of zeros, whose score is the sink, and whose value is nothing
         added = _with_column(added, how.sink, k.shape[2], _table_dtype(q))
         k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
@@ -296,6 +302,12 @@ def join(
 def _dense(
     q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How
 ) -> Float[Tensor, "batch heads queries value_dim"]:
+    return _by_formula(q, k, v, scores.added(torch.promote_types(q.dtype, torch.float32)), how)
+
+
+def _by_formula(
+    q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How
+) -> Float[Tensor, "batch heads queries value_dim"]:
     groups = q.shape[1] // k.shape[1]
     wide = torch.promote_types(q.dtype, torch.float32)
     q_wide, k_wide = q.to(wide), k.to(wide).repeat_interleave(groups, dim=1)
@@ -303,7 +315,8 @@ def _dense(
     softmax_scale = q.shape[-1] ** -0.5 if how.scale is None else how.scale
     with full_precision(q.device):
         logits = q_wide @ k_wide.mT * softmax_scale  # (batch, heads, queries, keys)
-        added = scores.added(wide)
+        if how.softcap is not None:
+            logits = (logits / how.softcap).tanh() * how.softcap
         if added is not None:
             logits = logits.masked_fill(~added, -torch.inf) if added.dtype == torch.bool else logits + added
         # Softmax of a row without visible keys would be NaN, and so would be all gradients.
@@ -330,6 +343,8 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> Float[T
     if q.device.type == "cpu":
         q, k, v = q.detach(), k.detach(), v.detach()  # it refuses tensors that require grad, also under no_grad
     score_mod = None if scores.element is None else as_score_mod(scores.element)
+    if how.softcap is not None:
+        score_mod = _capped(score_mod, how.softcap)
     sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
     mask = block_mask(scores.allowed, *sizes) if scores.block_mask is None else scores.block_mask()
     grouped = q.shape[1] != k.shape[1]
@@ -344,6 +359,18 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> Float[T
     assert aux.lse is not None
     share = torch.sigmoid(aux.lse - how.sink.to(aux.lse.dtype)[:, None])  # of the weights that is not the sink's
     return (y * share[..., None]).to(y.dtype)
+
+
+def _capped(
+    added: Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor] | None, cap: float
+) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """Return a score_mod that caps a score softly, before another one adds to it."""
+
+    def score_mod(score: Tensor, b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        capped = (score / cap).tanh() * cap
+        return capped if added is None else added(capped, b, h, i, j)
+
+    return score_mod
 
 
 def block_mask(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 import torch
-from jaxtyping import Float, Float32, Float64, Int64, Integer, Num
+from jaxtyping import Float, Float32, Float64, Num
 from torch import Tensor
 
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
@@ -82,7 +82,7 @@ def layout_frequencies(
 
 
 def angles(
-    index: Integer[Tensor, "*batch tokens"], frequencies: Float64[Tensor, "*#batch_tokens pairs"]
+    index: Num[Tensor, "*batch tokens"], frequencies: Float64[Tensor, "*#batch_tokens pairs"]
 ) -> Float64[Tensor, "... tokens pairs"]:
     """Multiply positions by frequencies, in float64; frequencies may differ between tokens.
 
@@ -137,7 +137,7 @@ def to_device(
 
 
 def rotary_tables(
-    index: Int64[Tensor, "axes batch tokens"],
+    index: Num[Tensor, "axes batch tokens"],
     frequencies: Float64[Tensor, "*#batch_tokens pairs"],
     magnitude: float = 1.0,
     axis_of_pair: tuple[int, ...] | None = None,
@@ -167,7 +167,7 @@ def rotary_tables(
 
 
 def sinusoid(
-    index: Integer[Tensor, "*batch tokens"], dim: int, theta: float = 10_000.0, layout: Layout = "interleaved"
+    index: Num[Tensor, "*batch tokens"], dim: int, theta: float = 10_000.0, layout: Layout = "interleaved"
 ) -> Float32[Tensor, "*batch tokens dim"]:
     """Return the sinusoidal vector of each position.
 

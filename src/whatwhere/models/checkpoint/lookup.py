@@ -316,12 +316,12 @@ def _unknown(checkpoint: Checkpoint, words: Sequence[str], text: str) -> str:
 
 
 def _similar(words: Sequence[str], text: str) -> list[str]:
-    """Return up to three similar tokens, with the same first letter and about the same length."""
-    plain = text.strip().lower()
+    """Return up to three similar tokens of about the same length; of a large vocabulary, with the same first letter."""
+    plain, few = text.strip().lower(), len(words) <= _MAX_SIMILAR
     candidates: dict[str, str] = {}
     for word in words:
         bare = word.lstrip("Ġ▁ ").lower()
-        if bare[:1] == plain[:1] and abs(len(bare) - len(plain)) <= _MAX_LENGTH_DIFFERENCE:
+        if (few or bare[:1] == plain[:1]) and abs(len(bare) - len(plain)) <= _MAX_LENGTH_DIFFERENCE:
             candidates.setdefault(bare, word)
             if len(candidates) == _MAX_SIMILAR:
                 break

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from inspect import signature
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +19,7 @@ from whatwhere.models.huggingface.patch_modules import (
     relative_alibi,
     rotary_tables,
     token_table,
+    without_bias,
 )
 from whatwhere.models.registry import MODEL_TYPES, find_model_type
 from whatwhere.what.embedding import TokenEmbedding
@@ -256,6 +258,9 @@ def _replace(patched: Patch, name: str, module: nn.Module) -> None:
             patched.replace_module(name, lambda: rotary_tables(module, schemes, patched.regime_length))
     elif kind.endswith("Attention") and hasattr(module, "compute_bias") and hasattr(module, "relative_attention_bias"):
         patched.replace_method(name, "compute_bias", bucket_bias(module, _buckets(module, description)))
+    elif kind.endswith("Attention") and getattr(module, "has_relative_attention_bias", None) is False:
+        if "position_bias" in signature(module.forward).parameters:  # UMT5 always makes a table of zeros
+            patched.before(name, without_bias)
     elif kind == "BloomModel":
         _replace_alibi(patched, name, module)
 

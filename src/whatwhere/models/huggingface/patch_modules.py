@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.configuration.description import EmbeddingScale
+from whatwhere.models.huggingface.attention import NAME, RelativeBias
 from whatwhere.position import Positions
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.input.learned import Learned
@@ -248,8 +249,34 @@ def _without_gradient(padding: int, module: nn.Module, args: tuple[Tensor], rows
     return torch.where((args[0] == padding)[..., None], rows.detach(), rows)
 
 
-def bucket_bias(attention: nn.Module, scheme: T5) -> Callable[..., Tensor]:
+def without_bias(attention: nn.Module, args: Any, others: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
+    """Return the arguments of T5's cross-attention with no bias in place of the table of zeros that it would make.
+
+    Args:
+        attention: the module, which has no bias of its own.
+        args, others: of its forward.
+
+    Returns:
+        The arguments; None where they stay as they are.
+    """
+    if not uses_our_attention(attention) or others.get("position_bias") is not None:
+        return None
+    return args, {**others, "position_bias": RelativeBias(None)}
+
+
+def uses_our_attention(module: nn.Module) -> bool:
+    """Return whether the configuration of a module names our attention function.
+
+    Args:
+        module: of transformers.
+    """
+    return getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME
+
+
+def bucket_bias(attention: nn.Module, scheme: T5) -> "Callable[..., Tensor | RelativeBias]":
     """Return a replacement for `compute_bias` of T5's attention, with the attention's own table.
+
+    With `attn_implementation="whatwhere"` it returns the scheme, and no table of all pairs is made.
 
     Args:
         attention: the module.
@@ -265,9 +292,11 @@ def bucket_bias(attention: nn.Module, scheme: T5) -> Callable[..., Tensor]:
         device: torch.device | None = None,
         past_seen_tokens: int | Tensor = 0,
         **others: Any,
-    ) -> Float[Tensor, "1 heads queries keys"]:
+    ) -> Float[Tensor, "1 heads queries keys"] | RelativeBias:
         table = attention.get_parameter("relative_attention_bias.weight")
         scheme.weight = table
+        if uses_our_attention(attention):
+            return RelativeBias(scheme)
         where = table.device if device is None else device
         queries = torch.arange(query_length, device=where) + past_seen_tokens
         bias = _table(scheme, queries[None], torch.arange(key_length, device=where)[None])

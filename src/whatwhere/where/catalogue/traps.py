@@ -196,6 +196,11 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
                 "Text has the same position on all axes, which is the diagonal of a grid.",
                 (f"{_QUERY_KEY}/test_axial_rotary.py::test_text_has_the_same_position_on_all_axes",),
             ),
+            Trap(
+                "DINOv3's coordinates are real numbers between -1 and 1, times 2 pi: at whole rows and columns its "
+                "weights see other angles. `Positions.centered_grid`.",
+                ("tests/oracles/test_transformers_dinov3.py::test_whole_rows_and_columns_are_other_angles",),
+            ),
         ),
         "rotary-multimodal": (
             Trap(
@@ -204,6 +209,11 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
                     f"{_QUERY_KEY}/test_multimodal_rotary.py::test_each_axis_rotates_its_own_pairs_and_no_others",
                     f"{_QUERY_KEY}/test_multimodal_rotary.py::test_interleaved_sections_of_real_models",
                 ),
+            ),
+            Trap(
+                "After an image the text goes on by the larger of its rows and columns, not by its number of tokens; "
+                "in decoding the cache's length is not the position: `Positions.multimodal`, `next_text`.",
+                ("tests/oracles/test_transformers_multimodal_positions.py::test_the_position_is_not_the_slot",),
             ),
         ),
         "xpos": (

@@ -57,7 +57,7 @@ class Sinusoidal(InputEncoding):
 
     def forward(self, positions: PositionsLike) -> Float32[Tensor, "batch tokens dim"]:
         """Return the vector of each position, float32 of float64 angles."""
-        index = as_positions(positions).single_axis("Sinusoidal")
+        index = as_positions(positions).single_axis("Sinusoidal", real=True)
         return sinusoid(index + self.offset if self.offset else index, self.dim, self.theta, self.layout)
 
     def extra_repr(self) -> str:

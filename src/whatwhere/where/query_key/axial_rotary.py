@@ -24,7 +24,8 @@ class AxialRotary(RotaryMap):
     Scores depend on the distance along each axis only. Heo et al. 2024, https://arxiv.org/abs/2403.13298. Each axis has
     the full range of frequencies, from fast to slow, as in rotary-embedding-torch (`get_axial_freqs`), timm, EVA-02 and
     the vision part of Qwen2-VL; Pixtral instead assigns the frequencies of one whole head to the axes alternately.
-    Coordinates are integers: a grid is not rescaled to -1..1 or to the trained size.
+    Whole coordinates are those of the grid, at every resolution; real ones can span one range instead, as in DINOv3:
+    AxialRotary(head_dim, theta=100.0) at `Positions.centered_grid(height, width)`.
 
     Args:
         head_dim: features of a head, even.
@@ -34,7 +35,7 @@ class AxialRotary(RotaryMap):
             the default, the "half" layout, pairs (i, i + head_dim/2), as DINOv3 and Hugging Face's vision models do.
         sections: pairs of each axis, head_dim/2 in total; None gives every axis the same number.
 
-    Fixed: no parameters, no state. Any length. Used by: EVA-02, Qwen2-VL (vision).
+    Fixed: no parameters, no state. Any length. Used by: EVA-02, Qwen2-VL (vision), DINOv3.
 
     Examples:
         >>> from whatwhere import Positions
@@ -70,7 +71,7 @@ class AxialRotary(RotaryMap):
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Return cosine and sine of every angle, (batch, 1, tokens, pairs)."""
-        index = positions.on_axes("AxialRotary", self.axes)
+        index = positions.on_axes("AxialRotary", self.axes, real=True)
         axis_of_pair = tuple(axis for axis, pairs in enumerate(self.sections) for _ in range(pairs))
         return rotary_tables(index, torch.cat(self._by_axis(index.device)), axis_of_pair=axis_of_pair)
 

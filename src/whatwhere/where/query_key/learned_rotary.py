@@ -99,7 +99,7 @@ class LearnedRotary(ScaledRotaryMap):
         Raises:
             PositionError: If the positions have several axes.
         """
-        index = positions.single_axis("LearnedRotary")
+        index = positions.single_axis("LearnedRotary", real=True)
         frequencies = self._frequencies_at(positions, lengths) * self.alpha.double().exp()
         wide = torch.promote_types(self.alpha.dtype, torch.float32)
         cos, sin = cos_sin(angles(index, frequencies), self.magnitude, wide)

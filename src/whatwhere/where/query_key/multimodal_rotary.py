@@ -81,7 +81,7 @@ class MultimodalRotary(ScaledRotaryMap):
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Return cosine and sine of every angle, (batch, 1, tokens, pairs)."""
-        index = positions.on_axes("MultimodalRotary", self.axes)
+        index = positions.on_axes("MultimodalRotary", self.axes, real=True)
         return rotary_tables(index, self._frequencies_at(positions, lengths), self.magnitude, self.axis_of_pair)
 
     def extra_repr(self) -> str:

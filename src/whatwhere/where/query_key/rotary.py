@@ -71,4 +71,5 @@ class Rotary(ScaledRotaryMap):
         Raises:
             PositionError: If the positions have several axes.
         """
-        return rotary_tables(positions.on_axes("Rotary", 1), self._frequencies_at(positions, lengths), self.magnitude)
+        index = positions.on_axes("Rotary", 1, real=True)
+        return rotary_tables(index, self._frequencies_at(positions, lengths), self.magnitude)

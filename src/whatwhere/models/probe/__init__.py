@@ -1,0 +1,61 @@
+"""Probe a model: measure what its attention does with positions, instead of reading its configuration."""
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from whatwhere.models.probe.findings import Probe as Probe
+from whatwhere.models.probe.forward import subject_of
+from whatwhere.models.probe.input_change import input_of
+from whatwhere.models.probe.measure import layers_of
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+
+def probe(model: "PreTrainedModel") -> Probe:
+    """Measure where positions enter a model of transformers: by layer, from what reaches its attention.
+
+    The model is run on a few short sequences, with the same content at all positions; no table of model types is
+    read. Attention is recorded through transformers' AttentionInterface, or where a model does not use it by watching
+    PyTorch's functions.
+
+    Args:
+        model: a loaded or random model of transformers.
+
+    Returns:
+        Of each layer: the map of queries and keys, scale, bias, span, sink; and what was not measured, with the reason.
+
+    Raises:
+        CheckpointError: If it does not run on token ids alone, or no attention is seen.
+
+    Examples:
+        >>> from whatwhere.models.probe.tiny import tiny_config, tiny_model
+        >>> found = probe(tiny_model(tiny_config("llama")))
+        >>> found.layers[0].query.kind, found.layers[0].query.layout, found.layers[0].scale
+        ('rotary', 'half', 0.25)
+    """
+    import transformers
+
+    training = model.training
+    model.train(False)
+    notes: list[str] = []
+    try:
+        subject = subject_of(model)
+        layers, follows = layers_of(subject, notes)
+        change, embedding_scale = input_of(subject)
+    finally:
+        model.train(training)
+    return Probe(
+        str(getattr(model.config, "model_type", "")),
+        type(model).__name__,
+        "interface" if subject.by_interface else "functions",
+        follows,
+        change,
+        layers,
+        subject.crossing,
+        embedding_scale,
+        tuple(dict.fromkeys(notes)),
+        str(torch.__version__),
+        transformers.__version__,
+    )

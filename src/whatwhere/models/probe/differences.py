@@ -1,0 +1,230 @@
+"""Compare what a probe measured with what the registry reads from the same configuration."""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from whatwhere.models.configuration.description import Description, Plan
+from whatwhere.models.probe.findings import NONE, NOT_MEASURED, ROTARY, FeatureMap, Layer, Probe
+from whatwhere.models.probe.measure import BELOW_TABLE, FAR, NEAR
+from whatwhere.models.probe.solve import merged, solve
+from whatwhere.position import Positions
+from whatwhere.where.binding import Where
+
+if TYPE_CHECKING:
+    from whatwhere.where.base import QueryKeyMap
+    from whatwhere.where.score.alibi import ALiBi
+
+RELATIVE = 3e-6
+"""Largest relative difference of frequencies, scales and slopes: both sides are float32 at some step."""
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One statement on which a probe and the registry differ.
+
+    Args:
+        layer: its number, or None for the whole model.
+        what: that is stated, such as "query frequencies".
+        measured: by the probe.
+        read: from the configuration.
+    """
+
+    layer: int | None
+    what: str
+    measured: str
+    read: str
+
+
+def differences(found: Probe, description: Description) -> list[Difference]:
+    """Return where a probe of a model and the description of its configuration differ.
+
+    Args:
+        found: by the probe.
+        description: read from the same configuration.
+
+    Returns:
+        One for each statement; a statement that the probe did not measure, or that the description does not make, is
+        left out.
+
+    Examples:
+        >>> from whatwhere.models.huggingface import from_huggingface
+        >>> from whatwhere.models.probe import probe
+        >>> from whatwhere.models.probe.tiny import tiny_config, tiny_model
+        >>> found = probe(tiny_model(tiny_config("llama")))
+        >>> differences(found, from_huggingface(tiny_config("llama")))
+        []
+        >>> differences(found, from_huggingface(tiny_config("llama", rope_theta=5e5)))[0].what
+        'query frequencies'
+    """
+    layers = layers_of_part(found, description)
+    if not layers:
+        return [Difference(None, "layers", "no attention", f"{description.layers} layers")]
+    listed = _whole(found, description)
+    for number, layer in layers:
+        if number >= description.layers:
+            listed.append(Difference(number, "layers", layer.module, f"{description.layers} layers"))
+            continue
+        listed += _query_key(number, layer, description)
+        listed += _score(number, layer, description.score[number])
+        listed += _scale(number, layer, description.scales[number])
+        listed += _span(number, layer, description)
+        if layer.sinks != description.sinks:
+            listed.append(Difference(number, "sinks", str(layer.sinks), str(description.sinks)))
+    return listed
+
+
+def differences_of_parts(found: Probe, read: Callable[[str | None], Description]) -> list[Difference]:
+    """Return the differences of a model, of both parts where it has an encoder and a decoder.
+
+    Args:
+        found: by the probe.
+        read: returns the description of one part; of None, the only one or the decoder.
+    """
+    description = read(None)
+    if description.part is None:
+        return differences(found, description)
+    return [*differences(found, read("encoder")), *differences(found, description)]
+
+
+def layers_of_part(found: Probe, description: Description) -> list[tuple[int, Layer]]:
+    """Return the layers of the part that is described, with their numbers.
+
+    Args:
+        found: by the probe.
+        description: whose `part` counts.
+    """
+    layers = [layer for layer in found.layers if description.part is None or description.part in layer.module]
+    numbers = [int(match[1]) if (match := re.search(r"\.(\d+)\.", f".{layer.module}.")) else 0 for layer in layers]
+    if len(set(numbers)) != len(numbers):  # one module serves several layers
+        numbers = list(range(len(layers)))
+    return list(zip(numbers, layers, strict=True))
+
+
+def _whole(found: Probe, description: Description) -> list[Difference]:
+    listed = []
+    if description.part in (None, "decoder") and found.input.kind not in (NOT_MEASURED, "other", "table"):
+        scheme = NONE if description.input is None else description.input.scheme
+        if scheme != found.input.kind:
+            listed.append(Difference(None, "input", found.input.kind, scheme))
+        elif found.input.offset is not None and description.position_offset != found.input.offset:
+            listed.append(Difference(None, "offset", str(found.input.offset), str(description.position_offset)))
+    if found.embedding_scale is not None:
+        read: Any = description.embedding_scale
+        read = 1.0 if read is None else description.dim**0.5 if isinstance(read, str) else float(read)
+        if abs(found.embedding_scale - read) > 4e-3 * read:  # a factor rounded to bfloat16 is among them
+            listed.append(Difference(None, "embedding scale", f"{found.embedding_scale:.6g}", f"{read:.6g}"))
+    return listed
+
+
+def expected_maps(scheme: "QueryKeyMap | None", positions: Sequence[int]) -> tuple[FeatureMap, FeatureMap]:
+    """Return the maps of queries and keys of a scheme, solved as those of a probe are.
+
+    Args:
+        scheme: of the query_key door, or None.
+        positions: increasing, from 0.
+
+    Examples:
+        >>> from whatwhere import Rotary
+        >>> query, key = expected_maps(Rotary(head_dim=4, layout="half"), (0, 1, 4))
+        >>> query.layout, query.rotary_dim
+        ('half', 4)
+    """
+    if scheme is None:
+        return FeatureMap(NONE), FeatureMap(NONE)
+    size: Any = scheme.head_dim
+    generator = torch.Generator().manual_seed(0)
+    base = torch.randn(2 * size, 1, 1, size, generator=generator).expand(-1, -1, len(positions), -1).contiguous()
+    axes = getattr(scheme, "axes", 1)
+    slots = torch.tensor(positions)[None]
+    here = Where(query_key=scheme).at(Positions(slots.expand(axes, 1, -1), slots))
+    query, key = here.query_key(base, base)
+    return solve(query.double().numpy(), positions), solve(key.double().numpy(), positions)
+
+
+def _query_key(number: int, layer: Layer, description: Description) -> list[Difference]:
+    plan, listed = description.query_key[number], []
+    built: Any = None if plan is None else plan.build()
+    scheme = description.with_temperature(number, built)
+    for index, name in enumerate(("query", "key")):
+        measured = getattr(layer, name)
+        if measured.kind == NOT_MEASURED:
+            continue
+        at = measured.positions
+        read = expected_maps(scheme, at)[index]
+        if at in (FAR, BELOW_TABLE):
+            read = merged(expected_maps(scheme, NEAR)[index], read)
+        listed += [Difference(number, f"{name} {what}", one, other) for what, one, other in _maps(measured, read)]
+    if layer.magnitude is not None and built is not None:
+        magnitude = float(getattr(built, "magnitude", 1.0))
+        if abs(magnitude - layer.magnitude) > RELATIVE * magnitude:
+            listed.append(Difference(number, "magnitude", f"{layer.magnitude:.7g}", f"{magnitude:.7g}"))
+    return listed
+
+
+def _maps(measured: FeatureMap, read: FeatureMap) -> list[tuple[str, str, str]]:
+    if measured.kind != read.kind:
+        reason = f": {measured.reason}" if measured.reason else ""
+        return [("map", f"{measured.kind}{reason}", read.kind)]
+    listed = []
+    if measured.kind == ROTARY:
+        layout = measured.projected_layout or measured.layout
+        if layout != read.layout and measured.rotary_dim != 2:
+            listed.append(("layout", str(layout), str(read.layout)))
+        for name in ("frequencies", "far_frequencies"):
+            one, other = getattr(measured, name), getattr(read, name)
+            if not _alike(one, other, 1e-8 if name == "frequencies" else 1e-9):
+                listed.append((name.replace("_", " "), _numbers(one), _numbers(other)))
+    if not _alike(measured.scales, read.scales, 5e-4):
+        listed.append(("factors by position", _numbers(measured.scales), _numbers(read.scales)))
+    return listed
+
+
+def _alike(one: Sequence[float], other: Sequence[float], absolute: float) -> bool:
+    return len(one) == len(other) and bool(np.allclose(one, other, rtol=RELATIVE, atol=absolute))
+
+
+def _numbers(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:.6g}" for value in values) or "none"
+
+
+def _score(number: int, layer: Layer, plan: Plan | None) -> list[Difference]:
+    scheme = None if plan is None else plan.scheme
+    if layer.bias.kind == NOT_MEASURED:
+        return []
+    kinds = {None: ("none",), "alibi": ("linear",), "t5": ("by distance",), "deberta": ("by content",)}
+    if layer.bias.kind not in kinds.get(scheme, (layer.bias.kind,)):
+        return [Difference(number, "bias", layer.bias.kind, str(scheme))]
+    if scheme == "alibi" and plan is not None:
+        built: ALiBi = plan.build()  # type: ignore[assignment]
+        slopes = built.slopes.double().tolist()
+        if not _alike(layer.bias.slopes, slopes, 1e-5):
+            return [Difference(number, "slopes", _numbers(layer.bias.slopes), _numbers(slopes))]
+    return []
+
+
+def _scale(number: int, layer: Layer, scale: float) -> list[Difference]:
+    if layer.scale is None or abs(layer.scale - scale) <= 1e-5 * scale:
+        return []
+    return [Difference(number, "scale", f"{layer.scale:.7g}", f"{scale:.7g}")]
+
+
+def _span(number: int, layer: Layer, description: Description) -> list[Difference]:
+    span, listed = layer.span, []
+    if span.causal is None:
+        return []
+    if span.causal != description.causal:
+        names = {True: "causal", False: "in both directions"}
+        listed.append(Difference(number, "mask", names[span.causal], names[description.causal]))
+    window = description.windows[number] if description.windows else None
+    seen = span.chunk if span.chunk is not None else None if span.before is None else span.before + 1
+    size = None if window is None else window.size
+    if seen != size and (size is None or size < span.tokens):
+        listed.append(Difference(number, "window", str(seen), str(size)))
+    elif window is not None and window.chunked != (span.chunk is not None) and size is not None and size < span.tokens:
+        listed.append(Difference(number, "chunks", str(span.chunk is not None), str(window.chunked)))
+    return listed

@@ -1,0 +1,156 @@
+"""Run a model of transformers on sequences made for a probe: the same token at all positions, at chosen positions."""
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from whatwhere.errors import CheckpointError
+from whatwhere.models.probe.watch import Call, Recorder, recorded, same_content
+
+FIRST_TOKEN = 5
+"""Lower ids are left out: special tokens, among them padding, from which some models count positions."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, and how it is asked.
+
+    Args:
+        model: of transformers.
+        by_interface: whether attention is recorded by transformers' interface.
+        modules: names of the modules that attend over one sequence, once for each call in order.
+        crossing: number of calls that attend over another sequence.
+        vocab_size: number of token ids that can be used.
+    """
+
+    model: nn.Module
+    by_interface: bool
+    modules: tuple[str, ...]
+    crossing: int
+    vocab_size: int
+
+    @property
+    def accepts_positions(self) -> bool:
+        """Whether the model's forward takes position ids, by name or among other options."""
+        return self.names_positions or "kwargs" in inspect.signature(self.model.forward).parameters
+
+    @property
+    def names_positions(self) -> bool:
+        """Whether the model's forward names position ids."""
+        return "position_ids" in inspect.signature(self.model.forward).parameters
+
+    def calls(
+        self, contents: int, tokens: int, positions: Sequence[int] | None = None, *, same: bool = True
+    ) -> tuple[list[Call], set[str]]:
+        """Run the model on sequences of one token each; return its calls over one sequence.
+
+        Args:
+            contents: number of sequences, each of another token.
+            tokens: length of each.
+            positions: position ids of its tokens; None leaves them to the model.
+            same: whether all hidden states that reach attention are replaced by the same content at all positions.
+
+        Returns:
+            The calls, and the names of the modules whose hidden states were replaced.
+        """
+        with (
+            torch.no_grad(),
+            recorded(self.model, by_interface=self.by_interface) as recorder,
+            same_content(self.model, self.modules if same else ()) as replaced,
+        ):
+            forward(self.model, contents, tokens, self.vocab_size, positions)
+        found = own_calls(recorder)
+        if tuple(call.module for call in found) != self.modules:
+            raise CheckpointError("attention is called in another order when sequences differ in length or position.")
+        return found, replaced
+
+
+def forward(
+    model: nn.Module, contents: int, tokens: int, vocab_size: int, positions: Sequence[int] | None = None
+) -> Any:
+    """Run a model on sequences of one token each.
+
+    Args:
+        model: of transformers.
+        contents, tokens, positions: as in `Subject.calls`.
+        vocab_size: number of token ids that can be used.
+    """
+    ids = (FIRST_TOKEN + torch.arange(contents) % (vocab_size - FIRST_TOKEN))[:, None].expand(-1, tokens)
+    names = inspect.signature(model.forward).parameters
+    options: dict[str, Any] = {"use_cache": False} if "use_cache" in names else {}
+    if positions is not None:
+        options["position_ids"] = torch.tensor(positions)[None].expand(contents, -1)
+    if "decoder_input_ids" in names:
+        options |= {"decoder_input_ids": ids}
+        ids = ids[:, :1].expand(-1, tokens + 1)  # another length shows which attention is over another sequence
+    if "bbox" in names:  # boxes on a page: all the same
+        options["bbox"] = torch.zeros(*ids.shape, 4, dtype=torch.long)
+    if "input_features" in names and "decoder_input_ids" in names:  # Whisper: sounds before, tokens after
+        config: Any = model.config
+        frames = torch.randn(
+            contents, config.num_mel_bins, 2 * config.max_source_positions, generator=torch.Generator()
+        )
+        return model(frames.to(_device(model)), **{name: _moved(value, model) for name, value in options.items()})
+    first = "input_ids" if "input_ids" in names else next(iter(names))
+    return model(**{first: ids.to(_device(model))}, **{name: _moved(value, model) for name, value in options.items()})
+
+
+def own_calls(recorder: Recorder) -> list[Call]:
+    """Return the calls over one sequence; those of the same queries and keys with other values count once.
+
+    Args:
+        recorder: of one forward pass.
+    """
+    kept: list[Call] = []
+    for call in recorder.calls:
+        again = kept and kept[-1].module == call.module and kept[-1].query.shape == call.query.shape
+        if not call.crosses and not (again and torch.equal(kept[-1].query, call.query)):
+            kept.append(call)
+    return kept
+
+
+def subject_of(model: nn.Module) -> Subject:
+    """Return how a model can be asked: by transformers' interface, or by watching PyTorch's functions.
+
+    Args:
+        model: of transformers.
+
+    Raises:
+        CheckpointError: If it cannot be run on tokens alone, or no attention is seen.
+    """
+    config: Any = getattr(model, "config", None)
+    text = config.get_text_config() if hasattr(config, "get_text_config") else config
+    vocab_size = int(getattr(text, "vocab_size", 0) or 0)
+    if vocab_size <= FIRST_TOKEN:
+        raise CheckpointError("the probe runs a model on token ids, but its configuration has no vocab_size.")
+    for by_interface in (True, False):
+        with torch.no_grad(), recorded(model, by_interface=by_interface) as recorder:
+            _try(model, vocab_size, recorder)
+        own = tuple(call.module for call in own_calls(recorder))
+        if own:
+            return Subject(model, by_interface, own, sum(call.crosses for call in recorder.calls), vocab_size)
+    raise CheckpointError(
+        "no attention was seen: the model has none, or computes it by functions that a probe does not watch."
+    )
+
+
+def _try(model: nn.Module, vocab_size: int, recorder: Recorder) -> None:
+    try:
+        forward(model, 2, 6, vocab_size)
+    except Exception as problem:
+        if not recorder.calls:
+            text = " ".join(str(problem).split())[:200]
+            raise CheckpointError(f"it does not run on token ids alone: {type(problem).__name__}: {text}") from problem
+        raise CheckpointError(f"it fails after attention: {type(problem).__name__}: {str(problem)[:200]}") from problem
+
+
+def _device(model: nn.Module) -> torch.device:
+    return next(model.parameters()).device
+
+
+def _moved(value: Any, model: nn.Module) -> Any:
+    return value.to(_device(model)) if isinstance(value, torch.Tensor) else value

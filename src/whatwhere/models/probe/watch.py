@@ -1,0 +1,285 @@
+"""Record what reaches each attention of a running model, and give all positions the same content."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+
+NAME = "whatwhere-probe"
+"""The attention implementation under which transformers knows the recorder."""
+MASKED = -1e4
+"""Scores below this are masked: a bias does not reach it at the distances of a probe."""
+
+_SOFTMAX = (torch.softmax, Tensor.softmax, nn.functional.softmax)
+_PRODUCTS = (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.bmm, Tensor.bmm)
+_RECENT = 6
+
+
+@dataclass
+class Call:
+    """One call of attention, with what it was given.
+
+    Args:
+        module: name of the module that called it.
+        query, key: (batch, heads, tokens, features) in float64.
+        scale: softmax scale that was passed; None if the default, 1 / sqrt(features), applies.
+        mask: what is added to the scores, or True where a key may be seen; None without.
+        bias: added to the scores apart from the mask, or None.
+        sinks: logit of each head's sink, or None.
+        window: the sliding window that was passed by name, or None.
+        softcap: cap of the scores that was passed, or None.
+        causal: whether causality was passed by a flag instead of a mask.
+        scores: what reached the softmax, where no interface names the parts.
+    """
+
+    module: str
+    query: Tensor
+    key: Tensor
+    scale: float | None = None
+    mask: Tensor | None = None
+    bias: Tensor | None = None
+    sinks: Tensor | None = None
+    window: int | None = None
+    softcap: float | None = None
+    causal: bool = False
+    scores: Tensor | None = None
+
+    @property
+    def crosses(self) -> bool:
+        """Whether keys are of another sequence: another number of tokens, as the probe passes."""
+        return self.query.shape[2] != self.key.shape[2]
+
+
+class Recorder:
+    """The calls of attention of one model, recorded by transformers' interface, or by watching PyTorch's functions.
+
+    Args:
+        model: of transformers.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = model
+        self.names = {id(module): name for name, module in model.named_modules()}
+        self.calls: list[Call] = []
+
+    def attend(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,
+        **options: Any,
+    ) -> tuple[Tensor, None]:
+        """Record one call, and return the values of each token itself.
+
+        Args:
+            module: that attends.
+            query, key, value: (batch, heads, tokens, features).
+            attention_mask: as the mask interface made it.
+            options: all else that transformers passes.
+        """
+        causal = options.get("is_causal")
+        self.calls.append(
+            Call(
+                self.names.get(id(module), type(module).__name__),
+                query.detach().double(),
+                key.detach().double(),
+                _number(options.get("scaling")),
+                None if attention_mask is None else attention_mask.detach(),
+                _detached(options.get("position_bias")),
+                _detached(options.get("s_aux")),
+                options.get("sliding_window"),
+                _number(options.get("softcap")),
+                bool(getattr(module, "is_causal", False) if causal is None else causal),
+            )
+        )
+        groups = query.shape[1] // value.shape[1]
+        own = value.repeat_interleave(groups, dim=1) if groups > 1 else value
+        if own.shape[2] != query.shape[2]:
+            own = own.mean(dim=2, keepdim=True).expand(-1, -1, query.shape[2], -1)
+        return own.transpose(1, 2).contiguous(), None
+
+
+class _Functions(TorchFunctionMode):
+    """Record softmax over scores that are the product of queries and keys, in the module that runs."""
+
+    def __init__(self, recorder: Recorder, running: list[str]) -> None:
+        super().__init__()
+        self.recorder, self.running = recorder, running
+        self.products: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Run a function, and keep products and what reaches a softmax."""
+        result = func(*args, **(kwargs or {}))
+        if func in _PRODUCTS and result.dim() >= 3:
+            self._keep(result, args[0], args[1])
+        elif func in (torch.baddbmm, Tensor.baddbmm):
+            factors = (*args[1:3], *((kwargs or {}).get(name) for name in ("batch1", "batch2")))
+            self._keep(result, *[factor for factor in factors if isinstance(factor, Tensor)][:2])
+        elif func is torch.einsum and len(args) == 3 and isinstance(args[1], Tensor):
+            self._einsum(result, args[0], args[1], args[2])
+        elif func is nn.functional.scaled_dot_product_attention:
+            self._sdpa(args, dict(kwargs or {}))
+        elif func in _SOFTMAX and args[0].dim() >= 3:
+            self._softmax(args[0])
+        return result
+
+    def _keep(self, result: Tensor, left: Tensor, right: Tensor) -> None:
+        self.products = [*self.products[1 - _RECENT :], (result, left, right)]
+
+    def _einsum(self, result: Tensor, equation: str, left: Tensor, right: Tensor) -> None:
+        """Keep a product by an equation such as ibnd,jbnd->bnij, with its factors as a matrix product takes them."""
+        terms = re.fullmatch(r"(\w+),(\w+)->(\w+)", equation.replace(" ", ""))
+        if terms is None or len(terms[3]) != 4:
+            return
+        *batch, row, column = list(terms[3])
+        shared = set(terms[1]) & set(terms[2]) - set(terms[3])
+        orders = [[*batch, row, *shared], [*batch, *shared, column]]
+        if len(shared) == 1 and all(
+            set(term) == set(order) for term, order in zip(terms.groups(), orders, strict=False)
+        ):
+            factors = [
+                each.permute(*[term.index(letter) for letter in order])
+                for each, term, order in zip((left, right), terms.groups(), orders, strict=False)
+            ]
+            self._keep(result, *factors)
+
+    def _sdpa(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        self.recorder.calls.append(
+            Call(
+                self._attention(),
+                given["query"].detach().double(),
+                given["key"].detach().double(),
+                _number(given.get("scale")),
+                _detached(given.get("attn_mask")),
+                causal=bool(given.get("is_causal", False)),
+            )
+        )
+
+    def _softmax(self, scores: Tensor) -> None:
+        for result, left, right in reversed(self.products):
+            fits = result.shape[-2:] == scores.shape[-2:] and result.numel() == scores.numel()
+            if fits and left.dim() == right.dim() and right.dim() >= 3:
+                batch = scores.shape[0] if scores.dim() == 4 else 1
+                query, key = (each.detach().double().reshape(batch, -1, *each.shape[-2:]) for each in (left, right.mT))
+                recorded = scores.detach().double().reshape(batch, -1, *scores.shape[-2:])
+                self.recorder.calls.append(Call(self._attention(), query, key, scores=recorded))
+                return
+
+    def _attention(self) -> str:
+        """Return the name of the innermost running module that is called an attention, or else of the innermost one."""
+        name = self.running[-1] if self.running else ""
+        parts = name.split(".")
+        for end in range(len(parts), 0, -1):
+            module = ".".join(parts[:end])
+            if re.search("attention|attn", type(self.recorder.model.get_submodule(module)).__name__, re.IGNORECASE):
+                return module
+        return name
+
+
+@contextmanager
+def recorded(model: nn.Module, *, by_interface: bool) -> Iterator[Recorder]:
+    """Record attention within a block; the model's own implementation is restored afterwards.
+
+    Args:
+        model: of transformers.
+        by_interface: replace attention through transformers' AttentionInterface; otherwise watch PyTorch's functions
+            while the model computes its scores step by step.
+    """
+    from transformers import AttentionInterface
+    from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
+
+    recorder = Recorder(model)
+    AttentionInterface.register(NAME, lambda *args, **options: recorder.attend(*args, **options))
+    AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
+    configs: dict[int, Any] = {
+        id(module.config): cast("Any", module.config)
+        for module in model.modules()
+        if hasattr(getattr(module, "config", None), "_attn_implementation_internal")
+    }
+    before = {key: config._attn_implementation_internal for key, config in configs.items()}
+    for config in configs.values():
+        config._attn_implementation_internal = NAME if by_interface else "eager"
+    try:
+        if by_interface:
+            yield recorder
+        else:
+            with _running(model) as running, _Functions(recorder, running):
+                yield recorder
+    finally:
+        for key, config in configs.items():
+            config._attn_implementation_internal = before[key]
+
+
+@contextmanager
+def _running(model: nn.Module) -> Iterator[list[str]]:
+    """Keep the names of the modules that run within a block, the innermost last."""
+    running: list[str] = []
+    handles = []
+    for name, module in model.named_modules():
+        handles.append(module.register_forward_pre_hook(lambda *_, name=name: running.append(name)))
+        handles.append(module.register_forward_hook(lambda *_: running.pop() and None, always_call=True))
+    try:
+        yield running
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def same_content(model: nn.Module, modules: tuple[str, ...], seed: int = 0) -> Iterator[set[str]]:
+    """Replace the hidden states that reach modules by random ones that are the same at all positions.
+
+    What differs between positions within such a module then comes from the positions that this module is given.
+
+    Args:
+        model: the model.
+        modules: names of its attention modules.
+        seed: of the contents.
+
+    Yields:
+        The names of the modules whose hidden states were replaced.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    replaced: set[str] = set()
+
+    def replace(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        hidden = kwargs.get("hidden_states", args[0] if args else None)
+        if not isinstance(hidden, Tensor) or hidden.dim() != 3 or not hidden.is_floating_point():
+            return args, kwargs
+        content = torch.randn(hidden.shape[0], 1, hidden.shape[2], generator=generator, dtype=torch.float64)
+        same = content.to(hidden).expand_as(hidden).contiguous()
+        replaced.add(name)
+        given = tuple(same if each is hidden else each for each in args)  # CTRL passes it three times
+        return given, {name: same if each is hidden else each for name, each in kwargs.items()}
+
+    handles = [
+        model.get_submodule(name).register_forward_pre_hook(
+            lambda _, args, kwargs, name=name: replace(name, args, kwargs), with_kwargs=True
+        )
+        for name in dict.fromkeys(modules)
+        if name
+    ]
+    try:
+        yield replaced
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+def _detached(value: Any) -> Tensor | None:
+    return value.detach().double() if isinstance(value, Tensor) and value.dtype != torch.bool else value

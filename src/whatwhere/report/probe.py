@@ -1,0 +1,178 @@
+"""What a probe measured of a model, as sections: layers that are alike in one row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from whatwhere.models.probe.differences import Difference
+from whatwhere.models.probe.findings import (
+    NONE,
+    NOT_MEASURED,
+    ROTARY,
+    SCALED,
+    Bias,
+    FeatureMap,
+    InputChange,
+    Layer,
+    Probe,
+    Span,
+)
+from whatwhere.report.section import Headline, Paragraph, Part, Section, Table
+from whatwhere.report.text import count, listed, number
+
+_METHODS = {"interface": "transformers' attention interface", "functions": "PyTorch's functions"}
+
+
+@dataclass(frozen=True)
+class ProbeRecord(Headline):
+    """What `whatwhere probe --json` prints.
+
+    Args:
+        probe: the findings.
+        differences: from the description that the configuration gives, or None if it cannot be read.
+        unread: why it cannot be read.
+    """
+
+    probe: Probe
+    differences: Sequence[Difference] | None
+    unread: str | None
+
+
+def headline(found: Probe) -> str:
+    """Return the main facts in one sentence, without its full stop.
+
+    Args:
+        found: by a probe.
+    """
+    kinds = list(dict.fromkeys(_map(layer.query) for layer in found.layers))
+    return f"{found.model_type}: {count(len(found.layers), 'attention')} over one sequence; queries {listed(kinds)}"
+
+
+def sections(record: ProbeRecord) -> list[Section]:
+    """Return the layers in a table, then input, notes, and what the registry reads otherwise.
+
+    Args:
+        record: of a probe.
+    """
+    found = record.probe
+    parts: list[Part] = [_layers(found.layers), Paragraph(_input(found.input))]
+    if found.embedding_scale is not None:
+        parts.append(Paragraph(f"Token vectors enter multiplied by {number(found.embedding_scale, 6)}."))
+    if found.crossing:
+        parts.append(Paragraph(f"{count(found.crossing, 'attention')} over another sequence: not measured."))
+    parts += [Paragraph(f"Not measured: {note}.") for note in found.notes]
+    parts.append(Paragraph(_registry(record)))
+    parts.append(
+        Paragraph(
+            f"Measured by {_METHODS[found.method]}; {found.model}, transformers {found.transformers}, "
+            f"torch {found.torch}."
+        )
+    )
+    return [Section("probe", "Attention by layer", parts)]
+
+
+def _layers(layers: Sequence[Layer]) -> Table:
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for layer in layers:
+        groups.setdefault(_cells(layer), []).append(layer.module)
+    rows = [(_names(names), *cells) for cells, names in groups.items()]
+    columns = ("layers", "queries", "keys", "frequencies", "residual", "scale", "sees", "bias", "sink")
+    return Table("", columns, rows, shorten="never")
+
+
+def _names(modules: Sequence[str]) -> str:
+    return modules[0] if len(modules) == 1 else f"{modules[0]} and {count(len(modules) - 1, 'other')}"
+
+
+def _cells(layer: Layer) -> tuple[str, ...]:
+    magnitude = "" if layer.magnitude in (None, 1.0) else f", times {number(layer.magnitude, 6)}"
+    residual = max(layer.query.residual, layer.key.residual)
+    return (
+        _map(layer.query) + magnitude,
+        "as queries" if _map(layer.query) == _map(layer.key) else _map(layer.key) + magnitude,
+        _frequencies(layer.query),
+        "below 1e-6" if residual < 1e-6 else f"below {10.0 ** -int(-_exponent(residual)):.0e}",
+        "not measured" if layer.scale is None else number(layer.scale, 5),
+        _span(layer.span),
+        _bias(layer.bias),
+        "learned" if layer.sinks else "none",
+    )
+
+
+def _exponent(value: float) -> int:
+    return int(f"{value:e}".partition("e")[2]) + 1
+
+
+def _map(found: FeatureMap) -> str:
+    if found.kind == NONE:
+        return "no positions"
+    if found.kind == SCALED:
+        return f"times {number(found.scales[-1], 5)} at {found.positions[-1]:,}" + _because(found)
+    if found.kind != ROTARY:
+        return f"{found.kind}: {found.reason}" if found.reason else found.kind
+    layout = found.projected_layout or found.layout
+    scaled = f", times {number(found.scales[-1], 5)} at {found.positions[-1]:,}" if found.scales else ""
+    return f"rotary, {layout}, {found.rotary_dim} features from {found.start}{scaled}"
+
+
+def _because(found: FeatureMap) -> str:
+    return f" ({found.reason})" if found.reason else ""
+
+
+def _frequencies(found: FeatureMap) -> str:
+    if found.kind != ROTARY:
+        return ""
+    near = f"{number(found.frequencies[0], 6)} to {number(found.frequencies[-1], 6)}"
+    if not found.far_frequencies:
+        return near
+    return f"{near}; in long sequences {number(found.far_frequencies[0], 6)} to {number(found.far_frequencies[-1], 6)}"
+
+
+def _span(span: Span) -> str:
+    if span.causal is None:
+        return "not measured"
+    direction = "earlier keys" if span.causal else "all keys"
+    if span.chunk is not None:
+        return f"{direction} in its chunk of {span.chunk}"
+    if span.before is None and span.after in (None, 0):
+        return (
+            f"{direction} of {span.tokens}" if span.named is None else f"{direction}; window {span.named} not reached"
+        )
+    after = "" if span.causal else f", {span.after} later"
+    return f"the nearest {span.before} earlier{after}, and itself"
+
+
+def _bias(bias: Bias) -> str:
+    if bias.kind == "linear":
+        return f"slopes {number(bias.slopes[0], 4)} to {number(bias.slopes[-1], 4)}"
+    return f"{bias.kind}: {bias.reason}" if bias.kind == NOT_MEASURED else bias.kind
+
+
+def _input(change: InputChange) -> str:
+    match change.kind:
+        case "none":
+            return "Hidden states before the first layer do not depend on position."
+        case "learned" | "sinusoidal":
+            table = (
+                ""
+                if change.module is None
+                else f" ({change.module}, {change.rows:,} rows, position 0 in row {change.offset})"
+            )
+            return f"Hidden states before the first layer depend on position: {change.kind}{table}."
+        case "table":
+            return "The same vector by position is added to the hidden states before the first layer."
+    return f"Hidden states before the first layer: {change.kind}: {change.reason}."
+
+
+def _registry(record: ProbeRecord) -> str:
+    if record.differences is None:
+        return f"The configuration alone is not read: {record.unread}"
+    if not record.differences:
+        return "The configuration alone is read alike."
+    some = [
+        f"layer {each.layer}, {each.what}: measured {each.measured}, read {each.read}"
+        if each.layer is not None
+        else f"{each.what}: measured {each.measured}, read {each.read}"
+        for each in record.differences[:5]
+    ]
+    statements = count(len(record.differences), "statement")
+    return f"The configuration alone is read otherwise in {statements}: {'; '.join(some)}."

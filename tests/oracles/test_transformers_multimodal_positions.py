@@ -1,0 +1,114 @@
+"""M-RoPE's positions equal `get_rope_index` of transformers' Qwen2-VL, Qwen2.5-VL, Qwen3-VL and GLM-4V."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers.models.glm4v.modeling_glm4v import Glm4vModel
+from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
+from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
+from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
+
+import whatwhere as ww
+
+MODELS: dict[str, type] = {
+    "qwen2_vl": Qwen2VLModel, "qwen2_5_vl": Qwen2_5_VLModel, "qwen3_vl": Qwen3VLModel, "glm4v": Glm4vModel,
+}  # fmt: skip
+PER_SECOND = 2
+SEEDS = range(8)
+
+
+def model(name: str) -> Any:
+    """Return what the model's methods read of it, without its weights."""
+    vision = SimpleNamespace(spatial_merge_size=2, tokens_per_second=PER_SECOND)
+    kind = MODELS[name]
+    one = kind.__new__(kind)
+    torch.nn.Module.__init__(one)
+    one.config, one.rope_deltas = SimpleNamespace(vision_config=vision), None
+    return one
+
+
+class Mixture:
+    """Sequences of text, images and videos, sampled at random, padded on the left."""
+
+    def __init__(self, seed: int, frames_apart: bool) -> None:
+        generator = torch.Generator().manual_seed(seed)
+
+        def number(low: int, high: int) -> int:
+            return int(torch.randint(low, high, (), generator=generator))
+
+        self.images, self.videos, rows = [], [], []
+        for _ in range(3):
+            row = [0] * number(1, 5)
+            for _ in range(number(0, 5)):
+                kind, height, width = number(1, 3), 2 * number(1, 4), 2 * number(1, 4)
+                frames = number(1, 6) if kind == 2 else 1
+                (self.videos if kind == 2 else self.images).append((frames, height, width))
+                tokens = height * width // 4
+                runs = [tokens] * frames if kind == 2 and frames_apart else [tokens * frames]
+                for run in runs:
+                    row += [kind] * run + [0] * number(1, 6)
+            rows.append(row)
+        self.steps = [0.25 * number(1, 9) for _ in self.videos]
+        longest = max(map(len, rows)) + number(0, 2)
+        self.types = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
+        self.mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+
+    def grids(self, of: list[tuple[int, int, int]]) -> Tensor | None:
+        """Return grids as the processors do."""
+        return torch.tensor(of) if of else None
+
+
+def both(name: str, seed: int) -> tuple[ww.Positions, Tensor, Tensor, Mixture]:
+    """Return our positions of a mixture, and theirs with their deltas."""
+    apart = name in ("qwen3_vl", "glm4v")
+    given = Mixture(seed, apart)
+    images, videos = given.grids(given.images), given.grids(given.videos)
+    seconds = {"second_per_grid_ts": torch.tensor(given.steps)} if name == "qwen2_5_vl" else {}
+    theirs, deltas = model(name).get_rope_index(
+        given.types, given.types, images, videos, attention_mask=given.mask, **seconds
+    )
+    steps: Any = [PER_SECOND * step for step in given.steps] if name == "qwen2_5_vl" else 1.0
+    ours = ww.Positions.multimodal(given.types, images, videos, mask=given.mask, time_steps=steps, frames_apart=apart)
+    return ours, theirs, deltas, given
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_mixtures(seed: int, name: str) -> None:
+    """Of three sequences of text, images and videos, with padding on the left."""
+    ours, theirs, _, given = both(name, seed)
+    assert torch.equal(ours.index, theirs)
+    assert ours.max_length == int(theirs.max()) + 1
+    if bool(given.mask.all()):
+        assert ours.segment is None
+    else:
+        assert torch.equal(ours.segment, given.mask - 1)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_decoding_goes_on_by_the_delta(seed: int, name: str) -> None:
+    """Their position in decoding: tokens so far, plus the delta of the prompt."""
+    p, _, deltas, given = both(name, seed)
+    one, mask = model(name), given.mask
+    one.rope_deltas = deltas
+    for _ in range(3):
+        mask = torch.cat([mask, torch.ones(3, 1, dtype=torch.long)], dim=1)
+        cache = SimpleNamespace(get_seq_length=lambda n=p.tokens: n)
+        nothing = dict.fromkeys(("input_ids", "image_grid_thw", "video_grid_thw"))
+        whole = torch.zeros(3, mask.shape[1], 1)
+        theirs = one.compute_3d_position_ids(**nothing, inputs_embeds=whole, attention_mask=mask, past_key_values=cache)
+        step = p.next_text()
+        p = p.append(step)
+        assert torch.equal(step.index, theirs[:, :, -1:])
+
+
+def test_the_position_is_not_the_slot() -> None:
+    """An image of 8 by 12 patches has 24 tokens, and the text after it is 6 positions on."""
+    types = torch.tensor([0, *[1] * 24, 0, 0])
+    p = ww.Positions.multimodal(types, torch.tensor([[1, 8, 12]]))
+    assert p.index[:, 0, -2:].tolist() == [[7, 8]] * 3
+    assert p.next_text().index.flatten().tolist() == [9, 9, 9]

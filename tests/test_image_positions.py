@@ -1,0 +1,192 @@
+"""Positions of images and videos: real coordinates, centers of patches, M-RoPE; and who refuses them."""
+
+import copy
+
+import jaxtyping
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere.errors import PositionError, SettingError, ShapeError
+
+REAL = ww.Positions.from_coordinates(torch.tensor([0.5, -1.25, 3.0]))
+ANGLES = ("sinusoidal", "sinusoidal-axial", "fourier", "rotary", "rotary-linear", "rotary-learned")
+ANGLES += ("rotary-axial", "rotary-multimodal")
+
+
+def draw(*shape, seed=0):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_real_coordinates_are_float64_and_know_no_end():
+    assert REAL.index.dtype == torch.float64
+    assert REAL.real
+    assert REAL.max_length is None
+    assert REAL[1:].max_length is None
+    assert REAL[1:].index.tolist() == [[[-1.25, 3.0]]]
+    assert not REAL.is_consecutive()
+    assert not ww.Positions.from_coordinates(torch.tensor([0.0, 1.0])).is_consecutive()
+    assert repr(REAL).startswith("<Positions: axes=1, batch=1, tokens=3")
+    assert not ww.positions(3).real
+    assert copy.deepcopy(REAL).real
+
+
+def test_positions_made_by_hand_are_whole_or_float64(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    order = torch.arange(3)[None]
+    with pytest.raises(PositionError, match=r"got an index of dtype torch\.float32, but needs int64, or float64"):
+        ww.Positions(torch.zeros(1, 1, 3), order)
+    with pytest.raises(PositionError, match=r"got an index of dtype torch\.int32"):
+        ww.Positions(torch.zeros(1, 1, 3, dtype=torch.int32), order)
+    assert ww.Positions(torch.zeros(1, 1, 3, dtype=torch.float64), order).real
+
+
+@pytest.mark.parametrize("row", ww.catalogue.values(), ids=lambda row: row.name)
+def test_schemes_of_angles_take_real_coordinates_and_others_refuse_them(row):
+    where = ww.scheme(row.name, 48, 2, 32)
+    here, x, q = where.at(REAL), draw(1, 3, 48), draw(1, 2, 3, 24)
+
+    def use():
+        mapped = here.query_key(q, q)
+        return here.attention(*mapped, q, gates=here.gates(here.input(x)))
+
+    reads_none = row.door is None or row.name in ("cope", "fox")  # these two count tokens
+    if row.name in ANGLES or reads_none or (row.name.startswith("rotary") and not row.follows_length):
+        assert use().isfinite().all()
+    else:
+        with pytest.raises(PositionError, match=r"needs whole positions, but these are real numbers|have no length"):
+            use()
+
+
+@pytest.mark.parametrize("name", [name for name in ANGLES if "fourier" not in name])
+def test_real_coordinates_that_are_whole_are_whole_ones(name):
+    where = ww.scheme(name, 48, 2, 32)
+    given = torch.tensor([3, 0, 1_000_000])
+    x, q, results = draw(1, 3, 48), draw(1, 2, 3, 24), []
+    for index in (given, given.double()):
+        here = where.at(ww.Positions.from_coordinates(index))
+        results.append([here.input(x), *here.query_key(q, q)])
+    torch.testing.assert_close(*results, rtol=0, atol=1e-6)
+
+
+def test_scores_depend_on_the_real_distance_only():
+    rope, q = ww.Rotary(8), draw(1, 1, 3, 8).double()
+    here, there = (rope(q, q, ww.Positions.from_coordinates(REAL.index[0] + shift)) for shift in (0.0, 0.3))
+    torch.testing.assert_close(here[0] @ here[1].mT, there[0] @ there[1].mT, rtol=0, atol=1e-6)
+
+
+def test_a_gradient_reaches_the_coordinates():
+    """As for positions that a model computes; equal to that of differences."""
+    q, k = draw(1, 1, 3, 8).double(), draw(1, 1, 3, 8, seed=1).double()
+    learned = ww.LearnedRotary(8, dtype=torch.float64)  # its tables are float64, as differences need them
+
+    def scores(index):
+        mapped = learned(q, k, ww.Positions.from_coordinates(index))
+        return mapped[0] @ mapped[1].mT
+
+    assert torch.autograd.gradcheck(scores, torch.tensor([0.5, -1.25, 3.0], dtype=torch.float64, requires_grad=True))
+    index = torch.tensor([0.5, -1.25, 3.0], requires_grad=True)
+    ww.Rotary(8)(q.float(), k.float(), ww.Positions.from_coordinates(index))[0].sum().backward()
+    assert index.grad.abs().min() > 0
+
+
+def test_what_real_coordinates_do_not_know_is_refused(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    for ask in (REAL.next, REAL.next_text, lambda: REAL.append(1), REAL.lengths):
+        with pytest.raises(PositionError, match="real coordinates"):
+            ask()
+    with pytest.raises(PositionError, match=r"the coordinate at \(0, 0, 1\) is NaN or infinite"):
+        ww.Positions.from_coordinates(torch.tensor([0.0, float("nan")]))
+    with pytest.raises(PositionError, match="positions are whole numbers"):
+        ww.Positions.from_position_ids(torch.tensor([0.5]))
+    dynamic = ww.Rotary(8, scaling=ww.scaling.DynamicNTK(factor=2.0, original_length=4))
+    with pytest.raises(PositionError, match="have no length"):
+        dynamic(draw(1, 1, 3, 8), draw(1, 1, 3, 8), REAL)
+    assert REAL.append(ww.Positions.from_coordinates(torch.tensor([9.5]), order=torch.tensor([3]))).tokens == 4
+
+
+def test_seconds_of_a_video():
+    """Frames at 0, 0.4 and 0.8 s, 25 positions a second: the angle is that of the time, not of a floor."""
+    seconds = torch.tensor([0.0, 0.4, 0.8])
+    rope, q = ww.Rotary(4), torch.tensor([1.0, 0, 0, 0]).expand(1, 1, 3, 4)
+    mapped = rope(q, q, ww.Positions.from_coordinates(25 * seconds))[0][0, 0, :, 0]
+    torch.testing.assert_close(mapped, (25 * seconds).cos(), rtol=0, atol=1e-6)
+
+
+def test_centers_are_symmetric_at_every_resolution():
+    for height, width in ((1, 1), (4, 6), (7, 3)):
+        index = ww.Positions.centered_grid(height, width, extent=1.0).index[:, 0]
+        assert index.shape == (2, height * width)
+        torch.testing.assert_close(index, -index.flip(-1))
+        assert index.abs().max() < 1
+
+
+def test_a_batch_has_samples_of_its_own():
+    p = ww.Positions.centered_grid(4, 4, shift=0.5, batch=3, generator=torch.Generator().manual_seed(0))
+    assert p.batch == 3
+    assert (p.index[:, 0] - p.index[:, 1]).abs().min() > 0
+    same = ww.Positions.centered_grid(4, 4, batch=3)
+    assert torch.equal(same.index[:, 0], same.index[:, 2])
+
+
+def test_settings_of_a_centered_grid_are_checked():
+    for settings in ({"shift": -0.1}, {"jitter": 0.5}, {"rescale": float("inf")}, {"extent": 0.0}):
+        with pytest.raises(SettingError, match=f"centered_grid got {next(iter(settings))}="):
+            ww.Positions.centered_grid(2, 2, **settings)
+    with pytest.raises(ShapeError, match="centered_grid got no size"):
+        ww.Positions.centered_grid()
+    with pytest.raises(PositionError, match="prefix=-1"):
+        ww.Positions.centered_grid(2, 2, prefix=-1)
+
+
+def test_images_without_text_between_them():
+    """Two images in one run of tokens, as the models' own function does not read them."""
+    p = ww.Positions.multimodal(torch.tensor([1, 1, 1, 0]), torch.tensor([[1, 2, 4], [1, 2, 2]]))
+    assert p.index[:, 0].T.tolist() == [[0, 0, 0], [0, 0, 1], [2, 2, 2], [3, 3, 3]]
+
+
+def test_text_alone_is_counted_on_all_axes():
+    p = ww.Positions.multimodal(torch.zeros(2, 4, dtype=torch.long))
+    assert torch.equal(p.index, torch.arange(4).expand(3, 2, -1))
+    assert p.next_text(2).index[0].tolist() == [[4, 5], [4, 5]]
+
+
+def test_decoding_after_an_image_equals_prefill():
+    where = ww.Where(ww.MultimodalRotary(12, (2, 2, 2)))
+    q = draw(1, 2, 9, 12)
+    p = ww.Positions.multimodal(torch.tensor([0, 1, 1, 1, 1, 0]), torch.tensor([[1, 4, 4]]))
+    for _ in range(3):
+        p = p.append(p.next_text())
+    here = where.at(p)
+    mapped = here.query_key(q, q)
+    step = where.at(p[-1:], p)
+    one = step.query_key(q[:, :, -1:], q[:, :, -1:])
+    assert torch.equal(one[1], mapped[1][:, :, -1:])
+    torch.testing.assert_close(
+        step.attention(one[0], mapped[1], q), here.attention(*mapped, q)[:, :, -1:], rtol=0, atol=1e-6
+    )
+
+
+def test_grids_that_do_not_match_the_tokens_are_refused(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    image, make = torch.tensor([[1, 4, 4]]), ww.Positions.multimodal
+    with pytest.raises(PositionError, match="sequence 0 has more image tokens than the image grids account for"):
+        make(torch.tensor([1] * 5), image)
+    with pytest.raises(PositionError, match="ends a run of image tokens within a grid: 1 tokens are missing"):
+        make(torch.tensor([1, 1, 1, 0]), image)
+    with pytest.raises(PositionError, match="1 image grids are left over, without tokens of type 1"):
+        make(torch.tensor([0, 0]), image)
+    with pytest.raises(PositionError, match=r"sequence 0 has 3\."):
+        make(torch.tensor([0, 3]))
+    with pytest.raises(PositionError, match="height and width divide by merge=2"):
+        make(torch.tensor([1]), torch.tensor([[1, 3, 2]]))
+    with pytest.raises(PositionError, match="one for each of the 0 videos"):
+        make(torch.tensor([0]), time_steps=[1.0])
+    with pytest.raises(ShapeError, match=r"image_grids needs a tensor of whole numbers, \(grids, 3\)"):
+        make(torch.tensor([1]), torch.tensor([1, 2, 2]))
+    with pytest.raises(ShapeError, match="mask has shape"):
+        make(torch.tensor([0, 0]), mask=torch.tensor([1]))
+    with pytest.raises(PositionError, match="a mask has 0 and 1"):
+        make(torch.tensor([0, 0]), mask=torch.tensor([1, 2]))
+    with pytest.raises(ShapeError, match="got merge=0"):
+        make(torch.tensor([0]), merge=0)
