@@ -25,7 +25,7 @@ ENTRIES = (
         paper="Parmar et al., Image Transformer",
         url="https://arxiv.org/abs/1802.05751",
         year=2018,
-        used_by=("the Image Transformer", "MAE"),
+        used_by=("the Image Transformer",),
         build=Builder(AxialSinusoidal, ("dim",)),
         variants=({"axes": 3}, {"layout": "half"}, {"axes": 3, "layout": "tensor2tensor"}, {"theta": 500.0}),
     ),

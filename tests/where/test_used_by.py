@@ -1,0 +1,64 @@
+"""Models that the catalogue names as users of a scheme: each can be read, or is a paper's and no model type."""
+
+from typing import Any
+
+import pytest
+
+import whatwhere as ww
+from whatwhere.models.registry import READ_TYPES, TEXT_TYPES
+
+TYPES = {
+    "BERT": "bert", "BLOOM": "bloom", "Beam": "beam", "DeBERTa": "deberta", "DeBERTa-v3": "deberta-v2",
+    "DeepSeek-Coder": "llama", "DeepSeek-V3": "deepseek_v3", "GLM-4V": "glm4v", "GPT-2": "gpt2", "GPT-NeoX": "gpt_neox",
+    "Gemma 3": "gemma3", "Hunyuan": "hunyuan_v1_dense", "InternLM2": "internlm2", "LFM3": "lfm3", "Llama": "llama",
+    "Llama 3.1": "llama", "Llama 3.2": "llama", "Llama 3.3": "llama", "Llama 4": "llama4_text", "MPT": "mpt",
+    "Ministral 3": "ministral3", "Mistral": "mistral", "OPT": "opt", "Phi-3": "phi3", "Phi-4-mini": "phi3",
+    "Qwen": "qwen3", "Qwen2-VL": "qwen2_vl", "Qwen2.5 beyond 32k": "qwen2", "Qwen2.5-VL": "qwen2_5_vl",
+    "Qwen3-VL": "qwen3_vl", "T5": "t5", "UMT5": "umt5", "Vicuna 16k": "llama", "gpt-oss": "gpt_oss", "mT5": "mt5",
+    "some layers of Llama 4, SmolLM3": "smollm3",
+}  # fmt: skip
+PAPERS = (
+    "Transformer-XL", "fairseq", "its authors' models", "the Image Transformer", "the original Transformer",
+    "the paper's image models", "the paper's language models", "the paper's translation models",
+)  # fmt: skip
+"""Published code or experiments, which are no model type of transformers."""
+
+
+def users() -> dict[str, list[str]]:
+    """Return each name of a model with the schemes that it uses."""
+    named: dict[str, list[str]] = {}
+    for name in ww.catalogue:
+        for user in ww.catalogue[name].used_by:
+            named.setdefault(user, []).append(name)
+    return named
+
+
+def test_every_user_of_a_scheme_can_be_read() -> None:
+    named = users()
+    assert set(named) == {*TYPES, *PAPERS}
+    for user in set(named) & set(TYPES):
+        model_type = TYPES[user]
+        assert TEXT_TYPES.get(model_type, model_type) in READ_TYPES
+
+
+ROPE: dict[str, Any] = {
+    "rotary-dynamic-ntk": {"rope_type": "dynamic", "factor": 2.0},
+    "rotary-linear": {"rope_type": "linear", "factor": 2.0},
+    "rotary-llama3": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                      "original_max_position_embeddings": 32},
+    "rotary-yarn": {"rope_type": "yarn", "factor": 2.0, "original_max_position_embeddings": 32},
+}  # fmt: skip
+SIZES: dict[str, Any] = {
+    "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 4,
+    "max_position_embeddings": 64, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("user", ["DeepSeek-Coder", "InternLM2", "Llama 3.1", "Qwen2.5 beyond 32k", "DeepSeek-V3"])
+def test_users_of_a_scaling_are_read_with_it(user: str) -> None:
+    (scheme,) = users()[user]
+    keys = {key: value for key, value in SIZES.items() if not key.startswith("qk") or user == "DeepSeek-V3"}
+    config = {**keys, "model_type": TYPES[user], "rope_scaling": {"rope_theta": 1e4, **ROPE[scheme]}}
+    plan = ww.from_huggingface(config).query_key[0]
+    assert plan is not None
+    assert plan.name == scheme
