@@ -41,7 +41,7 @@ def augmented(
     batch: int,
     generator: torch.Generator | None = None,
 ) -> Float64[Tensor, "axes batch tokens"]:
-    """Return coordinates shifted and stretched at random, as in the training of DINOv3.
+    """Return coordinates shifted and rescaled at random, as in the training of DINOv3.
 
         (c + s_a) j_a r        s_a uniform in -shift..shift;  ln j_a in -ln jitter..ln jitter;  ln r likewise of rescale
 

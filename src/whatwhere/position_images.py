@@ -68,7 +68,7 @@ class ImagePositions(PositionConstructors):
             c = extent (2 (i + 0.5) / size - 1), then (c + s_a) j_a r with random numbers in training
 
         DINOv3 (Simeoni et al. 2025, https://arxiv.org/abs/2508.10104), whose angles are 2 pi c w: the default extent.
-        So AxialRotary(head_dim, theta=100.0) on these is its encoding. In training it shifts and stretches them at
+        So AxialRotary(head_dim, theta=100.0) on these is its encoding. In training it shifts and rescales them at
         random: rescale=2.0.
 
         Args:

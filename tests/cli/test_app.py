@@ -241,7 +241,7 @@ CASES = [
     (1, "encode --ids 1,two", "--ids got '1,two', but needs comma-separated whole numbers"),
     (1, "encode --ids 1,,2", "--ids got '1,,2', but needs comma-separated whole numbers"),
     (1, "encode --ids 20 --tokenizer DIR/tokenizer.json", "id 20 is unknown to this tokenizer"),
-    (1, "encode x --tokenizer DIR/none.json", "cannot be read: No such file"),
+    (1, "encode x --tokenizer DIR/none.json", "there is no such file"),
     (1, "encode x --tokenizer DIR/text.txt", "is not a tokenizer of the tokenizers library"),
     (1, "encode --file DIR/none.txt", "cannot be read: No such file"),
     (1, "encode --file DIR/latin.txt", "is not UTF-8: byte 0xf6"),

@@ -1,0 +1,228 @@
+"""Verify the numbers of a port against golden vectors: which law fails, where, and which known mistake explains it."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.files import read_json
+from whatwhere.models.checkpoint.safetensors import read_header
+from whatwhere.models.golden.write import FORMAT, NUMBERS, POSITIONS, RECORD, VERSION, Golden, rotated
+from whatwhere.records import from_json
+from whatwhere.testing.harness import BFLOAT16, ROTATION, Law, Measurement, Trial, float32_tolerance, run_all
+from whatwhere.testing.report import Report
+
+_MAX_BYTES = 100_000_000
+_RELATIVE = {"float64": 2.0**-46, "float32": 2.0**-21}
+"""Tolerance of numbers that are computed once and stored in a type, relative to the largest."""
+
+Numbers = Mapping[str, np.ndarray]
+
+
+def verify(folder: str | Path, numbers: str | Path, *, float32_angles: bool = False) -> dict[str, Report]:
+    """Compare the numbers that a port computes with golden vectors.
+
+    Args:
+        folder: of golden vectors, as `write_golden` writes it.
+        numbers: a file of safetensors with some of the names of golden.safetensors, in any type of floating point.
+        float32_angles: allow angles that are computed in float32, as in transformers: their error grows with the
+            position.
+
+    Returns:
+        For each kind of layer, and for the model, a report: law by law what passes, what fails, where, and by which
+        known mistake it is explained.
+
+    Raises:
+        CheckpointError: If a file cannot be read, or the golden vectors were changed.
+        SettingError: If a name or a shape is not one of the golden vectors'.
+    """
+    golden, right = read_golden(folder)
+    given = _read_numbers(Path(numbers))
+    _require_known(given, right, Path(numbers))
+    reports = {}
+    for n, kind in enumerate(golden.kinds):
+        prefix = f"kind.{n}."
+        own = {name: (right[prefix + name], given[prefix + name]) for name in kind.names if prefix + name in given}
+        if own:
+            findings = run_all(_trials(own, right, prefix, golden, float32_angles))
+            layers = ", ".join(map(str, kind.layers[:8])) + (", ..." if len(kind.layers) > 8 else "")
+            reports[f"kind {n}, layers {layers}"] = Report("verify", {"where": kind.where}, findings)
+    if scales := {name: (right[name], given[name]) for name in given if name.startswith("embedding_scale")}:
+        settings = {"model_type": golden.model_type}
+        reports["model"] = Report("verify", settings, run_all(_trials(scales, right, "", golden, float32_angles)))
+    return reports
+
+
+def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
+    """Read golden vectors, and check that their numbers are those that were written.
+
+    Args:
+        folder: of golden vectors.
+
+    Raises:
+        CheckpointError: If it cannot be read, has another format or version, or was changed.
+    """
+    folder = Path(folder)
+    record = read_json(folder / RECORD, _MAX_BYTES)
+    if (record.get("format"), record.get("version")) != (FORMAT, VERSION):
+        raise CheckpointError(
+            f"{folder / RECORD} has the format {quoted(str(record.get('format')))}, version "
+            f"{quoted(str(record.get('version')))}, but {FORMAT}, version {VERSION}, is needed.\nWrite it by whatwhere "
+            "golden."
+        )
+    golden = from_json(Golden, record, RECORD)
+    numbers = _read_numbers(folder / NUMBERS)
+    if sha256((folder / NUMBERS).read_bytes()).hexdigest() != golden.sha256:
+        raise CheckpointError(
+            f"{folder / NUMBERS} is not the file that {RECORD} describes: its hash is another.\nWrite both again by "
+            "whatwhere golden."
+        )
+    return golden, numbers
+
+
+def _read_numbers(path: Path) -> Numbers:
+    """Return the numbers of a file, whose header is checked before it is read."""
+    from safetensors.numpy import load_file
+
+    ranges, _ = read_header(path)
+    if sum(one.entry.bytes for one in ranges.values()) > _MAX_BYTES:
+        raise CheckpointError(f"{path} has more than {_MAX_BYTES:,} bytes, and golden vectors have fewer.")
+    if any(one.entry.dtype == "bfloat16" for one in ranges.values()):
+        from safetensors.torch import load_file as load_tensors
+
+        return {name: _Rounded.of(tensor) for name, tensor in load_tensors(path).items()}
+    return load_file(path)
+
+
+class _Rounded(np.ndarray):
+    """Numbers with the name of the type in which they were stored, which NumPy may lack."""
+
+    stored: str
+
+    @classmethod
+    def of(cls, tensor: Tensor) -> "_Rounded":
+        wide = tensor.double() if tensor.is_floating_point() else tensor
+        array: _Rounded = wide.numpy().view(cls)
+        array.stored = str(tensor.dtype).removeprefix("torch.")
+        return array
+
+
+def _require_known(given: Numbers, right: Numbers, path: Path) -> None:
+    if not given:
+        raise SettingError(f"{path} has no numbers.\nWrite some under the names of {NUMBERS}.")
+    for name, value in given.items():
+        if name not in right:
+            raise SettingError(
+                f"{path} has {quoted(name)}, which is no name of these golden vectors.\nThey are: "
+                f"{', '.join(list(right)[:12])}, ..."
+            )
+        if value.shape != right[name].shape:
+            raise SettingError(
+                f"{path}: {quoted(name)} has the shape {value.shape}, but {right[name].shape} is needed."
+            )
+
+
+def _trials(
+    own: Mapping[str, tuple[np.ndarray, np.ndarray]],
+    right: Numbers,
+    prefix: str,
+    golden: Golden,
+    float32_angles: bool,
+) -> list[Trial]:
+    """Return the laws of the numbers that a port has computed."""
+    trials: list[Trial] = []
+    for name, (expected, actual) in own.items():
+        by_position = name in ("cos", "sin", "rotated_query", "rotated_key")
+        explain = partial(_explained, name, expected, actual, right, prefix)
+        measure: Callable[[], Measurement] = partial(
+            _measured, expected, actual, golden, by_position, name == "bias", float32_angles, explain
+        )
+        trials.append((Law(name.replace("_", " "), _STATEMENTS.get(name, "the number is that of the model")), measure))
+    return trials
+
+
+_STATEMENTS = {
+    "pairs": "the features that make a pair are those of the weights",
+    "inverse_frequencies": "each pair rotates by its frequency per position",
+    "magnitude": "rotated features are multiplied by the scaling's magnitude",
+    "cos": "cosine times magnitude, of the position times the frequency",
+    "sin": "sine times magnitude, of the position times the frequency",
+    "query": "the query to rotate is the one that was given",
+    "key": "the key to rotate is the one that was given",
+    "rotated_query": "a query is rotated by its position",
+    "rotated_key": "a key is rotated by its position",
+    "temperature": "a query is multiplied by the temperature of its position",
+    "scale": "scores are multiplied by the softmax scale",
+    "window": "a query sees as many tokens as the window has",
+    "bias": "the bias of each head at each distance",
+    "embedding_scale": "token vectors are multiplied by the embedding scale",
+    "embedding_scale_in_bfloat16": "a table in bfloat16 rounds the embedding scale first",
+}
+
+
+def _measured(
+    expected: np.ndarray,
+    actual: np.ndarray,
+    golden: Golden,
+    by_position: bool,
+    by_distance: bool,
+    float32_angles: bool,
+    explain: Callable[[], str],
+) -> Measurement:
+    """Return the errors of a port by position or distance, with the tolerance of the type that it has written."""
+    stored = getattr(actual, "stored", actual.dtype.name)
+    errors = np.abs(actual.astype(np.float64) - expected)
+    size = float(np.abs(expected).max()) or 1.0
+    if by_position:
+        rows = errors.reshape(len(golden.positions), -1).max(axis=1)
+        base = [float32_tolerance(p) if float32_angles else ROTATION for p in golden.positions]
+        coarse = {"bfloat16": BFLOAT16, "float16": 2.0**-9}.get(stored, 0.0)
+        allowed = torch.tensor([max(one, coarse) * max(1.0, size) for one in base], dtype=torch.float64)
+        return Measurement(torch.from_numpy(rows), torch.tensor(golden.positions), allowed, explain)
+    exact = np.issubdtype(actual.dtype, np.integer)
+    relative = 0.0 if exact else _RELATIVE.get(stored, 2.0**-7)
+    if by_distance:
+        rows = errors.max(axis=0)
+        return Measurement(
+            torch.from_numpy(rows), torch.tensor(golden.distances), relative * size, explain, unit="distance"
+        )
+    # An error of 0 is allowed of whole numbers, and divides by no tolerance of 0.
+    tolerance = max(relative * size, 2.0**-60)
+    return Measurement(torch.from_numpy(errors.reshape(-1)), torch.arange(errors.size), tolerance, explain)
+
+
+def _explained(name: str, expected: np.ndarray, actual: np.ndarray, right: Numbers, prefix: str) -> str:
+    """Return the known mistake that explains wrong rotated vectors; "" where none does."""
+    if name not in ("rotated_query", "rotated_key"):
+        return ""
+    x = right[prefix + name.removeprefix("rotated_")]
+    pairs, cos, sin = (right[prefix + part] for part in ("pairs", "cos", "sin"))
+    magnitude = float(right[prefix + "magnitude"])
+    rotary = np.unique(pairs)
+    start, count = int(rotary[0]), len(rotary)
+    interleaved = bool(pairs[0, 1] - pairs[0, 0] == 1 and count > 2)
+    first = start + (np.arange(count // 2) if interleaved else 2 * np.arange(count // 2))
+    other = np.stack([first, first + (count // 2 if interleaved else 1)], axis=1)
+    layout = "half" if interleaved else "interleaved"
+    mistakes = {
+        f"it is correct in the {layout} layout": rotated(x, other, cos, sin),
+        "it rotates the other way: its sine has the opposite sign": rotated(x, pairs, cos, -sin),
+        "nothing is rotated": x,
+    }
+    if magnitude != 1:
+        mistakes["the scaling's magnitude is not applied"] = rotated(x, pairs, cos / magnitude, sin / magnitude)
+    tolerance = 1e-2 if actual.dtype.itemsize < 4 or hasattr(actual, "stored") else 1e-4
+    near = POSITIONS.index(4097)  # beyond, angles in float32 differ
+    for explanation, mistake in mistakes.items():
+        if np.abs(actual[: near + 1] - mistake[: near + 1]).max() <= tolerance:
+            return explanation
+    good = np.abs(actual - expected).max(axis=1) <= tolerance
+    if good[: near + 1].all():
+        return "angles of large positions are rounded: compute them in float64, or pass --float32-angles to allow it"
+    return ""

@@ -1,0 +1,239 @@
+"""Write golden vectors: the numbers of a model's positions in a neutral form, to check a port in any language.
+
+A folder has golden.json, which describes the layers, and golden.safetensors with the numbers: pairs, frequencies,
+cosine and sine, rotated vectors, temperature, scale, window and bias, in float64, for each kind of layer. A port writes
+what it computes under the same names, any subset, and `verify` says which law it breaks, at which position, and which
+known mistake explains it.
+"""
+
+import json
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float64, Int64
+
+from whatwhere.atomic import atomic_folder
+from whatwhere.errors import CheckpointError
+from whatwhere.models.configuration.description import Description
+from whatwhere.records import to_json
+
+if TYPE_CHECKING:
+    from whatwhere.where.binding import Where
+
+FORMAT, VERSION = "whatwhere-golden", 1
+POSITIONS = (0, 1, 4097, 131_071)
+DISTANCES = (0, 1, 2, 7, 8, 63, 64, 127, 128, 4096)
+RECORD, NUMBERS = "golden.json", "golden.safetensors"
+
+
+@dataclass(frozen=True)
+class LayerKind:
+    """What some layers of a model do.
+
+    Args:
+        layers: their numbers, from 0.
+        where: their schemes, as code.
+        layout: "half" or "interleaved", which features make a pair; None where nothing rotates.
+        names: of the numbers in golden.safetensors, without `kind.N.`.
+        not_written: what these numbers leave out, and why.
+    """
+
+    layers: tuple[int, ...]
+    where: str
+    layout: str | None
+    names: tuple[str, ...]
+    not_written: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Golden:
+    """The description of golden vectors.
+
+    Args:
+        format, version: of the folder.
+        model_type, part: of the configuration.
+        positions: at which cosine, sine, rotated vectors and temperatures are.
+        distances: query minus key, at which biases are.
+        kinds: of layers, in the order of their first layer.
+        position_offset: row of position 0 in a learned position table.
+        sha256: of golden.safetensors.
+    """
+
+    format: str
+    version: int
+    model_type: str
+    part: str | None
+    positions: tuple[int, ...]
+    distances: tuple[int, ...]
+    kinds: tuple[LayerKind, ...]
+    position_offset: int
+    sha256: str
+
+
+def write_golden(description: Description, out: str | Path, *, force: bool = False) -> Golden:
+    """Write the golden vectors of a model.
+
+    Args:
+        description: of its configuration, as `ww.read(config)` returns it.
+        out: a new folder.
+        force: replace an existing folder of golden vectors.
+
+    Returns:
+        What was written.
+
+    Raises:
+        CheckpointError: If the folder exists, or cannot be written.
+    """
+    from safetensors.numpy import save
+
+    out = Path(out)
+    if out.exists() and not (force and (out / RECORD).is_file()):
+        raise CheckpointError(
+            f"{out} exists already.\nChoose another folder{', or --force to replace golden vectors' * (not force)}."
+        )
+    numbers: dict[str, np.ndarray] = {}
+    kinds = []
+    for n, (where, layers) in enumerate(_kinds(description.wheres())):
+        own, left = _numbers_of(where, description)
+        numbers |= {f"kind.{n}.{name}": value for name, value in own.items()}
+        layout = getattr(_inner(where), "interleaved", None)
+        kinds.append(
+            LayerKind(
+                layers, repr(where), None if layout is None else "interleaved" if layout else "half", tuple(own), left
+            )
+        )
+    if description.embedding_scale is not None:
+        numbers |= _embedding_scales(description)
+    content = save({name: np.array(value, order="C") for name, value in numbers.items()})
+    golden = Golden(
+        FORMAT, VERSION, description.model_type, description.part, POSITIONS, DISTANCES, tuple(kinds),
+        description.position_offset, sha256(content).hexdigest(),
+    )  # fmt: skip
+    try:
+        with atomic_folder(out, replace=force) as folder:
+            (folder / NUMBERS).write_bytes(content)
+            (folder / RECORD).write_text(json.dumps(to_json(golden, None), indent=1) + "\n", encoding="utf-8")
+    except OSError as problem:
+        raise CheckpointError(f"{out} cannot be written: {problem.strerror or problem}.") from None
+    return golden
+
+
+def _kinds(wheres: "list[Where]") -> "list[tuple[Where, tuple[int, ...]]]":
+    """Return the distinct layers; the first one of a model may add an input encoding besides."""
+    kinds: dict[str, list[int]] = {}
+    for layer, where in enumerate(wheres):
+        kinds.setdefault(repr((where.query_key, where.score, where.scale, where.window, where.sink)), []).append(layer)
+    return [(wheres[layers[0]], tuple(layers)) for layers in kinds.values()]
+
+
+def _inner(where: "Where") -> Any:
+    """Return the map that rotates, also where a temperature is applied after it; None where nothing rotates."""
+    scheme: Any = where.query_key
+    scheme = getattr(scheme, "then", scheme) if hasattr(scheme, "then") else scheme
+    return scheme if hasattr(scheme, "inverse_frequencies") else None
+
+
+def _numbers_of(where: "Where", description: Description) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Return the numbers of a kind of layer, and what they leave out."""
+    numbers: dict[str, np.ndarray] = {}
+    left: list[str] = []
+    rotary, positions = _inner(where), np.array(POSITIONS)
+    if rotary is not None:
+        numbers |= _rotation(rotary, positions)
+        if rotary.follows_length:
+            left.append("frequencies of sequences beyond the trained length, which this scaling changes")
+        if type(rotary).__name__ != "Rotary":
+            left.append("coordinates that differ by axis: all have the position")
+    elif where.query_key is not None and not hasattr(where.query_key, "curve"):
+        left.append(f"{type(where.query_key).__name__}, which is no rotation")
+    if (curve := getattr(where.query_key, "curve", None)) is not None:
+        from torch import from_numpy
+
+        numbers["temperature"] = curve.at(from_numpy(positions)).numpy()
+    scale = where.scale if where.scale is not None else description.head_dim**-0.5
+    numbers["scale"] = np.array(scale)
+    if where.window is not None:
+        numbers["window"] = np.array(where.window.size)
+    if where.score is not None:
+        bias = _bias(where)
+        if isinstance(bias, str):
+            left.append(bias)
+        else:
+            numbers["bias"] = bias
+    if where.sink is not None:
+        left.append("the sinks' logits, which are weights")
+    return numbers, tuple(left)
+
+
+def _rotation(rotary: Any, positions: Int64[np.ndarray, " positions"]) -> dict[str, np.ndarray]:
+    """Return pairs, frequencies, cosine and sine times the magnitude, and vectors before and after."""
+    from whatwhere.testing.harness import sample
+
+    half = rotary.rotary_dim // 2
+    first = np.arange(half) * (2 if rotary.interleaved else 1)
+    pairs = rotary.rotary_start + np.stack([first, first + (1 if rotary.interleaved else half)], axis=1)
+    frequencies = rotary.inverse_frequencies.numpy()
+    angles = positions[:, None] * frequencies
+    cos, sin = np.cos(angles) * rotary.magnitude, np.sin(angles) * rotary.magnitude
+    vectors = {name: sample(len(positions), rotary.head_dim, seed=n).double().numpy() for n, name in enumerate("qk")}
+    after = {name: rotated(x, pairs, cos, sin) for name, x in vectors.items()}
+    return {
+        "pairs": pairs,
+        "inverse_frequencies": frequencies,
+        "magnitude": np.array(rotary.magnitude),
+        "cos": cos,
+        "sin": sin,
+        "query": vectors["q"],
+        "key": vectors["k"],
+        "rotated_query": after["q"],
+        "rotated_key": after["k"],
+    }
+
+
+def rotated(
+    x: Float64[np.ndarray, "positions head_dim"],
+    pairs: Int64[np.ndarray, "pairs 2"],
+    cos: Float64[np.ndarray, "positions pairs"],
+    sin: Float64[np.ndarray, "positions pairs"],
+) -> Float64[np.ndarray, "positions head_dim"]:
+    """Return vectors with each pair rotated by its angle at their position.
+
+    Args:
+        x: a vector for each position.
+        pairs: the two features of each pair.
+        cos, sin: times the magnitude.
+    """
+    a, b = x[:, pairs[:, 0]], x[:, pairs[:, 1]]
+    out = x.copy()
+    out[:, pairs[:, 0]], out[:, pairs[:, 1]] = a * cos - b * sin, a * sin + b * cos
+    return out
+
+
+def _bias(where: "Where") -> Float64[np.ndarray, "heads distances"] | str:
+    """Return the bias at each distance, or why there is none."""
+    import torch
+
+    from whatwhere.where.score_bias import DistanceBias
+
+    scheme = where.score
+    if not isinstance(scheme, DistanceBias):
+        return f"the bias of {type(scheme).__name__}, which does not depend on the distance alone"
+    if any(True for _ in scheme.parameters()):
+        return f"the bias of {type(scheme).__name__}, whose numbers are weights"
+    heads, distances = torch.arange(scheme.num_heads)[:, None], torch.tensor(DISTANCES)
+    return scheme.curve(torch.device("cpu"))(heads, distances).double().numpy()
+
+
+def _embedding_scales(description: Description) -> dict[str, np.ndarray]:
+    """Return the embedding scale, and what becomes of it in a bfloat16 table that rounds it first, as Gemma's does."""
+    from torch import bfloat16, tensor
+
+    scale = description.embedding_scale
+    number = float(description.token_dim) ** 0.5 if isinstance(scale, str) else float(scale or 1.0)
+    numbers = {"embedding_scale": np.array(number)}
+    if scale == "sqrt_dim_rounded":
+        numbers["embedding_scale_in_bfloat16"] = np.array(tensor(number).to(bfloat16).item())
+    return numbers
