@@ -6,10 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from tokenizers import Tokenizer, models
 
 import whatwhere as ww
 from whatwhere.analysis.input_variance import variance_split
 from whatwhere.comparison import compare
+from whatwhere.inspection import inspect
 from whatwhere.inspection.diagnostics import TokenDiagnostics
 from whatwhere.inspection.position_encodings import InputVariance
 from whatwhere.inspection.token_table import Sizes
@@ -165,3 +167,22 @@ def test_names_of_models_are_looked_up_in_the_local_cache(tmp_path: Path, monkey
     assert str(folder) in whatwhere("inspect", "someone/model", "--sections", "sizes").out
     (repository / "refs" / "main").write_text("../../..")
     assert "hf download" in error_of("inspect", "someone/model")
+
+
+@pytest.mark.parametrize("alone", [False, True])
+def test_tokens_without_a_row_are_counted(tmp_path: Path, alone: bool) -> None:
+    """A tokenizer with 29 ids, of which one has no token, and a table, or a configuration alone, of 26 rows."""
+    words = {f"w{n}": n for n in range(29) if n != 27}
+    Tokenizer(models.WordLevel(words, unk_token="w0")).save(str(tmp_path / "tokenizer.json"))
+    config = {"model_type": "llama", "vocab_size": 26, "hidden_size": 8, "num_hidden_layers": 1}
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_attention_heads": 2}))
+    if not alone:
+        table = np.random.default_rng(0).standard_normal((26, 8)).astype(np.float32)
+        save_file({"model.embed_tokens.weight": table}, tmp_path / "model.safetensors")
+    inspection = inspect(tmp_path)
+    assert isinstance(inspection.sizes, Sizes)
+    assert (inspection.sizes.tokens, inspection.sizes.without_row) == (29, 2)
+    (section,) = (one for one in sections(inspection) if one.name == "sizes")
+    assert "2 tokens of the tokenizer have no row in the table, whose last is #25" in str(section.parts)
+    Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
+    assert "no row in the table" not in str(sections(inspect(tmp_path)))

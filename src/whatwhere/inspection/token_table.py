@@ -54,6 +54,7 @@ class Sizes:
         parts: the tables, then the rest.
         rows, dim: of the token table; None where there is none.
         tokens: of the tokenizer; None where that is not known.
+        without_row: how many of them have ids at or beyond the rows of the table; None where that is not known.
         guessed: whether the token table was found by its number of rows, not by its name.
         tied: whether the output projection shares the token table; None where the file does not show it.
         model_type: of the configuration.
@@ -68,6 +69,7 @@ class Sizes:
     rows: int | None
     dim: int | None
     tokens: int | None
+    without_row: int | None
     guessed: bool
     tied: bool | None
     model_type: str | None
@@ -168,6 +170,7 @@ def sizes(subject: Subject) -> Sizes:
         rows=table.shape[0] if table else None,
         dim=table.shape[1] if table else None,
         tokens=None if words is None else len(words),
+        without_row=_without_row(words, table.shape[0] if table else None),
         guessed=checkpoint.names.guessed,
         tied=checkpoint.tied,
         model_type=model_type if isinstance(model_type, str) else None,
@@ -243,9 +246,15 @@ def _configured(subject: Subject) -> Sizes:
     ]
     return Sizes(
         parameters=counted.total, bytes=None, tensors=0, parts=parts, rows=description.vocab_size, dim=dim,
-        tokens=None if words is None else len(words), guessed=False, tied=description.tied,
+        tokens=None if words is None else len(words), without_row=_without_row(words, description.vocab_size),
+        guessed=False, tied=description.tied,
         model_type=description.model_type, initial_scale=None, from_configuration=True,
     )  # fmt: skip
+
+
+def _without_row(words: Sequence[str] | None, rows: int | None) -> int | None:
+    """Count the tokens whose ids are no rows of the table; an id that no token has is ""."""
+    return None if words is None or rows is None else sum(word != "" for word in words[rows:])
 
 
 def _count(entries: Iterable[Entry]) -> tuple[int, int]:

@@ -98,6 +98,7 @@ def sizes(findings: Sizes) -> list[Part]:
         f"{findings.parameters:,} parameters, {percent(tables)} of them in the tables named below.",
         _tied(findings),
         *(["The token table was found by its number of rows, not by its name."] if findings.guessed else []),
+        *_without_row(findings),
         *([_initialization(findings.initial_scale)] if findings.initial_scale else []),
     ]
     total = f"{findings.parameters:,}", "", number(findings.bytes), "", count(findings.tensors, "tensor")
@@ -259,6 +260,7 @@ def _configured(findings: Sizes) -> list[Part]:
             "and positions. Other layers are not counted."
         ),
         Paragraph(_tied(findings)),
+        *map(Paragraph, _without_row(findings)),
     ]
     if findings.rows and findings.dim:
         parts.append(
@@ -275,6 +277,18 @@ def _configured(findings: Sizes) -> list[Part]:
         shorten="never",
     )
     return [*parts, table]
+
+
+def _without_row(findings: Sizes) -> list[str]:
+    """Return a sentence on tokens that cannot be embedded, if there are any."""
+    if not findings.without_row:
+        return []
+    verb = "has" if findings.without_row == 1 else "have"
+    return [
+        f"{count(findings.without_row, 'token')} of the tokenizer {verb} no row in the table, whose last is "
+        f"#{(findings.rows or 0) - 1:,}: a text that contains such a token cannot be embedded. Rows are added by: "
+        f"whatwhere resize PATH OUT --vocab-size {findings.tokens}."
+    ]
 
 
 def _tied(findings: Sizes) -> str:
