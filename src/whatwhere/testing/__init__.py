@@ -4,9 +4,11 @@ report = check_rotary(fn, head_dim=64)                        fn(x, positions) -
 report = check_bias(fn, num_heads=12, expected="alibi")       fn(query_positions, key_positions) -> a table
 report = check_input_encoding(fn, dim=64)                     fn(positions) -> vectors
 print(report)                                                 which law passes, which fails, where, by how much
+report = check_rotary(of_arrays(fn), head_dim=64)              a function of NumPy's, JAX's or other arrays
 report.require()                                              raises AssertionError with that table
 """
 
+from whatwhere.testing.arrays import of_arrays as of_arrays
 from whatwhere.testing.bias import check_bias as check_bias
 from whatwhere.testing.input import check_input_encoding as check_input_encoding
 from whatwhere.testing.report import Finding as Finding
