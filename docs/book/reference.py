@@ -28,7 +28,10 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     ),
     "score": (
         "Door 3: score",
-        ("ALiBi", "KERPLE", "Sandwich", "FIRE", "FoX", "CoPE", "T5", "Shaw", "TransformerXL", "DeBERTa"),
+        (
+            *("ALiBi", "KERPLE", "Sandwich", "FIRE", "FoX", "CoPE"),
+            *("T5", "Shaw", "Swin", "SwinV2", "TransformerXL", "DeBERTa"),
+        ),
     ),
     "frequencies": ("Frequencies", ("frequencies",)),
     "models": ("Models", ("read", "Checkpoint", "inspect", "from_huggingface", "to_huggingface", "patch", "probe")),

@@ -48,6 +48,8 @@ _HOME = {
     "Shaw": "where.score.shaw",
     "Sink": "where.sink",
     "Sinusoidal": "where.input.sinusoidal",
+    "Swin": "where.score.swin",
+    "SwinV2": "where.score.swin_v2",
     "T5": "where.score.t5",
     "TokenEmbedding": "what.embedding",
     "TransformerXL": "where.score.transformer_xl",

@@ -61,6 +61,8 @@ from whatwhere.where.score.fox import FoX as FoX
 from whatwhere.where.score.kerple import KERPLE as KERPLE
 from whatwhere.where.score.sandwich import Sandwich as Sandwich
 from whatwhere.where.score.shaw import Shaw as Shaw
+from whatwhere.where.score.swin import Swin as Swin
+from whatwhere.where.score.swin_v2 import SwinV2 as SwinV2
 from whatwhere.where.score.t5 import T5 as T5
 from whatwhere.where.score.transformer_xl import TransformerXL as TransformerXL
 from whatwhere.where.score_bias import ScoreBias as ScoreBias

@@ -12,6 +12,7 @@ each index of the formula. In every gradient function, g is dL/dy of the output 
     score/distance       door 3, by distance: ALiBi, T5, KERPLE, Sandwich, FIRE
     score/content        door 3, by queries and keys: Shaw, DeBERTa, Transformer-XL
     score/gates          door 3, by gates: FoX, CoPE
+    score/window         door 3, by the distances along two axes of a window: Swin, Swin v2
     attention            the three doors together; windows and sinks
     checks               checks of arguments
 
@@ -84,6 +85,10 @@ from whatwhere.reference.score.gates import fox_bias as fox_bias
 from whatwhere.reference.score.gates import fox_gates as fox_gates
 from whatwhere.reference.score.gates import fox_gates_gradient as fox_gates_gradient
 from whatwhere.reference.score.gates import fox_gradient as fox_gradient
+from whatwhere.reference.score.window import swin_bias as swin_bias
+from whatwhere.reference.score.window import swin_gradient as swin_gradient
+from whatwhere.reference.score.window import swin_v2_gradient as swin_v2_gradient
+from whatwhere.reference.score.window import swin_v2_table as swin_v2_table
 from whatwhere.reference.what import adamw as adamw
 from whatwhere.reference.what import lookup as lookup
 from whatwhere.reference.what import lookup_gradient as lookup_gradient

@@ -86,11 +86,11 @@ class RotaryMap(QueryKeyMap):
             return rotate_both(q, k, cos, sin, self.interleaved)
         return self._rotate(q, cos, sin), self._rotate(k, key_cos, key_sin)
 
-    def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor, back: bool = False) -> Tensor:
         start = self.rotary_start
         if not start:
-            return rotate(x, cos, sin, self.interleaved)
-        return torch.cat([x[..., :start], rotate(x[..., start:], cos, sin, self.interleaved)], dim=-1)
+            return rotate(x, cos, sin, self.interleaved, back)
+        return torch.cat([x[..., :start], rotate(x[..., start:], cos, sin, self.interleaved, back)], dim=-1)
 
     def _rotate_(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
         start = self.rotary_start
@@ -193,6 +193,30 @@ class ScaledRotaryMap(RotaryMap):
             True
         """
         return self._rotate(k, *difference(old, new, self.magnitude))
+
+    def rotate_back(
+        self, y: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
+    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+        """Undo the map of queries or keys at the positions they were bound to.
+
+        Where values are the rotated keys, as in DeepSeek-V4 (K = V), the outputs of attention are rotated back by the
+        positions of the queries, so that each value comes in at its distance from the query.
+
+        Args:
+            y: queries or keys as the map returns them, or outputs of attention whose values are such keys.
+            bound: what they were bound to, `rope.bind(positions)`; of outputs, that of the queries.
+
+        Examples:
+            >>> from whatwhere import Rotary, positions
+            >>> rope, k = Rotary(head_dim=4), torch.ones(1, 1, 2, 4)
+            >>> bound = rope.bind(positions(2, start=9))
+            >>> torch.allclose(rope.rotate_back(rope.map_key(k, bound), bound), k, atol=1e-6)
+            True
+        """
+        cos, sin = bound
+        if self.magnitude != 1:
+            cos, sin = cos * self.magnitude**-2, sin * self.magnitude**-2
+        return self._rotate(y, cos, sin, back=True)
 
     def extra_repr(self) -> str:
         """Return the settings."""

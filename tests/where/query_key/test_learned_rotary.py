@@ -145,6 +145,14 @@ def test_gradients_of_a_rotated_slice_in_place(dtype):
     assert torch.equal(*slopes)
 
 
+@pytest.mark.parametrize("scaling", [None, ww.scaling.YaRN(factor=4.0, original_length=64)])
+def test_rotating_back_undoes_the_map(scaling):
+    rope, p = ww.Rotary(12, rotary_dim=6, rotary_start=4, scaling=scaling), ww.positions(5, start=1000)
+    q, bound = draw(2, 3, 5, 12), rope.bind(p)
+    torch.testing.assert_close(rope.rotate_back(rope.map_query(q, bound), bound), q, rtol=0, atol=1e-5)
+    assert (rope.map_query(q, bound) - q).abs().max() > 0.1
+
+
 def test_a_slice_that_does_not_fit_is_refused():
     with pytest.raises(ww.errors.ShapeError, match="got rotary_start=12, but needs a feature of the head"):
         ww.Rotary(12, rotary_start=12)

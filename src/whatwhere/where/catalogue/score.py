@@ -11,6 +11,8 @@ from whatwhere.where.score.fox import FoX
 from whatwhere.where.score.kerple import KERPLE
 from whatwhere.where.score.sandwich import Sandwich
 from whatwhere.where.score.shaw import Shaw
+from whatwhere.where.score.swin import Swin
+from whatwhere.where.score.swin_v2 import SwinV2
 from whatwhere.where.score.t5 import T5
 from whatwhere.where.score.transformer_xl import TransformerXL
 
@@ -131,6 +133,32 @@ ENTRIES = (
         learned=True,
         relative=True,
         variants=({"max_distance": 3, "max_future_distance": 16}, {"max_distance": 2, "max_future_distance": 0}),
+    ),
+    Scheme(
+        name="swin",
+        door="score",
+        formula="score(h, i, j) += B[y_i - y_j, x_i - x_j, h] on a grid, up to the size of a window",
+        paper="Liu et al., Swin Transformer: Hierarchical Vision Transformer using Shifted Windows",
+        url="https://arxiv.org/abs/2103.14030",
+        year=2021,
+        used_by=("the paper's image models",),
+        build=Builder(Swin, ("num_heads",)),
+        learned=True,
+        relative=True,
+        variants=({"window_size": 3}, {"window_size": (12, 2)}, {"std": 0.5}),
+    ),
+    Scheme(
+        name="swin-v2",
+        door="score",
+        formula="score(h, i, j) += 16 sigmoid(MLP_h(s(y_i - y_j), s(x_i - x_j))),  s(d) = +-log8(1 + 8|d|/(n - 1))",
+        paper="Liu et al., Swin Transformer V2: Scaling Up Capacity and Resolution",
+        url="https://arxiv.org/abs/2111.09883",
+        year=2022,
+        used_by=("the paper's image models",),
+        build=Builder(SwinV2, ("num_heads",)),
+        learned=True,
+        relative=True,
+        variants=({"hidden": 16}, {"window_size": 3}, {"window_size": 12, "trained_size": 4}),
     ),
     Scheme(
         name="transformer-xl",

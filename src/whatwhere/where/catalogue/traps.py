@@ -348,6 +348,24 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
                 (f"{_SCORE}/test_shaw.py::test_distances_beyond_the_clip_are_one",),
             ),
         ),
+        "swin": (
+            Trap(
+                "The table's row is the query's distance from the key, rows first: read the other way round it is the "
+                "image mirrored, with no error.",
+                (f"{_SCORE}/test_swin.py::test_query_minus_key_rows_first",),
+            ),
+            Trap(
+                "All distances beyond the window share its largest: another resolution needs attention within windows.",
+                (f"{_SCORE}/test_swin.py::test_distances_beyond_the_window_are_its_largest",),
+            ),
+        ),
+        "swin-v2": (
+            Trap(
+                "Distances are in units of the window of training: at a larger window, `trained_size` keeps the bias "
+                "of a distance, and without it every bias moves.",
+                (f"{_SCORE}/test_swin.py::test_the_trained_size_keeps_the_bias_of_a_distance",),
+            ),
+        ),
         "transformer-xl": (
             Trap(
                 "Past and future of one distance differ: the sine is odd, so the sign of the distance matters.",

@@ -1,0 +1,164 @@
+"""Door 3 (score), by the distances along two axes of a window: Swin and Swin v2."""
+
+import math
+
+import numpy as np
+
+from whatwhere.reference.checks import arrays
+
+
+def window_row(dy: int, dx: int, height: int, width: int) -> int:
+    """Return the row of a pair's distances in the table of a window; distances beyond it are its largest.
+
+        (dy + H - 1) (2 W - 1) + dx + W - 1
+
+    Examples:
+        >>> window_row(0, 0, 7, 7), window_row(-6, -6, 7, 7), window_row(99, 6, 7, 7)
+        (84, 0, 168)
+    """
+    dy = min(max(dy, 1 - height), height - 1)
+    dx = min(max(dx, 1 - width), width - 1)
+    return (dy + height - 1) * (2 * width - 1) + dx + width - 1
+
+
+@arrays(weight=2, query_positions=2, key_positions=2)
+def swin_bias(
+    weight: np.ndarray, query_positions: np.ndarray, key_positions: np.ndarray, height: int, width: int
+) -> np.ndarray:
+    """Compute the learned bias of each pair's distances, in each head.
+
+        bias[h, i, j] = B[window_row(y_i - y_j, x_i - x_j), h]
+
+    Liu et al. 2021, https://arxiv.org/abs/2103.14030.
+
+    Args:
+        weight: B, ((2 H - 1)(2 W - 1), heads).
+        query_positions: rows and columns, (2, queries).
+        key_positions: likewise, (2, keys).
+        height, width: H and W, the window in tokens.
+
+    Returns:
+        Shape (heads, queries, keys).
+
+    Examples:
+        >>> swin_bias(np.array([[1.0], [2.0], [3.0]]), np.array([[0], [0]]), np.array([[0, 0], [0, 1]]), 1, 2)
+        array([[[2., 1.]]])
+    """
+    bias = np.zeros((weight.shape[1], query_positions.shape[1], key_positions.shape[1]))
+    for h, i, j in np.ndindex(bias.shape):
+        dy, dx = (int(query_positions[axis, i]) - int(key_positions[axis, j]) for axis in (0, 1))
+        bias[h, i, j] = weight[window_row(dy, dx, height, width), h]
+    return bias
+
+
+@arrays(g=3, query_positions=2, key_positions=2)
+def swin_gradient(
+    g: np.ndarray, query_positions: np.ndarray, key_positions: np.ndarray, height: int, width: int
+) -> np.ndarray:
+    """Compute dL/dB: the gradients of all pairs at each row's distances, summed.
+
+    Args:
+        g: (heads, queries, keys).
+        query_positions, key_positions, height, width: as in swin_bias.
+
+    Returns:
+        Shape ((2 H - 1)(2 W - 1), heads).
+
+    Examples:
+        >>> swin_gradient(np.ones((1, 1, 2)), np.zeros((2, 1)), np.zeros((2, 2)), 1, 2).ravel()
+        array([0., 2., 0.])
+    """
+    d_weight = np.zeros(((2 * height - 1) * (2 * width - 1), g.shape[0]))
+    for h, i, j in np.ndindex(g.shape):
+        dy, dx = (int(query_positions[axis, i]) - int(key_positions[axis, j]) for axis in (0, 1))
+        d_weight[window_row(dy, dx, height, width), h] += g[h, i, j]
+    return d_weight
+
+
+def log_distance(distance: int, trained: int) -> float:
+    """Compute the logarithmic distance of Swin v2.
+
+        s(d, n) = sign(d) log2(1 + 8 |d| / (n - 1)) / log2(8)
+
+    Examples:
+        >>> round(log_distance(-7, 8), 4), log_distance(0, 1)
+        (-1.0566, 0.0)
+    """
+    if distance == 0:
+        return 0.0
+    return math.copysign(math.log2(1 + 8 * abs(distance) / (trained - 1)) / 3, distance)
+
+
+@arrays(weight_in=2, bias_in=1, weight_out=2)
+def swin_v2_table(
+    weight_in: np.ndarray,
+    bias_in: np.ndarray,
+    weight_out: np.ndarray,
+    window: tuple[int, int],
+    trained: tuple[int, int],
+) -> np.ndarray:
+    """Compute the table of Swin v2, in the rows of swin_bias.
+
+        B = 16 / (1 + exp(-W_2 max(0, W_1 (s(dy), s(dx)) + b_1)))
+
+    Liu et al. 2022, https://arxiv.org/abs/2111.09883.
+
+    Args:
+        weight_in: W_1, (hidden, 2).
+        bias_in: b_1, (hidden).
+        weight_out: W_2, (heads, hidden).
+        window: height and width in tokens.
+        trained: those of training.
+
+    Returns:
+        Shape ((2 H - 1)(2 W - 1), heads).
+
+    Examples:
+        >>> swin_v2_table(np.zeros((1, 2)), np.zeros(1), np.zeros((1, 1)), (1, 1), (1, 1))
+        array([[8.]])
+    """
+    rows = []
+    for dy in range(1 - window[0], window[0]):
+        for dx in range(1 - window[1], window[1]):
+            hidden = weight_in @ [log_distance(dy, trained[0]), log_distance(dx, trained[1])] + bias_in
+            rows.append([16 / (1 + math.exp(-float(out @ np.maximum(hidden, 0)))) for out in weight_out])
+    return np.array(rows)
+
+
+@arrays(g=2, weight_in=2, bias_in=1, weight_out=2)
+def swin_v2_gradient(
+    g: np.ndarray,
+    weight_in: np.ndarray,
+    bias_in: np.ndarray,
+    weight_out: np.ndarray,
+    window: tuple[int, int],
+    trained: tuple[int, int],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compute dL/dW_1, dL/db_1 and dL/dW_2 from the gradient of the table, by the chain rule.
+
+    Args:
+        g: dL/dB, ((2 H - 1)(2 W - 1), heads), as swin_gradient returns it.
+        weight_in, bias_in, weight_out, window, trained: as in swin_v2_table.
+
+    Returns:
+        Arrays of the shapes of W_1, b_1 and W_2.
+
+    Examples:
+        >>> zero = np.zeros((1, 2)), np.ones(1), np.zeros((1, 1))
+        >>> [d.ravel().tolist() for d in swin_v2_gradient(np.ones((1, 1)), *zero, (1, 1), (1, 1))]
+        [[0.0, 0.0], [0.0], [4.0]]
+    """
+    d_in, d_bias, d_out = np.zeros(weight_in.shape), np.zeros(bias_in.shape), np.zeros(weight_out.shape)
+    table, row = swin_v2_table(weight_in, bias_in, weight_out, window, trained), 0
+    for dy in range(1 - window[0], window[0]):
+        for dx in range(1 - window[1], window[1]):
+            s = np.array([log_distance(dy, trained[0]), log_distance(dx, trained[1])])
+            hidden = weight_in @ s + bias_in
+            for h, out in enumerate(weight_out):
+                slope = g[row, h] * table[row, h] * (1 - table[row, h] / 16)
+                d_out[h] += slope * np.maximum(hidden, 0)
+                d_hidden = slope * out * (hidden > 0)
+                d_in += np.outer(d_hidden, s)
+                d_bias += d_hidden
+            row += 1
+    return d_in, d_bias, d_out
