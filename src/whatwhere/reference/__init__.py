@@ -4,6 +4,7 @@ The library is tested against these files, and they can be read as a textbook. T
 each index of the formula. In every gradient function, g is dL/dy of the output y, and L any scalar loss.
 
     what                 the token table: lookup, output projection, and AdamW with the updates that a skipped row owes
+    token_tables         what, beyond one table: by layer, hashed n-grams, factorized, added to values
     frequencies          radians per position of each pair of features, and the RoPE scalings
     input                door 1, added to the token's vector; tables of positions resized
     query_key/rotary     door 2, rotations: rotary, along several axes, xPos
@@ -89,6 +90,10 @@ from whatwhere.reference.score.window import swin_bias as swin_bias
 from whatwhere.reference.score.window import swin_gradient as swin_gradient
 from whatwhere.reference.score.window import swin_v2_gradient as swin_v2_gradient
 from whatwhere.reference.score.window import swin_v2_table as swin_v2_table
+from whatwhere.reference.token_tables import expected_occupied as expected_occupied
+from whatwhere.reference.token_tables import ngram_row as ngram_row
+from whatwhere.reference.token_tables import ngram_rows as ngram_rows
+from whatwhere.reference.token_tables import per_layer as per_layer
 from whatwhere.reference.what import adamw as adamw
 from whatwhere.reference.what import lookup as lookup
 from whatwhere.reference.what import lookup_gradient as lookup_gradient

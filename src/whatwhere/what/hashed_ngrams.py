@@ -1,0 +1,195 @@
+"""Hashed n-gram embeddings: rows of tables that a token and those before it choose together, by a hash."""
+
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Literal, final
+
+import torch
+from jaxtyping import Float, Int64, Integer
+from torch import Tensor, nn
+
+from whatwhere.checks import require_choice, require_whole
+from whatwhere.errors import SettingError, ShapeError, TokenError
+from whatwhere.position import Positions
+from whatwhere.what.embedding import Init, TokenEmbedding
+from whatwhere.what.ngram_hash import NGramHash
+
+Merge = Literal["concatenate", "sum"]
+MERGES: tuple[Merge, ...] = ("concatenate", "sum")
+
+
+@final
+class HashedNGramEmbedding(nn.Module):
+    """Store tables whose rows belong to n-grams; look up those that end at each token, by their hashes.
+
+        y_i = concat_h T_h[hash_h(t_i, t_(i-1), ..., t_(i-n_h+1))]        or the sum over h
+
+    The tables lie in one, one after another. Engram (https://arxiv.org/abs/2601.07372) and Qwen4-Exp concatenate, with
+    `xor_hashes`; BLT sums, with `polynomial_hashes`, and adds the bytes' own rows. What a layer does with y is part of
+    the layer: in Engram and Qwen4-Exp a gate by the hidden state and a short convolution, which are not built here.
+
+    The n-gram of a token ends where its document begins: tokens of another segment count as `padding_id`, and so do
+    those before the first, and those up to a `border_id`. Tokens are neighbors by slot, whatever their coordinates.
+
+    Args:
+        hashes: of the tables, see whatwhere.what.ngram_hash.
+        dim: features of a row.
+        padding_id: the id that stands for a missing token: the end of text in Qwen4-Exp, 0 in BLT.
+        border_id: a token after which a document begins: the end of text in Qwen4-Exp. None: segments alone count.
+        merge: `concatenate` the rows of a token, in the order of the hashes, or `sum` them.
+        num_embeddings: rows of all tables together, where unused rows follow; None is the sum of theirs.
+        init: how rows are sampled, see TokenEmbedding.
+
+    Learned: `table`, one TokenEmbedding, so RowAdamW trains the rows of the batch.
+
+    Raises:
+        SettingError: If there are no hashes, or `merge` is unknown.
+        ShapeError: If a size is not a whole number of at least 1, or num_embeddings is too small.
+
+    Examples:
+        >>> from whatwhere.what.ngram_hash import xor_hashes
+        >>> hashed = HashedNGramEmbedding(xor_hashes((3, 5, 9), [[7, 11], [13]]), dim=4, padding_id=0)
+        >>> ids = torch.tensor([[8, 2, 8, 2]])
+        >>> hashed.rows(ids)[0, :, :2].tolist()  # of 2 tokens: slots 1 and 3 end the same
+        [[3, 9], [4, 9], [4, 14], [4, 9]]
+        >>> hashed(ids).shape
+        torch.Size([1, 4, 12])
+    """
+
+    __call__: Callable[..., Tensor]
+
+    def __init__(
+        self,
+        hashes: Sequence[NGramHash],
+        dim: int,
+        padding_id: int,
+        *,
+        border_id: int | None = None,
+        merge: Merge = "concatenate",
+        num_embeddings: int | None = None,
+        init: Init | float = "normal",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        require_whole("HashedNGramEmbedding", dim=dim)
+        require_choice("HashedNGramEmbedding", "merge", merge, MERGES)
+        if not hashes:
+            raise SettingError("HashedNGramEmbedding got no hashes.\nPass those of xor_hashes or polynomial_hashes.")
+        super().__init__()
+        self.hashes = tuple(hashes)
+        self.offsets = (0, *accumulate(each.rows for each in self.hashes))
+        rows = self.offsets[-1] if num_embeddings is None else num_embeddings
+        if rows < self.offsets[-1]:
+            raise ShapeError(
+                f"the hashes have {self.offsets[-1]:,} rows together, but num_embeddings is {rows:,}.\n"
+                "Pass that many or more, or None."
+            )
+        self.table = TokenEmbedding(rows, dim, init=init, device=device, dtype=dtype)
+        self.padding_id, self.border_id, self.merge = padding_id, border_id, merge
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Initialize the rows again.
+
+        Args:
+            generator: to sample with; None is PyTorch's global random state.
+
+        Raises:
+            SettingError: If the generator is on another device.
+        """
+        self.table.reset_parameters(generator)
+
+    @property
+    def context(self) -> int:
+        """How many tokens before a token its rows depend on: n - 1 of the longest n-gram."""
+        return max(each.n for each in self.hashes) - 1
+
+    def rows(
+        self, ids: Integer[Tensor, "batch tokens"], positions: Positions | None = None
+    ) -> Int64[Tensor, "batch tokens hashes"]:
+        """Compute the rows of the table that each token reads, exactly.
+
+        Args:
+            ids: of the tokens, 0 or more.
+            positions: whose segments are the documents; None: each sequence is one document.
+
+        Raises:
+            ShapeError: If ids are not (batch, tokens), or positions have another number of tokens.
+            TokenError: If ids are not whole numbers.
+        """
+        before = self._with_those_before(ids, positions)
+        sums: dict[tuple[tuple[int, ...], str], Tensor] = {}  # tables of one n often differ by their sizes alone
+        for each in self.hashes:
+            key = (each.multipliers, each.combine)
+            if key not in sums:
+                total = before[0] * each.multipliers[0]
+                for k in range(1, each.n):
+                    product = before[k] * each.multipliers[k]
+                    total = total + product if each.combine == "sum" else total ^ product
+                sums[key] = total
+        found = [
+            sums[each.multipliers, each.combine].remainder(each.rows) + offset
+            for each, offset in zip(self.hashes, self.offsets, strict=False)
+        ]
+        return torch.stack(found, dim=-1)
+
+    def forward(
+        self, ids: Integer[Tensor, "batch tokens"], positions: Positions | None = None, last: int | None = None
+    ) -> Float[Tensor, "batch last_tokens features"]:
+        """Look up the rows of each token.
+
+        Args:
+            ids: of the tokens, 0 or more. In decoding, the new tokens behind the `context` tokens before them, or all
+                there are.
+            positions: of the same tokens; their segments are the documents. None: each sequence is one document.
+            last: return the vectors of so many last tokens alone: in decoding, those of the new ones.
+
+        Returns:
+            Shape (batch, last or tokens, features): dim for each hash, or dim where they are summed.
+
+        Raises:
+            ShapeError: If ids are not (batch, tokens), positions have another number of tokens, or `last` more.
+            TokenError: If ids are not whole numbers.
+        """
+        if last is not None and not 0 <= last <= ids.shape[-1]:
+            raise ShapeError(f"last={last} of {ids.shape[-1]} tokens.\nPass 0 to {ids.shape[-1]}, or None for all.")
+        rows = self.rows(ids, positions)
+        vectors = self.table(rows if last is None else rows[:, rows.shape[1] - last :])
+        return vectors.flatten(-2) if self.merge == "concatenate" else vectors.sum(-2)
+
+    def _with_those_before(self, ids: Tensor, positions: Positions | None) -> list[Tensor]:
+        """Return the ids, those of the tokens before them, and so on, as far as the longest n-gram goes."""
+        if ids.dim() != 2:
+            raise ShapeError(f"n-grams need ids (batch, tokens), but got {tuple(ids.shape)}.\nPass ids[None].")
+        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+            raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}.\nPass ids.long().")
+        ids = ids.long()
+        batch, tokens = ids.shape
+        segment = None if positions is None else positions.segment
+        if positions is not None and (positions.tokens != tokens or positions.batch not in (1, batch)):
+            raise ShapeError(
+                f"ids are {batch} sequences of {tokens} tokens, but positions are {positions.batch} of "
+                f"{positions.tokens}.\nPass positions of the same tokens."
+            )
+        inside = torch.ones_like(ids, dtype=torch.bool)
+        found = [ids]
+        for k in range(1, self.context + 1):
+            earlier = _shifted(ids, k, self.padding_id)
+            inside = inside & _shifted(torch.ones_like(inside), k, False)
+            if segment is not None:
+                inside = inside & (segment == _shifted(segment, k, -1))
+            if self.border_id is not None:
+                inside = inside & (earlier != self.border_id)
+            found.append(torch.where(inside, earlier, self.padding_id))
+        return found
+
+    def extra_repr(self) -> str:
+        """Return the settings, for `repr`."""
+        lengths = sorted({each.n for each in self.hashes})
+        border = "" if self.border_id is None else f", border_id={self.border_id}"
+        return f"hashes={len(self.hashes)}, n={lengths}, padding_id={self.padding_id}{border}, merge={self.merge!r}"
+
+
+def _shifted(x: Tensor, k: int, fill: int | bool) -> Tensor:
+    """Return what is k slots earlier, and `fill` before the first slot."""
+    tokens = x.shape[-1]
+    return torch.cat([x.new_full((*x.shape[:-1], min(k, tokens)), fill), x[..., : max(tokens - k, 0)]], dim=-1)

@@ -1,0 +1,152 @@
+"""Hashed n-grams: exact rows, borders of documents, decoding, gradients, and collisions as expected."""
+
+import random
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere.what.ngram_hash import NGramHash, multipliers_of_qwen4_exp, polynomial_hashes, primes_from, xor_hashes
+
+VOCABULARY = 150_000
+XOR = xor_hashes(multipliers_of_qwen4_exp(VOCABULARY, n=4, layer=0), [[101, 103], [107], [109, 113]])
+SUM = polynomial_hashes([3, 5, 8], rows=97, primes=(9_576_890_767, 31))
+LARGE = (NGramHash(1_009, (2**64 - 59, -(2**63), 2**63 - 1)), NGramHash(64, (-7, 12), "sum"))
+ALL = pytest.mark.parametrize("hashes", [XOR, SUM, LARGE], ids=["xor", "sum", "large"])
+
+
+def embedding(hashes: tuple[NGramHash, ...], padding_id: int = 5, **settings) -> ww.HashedNGramEmbedding:
+    torch.manual_seed(0)
+    return ww.HashedNGramEmbedding(hashes, 4, padding_id, **settings)
+
+
+def sample(tokens: int = 24, batch: int = 2) -> torch.Tensor:
+    return torch.randint(0, VOCABULARY, (batch, tokens), generator=torch.Generator().manual_seed(1))
+
+
+@ALL
+def test_rows_are_those_of_the_reference_and_of_single_ngrams(hashes: tuple[NGramHash, ...]) -> None:
+    table, ids, p = embedding(hashes), sample(), ww.Positions.packed([9, 1, 14])
+    assert p.segment is not None
+    rows = table.rows(ids, p)
+    for h, each in enumerate(hashes):
+        for b in range(2):
+            segments, xor = p.segment[0].numpy(), each.combine == "xor"
+            wanted = ww.reference.ngram_rows(ids[b].numpy(), list(each.multipliers), each.rows, 5, segments, xor)
+            assert (rows[b, :, h] - table.offsets[h]).tolist() == wanted.tolist()
+            gram = [int(ids[b, i]) for i in range(23, 23 - each.n, -1)]
+            assert each.row(gram) == wanted[23]
+
+
+@ALL
+def test_packed_documents_read_what_separate_ones_do(hashes: tuple[NGramHash, ...]) -> None:
+    table, ids = embedding(hashes), sample()
+    parts = [table(part) for part in ids.split([9, 1, 14], dim=1)]
+    assert torch.equal(table(ids, ww.Positions.packed([9, 1, 14])), torch.cat(parts, dim=1))
+    assert not torch.equal(table(ids), torch.cat(parts, dim=1))
+
+
+@ALL
+def test_left_padded_sequences_read_what_unpadded_ones_do(hashes: tuple[NGramHash, ...]) -> None:
+    table, ids = embedding(hashes), sample(batch=1)
+    mask = torch.tensor([[0] * 6 + [1] * 18])
+    assert torch.equal(table(ids, ww.Positions.from_mask(mask))[:, 6:], table(ids[:, 6:]))
+
+
+@ALL
+def test_decoding_with_the_last_tokens_is_the_full_pass(hashes: tuple[NGramHash, ...]) -> None:
+    table, ids, p = embedding(hashes, border_id=5), sample(), ww.Positions.packed([9, 1, 14])
+    ids[0, 12] = 5
+    full = table(ids, p)
+    for t in range(24):
+        start = max(0, t - table.context)
+        step = table(ids[:, start : t + 1], p[start : t + 1], last=1)
+        assert torch.equal(step[:, 0], full[:, t])
+
+
+def test_one_token_less_of_context_is_too_few() -> None:
+    table, ids = embedding(XOR), sample()
+    assert not torch.equal(table(ids[:, -table.context :], last=1), table(ids, last=1))
+
+
+def test_same_ngrams_read_same_rows_and_earlier_tokens_do_not_matter() -> None:
+    table, ids = embedding(XOR), sample()
+    ids[1, 20:] = ids[0, 10:14]
+    assert torch.equal(table(ids)[1, 23], table(ids)[0, 13])
+    assert not torch.equal(table(ids)[1, 22], table(ids)[0, 12])  # four tokens, of which the first differs
+
+
+def test_summed_rows_are_the_sum_of_the_concatenated_ones() -> None:
+    rows = embedding(SUM)(sample()).unflatten(-1, (6, 4))
+    assert torch.allclose(embedding(SUM, merge="sum")(sample()), rows.sum(-2), atol=1e-6)
+
+
+def test_gradients_count_how_often_a_row_is_read() -> None:
+    table, ids = embedding(XOR, num_embeddings=600), sample()
+    table(ids).sum().backward()
+    counts = torch.bincount(table.rows(ids).flatten(), minlength=600)
+    assert table.table.weight.grad is not None
+    assert torch.equal(table.table.weight.grad, counts[:, None].expand(600, 4).float())
+    assert int(counts[sum(each.rows for each in XOR) :].sum()) == 0
+
+
+def test_different_ngrams_collide_as_often_as_a_uniform_hash() -> None:
+    """20,000 n-grams in 10,007 rows: 8,651 are expected to be read, with a standard deviation of about 30."""
+    hashes = xor_hashes(multipliers_of_qwen4_exp(VOCABULARY, n=3, layer=0), [[10_007], [10_007]])
+    rows = embedding(hashes).rows(sample(20_000, batch=1))
+    expected = ww.reference.expected_occupied(20_000, 10_007)
+    for h in range(2):
+        assert abs(len(rows[0, :, h].unique()) - expected) < 150
+
+
+def test_expected_occupation_is_that_of_balls_in_bins() -> None:
+    generator = random.Random(0)
+    counts = [len({generator.randrange(50) for _ in range(40)}) for _ in range(4000)]
+    assert np.mean(counts) == pytest.approx(ww.reference.expected_occupied(40, 50), abs=0.2)
+
+
+def test_products_of_qwen4_exp_leave_no_bits() -> None:
+    for layer in range(3):
+        numbers = multipliers_of_qwen4_exp(VOCABULARY, n=8, layer=layer)
+        assert all(m % 2 == 1 and 0 < m * (VOCABULARY - 1) < 2**63 for m in numbers)
+
+
+def test_primes_are_prime_and_none_is_left_out() -> None:
+    sieve = [n for n in range(2, 200) if all(n % d for d in range(2, n))]
+    assert primes_from(0, len(sieve)) == tuple(sieve)
+    assert primes_from(90, 3, skip=1) == tuple(p for p in sieve if p >= 90)[1:4]
+
+
+def test_ids_may_be_narrow_empty_and_fewer_than_an_ngram() -> None:
+    table, ids = embedding(XOR), torch.tensor([[3, 200]])
+    assert torch.equal(table(ids.to(torch.uint8)), table(ids))
+    assert torch.equal(table(ids[:, :1]), table(ids)[:, :1])
+    assert table(ids[:, :0]).shape == (1, 0, 20)
+    assert table(ids, last=0).shape == (1, 0, 20)
+
+
+def test_wrong_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    table, ids = embedding(XOR), sample()
+    with pytest.raises(ww.errors.ShapeError, match=r"ids \(batch, tokens\)"):
+        table.rows(ids[0])
+    with pytest.raises(ww.errors.TokenError, match="whole numbers"):
+        table(ids.float())
+    with pytest.raises(ww.errors.ShapeError, match="positions of the same tokens"):
+        table(ids, ww.positions(23))
+    with pytest.raises(ww.errors.ShapeError, match="last=25 of 24"):
+        table(ids, last=25)
+    with pytest.raises(ww.errors.ShapeError, match="have 533 rows together, but num_embeddings is 5"):
+        embedding(XOR, num_embeddings=5)
+    with pytest.raises(ww.errors.SettingError, match="no hashes"):
+        embedding(())
+    with pytest.raises(ww.errors.SettingError, match="merge"):
+        embedding(XOR, merge="mean")
+    with pytest.raises(ww.errors.SettingError, match="64 bits"):
+        NGramHash(7, (2**64,))
+    with pytest.raises(ww.errors.SettingError, match="need as many multipliers"):
+        xor_hashes((3,), [[7]])
+    with pytest.raises(ww.errors.SettingError, match="a hash of 2 tokens got 1"):
+        NGramHash(7, (3, 5)).row([1])
