@@ -232,3 +232,22 @@ def test_a_table_that_is_not_trained_does_not_change(results: Comparison) -> Non
     for run in results.runs:
         before, after = (results.tables(run)[name] for name in ("input.tokens.weight@0", "input.tokens.weight"))
         assert (before == after).all() == (run.varied.get("table") in ("frozen", "onehot", "ids")), run.scheme
+
+
+def test_a_layout_by_layer_is_one_name() -> None:
+    from whatwhere.comparison.model import build_wheres
+
+    layout, varied = read_name("rope@512,sink*3/none+temperature@tied")
+    assert (layout, varied) == ("rope@sink=true,window=512*3/none+temperature", {"tied": True})
+    assert write_name(layout, varied) == "rope@sink=true,window=512*3/none+temperature@tied"
+    assert read_name(write_name("none/rotary*3", {"dim": 16})) == ("none/rotary*3", {"dim": 16})
+    wheres = build_wheres("rotary@8*3/none+temperature", 64, 4, 128, layers=8)
+    assert [where.window.size if where.window else None for where in wheres] == [8, 8, 8, None] * 2
+    assert wheres[0] is wheres[2]
+    assert type(wheres[3].query_key).__name__ == "QueryTemperature"
+
+
+@pytest.mark.parametrize("name", ["rotary*0/none", "rotary*x", "rotary*-1"])
+def test_a_number_of_layers_is_checked(name: str) -> None:
+    with pytest.raises(ww.errors.SettingError, match="whole number"):
+        read_name(name)

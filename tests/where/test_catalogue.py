@@ -189,3 +189,49 @@ def test_a_whole_number_in_a_name_becomes_what_the_option_is_declared_as(name, r
 
 def test_an_option_that_counts_stays_whole():
     assert type(ww.scheme("rotary@rotary_dim=4", dim=16, num_heads=2, max_length=32).query_key.rotary_dim) is int
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("none@512", "Where(window=Window(512))"),
+        ("alibi@chunk=8", "Where(score=ALiBi(num_heads=4), window=Window(8, chunked=True))"),
+        ("none@sink", "Where(sink=Sink(num_heads=4))"),
+    ],
+)
+def test_a_name_has_the_options_of_its_layer(name: str, code: str) -> None:
+    assert repr(ww.scheme(name, 64, 4, 128)) == code
+    assert repr(ww.scheme(name.partition("@")[0], 64, 4, 128, **layer_options(name))) == code
+
+
+def layer_options(name: str) -> dict[str, object]:
+    return {"512": {"window": 512}, "chunk=8": {"chunk": 8}, "sink": {"sink": True}}[name.partition("@")[2]]
+
+
+@pytest.mark.parametrize("factor", ["ssmax", "temperature"])
+def test_a_factor_of_queries_composes_with_a_rotation(factor: str) -> None:
+    """In any order; what it computes is the rotation, then the factor."""
+    first, second = (
+        ww.scheme(name, 64, 4, 128) for name in (f"rotary@theta=500+{factor}", f"{factor}+rotary@theta=500")
+    )
+    assert repr(first) == repr(second)
+    assert first.query_key.then.theta == 500
+    alone, rotary = ww.scheme(factor, 64, 4, 128).query_key, ww.Rotary(16, theta=500)
+    q, k = torch.randn(2, 1, 4, 9, 16)
+    mapped, rotated = first.query_key(q, k, ww.positions(9)), rotary(q, k, ww.positions(9))
+    torch.testing.assert_close(mapped[0], alone(rotated[0], k, ww.positions(9))[0])
+    torch.testing.assert_close(mapped[1], rotated[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("rotary+xpos", "two schemes at the door 'query_key'"),
+        ("rotary@512+alibi@512", "window is given twice"),
+        ("rotary@fast", "'fast' of 'rotary@fast' has no value"),
+        ("none@window=8,chunk=8", "has one of them"),
+    ],
+)
+def test_a_layer_that_cannot_be_is_refused(name: str, words: str) -> None:
+    with pytest.raises(ww.errors.SettingError, match=words):
+        ww.scheme(name, 64, 4, 128)

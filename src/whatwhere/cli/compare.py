@@ -81,8 +81,8 @@ def compare(
         list[str] | None,
         typer.Argument(
             autocompletion=complete_scheme,
-            help='Names of `whatwhere schemes`, mixtures "rotary+alibi" or by layer "rotary/none", with settings of '
-            'their own "rotary@randomized,dim=16". Default: all.',
+            help='Names of `whatwhere schemes`, mixtures "rotary+alibi" or by layer "rotary@512*3/none" (a window of '
+            '512), with settings of their own "rotary@randomized,dim=16". Default: all.',
         ),
     ] = None,
     task: Annotated[str, typer.Option(help="Task: expressions, recall or text.")] = "expressions",

@@ -7,7 +7,15 @@ from typing import Any
 
 from whatwhere.comparison.settings import Settings, rank_of, with_settings
 from whatwhere.errors import SettingError
-from whatwhere.where.catalogue.options import Scalar, join_options, scalar, scalar_text, split_options
+from whatwhere.where.catalogue.options import (
+    Scalar,
+    join_options,
+    layer_word,
+    scalar,
+    scalar_text,
+    split_count,
+    split_options,
+)
 
 _TEST = "all runs of a comparison are tested alike"
 FIXED: Mapping[str, str] = {
@@ -58,6 +66,8 @@ def read_name(name: str) -> tuple[str, dict[str, Scalar]]:
     Examples:
         >>> read_name("rotary@dim=16,tied,theta=5e5")
         ('rotary@theta=500000', {'dim': 16, 'tied': True})
+        >>> read_name("rotary@512*3/none+temperature")
+        ('rotary@window=512*3/none+temperature', {})
         >>> read_name("rotary/none@randomized")
         ('rotary/none', {'positions': 'randomized'})
     """
@@ -65,7 +75,8 @@ def read_name(name: str) -> tuple[str, dict[str, Scalar]]:
     layers = []
     for layer in name.split("/"):
         doors = []
-        for door in layer.split("+"):
+        part, count = split_count(layer)
+        for door in part.split("+"):
             entry, options = split_options(door)
             own: dict[str, Scalar | None] = {}
             for key, value in options.items():
@@ -77,7 +88,7 @@ def read_name(name: str) -> tuple[str, dict[str, Scalar]]:
                 else:
                     varied[setting] = _normal(setting, chosen)
             doors.append(join_options(entry, dict(sorted(own.items()))))
-        layers.append("+".join(doors))
+        layers.append("+".join(doors) + (f"*{count}" if count > 1 else ""))
     return "/".join(layers), varied
 
 
@@ -130,11 +141,15 @@ def write_name(scheme: str, varied: Mapping[str, Scalar]) -> str:
     if not varied:
         return scheme
     parts = [_setting_text(name, varied[name]) for name in _DEFAULTS if name in varied]
-    last = scheme.rpartition("/")[2].rpartition("+")[2]
-    return f"{scheme}{',' if '@' in last else '@'}{','.join(parts)}"
+    before, slash, last = scheme.rpartition("/")
+    part, count = split_count(last)
+    joined = f"{part}{',' if '@' in part.rpartition('+')[2] else '@'}{','.join(parts)}"
+    return f"{before}{slash}{joined}{f'*{count}' if count > 1 else ''}"
 
 
 def _word(word: str) -> tuple[str, Scalar]:
+    if (of_layer := layer_word(word)) is not None:
+        return of_layer
     if rank_of(word) is not None:
         return "table", word
     if word not in _WORDS:

@@ -304,10 +304,11 @@ def _instead(subject: Subject, reason: str) -> str:
         return reason
     if subject.checkpoint.format == "run":
         where = subject.run[0].where
-        names = {type(scheme).__name__ for scheme in (where.query_key, where.score) if scheme is not None}
+        names = {type(scheme).__name__ for scheme in (where.query_key, where.score, where.window) if scheme is not None}
     else:
         description = subject.description
         names = {plan.class_name for plan in (*description.query_key, *description.score) if plan is not None}
+        names |= {type(window).__name__ for window in description.windows if window is not None}
     if not names:
         return "this model has no positional encoding: every position is treated alike"
     return f"{reason}: positions enter its attention, by {' and '.join(sorted(names))}"

@@ -293,6 +293,7 @@ def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
     import torch
 
     from whatwhere.analysis.walkthrough import random_scheme
+    from whatwhere.where.catalogue.options import split_layers
     from whatwhere.where.input.learned import Learned
 
     names = run_names(checkpoint)
@@ -307,7 +308,7 @@ def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
         if key.startswith(begin)
     }
     try:
-        where = random_scheme(scheme.partition("/")[0], dim, heads, rows)  # the first layer of a mixture by layer
+        where = random_scheme(split_layers(scheme)[0], dim, heads, rows)  # the first layer of a mixture by layer
     except WhatWhereError:
         raise SettingError(
             f"the scheme of the run {name} is not in the catalogue, and results do not hold its code.\n"

@@ -14,8 +14,9 @@ from whatwhere.errors import SettingError, UnknownScheme
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.entry import Scheme as Scheme
 from whatwhere.where.catalogue.entry import SchemeDescription, SchemeFacts
-from whatwhere.where.catalogue.options import split_options
+from whatwhere.where.catalogue.options import LAYER_OPTIONS, layer_word, split_options
 from whatwhere.where.catalogue.schemes import ENTRIES
+from whatwhere.where.sink import Sink
 
 catalogue: Mapping[str, Scheme] = MappingProxyType({entry.name: entry for entry in ENTRIES})
 ALIASES: Mapping[str, str] = MappingProxyType(
@@ -32,6 +33,9 @@ ALIASES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Other names of schemes. `absolute` is the learned table that Hugging Face's configurations call so."""
+
+COMPOSED = ("ssmax", "temperature")
+"""Entries that multiply queries, and compose with a map of queries and keys by `then`."""
 
 
 def canonical_name(name: str) -> str:
@@ -60,13 +64,14 @@ def scheme(
 
     Args:
         name: an entry of the catalogue, an alias such as "rope", or several joined by "+"; each may have options, as in
-            "rotary@theta=500000".
+            "rotary@theta=500000". A number stands for a window, "rotary@512", and "sink" for attention sinks.
         dim: features of a token vector.
         num_heads: heads of the attention; must divide dim for schemes of queries, keys or scores.
         max_length: rows of schemes that learn a table; the trained length of schemes that have one.
         generator: random generator for parameters, which are made on its device, in the order of the name; None is
             PyTorch's global random state.
-        options: further settings of the scheme, such as theta=500_000.0; not for mixtures.
+        options: further settings of the scheme, such as theta=500_000.0, not for mixtures; or of the layer: window=,
+            chunk=, sink=True.
 
     Returns:
         A Where with the scheme at its door.
@@ -78,27 +83,54 @@ def scheme(
     Examples:
         >>> scheme("rotary", dim=64, num_heads=4, max_length=128)
         Where(query_key=Rotary(head_dim=16, theta=10000.0, interleaved=False, rotary_dim=16))
+        >>> scheme("none@512,sink", dim=64, num_heads=4, max_length=128)
+        Where(window=Window(512), sink=Sink(num_heads=4))
     """
     require_whole("scheme", dim=dim, num_heads=num_heads, max_length=max_length)
     if not isinstance(name, str):
         raise UnknownScheme(f"scheme takes a name, but got {name!r}.\nThe catalogue has: {', '.join(catalogue)}.")
     names = [part.strip() for part in canonical_name(name).split("+")]
-    if len(names) > 1 and options:
+    if len(names) > 1 and options.keys() - set(LAYER_OPTIONS):
         raise SettingError(
             f"options {sorted(options)} are ambiguous in the mixture {name!r}: build it with Where(...)."
         )
-    parts = []
+    parts, of_layer = [], {key: options.pop(key) for key in LAYER_OPTIONS if key in options}
     for part in names:
-        entry, own = split_options(part)
-        if both := sorted(own.keys() & options.keys()):
-            raise SettingError(f"the option {both[0]} is both in the name {part!r} and passed: leave one out.")
-        if alone := [key for key, value in own.items() if value is None]:
-            raise SettingError(f"the option {alone[0]!r} of {part!r} has no value: write it as {alone[0]}=....")
+        entry, own = _read_part(part, options, of_layer)
+        parts.append((part, _entry(entry), own))
+    built: dict[str, Any] = {}
+    # A map that multiplies queries composes with one that rotates, which is built first.
+    for part, found, own in sorted(parts, key=lambda one: one[1].name in COMPOSED):
+        composed = {"then": built["query_key"]} if found.name in COMPOSED and "query_key" in built else {}
         try:
-            parts.append(_built(_entry(entry), (dim, num_heads, max_length), {**own, **options}, generator))
+            where = _built(found, (dim, num_heads, max_length), {**own, **composed}, generator)
         except TypeError as error:
             raise SettingError(f"{part!r} does not take these options: {error}.") from error
-    return parts[0] if len(parts) == 1 else _mix(name, parts)
+        for door in ("input", "query_key", "score"):
+            if (scheme_there := getattr(where, door)) is None:
+                continue
+            if door in built and not composed:
+                raise SettingError(f"the mixture {name!r} has two schemes at the door {door!r}; each door takes one.")
+            built[door] = scheme_there
+    sink = (
+        Sink(num_heads, device=None if generator is None else generator.device) if of_layer.pop("sink", None) else None
+    )
+    return Where(**built, **of_layer, sink=sink)
+
+
+def _read_part(part: str, options: dict[str, Any], of_layer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the entry of a part and its options; those of the layer are added to `of_layer`."""
+    entry, own = split_options(part)
+    read: dict[str, Any] = {}
+    for key, value in own.items():
+        word = layer_word(key) if value is None else None
+        option, chosen = word or (key, value)
+        if chosen is None:
+            raise SettingError(f"the option {key!r} of {part!r} has no value: write it as {key}=....")
+        if option in options or (option in LAYER_OPTIONS and option in of_layer):
+            raise SettingError(f"the option {option} is given twice, one time in {part!r}: leave one out.")
+        (of_layer if option in LAYER_OPTIONS else read)[option] = chosen
+    return entry, {**read, **options}
 
 
 def describe(entry: Scheme) -> SchemeDescription:
@@ -129,15 +161,3 @@ def _entry(name: str) -> Scheme:
     near = dict.fromkeys(map(canonical_name, get_close_matches(name.lower(), [*catalogue, *ALIASES], n=3)))
     hint = f"Did you mean {' or '.join(near)}?\n" if near else ""
     raise UnknownScheme(f"the catalogue has no scheme {name!r}.\n{hint}It has: {', '.join(catalogue)}.")
-
-
-def _mix(name: str, parts: list[Where]) -> Where:
-    doors: dict[str, Any] = {}
-    for part in parts:
-        for door in ("input", "query_key", "score"):
-            taken = getattr(part, door)
-            if taken is not None and door in doors:
-                raise SettingError(f"the mixture {name!r} has two schemes at the door {door!r}; each door takes one.")
-            if taken is not None:
-                doors[door] = taken
-    return Where(**doors)

@@ -1,4 +1,5 @@
-"""Options in a name: rotary@theta=500000 is the entry rotary with theta=500000."""
+"""Names of schemes: rotary@theta=500000 is the entry rotary with theta=500000, rotary@512*3/none three layers with a
+window of 512 and one without positions."""
 
 from collections.abc import Mapping
 
@@ -33,6 +34,64 @@ def split_options(name: str) -> tuple[str, dict[str, Scalar | None]]:
             raise SettingError(f"the scheme {name!r} has the option {key} twice: write it once.")
         options[key] = scalar(value) if equals else None
     return entry.strip(), options
+
+
+LAYER_OPTIONS = ("window", "chunk", "sink")
+"""Options that are those of a layer, not of a scheme."""
+
+
+def split_layers(name: str) -> list[str]:
+    """Split a mixture by layer into one name for each layer of its pattern.
+
+    Args:
+        name: parts joined by "/", each perhaps with the number of its layers, as in "rotary@512*3/none".
+
+    Raises:
+        SettingError: If a number of layers is not a whole number of at least 1.
+
+    Examples:
+        >>> split_layers("rotary@512*3/none")
+        ['rotary@512', 'rotary@512', 'rotary@512', 'none']
+    """
+    return [part for one in name.split("/") for part, count in (split_count(one),) for _ in range(count)]
+
+
+def split_count(part: str) -> tuple[str, int]:
+    """Split a part of a mixture by layer into its scheme and the number of its layers.
+
+    Args:
+        part: such as "rotary@512*3".
+
+    Raises:
+        SettingError: If it is not a whole number of at least 1.
+
+    Examples:
+        >>> split_count("rotary*3"), split_count("none")
+        (('rotary', 3), ('none', 1))
+    """
+    scheme, star, count = part.partition("*")
+    if not star:
+        return scheme.strip(), 1
+    if not count.strip().isdecimal() or not 1 <= int(count) <= 1000:
+        raise SettingError(
+            f"{part!r} has {count.strip()!r} layers, but needs a whole number from 1 to 1000, as in rotary*3/none."
+        )
+    return scheme.strip(), int(count)
+
+
+def layer_word(word: str) -> tuple[str, Scalar] | None:
+    """Return the option of a layer that a word stands for: a number is a window; None where it is another word.
+
+    Args:
+        word: that stands alone in a name.
+
+    Examples:
+        >>> layer_word("512"), layer_word("sink"), layer_word("randomized")
+        (('window', 512), ('sink', True), None)
+    """
+    if word.isdecimal():
+        return "window", int(word)
+    return ("sink", True) if word == "sink" else None
 
 
 def join_options(entry: str, options: Mapping[str, Scalar | None]) -> str:

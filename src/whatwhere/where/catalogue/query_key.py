@@ -7,6 +7,7 @@ from typing import Any
 from whatwhere.checks import require_choice
 from whatwhere.errors import UnknownScheme
 from whatwhere.where import temperature
+from whatwhere.where.base import QueryKeyMap
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.entry import Builder, Scheme, Sizes
 from whatwhere.where.catalogue.scaling import ENTRIES as _SCALED
@@ -62,11 +63,19 @@ def _query_temperature(head_dim: int, length: int, /, curve: str = "power", **se
 
 
 def _around(
-    owner: str, build: Builder, dim: int, num_heads: int, max_length: int, then: str | None = None, **options: Any
+    owner: str,
+    build: Builder,
+    dim: int,
+    num_heads: int,
+    max_length: int,
+    then: str | QueryKeyMap | None = None,
+    **options: Any,
 ) -> Where:
-    """Build a factor of queries; `then` is the name of another entry of this door, for the map inside."""
+    """Build a factor of queries; `then` is the map inside, or the name of another entry of this door."""
     if then is None:
         return build(dim, num_heads, max_length, **options)
+    if isinstance(then, QueryKeyMap):
+        return build(dim, num_heads, max_length, then=then, **options)
     entry = _named(owner, then)
     factory = {name: options[name] for name in ("device", "dtype") if name in options and entry.learned}
     inner = entry.build(dim, num_heads, max_length, **factory).query_key
