@@ -11,7 +11,7 @@ from whatwhere.errors import PositionError, SettingError, ShapeError
 
 REAL = ww.Positions.from_coordinates(torch.tensor([0.5, -1.25, 3.0]))
 ANGLES = ("sinusoidal", "sinusoidal-axial", "fourier", "rotary", "rotary-linear", "rotary-learned")
-ANGLES += ("rotary-axial", "rotary-multimodal")
+ANGLES += ("rotary-axial", "rotary-mixed", "rotary-multimodal")
 
 
 def draw(*shape, seed=0):

@@ -22,7 +22,7 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     "query_key": (
         "Door 2: query_key",
         (
-            *("Rotary", "LearnedRotary", "AxialRotary", "MultimodalRotary", "XPos", "PoPE", "FoPE"),
+            *("Rotary", "LearnedRotary", "AxialRotary", "MixedRotary", "MultimodalRotary", "XPos", "PoPE", "FoPE"),
             *("SSMax", "QueryTemperature", "scaling", "temperature", "rotary_layout"),
         ),
     ),

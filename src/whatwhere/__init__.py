@@ -36,6 +36,7 @@ _HOME = {
     "KERPLE": "where.score.kerple",
     "Learned": "where.input.learned",
     "LearnedRotary": "where.query_key.learned_rotary",
+    "MixedRotary": "where.query_key.mixed_rotary",
     "MultimodalRotary": "where.query_key.multimodal_rotary",
     "PerLayerEmbedding": "what.per_layer",
     "PoPE": "where.query_key.pope",

@@ -49,6 +49,7 @@ from whatwhere.where.input_layer import InputLayer as InputLayer
 from whatwhere.where.query_key.axial_rotary import AxialRotary as AxialRotary
 from whatwhere.where.query_key.fope import FoPE as FoPE
 from whatwhere.where.query_key.learned_rotary import LearnedRotary as LearnedRotary
+from whatwhere.where.query_key.mixed_rotary import MixedRotary as MixedRotary
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary as MultimodalRotary
 from whatwhere.where.query_key.pope import PoPE as PoPE
 from whatwhere.where.query_key.query_temperature import QueryTemperature as QueryTemperature

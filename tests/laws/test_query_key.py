@@ -66,7 +66,7 @@ def test_in_place_is_the_same_map(case):
     given = draw(2, 4, 9, HEAD_DIM, seed=0), draw(2, 2, 9, HEAD_DIM, seed=1)
     wanted = query_key(*given, p, regime_length=case.regime)
     mine = [x.clone() for x in given]
-    if type(query_key) in (ww.Rotary, ww.LearnedRotary, ww.AxialRotary, ww.MultimodalRotary, ww.XPos):
+    if type(query_key) in (ww.Rotary, ww.LearnedRotary, ww.MixedRotary, ww.AxialRotary, ww.MultimodalRotary, ww.XPos):
         result = query_key(*mine, p, regime_length=case.regime, in_place=True)
         laws.require_equal(list(result), list(wanted))
         assert all(x is y for x, y in zip(result, mine, strict=True))

@@ -51,6 +51,8 @@ from whatwhere.reference.query_key.pope_fope_ssmax import ssmax as ssmax
 from whatwhere.reference.query_key.pope_fope_ssmax import ssmax_gradient as ssmax_gradient
 from whatwhere.reference.query_key.rotary import axial_rotary as axial_rotary
 from whatwhere.reference.query_key.rotary import learned_rotary_gradient as learned_rotary_gradient
+from whatwhere.reference.query_key.rotary import mixed_rotary as mixed_rotary
+from whatwhere.reference.query_key.rotary import mixed_rotary_gradient as mixed_rotary_gradient
 from whatwhere.reference.query_key.rotary import multimodal_axes as multimodal_axes
 from whatwhere.reference.query_key.rotary import multimodal_rotary as multimodal_rotary
 from whatwhere.reference.query_key.rotary import rotary as rotary

@@ -82,9 +82,14 @@ class RotaryMap(QueryKeyMap):
         if in_place:
             _require_disjoint(q, k)
             return self._rotate_(q, cos, sin), self._rotate_(k, key_cos, key_sin)
-        if key_cos is cos and key_sin is sin and not self.rotary_start:
+        if key_cos is cos and key_sin is sin and self._one_pass:
             return rotate_both(q, k, cos, sin, self.interleaved)
         return self._rotate(q, cos, sin), self._rotate(k, key_cos, key_sin)
+
+    @property
+    def _one_pass(self) -> bool:
+        """Whether tables serve the whole of queries and keys as they are, so that both can be rotated in one pass."""
+        return not self.rotary_start
 
     def _rotate(self, x: Tensor, cos: Tensor, sin: Tensor, back: bool = False) -> Tensor:
         start = self.rotary_start

@@ -173,6 +173,68 @@ def axial_rotary(
     return _rotate(x, angles, interleaved)
 
 
+@arrays(x=3, positions=2, weight=3)
+def mixed_rotary(x: np.ndarray, positions: np.ndarray, weight: np.ndarray, interleaved: bool = False) -> np.ndarray:
+    """Rotate each pair of queries or keys by both coordinates, with a frequency for each.
+
+        pair i of head h rotates by y u_hi + x v_hi
+
+    Heo et al. 2024, section 3.2, https://arxiv.org/abs/2403.13298.
+
+    Args:
+        x: (heads, tokens, head_dim).
+        positions: rows and columns, (2, tokens).
+        weight: u and v, (2, heads, head_dim / 2).
+        interleaved: as in rotary.
+
+    Returns:
+        Shape (heads, tokens, head_dim).
+
+    Examples:
+        >>> one = np.array([[[1.0, 0.0]]])
+        >>> mixed_rotary(one, np.array([[1], [2]]), np.array([[[1.0]], [[-0.5]]])).round(4)
+        array([[[1., 0.]]])
+    """
+    out = np.zeros(x.shape)
+    for head in range(x.shape[0]):
+        out[head] = _rotate(x[head : head + 1], _mixed_angles(positions, weight[:, head]), interleaved)[0]
+    return out
+
+
+@arrays(g=3, x=3, positions=2, weight=3)
+def mixed_rotary_gradient(
+    g: np.ndarray, x: np.ndarray, positions: np.ndarray, weight: np.ndarray, interleaved: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute dL/dx and dL/d(u, v) of mixed frequencies.
+
+        dL/dx = g rotated back        dL/du_hi = sum over tokens of y (g_b y_a - g_a y_b),  dL/dv_hi likewise with x
+
+    Args:
+        g: (heads, tokens, head_dim).
+        x, positions, weight, interleaved: as in mixed_rotary.
+
+    Returns:
+        Arrays of the shapes of x and weight.
+
+    Examples:
+        >>> g, one = np.array([[[0.0, 1.0]]]), np.array([[[1.0, 0.0]]])
+        >>> mixed_rotary_gradient(g, one, np.array([[2], [3]]), np.zeros((2, 1, 1)))[1].ravel()
+        array([2., 3.])
+    """
+    rotated, d_weight = mixed_rotary(x, positions, weight, interleaved), np.zeros(weight.shape)
+    for head, token in np.ndindex(x.shape[:2]):
+        for i, (a, b) in enumerate(feature_pairs(weight.shape[-1], interleaved)):
+            torque = g[head, token, b] * rotated[head, token, a] - g[head, token, a] * rotated[head, token, b]
+            for axis in (0, 1):
+                d_weight[axis, head, i] += int(positions[axis, token]) * torque
+    return mixed_rotary(g, positions, -weight, interleaved), d_weight
+
+
+def _mixed_angles(positions: np.ndarray, weight: np.ndarray) -> list[list[float]]:
+    """Return the angle of each pair of one head, for each token."""
+    return [[int(y) * float(u) + int(x) * float(v) for u, v in weight.T] for y, x in positions.T]
+
+
 def multimodal_axes(sections: Sequence[int], layout: str = "chunked") -> list[int]:
     """Return the axis whose coordinate rotates each pair.
 

@@ -14,6 +14,7 @@ from whatwhere.where.catalogue.scaling import ENTRIES as _SCALED
 from whatwhere.where.query_key.axial_rotary import AxialRotary
 from whatwhere.where.query_key.fope import FoPE
 from whatwhere.where.query_key.learned_rotary import LearnedRotary
+from whatwhere.where.query_key.mixed_rotary import MixedRotary
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.pope import PoPE
 from whatwhere.where.query_key.query_temperature import QueryTemperature
@@ -138,6 +139,19 @@ ENTRIES: tuple[Scheme, ...] = (
         build=Builder(AxialRotary, ("head_dim",)),
         relative=True,
         variants=({"interleaved": True}, {"theta": 100.0}, {"axes": 4}),
+    ),
+    Scheme(
+        name="rotary-mixed",
+        door="query_key",
+        formula="rotary, pair n of head h by y u_hn + x v_hn, frequencies of a grid that are learned",
+        paper="Heo et al., Rotary Position Embedding for Vision Transformer",
+        url="https://arxiv.org/abs/2403.13298",
+        year=2024,
+        used_by=("the paper's image models",),
+        build=Builder(MixedRotary, ("head_dim",)),
+        learned=True,
+        relative=True,
+        variants=({"interleaved": True}, {"theta": 100.0}),
     ),
     Scheme(
         name="rotary-multimodal",

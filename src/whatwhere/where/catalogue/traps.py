@@ -202,6 +202,13 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
                 ("tests/oracles/test_transformers_dinov3.py::test_whole_rows_and_columns_are_other_angles",),
             ),
         ),
+        "rotary-mixed": (
+            Trap(
+                "With grouped queries the frequencies belong to the key heads: query heads with others of their own "
+                "would see positions, not distances. `sets`.",
+                (f"{_QUERY_KEY}/test_mixed_rotary.py::test_query_heads_have_the_frequencies_of_their_key_head",),
+            ),
+        ),
         "rotary-multimodal": (
             Trap(
                 "Models assign pairs to axes in blocks or in turn: pass the layout of the checkpoint.",

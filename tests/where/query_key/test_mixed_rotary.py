@@ -1,0 +1,74 @@
+"""MixedRotary: pairs rotated by both coordinates, at learned rates."""
+
+import numpy as np
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere import reference
+
+AT = np.array([[0, 1, 3, 40], [2, 0, 3, 7]])
+P = ww.Positions.from_coordinates(torch.tensor(AT)[:, None])
+
+
+def draw(*shape, seed=0, dtype=torch.float64):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
+
+
+@pytest.mark.parametrize("interleaved", [False, True])
+@pytest.mark.parametrize("sets", [1, 3])
+def test_it_is_the_reference_forward_and_backward(sets, interleaved):
+    scheme = ww.MixedRotary(8, sets, interleaved=interleaved, dtype=torch.float64)
+    x, g = (draw(3, 4, 8, seed=n) for n in (1, 2))
+    weight = scheme.weight.detach().expand(2, 3, 4).numpy()
+    q = x[None].clone().requires_grad_()
+    mapped, _ = scheme(q, x[None], P)
+    wanted = reference.mixed_rotary(x.numpy(), AT, weight, interleaved)
+    np.testing.assert_allclose(mapped[0].detach().numpy(), wanted, rtol=0, atol=1e-12)
+    mapped.backward(g[None])
+    d_x, d_weight = reference.mixed_rotary_gradient(g.numpy(), x.numpy(), AT, weight, interleaved)
+    np.testing.assert_allclose(q.grad[0].numpy(), d_x, rtol=0, atol=1e-12)
+    d_weight = d_weight if sets == 3 else d_weight.sum(1, keepdims=True)
+    np.testing.assert_allclose(scheme.weight.grad.numpy(), d_weight, rtol=0, atol=1e-11)
+
+
+def test_it_is_a_product_of_complex_numbers():
+    """The paper's form: exp(i (y u + x v)) times a pair as a complex number."""
+    scheme, x = ww.MixedRotary(8, 3, interleaved=True, dtype=torch.float64), draw(1, 3, 4, 8)
+    y, z = torch.tensor(AT).double()[:, None, :, None]
+    u, v = scheme.weight.detach()[:, :, None]
+    turned = torch.view_as_complex(x.unflatten(-1, (-1, 2))) * torch.exp(1j * (y * u + z * v))
+    mapped = scheme(x, x, P)[0].detach()
+    torch.testing.assert_close(mapped, torch.view_as_real(turned).flatten(-2), rtol=0, atol=1e-12)
+
+
+def test_axial_frequencies_are_a_special_case():
+    axial, mixed = ww.AxialRotary(8, theta=100.0), ww.MixedRotary(8, dtype=torch.float64)
+    with torch.no_grad():
+        rows, columns = axial.inverse_frequencies.unflatten(0, (2, 2))
+        mixed.weight.copy_(torch.stack([torch.cat([rows, 0 * rows]), torch.cat([0 * rows, columns])])[:, None])
+    q = draw(1, 2, 4, 8)
+    torch.testing.assert_close(mixed(q, q, P)[0].detach(), axial(q, q, P)[0], rtol=0, atol=1e-6)
+
+
+def test_it_starts_in_two_directions_at_a_right_angle():
+    scheme = ww.MixedRotary(16, 5, theta=10.0, dtype=torch.float64)
+    first, second = scheme.weight.detach().unflatten(-1, (2, 4)).unbind(-2)
+    assert (first * second).sum(0).abs().max() < 1e-12
+    rates = torch.tensor([10.0 ** (-i / 4) for i in range(4)]).double().expand(5, 4)
+    torch.testing.assert_close(first.norm(dim=0), rates, rtol=1e-6, atol=0)
+    angles = torch.atan2(first[0, :, 0], first[1, :, 0])
+    assert len(set(angles.tolist())) == 5
+
+
+def test_query_heads_have_the_frequencies_of_their_key_head():
+    scheme, moved = ww.MixedRotary(8, sets=2), ww.Positions.from_coordinates(torch.tensor(AT)[:, None] + 9)
+    q, k = draw(1, 4, 4, 8, dtype=torch.float32), draw(1, 2, 4, 8, seed=1, dtype=torch.float32)
+    with torch.no_grad():
+        scores = [a @ b.repeat_interleave(2, 1).mT for a, b in (scheme(q, k, P), scheme(q, k, moved))]
+        torch.testing.assert_close(*scores, rtol=0, atol=1e-4)
+        four = ww.MixedRotary(8, sets=4)
+        with pytest.raises(ww.errors.ShapeError, match="has 4 sets of frequencies, which do not divide 2 heads"):
+            four(q, k, P)
+    with pytest.raises(ww.errors.ShapeError, match="got head_dim=6, but needs a multiple of 4"):
+        ww.MixedRotary(6)
