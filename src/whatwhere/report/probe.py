@@ -70,6 +70,28 @@ def sections(record: ProbeRecord) -> list[Section]:
     return [Section("probe", "Attention by layer", parts)]
 
 
+def short(layer: Layer) -> str:
+    """Return what was measured of a layer in a few words, without numbers that depend on its size alone.
+
+    Args:
+        layer: of a probe.
+    """
+    words = [_map(layer.query)]
+    if _map(layer.key) != words[0]:
+        words.append(f"keys {_map(layer.key)}")
+    if layer.bias.kind != NONE:
+        words.append(f"bias {layer.bias.kind}")
+    if layer.span.chunk is not None:
+        words.append("chunks")
+    elif layer.span.before is not None:
+        words.append("window")
+    if layer.sinks:
+        words.append("sink")
+    if layer.span.causal is False:
+        words.append("both directions")
+    return ", ".join(words)
+
+
 def _layers(layers: Sequence[Layer]) -> Table:
     groups: dict[tuple[str, ...], list[str]] = {}
     for layer in layers:

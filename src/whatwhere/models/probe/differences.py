@@ -2,12 +2,14 @@
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
+from whatwhere.errors import SettingError
 from whatwhere.models.configuration.description import Description, Plan
 from whatwhere.models.probe.findings import NONE, NOT_MEASURED, ROTARY, FeatureMap, Layer, Probe
 from whatwhere.models.probe.measure import BELOW_TABLE, FAR, NEAR
@@ -88,7 +90,10 @@ def differences_of_parts(found: Probe, read: Callable[[str | None], Description]
     description = read(None)
     if description.part is None:
         return differences(found, description)
-    return [*differences(found, read("encoder")), *differences(found, description)]
+    listed = differences(found, description)
+    with suppress(SettingError):  # of Whisper the decoder alone is described
+        listed = [*differences(found, read("encoder")), *listed]
+    return listed
 
 
 def layers_of_part(found: Probe, description: Description) -> list[tuple[int, Layer]]:

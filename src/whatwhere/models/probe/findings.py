@@ -92,7 +92,8 @@ class Layer:
         query, key: how they change with position.
         magnitude: factor of rotated queries and keys at position 0, as the rotary module's cosine has it; None if no
             such module was seen.
-        scale: softmax scale.
+        scale: softmax scale; with the factor between projections and queries and keys at position 0 where these are a
+            multiple of one another, as they are not where a norm is between.
         bias: added to the scores.
         span: which keys are seen.
         sinks: whether a learned sink joins the softmax.

@@ -13,6 +13,8 @@ from whatwhere.models.probe.watch import Call, Recorder, recorded, same_content
 
 FIRST_TOKEN = 5
 """Lower ids are left out: special tokens, among them padding, from which some models count positions."""
+SHORT = (2, 6)
+"""Sequences and tokens of the first run, which shows what attends."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,8 @@ class Subject:
         """
         with (
             torch.no_grad(),
-            recorded(self.model, by_interface=self.by_interface) as recorder,
-            same_content(self.model, self.modules if same else ()) as replaced,
+            recorded(self.model, contents, by_interface=self.by_interface) as recorder,
+            same_content(self.model, self.modules if same else (), contents, tokens) as replaced,
         ):
             forward(self.model, contents, tokens, self.vocab_size, positions)
         found = own_calls(recorder)
@@ -91,6 +93,8 @@ def forward(
         options["bbox"] = torch.zeros(*ids.shape, 4, dtype=torch.long)
     if "input_features" in names and "decoder_input_ids" in names:  # Whisper: sounds before, tokens after
         config: Any = model.config
+        if not (hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions")):
+            raise CheckpointError("it takes sounds of a size that its configuration does not name.")
         frames = torch.randn(
             contents, config.num_mel_bins, 2 * config.max_source_positions, generator=torch.Generator()
         )
@@ -128,7 +132,7 @@ def subject_of(model: nn.Module) -> Subject:
     if vocab_size <= FIRST_TOKEN:
         raise CheckpointError("the probe runs a model on token ids, but its configuration has no vocab_size.")
     for by_interface in (True, False):
-        with torch.no_grad(), recorded(model, by_interface=by_interface) as recorder:
+        with torch.no_grad(), recorded(model, SHORT[0], by_interface=by_interface) as recorder:
             _try(model, vocab_size, recorder)
         own = tuple(call.module for call in own_calls(recorder))
         if own:
@@ -140,7 +144,7 @@ def subject_of(model: nn.Module) -> Subject:
 
 def _try(model: nn.Module, vocab_size: int, recorder: Recorder) -> None:
     try:
-        forward(model, 2, 6, vocab_size)
+        forward(model, *SHORT, vocab_size)
     except Exception as problem:
         if not recorder.calls:
             text = " ".join(str(problem).split())[:200]

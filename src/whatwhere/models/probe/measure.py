@@ -8,7 +8,7 @@ import torch
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.probe.findings import NONE, NOT_MEASURED, ROTARY, SCALED, FeatureMap, Layer
-from whatwhere.models.probe.forward import Subject
+from whatwhere.models.probe.forward import SHORT, Subject
 from whatwhere.models.probe.projections import Projections, watched_projections
 from whatwhere.models.probe.score import bias_of, scale_of, span_of
 from whatwhere.models.probe.solve import BY_HEAD, merged, solve
@@ -19,6 +19,8 @@ NEAR, FAR = (0, 1, 2, 4, 8, 16), (0, 1, 4, 16, 64, 256, 1024, 4096, 20_000)
 """Positions of short sequences, and of those that reach far."""
 BELOW_TABLE = (0, 1, 2, 4, 8, 16, 32)
 """Positions where a learned table ends before the far ones."""
+WARM = 4
+"""Tokens before the first one that is measured: a short convolution over tokens then sees the same content."""
 TOKENS, LEAST_CONTENTS, LONGEST = 24, 16, 4100
 """Tokens of a sequence at the model's own positions, sequences at least, and tokens at most to see a window end."""
 
@@ -42,9 +44,10 @@ def layers_of(subject: Subject, notes: list[str]) -> tuple[tuple[Layer, ...], bo
         subject: the model.
         notes: gets a line for all that could not be measured.
     """
-    first, _ = subject.calls(2, 6)
+    first, _ = subject.calls(*SHORT)
     contents = max(LEAST_CONTENTS, *(ceil(1.5 * call.query.shape[3] / _independent(call)) for call in first))
-    with watched_projections(subject.model, subject.modules) as projections:
+    contents += contents in (TOKENS, TOKENS + 1)  # so that no axis is taken for another one
+    with watched_projections(subject.model, subject.modules, contents) as projections:
         natural, replaced = subject.calls(contents, TOKENS)
     runs = _at_positions(subject, contents, notes)
     spans = _long_enough(subject, natural)
@@ -99,8 +102,8 @@ def _at_positions(subject: Subject, contents: int, notes: list[str]) -> list[lis
         notes.append("far positions: the model takes no position ids")
         return none
     try:
-        equal, _ = subject.calls(contents, len(NEAR), (3,) * len(NEAR))
-        near, _ = subject.calls(contents, len(NEAR), NEAR)
+        equal = _calls_at(subject, contents, (3,) * len(NEAR))
+        near = _calls_at(subject, contents, NEAR)
     except Exception as problem:
         notes.append(f"far positions: with position ids the model fails ({type(problem).__name__})")
         return none
@@ -115,12 +118,20 @@ def _at_positions(subject: Subject, contents: int, notes: list[str]) -> list[lis
     found = [[_Run(call, NEAR)] if its else [] for call, its in zip(near, follows, strict=True)]
     for positions in (FAR, BELOW_TABLE) if any(follows) else ():
         try:
-            far, _ = subject.calls(contents, len(positions), positions)
+            far = _calls_at(subject, contents, positions)
         except Exception as problem:
             notes.append(f"positions up to {positions[-1]:,}: the model fails ({type(problem).__name__})")
         else:
             return [[*runs, _Run(call, positions)] if runs else [] for runs, call in zip(found, far, strict=True)]
     return found
+
+
+def _calls_at(subject: Subject, contents: int, positions: tuple[int, ...]) -> list[Call]:
+    """Return calls at position ids, without the first tokens, which a convolution over tokens sees otherwise."""
+    calls, _ = subject.calls(contents, WARM + len(positions), (*positions[:1] * WARM, *positions))
+    if any(call.query.shape[2] != WARM + len(positions) for call in calls):
+        raise CheckpointError("the model changes the number of tokens.")
+    return [replace(call, query=call.query[:, :, WARM:], key=call.key[:, :, WARM:]) for call in calls]
 
 
 def _changes(call: Call) -> bool:

@@ -68,9 +68,14 @@ def _projected(found: FeatureMap, best: Tensor, source: Tensor) -> Any:
 
 
 class Projections:
-    """What the attention modules of a model were given and projected in one run, by name."""
+    """What the attention modules of a model were given and projected in one run, by name.
 
-    def __init__(self) -> None:
+    Args:
+        contents: number of sequences.
+    """
+
+    def __init__(self, contents: int) -> None:
+        self.contents = contents
         self.seen: dict[str, Seen] = {}
         self.done: set[str] = set()
 
@@ -90,7 +95,8 @@ class Projections:
             output: of the layer.
         """
         if isinstance(output, Tensor) and output.dim() == 3 and module not in self.done:
-            self.seen.setdefault(module, Seen()).outputs.append(output[:, 0].detach().double())
+            first = output[:, 0] if output.shape[0] == self.contents else output[0]  # tokens may be the first axis
+            self.seen.setdefault(module, Seen()).outputs.append(first.detach().double())
 
     def enter(self, module: str, options: dict[str, Any]) -> None:
         """Keep the cosine that an attention module is given.
@@ -108,14 +114,15 @@ class Projections:
 
 
 @contextmanager
-def watched_projections(model: nn.Module, modules: tuple[str, ...]) -> Iterator[Projections]:
+def watched_projections(model: nn.Module, modules: tuple[str, ...], contents: int) -> Iterator[Projections]:
     """Keep what attention modules are given and project, within a block.
 
     Args:
         model: the model.
         modules: names of its attention modules.
+        contents: number of sequences.
     """
-    kept = Projections()
+    kept = Projections(contents)
     handles = []
     for name in dict.fromkeys(modules):
         if not name:

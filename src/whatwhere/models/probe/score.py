@@ -109,7 +109,7 @@ def _fit(call: Call) -> tuple[float, Tensor, float]:
     seen = (call.scores > MASKED).all(dim=0)
     centered = [each - each.mean(dim=0, keepdim=True) for each in (products, call.scores)]
     product, score = (each[:, seen] for each in centered)
-    if float(product.abs().max()) < 1e-6 * float(products.abs().max()):
+    if not seen.any() or float(product.abs().max()) < 1e-6 * float(products.abs().max()):
         return 0.0, torch.zeros_like(call.scores[0]), float("inf")
     scale = float((product * score).sum() / (product * product).sum().clamp(min=1e-30))
     deviation = float((score - scale * product).abs().max() / score.abs().max().clamp(min=1e-30))

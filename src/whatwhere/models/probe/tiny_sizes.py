@@ -111,6 +111,15 @@ MODEL_ONLY: Mapping[str, Mapping[str, Any]] = {
         "per_layer_config": {5: {"head_dim": 32}},
     },
     "dots1": {"n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2},
+    "dots3_note_text": {
+        "swa_num_attention_heads": 4,
+        "swa_num_key_value_heads": 4,
+        "swa_head_dim": 32,
+        "swa_qk_nope_head_dim": 16,
+        "swa_v_head_dim": 16,
+        "swa_q_lora_rank": 32,
+        "swa_kv_lora_rank": 32,
+    },
     "ernie4_5_vl_moe_text": {"rope_parameters": {**_ROPE, "mrope_section": [3, 3, 2]}},
     "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
     "gemma3n_text": {"num_kv_shared_layers": 0, "intermediate_size": 32},
@@ -124,7 +133,7 @@ MODEL_ONLY: Mapping[str, Mapping[str, Any]] = {
     "granitemoehybrid": {**_MAMBA, "layer_types": ["mamba", "attention", "mamba", "attention"]},
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},
-    "hunyuan_vl_text": {"head_dim": 16},
+    "hunyuan_vl_text": {"head_dim": 16, "rope_parameters": {**_ROPE, "mrope_section": [2, 2, 2, 2]}},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv", "full_attention"]},
     "llama4_text": {"floor_scale": 4},
@@ -150,6 +159,11 @@ MODEL_ONLY: Mapping[str, Mapping[str, Any]] = {
     "step3p5": {"sliding_window": 5},
     "t5gemma2_decoder": {"dropout_rate": 0.0},
     "xmod": {"default_language": "en_XX"},
+    "zamba": {
+        "attention_head_dim": 32,
+        "layers_block_type": [*["linear_attention", "hybrid"] * 3, "linear_attention"],
+        "num_hidden_layers": 7,
+    },
     "zaya": {"num_experts_per_tok": 1},
 }
 """What a type needs besides."""

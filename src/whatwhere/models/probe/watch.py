@@ -60,10 +60,11 @@ class Recorder:
 
     Args:
         model: of transformers.
+        contents: number of sequences, by which queries of all sequences and heads in one axis are split.
     """
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = model
+    def __init__(self, model: nn.Module, contents: int = 1) -> None:
+        self.model, self.contents = model, contents
         self.names = {id(module): name for name, module in model.named_modules()}
         self.calls: list[Call] = []
 
@@ -170,7 +171,8 @@ class _Functions(TorchFunctionMode):
         for result, left, right in reversed(self.products):
             fits = result.shape[-2:] == scores.shape[-2:] and result.numel() == scores.numel()
             if fits and left.dim() == right.dim() and right.dim() >= 3:
-                batch = scores.shape[0] if scores.dim() == 4 else 1
+                contents = self.recorder.contents
+                batch = scores.shape[0] if scores.dim() == 4 else contents if len(scores) % contents == 0 else 1
                 query, key = (each.detach().double().reshape(batch, -1, *each.shape[-2:]) for each in (left, right.mT))
                 recorded = scores.detach().double().reshape(batch, -1, *scores.shape[-2:])
                 self.recorder.calls.append(Call(self._attention(), query, key, scores=recorded))
@@ -188,18 +190,19 @@ class _Functions(TorchFunctionMode):
 
 
 @contextmanager
-def recorded(model: nn.Module, *, by_interface: bool) -> Iterator[Recorder]:
+def recorded(model: nn.Module, contents: int = 1, *, by_interface: bool) -> Iterator[Recorder]:
     """Record attention within a block; the model's own implementation is restored afterwards.
 
     Args:
         model: of transformers.
+        contents: number of sequences.
         by_interface: replace attention through transformers' AttentionInterface; otherwise watch PyTorch's functions
             while the model computes its scores step by step.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
-    recorder = Recorder(model)
+    recorder = Recorder(model, contents)
     AttentionInterface.register(NAME, lambda *args, **options: recorder.attend(*args, **options))
     AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
     configs: dict[int, Any] = {
@@ -237,7 +240,9 @@ def _running(model: nn.Module) -> Iterator[list[str]]:
 
 
 @contextmanager
-def same_content(model: nn.Module, modules: tuple[str, ...], seed: int = 0) -> Iterator[set[str]]:
+def same_content(
+    model: nn.Module, modules: tuple[str, ...], contents: int, tokens: int, seed: int = 0
+) -> Iterator[set[str]]:
     """Replace the hidden states that reach modules by random ones that are the same at all positions.
 
     What differs between positions within such a module then comes from the positions that this module is given.
@@ -245,6 +250,8 @@ def same_content(model: nn.Module, modules: tuple[str, ...], seed: int = 0) -> I
     Args:
         model: the model.
         modules: names of its attention modules.
+        contents: number of sequences.
+        tokens: length of each; the other sequence of an encoder and decoder has one more.
         seed: of the contents.
 
     Yields:
@@ -254,10 +261,12 @@ def same_content(model: nn.Module, modules: tuple[str, ...], seed: int = 0) -> I
     replaced: set[str] = set()
 
     def replace(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        hidden = kwargs.get("hidden_states", args[0] if args else None)
-        if not isinstance(hidden, Tensor) or hidden.dim() != 3 or not hidden.is_floating_point():
+        hidden = kwargs.get("hidden_states", args[0] if args else kwargs.get("query"))
+        axis = _token_axis(hidden, contents, tokens)
+        if axis is None or hidden is None:
             return args, kwargs
-        content = torch.randn(hidden.shape[0], 1, hidden.shape[2], generator=generator, dtype=torch.float64)
+        shape = [1 if each == axis else size for each, size in enumerate(hidden.shape)]
+        content = torch.randn(*shape, generator=generator, dtype=torch.float64)
         same = content.to(hidden).expand_as(hidden).contiguous()
         replaced.add(name)
         given = tuple(same if each is hidden else each for each in args)  # CTRL passes it three times
@@ -275,6 +284,17 @@ def same_content(model: nn.Module, modules: tuple[str, ...], seed: int = 0) -> I
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _token_axis(hidden: Any, contents: int, tokens: int) -> int | None:
+    """Return the axis of tokens: (batch, tokens, features), or tokens first as in XLNet, or last as in SqueezeBERT."""
+    if not isinstance(hidden, Tensor) or hidden.dim() != 3 or not hidden.is_floating_point():
+        return None
+    first, second, third = hidden.shape
+    lengths = (tokens, tokens + 1)
+    if first == contents:
+        return 1 if second in lengths or third not in lengths else 2
+    return 0 if second == contents and first in lengths else None
 
 
 def _number(value: Any) -> float | None:
