@@ -45,7 +45,8 @@ def measure(
         list[str] | None,
         typer.Argument(
             metavar="CASE",
-            help="rotary, lookup, token-step, attention, position-table, decoding, neighbors, start, training; all.",
+            help="rotary, lookup, token-step, attention, window, position-table, decoding, neighbors, start, training; "
+            "all.",
         ),
     ] = None,
     quick: Annotated[

@@ -19,6 +19,7 @@ IN_FIGURE = {
     "lookup": "float32, dim 768, sinusoidal",
     "token-step": "262,144 rows, uniform ids",
     "attention": "float32, 4,096 tokens, forward with backward",
+    "window": "float32, 8,192 tokens, window 512, forward",
     "position-table": "131,072 positions, 64 pairs",
     "decoding": "float32, 4,095 keys in the cache",
     "training": "2 threads",

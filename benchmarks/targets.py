@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from benchmarks.cases import decoding, neighbors, start, token_step, training
+from benchmarks.cases import decoding, neighbors, start, token_step, training, window
 from benchmarks.records import CandidateRecord, Results, VariantRecord
 from benchmarks.timing import ratios
 
@@ -290,6 +290,9 @@ TARGETS: tuple[Target, ...] = (
         Target("attention", _LONG, f"{name}: whatwhere", "share", 0.02, _TABLE, floor=floor)
         for name, floor in (("T5", _SOME_ROWS), ("KERPLE", _SOME_ROWS), ("FIRE", _HIDDEN))
     ),
+    Target("window", "float32, 8,192 .*", "whatwhere", "faster", 4.0, window.MASKED),
+    Target("window", "float32, 8,192 .*", "whatwhere", "slower", 0.5),
+    Target("window", ".* with backward", "whatwhere", "faster", 3.0, window.MASKED),
     Target("position-table", ".*", "whatwhere", "faster", 5.0, "plain torch, float32 angles"),
     Target("position-table", ".*", "whatwhere", "error", 1.5e-7),
     Target("decoding", ".*", "whatwhere", "over", 30e-6, decoding.INDEXING, floor=_CALLS),

@@ -11,10 +11,11 @@ from benchmarks.cases import (
     start,
     token_step,
     training,
+    window,
 )
 
 CASES: dict[str, Case] = {
     module.CASE.name: module.CASE
-    for module in (rotary, lookup, token_step, attention, position_table, decoding, neighbors, start, training)
+    for module in (rotary, lookup, token_step, attention, window, position_table, decoding, neighbors, start, training)
 }
 """By name, in the order of the table."""

@@ -1,5 +1,7 @@
 """Windows and chunks: the mask by its definition, engines, what is skipped, and a cache that forgets."""
 
+import gc
+import weakref
 from itertools import pairwise
 
 import jaxtyping
@@ -210,6 +212,23 @@ def test_later_tokens_of_packed_position_ids_are_next_to_their_document() -> Non
     assert torch.equal(Window(2).mask(p) & p.mask(), Window(2).mask(whole) & whole.mask())
     with pytest.raises(ww.errors.PositionError, match="must be later, but the first has order 1"):
         p.append(torch.tensor([1]))
+
+
+@pytest.mark.parametrize("window", [None, Window(3), Window(4, chunked=True)], ids=str)
+def test_tables_of_a_pass_are_freed_with_it(window: Window | None) -> None:
+    """By reference counting alone: tables that wait for the garbage collector are memory in use."""
+    p = ww.Positions.packed([5, 7])
+    (q,) = sampled((1, 2, 12, 8))
+    here = ww.Where(ww.ALiBi(2), window=window).at(p)
+    for engine in ("sdpa", "dense"):
+        here.attention(q, q, q, engine=engine)
+    cache = weakref.ref(here._cache)
+    gc.disable()
+    try:
+        del here
+        assert cache() is None
+    finally:
+        gc.enable()
 
 
 def test_several_axes_have_no_distance_by_coordinates() -> None:

@@ -133,16 +133,17 @@ def attention(
         return attention(q.to(wide), k.to(wide), v.to(wide), scores, engine=engine, **options).to(q.dtype)
     if engine == "auto" and _is_transformed():
         engine = "dense"
+    bare = scores.element is None and sink is None and softcap is None
+    if bare and scores.run and engine in ("auto", "sdpa"):
+        return F.scaled_dot_product_attention(
+            q, k, v, is_causal=True, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
+        )
     how = _How(scale, sink, dropout, softcap)
     # FlexAttention cannot trace a size of zero: an empty batch or sequence takes the dense engine.
     if engine == "dense" or (engine == "flex" and 0 in (q.shape[0], q.shape[2], k.shape[2])):
         return _dense(q, k, v, scores, how)
     if engine == "flex":
         return _flex(q, k, v, scores, how)
-    if scores.run and scores.element is None and sink is None and softcap is None:
-        return F.scaled_dot_product_attention(
-            q, k, v, is_causal=True, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
-        )
     if q.is_cpu and torch.is_autocast_enabled("cpu") and q.dtype != torch.float64:
         q, k, v = (x.to(torch.get_autocast_dtype("cpu")) for x in (q, k, v))
         with full_precision(q.device):  # autocast would round the bias too

@@ -151,23 +151,11 @@ class PassCache:
         gates: Tensor | None,
     ) -> Scores:
         """Return bias and mask of the scores, from the tables of the pass where they do not depend on q and k."""
-        window = self.window(window)
-        rule = self.allowed(causal, window)
-        rows = common_batch(self.queries, self.keys)
-        run = causal and self.run and window is None and mask is None
         by_content = scheme is not None and scheme.by_content
         if mask is None and not by_content:
-            return Scores(
-                self.element(scheme, causal),
-                rule,
-                run,
-                lambda dtype: self.added(scheme, causal, window, dtype),
-                lambda: self.by_blocks(scheme, causal, window),
-                rows,
-                self.visible(causal, window),
-                None if window is None else window.reach(causal),
-                lambda: self.block_mask(causal, window),
-            )
+            return self._shared(scheme, causal, window)
+        window = self.window(window)
+        rows = common_batch(self.queries, self.keys)
         element: Element | None
         if scheme is not None and by_content:
             element = bound = scheme.bind(self.queries, self.keys, q=q, k=k, gates=gates, causal=causal)
@@ -183,13 +171,37 @@ class PassCache:
         batch = rows if mask is None or mask.shape[0] == 1 else mask.shape[0]
         return Scores(
             element,
-            _both_rules(rule, mask),
-            run,
+            _both_rules(self.allowed(causal, window), mask),
+            causal and self.run and window is None and mask is None,
             added,
             batch=batch,
             visible=self.visible(causal, window),
             reach=None if window is None else window.reach(causal),
         )
+
+    def _shared(self, scheme: ScoreBias | None, causal: bool, window: Window | None) -> Scores:
+        """Return bias and mask that layers share, because they do not depend on queries and keys."""
+        # The functions are made anew for each layer: kept in the cache, they would keep it and its tables alive.
+        seen, element, rule, rows = self._once(
+            ("shared", scheme, causal, window), lambda: self._parts(scheme, causal, self.window(window))
+        )
+        return Scores(
+            element,
+            rule,
+            causal and self.run and seen is None,
+            lambda dtype: self.added(scheme, causal, seen, dtype),
+            lambda: self.by_blocks(scheme, causal, seen),
+            rows,
+            self.visible(causal, seen),
+            None if seen is None else seen.reach(causal),
+            lambda: self.block_mask(causal, seen),
+        )
+
+    def _parts(
+        self, scheme: ScoreBias | None, causal: bool, window: Window | None
+    ) -> tuple[Window | None, Element | None, Allowed | None, int]:
+        rule = self.allowed(causal, window)
+        return window, self.element(scheme, causal), rule, common_batch(self.queries, self.keys)
 
     def _once(self, key: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
         if key not in self._values:
