@@ -7,10 +7,20 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import Gemma3nTextConfig, Gemma4TextConfig
+from transformers import (
+    AlbertConfig,
+    AlbertModel,
+    AttentionInterface,
+    ElectraConfig,
+    ElectraModel,
+    Gemma3nTextConfig,
+    Gemma4TextConfig,
+)
 from transformers.models.blt.modeling_blt import byte_group_hash_function, compute_hash_embeddings
 from transformers.models.gemma3n.modeling_gemma3n import Gemma3nTextModel
 from transformers.models.gemma4.modeling_gemma4 import Gemma4TextModel
+from transformers.models.neomme.configuration_neomme import NeoMMEConfig
+from transformers.models.neomme.modeling_neomme import NeoMMEForMaskedLM, eager_attention_forward
 from transformers.models.qwen4_exp.configuration_qwen4_exp import Qwen4ExpTextConfig
 from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpTextNGramEmbedding
 
@@ -170,3 +180,78 @@ def test_byte_hashes_of_blt(functions: int) -> None:
     prime = BLT_PRIMES[functions - 1]
     last = byte_group_hash_function(ids, 8, prime, rows)
     assert torch.equal(ours.rows(ids)[..., -1] - ours.offsets[-2], last)
+
+
+def neomme() -> NeoMMEForMaskedLM:
+    config = NeoMMEConfig(
+        vocab_size=30,
+        embedding_rank=6,
+        hidden_size=16,
+        intermediate_size=16,
+        num_hidden_layers=3,
+        num_attention_heads=2,
+        num_key_value_heads=2,
+        head_dim=16,
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+    )
+    model = NeoMMEForMaskedLM(config).eval()
+    noise(model)
+    return model
+
+
+def test_factorized_tables_of_neomme() -> None:
+    """Lookup and output projection: both factors, used twice."""
+    model = neomme()
+    theirs = model.model.embed_tokens
+    ours = ww.FactorizedEmbedding(30, 6, 16)
+    with torch.no_grad():
+        ours.tokens.weight.copy_(theirs.word_embeddings.weight)
+        ours.projection.weight.copy_(theirs.embedding_projection.weight)
+        torch.testing.assert_close(ours(IDS), theirs(IDS), rtol=0, atol=1e-6)
+        hidden = model.model(IDS).last_hidden_state
+        torch.testing.assert_close(ours.readout(hidden), model(IDS).logits, rtol=0, atol=1e-5)
+
+
+def test_factorized_tables_of_albert_and_electra() -> None:
+    """Positions, token types and a norm are between the factors."""
+    sizes: dict[str, Any] = {"vocab_size": 30, "embedding_size": 6, "hidden_size": 16, "num_attention_heads": 2}
+    sizes |= {"intermediate_size": 16, "num_hidden_layers": 1}
+    albert = AlbertModel(AlbertConfig(**sizes)).eval()
+    electra = ElectraModel(ElectraConfig(**sizes)).eval()
+    pairs = ((albert, albert.encoder.embedding_hidden_mapping_in), (electra, electra.embeddings_project))
+    for model, projection in pairs:
+        noise(model)
+        table = ww.FactorizedEmbedding(30, 6, 16, bias=True)
+        with torch.no_grad():
+            table.tokens.weight.copy_(model.embeddings.word_embeddings.weight)
+            table.projection.load_state_dict(projection.state_dict())
+            others = model.embeddings.position_embeddings.weight[:5] + model.embeddings.token_type_embeddings.weight[0]
+            ours = table.projection(model.embeddings.LayerNorm(table.tokens(IDS) + others))
+            wanted = model(IDS, output_hidden_states=True).hidden_states[0]
+        torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-5)
+
+
+def test_value_embeddings_of_neomme() -> None:
+    """The values that attention gets, in the layers with a table and in that without."""
+    model = neomme()
+    table = ww.ValueEmbedding(30, 2, 16)
+    table.tokens.weight.data.copy_(model.model.value_embeddings.weight)
+    values: list[Tensor] = []
+
+    def record(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **others: Any) -> Any:
+        values.append(value)
+        return eager_attention_forward(module, query, key, value, mask, **others)
+
+    projected: list[Tensor] = []
+    for layer in model.model.layers:
+        attention = next(part for part in layer.modules() if hasattr(part, "v_proj"))
+        attention.v_proj.register_forward_hook(lambda *args: projected.append(args[2]))
+    AttentionInterface.register("recorded", record)
+    model.set_attn_implementation("recorded")
+    with torch.no_grad():
+        model(IDS)
+        own = [each.unflatten(-1, (2, 16)).transpose(1, 2) for each in projected]
+        wanted = [table.add(own[0], IDS), own[1], table.add(own[2], IDS)]
+    assert len(values) == 3
+    for got, each in zip(values, wanted, strict=True):
+        torch.testing.assert_close(got, each, rtol=0, atol=1e-6)

@@ -93,6 +93,9 @@ from whatwhere.reference.score.window import swin_gradient as swin_gradient
 from whatwhere.reference.score.window import swin_v2_gradient as swin_v2_gradient
 from whatwhere.reference.score.window import swin_v2_table as swin_v2_table
 from whatwhere.reference.token_tables import expected_occupied as expected_occupied
+from whatwhere.reference.token_tables import factorized as factorized
+from whatwhere.reference.token_tables import factorized_readout as factorized_readout
+from whatwhere.reference.token_tables import mixed_values as mixed_values
 from whatwhere.reference.token_tables import ngram_row as ngram_row
 from whatwhere.reference.token_tables import ngram_rows as ngram_rows
 from whatwhere.reference.token_tables import per_layer as per_layer

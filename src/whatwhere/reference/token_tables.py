@@ -128,3 +128,91 @@ def expected_occupied(grams: int, rows: int) -> float:
         1.5
     """
     return rows * (1 - (1 - 1 / rows) ** grams)
+
+
+@arrays(a=2, b=2, ids=...)
+def factorized(a: np.ndarray, b: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    """Look up rows of a factorized table.
+
+        x_n[j] = sum_r A[id_n, r] B[r, j]
+
+    Lan et al. 2019, https://arxiv.org/abs/1909.11942, section 3.1.
+
+    Args:
+        a: A, (vocab_size, rank).
+        b: B, (rank, dim).
+        ids: whole numbers 0..vocab_size-1, any shape.
+
+    Returns:
+        Shape (*ids.shape, dim).
+
+    Raises:
+        IndexError: If an id is not a row of the table.
+
+    Examples:
+        >>> factorized([[1.0], [2.0]], [[3.0, 4.0]], [1])
+        array([[6., 8.]])
+    """
+    require_rows("id", ids, a.shape[0])
+    out = np.zeros((*ids.shape, b.shape[1]))
+    for slot in np.ndindex(ids.shape):
+        for rank in range(a.shape[1]):
+            out[slot] += a[ids[slot], rank] * b[rank]
+    return out
+
+
+@arrays(hidden=..., a=2, b=2)
+def factorized_readout(hidden: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """Compute logits with both factors of the table, as NeoMME does.
+
+        logits[n, v] = sum_r sum_j h_n[j] B[r, j] A[v, r]
+
+    Args:
+        hidden: h, (..., dim).
+        a, b: as in factorized.
+
+    Returns:
+        Shape (..., vocab_size).
+
+    Examples:
+        >>> factorized_readout([[1.0, 1.0]], [[1.0], [2.0]], [[3.0, 4.0]])
+        array([[ 7., 14.]])
+    """
+    logits = np.zeros((*hidden.shape[:-1], a.shape[0]))
+    for slot in np.ndindex(hidden.shape[:-1]):
+        for token in range(a.shape[0]):
+            for rank in range(a.shape[1]):
+                logits[slot][token] += float(np.dot(hidden[slot], b[rank])) * a[token, rank]
+    return logits
+
+
+@arrays(values=3, weight=3, ids=1)
+def mixed_values(
+    values: np.ndarray, weight: np.ndarray, ids: np.ndarray, of_values: float = 1.0, of_tokens: float = 1.0
+) -> np.ndarray:
+    """Mix vectors of tokens into the values of attention.
+
+        v'[h, n] = a v[h, n] + b T[id_n, h]
+
+    Args:
+        values: v, (heads, tokens, head_dim).
+        weight: T, (vocab_size, heads, head_dim).
+        ids: of the tokens.
+        of_values, of_tokens: a and b.
+
+    Returns:
+        The shape of the values.
+
+    Raises:
+        IndexError: If an id is not a row of the table.
+
+    Examples:
+        >>> mixed_values([[[1.0]]], [[[5.0]], [[7.0]]], [1], of_values=0.5)
+        array([[[7.5]]])
+    """
+    require_rows("id", ids, weight.shape[0])
+    out = np.zeros(values.shape)
+    for head in range(values.shape[0]):
+        for n in range(values.shape[1]):
+            out[head, n] = of_values * values[head, n] + of_tokens * weight[ids[n], head]
+    return out

@@ -1,0 +1,102 @@
+"""Factorized tables and value embeddings: the reference, gradients, and what they refuse."""
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+
+import whatwhere as ww
+
+IDS = torch.tensor([[3, 0, 3], [6, 3, 1]])
+
+
+@pytest.fixture
+def factorized() -> ww.FactorizedEmbedding:
+    torch.manual_seed(0)
+    return ww.FactorizedEmbedding(7, 3, 5, init=1.0, dtype=torch.float64)
+
+
+def values(mixed_layers: int | None = None) -> ww.ValueEmbedding:
+    torch.manual_seed(0)
+    table = ww.ValueEmbedding(7, 2, 4, mixed_layers=mixed_layers, dtype=torch.float64)
+    with torch.no_grad():
+        for weight in table.parameters():
+            weight.copy_(torch.randn_like(weight))
+    return table
+
+
+def test_a_factorized_table_is_the_reference(factorized: ww.FactorizedEmbedding) -> None:
+    a, b = factorized.tokens.weight.detach().numpy(), factorized.projection.weight.detach().numpy().T
+    wanted = ww.reference.factorized(a, b, IDS.numpy())
+    np.testing.assert_allclose(factorized(IDS).detach().numpy(), wanted, rtol=1e-12, atol=1e-12)
+    hidden = torch.randn(2, 5, dtype=torch.float64)
+    logits = ww.reference.factorized_readout(hidden.numpy(), a, b)
+    np.testing.assert_allclose(factorized.readout(hidden).detach().numpy(), logits, rtol=1e-12, atol=1e-12)
+
+
+def test_both_factors_get_gradients_from_both_uses(factorized: ww.FactorizedEmbedding) -> None:
+    def of(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(
+            Both(factorized), {"table.tokens.weight": a, "table.projection.weight": b}, IDS
+        )
+
+    assert torch.autograd.gradcheck(of, (factorized.tokens.weight, factorized.projection.weight))
+
+
+class Both(torch.nn.Module):
+    """Look tokens up and score all tokens for them."""
+
+    def __init__(self, table: ww.FactorizedEmbedding) -> None:
+        super().__init__()
+        self.table = table
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.table.readout(self.table(ids))
+
+
+def test_a_padding_row_is_projected_to_zero_and_scored_zero() -> None:
+    table = ww.FactorizedEmbedding(7, 3, 5, padding_idx=2)
+    assert bool((table(torch.tensor([2])) == 0).all())
+    assert table.readout(torch.randn(1, 5))[0, 2].item() == 0
+
+
+@pytest.mark.parametrize("layer", [None, 1])
+def test_value_embeddings_are_the_reference(layer: int | None) -> None:
+    table = values(None if layer is None else 2)
+    v = torch.randn(2, 2, 3, 4, dtype=torch.float64)
+    got = table.add(v, IDS, layer).detach().numpy()
+    mix = (1.0, 1.0) if layer is None else table.mix[layer].tolist()
+    weight = table.tokens.weight.detach().numpy().reshape(7, 2, 4)
+    for b in range(2):
+        wanted = ww.reference.mixed_values(v[b].numpy(), weight, IDS[b].numpy(), *mix)
+        np.testing.assert_allclose(got[b], wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_values_start_unchanged_and_the_zero_table_gets_gradients() -> None:
+    table = ww.ValueEmbedding(7, 2, 4, mixed_layers=1)
+    v = torch.randn(2, 2, 3, 4)
+    out = table.add(v, IDS, 0)
+    assert torch.equal(out, v)
+    out.sum().backward()
+    counts = torch.bincount(IDS.flatten(), minlength=7).float()
+    assert torch.equal(table.tokens.weight.grad, counts[:, None].expand(7, 8))
+    assert float(table.mix.grad[0, 0]) == pytest.approx(float(v.sum()), rel=1e-5)
+
+
+def test_decoding_gets_the_values_of_the_full_pass() -> None:
+    table, v = values(), torch.randn(2, 2, 3, 4, dtype=torch.float64)
+    assert torch.equal(table.add(v[:, :, 2:], IDS[:, 2:]), table.add(v, IDS)[:, :, 2:])
+
+
+def test_wrong_arguments_are_refused(factorized: ww.FactorizedEmbedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    v = torch.randn(2, 2, 3, 4, dtype=torch.float64)
+    with pytest.raises(ww.errors.ShapeError, match=r"\(\.\.\., 5\)"):
+        factorized.readout(torch.randn(2, 3, dtype=torch.float64))
+    with pytest.raises(ww.errors.TokenError, match="id 7 at"):
+        factorized(IDS + 4)
+    with pytest.raises(ww.errors.ShapeError, match="values of these tokens"):
+        values().add(v.transpose(1, 2), IDS)
+    for table, layer in ((values(), 0), (values(2), None), (values(2), 2), (values(2), -1)):
+        with pytest.raises(ww.errors.SettingError, match="learned mix"):
+            table.add(v, IDS, layer)
