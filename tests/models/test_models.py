@@ -123,8 +123,9 @@ def test_heads_and_softmax_scales_are_theirs(model_type: str) -> None:
     seen = ran(model_type)
     for layer, scale in seen.scales.items():
         heads, key_heads, head_dim = seen.heads[layer]
-        assert (heads, head_dim) == (description.num_heads, description.head_dim)
-        assert key_heads in (description.key_heads, description.num_heads)  # some repeat them before attention
+        ours = description.heads[layer]
+        assert (heads, head_dim) == (ours.num_heads, ours.head_dim)
+        assert key_heads in (ours.key_heads, ours.num_heads)  # some repeat them before attention
         if scale is not None:
             theirs = scale * head_dim**-0.5 if model_type in PRESCALED else scale
             assert description.scales[layer] == pytest.approx(theirs, rel=1e-12)

@@ -8,6 +8,7 @@ import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
+from whatwhere.inspection.configuration_difference import configurations
 from whatwhere.models.registry import MODEL_TYPES
 
 from .tiny import config_of, model_of
@@ -88,3 +89,55 @@ def test_a_type_that_is_not_like_llama_is_not_read_as_llama(model_type: str, for
     keys = config.to_dict() if form == "whole" else {"model_type": model_type, **config.to_diff_dict()}
     with pytest.raises((ww.errors.SettingError, ww.errors.ShapeError, ww.errors.CheckpointError)):
         ww.from_huggingface(keys, like="llama")
+
+
+# Heads by layer
+
+GEMMA4: dict[str, Any] = {
+    "model_type": "gemma4_text", "vocab_size": 37, "hidden_size": 64, "num_hidden_layers": 7, "num_attention_heads": 4,
+    "num_key_value_heads": 2, "head_dim": 16, "global_head_dim": 32, "sliding_window": 8,
+}  # fmt: skip
+
+
+def test_heads_of_gemma_4_are_those_of_its_modules() -> None:
+    """Wider heads in full attention, also with fewer key heads where values are the keys."""
+    config = config_of("gemma4_text", num_hidden_layers=7, attention_k_eq_v=True, num_global_key_value_heads=1)
+    description = ww.from_huggingface(config)
+    layers = model_of(config).model.layers
+    for layer, heads in zip(layers, description.heads, strict=True):
+        attention = layer.self_attn
+        assert attention.q_proj.out_features == heads.num_heads * heads.head_dim
+        assert attention.k_proj.out_features == heads.key_heads * heads.head_dim
+    assert [heads.head_dim for heads in description.heads] == [16, 16, 16, 16, 16, 32, 32]
+    assert description.heads[0].key_heads != description.heads[5].key_heads
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+
+
+def test_sizes_that_differ_by_layer_say_so() -> None:
+    description = ww.from_huggingface(GEMMA4)
+    assert (description.num_heads, description.key_heads) == (4, 2)
+    with pytest.raises(ww.errors.SettingError, match=r"sizes of heads, 16, 32: see `heads\[layer\]\.head_dim`"):
+        _ = description.head_dim
+    wheres = description.wheres()
+    assert [where.query_key.head_dim for where in wheres if where.query_key] == [16, 16, 16, 16, 16, 32, 32]
+
+
+@pytest.mark.parametrize("name", ["7", "-1", "first"])
+def test_settings_of_a_layer_that_is_not_there_are_refused(name: str) -> None:
+    with pytest.raises(ww.errors.SettingError, match=f"per_layer_config.{name} is .* must be the settings of a layer"):
+        ww.from_huggingface({**GEMMA4, "per_layer_config": {name: {"head_dim": 32}}})
+
+
+def test_what_gemma_4_cannot_be_read_with_is_refused() -> None:
+    with pytest.raises(ww.errors.SettingError, match=r"per_layer_config\.5\.hidden_size"):
+        ww.from_huggingface({**GEMMA4, "per_layer_config": {"5": {"hidden_size": 32}}})
+    with pytest.raises(ww.errors.SettingError, match="layers that rotate alike have heads of 16 and 64 features"):
+        ww.from_huggingface({**GEMMA4, "per_layer_config": {"0": {"head_dim": 64}}})
+    with pytest.raises(ww.errors.SettingError, match="use_bidirectional_attention is 'all'"):
+        ww.from_huggingface({**GEMMA4, "use_bidirectional_attention": "all"})
+
+
+def test_heads_are_compared_layer_by_layer() -> None:
+    other = {**GEMMA4, "global_head_dim": 64}
+    found = configurations(ww.from_huggingface(GEMMA4), ww.from_huggingface(other))
+    assert [fact.name for fact in found.facts] == ["head_dim"]

@@ -51,6 +51,7 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "dots1": {"n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2},
     "gemma3n_text": {"num_kv_shared_layers": 0, "vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 8},
     "glm4_moe_lite": {"num_key_value_heads": 4},
+    "gemma4_text": {"global_head_dim": 32, "vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 8},
     "glm_moe_dsa": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
     "glm4v_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "gpt_neo": {"attention_types": [[["global", "local"], LAYERS // 2]]},

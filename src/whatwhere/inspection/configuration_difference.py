@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 Value = str | int | float | bool | None
 
 _FACTS = (
-    "model_type", "vocab_size", "dim", "token_dim", "num_heads", "key_heads", "head_dim", "layers", "input",
+    "model_type", "vocab_size", "dim", "token_dim", "layers", "input",
     "embedding_scale", "tied", "padding_idx", "max_length", "scales",
 )  # fmt: skip
 _IGNORED = ("_name_or_path", "transformers_version")
@@ -130,6 +130,11 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
         for name in _FACTS
         if getattr(one, name) != getattr(other, name)
     ]
+    facts += [
+        ChangedValue(name, *values)
+        for name in ("num_heads", "key_heads", "head_dim")
+        if (values := (_of_heads(one, name), _of_heads(other, name))) and values[0] != values[1]
+    ]
     if keys is None and one.windows != other.windows:  # else the keys of the windows are listed
         facts.append(ChangedValue("windows", _windows(one), _windows(other)))
     if keys is None and one.temperatures != other.temperatures:
@@ -181,6 +186,10 @@ def _value(value: object) -> Value:
     if isinstance(value, tuple) and len(set(map(repr, value))) == 1:
         value = value[0]
     return value if value is None or isinstance(value, str | int | float) else repr(value)
+
+
+def _of_heads(description: "Description", name: str) -> Value:
+    return _value(tuple(getattr(heads, name) for heads in description.heads))
 
 
 def _windows(description: "Description") -> str:

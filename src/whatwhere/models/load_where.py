@@ -188,7 +188,7 @@ def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedW
     query_key, score = (None if plan is None else plan.build() for plan in plans[layer])
     if description.layers > 1 and (query_key is not None or score is not None):
         notes.append(f"shown is layer {layer} of {description.layers}, counted from 0")
-    sink = description.sink()
+    sink = description.sink(layer)
     if sink is not None:
         notes += _load_sink(checkpoint, layer, sink)
     if score is not None:
@@ -212,8 +212,8 @@ def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedW
             sink=sink,
         ),
         description.token_dim if encoding is None else encoding.dim,
-        description.num_heads,
-        description.head_dim if query_key is None else query_key.head_dim,
+        description.heads[layer].num_heads,
+        description.heads[layer].head_dim if query_key is None else query_key.head_dim,
         description.max_length if description.input is not None else None,
         tuple(notes),
     )

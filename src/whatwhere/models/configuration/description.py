@@ -216,6 +216,20 @@ def _class_name(name: str) -> str:
 
 
 @dataclass(frozen=True)
+class Heads:
+    """The attention heads of one layer.
+
+    Args:
+        num_heads, key_heads: number of heads of queries, and of keys and values.
+        head_dim: features of the dot product of a query and a key; the number that is rotated is in the plan.
+    """
+
+    num_heads: int
+    key_heads: int
+    head_dim: int
+
+
+@dataclass(frozen=True)
 class Description:
     """The tokens and positions of a model, as its configuration determines them.
 
@@ -225,8 +239,7 @@ class Description:
         vocab_size: rows of the token table.
         dim: features of a hidden state.
         token_dim: features of a row of the token table; not dim if a projection follows (ALBERT, small ELECTRA).
-        num_heads, key_heads: number of heads of queries, and of keys and values.
-        head_dim: features of the dot product of a query and a key; the number that is rotated is in the plan.
+        heads: attention heads of each layer; if all are alike, also as `num_heads`, `key_heads` and `head_dim`.
         layers: number of layers.
         input: plan of the encoding that is added to token vectors, or None.
         query_key: for each layer the plan of the map of queries and keys, or None.
@@ -254,9 +267,7 @@ class Description:
     vocab_size: int
     dim: int
     token_dim: int
-    num_heads: int
-    key_heads: int
-    head_dim: int
+    heads: tuple[Heads, ...]
     layers: int
     input: Plan | None
     query_key: tuple[Plan | None, ...]
@@ -276,6 +287,31 @@ class Description:
     notes: tuple[str, ...] = ()
     used: tuple[str, ...] = field(default=(), compare=False)
     assumed: tuple[str, ...] = field(default=(), compare=False)
+
+    @property
+    def num_heads(self) -> int:
+        """The number of heads of queries, if it is the same in all layers; SettingError where they differ."""
+        return self._of_all_layers("num_heads", "numbers of heads")
+
+    @property
+    def key_heads(self) -> int:
+        """The number of heads of keys and values, if it is the same in all layers; SettingError where they differ."""
+        return self._of_all_layers("key_heads", "numbers of key heads")
+
+    @property
+    def head_dim(self) -> int:
+        """The features of a head, if all layers have as many; SettingError where they differ."""
+        return self._of_all_layers("head_dim", "sizes of heads")
+
+    def _of_all_layers(self, name: str, words: str) -> int:
+        sizes = {getattr(heads, name) for heads in self.heads}
+        if len(sizes) != 1:
+            raise SettingError(
+                f"the layers of this {self.model_type!r} have different {words}, {', '.join(map(str, sorted(sizes)))}: "
+                f"see `heads[layer].{name}`."
+            )
+        size: int = sizes.pop()
+        return size
 
     @property
     def scale(self) -> float:
@@ -347,7 +383,7 @@ class Description:
             encoding = build(self.input) if layer == 0 else None
             query_key, score = map_of(layer), build(self.score[layer])
             scale = self.scale_of(layer, query_key, score)
-            window, sink = self.window_of(layer), self.sink(device, dtype)
+            window, sink = self.window_of(layer), self.sink(layer, device, dtype)
             wheres.append(
                 Where(input=encoding, query_key=query_key, score=score, scale=scale, window=window, sink=sink)
             )
@@ -361,15 +397,18 @@ class Description:
         """
         return self.windows[layer] if self.windows else None
 
-    def sink(self, device: "torch.device | str | None" = None, dtype: "torch.dtype | None" = None) -> "Sink | None":
+    def sink(
+        self, layer: int = 0, device: "torch.device | str | None" = None, dtype: "torch.dtype | None" = None
+    ) -> "Sink | None":
         """Build the sinks of a layer, which are 0; None if the model has none.
 
         Args:
+            layer: number of the layer.
             device, dtype: of the logits.
         """
         from whatwhere.where.sink import Sink
 
-        return Sink(self.num_heads, device=device, dtype=dtype) if self.sinks else None
+        return Sink(self.heads[layer].num_heads, device=device, dtype=dtype) if self.sinks else None
 
     def with_temperature(self, layer: int, query_key: "QueryKeyMap | None") -> "QueryKeyMap | None":
         """Return the map of queries and keys of a layer, with its temperature if it has one.
@@ -383,7 +422,7 @@ class Description:
             return query_key
         from whatwhere.where.query_key.query_temperature import QueryTemperature
 
-        return QueryTemperature(self.head_dim, curve.build(), query_key)
+        return QueryTemperature(self.heads[layer].head_dim, curve.build(), query_key)
 
     def input_layer(
         self,
@@ -438,6 +477,7 @@ class Description:
             schemes: the schemes of its attention.
         """
         scale = self.scales[layer]
-        if scale == self.head_dim**-0.5 or any(scheme is not None and scheme.scale == scale for scheme in schemes):
+        usual = self.heads[layer].head_dim ** -0.5
+        if scale == usual or any(scheme is not None and scheme.scale == scale for scheme in schemes):
             return None
         return scale

@@ -1,11 +1,11 @@
 """How one model type writes tokens and positions in its configuration: the classes of the registry's entries."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, runtime_checkable
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import CurvePlan, Description, EmbeddingScale, Plan
+from whatwhere.models.configuration.description import CurvePlan, Description, EmbeddingScale, Heads, Plan
 from whatwhere.models.configuration.keys import REQUIRED, Keys
 from whatwhere.where.window import Window
 
@@ -33,7 +33,10 @@ or time."""
 
 @dataclass(frozen=True)
 class Sizes:
-    """Sizes that every model type has; the fields are those of Description."""
+    """Sizes that every model type has; the fields are those of Description.
+
+    Heads that differ between layers are `by_layer`; then num_heads, key_heads and head_dim are those of most.
+    """
 
     vocab_size: int
     dim: int
@@ -49,6 +52,12 @@ class Sizes:
     causal: bool = True
     part: str | None = None
     rotary_part: int | None = None
+    by_layer: tuple[Heads, ...] | None = None
+
+    @property
+    def heads(self) -> tuple[Heads, ...]:
+        """The heads of each layer."""
+        return self.by_layer or (Heads(self.num_heads, self.key_heads, self.head_dim),) * self.layers
 
 
 @dataclass(frozen=True)
@@ -133,13 +142,24 @@ class KeyHeadRule(Protocol):
         """Return the keys and values that describe it."""
 
 
+@runtime_checkable
+class HeadRule(Protocol):
+    """Read and write the heads of each layer."""
+
+    def read(self, keys: Keys, sizes: Sizes) -> tuple[Heads, ...]:
+        """Return the heads of each layer."""
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the keys and values that describe them, of all layers and of those that differ."""
+
+
 @dataclass(frozen=True)
 class ByHeadDim:
     """Scale scores by 1 / sqrt(head_dim), as almost all models do."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
         """Return the same scale for each layer."""
-        return (sizes.head_dim**-0.5,) * sizes.layers
+        return tuple(heads.head_dim**-0.5 for heads in sizes.heads)
 
     def write(self, description: Description) -> Mapping[str, object]:
         """Return no keys: the model type implies it."""
@@ -220,6 +240,7 @@ class ModelType:
             windows and the query temperature.
         sinks: whether each head has a learned sink in the softmax.
         key_heads: reader of the number of key heads, if it has no key of its own.
+        heads: reader of the heads of each layer, if they differ.
         token_dim: key of the features of the token table, if they may differ from the model's.
         segments: rows of the table of segments if `type_vocab_size` is absent; None if the model has none.
         causal: whether attention is causal; or the flag that makes an encoder causal.
@@ -244,6 +265,7 @@ class ModelType:
     sinks: bool = False
     temperature: TemperatureRule = field(default_factory=NoTemperature)
     key_heads: KeyHeadRule | None = None
+    heads: HeadRule | None = None
     token_dim: str | None = None
     segments: int | None = None
     causal: bool | str = True
@@ -301,6 +323,8 @@ class ModelType:
             part=part,
             rotary_part=keys.whole(self.head_dim_parts[1], most=MAX_FEATURES) if self.head_dim_parts else None,
         )
+        if self.heads is not None:
+            sizes = replace(sizes, by_layer=self.heads.read(keys, sizes))
         projected = f"a projection from {token_dim} to {dim} features follows the token table and is not built"
         return sizes, (*notes, projected) if token_dim != dim else notes
 
@@ -309,6 +333,8 @@ class ModelType:
         names = self.names_of(description.part)
         written: dict[str, object] = {}
         for size in ("vocab_size", "dim", "layers", "num_heads", "key_heads", "head_dim", "tied"):
+            if self.heads is not None and size in ("num_heads", "key_heads", "head_dim"):
+                continue
             value = getattr(description, size)
             if size in names and value is not None and not (size == "head_dim" and self.head_dim_parts):
                 written[names[size][0]] = value
@@ -321,6 +347,8 @@ class ModelType:
             written["type_vocab_size"] = description.segments
         if isinstance(self.causal, str) and description.causal:
             written[self.causal] = True
+        if self.heads is not None:
+            written |= self.heads.write(description)
         if self.key_heads is not None:
             written |= self.key_heads.write(description)
         if self.head_dim_parts:

@@ -7,7 +7,7 @@ from typing import Literal
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.configuration.description import Description, Plan, ScalingPlan
 from whatwhere.models.configuration.keys import Json, Keys, short_repr
-from whatwhere.models.configuration.layer_types import AllLayers, LayerRule
+from whatwhere.models.configuration.layer_types import AllLayers, Labels, LayerRule
 from whatwhere.models.configuration.model_type import MAX_FEATURES, Position, Sizes
 from whatwhere.models.configuration.rope_scaling import (
     ORIGINAL,
@@ -103,7 +103,9 @@ class RopeKeys:
         if self.head.interleaved_key is not None:
             interleaved = keys.flag(self.head.interleaved_key, default=interleaved)
         plans = {
-            label: self._plan(keys, sizes, defaults, parameters.get(label, {}), label, interleaved)
+            label: self._plan(
+                keys, _of_label(keys, sizes, labels, label), defaults, parameters.get(label, {}), label, interleaved
+            )
             for label, defaults in self.sets.items()
         }
         unknown = [label for label in labels if label is not None and label not in plans] if self.by_type else []
@@ -312,6 +314,17 @@ class ThetaByLayer:
         """Return the rope parameters, and the list."""
         thetas = [0 if plan is None else plan.number("theta") for plan in description.query_key]
         return {**self.rope.write(description), self.key: thetas}
+
+
+def _of_label(keys: Keys, sizes: Sizes, labels: Labels, label: str) -> Sizes:
+    """Return the sizes with the head_dim of the layers that have a label."""
+    dims = {heads.head_dim for heads, own in zip(sizes.heads, labels, strict=True) if own == label}
+    if len(dims) > 1:
+        raise SettingError(
+            f"{keys.path}layers that rotate alike have heads of {' and '.join(map(str, sorted(dims)))} features, but "
+            f"whatwhere reads one size for each layer type of {keys.owner!r}."
+        )
+    return replace(sizes, head_dim=dims.pop()) if dims else sizes
 
 
 def _with_theta(plan: Plan, theta: float) -> Plan:

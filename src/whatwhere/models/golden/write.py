@@ -97,7 +97,7 @@ def write_golden(description: Description, out: str | Path, *, force: bool = Fal
     numbers: dict[str, np.ndarray] = {}
     kinds = []
     for n, (where, layers) in enumerate(_kinds(description.wheres())):
-        own, left = _numbers_of(where, description)
+        own, left = _numbers_of(where, description.heads[layers[0]].head_dim)
         numbers |= {f"kind.{n}.{name}": value for name, value in own.items()}
         layout = getattr(_inner(where), "interleaved", None)
         kinds.append(
@@ -136,7 +136,7 @@ def _inner(where: "Where") -> Any:
     return scheme if hasattr(scheme, "inverse_frequencies") else None
 
 
-def _numbers_of(where: "Where", description: Description) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+def _numbers_of(where: "Where", head_dim: int) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Return the numbers of a kind of layer, and what they leave out."""
     numbers: dict[str, np.ndarray] = {}
     left: list[str] = []
@@ -153,7 +153,7 @@ def _numbers_of(where: "Where", description: Description) -> tuple[dict[str, np.
         from torch import from_numpy
 
         numbers["temperature"] = curve.at(from_numpy(positions)).numpy()
-    scale = where.scale if where.scale is not None else description.head_dim**-0.5
+    scale = where.scale if where.scale is not None else head_dim**-0.5
     numbers["scale"] = np.array(scale)
     if where.window is not None:
         numbers["window"] = np.array(where.window.size)

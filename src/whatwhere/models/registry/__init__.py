@@ -24,6 +24,7 @@ READ_TYPES: Mapping[str, ModelType] = {**MODEL_TYPES, **REMOTE_CODE}
 TEXT_TYPES: Mapping[str, str] = {
     "gemma3": "gemma3_text",
     "gemma3n": "gemma3n_text",
+    "gemma4": "gemma4_text",
     "glm4v": "glm4v_text",
     "qwen2_5_vl": "qwen2_5_vl_text",
     "qwen2_vl": "qwen2_vl_text",

@@ -6,12 +6,13 @@ Numbers are what transformers 5 takes where a key is absent.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from whatwhere.models.configuration.input_keys import EmbeddingScaleKey
+from whatwhere.models.configuration.head_keys import CausalText, WiderInFullAttention
+from whatwhere.models.configuration.input_keys import EmbeddingScaleKey, SqrtDimScale
 from whatwhere.models.configuration.keys import ANY
 from whatwhere.models.configuration.layer_types import CONVOLUTION, FULL, LINEAR, SLIDING, ByType, Windows
 from whatwhere.models.configuration.model_type import LLAMA_KEYS, ModelType
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, ThetaByLayer
-from whatwhere.models.configuration.softmax_scale import HalfHeadScale, KeyMultiplier, ScaleKey
+from whatwhere.models.configuration.softmax_scale import HalfHeadScale, KeyMultiplier, NoScale, ScaleKey
 from whatwhere.models.configuration.temperature import PowerWithoutRotary
 from whatwhere.models.registry.llama import BY_TYPE, llama_like, rope
 from whatwhere.models.registry.llama_variants import (
@@ -63,6 +64,36 @@ WHOLE_MODELS: dict[str, ModelType] = {
     ),
 }
 """All layers rotate alike."""
+
+GEMMA4_LAYERS = ByType(6, cycle=(*(SLIDING,) * 5, FULL), at={-1: FULL})
+_gemma4 = llama_like(
+    rope_by_type(
+        GEMMA4_LAYERS,
+        full=RopeDefaults(
+            theta=1e6,
+            theta_key=None,
+            parameters={"rope_type": "proportional", "rope_theta": 1e6, "partial_rotary_factor": 0.25},
+        ),
+        sliding=RopeDefaults(theta_key=None),
+        reads_rope_scaling=False,
+    ),
+    scale=NoScale(),
+    embedding=SqrtDimScale(rounded=True),
+    windows=BY_TYPE,
+    notes=("each layer has a token table of its own besides: not built",),
+    sliding_window=512,
+    key_heads=4,
+    head_dim=256,
+    max_length=131_072,
+    padding_idx=0,
+    tied=True,
+)
+BY_LAYER_HEADS: dict[str, ModelType] = {
+    "gemma4_text": replace(
+        _gemma4, readers=(*_gemma4.readers, CausalText()), heads=WiderInFullAttention(GEMMA4_LAYERS)
+    ),
+}
+"""Heads differ between layers."""
 
 WINDOWS_AND_NONE: dict[str, ModelType] = {
     "beam": llama_like(
@@ -195,4 +226,4 @@ RECENT_LATENT: dict[str, ModelType] = {
 }
 """Latent attention (MLA)."""
 
-RECENT: Mapping[str, ModelType] = {**WHOLE_MODELS, **WINDOWS_AND_NONE, **HYBRID, **RECENT_LATENT}
+RECENT: Mapping[str, ModelType] = {**WHOLE_MODELS, **BY_LAYER_HEADS, **WINDOWS_AND_NONE, **HYBRID, **RECENT_LATENT}

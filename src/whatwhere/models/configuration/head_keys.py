@@ -1,0 +1,96 @@
+"""Keys of attention heads that differ between layers: Gemma 4, whose full attention has wider heads."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.models.configuration.description import Description, Heads
+from whatwhere.models.configuration.keys import Keys, short_repr
+from whatwhere.models.configuration.layer_types import FULL, ByType
+from whatwhere.models.configuration.model_type import MAX_FEATURES, MAX_HEADS, Position, Sizes
+
+
+@dataclass(frozen=True)
+class WiderInFullAttention:
+    """Read the heads of each layer from `per_layer_config`, or from the two keys of full attention, as in Gemma 4.
+
+    Args:
+        layers: types of the layers.
+        head_dim: of full attention, if no key has it.
+    """
+
+    layers: ByType
+    head_dim: int = 512
+
+    LISTED, DIM, KEY_HEADS = "per_layer_config", "global_head_dim", "num_global_key_value_heads"
+
+    def read(self, keys: Keys, sizes: Sizes) -> tuple[Heads, ...]:
+        """Return the heads of each layer."""
+        usual = Heads(sizes.num_heads, sizes.key_heads, sizes.head_dim)
+        keys.known |= {self.DIM, self.KEY_HEADS, "attention_k_eq_v"}
+        if keys.values.get(self.LISTED) is not None:
+            return self._listed(keys, usual, sizes.layers)
+        keys.known.add(self.LISTED)
+        wide = replace(usual, head_dim=keys.whole(self.DIM, default=self.head_dim, most=MAX_FEATURES))
+        if keys.flag("attention_k_eq_v", default=False):
+            wide = replace(wide, key_heads=keys.whole(self.KEY_HEADS, default=usual.key_heads, most=MAX_HEADS))
+        types = self.layers.types(keys, sizes.layers)
+        return tuple(_checked(wide if layer_type == FULL else usual) for layer_type in types)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the sizes of the first layer, and those of layers that differ from it."""
+        usual = description.heads[0]
+        different = {
+            str(layer): {"head_dim": heads.head_dim, "num_key_value_heads": heads.key_heads}
+            for layer, heads in enumerate(description.heads)
+            if heads != usual
+        }
+        return {
+            "num_attention_heads": usual.num_heads,
+            "num_key_value_heads": usual.key_heads,
+            "head_dim": usual.head_dim,
+            self.LISTED: different,
+        }
+
+    def _listed(self, keys: Keys, usual: Heads, layers: int) -> tuple[Heads, ...]:
+        inner = keys.inside(self.LISTED)
+        by_layer = [usual] * layers
+        for name, own in inner.values.items():
+            if not str(name).isdigit() or int(name) >= layers or not isinstance(own, Mapping):
+                raise SettingError(
+                    f"{inner.path}{name} is {short_repr(own)}, but must be the settings of a layer, 0 to {layers - 1}."
+                )
+            one = Keys(own, {}, keys.owner, f"{inner.path}{name}.")
+            head_dim = one.whole("head_dim", default=usual.head_dim, most=MAX_FEATURES)
+            key_heads = one.whole("num_key_value_heads", default=usual.key_heads, most=MAX_HEADS)
+            one.finish_all()
+            by_layer[int(name)] = _checked(Heads(usual.num_heads, key_heads, head_dim))
+        keys.absorb(inner)
+        return tuple(by_layer)
+
+
+def _checked(heads: Heads) -> Heads:
+    if heads.num_heads % heads.key_heads:
+        raise ShapeError(f"{heads.num_heads} query heads cannot share {heads.key_heads} key heads evenly.")
+    return heads
+
+
+@dataclass(frozen=True)
+class CausalText:
+    """Refuse a model whose text attends to later tokens, as Gemma 4 does with `use_bidirectional_attention: all`."""
+
+    KEY = "use_bidirectional_attention"
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return nothing; "vision" concerns the tokens of an image alone."""
+        value = keys.take(self.KEY, default=None)
+        if value not in (None, "vision"):
+            raise SettingError(
+                f"{keys.path}{self.KEY} is {short_repr(value)}, but whatwhere reads {keys.owner!r} with null or "
+                "'vision' only: its text is read as causal."
+            )
+        return Position()
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return no keys."""
+        return {}
