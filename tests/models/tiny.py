@@ -64,6 +64,11 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8},
     "jetmoe": {"kv_channels": 16},
     "kimi_linear": {"layer_types": _HALF, "num_key_value_heads": 4, "linear_head_dim": 8, "linear_num_heads": 2},
+    "laguna": {
+        "layer_types": ["full_attention", "sliding_attention"] * 2,
+        "sliding_window": 5,
+        "num_attention_heads_per_layer": [4, 2, 4, 8],
+    },
     "lfm2": {"full_attn_idxs": [1, 3]},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
     "llama4_text": {"floor_scale": 4},
@@ -87,6 +92,7 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "qwen3_vl_moe_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "qwen3_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "stablelm": {"head_dim": 16},
+    "xmod": {"default_language": "en_XX"},
     "youtu": {"num_key_value_heads": 4},
     "zamba": {
         "layers_block_type": ["linear_attention", "linear_attention", "hybrid", "hybrid"],

@@ -1,4 +1,4 @@
-"""Keys of attention heads that differ between layers: Gemma 4, whose full attention has wider heads."""
+"""Keys of attention heads that differ between layers: wider ones in Gemma 4, more or fewer in Laguna."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -67,6 +67,37 @@ class WiderInFullAttention:
             by_layer[int(name)] = _checked(Heads(usual.num_heads, key_heads, head_dim))
         keys.absorb(inner)
         return tuple(by_layer)
+
+
+@dataclass(frozen=True)
+class QueryHeadsByLayer:
+    """Read the number of query heads of each layer from a list, as in Laguna.
+
+    Args:
+        key: of the list; without it all layers have as many.
+    """
+
+    key: str = "num_attention_heads_per_layer"
+
+    def read(self, keys: Keys, sizes: Sizes) -> tuple[Heads, ...]:
+        """Return the heads of each layer."""
+        listed = keys.listed(self.key, sizes.layers, default=None)
+        if listed is None:
+            return (Heads(sizes.num_heads, sizes.key_heads, sizes.head_dim),) * sizes.layers
+        if len(listed) != sizes.layers:
+            raise SettingError(f"{keys.path}{self.key} has {len(listed)} numbers, but there are {sizes.layers} layers.")
+        numbers = [Keys({self.key: one}, {}, keys.owner, keys.path).whole(self.key, most=MAX_HEADS) for one in listed]
+        return tuple(_checked(Heads(number, sizes.key_heads, sizes.head_dim)) for number in numbers)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the sizes of the first layer, and the list."""
+        usual = description.heads[0]
+        return {
+            "num_attention_heads": usual.num_heads,
+            "num_key_value_heads": usual.key_heads,
+            "head_dim": usual.head_dim,
+            self.key: [heads.num_heads for heads in description.heads],
+        }
 
 
 def _checked(heads: Heads) -> Heads:

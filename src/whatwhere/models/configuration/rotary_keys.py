@@ -55,7 +55,7 @@ class RopeDefaults:
         theta: if it is absent.
         theta_key: its key beside the parameters; None if only the parameters are read.
         fraction: of a head that is rotated, if it is absent.
-        fraction_key: its key beside the parameters.
+        fraction_key: its key beside the parameters; None if only the parameters are read.
         scaled: whether `rope_scaling` applies to this set.
         parameters: those that transformers uses if there are none; None if layers with this set do not rotate then.
     """
@@ -63,7 +63,7 @@ class RopeDefaults:
     theta: float = 10_000.0
     theta_key: str | None = "rope_theta"
     fraction: float = 1.0
-    fraction_key: str = FRACTION
+    fraction_key: str | None = FRACTION
     scaled: bool = True
     parameters: Mapping[str, object] | None = field(default_factory=dict)
 

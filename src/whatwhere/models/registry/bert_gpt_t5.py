@@ -110,6 +110,7 @@ ENCODERS: dict[str, ModelType] = {
         defaults={"max_position_embeddings": 1536},
         patch=None,
     ),
+    "xmod": replace(roberta_like(LEARNED_AFTER_PADDING["xmod"]), patch=None),
     "xlm-roberta-xl": roberta_like(LEARNED_AFTER_PADDING["xlm-roberta-xl"], SEGMENTS_ALONE, length=514, segments=1),
 }
 

@@ -6,12 +6,12 @@ Numbers are what transformers 5 takes where a key is absent.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from whatwhere.models.configuration.head_keys import CausalText, WiderInFullAttention
+from whatwhere.models.configuration.head_keys import CausalText, QueryHeadsByLayer, WiderInFullAttention
 from whatwhere.models.configuration.input_keys import EmbeddingScaleKey, SqrtDimScale
 from whatwhere.models.configuration.keys import ANY
 from whatwhere.models.configuration.layer_types import CONVOLUTION, FULL, LINEAR, SLIDING, ByType, Windows
 from whatwhere.models.configuration.model_type import LLAMA_KEYS, ModelType
-from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, ThetaByLayer
+from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys, ThetaByLayer
 from whatwhere.models.configuration.softmax_scale import HalfHeadScale, KeyMultiplier, NoScale, ScaleKey
 from whatwhere.models.configuration.temperature import PowerWithoutRotary
 from whatwhere.models.registry.llama import BY_TYPE, llama_like, rope
@@ -91,6 +91,30 @@ _gemma4 = llama_like(
 BY_LAYER_HEADS: dict[str, ModelType] = {
     "gemma4_text": replace(
         _gemma4, readers=(*_gemma4.readers, CausalText()), heads=WiderInFullAttention(GEMMA4_LAYERS)
+    ),
+    "laguna": replace(
+        llama_like(
+            RopeKeys(
+                PARTIAL,
+                {
+                    "sliding_attention": RopeDefaults(theta_key=None, fraction_key=None),
+                    "full_attention": RopeDefaults(
+                        theta=500_000.0,
+                        theta_key=None,
+                        fraction_key=None,
+                        parameters={"rope_type": "default", "rope_theta": 500_000.0, "partial_rotary_factor": 0.5},
+                    ),
+                },
+                ByType(1, cycle=(FULL,)),
+                reads_rope_scaling=False,
+            ),
+            windows=BY_TYPE,
+            sliding_window=512,
+            key_heads=8,
+            head_dim=128,
+            max_length=131_072,
+        ),
+        heads=QueryHeadsByLayer(),
     ),
 }
 """Heads differ between layers."""
