@@ -11,7 +11,7 @@ from whatwhere.models.configuration.description import CurvePlan, Description, P
 from whatwhere.models.configuration.keys import ELSEWHERE, Json, Keys, affects_positions, equal_values, short_repr
 from whatwhere.models.configuration.layer_types import BIDIRECTIONAL
 from whatwhere.models.configuration.model_type import ModelType, Position
-from whatwhere.models.registry import READ_TYPES, TEXT_TYPES, find_model_type, nested_defaults
+from whatwhere.models.registry import READ_TYPES, TEXT_TYPES, find_model_type, nested_defaults, require_likeness
 
 __all__ = [
     "Config",
@@ -164,6 +164,7 @@ def _model_type(name: str, like: str | None) -> ModelType:
             f"model_type {name!r} is known, so like={like!r} is not needed: leave it out.\nIf the file has the wrong "
             f"type, replace it: from_huggingface({{**config, 'model_type': {like!r}}})."
         )
+    require_likeness(name)
     return find_model_type(like)
 
 

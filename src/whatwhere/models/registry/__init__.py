@@ -36,6 +36,32 @@ TEXT_TYPES: Mapping[str, str] = {
 """Model types of text and images -> the type of their text, if `text_config` does not have one."""
 
 
+UNLIKE: Mapping[str, str] = {
+    "esmc": "it is bidirectional",
+    "nanochat": "it rotates its pairs by the negative angle, as no type that is read does",
+}
+"""Model types with the keys of others that compute something else, which no key shows -> what it is."""
+
+
+def require_likeness(name: str) -> None:
+    """Raise CheckpointError if a model type may not be read as another one.
+
+    Args:
+        name: the `model_type` of a configuration.
+
+    Examples:
+        >>> require_likeness("esmc")
+        Traceback (most recent call last):
+        whatwhere.errors.CheckpointError: model_type 'esmc' cannot be read as another type: it is bidirectional.
+        To see what its attention does with positions: whatwhere probe esmc.
+    """
+    if name in UNLIKE:
+        raise CheckpointError(
+            f"model_type {name!r} cannot be read as another type: {UNLIKE[name]}.\nTo see what its attention does with "
+            f"positions: whatwhere probe {name}."
+        )
+
+
 def find_model_type(name: str) -> ModelType:
     """Return the registry's entry for a model type.
 
