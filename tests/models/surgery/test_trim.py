@@ -291,3 +291,24 @@ def test_impossible_requests_are_refused(save: Save, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="the tokens of a text are not known"):
         trim_checkpoint(folder, out, corpus=[corpus])
     assert not out.exists()
+
+
+def test_a_table_at_the_values_follows_and_an_unknown_one_is_refused(save: Save, tmp_path: Path) -> None:
+    """NeoMME adds rows of a second table to values; a table of another name may be indexed by anything."""
+    folder, _ = save("llama")
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    rows = len(tensors["model.embed_tokens.weight"])
+    values = torch.arange(rows * 4.0).view(rows, 4)
+    save_file(tensors | {"model.value_embeddings.weight": values}, folder / "model.safetensors")
+    keep = [0, 1, 2, 9]
+    trim_checkpoint(folder, tmp_path / "out", keep_ids=keep)
+    old_ids = json.loads((tmp_path / "out" / "id_map.json").read_text())["old_ids"]
+    assert torch.equal(
+        load_file(tmp_path / "out" / "model.safetensors")["model.value_embeddings.weight"], values[old_ids]
+    )
+    save_file(tensors | {"model.style_embedding_bank.weight": values}, folder / "model.safetensors")
+    with pytest.raises(CheckpointError, match="style_embedding_bank"):
+        trim_checkpoint(folder, tmp_path / "other", keep_ids=keep)
+    assert not (tmp_path / "other").exists()

@@ -290,3 +290,18 @@ def test_what_cannot_be_done_is_refused_whole(our_own_checks: None) -> None:
     nn.utils.parametrizations.weight_norm(model.head)
     with pytest.raises(SettingError, match="weight of Parametrized"):
         resize(model, 9, head=model.head)
+
+
+def test_a_table_at_the_values_follows() -> None:
+    """As NeoMME has one: rows that are added to values, by token id."""
+
+    class WithValues(Model):
+        def __init__(self) -> None:
+            super().__init__(8)
+            self.value_embeddings = nn.Embedding(8, 4)
+
+    model = WithValues()
+    before = model.value_embeddings.weight.detach().clone()
+    keep(model, [5, 2], head=model.head)
+    assert torch.equal(model.value_embeddings.weight.detach(), before[[5, 2]])
+    assert model.value_embeddings.num_embeddings == 2

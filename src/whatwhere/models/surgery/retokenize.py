@@ -22,6 +22,7 @@ from whatwhere.models.surgery.selection import (
     CONFIGS,
     notes_on_other_files,
     position_tensors_after_padding,
+    require_none_missed,
     require_one_vocabulary,
     vocabulary_tensors,
     with_position_count,
@@ -92,6 +93,7 @@ def move_to_tokenizer(
     shared = align(*token_keys(old, new))
     require_one_vocabulary(source)
     tables = vocabulary_tensors(source.checkpoint)
+    require_none_missed(source.checkpoint, tables)
     rows = tables[0].shape[0]
     inside = shared.first < rows
     shared = Alignment(shared.first[inside], shared.second[inside], shared.removed, shared.new)

@@ -22,6 +22,8 @@ _BIASES = (
     "vocab_projector.bias", "generator_lm_head.bias", "lm_loss.bias", "pred_layer.proj.bias", "embed_out.bias",
     "proj_out.bias", "output_projection.bias",
 )  # fmt: skip
+_FURTHER = ("value_embeddings.weight",)
+"""Suffixes of tables with a vector for each token that enter elsewhere than at the input: at the values, in NeoMME."""
 _WHOLE_BIASES = ("output.bias", "decoder.bias", "head.bias")
 
 CONFIGS = ("config.json", "generation_config.json")
@@ -74,7 +76,7 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
         ):  # the quantized copy in I-BERT
             return True
         if len(entry.shape) == 2 and entry.shape[0] == rows:
-            return _has_suffix(entry.name, (*TOKENS, *OUTPUT_PROJECTIONS)) or entry.name in whole
+            return _has_suffix(entry.name, (*TOKENS, *OUTPUT_PROJECTIONS, *_FURTHER)) or entry.name in whole
         return entry.shape in ((rows,), (1, rows)) and (_has_suffix(entry.name, _BIASES) or entry.name in _WHOLE_BIASES)
 
     excluded = (table, checkpoint.names.position_table)
@@ -95,6 +97,21 @@ def possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[st
         for entry in checkpoint.tensors.values()
         if entry.shape and entry.shape[0] == rows and entry.name not in names and len(entry.shape) <= 2
     ]
+
+
+def require_none_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> None:
+    """Raise CheckpointError if another table may be indexed by token ids, of which other ids would select other rows.
+
+    Args:
+        checkpoint: to search.
+        changed: the tensors of the vocabulary.
+    """
+    tables = [name for name in possibly_missed(checkpoint, changed) if "embed" in name and name.endswith("weight")]
+    if tables := [name for name in tables if len(checkpoint.entry(name).shape) == 2]:
+        raise CheckpointError(
+            f"{tables[0]} has as many rows as the vocabulary, and is not known: if token ids select its rows, new ids "
+            "would select others.\nKeep the vocabulary of this model; whatwhere resize adds tokens at its end."
+        )
 
 
 def position_tensors(checkpoint: Checkpoint) -> list[Entry]:

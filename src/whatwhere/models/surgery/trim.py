@@ -22,6 +22,7 @@ from whatwhere.models.surgery.selection import (
     notes_on_other_files,
     notes_on_size,
     possibly_missed,
+    require_none_missed,
     require_one_vocabulary,
     vocabulary_tensors,
     with_stated_padding,
@@ -90,6 +91,7 @@ def trim_checkpoint(
         raise SettingError("trim needs texts or ids.\nPass either --corpus FILE... or --keep-ids FILE.")
     require_one_vocabulary(source)
     tables, contents = vocabulary_tensors(source.checkpoint), source.json("tokenizer.json")
+    require_none_missed(source.checkpoint, tables)
     if contents is not None:
         built(contents)  # raises an error if it is no tokenizer
     rows = tables[0].shape[0]

@@ -72,6 +72,8 @@ def find_tables(module: nn.Module, head: nn.Module | None = None) -> list[Table]
     tables += [Table(tensor, column=tensor.dim() == 2) for tensor in _other_biases(module, heads, rows)]
     per_layer = [other for name, other in module.named_modules() if name.split(".")[-1] == "embed_tokens_per_layer"]
     tables += [Table(plain(other, "weight"), per_layer=True) for other in per_layer if isinstance(other, nn.Embedding)]
+    further = [other for name, other in module.named_modules() if name.split(".")[-1] == "value_embeddings"]
+    tables += [Table(plain(other, "weight")) for other in further if getattr(other, "num_embeddings", None) == rows]
     unique = list({id(table.tensor): table for table in reversed(tables)}.values())[::-1]
     for one in unique:
         one.owners = list(find_owners(module, head, one.tensor))
