@@ -18,6 +18,7 @@ from whatwhere.evidence.authors_training import author
 from whatwhere.evidence.base_bound import base_bound
 from whatwhere.evidence.bench import Bench, Experiment, Scope
 from whatwhere.evidence.context_extension import context_extension
+from whatwhere.evidence.layouts import layouts
 from whatwhere.evidence.length import length, randomized
 from whatwhere.evidence.record import FORMAT, VERSION, Evidence, Result, Statement
 from whatwhere.evidence.robustness import robustness
@@ -71,6 +72,7 @@ EXPERIMENTS = (
     Experiment("E13", "Silent faults", "What do mistakes cost that raise no error?", silent_fault_costs),
     Experiment("E14", "Robustness", "Does the order survive other settings?", robustness, ("full",)),
     Experiment("E16", "The first tutorial's training", "Which numbers does its own training give?", author, ("full",)),
+    Experiment("E17", "Layouts by layer", "Do windows, and layers without positions, help?", layouts, ("full",)),
     Experiment("E7", "Flip-flop", "Do content-dependent positions keep a state?", None, (), "25 minutes for one sign"),
     Experiment("E9", "Addition", "Do digit positions add longer numbers?", None, (), "needs a GPU: few seeds succeed"),
     Experiment("E15", "Larger models", "Does any order hold at 100 million parameters?", None, (), "needs a GPU"),
