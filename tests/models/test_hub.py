@@ -280,7 +280,7 @@ def test_a_size_that_is_no_number_is_refused(site: Hub) -> None:
 
 
 def test_surgery_requires_the_whole_file(site: Hub) -> None:
-    message = error_of("resize", "someone/model", "out", "--rows", "3001")
+    message = error_of("resize", "someone/model", "out", "--vocab-size", "3001")
     assert "hf download" in message
 
 

@@ -64,7 +64,7 @@ def test_the_report_shows_what_was_measured(opened: Callable[..., dict[str, Any]
         if row[0] == "standard deviation":
             right = [f"{np.median([story[n]['table']['std'] for story in stories]):.3f}" for n in range(3)]
             assert [cell.split(" ")[0] for cell in row[1:4]] == right
-            assert row[4] == "0.15, then 0.5, then 0.8"
+            assert len(row) == 4, "the tutorial's numbers are shown beside its own training alone"
     layer = load_file(results / "models/learned-0.safetensors")
     rows = [line.split(",") for line in result["csv"].removeprefix("\ufeff").splitlines()[1:]]
     table = next(tensor for name, tensor in layer.items() if tensor.shape == (8, 16))

@@ -216,7 +216,7 @@ def test_a_factor_of_queries_composes_with_a_rotation(factor: str) -> None:
     )
     assert repr(first) == repr(second)
     assert first.query_key.then.theta == 500
-    alone, rotary = ww.scheme(factor, 64, 4, 128).query_key, ww.Rotary(16, theta=500)
+    alone, rotary = ww.scheme(factor, 64, 4, 128).query_key, ww.Rotary(16, theta=500.0)
     q, k = torch.randn(2, 1, 4, 9, 16)
     mapped, rotated = first.query_key(q, k, ww.positions(9)), rotary(q, k, ww.positions(9))
     torch.testing.assert_close(mapped[0], alone(rotated[0], k, ww.positions(9))[0])

@@ -194,7 +194,7 @@ def _ones(scheme: QueryKeyMap, tokens: int) -> Tensor:
 def _map_fingerprint(scheme: QueryKeyMap, rows: int) -> Fingerprint:
     frequencies = getattr(scheme, "inverse_frequencies", None)
     if isinstance(frequencies, Tensor) and 2 * len(frequencies) <= scheme.head_dim:  # PoPE has no pairs
-        return Fingerprint("cos of the angle of each pair", angles(torch.arange(rows), frequencies).cos())
+        return Fingerprint("cos of the angle of each pair", angles(torch.arange(rows), frequencies.detach()).cos())
     return Fingerprint("a query of ones, mapped", _mapped_ones(scheme, rows))
 
 

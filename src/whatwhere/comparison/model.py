@@ -18,7 +18,7 @@ from whatwhere.initialization import reset, reset_linear, seeded
 from whatwhere.position import Positions, positions
 from whatwhere.where.binding import Here, Where, bind
 from whatwhere.where.catalogue import scheme as build_scheme
-from whatwhere.where.catalogue.options import split_layers
+from whatwhere.where.catalogue.options import split_count
 from whatwhere.where.input_layer import InputLayer
 
 Build = Callable[[int, int, int], Where | Sequence[Where]]
@@ -77,9 +77,11 @@ def build_wheres(
     """
     if isinstance(scheme, str):
         generator = torch.Generator().manual_seed(seed)
-        names, sizes = split_layers(scheme), (dim, num_heads, max_length)
-        distinct = {part: build_scheme(part, *sizes, generator=generator) for part in dict.fromkeys(names)}
-        parts: Sequence[Where] = [distinct[part] for part in names]
+        sizes = (dim, num_heads, max_length)
+        counted = [split_count(part) for part in scheme.split("/")]
+        parts: Sequence[Where] = [
+            where for part, count in counted for where in [build_scheme(part, *sizes, generator=generator)] * count
+        ]
     else:
         with seeded(seed):
             built = scheme[1](dim, num_heads, max_length)

@@ -102,6 +102,7 @@ def test_ids_that_are_requested_are_repaired_in_every_table(broken: Path, tmp_pa
     assert np.isfinite(ww.read(tmp_path / "out").array(TABLE)).all()
 
 
+@pytest.mark.usefixtures("our_own_checks")
 def test_wrong_ids_and_tables_without_a_good_row_are_refused(broken: Path, tmp_path: Path) -> None:
     with pytest.raises(TokenError, match="row 999"):
         repair_checkpoint(broken, tmp_path / "out", ids=[999])

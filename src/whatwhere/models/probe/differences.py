@@ -135,7 +135,7 @@ def expected_maps(scheme: "QueryKeyMap | None", positions: Sequence[int]) -> tup
 
     Examples:
         >>> from whatwhere import Rotary
-        >>> query, key = expected_maps(Rotary(head_dim=4, layout="half"), (0, 1, 4))
+        >>> query, key = expected_maps(Rotary(head_dim=4), (0, 1, 4))
         >>> query.layout, query.rotary_dim
         ('half', 4)
     """
