@@ -690,3 +690,22 @@ def test_compare_continues_without_a_page(tmp_path: Path, bundle: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "make page" in done.output
     assert not (tmp_path / "a/report.html").exists(), "an older page would tell of other results"
+
+
+def test_layouts_are_grouped_by_which_layers_have_a_window(tmp_path: Path) -> None:
+    schemes = ("rotary@window=16*3/none", "rotary", "rotary@window=16", "alibi@sink=true/rotary@chunk=8", "mine 3*x@")
+    (section,) = [
+        one for one in sections(read_results(made_up_folder(tmp_path, schemes=schemes))) if one.name == "layouts"
+    ]
+    table = section.parts[1]
+    assert isinstance(table, Table)
+    # The made-up models have two layers, so that of the first name only its first part is used.
+    assert [row[:4] for row in table.rows] == [
+        ["no layer", "rotary", "–", "2: rotary"],
+        ["no layer", "mine 3*x@", "–", "2: mine 3*x@"],
+        ["every layer", "rotary@window=16*3/none", "2: rotary, 16 tokens", "–"],
+        ["every layer", "rotary@window=16", "2: rotary, 16 tokens", "–"],
+        ["some layers", "alibi@sink=true/rotary@chunk=8", "1: rotary, chunks of 8", "1: alibi, sinks"],
+    ]
+    plain = made_up_folder(tmp_path / "plain", schemes=("rotary", "none"), seeds=1)
+    assert "layouts" not in [one.name for one in sections(read_results(plain))]

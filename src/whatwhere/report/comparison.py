@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from whatwhere.claims import number_lines, token_table, verdicts
+from whatwhere.comparison.layouts import LayerKind, Layout, layouts, runs_of
 from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import RunResult, Spread
@@ -37,6 +38,9 @@ from whatwhere.report.text import decimals, number, spread
 NO_ROW, ABSENT = "no row", "–"
 RUNS = ("run", "steps", "seconds", "last loss", "parameters", "of tokens", "of positions", "trained model")
 """Columns of the table of runs."""
+
+GROUPS = {"none": "no layer", "all": "every layer", "some": "some layers"}
+"""Names of the groups of layouts, by which layers have a window."""
 
 BASELINES = {
     "chance": "a blind guess",
@@ -72,6 +76,7 @@ def sections(results: Comparison) -> list[Section]:
             ],
         ),
         differences_section(results, found),
+        *by_layout(results),
         Section("lengths", f"Scores by {unit_of(results)}", list(_by_length(results))),
         *another_task.sections(results),
         Section("shift", "Shift test", list(_by_shift(results))),
@@ -103,6 +108,40 @@ def summary(results: Scored) -> Table:
         rows.append([name_text(name), *("" if score is None else score_cell(results, score) for score in scores)])
     caption = f"Scores: {measure_text(results)}; “at” counts {unit_of(results)}"
     return Table(caption, columns, rows, numeric=range(1, len(columns)), shorten="never")
+
+
+def by_layout(results: Comparison) -> list[Section]:
+    """Return the scores by layout, in groups; nothing where no layer has a window or a sink, and all are alike."""
+    if results.record.model is not None:
+        return []  # which may have no layers
+    found = layouts({run.scheme: results.settings(run).layers for run in results.runs})
+    if not found:
+        return []
+    columns = ["with a window", "layout", "layers with", "layers without", "in length"]
+    columns += [f"at {length}" for length in results.beyond]
+    rows = []
+    for one in found:
+        scores = [score_cell(results, results.score(one.scheme, length)) for length in (None, *results.beyond)]
+        cells = [_layer_cell(one, local) for local in (True, False)]
+        rows.append([GROUPS[one.windows], name_text(one.scheme), *cells, *scores])
+    text = (
+        "Layers of some of these models differ in the tokens that they see, all earlier ones or those in a window, and "
+        "in their positions. Rows are grouped by whether no layer, every layer or some layers have a window. "
+        "Which models differ is tested above, by seed."
+    )
+    table = Table(f"By layout: {measure_text(results)}", columns, rows, range(4, len(columns)), shorten="never")
+    return [Section("layouts", "Layouts by layer", [Paragraph(text), table])]
+
+
+def _layer_cell(layout: Layout, local: bool) -> str:
+    """Return the layers with or without a window as text: how many, of which kind."""
+    kinds = [(kind, count) for kind, count in runs_of(layout.layers) if kind.local is local]
+    return "; ".join(f"{count}: {_kind_text(kind)}" for kind, count in kinds) or ABSENT
+
+
+def _kind_text(kind: LayerKind) -> str:
+    window = f", {kind.window} tokens" if kind.window else f", chunks of {kind.chunk}" if kind.chunk else ""
+    return name_text(kind.positions) + window + (", sinks" if kind.sink else "")
 
 
 def costs(results: Comparison) -> Table:

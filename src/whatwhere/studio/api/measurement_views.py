@@ -220,6 +220,7 @@ class Measurements:
         scores: by group of targets: median, least and greatest, by scheme and length.
         each: the score of every run, by scheme, seed and length.
         baselines: scores of predictors that ignore positions.
+        layouts: the scores by layout, in groups, where layers differ or have windows.
         another_task: the same schemes on text, beside a comparison on another task.
         shifts: by how far every position is shifted.
         shift: the shift test, by scheme and shift.
@@ -244,6 +245,7 @@ class Measurements:
     scores: Mapping[str, Spreads]
     each: Float[np.ndarray, "schemes seeds lengths"]
     baselines: Sequence[Baseline]
+    layouts: Sequence[Section]
     another_task: Sequence[Section]
     shifts: Int32[np.ndarray, " shifts"]
     shift: ShiftTest

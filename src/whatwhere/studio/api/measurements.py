@@ -79,6 +79,7 @@ def measurements(results: Comparison) -> Measurements:
         },
         each=_each(results, lengths, seeds),
         baselines=_baselines(results, lengths),
+        layouts=report.by_layout(results),
         another_task=another_task.sections(results),
         shifts=np.array(results.shifts, np.int32),
         shift=_shift(results),

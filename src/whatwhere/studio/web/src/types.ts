@@ -600,6 +600,8 @@ export interface Measurements {
   each: Tensor;
   /** scores of predictors that ignore positions. */
   baselines: Baseline[];
+  /** the scores by layout, in groups, where layers differ or have windows. */
+  layouts: Section[];
   /** the same schemes on text, beside a comparison on another task. */
   another_task: Section[];
   /** by how far every position is shifted. */

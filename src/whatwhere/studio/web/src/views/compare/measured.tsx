@@ -31,7 +31,7 @@ export function Measured(props: ViewProps) {
           <Differences results={results} />
           <Scores {...props} results={results} />
           <Groups results={results} />
-          {results.another_task.map((section) => (
+          {[...results.layouts, ...results.another_task].map((section) => (
             <section key={section.name} aria-label={section.title}>
               <h2>{section.title}</h2>
               <Parts section={section} about={props.about} />
