@@ -38,7 +38,7 @@ def errata_page(findings: Iterable[Finding], judgments: Mapping[str, Judgment]) 
     for number_of, (source, title) in enumerate(SOURCES.items()):
         of_source = [each for each in CLAIMS if each.source == source and each.verdict != "holds"]
         sections = (_section(each, by_id, judgments) for each in of_source)
-        parts += [f"## {_NUMBERS[number_of]} tutorial", f"{title}.", *sections]
+        parts += [f"## {_NUMBERS[number_of]} tutorial", f"{title}.", _contents(source), *sections]
     return "\n\n".join([*parts, "## Claims that hold", _held()]) + "\n"
 
 
@@ -124,6 +124,16 @@ def value(measured: Value | None) -> str:
     if isinstance(measured, int):
         return f"{measured:,}"
     return number(measured, 5) if isinstance(measured, float) else measured
+
+
+def _contents(source: str) -> str:
+    """Return what a tutorial claims with the verdicts, each a link to where it is measured."""
+    rows = [
+        f"| [{each.id}](#{each.anchor}) | {_text(each.says)} | {_verdict(each)} |"
+        for each in CLAIMS
+        if each.source == source
+    ]
+    return "\n".join(["| id | claim | verdict |", "|---|---|---|", *rows])
 
 
 def _held() -> str:

@@ -40,11 +40,12 @@ _SETTINGS = ("tokens", "scheme", "run", "dim", "heads", "rows", "scale", "normal
 def begin(session: Session) -> dict[str, Any]:
     """Return the settings that the view begins with."""
     loaded = session.kind != "fresh" and bool(session.tables)
+    lengths = [run.max_length for run in session.results.runs] if session.kind == "results" else []
     added = [run for run in runs(session) if run.startswith(("learned", "sinusoidal"))]
     return {
         "tokens": "loaded" if loaded else "words",
         "scheme": added[0] if added else default_scheme(session, "sinusoidal", for_odd="learned"),
-        "rows": 512,
+        "rows": min(max(lengths, default=0) or 512, MOST_ROWS),  # those of the runs, where they say it
         "scale": 1,
         "normalize": True,
         "dim": 0 if loaded else 64,
