@@ -124,7 +124,9 @@ def _information() -> Sequence[Measured]:
     different = len(torch.unique(vectors, dim=0))
     return (
         Measured("bits of one of 128,256 ids", log2(PUBLISHED["LLaMA 3, 8B"][0]), 17, tolerance=0.5),
-        Measured("there are more different vectors than different ids", different > len(torch.unique(ids)), claimed=True),
+        Measured(
+            "there are more different vectors than different ids", different > len(torch.unique(ids)), claimed=True
+        ),
         Measured("of 5000 vectors, ids found again", int((back == ids).sum()), expected=5000),
         Measured("different ids less different vectors", len(torch.unique(ids)) - different, expected=0),
     )

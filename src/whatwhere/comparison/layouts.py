@@ -77,7 +77,7 @@ def layouts(schemes: Mapping[str, int]) -> list[Layout]:
 def _layers(name: str, count: int) -> tuple[LayerKind, ...]:
     try:
         kinds = [_kind(part) for part in split_layers(read_name(name)[0])]
-    except SettingError:  # a scheme of the caller's own, whose name says nothing of layers
+    except SettingError:  # a scheme of the caller's own, whose name has no layers
         kinds = [LayerKind(name)]
     return tuple(kinds[number % len(kinds)] for number in range(count))
 
