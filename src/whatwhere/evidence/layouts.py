@@ -35,8 +35,8 @@ _RECALL = (
 
 def layouts(bench: Bench) -> list[Result]:
     """Compare six layouts on text, train short and test long, and on recall."""
-    text = bench.compare("text", LAYOUTS, 6, task="text", lengths=TEXT_LENGTHS, layers=4, steps=1000)
-    recall = bench.compare("recall", LAYOUTS, 6, task="recall", lengths=RECALL_LENGTHS, layers=4)
+    text = bench.compare("text", LAYOUTS, 9, task="text", lengths=TEXT_LENGTHS, layers=4, steps=1000)
+    recall = bench.compare("recall", LAYOUTS, 9, task="recall", lengths=RECALL_LENGTHS, layers=4)
     pairs = []
     for id, first, second, length, source in _TEXT:
         says = f"At {length} bytes, trained on 64, {first} has a lower loss than {second}"

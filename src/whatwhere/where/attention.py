@@ -172,11 +172,11 @@ def _with_bias(
         if bias is not None and bias.serves(q.dtype):
             scale = q.shape[-1] ** -0.5 if how.scale is None else how.scale
             return attention_by_blocks(q, k, v, bias, scale, how.sink)
-    large = scores.numbers(q, k, how.sink is not None or how.softcap is not None) > (
-        _MAX_TABLE if q.is_cpu else _MAX_TABLE * _ON_GPU
-    )
-    if (large or scores.skips(q, k)) and _is_eager(q, k, v):
-        return _in_chunks(q, k, v, scores, how)
+    if _is_eager(q, k, v):  # asked first: a traced program would be bound to the side of a limit that its sizes are on
+        most = _MAX_TABLE if q.is_cpu else _MAX_TABLE * _ON_GPU
+        large = scores.numbers(q, k, how.sink is not None or how.softcap is not None) > most
+        if large or scores.skips(q, k):
+            return _in_chunks(q, k, v, scores, how)
     return _with_table(q, k, v, scores.added(_table_dtype(q)), how)
 
 
@@ -232,8 +232,8 @@ def _is_eager(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def _use_blockwise(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    long = q.shape[2] >= _MIN_BLOCKWISE and q.is_cpu and q.dtype == k.dtype == v.dtype
-    return long and not disabled() and _is_eager(q, k, v)
+    served = q.is_cpu and q.dtype == k.dtype == v.dtype and not disabled()
+    return served and _is_eager(q, k, v) and q.shape[2] >= _MIN_BLOCKWISE
 
 
 def _in_chunks(

@@ -432,6 +432,9 @@ def bind(
     if regime_length is not None:
         require_whole("bind", regime_length=regime_length)
     cache = PassCache(at_queries, at_keys, regime_length)
+    for where in layers:
+        if where.query_key is not None:  # before the first layer, which may be checkpointed or compiled by itself
+            cache.mapped(where.query_key, at_queries)
     return [Here(where, cache) for where in layers]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from jaxtyping import Bool
-from torch import Tensor
+from torch import Tensor, nn
 
 from whatwhere.coordinates import Allowed
 from whatwhere.errors import ShapeError
@@ -22,7 +22,11 @@ from whatwhere.where.window import Window
 
 
 class PassCache:
-    """The tables of one forward pass, which its layers share; each is computed when it is first needed."""
+    """The tables of one forward pass, which its layers share; each is computed when it is first needed.
+
+    Tables made of parameters are shared with care for gradients: a layer that is compiled or checkpointed makes its
+    own, and one made under no_grad serves under no_grad alone.
+    """
 
     def __init__(self, queries: Positions, keys: Positions, regime_length: int | None = None) -> None:
         self.queries, self.keys, self.regime_length = queries, keys, regime_length
@@ -31,15 +35,16 @@ class PassCache:
 
     def encoding(self, scheme: InputEncoding) -> Tensor:
         """Return the vectors that are added to those of the tokens."""
-        vectors: Tensor = self._once(("encoding", scheme), lambda: scheme(self.queries))
+        vectors: Tensor = self._once(("encoding", scheme), lambda: scheme(self.queries), scheme)
         return vectors
 
     def mapped(self, scheme: QueryKeyMap, positions: Positions) -> Bound:
         """Return a map, bound to the positions of the queries or of the keys."""
-        key = "mapped", scheme, positions is self.queries
-        bound: Bound | None = self._values.get(key)
-        if bound is None:
-            bound = self._values[key] = scheme.bind_among(positions, (self.queries, self.keys), self.regime_length)
+        bound: Bound = self._once(
+            ("mapped", scheme, positions is self.queries),
+            lambda: scheme.bind_among(positions, (self.queries, self.keys), self.regime_length),
+            scheme,
+        )
         return bound
 
     def window(self, window: Window | None) -> Window | None:
@@ -103,7 +108,7 @@ class PassCache:
         if scheme is None:
             return None
         element: Element = self._once(
-            ("element", scheme, causal), lambda: scheme.bind(self.queries, self.keys, causal=causal)
+            ("element", scheme, causal), lambda: scheme.bind(self.queries, self.keys, causal=causal), scheme
         )
         return element
 
@@ -119,7 +124,7 @@ class PassCache:
                 return scheme.by_blocks(self.queries, causal, size)
             return toeplitz(torch.zeros(1, 2 * self.queries.tokens - 1), causal, size)
 
-        bias: ByBlocks | None = self._once(("blocks", scheme, causal, size), make)
+        bias: ByBlocks | None = self._once(("blocks", scheme, causal, size), make, scheme)
         return bias
 
     def table(self, scheme: ScoreBias | None, causal: bool) -> Tensor | None:
@@ -129,7 +134,7 @@ class PassCache:
             return None
         rows = common_batch(self.queries, self.keys)
         sizes = (rows, scheme.num_heads, self.queries.tokens, self.keys.tokens, self.queries.device)
-        table: Tensor = self._once(("table", scheme, causal), lambda: tabulate(element, *sizes))
+        table: Tensor = self._once(("table", scheme, causal), lambda: tabulate(element, *sizes), scheme)
         return table
 
     def added(self, scheme: ScoreBias | None, causal: bool, window: Window | None, dtype: torch.dtype) -> Tensor | None:
@@ -137,6 +142,7 @@ class PassCache:
         added: Tensor | None = self._once(
             ("added", scheme, causal, window, dtype),
             lambda: join(self.table(scheme, causal), self.mask(causal, window), dtype),
+            scheme,
         )
         return added
 
@@ -183,7 +189,7 @@ class PassCache:
         """Return bias and mask that layers share, because they do not depend on queries and keys."""
         # The functions are made anew for each layer: kept in the cache, they would keep it and its tables alive.
         seen, element, rule, rows = self._once(
-            ("shared", scheme, causal, window), lambda: self._parts(scheme, causal, self.window(window))
+            ("shared", scheme, causal, window), lambda: self._parts(scheme, causal, self.window(window)), scheme
         )
         return Scores(
             element,
@@ -203,10 +209,40 @@ class PassCache:
         rule = self.allowed(causal, window)
         return window, self.element(scheme, causal), rule, common_batch(self.queries, self.keys)
 
-    def _once(self, key: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
-        if key not in self._values:
-            self._values[key] = compute()
-        return self._values[key]
+    def _once(self, key: tuple[Any, ...], compute: Callable[[], Any], scheme: nn.Module | None = None) -> Any:
+        """Return a value that is kept for the layers after this one, where they may share it.
+
+        Args:
+            key: of the value.
+            compute: makes it.
+            scheme: whose parameters it depends on; None is none.
+        """
+        if scheme is not None and self._is_trained(scheme):
+            if _stands_alone():
+                return compute()
+            key = (*key, torch.is_grad_enabled())
+        if key in self._values:
+            return self._values[key]
+        value = compute()
+        if not torch.compiler.is_compiling():  # nor may a traced checkpoint have such an effect beside its outputs
+            self._values[key] = value
+        return value
+
+    def _is_trained(self, scheme: nn.Module) -> bool:
+        """Return whether a scheme has parameters that get gradients."""
+        trained: bool = self._once(("trained", scheme), lambda: any(each.requires_grad for each in scheme.parameters()))
+        return trained
+
+
+def _stands_alone() -> bool:
+    """Return whether gradients flow within this computation alone: it is compiled, or a checkpoint of activations.
+
+    A checkpoint of PyTorch replaces what is saved for the backward pass, or repeats the computation in it.
+    """
+    if torch.compiler.is_compiling():
+        return True
+    replaced = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return replaced is not None or torch._C._current_graph_task_id() != -1
 
 
 def require_mask(mask: Tensor, q: Tensor, k: Tensor) -> None:

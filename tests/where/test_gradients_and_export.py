@@ -1,0 +1,127 @@
+"""Activation checkpointing, a first use under no_grad and torch.compile change no gradient; an export has no length."""
+
+from collections.abc import Callable
+from functools import partial
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+import whatwhere as ww
+from whatwhere.comparison.model import Block, build_wheres
+from whatwhere.where.binding import Here, Where
+from whatwhere.where.catalogue import catalogue
+
+DIM, HEADS, TOKENS, LAYERS = 32, 2, 12, 3
+SCHEMES = [*catalogue, "rotary-learned+t5", "temperature+fope"]
+Run = Callable[[Block, Tensor, Here], Tensor]
+
+
+def applied(block: Block, x: Tensor, here: Here) -> Tensor:
+    return block(x, here)
+
+
+RUNS: dict[str, Run] = {
+    "reentrant": lambda block, x, here: checkpoint(block, x, here, use_reentrant=True),
+    "not reentrant": lambda block, x, here: checkpoint(block, x, here, use_reentrant=False),
+}
+
+
+class Layers(nn.Module):
+    """A few blocks whose layers share a scheme."""
+
+    def __init__(self, name: str, tokens: int = TOKENS) -> None:
+        super().__init__()
+        self.wheres = nn.ModuleList(build_wheres(name, DIM, HEADS, tokens, LAYERS, seed=1))
+        generator = torch.Generator().manual_seed(2)
+        causal = True
+        self.blocks = nn.ModuleList(Block(DIM, HEADS, 2 * DIM, causal, generator) for _ in self.wheres)
+        for parameter in self.wheres.parameters():  # some start at zero, where a lost gradient could hide
+            nn.init.normal_(parameter, std=0.3, generator=generator)
+
+    def heres(self, tokens: int) -> list[Here]:
+        return ww.bind([where for where in self.wheres if isinstance(where, Where)], tokens)
+
+    def forward(self, x: Tensor, run: Run = applied, heres: list[Here] | None = None) -> Tensor:
+        heres = heres or self.heres(x.shape[1])
+        x = heres[0].input(x)
+        for block, here in zip(self.blocks, heres, strict=True):
+            assert isinstance(block, Block)
+            x = run(block, x, here)
+        return x
+
+    def gradients(self, call: Callable[[Tensor], Tensor], x: Tensor) -> dict[str, Tensor | None]:
+        self.zero_grad(set_to_none=True)
+        loss = call(x.clone().requires_grad_()).square().mean()
+        loss.backward()
+        grads = {name: parameter.grad for name, parameter in self.named_parameters()}
+        return {"loss": loss.detach(), **grads}
+
+
+def sample(tokens: int = TOKENS) -> Tensor:
+    return torch.randn(2, tokens, DIM, generator=torch.Generator().manual_seed(3))
+
+
+def require_equal(found: dict[str, Tensor | None], wanted: dict[str, Tensor | None]) -> None:
+    assert {name for name, grad in found.items() if grad is None} == {n for n, g in wanted.items() if g is None}
+    for name, grad in wanted.items():
+        torch.testing.assert_close(found[name], grad, rtol=1e-5, atol=1e-6, msg=lambda text, n=name: f"{n}: {text}")
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+@pytest.mark.parametrize("kind", RUNS)
+def test_a_checkpointed_layer_has_the_gradients_of_a_plain_one(name: str, kind: str) -> None:
+    layers, x = Layers(name), sample()
+    wanted = layers.gradients(layers, x)
+    require_equal(layers.gradients(partial(layers, run=RUNS[kind]), x), wanted)
+
+
+@pytest.mark.parametrize("name", ["t5", "kerple", "fire"])
+@pytest.mark.parametrize("kind", RUNS)
+def test_so_has_one_of_a_long_sequence(name: str, kind: str) -> None:
+    layers, x = Layers(name, 600), sample(600)  # by blocks of queries
+    require_equal(layers.gradients(partial(layers, run=RUNS[kind]), x), layers.gradients(layers, x))
+
+
+@pytest.mark.parametrize("name", SCHEMES)
+def test_gradients_flow_after_a_first_use_without_them(name: str) -> None:
+    layers, x = Layers(name), sample()
+    wanted = layers.gradients(layers, x)
+    with torch.no_grad():
+        heres = layers.heres(TOKENS)
+        layers(x, heres=heres)
+    require_equal(layers.gradients(partial(layers, heres=heres), x), wanted)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", ["rotary", "alibi", "t5", "kerple", "fire", "fope", "shaw", "ssmax"])
+def test_a_checkpoint_within_a_compiled_model_has_the_same_gradients(name: str) -> None:
+    layers, x = Layers(name), sample()
+    wanted = layers.gradients(layers, x)
+    compiled = torch.compile(partial(layers, run=RUNS["not reentrant"]), fullgraph=True, backend="aot_eager")
+    require_equal(layers.gradients(compiled, x), wanted)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", ["rotary", "t5", "fope"])
+def test_so_has_a_checkpointed_layer_that_is_compiled_by_itself(name: str) -> None:
+    layers, x = Layers(name), sample()
+    wanted = layers.gradients(layers, x)
+    for block in layers.blocks:
+        block.compile(fullgraph=True, backend="aot_eager")
+    require_equal(layers.gradients(partial(layers, run=RUNS["not reentrant"]), x), wanted)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize(
+    "name",
+    [name if name in ("rotary", "alibi", "t5") else pytest.param(name, marks=pytest.mark.slow) for name in catalogue],
+)
+def test_an_exported_model_takes_sequences_of_other_lengths(name: str) -> None:
+    layers = Layers(name, 4096).eval().requires_grad_(False)
+    tokens = torch.export.Dim("tokens", min=2, max=4096)
+    program = torch.export.export(layers, (sample(24),), dynamic_shapes=({1: tokens},))
+    for length in (3, 700, 1100):  # the kernels of a long sequence are for eager mode
+        x = sample(length)
+        torch.testing.assert_close(program.module()(x), layers(x), rtol=1e-5, atol=1e-5)
