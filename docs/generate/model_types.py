@@ -36,6 +36,20 @@ MAPPINGS = {
     "multimodal": ("IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM"),
 }
 """Name of a head in the page -> transformers' mappings of it."""
+CHOSEN: dict[str, dict[str, Any]] = {
+    "cohere_compass": {"text_config": {"rope_parameters": {"full_attention": {"rope_theta": 10_000.0}}}},
+    "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_theta": 10_000.0}}},
+    "gemma4_assistant": {
+        "text_config": {
+            "model_type": "gemma4_text", "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
+        }
+    },
+    "glm4_moe": {"head_dim": 128},
+}  # fmt: skip
+"""Types whose default configuration makes no model, or none like those that are published -> what is chosen besides.
+
+Transformers refuses that of Gemma 4's assistant and fails on that of Compass; that of GLM-4.5 divides 4096 features
+into 96 heads."""
 WHOLE = ("t5gemma", "t5gemma2")
 """Types whose text configuration is one of two parts: they are probed as a whole."""
 
@@ -87,15 +101,20 @@ def _rows() -> list[TypeRow]:
     rows = []
     for name in sorted(heads):
         try:
-            config = CONFIG_MAPPING[name]()
+            config = CONFIG_MAPPING[name](**CHOSEN.get(name, {}))
         except Exception as problem:
             reason = f"transformers cannot build its default configuration: {_line(problem)}"
             rows.append(TypeRow(name, tuple(heads[name]), name, reason, False))
             continue
         text = name if name in WHOLE else config.get_text_config(decoder=True).model_type
         patched = name in PATCHED or text in PATCHED
-        rows.append(TypeRow(name, tuple(heads[name]), text or name, _refusal(config), patched))
+        rows.append(TypeRow(name, tuple(heads[name]), text or name, _refusal(config), patched, _keys(name)))
     return rows
+
+
+def _keys(name: str) -> str:
+    """Return what was chosen besides the default configuration, as text."""
+    return ", ".join(f"{key}={value!r}" for key, value in CHOSEN.get(name, {}).items())
 
 
 def _refusal(config: Any) -> str | None:

@@ -15,7 +15,8 @@ _WHAT = (
     "(`ww.from_huggingface`), and a tiny random model of it, or of the type of its text, is probed (`whatwhere probe "
     "TYPE`): it is run on short sequences, and positions are measured without a table of types. Where both answer, "
     "they are compared on the same tiny configuration: pairs and frequencies, factors by position, scale, bias, "
-    "window, mask, sinks, input, and the factor of token vectors."
+    "window, mask, sinks, input, and the factor of token vectors. Where the default configuration makes no model that "
+    "runs, the table names what was chosen."
 )
 _WORDS = (
     "*Read*: whatwhere builds the positions from the configuration. *By probe alone*: the configuration is not read, "
@@ -46,6 +47,7 @@ class TypeRow:
         text: the type of its text configuration, which is probed.
         refused: why its default configuration is not read; None if it is.
         patched: whether `ww.patch` supports it.
+        chosen: settings that its configuration has besides the default ones.
     """
 
     name: str
@@ -53,6 +55,7 @@ class TypeRow:
     text: str
     refused: str | None
     patched: bool
+    chosen: str = ""
 
 
 @dataclass(frozen=True)
@@ -173,6 +176,7 @@ def _differing(texts: Sequence[TextProbe]) -> list[str]:
 def _row(row: TypeRow, texts: Mapping[str, TextProbe]) -> str:
     found = texts[row.text]
     read = "read" if row.refused is None else _cell(row.refused)
+    read += f", with {_cell(row.chosen)}" if row.chosen else ""
     text = "" if row.text == row.name else f"as `{row.text}`: "
     if row.text in NO_ATTENTION:
         probed = f"no attention, {NO_ATTENTION[row.text]}"

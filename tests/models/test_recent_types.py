@@ -1,5 +1,6 @@
 """What the common tests do not show of recent model types: temperatures, thetas by layer, layers without any."""
 
+from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
@@ -78,7 +79,7 @@ def test_attention_without_positions_has_none(model_type: str) -> None:
 
 
 CONTRADICTIONS = (
-    "big_bird", "cohere2_moe", "esm", "esmc", "longformer", "mamba", "minimax_m3_vl_text", "nanochat", "nemotron_h",
+    "esm", "esmc", "longformer", "mamba", "minimax_m3_vl_text", "nanochat", "nemotron_h",
     "zamba2",
 )  # fmt: skip
 
@@ -92,6 +93,81 @@ def test_a_type_that_is_not_like_llama_is_not_read_as_llama(model_type: str, for
     keys = config.to_dict() if form == "whole" else {"model_type": model_type, **config.to_diff_dict()}
     with pytest.raises((ww.errors.SettingError, ww.errors.ShapeError, ww.errors.CheckpointError)):
         ww.from_huggingface(keys, like="llama")
+
+
+DBRX: dict[str, Any] = {"model_type": "dbrx", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4}
+"""As published: theta is in attn_config alone."""
+
+
+def test_dbrx_rotates_by_the_theta_of_its_authors() -> None:
+    """Transformers 5 leaves the key unread; what it adds beside it contradicts the file, and is refused."""
+    config = {**DBRX, "attn_config": {"clip_qkv": 8, "kv_n_heads": 2, "rope_theta": 500_000}}
+    description = ww.from_huggingface(config)
+    assert description.query_key[0] is not None
+    assert (description.query_key[0].settings["theta"], description.key_heads) == (500_000.0, 2)
+    added = CONFIG_MAPPING["dbrx"](**{key: value for key, value in config.items() if key != "model_type"})
+    with pytest.raises(ww.errors.SettingError, match="transformers 5 does: keep the right one"):
+        ww.from_huggingface(added)
+    with pytest.raises(ww.errors.SettingError, match=r"attn_config\.rope_scaling"):
+        ww.from_huggingface({**DBRX, "attn_config": {"rope_scaling": {"factor": 2.0}}})
+
+
+def test_trocr_without_a_table_has_sinusoids() -> None:
+    config = config_of("trocr", use_learned_position_embeddings=False)
+    description = ww.from_huggingface(config)
+    model = model_of(config)
+    assert description.input is not None
+    ids = torch.arange(2, 11)[None]
+    theirs = model.model.decoder.embed_positions(ids)
+    torch.testing.assert_close(description.input.build()(ww.positions(9))[0], theirs[0], rtol=0, atol=1e-5)
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+
+
+def test_a_dense_prefix_of_command_a_plus_rotates_without_a_window() -> None:
+    """By the list of the model's own configuration, and by the number of layers that published files have."""
+    config = config_of("cohere2_moe", num_hidden_layers=8, first_k_dense_replace=3)
+    description = ww.from_huggingface(config)
+    bare = {**config.to_dict(), "layer_types": None, "mlp_layer_types": None, "first_k_dense_replace": 3}
+    assert replace(ww.from_huggingface(bare), used=(), assumed=()) == replace(description, used=(), assumed=())
+    attentions = [layer.self_attn for layer in model_of(config).model.layers]
+    assert [plan is not None for plan in description.query_key] == [
+        bool(each.sliding_window is not None or each.force_rope) for each in attentions
+    ]
+    assert [window is not None for window in description.windows] == [
+        each.sliding_window is not None for each in attentions
+    ]
+    assert [plan is None for plan in description.query_key].count(True) == 1
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+
+
+def test_compass_needs_parameters_for_each_type_of_layer() -> None:
+    config = {**config_of("cohere_compass_text").to_dict(), "rope_parameters": {}}
+    with pytest.raises(ww.errors.SettingError, match="no entry for layers of the type sliding_attention"):
+        ww.from_huggingface(config)
+
+
+def test_scores_of_xlnet_are_those_of_transformer_xl() -> None:
+    """Probabilities of its first layer, from its own matrices."""
+    config = config_of("xlnet")
+    model, description = model_of(config), ww.from_huggingface(config)
+    ids = torch.arange(9)[None] + 4
+    attention = model.transformer.layer[0].rel_attn
+    with torch.no_grad():
+        for parameter in (attention.r, attention.r_r_bias, attention.r_w_bias):
+            parameter.normal_(std=0.3)
+        theirs = model(ids, output_attentions=True).attentions[0]
+        x = model.transformer.word_embedding(ids)
+        q, k = (torch.einsum("bth,hnd->bntd", x, matrix) for matrix in (attention.q, attention.k))
+        where = description.wheres()[0]
+        where.score.u.copy_(attention.r_w_bias)
+        where.score.v.copy_(attention.r_r_bias)
+        where.score.weight.copy_(attention.r.permute(1, 2, 0))
+        ours = where.at(9).attention(q, k, torch.eye(9).expand(1, 4, 9, 9), causal=False)
+    torch.testing.assert_close(ours, theirs.reshape_as(ours), rtol=0, atol=1e-6)
+    assert not description.causal
+    assert ww.from_huggingface(config_of("xlnet", attn_type="uni")).causal
+    with pytest.raises(ww.errors.SettingError, match="clamp_len is 4"):
+        ww.from_huggingface(config_of("xlnet", clamp_len=4))
 
 
 # Heads by layer

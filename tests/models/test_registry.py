@@ -12,7 +12,7 @@ from torch import nn
 
 import whatwhere as ww
 from whatwhere.models.configuration.description import CLASSES, Plan, class_of
-from whatwhere.models.configuration.input_keys import LearnedKeys, SinusoidalKeys
+from whatwhere.models.configuration.input_keys import LearnedKeys, LearnedOrSinusoidalKeys, SinusoidalKeys
 from whatwhere.models.configuration.score_keys import alibi_slopes, falcon_slopes
 from whatwhere.models.huggingface import Description
 from whatwhere.models.parameter_count import InputParameters
@@ -58,7 +58,8 @@ configs = json.load(open(sys.argv[1] + "/configs.json"))
 for config in configs:
     description = ww.read(config)
     assert ww.from_huggingface(ww.to_huggingface(description)) == description
-    assert ww.parameters(config).tokens == config["vocab_size"] * description.token_dim
+    rows = config["vocab_size"] + description.extra_rows
+    assert ww.parameters(config).tokens == rows * description.token_dim
     repr(description)
 assert ww.read(sys.argv[1] + "/config.json") == ww.read(configs[0])
 plan = next(plan for config in configs for plan in ww.read(config).query_key if plan is not None)
@@ -260,7 +261,8 @@ def test_positions_after_padding_are_one_list() -> None:
     """The registry and the surgery of live models agree on types and on the id where the key is absent."""
     learned, fixed = {}, {}
     for name, model_type in MODEL_TYPES.items():
-        for reader in model_type.readers:
+        for each in model_type.readers:
+            reader = each.sinusoidal if isinstance(each, LearnedOrSinusoidalKeys) else each
             padding_idx = model_type.defaults.get("pad_token_id")
             if isinstance(reader, LearnedKeys) and reader.offset == "padding":
                 (fixed if name == "mpnet" else learned)[name] = padding_idx
@@ -293,6 +295,8 @@ def counted(model: nn.Module, part: str | None) -> InputParameters:
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_parameters_are_those_of_the_model(model_type: str, tied: bool) -> None:
+    if model_type == "dbrx" and tied:
+        return  # its class refuses the flag
     config = config_of(model_type, tie_word_embeddings=tied)
     with torch.device("meta"):
         model = model_of(config)

@@ -9,6 +9,7 @@ from torch import nn
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedConfig
 from transformers.models.auto import modeling_auto as auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaEncoderTextModel
 
 transformers.logging.set_verbosity_error()
 
@@ -45,12 +46,28 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "axk2": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
     "bamba": {"attn_layer_indices": [1, 3], **_MAMBA},
     "codegen": {"rotary_dim": 4},
+    "cohere_compass_text": {
+        "layer_types": ["sliding_attention", "full_attention"] * 2,
+        "sliding_window": 5,
+        "rope_parameters": {"sliding_attention": {**_DEAL, "mrope_section": [4, 2, 2]}, "full_attention": None},
+    },
+    "dbrx": {
+        "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 1e4},
+        "ffn_config": {"ffn_hidden_size": 32},
+    },
     "deepseek_v2": {"topk_method": "greedy", "num_key_value_heads": 4, "num_experts_per_tok": 2},
     "deepseek_v3": {"num_key_value_heads": 4},
     "deepseek_v32": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
     "dots1": {"n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2},
     "gemma3n_text": {"num_kv_shared_layers": 0, "vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 8},
     "glm4_moe_lite": {"num_key_value_heads": 4},
+    "diffusion_gemma_text": {
+        "global_head_dim": 32,
+        "num_experts": 4,
+        "top_k_experts": 2,
+        "moe_intermediate_size": 32,
+    },
+    "gemma4_unified_text": {"global_head_dim": 32},
     "gemma4_text": {"global_head_dim": 32, "vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 8},
     "glm_moe_dsa": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
     "glm4v_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
@@ -59,6 +76,8 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "granite_swa": {"layer_rope_theta": [1e4, 500.0, 0, 500.0], "sliding_window": 5},
     "granitemoe_swa": {"layer_rope_theta": [0, 500.0, 1e4, 500.0], "sliding_window": 5},
     "granitemoehybrid": {"layer_types": _HALF, "position_embedding_type": "rope", **_MAMBA},
+    "git": {"vision_config": {"hidden_size": 48, "num_hidden_layers": 1, "intermediate_size": 32}},
+    "hrm_text": {"num_hidden_layers": 2, "L_cycles": 1},
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8},
@@ -83,6 +102,7 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
             "original_max_position_embeddings": 4,
         }
     },
+    "mllama_text_model": {"cross_attention_layers": [1]},
     "nemotron": {"head_dim": 16, "num_key_value_heads": 2},
     "qwen2_5_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
     "qwen2_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
@@ -91,8 +111,11 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "qwen3_next": _HYBRID,
     "qwen3_vl_moe_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "qwen3_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
+    "rembert": {"input_embedding_size": 32, "output_embedding_size": 48},
+    "roc_bert": {"concat_input": False},
     "stablelm": {"head_dim": 16},
     "xmod": {"default_language": "en_XX"},
+    "xlnet": {"d_head": 16, "d_inner": 32},
     "youtu": {"num_key_value_heads": 4},
     "zamba": {
         "layers_block_type": ["linear_attention", "linear_attention", "hybrid", "hybrid"],
@@ -103,6 +126,14 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     },
 }
 """What a type needs besides, to be built so small."""
+
+
+TEXT_ALONE: dict[str, Any] = {
+    "diffusion_gemma_text": DiffusionGemmaEncoderTextModel,
+    "emu3_text_model": transformers.Emu3ForCausalLM,
+    "mllama_text_model": transformers.MllamaForCausalLM,
+}
+"""Types of text in a model of text and images -> the class of a model of the text alone, which is no automatic one."""
 
 
 def config_of(model_type: str, **settings: Any) -> PreTrainedConfig:
@@ -126,10 +157,8 @@ def model_of(config: PreTrainedConfig) -> nn.Module:
     # Encoders that can also be made to decode do what they were trained for.
     kinds = kinds[::-1] if config.model_type in auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES else kinds
     kind: Any = next((kind for names, kind in kinds if config.model_type in names), AutoModel)
-    if config.model_type == "emu3_text_model":
-        kind = transformers.Emu3ForCausalLM  # which has no automatic class for its text alone
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if kind is transformers.Emu3ForCausalLM:
-            return kind._from_config(config, attn_implementation="eager").eval()
+        if config.model_type in TEXT_ALONE:
+            return TEXT_ALONE[config.model_type]._from_config(config, attn_implementation="eager").eval()
         return kind.from_config(config, attn_implementation="eager").eval()

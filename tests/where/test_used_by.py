@@ -14,8 +14,8 @@ TYPES = {
     "Llama 3.1": "llama", "Llama 3.2": "llama", "Llama 3.3": "llama", "Llama 4": "llama4_text", "MPT": "mpt",
     "Ministral 3": "ministral3", "Mistral": "mistral", "OPT": "opt", "Phi-3": "phi3", "Phi-4-mini": "phi3",
     "Qwen": "qwen3", "Qwen2-VL": "qwen2_vl", "Qwen2.5 beyond 32k": "qwen2", "Qwen2.5-VL": "qwen2_5_vl",
-    "Qwen3-VL": "qwen3_vl", "T5": "t5", "UMT5": "umt5", "Vicuna 16k": "llama", "gpt-oss": "gpt_oss", "mT5": "mt5",
-    "some layers of Llama 4, SmolLM3": "smollm3",
+    "Qwen3-VL": "qwen3_vl", "T5": "t5", "UMT5": "umt5", "Vicuna 16k": "llama", "XLNet": "xlnet", "gpt-oss": "gpt_oss",
+    "mT5": "mt5", "some layers of Llama 4, SmolLM3": "smollm3",
 }  # fmt: skip
 PAPERS = (
     "Transformer-XL", "fairseq", "its authors' models", "the Image Transformer", "the original Transformer",

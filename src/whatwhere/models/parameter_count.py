@@ -83,7 +83,8 @@ def _of_configuration(config: Config, part: str | None) -> InputParameters:
         learned = description.input
         positions = (learned.whole("offset") + learned.whole("max_length")) * learned.whole("dim")
     segments = description.segments * description.token_dim
-    return InputParameters(table, positions, segments, 0 if description.tied else table)
+    projection = (description.vocab_size - description.extra_rows) * (description.output_dim or description.token_dim)
+    return InputParameters(table, positions, segments, 0 if description.tied else projection)
 
 
 def _of_sizes(sizes: Json) -> InputParameters:

@@ -83,7 +83,7 @@ def test_windows_that_count_both_sides() -> None:
     assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
-@pytest.mark.parametrize("model_type", [name for name in MODEL_TYPES if name not in WITH_WINDOWS])
+@pytest.mark.parametrize("model_type", [name for name in MODEL_TYPES if name not in (*WITH_WINDOWS, "moshi")])
 def test_a_type_without_windows_refuses_them(model_type: str) -> None:
     config = config_of(model_type).to_dict()
     with pytest.raises(ww.errors.SettingError, match="sliding_window=3 is no key"):

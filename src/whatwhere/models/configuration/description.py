@@ -42,6 +42,7 @@ CLASSES: Mapping[str, str] = {
     "rotary-yarn": "scaling.yarn.YaRN",
     "sinusoidal": "input.sinusoidal.Sinusoidal",
     "t5": "score.t5.T5",
+    "transformer-xl": "score.transformer_xl.TransformerXL",
 }
 """Name in the catalogue -> class below `whatwhere.where`: of the scheme, or of the scaling of rotary positions."""
 
@@ -256,6 +257,8 @@ class Description:
         segments: rows of a table of segments (token types) that is added too, as in BERT; 0 without one.
         rotary_part: features of a head that latent attention keeps apart for rotary positions, also where it has none;
             None without latent attention.
+        output_dim: features of the output projection; None if they are token_dim.
+        extra_rows: rows of the token table beyond those of the output projection, such as one for the start (Moshi).
         causal: whether attention is causal.
         notes: other parts of the model, which are not built, such as norms and tables of segments.
         used: the keys that were read.
@@ -283,6 +286,8 @@ class Description:
     temperatures: tuple[CurvePlan | None, ...] = ()
     segments: int = 0
     rotary_part: int | None = None
+    output_dim: int | None = None
+    extra_rows: int = 0
     causal: bool = True
     notes: tuple[str, ...] = ()
     used: tuple[str, ...] = field(default=(), compare=False)

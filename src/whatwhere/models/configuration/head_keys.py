@@ -100,6 +100,31 @@ class QueryHeadsByLayer:
         }
 
 
+@dataclass(frozen=True)
+class NestedKeyHeads:
+    """Read the number of key heads from a nested dictionary, as in DBRX."""
+
+    INSIDE, KEY = "attn_config", "kv_n_heads"
+
+    def read(self, keys: Keys, num_heads: int) -> int:
+        """Return the number."""
+        if keys.values.get(self.INSIDE) is None:
+            keys.known.add(self.INSIDE)
+            return 1
+        inner = keys.inside(self.INSIDE)
+        key_heads = inner.whole(self.KEY, default=1, most=MAX_HEADS)
+        inner.known.add("rope_theta")  # read with the rotary positions
+        if num_heads % key_heads:
+            raise ShapeError(f"{num_heads} query heads cannot share {key_heads} key heads evenly.")
+        inner.finish()
+        keys.absorb(inner)
+        return key_heads
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return no keys: the dictionary is written with theta."""
+        return {}
+
+
 def _checked(heads: Heads) -> Heads:
     if heads.num_heads % heads.key_heads:
         raise ShapeError(f"{heads.num_heads} query heads cannot share {heads.key_heads} key heads evenly.")

@@ -93,6 +93,31 @@ class SinusoidalKeys:
         return {}
 
 
+@dataclass(frozen=True)
+class LearnedOrSinusoidalKeys:
+    """Read a learned position table, or sinusoidal positions in its place if a flag is off, as in TrOCR.
+
+    Args:
+        learned: reader of the table.
+        sinusoidal: reader of the other positions.
+        key: of the flag.
+    """
+
+    learned: LearnedKeys
+    sinusoidal: SinusoidalKeys = SinusoidalKeys("tensor2tensor", "padding")
+    key: str = "use_learned_position_embeddings"
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of the table, or of the sinusoidal encoding."""
+        reader = self.learned if keys.flag(self.key, default=True) else self.sinusoidal
+        return reader.read(keys, sizes)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the flag, and the keys of the table."""
+        learned = description.input is not None and description.input.scheme == "learned"
+        return {**(self.learned.write(description) if learned else {}), self.key: learned}
+
+
 def position_offset(reader: LearnedKeys, config: Json, defaults: Mapping[str, object]) -> int | None:
     """Return the row of position 0 in a learned position table, of a configuration that may be incomplete.
 

@@ -14,6 +14,8 @@ from whatwhere.where.window import Window
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
 ATTENTION = (FULL, SLIDING, CHUNKED)
 LINEAR, CONVOLUTION = "linear_attention", "conv"
+CROSS = "cross_attention"
+"""A layer that attends to pictures alone (Llama 3.2 Vision)."""
 LAYER_TYPES = (*ATTENTION, LINEAR, CONVOLUTION)
 OLDER_NAMES = {"attention": FULL, "mamba": LINEAR}
 BIDIRECTIONAL = "tokens attend to later tokens too (use_bidirectional_attention)"
@@ -133,6 +135,49 @@ class ByType:
                 )
         chosen = set(numbers)
         return tuple(self.one if layer in chosen else self.others for layer in range(layers))
+
+
+@dataclass(frozen=True)
+class DensePrefix:
+    """Layers with a window rotate, and so do full ones of a dense prefix whose pattern is 1 (Command A+).
+
+    Args:
+        prefix_period, period: number of layers in a period of the prefix, and of the layers behind it, if no key has
+            it; the last layer of each period has full attention.
+    """
+
+    prefix_period: int = 1
+    period: int = 4
+
+    MLP, FIRST = "mlp_layer_types", "first_k_dense_replace"
+    PREFIX_PERIOD, PERIOD = "prefix_dense_sliding_window_pattern", "sliding_window_pattern"
+
+    def read(self, keys: Keys, layers: int) -> tuple[Labels, tuple[str, ...]]:
+        """Return the type of each layer as its label, or None if it does not rotate."""
+        dense = keys.whole(self.FIRST, default=0, least=0, most=layers)
+        prefix_period = keys.whole(self.PREFIX_PERIOD, default=self.prefix_period)
+        period = keys.whole(self.PERIOD, default=self.period)
+        listed = keys.listed(self.MLP, layers, default=None)
+        mlps = ["dense"] * dense + ["sparse"] * (layers - dense) if listed is None else listed
+        _one_per_layer(keys.path + self.MLP, mlps, layers)
+        types = read_layer_types(keys, layers)
+        if types is None:
+            periods = [(layer, prefix_period) for layer in range(dense)]
+            periods += [(layer, period) for layer in range(layers - dense)]
+            types = tuple(SLIDING if (layer + 1) % each else FULL for layer, each in periods)
+        rotated = [
+            each == SLIDING or (mlp == "dense" and prefix_period == 1) for each, mlp in zip(types, mlps, strict=True)
+        ]
+        return tuple(each if turns else None for each, turns in zip(types, rotated, strict=True)), types
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the types, and the dense layers among them if full ones rotate."""
+        types = description.layer_types or ()
+        dense = [each == FULL and plan is not None for each, plan in zip(types, description.query_key, strict=True)]
+        written: dict[str, object] = {"layer_types": list(types)}
+        if any(dense):
+            written |= {self.MLP: ["dense" if each else "sparse" for each in dense], self.PREFIX_PERIOD: 1}
+        return written
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,8 @@ class Sizes:
     causal: bool = True
     part: str | None = None
     rotary_part: int | None = None
+    output_dim: int | None = None
+    extra_rows: int = 0
     by_layer: tuple[Heads, ...] | None = None
 
     @property
@@ -242,11 +244,13 @@ class ModelType:
         key_heads: reader of the number of key heads, if it has no key of its own.
         heads: reader of the heads of each layer, if they differ.
         token_dim: key of the features of the token table, if they may differ from the model's.
+        output_dim: key of the features of the output projection, if they may differ from those of the token table.
         segments: rows of the table of segments if `type_vocab_size` is absent; None if the model has none.
-        causal: whether attention is causal; or the flag that makes an encoder causal.
+        causal: whether attention is causal; or the flag that makes an encoder causal, or a key and its value.
         head_dim_read: whether the model's code reads `head_dim`, rather than dividing its features by the heads.
         can_tie: whether the model's code can tie the output projection to the token table; else the flag has no effect.
         head_width: heads have so many times the features that the model's features divided by its heads are.
+        extra_rows: rows of the token table beyond the vocabulary, which the output projection lacks.
         head_dim_parts: two keys whose sum is the head_dim (latent attention), the rotated features second.
         parts: `decoder` and `encoder` -> the keys of sizes in which they differ; empty for a model of one part.
         aliases: a further name of a key that only this model type has -> the key.
@@ -267,11 +271,13 @@ class ModelType:
     key_heads: KeyHeadRule | None = None
     heads: HeadRule | None = None
     token_dim: str | None = None
+    output_dim: str | None = None
     segments: int | None = None
-    causal: bool | str = True
+    causal: bool | str | tuple[str, str] = True
     head_dim_read: bool = True
     can_tie: bool = True
     head_width: int = 1
+    extra_rows: int = 0
     head_dim_parts: tuple[str, str] | tuple[()] = ()
     parts: Mapping[str, KeyNames] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
@@ -306,9 +312,9 @@ class ModelType:
         dim, num_heads = keys.whole(*names["dim"]), keys.whole(*names["num_heads"], most=MAX_HEADS)
         token_dim = dim if self.token_dim is None else keys.whole(self.token_dim, default=dim)
         padding_idx, notes = _read_padding(keys, names["padding_idx"])
-        causal = keys.flag(self.causal, default=False) if isinstance(self.causal, str) else self.causal
+        causal = self._read_causal(keys)
         sizes = Sizes(
-            vocab_size=keys.whole(*names["vocab_size"]),
+            vocab_size=keys.whole(*names["vocab_size"]) + self.extra_rows,
             dim=dim,
             token_dim=token_dim,
             num_heads=num_heads,
@@ -322,6 +328,8 @@ class ModelType:
             causal=causal and part != "encoder",
             part=part,
             rotary_part=keys.whole(self.head_dim_parts[1], most=MAX_FEATURES) if self.head_dim_parts else None,
+            output_dim=None if self.output_dim is None else keys.whole(self.output_dim),
+            extra_rows=self.extra_rows,
         )
         if self.heads is not None:
             sizes = replace(sizes, by_layer=self.heads.read(keys, sizes))
@@ -332,21 +340,26 @@ class ModelType:
         """Return the keys and values of the sizes that every model type has."""
         names = self.names_of(description.part)
         written: dict[str, object] = {}
-        for size in ("vocab_size", "dim", "layers", "num_heads", "key_heads", "head_dim", "tied"):
+        for size in ("dim", "layers", "num_heads", "key_heads", "head_dim", "tied"):
             if self.heads is not None and size in ("num_heads", "key_heads", "head_dim"):
                 continue
             value = getattr(description, size)
             if size in names and value is not None and not (size == "head_dim" and self.head_dim_parts):
                 written[names[size][0]] = value
+        written[names["vocab_size"][0]] = description.vocab_size - self.extra_rows
         if "max_length" in names:
             written[names["max_length"][0]] = description.max_length  # null too, if the configuration had it
         written[names["padding_idx"][0]] = description.padding_idx
         if self.token_dim is not None:
             written[self.token_dim] = description.token_dim
+        if self.output_dim is not None:
+            written[self.output_dim] = description.output_dim
         if self.segments is not None:
             written["type_vocab_size"] = description.segments
         if isinstance(self.causal, str) and description.causal:
             written[self.causal] = True
+        if isinstance(self.causal, tuple) and description.causal:
+            written[self.causal[0]] = self.causal[1]
         if self.heads is not None:
             written |= self.heads.write(description)
         if self.key_heads is not None:
@@ -356,6 +369,11 @@ class ModelType:
             features = description.rotary_part or 0
             written |= {unrotated: description.head_dim - features, rotated: features}
         return written
+
+    def _read_causal(self, keys: Keys) -> bool:
+        if isinstance(self.causal, tuple):
+            return bool(keys.take(self.causal[0], default=None) == self.causal[1])
+        return keys.flag(self.causal, default=False) if isinstance(self.causal, str) else self.causal
 
     def _read_key_heads(self, keys: Keys, names: KeyNames, num_heads: int) -> int:
         if self.key_heads is not None:

@@ -80,6 +80,7 @@ class RopeKeys:
         renamed: a `rope_type` of this model type -> the usual one.
         original_beside: whether the trained length beside the parameters is written too.
         reads_rope_scaling: whether the model's code reads `rope_scaling`, the form of transformers 4.
+        required: whether the model's code fails without parameters (or null) for each type of its layers.
     """
 
     head: Head = field(default_factory=Head)
@@ -89,6 +90,7 @@ class RopeKeys:
     renamed: Mapping[str, str] = field(default_factory=dict)
     original_beside: bool = False
     reads_rope_scaling: bool = True
+    required: bool = False
 
     @property
     def by_type(self) -> bool:
@@ -99,6 +101,8 @@ class RopeKeys:
         """Return the plan of each layer."""
         labels, types = self.layers.read(keys, sizes.layers)
         parameters = self._parameters(keys)
+        if self.required:
+            self._require_sets(keys, labels)
         interleaved = self.head.interleaved
         if self.head.interleaved_key is not None:
             interleaved = keys.flag(self.head.interleaved_key, default=interleaved)
@@ -154,6 +158,16 @@ class RopeKeys:
             return {label: _copy(defaults.parameters) for label, defaults in self.sets.items()}
         return {label: parameters if defaults.scaled else {} for label, defaults in self.sets.items()}
 
+    def _require_sets(self, keys: Keys, labels: Labels) -> None:
+        given = keys.values.get("rope_parameters") or {}
+        absent = [label for label in dict.fromkeys(labels) if label is not None and label not in given]
+        if absent:
+            raise SettingError(
+                f"{keys.path}rope_parameters has no entry for layers of the type {absent[0]}, without which "
+                f"transformers fails: write {{{absent[0]!r}: {{'rope_type': 'default', 'rope_theta': ...}}}}, or null "
+                "if they do not rotate."
+            )
+
     def _parameters_by_type(self, keys: Keys, newer: Json) -> dict[str, Json | None]:
         unknown = [key for key in newer if key not in self.sets]
         if unknown:
@@ -197,7 +211,9 @@ class RopeKeys:
         keys.absorb(rope)
         require_rotary_dim(rope.path, head_dim, rotary_dim)
         require_fit(scaling, rope.path, rotary_dim or head_dim, theta)
-        return _rotary(head_dim, theta, interleaved, rotary_dim, scaling, sections, self.head.axis_layout, rope.path)
+        return rotary_plan(
+            head_dim, theta, interleaved, rotary_dim, scaling, sections, self.head.axis_layout, rope.path
+        )
 
     def _rope_type(self, rope: Keys) -> str:
         """Return the `rope_type`, from either of its keys; `su` and the model type's own names are replaced."""
@@ -284,38 +300,6 @@ class RopeKeys:
         )
 
 
-@dataclass(frozen=True)
-class ThetaByLayer:
-    """Read rotary positions whose theta a list has for each layer, 0 where a layer does not rotate.
-
-    Args:
-        rope: reader of the other parameters; its theta is that of all layers without the list.
-        key: of the list.
-    """
-
-    rope: RopeKeys = field(default_factory=RopeKeys)
-    key: str = "layer_rope_theta"
-
-    def read(self, keys: Keys, sizes: Sizes) -> Position:
-        """Return the plan of each layer."""
-        position = self.rope.read(keys, sizes)
-        thetas = keys.listed(self.key, sizes.layers, default=None)
-        if thetas is None:
-            return position
-        if len(thetas) != sizes.layers:
-            raise SettingError(f"{keys.path}{self.key} has {len(thetas)} numbers, but there are {sizes.layers} layers.")
-        plans = []
-        for layer, plan in enumerate(position.query_key or ()):
-            theta = Keys({self.key: thetas[layer]}, {}, keys.owner, keys.path).number(self.key, zero=True)
-            plans.append(None if plan is None or theta == 0 else _with_theta(plan, theta))
-        return replace(position, query_key=tuple(plans))
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the rope parameters, and the list."""
-        thetas = [0 if plan is None else plan.number("theta") for plan in description.query_key]
-        return {**self.rope.write(description), self.key: thetas}
-
-
 def _of_label(keys: Keys, sizes: Sizes, labels: Labels, label: str) -> Sizes:
     """Return the sizes with the head_dim of the layers that have a label."""
     dims = {heads.head_dim for heads, own in zip(sizes.heads, labels, strict=True) if own == label}
@@ -325,40 +309,6 @@ def _of_label(keys: Keys, sizes: Sizes, labels: Labels, label: str) -> Sizes:
             f"whatwhere reads one size for each layer type of {keys.owner!r}."
         )
     return replace(sizes, head_dim=dims.pop()) if dims else sizes
-
-
-def _with_theta(plan: Plan, theta: float) -> Plan:
-    return replace(plan, settings={**plan.settings, "theta": theta})
-
-
-@dataclass(frozen=True)
-class RotaryDimKeys:
-    """Read the rotary positions of GPT-J, CodeGen and RoFormer: always interleaved, with theta 10,000.
-
-    Args:
-        key: of the number of rotated features; None rotates all.
-        unrotated: a flag that must be off, which rotates values too (RoFormer).
-    """
-
-    key: str | None = "rotary_dim"
-    unrotated: str | None = None
-
-    def read(self, keys: Keys, sizes: Sizes) -> Position:
-        """Return the plan, one for all layers."""
-        if self.unrotated is not None:
-            keys.require(self.unrotated, False, "whatwhere has no scheme that rotates values.")
-        rotary_dim = None if self.key is None else keys.whole(self.key, default=None)
-        rotary_dim = None if rotary_dim == sizes.head_dim else rotary_dim
-        require_rotary_dim(keys.path, sizes.head_dim, rotary_dim)
-        plan = _rotary(sizes.head_dim, 10_000.0, True, rotary_dim, None)
-        return Position(query_key=(plan,) * sizes.layers)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return rotary_dim."""
-        if self.key is None:
-            return {}
-        plan = description.query_key[0]
-        return {self.key: description.head_dim if plan is None else plan.rotary_dim}
 
 
 def require_rotary_dim(path: str, head_dim: int, rotary_dim: int | None) -> None:
@@ -386,7 +336,7 @@ def require_rotary_dim(path: str, head_dim: int, rotary_dim: int | None) -> None
         )
 
 
-def _rotary(
+def rotary_plan(
     head_dim: int,
     theta: float,
     interleaved: bool,
@@ -396,6 +346,13 @@ def _rotary(
     axis_layout: str = "chunked",
     path: str = "",
 ) -> Plan:
+    """Return the plan of rotary positions.
+
+    Args:
+        head_dim, theta, interleaved, rotary_dim, scaling: as in Rotary.
+        sections, axis_layout: of several coordinates, as in MultimodalRotary.
+        path: of the keys, for messages.
+    """
     settings = {
         "head_dim": head_dim,
         "theta": theta,

@@ -224,6 +224,27 @@ class DeBERTaKeys:
         return written
 
 
+@dataclass(frozen=True)
+class XLNetKeys:
+    """Read Transformer-XL's scores as in XLNet, which has vectors and a matrix of its own in each layer."""
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of each layer."""
+        keys.require("clamp_len", -1, "whatwhere has no scheme that clips the distance of a sinusoid.")
+        keys.require("bi_data", False, "half of each batch would be read backwards.")
+        keys.require("same_length", False, "the number of keys of a query would depend on the memory.")
+        settings: dict[str, Setting] = {
+            "head_dim": sizes.head_dim,
+            "num_heads": sizes.num_heads,
+            "dim": sizes.dim,
+        }
+        return Position(score=(Plan("transformer-xl", settings, shared=False),) * sizes.layers)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return no keys: the model type implies it."""
+        return {}
+
+
 def alibi_slopes(num_heads: int, max_exponent: float = MAX_EXPONENT) -> tuple[float, ...]:
     """Compute ALiBi's slopes as in MPT; with the exponent 8 they are those of the paper.
 

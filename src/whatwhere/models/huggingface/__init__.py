@@ -11,7 +11,14 @@ from whatwhere.models.configuration.description import CurvePlan, Description, P
 from whatwhere.models.configuration.keys import ELSEWHERE, Json, Keys, affects_positions, equal_values, short_repr
 from whatwhere.models.configuration.layer_types import BIDIRECTIONAL
 from whatwhere.models.configuration.model_type import ModelType, Position
-from whatwhere.models.registry import READ_TYPES, TEXT_TYPES, find_model_type, nested_defaults, require_likeness
+from whatwhere.models.registry import (
+    OUTER_NOTES,
+    READ_TYPES,
+    TEXT_TYPES,
+    find_model_type,
+    nested_defaults,
+    require_likeness,
+)
 
 __all__ = [
     "Config",
@@ -115,8 +122,17 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         temperatures=temperatures,
         segments=sizes.segments,
         rotary_part=sizes.rotary_part,
+        output_dim=sizes.output_dim,
+        extra_rows=sizes.extra_rows,
         causal=sizes.causal and BIDIRECTIONAL not in window_notes,
-        notes=(*notes, *position.notes, *model_type.notes, *window_notes, *_temperature_notes(temperatures)),
+        notes=(
+            *notes,
+            *position.notes,
+            *model_type.notes,
+            *window_notes,
+            *_temperature_notes(temperatures),
+            *_outer_notes(outer),
+        ),
         used=(
             "model_type",
             *keys.used,
@@ -257,6 +273,11 @@ def _part(model_type: ModelType, name: str, part: str | None) -> str | None:
     if part not in model_type.parts:
         raise SettingError(f"part={part!r} is not one of {name!r}, which has: {', '.join(model_type.parts)}.")
     return part
+
+
+def _outer_notes(outer: Json) -> tuple[str, ...]:
+    note = OUTER_NOTES.get(str(outer.get("model_type")))
+    return () if note is None else (note,)
 
 
 def _temperature_notes(temperatures: tuple[CurvePlan | None, ...]) -> tuple[str, ...]:

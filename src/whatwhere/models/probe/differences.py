@@ -92,7 +92,9 @@ def differences_of_parts(found: Probe, read: Callable[[str | None], Description]
         return differences(found, description)
     listed = differences(found, description)
     with suppress(SettingError):  # of Whisper the decoder alone is described
-        listed = [*differences(found, read("encoder")), *listed]
+        encoder = read("encoder")
+        if layers_of_part(found, encoder):  # that of BigBird-Pegasus makes its attention anew in each pass
+            listed = [*differences(found, encoder), *listed]
     return listed
 
 
@@ -202,6 +204,7 @@ def _score(number: int, layer: Layer, plan: Plan | None) -> list[Difference]:
     if layer.bias.kind == NOT_MEASURED:
         return []
     kinds = {None: ("none",), "alibi": ("linear",), "t5": ("by distance",), "deberta": ("by content",)}
+    kinds["transformer-xl"] = ("by content",)
     if layer.bias.kind not in kinds.get(scheme, (layer.bias.kind,)):
         return [Difference(number, "bias", layer.bias.kind, str(scheme))]
     if scheme == "alibi" and plan is not None:

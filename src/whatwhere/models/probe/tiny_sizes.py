@@ -97,7 +97,11 @@ MODEL_ONLY: Mapping[str, Mapping[str, Any]] = {
     "bamba": {**_MAMBA, "attn_layer_indices": [1, 3]},
     "chameleon": {"vocabulary_map": {"<image>": 4}},
     "codegen": _ROTATED,
-    "cohere_compass_text": {"rope_parameters": {"full_attention": _ROPE, "sliding_attention": _ROPE}},
+    "cohere_compass_text": {
+        "rope_parameters": {
+            key: {**_ROPE, "mrope_section": [4, 2, 2]} for key in ("full_attention", "sliding_attention")
+        }
+    },
     "dbrx": {
         "attn_config": {"kv_n_heads": 2, "rope_theta": 10_000.0, "clip_qkv": 8.0},
         "ffn_config": {"ffn_hidden_size": 32},
@@ -131,6 +135,7 @@ MODEL_ONLY: Mapping[str, Mapping[str, Any]] = {
     "glm_ocr_text": _THREE_AXES,
     "gptj": _ROTATED,
     "granitemoehybrid": {**_MAMBA, "layer_types": ["mamba", "attention", "mamba", "attention"]},
+    "hrm_text": {"num_hidden_layers": 2, "num_layers_per_stack": None},
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},
     "hunyuan_vl_text": {"head_dim": 16, "rope_parameters": {**_ROPE, "mrope_section": [2, 2, 2, 2]}},
@@ -140,6 +145,7 @@ MODEL_ONLY: Mapping[str, Mapping[str, Any]] = {
     "mamba2": {"num_heads": 8, "head_dim": 16},
     "ministral": {"head_dim": 16},
     "mistral4": {"qk_nope_head_dim": 16, "head_dim": 32},
+    "mllama_text_model": {"cross_attention_layers": [1]},
     "mobilebert": {"intra_bottleneck_size": 64},
     "musicgen_decoder": {"num_codebooks": 1},
     "musicgen_melody_decoder": {"num_codebooks": 1},

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 
 from whatwhere.errors import CheckpointError
-from whatwhere.models.configuration.input_keys import LearnedKeys, position_offset
+from whatwhere.models.configuration.input_keys import LearnedKeys, LearnedOrSinusoidalKeys, position_offset
 from whatwhere.models.configuration.model_type import ModelType
+from whatwhere.models.registry.bert_bart_variants import VARIANTS
 from whatwhere.models.registry.bert_gpt_t5 import DECODERS, ENCODER_DECODERS, ENCODERS
 from whatwhere.models.registry.llama import LLAMA_LIKE
 from whatwhere.models.registry.llama_variants import LLAMA_VARIANTS
@@ -14,7 +15,7 @@ from whatwhere.models.registry.recent import RECENT
 from whatwhere.models.registry.remote_code import REMOTE_CODE
 
 MODEL_TYPES: Mapping[str, ModelType] = dict(
-    sorted({**LLAMA_LIKE, **LLAMA_VARIANTS, **RECENT, **ENCODERS, **DECODERS, **ENCODER_DECODERS}.items())
+    sorted({**LLAMA_LIKE, **LLAMA_VARIANTS, **RECENT, **ENCODERS, **DECODERS, **ENCODER_DECODERS, **VARIANTS}.items())
 )
 """Hugging Face's `model_type` -> how its configuration is read and written, for all that are in transformers."""
 
@@ -34,6 +35,11 @@ TEXT_TYPES: Mapping[str, str] = {
     "qwen3_vl_moe": "qwen3_vl_moe_text",
 }
 """Model types of text and images -> the type of their text, if `text_config` does not have one."""
+
+
+_DRAFT = "it drafts for another model, whose keys and values it reads: only its queries are its own"
+OUTER_NOTES: Mapping[str, str] = {"gemma4_assistant": _DRAFT, "gemma4_unified_assistant": _DRAFT}
+"""Model types with a text like that of others -> what differs outside of the text's configuration."""
 
 
 UNLIKE: Mapping[str, str] = {
@@ -123,12 +129,13 @@ def learned_offset(config: Mapping[str, object]) -> int | None:
         The row; None if the model type is unknown, or has no such table.
 
     Examples:
-        >>> learned_offset({"model_type": "opt"}), learned_offset({"model_type": "roberta", "pad_token_id": 1})
-        (2, 2)
+        >>> [learned_offset({"model_type": name}) for name in ("opt", "roberta", "trocr", "llama")]
+        [2, 2, 2, None]
     """
     name = config.get("model_type")
     if not isinstance(name, str) or name not in READ_TYPES:
         return None
     model_type = READ_TYPES[name]
-    reader = next((reader for reader in model_type.readers if isinstance(reader, LearnedKeys)), None)
+    readers = [each.learned if isinstance(each, LearnedOrSinusoidalKeys) else each for each in model_type.readers]
+    reader = next((reader for reader in readers if isinstance(reader, LearnedKeys)), None)
     return None if reader is None else position_offset(reader, config, model_type.defaults)

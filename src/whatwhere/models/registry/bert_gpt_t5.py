@@ -11,9 +11,10 @@ from whatwhere.models.configuration.input_keys import FlaggedSqrtDimScale, Learn
 from whatwhere.models.configuration.keys import ANY
 from whatwhere.models.configuration.layer_types import GlobalLocal
 from whatwhere.models.configuration.model_type import LLAMA_KEYS, KeyNames, ModelType, MultiQuery, Patched, Reader
-from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys, RotaryDimKeys
+from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
 from whatwhere.models.configuration.score_keys import ALiBiKeys, DeBERTaKeys, FalconKeys, MptKeys, T5Keys
 from whatwhere.models.configuration.softmax_scale import DeBERTaScale, GPT2Scale, NoScale, ScaleKey
+from whatwhere.models.configuration.theta_keys import RotaryDimKeys
 from whatwhere.models.registry.llama import EMBEDDING_NORM, SEGMENTS
 from whatwhere.what.token_ids import FIXED_AFTER_PADDING, FIXED_BEFORE_TWO, LEARNED_AFTER_PADDING
 

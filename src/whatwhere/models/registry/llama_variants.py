@@ -10,7 +10,7 @@ from typing import Any
 
 from whatwhere.models.configuration.input_keys import EmbeddingScaleKey, SqrtDimScale
 from whatwhere.models.configuration.keys import ANY
-from whatwhere.models.configuration.layer_types import ByType, FromLayer, LayerRule, NoRopeLayers, Windows
+from whatwhere.models.configuration.layer_types import ByType, DensePrefix, FromLayer, LayerRule, NoRopeLayers, Windows
 from whatwhere.models.configuration.model_type import ModelType
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
 from whatwhere.models.configuration.softmax_scale import LatentAttentionScale, NoScale
@@ -86,6 +86,13 @@ def modernbert(half_added: int, causal: bool) -> ModelType:
     )
 
 
+phi3_like = partial(
+    llama_like,
+    rope(head=PARTIAL, extra=SHORT_AND_LONG, renamed={"yarn": "longrope"}, original_beside=True),
+    windows=EVERY,
+    original_max_position_embeddings=4096,
+)
+
 PARTIAL_OR_INTERLEAVED: dict[str, ModelType] = {
     "cohere": llama_like(rope(500_000.0, INTERLEAVED), max_length=8192, padding_idx=0, tied=True),
     "ernie4_5": llama_like(
@@ -110,18 +117,8 @@ PARTIAL_OR_INTERLEAVED: dict[str, ModelType] = {
     "nemotron": llama_like(rope(head=PARTIAL, fraction=0.5), max_length=4096),
     "persimmon": llama_like(rope(head=PARTIAL, fraction=0.5), max_length=16_384),
     "phi": llama_like(rope(head=PARTIAL, fraction=0.5), max_length=2048),
-    "phi3": llama_like(
-        rope(
-            head=PARTIAL,
-            extra=SHORT_AND_LONG,
-            renamed={"yarn": "longrope"},
-            original_beside=True,
-        ),
-        windows=EVERY,
-        max_length=4096,
-        original_max_position_embeddings=4096,
-        padding_idx=32_000,
-    ),
+    "phi3": phi3_like(max_length=4096, padding_idx=32_000),
+    "phi4_multimodal": replace(phi3_like(key_heads=8, max_length=131_072, padding_idx=199_999), patch=None),
     "stablelm": replace(
         llama_like(rope(head=PARTIAL, fraction=0.25), key_heads=32, max_length=4096), head_dim_read=False
     ),
@@ -151,6 +148,15 @@ BY_LAYER: dict[str, ModelType] = {
         windows=BY_TYPE,
         sliding_window=4096,
         unread={"position_embedding_type": "rope_gptj", "rotary_pct": 1.0},
+        max_length=8192,
+        padding_idx=0,
+        tied=True,
+    ),
+    "cohere2_moe": llama_like(
+        rope(head=INTERLEAVED, layers=DensePrefix()),
+        windows=BY_TYPE,
+        sliding_window=4096,
+        head_dim=128,
         max_length=8192,
         padding_idx=0,
         tied=True,
@@ -272,7 +278,23 @@ qwen3_5_like = partial(
     max_length=32_768,
 )
 
+_compass = llama_like(
+    RopeKeys(
+        Head(sections=(24, 20, 20), axis_layout="interleaved"),
+        {each: RopeDefaults(theta_key=None) for each in ("full_attention", "sliding_attention")},
+        ByType(1),
+        reads_rope_scaling=False,
+        required=True,
+    ),
+    windows=BY_TYPE,
+    sliding_window=4096,
+    max_length=8192,
+    padding_idx=0,
+    tied=True,
+)
+
 MULTIMODAL: dict[str, ModelType] = {
+    "cohere_compass_text": replace(_compass, head_dim_read=False, patch=None),
     "glm4v_text": multimodal(
         Head(interleaved=True, partial=True, sections=(8, 12, 12)),
         renamed={"mrope": "default"},

@@ -6,14 +6,16 @@ Numbers are what transformers 5 takes where a key is absent.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from whatwhere.models.configuration.head_keys import CausalText, QueryHeadsByLayer, WiderInFullAttention
+from whatwhere.models.configuration.head_keys import CausalText, NestedKeyHeads, QueryHeadsByLayer, WiderInFullAttention
 from whatwhere.models.configuration.input_keys import EmbeddingScaleKey, SqrtDimScale
 from whatwhere.models.configuration.keys import ANY
-from whatwhere.models.configuration.layer_types import CONVOLUTION, FULL, LINEAR, SLIDING, ByType, Windows
+from whatwhere.models.configuration.layer_types import CONVOLUTION, CROSS, FULL, LINEAR, SLIDING, ByType, Windows
 from whatwhere.models.configuration.model_type import LLAMA_KEYS, ModelType
-from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys, ThetaByLayer
+from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
 from whatwhere.models.configuration.softmax_scale import HalfHeadScale, KeyMultiplier, NoScale, ScaleKey
 from whatwhere.models.configuration.temperature import PowerWithoutRotary
+from whatwhere.models.configuration.theta_keys import NestedTheta, ThetaByLayer
+from whatwhere.models.registry.bert_gpt_t5 import MPT
 from whatwhere.models.registry.llama import BY_TYPE, llama_like, rope
 from whatwhere.models.registry.llama_variants import (
     LATENT_HEAD,
@@ -56,11 +58,60 @@ def granite_swa(**others: object) -> ModelType:
 
 
 WHOLE_MODELS: dict[str, ModelType] = {
+    "dbrx": replace(
+        llama_like(unread={"num_key_value_heads": ANY}, max_seq_len=2048),
+        names={**MPT, "padding_idx": ("pad_token_id",), "max_length": ("max_seq_len", "max_position_embeddings")},
+        readers=(NestedTheta(),),
+        key_heads=NestedKeyHeads(),
+        can_tie=False,
+        patch=None,
+    ),
     "emu3_text_model": llama_like(rope(1e6), key_heads=8, max_length=9216, padding_idx=151_643),
     "iquestcoder": llama_like(key_heads=8, head_dim=128, max_length=131_072),
     "jetmoe": replace(
         llama_like(key_heads=16, kv_channels=128, max_length=4096, tied=True),
         names={**LLAMA_KEYS, "head_dim": ("kv_channels", "head_dim")},
+    ),
+    "hrm_text": replace(
+        llama_like(
+            embedding=EmbeddingScaleKey("embedding_scale", 50.0),
+            notes=(
+                "layers are those of two stacks, each as often as it is applied",
+                "a prefix may attend in both directions (prefix_lm, token_type_ids)",
+            ),
+            head_dim=128,
+            max_length=2048,
+        ),
+        patch=None,
+    ),
+    "mllama_text_model": replace(
+        llama_like(
+            rope(
+                500_000.0,
+                layers=ByType(1, one=CROSS, others=FULL, one_key="cross_attention_layers", listed_only=True),
+            ),
+            notes=("layers of the type cross_attention attend to pictures alone, and have no positions",),
+            key_heads=8,
+            max_length=131_072,
+            padding_idx=128_004,
+            cross_attention_layers=[3, 8, 13, 18, 23, 28, 33, 38],
+        ),
+        extra_rows=8,
+        can_tie=False,
+        patch=None,
+    ),
+    "moshi": replace(
+        llama_like(
+            unread={"sliding_window": ANY},
+            notes=(
+                "sliding_window is in the file, but the masks of transformers do not read it",
+                "a small decoder of codes of sound, without positions, follows each token and is not built",
+            ),
+            max_length=3000,
+        ),
+        extra_rows=1,
+        can_tie=False,
+        patch=None,
     ),
 }
 """All layers rotate alike."""
@@ -80,7 +131,6 @@ _gemma4 = llama_like(
     scale=NoScale(),
     embedding=SqrtDimScale(rounded=True),
     windows=BY_TYPE,
-    notes=("each layer has a token table of its own besides: not built",),
     sliding_window=512,
     key_heads=4,
     head_dim=256,
@@ -88,10 +138,26 @@ _gemma4 = llama_like(
     padding_idx=0,
     tied=True,
 )
+
+
+def gemma4_like(*notes: str, **defaults: object) -> ModelType:
+    """Return Gemma 4 with other notes and defaults."""
+    return replace(
+        _gemma4,
+        readers=(*_gemma4.readers, CausalText()),
+        heads=WiderInFullAttention(GEMMA4_LAYERS),
+        notes=notes,
+        defaults={**_gemma4.defaults, **defaults},
+    )
+
+
 BY_LAYER_HEADS: dict[str, ModelType] = {
-    "gemma4_text": replace(
-        _gemma4, readers=(*_gemma4.readers, CausalText()), heads=WiderInFullAttention(GEMMA4_LAYERS)
+    "diffusion_gemma_text": replace(
+        gemma4_like("a decoder with these layers denoises tokens that attend to one another in both directions"),
+        patch=None,
     ),
+    "gemma4_text": gemma4_like("each layer has a token table of its own besides: not built"),
+    "gemma4_unified_text": replace(gemma4_like(sliding_window=1024, max_position_embeddings=262_144), patch=None),
     "laguna": replace(
         llama_like(
             RopeKeys(

@@ -1,0 +1,117 @@
+"""Keys of rotary positions beside `rope_parameters`: a theta for each layer or in a dictionary of its own, or none."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from whatwhere.errors import SettingError
+from whatwhere.models.configuration.description import Description, Plan
+from whatwhere.models.configuration.head_keys import NestedKeyHeads
+from whatwhere.models.configuration.keys import Keys
+from whatwhere.models.configuration.model_type import Position, Sizes
+from whatwhere.models.configuration.rotary_keys import RopeKeys, require_rotary_dim, rotary_plan
+
+
+@dataclass(frozen=True)
+class ThetaByLayer:
+    """Read rotary positions whose theta a list has for each layer, 0 where a layer does not rotate.
+
+    Args:
+        rope: reader of the other parameters; its theta is that of all layers without the list.
+        key: of the list.
+    """
+
+    rope: RopeKeys = field(default_factory=RopeKeys)
+    key: str = "layer_rope_theta"
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of each layer."""
+        position = self.rope.read(keys, sizes)
+        thetas = keys.listed(self.key, sizes.layers, default=None)
+        if thetas is None:
+            return position
+        if len(thetas) != sizes.layers:
+            raise SettingError(f"{keys.path}{self.key} has {len(thetas)} numbers, but there are {sizes.layers} layers.")
+        plans = []
+        for layer, plan in enumerate(position.query_key or ()):
+            theta = Keys({self.key: thetas[layer]}, {}, keys.owner, keys.path).number(self.key, zero=True)
+            plans.append(None if plan is None or theta == 0 else _with_theta(plan, theta))
+        return replace(position, query_key=tuple(plans))
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the rope parameters, and the list."""
+        thetas = [0 if plan is None else plan.number("theta") for plan in description.query_key]
+        return {**self.rope.write(description), self.key: thetas}
+
+
+@dataclass(frozen=True)
+class NestedTheta:
+    """Read rotary positions whose theta is in a nested dictionary, as in the published file of DBRX.
+
+    The code of its authors rotates by that theta. Transformers 5 ignores it, and rotates by `rope_parameters`, or by
+    10,000; a configuration that has both is read if they agree.
+
+    Args:
+        rope: reader of the other parameters.
+        inside: key of the dictionary.
+        key: of theta.
+    """
+
+    rope: RopeKeys = field(default_factory=RopeKeys)
+    inside: str = "attn_config"
+    key: str = "rope_theta"
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of each layer."""
+        position = self.rope.read(keys, sizes)
+        nested = keys.values.get(self.inside)
+        theta = keys.inside(self.inside).number(self.key, default=None) if nested is not None else None
+        if theta is None:
+            return position
+        plans = tuple(None if plan is None else _with_theta(plan, theta) for plan in position.query_key or ())
+        if plans != position.query_key and any(keys.values.get(name) for name in ("rope_parameters", "rope_theta")):
+            raise SettingError(
+                f"{keys.path}{self.inside}.{self.key} is {theta}, by which the code of the authors of {keys.owner!r} "
+                "rotates, but rope_parameters have another theta, by which transformers 5 does: keep the right one.\n"
+                "In the published file it is the first; transformers adds the second without reading it."
+            )
+        return replace(position, query_key=plans)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the rope parameters, and the dictionary with theta and the number of key heads."""
+        plan = next(plan for plan in description.query_key if plan is not None)
+        nested = {NestedKeyHeads.KEY: description.key_heads, self.key: plan.number("theta")}
+        return {**self.rope.write(description), self.inside: nested}
+
+
+def _with_theta(plan: Plan, theta: float) -> Plan:
+    return replace(plan, settings={**plan.settings, "theta": theta})
+
+
+@dataclass(frozen=True)
+class RotaryDimKeys:
+    """Read the rotary positions of GPT-J, CodeGen and RoFormer: always interleaved, with theta 10,000.
+
+    Args:
+        key: of the number of rotated features; None rotates all.
+        unrotated: a flag that must be off, which rotates values too (RoFormer).
+    """
+
+    key: str | None = "rotary_dim"
+    unrotated: str | None = None
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan, one for all layers."""
+        if self.unrotated is not None:
+            keys.require(self.unrotated, False, "whatwhere has no scheme that rotates values.")
+        rotary_dim = None if self.key is None else keys.whole(self.key, default=None)
+        rotary_dim = None if rotary_dim == sizes.head_dim else rotary_dim
+        require_rotary_dim(keys.path, sizes.head_dim, rotary_dim)
+        plan = rotary_plan(sizes.head_dim, 10_000.0, True, rotary_dim, None)
+        return Position(query_key=(plan,) * sizes.layers)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return rotary_dim."""
+        if self.key is None:
+            return {}
+        plan = description.query_key[0]
+        return {self.key: description.head_dim if plan is None else plan.rotary_dim}
