@@ -9,7 +9,8 @@ import transformers as hf
 from torch import Tensor, nn
 
 from whatwhere.errors import SettingError
-from whatwhere.models.huggingface.attention import BoundMask, attention_forward, make_mask, register_attention
+from whatwhere.models.huggingface.attention import attention_forward, register_attention
+from whatwhere.models.huggingface.attention_mask import BoundMask, make_mask
 
 V, T, W = 40, 13, 5
 TEXT: dict[str, Any] = {

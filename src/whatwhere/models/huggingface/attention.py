@@ -1,29 +1,23 @@
-"""`attn_implementation="whatwhere"`: our attention in models of transformers, for masks, windows, sinks and biases.
+"""`attn_implementation="whatwhere"`: our attention in models of transformers, for masks, windows, sinks and biases."""
 
-transformers describes a mask by a function of indices, composed of causality, windows, chunks and packed sequences.
-Here such a function is read into Positions and a Window, so that what no query sees is skipped; any other becomes a
-table.
-"""
-
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.position import Positions, positions
+from whatwhere.models.huggingface.attention_mask import NAME, BoundMask, Rule, make_mask
+from whatwhere.position import positions
 from whatwhere.where.attention import Scores, attention, join
-from whatwhere.where.pass_cache import PassCache
 from whatwhere.where.score_bias import ScoreBias
-from whatwhere.where.window import Window
 
-NAME = "whatwhere"
-Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
-"""A mask as transformers describes it: (batch, head, query, key) -> bool, of counts over the whole sequence."""
+SAID_BY_THE_MASK = (
+    "cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "input_ids", "num_items_in_batch", "position_ids", "seq_idx",
+)  # fmt: skip
+"""Tensors that models pass on to every attention function, of which masks and positions already know."""
 
 
 def register_attention() -> str:
@@ -67,93 +61,6 @@ class RelativeBias:
     scheme: ScoreBias | None
 
 
-@dataclass(frozen=True)
-class BoundMask:
-    """The mask of a forward pass, which all layers of one type share.
-
-    Args:
-        window: outside of which nothing is seen; None is none.
-        queries, keys: their positions; one object where they are the same.
-        causal: whether keys later than the query are masked.
-        batch: sequences.
-    """
-
-    window: Window | None
-    queries: Positions
-    keys: Positions
-    causal: bool
-    batch: int
-
-    @cached_property
-    def tables(self) -> PassCache:
-        """What the layers share."""
-        return PassCache(self.queries, self.keys)
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """The shape that the mask would have as a table."""
-        return self.batch, 1, self.queries.tokens, self.keys.tokens
-
-    def __getitem__(self, slots: Any) -> Bool[Tensor, "..."]:
-        """Return a part of the mask as a table, for models that slice it."""
-        mask = self.queries.mask(self.keys, self.causal)
-        if self.window is not None:
-            mask = mask & self.window.mask(self.queries, self.keys)
-        return mask.expand(self.shape)[slots]
-
-    def scores(self, q: Tensor, k: Tensor, bias: ScoreBias | None, table: Tensor | None) -> Scores:
-        """Return this mask, a bias and a further mask in the form that attention takes."""
-        return self.tables.scores(bias, self.window, q, k, self.causal, table, None)
-
-
-def make_mask(
-    batch_size: int,
-    q_length: int,
-    kv_length: int,
-    q_offset: int | Tensor = 0,
-    kv_offset: int | Tensor = 0,
-    mask_function: Rule | None = None,
-    attention_mask: Bool[Tensor, "batch all_keys"] | None = None,
-    use_vmap: bool = False,
-    device: torch.device | str = "cpu",
-    **others: Any,
-) -> BoundMask | Bool[Tensor, "batch 1 queries keys"]:
-    """Return the mask of a forward pass from transformers' description of it.
-
-    Args:
-        batch_size, q_length, kv_length: of the mask.
-        q_offset, kv_offset: counts of the first query and of the first key.
-        mask_function: the mask as a function of counts.
-        attention_mask: True at tokens and False at padding, from the first key on; None is no padding.
-        use_vmap: whether the function takes single numbers alone.
-        device: of the mask.
-        others: for other implementations.
-
-    Returns:
-        Positions and a window, where the function is known; else the mask as a table.
-    """
-    from transformers.masking_utils import causal_mask_function, prepare_padding_mask, sdpa_mask
-
-    rule: Any = causal_mask_function if mask_function is None else mask_function
-    parts = None if use_vmap or isinstance(q_offset, Tensor) or isinstance(kv_offset, Tensor) else _parts(rule)
-    if parts is None or (parts.one_sided and not parts.causal):
-        tabulated: Any = sdpa_mask  # whose offsets may be tensors, of a static cache
-        table = tabulated(
-            batch_size, q_length, kv_length, q_offset, kv_offset, rule, attention_mask, allow_is_causal_skip=False,
-            use_vmap=use_vmap, device=device,
-        )  # fmt: skip
-        assert isinstance(table, Tensor)
-        return table
-    padding = prepare_padding_mask(attention_mask, kv_length, int(kv_offset))
-    if padding is not None:
-        padding = padding[:, kv_offset : kv_offset + kv_length]
-        padding = None if bool(padding.all()) else padding
-    keys = parts.positions(kv_length, int(kv_offset), device, padding)
-    same = q_length == kv_length and q_offset == kv_offset
-    queries = keys if same else parts.positions(q_length, int(q_offset), device, None)
-    return BoundMask(parts.window, queries, keys, parts.causal, batch_size)
-
-
 def attention_forward(
     module: nn.Module,
     query: Float[Tensor, "batch heads queries head_dim"],
@@ -166,6 +73,9 @@ def attention_forward(
     softcap: float | None = None,
     position_bias: "Float[Tensor, '#batch #heads queries keys'] | RelativeBias | None" = None,
     is_causal: bool | None = None,
+    indices: Integer[Tensor, "batch queries chosen"] | None = None,
+    block_indices: Integer[Tensor, "batch groups queries blocks"] | None = None,
+    sinks: Float[Tensor, "batch heads queries 1"] | None = None,
     **others: Any,
 ) -> tuple[Float[Tensor, "batch queries heads value_dim"], None]:
     """Compute attention as transformers' attention functions do.
@@ -180,13 +90,17 @@ def attention_forward(
         softcap: c, where scores become c tanh(score / c) before mask and bias.
         position_bias: added to the scores, as a table or as the scheme of a patched model.
         is_causal: whether keys later than the query are masked, where there is no mask.
+        indices: the keys that a query sees, chosen by an indexer (DeepSeek V3.2), of those that the mask lets it see.
+        block_indices: blocks of keys, chosen in the same way for each group of heads (MiniMax M3); -1 is none.
+        sinks: a sink logit for each head and query (Inkling 2).
         others: `sliding_window`, which the mask has, and what other implementations take.
 
     Returns:
         The outputs, and None in place of attention weights.
 
     Raises:
-        SettingError: If attention weights are requested, or a paged cache is used.
+        SettingError: If attention weights are requested, a paged cache is used, or a tensor is passed that is not read
+            here.
     """
     if others.get("output_attentions"):
         raise SettingError(
@@ -197,26 +111,76 @@ def attention_forward(
         raise SettingError(
             f"attn_implementation={NAME!r} does not read a paged cache.\nUse attn_implementation='sdpa' for it."
         )
+    for name, given in others.items():
+        if isinstance(given, Tensor) and name not in SAID_BY_THE_MASK:
+            raise SettingError(
+                f"{type(module).__name__} passes {name} to its attention, which attn_implementation={NAME!r} does not "
+                "read.\nUse attn_implementation='eager' for this model."
+            )
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     table = attention_mask[:, :, :, : key.shape[2]] if isinstance(attention_mask, Tensor) else None
     mask = table if table is not None and table.dtype == torch.bool else None
+    for chosen in (_chosen(indices, key.shape[2]), _chosen_blocks(module, block_indices, query, key.shape[2])):
+        if chosen is not None:
+            mask = chosen if mask is None else mask & chosen
     scheme = position_bias.scheme if isinstance(position_bias, RelativeBias) else None
     scores = _bound(query, key, attention_mask, causal).scores(query, key, scheme, mask)
-    for added in (table if mask is None else None, position_bias):
+    for added in (None if table is None or table.dtype == torch.bool else table, position_bias):
         if isinstance(added, Tensor):
             scores = _with_bias(scores, added)
-    sink = None if s_aux is None else s_aux.flatten()
+    if sinks is not None:
+        scores, key, value = _with_sinks(scores, sinks, query, key, value)
     y = attention(
         query,
         key,
         value,
         scores,
         scale=scaling,
-        sink=sink,
+        sink=None if s_aux is None else s_aux.flatten(),
         softcap=softcap,
         dropout=dropout if module.training else 0.0,
     )
     return y.transpose(1, 2).contiguous(), None
+
+
+def _chosen(
+    indices: Integer[Tensor, "batch queries chosen"] | None, keys: int
+) -> Bool[Tensor, "batch 1 queries keys"] | None:
+    """Return which keys are among those that an indexer has chosen."""
+    if indices is None:
+        return None
+    allowed = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
+    return allowed.scatter(-1, indices.long(), True)[:, None]
+
+
+def _chosen_blocks(
+    module: nn.Module, blocks: Integer[Tensor, "batch groups queries blocks"] | None, q: Tensor, keys: int
+) -> Bool[Tensor, "batch heads queries keys"] | None:
+    """Return which keys are in the blocks that an indexer has chosen."""
+    if blocks is None:
+        return None
+    size: int = module.get_submodule("indexer").block_size  # type: ignore[assignment]
+    number = -(-keys // size)
+    allowed = torch.zeros(*blocks.shape[:3], number + 1, dtype=torch.bool, device=blocks.device)
+    allowed.scatter_(-1, blocks.long().masked_fill(blocks < 0, number), True)
+    by_key = allowed[..., :number].repeat_interleave(size, dim=-1)[..., :keys]
+    return by_key.repeat_interleave(q.shape[1] // blocks.shape[1], dim=1)
+
+
+def _with_sinks(
+    scores: Scores, sinks: Float[Tensor, "batch heads queries 1"], q: Tensor, k: Tensor, v: Tensor
+) -> tuple[Scores, Tensor, Tensor]:
+    """Return scores, keys and values with one more key, whose score is a sink and whose value is zero."""
+    dtype = torch.promote_types(q.dtype, torch.float32)
+    added = scores.added(dtype)
+    shape = (*q.shape[:3], k.shape[2])
+    if added is None:
+        added = torch.zeros(1, 1, 1, 1, dtype=dtype, device=q.device)
+    elif added.dtype == torch.bool:
+        added = torch.zeros_like(added, dtype=dtype).masked_fill(~added, -torch.inf)
+    table = torch.cat([added.expand(shape), sinks.to(dtype).expand(*shape[:3], 1)], dim=-1)
+    widened = Scores(_by_element(table), None, run=False, added=table.to, batch=q.shape[0])
+    return widened, F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
 
 
 def _bound(q: Tensor, k: Tensor, mask: BoundMask | Tensor | None, causal: bool) -> BoundMask:
@@ -260,120 +224,3 @@ def _by_element(table: Tensor) -> Rule:
     """Return a table of shape (batch or 1, heads or 1, queries or 1, keys) as a function of elements."""
     batch, heads, queries, _ = table.shape
     return lambda b, h, i, j: table[b % batch, h % heads, i % queries, j]
-
-
-# What transformers' functions of masks say
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """What a mask function of transformers consists of.
-
-    Args:
-        causal: whether it masks later keys.
-        window: the number of tokens that a query sees to one side, or of a chunk.
-        chunked: whether it is a chunk.
-        one_sided: whether the window limits earlier keys alone, as ours does under causality.
-        left_padding: of each sequence, from where its chunks count.
-        packed: number of the sequence of each token, in one that packs several.
-        position_ids: of packed sequences.
-    """
-
-    causal: bool = False
-    size: int | None = None
-    chunked: bool = False
-    one_sided: bool = False
-    left_padding: Int64[Tensor, " batch"] | None = None
-    packed: Int64[Tensor, "batch tokens"] | None = None
-    position_ids: Int64[Tensor, "batch tokens"] | None = None
-
-    @property
-    def window(self) -> Window | None:
-        """The window or the chunks; these count coordinates."""
-        return (
-            None
-            if self.size is None
-            else Window(self.size, self.chunked, by="coordinates" if self.chunked else "order")
-        )
-
-    def positions(
-        self, tokens: int, offset: int, device: torch.device | str, padding: Bool[Tensor, "batch tokens"] | None
-    ) -> Positions:
-        """Return the positions of queries or keys.
-
-        Args:
-            tokens: how many.
-            offset: count of the first one.
-            device: of the positions.
-            padding: False at padding; None where there is none.
-        """
-        segment = self.packed if padding is None else torch.where(padding, 0, -1)
-        if segment is None and self.left_padding is None:
-            return positions(tokens, start=offset, device=device)
-        order = torch.arange(offset, offset + tokens, device=device)[None]
-        start = 0 if self.left_padding is None else self.left_padding.to(order.device)[:, None]
-        index = (order - start).clamp(min=0) if self.position_ids is None else self.position_ids
-        rows = max(index.shape[0], 1 if segment is None else segment.shape[0])
-        return Positions(
-            index.expand(rows, -1)[None], order.expand(rows, -1), None if segment is None else segment.expand(rows, -1)
-        )
-
-
-def _parts(rule: Rule) -> _Parts | None:
-    """Return what a mask function consists of; None where it has a part that is not known."""
-    known = _known()
-    code: Any = getattr(rule, "__code__", None)
-    name = known.get(code)
-    if name is None:
-        return None
-    cells: Any = getattr(rule, "__closure__", None) or ()
-    values = dict(zip(code.co_freevars, (cell.cell_contents for cell in cells), strict=True))
-    match name:
-        case "causal":
-            return _Parts(causal=True)
-        case "bidirectional":
-            return _Parts()
-        case "window":
-            return _Parts(size=values["sliding_window"], one_sided=True)
-        case "window to both sides":
-            return _Parts(size=values["sliding_window"] + 1)
-        case "chunk":
-            return _Parts(size=values["chunk_size"], chunked=True, left_padding=values["left_padding"])
-        case "packed":
-            return _Parts(packed=values["packed_sequence_mask"])
-        case "remapped":
-            inner = _parts(values["mask_function"])
-            return None if inner is None else replace(inner, position_ids=values["position_ids"])
-        case _:
-            return _all_of([_parts(one) for one in values["mask_functions"]])
-
-
-def _all_of(parts: list[_Parts | None]) -> _Parts | None:
-    """Return the parts of several functions that must all hold; None where one is not known, or two are windows."""
-    merged = _Parts()
-    for one in parts:
-        if one is None or (one.size is not None and merged.size is not None):
-            return None
-        given = {name: value for name, value in vars(one).items() if value is not None and value is not False}
-        merged = replace(merged, **given)
-    return merged
-
-
-@cache
-def _known() -> dict[Any, str]:
-    """Return the code of transformers' functions of masks, with what each is."""
-    from transformers import masking_utils as masks
-
-    nothing = torch.zeros(1, 1, dtype=torch.long)
-    causal = masks.causal_mask_function
-    functions = {
-        "causal": causal,
-        "bidirectional": masks.bidirectional_mask_function,
-        "window": masks.sliding_window_overlay(1),
-        "window to both sides": masks.sliding_window_bidirectional_overlay(1),
-        "chunk": masks.chunked_overlay(1, nothing),
-        "packed": masks.packed_sequence_mask_function(nothing),
-        "remapped": masks.remap_positions_for_packed_sequence(causal, nothing),
-        "all": masks.and_masks(causal),
-    }
-    return {function.__code__: name for name, function in functions.items()}

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.configuration.description import EmbeddingScale
-from whatwhere.models.huggingface.attention import NAME, RelativeBias
+from whatwhere.models.huggingface.attention import RelativeBias
+from whatwhere.models.huggingface.attention_mask import NAME
 from whatwhere.position import Positions
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.input.learned import Learned

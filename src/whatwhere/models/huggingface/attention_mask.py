@@ -1,0 +1,254 @@
+"""Masks of transformers as positions and windows: what no query sees is skipped, and any other mask is a table.
+
+transformers describes a mask by a function of indices, composed of causality, windows, chunks and packed sequences.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int64
+from torch import Tensor
+
+from whatwhere.errors import SettingError
+from whatwhere.position import Positions, positions
+from whatwhere.where.attention import Scores
+from whatwhere.where.pass_cache import PassCache
+from whatwhere.where.score_bias import ScoreBias
+from whatwhere.where.window import Window
+
+NAME = "whatwhere"
+"""Of our attention, for attn_implementation."""
+
+Rule = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
+"""A mask as transformers describes it: (batch, head, query, key) -> bool, of counts over the whole sequence."""
+
+CALCULATES = (
+    "bigbird_pegasus", "deepseek_v4", "doge", "nllb-moe", "qwen4_exp_text", "t5gemma2", "t5gemma2_decoder",
+    "t5gemma2_encoder", "t5gemma2_text",
+)  # fmt: skip
+"""Model types whose code calculates with the mask, as a table that is added to the scores."""
+
+REFUSED = {"git": "its text has attention of its own, which reads neither our attention nor our masks"}
+"""Model types that let our attention be chosen and compute something else then -> why."""
+
+
+@dataclass(frozen=True)
+class BoundMask:
+    """The mask of a forward pass, which all layers of one type share.
+
+    Args:
+        window: outside of which nothing is seen; None is none.
+        queries, keys: their positions; one object where they are the same.
+        causal: whether keys later than the query are masked.
+        batch: sequences.
+    """
+
+    window: Window | None
+    queries: Positions
+    keys: Positions
+    causal: bool
+    batch: int
+
+    @cached_property
+    def tables(self) -> PassCache:
+        """What the layers share."""
+        return PassCache(self.queries, self.keys)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape that the mask would have as a table."""
+        return self.batch, 1, self.queries.tokens, self.keys.tokens
+
+    def __getitem__(self, slots: Any) -> Bool[Tensor, "..."]:
+        """Return a part of the mask as a table, for models that slice it."""
+        mask = self.queries.mask(self.keys, self.causal)
+        if self.window is not None:
+            mask = mask & self.window.mask(self.queries, self.keys)
+        return mask.expand(self.shape)[slots]
+
+    def scores(self, q: Tensor, k: Tensor, bias: ScoreBias | None, table: Tensor | None) -> Scores:
+        """Return this mask, a bias and a further mask in the form that attention takes."""
+        return self.tables.scores(bias, self.window, q, k, self.causal, table, None)
+
+
+def make_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor = 0,
+    kv_offset: int | Tensor = 0,
+    mask_function: Rule | None = None,
+    attention_mask: Bool[Tensor, "batch all_keys"] | None = None,
+    use_vmap: bool = False,
+    device: torch.device | str = "cpu",
+    config: Any = None,
+    dtype: torch.dtype = torch.float32,
+    **others: Any,
+) -> BoundMask | Bool[Tensor, "batch 1 queries keys"] | Float[Tensor, "batch 1 queries keys"]:
+    """Return the mask of a forward pass from transformers' description of it.
+
+    Args:
+        batch_size, q_length, kv_length: of the mask.
+        q_offset, kv_offset: counts of the first query and of the first key.
+        mask_function: the mask as a function of counts.
+        attention_mask: True at tokens and False at padding, from the first key on; None is no padding.
+        use_vmap: whether the function takes single numbers alone.
+        device: of the mask.
+        config: of the model.
+        dtype: of a table that is added to scores.
+        others: for other implementations.
+
+    Returns:
+        Positions and a window, where the function is known; else the mask as a table. Model types whose code calculates
+        with the mask get the table that is added to scores.
+
+    Raises:
+        SettingError: If the model type does not read our masks.
+    """
+    from transformers.masking_utils import causal_mask_function, prepare_padding_mask, sdpa_mask
+
+    model_type = getattr(config, "model_type", "")
+    if model_type in REFUSED:
+        raise SettingError(
+            f"attn_implementation={NAME!r} does not serve {model_type!r}: {REFUSED[model_type]}.\n"
+            "Use attn_implementation='eager' for this model."
+        )
+    rule: Any = causal_mask_function if mask_function is None else mask_function
+    known = not use_vmap and not isinstance(q_offset, Tensor) and not isinstance(kv_offset, Tensor)
+    parts = _parts(rule) if known and model_type not in CALCULATES else None
+    if parts is None or (parts.one_sided and not parts.causal):
+        tabulated: Any = sdpa_mask  # whose offsets may be tensors, of a static cache
+        table = tabulated(
+            batch_size, q_length, kv_length, q_offset, kv_offset, rule, attention_mask, allow_is_causal_skip=False,
+            use_vmap=use_vmap, device=device,
+        )  # fmt: skip
+        assert isinstance(table, Tensor)
+        if model_type not in CALCULATES:
+            return table
+        return torch.zeros_like(table, dtype=dtype).masked_fill(~table, torch.finfo(dtype).min)
+    padding = prepare_padding_mask(attention_mask, kv_length, int(kv_offset))
+    if padding is not None:
+        padding = padding[:, kv_offset : kv_offset + kv_length]
+        padding = None if bool(padding.all()) else padding
+    keys = parts.positions(kv_length, int(kv_offset), device, padding)
+    same = q_length == kv_length and q_offset == kv_offset
+    queries = keys if same else parts.positions(q_length, int(q_offset), device, None)
+    return BoundMask(parts.window, queries, keys, parts.causal, batch_size)
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a mask function of transformers consists of.
+
+    Args:
+        causal: whether it masks later keys.
+        window: the number of tokens that a query sees to one side, or of a chunk.
+        chunked: whether it is a chunk.
+        one_sided: whether the window limits earlier keys alone, as ours does under causality.
+        left_padding: of each sequence, from where its chunks count.
+        packed: number of the sequence of each token, in one that packs several.
+        position_ids: of packed sequences.
+    """
+
+    causal: bool = False
+    size: int | None = None
+    chunked: bool = False
+    one_sided: bool = False
+    left_padding: Int64[Tensor, " batch"] | None = None
+    packed: Int64[Tensor, "batch tokens"] | None = None
+    position_ids: Int64[Tensor, "batch tokens"] | None = None
+
+    @property
+    def window(self) -> Window | None:
+        """The window or the chunks; these count coordinates."""
+        return (
+            None
+            if self.size is None
+            else Window(self.size, self.chunked, by="coordinates" if self.chunked else "order")
+        )
+
+    def positions(
+        self, tokens: int, offset: int, device: torch.device | str, padding: Bool[Tensor, "batch tokens"] | None
+    ) -> Positions:
+        """Return the positions of queries or keys.
+
+        Args:
+            tokens: how many.
+            offset: count of the first one.
+            device: of the positions.
+            padding: False at padding; None where there is none.
+        """
+        segment = self.packed if padding is None else torch.where(padding, 0, -1)
+        if segment is None and self.left_padding is None:
+            return positions(tokens, start=offset, device=device)
+        order = torch.arange(offset, offset + tokens, device=device)[None]
+        start = 0 if self.left_padding is None else self.left_padding.to(order.device)[:, None]
+        index = (order - start).clamp(min=0) if self.position_ids is None else self.position_ids
+        rows = max(index.shape[0], 1 if segment is None else segment.shape[0])
+        return Positions(
+            index.expand(rows, -1)[None], order.expand(rows, -1), None if segment is None else segment.expand(rows, -1)
+        )
+
+
+def _parts(rule: Rule) -> _Parts | None:
+    """Return what a mask function consists of; None where it has a part that is not known."""
+    known = _known()
+    code: Any = getattr(rule, "__code__", None)
+    name = known.get(code)
+    if name is None:
+        return None
+    cells: Any = getattr(rule, "__closure__", None) or ()
+    values = dict(zip(code.co_freevars, (cell.cell_contents for cell in cells), strict=True))
+    match name:
+        case "causal":
+            return _Parts(causal=True)
+        case "bidirectional":
+            return _Parts()
+        case "window":
+            size: int = values["sliding_window"]
+            return _Parts(size=size, one_sided=True) if size > 0 else None  # Qwen2-MoE makes one of 0 and never uses it
+        case "window to both sides":
+            return _Parts(size=values["sliding_window"] + 1)
+        case "chunk":
+            return _Parts(size=values["chunk_size"], chunked=True, left_padding=values["left_padding"])
+        case "packed":
+            return _Parts(packed=values["packed_sequence_mask"])
+        case "remapped":
+            inner = _parts(values["mask_function"])
+            return None if inner is None else replace(inner, position_ids=values["position_ids"])
+        case _:
+            return _all_of([_parts(one) for one in values["mask_functions"]])
+
+
+def _all_of(parts: list[_Parts | None]) -> _Parts | None:
+    """Return the parts of several functions that must all hold; None where one is not known, or two are windows."""
+    merged = _Parts()
+    for one in parts:
+        if one is None or (one.size is not None and merged.size is not None):
+            return None
+        given = {name: value for name, value in vars(one).items() if value is not None and value is not False}
+        merged = replace(merged, **given)
+    return merged
+
+
+@cache
+def _known() -> dict[Any, str]:
+    """Return the code of transformers' functions of masks, with what each is."""
+    from transformers import masking_utils as masks
+
+    nothing = torch.zeros(1, 1, dtype=torch.long)
+    causal = masks.causal_mask_function
+    functions = {
+        "causal": causal,
+        "bidirectional": masks.bidirectional_mask_function,
+        "window": masks.sliding_window_overlay(1),
+        "window to both sides": masks.sliding_window_bidirectional_overlay(1),
+        "chunk": masks.chunked_overlay(1, nothing),
+        "packed": masks.packed_sequence_mask_function(nothing),
+        "remapped": masks.remap_positions_for_packed_sequence(causal, nothing),
+        "all": masks.and_masks(causal),
+    }
+    return {function.__code__: name for name, function in functions.items()}
