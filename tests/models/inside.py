@@ -94,7 +94,11 @@ def entering(model: nn.Module, part: str | None) -> Iterator[Entered]:
     """Watch what goes into the first layer of a part, or of a model that has only one."""
     entered = Entered()
     prefix = "" if part is None else next(name for name, _ in model.named_modules() if name.endswith(part))
-    inner = [(name, module) for name, module in model.named_modules() if name.startswith(prefix)]
+    inner = [
+        (name, module)
+        for name, module in model.named_modules()
+        if name.startswith(prefix) and "protein_encoder" not in name
+    ]
 
     def watch(module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> None:
         if entered.vectors is None:

@@ -30,7 +30,10 @@ TURNING = [name for name in MODEL_TYPES if any(isinstance(reader, READERS) for r
 UNREADABLE: dict[str, dict[str, Any]] = {
     "glm4_moe": {"head_dim": 128},  # 4096 features do not make 96 heads; theirs are cut to 42
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_theta": 10_000.0}}},  # theirs fail: no set
+    "glm4v_moe_text": {"head_dim": 128, "rope_parameters": {"partial_rotary_factor": 0.5}},  # as that of glm4_moe
     "glm4v_text": {"rope_parameters": {"mrope_section": [16, 24, 24]}},  # theirs fail: 32 pairs for 64
+    "glm_ocr_text": {"rope_parameters": {"mrope_section": [8, 12, 12]}},
+    "qwen3_omni_moe_text": {"head_dim": 128},  # 2048 features do not make 28 heads; theirs, of 73, do not make pairs
 }
 PRESCALED = ("opt", "whisper")  # queries are scaled before attention is called
 

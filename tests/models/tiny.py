@@ -11,6 +11,8 @@ from transformers.models.auto import modeling_auto as auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaEncoderTextModel
 
+from whatwhere.models.probe.tiny import class_of
+
 transformers.logging.set_verbosity_error()
 
 VOCABULARY, LAYERS = 37, 4
@@ -45,6 +47,7 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "axk1": {"num_key_value_heads": 4},
     "axk2": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
     "bamba": {"attn_layer_indices": [1, 3], **_MAMBA},
+    "chameleon": {"vocabulary_map": {"<image>": 4}},
     "codegen": {"rotary_dim": 4},
     "cohere_compass_text": {
         "layer_types": ["sliding_attention", "full_attention"] * 2,
@@ -55,6 +58,8 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
         "attn_config": {"kv_n_heads": 2, "clip_qkv": 8.0, "rope_theta": 1e4},
         "ffn_config": {"ffn_hidden_size": 32},
     },
+    "cosmos3_edge_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
+    "deepseek_ocr2_text": {"mlp_layer_types": ["dense"] * LAYERS},
     "deepseek_v2": {"topk_method": "greedy", "num_key_value_heads": 4, "num_experts_per_tok": 2},
     "deepseek_v3": {"num_key_value_heads": 4},
     "deepseek_v32": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
@@ -70,7 +75,9 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "gemma4_unified_text": {"global_head_dim": 32},
     "gemma4_text": {"global_head_dim": 32, "vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 8},
     "glm_moe_dsa": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
+    "glm4v_moe_text": {"rope_parameters": {**_DEAL, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 2]}},
     "glm4v_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
+    "glm_ocr_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "gpt_neo": {"attention_types": [[["global", "local"], LAYERS // 2]]},
     "gptj": {"rotary_dim": 4},
     "granite_swa": {"layer_rope_theta": [1e4, 500.0, 0, 500.0], "sliding_window": 5},
@@ -104,11 +111,14 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     },
     "mllama_text_model": {"cross_attention_layers": [1]},
     "nemotron": {"head_dim": 16, "num_key_value_heads": 2},
+    "paddleocr_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
+    "qwen2_5_omni_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
     "qwen2_5_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
     "qwen2_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
     "qwen3_5_moe_text": {"rope_parameters": {**_DEAL, "mrope_section": [1, 1, 0]}, **_HYBRID},
     "qwen3_5_text": {"rope_parameters": {**_DEAL, "mrope_section": [1, 1, 0]}, **_HYBRID},
     "qwen3_next": _HYBRID,
+    "qwen3_omni_moe_text": {"head_dim": 16, "rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "qwen3_vl_moe_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "qwen3_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "rembert": {"input_embedding_size": 32, "output_embedding_size": 48},
@@ -159,6 +169,7 @@ def model_of(config: PreTrainedConfig) -> nn.Module:
     kind: Any = next((kind for names, kind in kinds if config.model_type in names), AutoModel)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if config.model_type in TEXT_ALONE:
-            return TEXT_ALONE[config.model_type]._from_config(config, attn_implementation="eager").eval()
+        if config.model_type in TEXT_ALONE or (kind is AutoModel and type(config) not in transformers.MODEL_MAPPING):
+            made = TEXT_ALONE.get(config.model_type) or class_of(config)
+            return made._from_config(config, attn_implementation="eager").eval()
         return kind.from_config(config, attn_implementation="eager").eval()

@@ -27,7 +27,7 @@ KEYS: dict[str, dict[str, Any]] = {
     "modernbert": {"local_attention": 6},
     "modernbert-decoder": {"local_attention": 6},
     "smollm3": {"sliding_window": 3, "use_sliding_window": True},
-    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen2_vl_text", "qwen2_5_vl_text", "qwen3"), SMALL),
+    **dict.fromkeys(("qwen2", "qwen2_moe", "qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text", "qwen3"), SMALL),
     "qwen3_moe": {"sliding_window": 3, "use_sliding_window": True},
 }
 MISTRAL: dict[str, Any] = {

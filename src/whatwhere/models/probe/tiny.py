@@ -202,11 +202,11 @@ def _built(config: "PreTrainedConfig", trust_remote_code: bool) -> "PreTrainedMo
         made: Any = AutoModel if "AutoModel" in own else AutoModelForCausalLM
         model = made.from_config(config, attn_implementation="eager", trust_remote_code=True)
     else:
-        model = _class_of(config)._from_config(config, attn_implementation="eager")
+        model = class_of(config)._from_config(config, attn_implementation="eager")
     return model
 
 
-def _class_of(config: "PreTrainedConfig") -> Any:
+def class_of(config: "PreTrainedConfig") -> Any:
     """Return the class of a configuration's model: the plain model, or the first one with a head."""
     from transformers import PreTrainedModel
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
