@@ -29,7 +29,7 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     "score": (
         "Door 3: score",
         (
-            *("ALiBi", "KERPLE", "Sandwich", "FIRE", "FoX", "CoPE"),
+            *("ALiBi", "KERPLE", "Sandwich", "FIRE", "FoX", "CoPE", "Inkling"),
             *("T5", "Shaw", "Swin", "SwinV2", "TransformerXL", "DeBERTa"),
         ),
     ),

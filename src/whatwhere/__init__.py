@@ -33,6 +33,7 @@ _HOME = {
     "HashedNGramEmbedding": "what.hashed_ngrams",
     "Here": "where.binding",
     "InputEncoding": "where.base",
+    "Inkling": "where.score.inkling",
     "InputLayer": "where.input_layer",
     "KERPLE": "where.score.kerple",
     "Learned": "where.input.learned",

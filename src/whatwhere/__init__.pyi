@@ -63,6 +63,7 @@ from whatwhere.where.score.cope import CoPE as CoPE
 from whatwhere.where.score.deberta import DeBERTa as DeBERTa
 from whatwhere.where.score.fire import FIRE as FIRE
 from whatwhere.where.score.fox import FoX as FoX
+from whatwhere.where.score.inkling import Inkling as Inkling
 from whatwhere.where.score.kerple import KERPLE as KERPLE
 from whatwhere.where.score.sandwich import Sandwich as Sandwich
 from whatwhere.where.score.shaw import Shaw as Shaw

@@ -12,7 +12,7 @@ each index of the formula. In every gradient function, g is dL/dy of the output 
     query_key/temperature        door 2, queries multiplied by a fixed function of their position
     score/distance       door 3, by distance: ALiBi, T5, KERPLE, Sandwich, FIRE
     score/content        door 3, by queries and keys: Shaw, DeBERTa, Transformer-XL
-    score/gates          door 3, by gates: FoX, CoPE
+    score/gates          door 3, by gates: FoX, CoPE, Inkling
     score/window         door 3, by the distances along two axes of a window: Swin, Swin v2
     attention            the three doors together; windows and sinks
     checks               checks of arguments
@@ -88,6 +88,9 @@ from whatwhere.reference.score.gates import fox_bias as fox_bias
 from whatwhere.reference.score.gates import fox_gates as fox_gates
 from whatwhere.reference.score.gates import fox_gates_gradient as fox_gates_gradient
 from whatwhere.reference.score.gates import fox_gradient as fox_gradient
+from whatwhere.reference.score.gates import inkling_bias as inkling_bias
+from whatwhere.reference.score.gates import inkling_gates as inkling_gates
+from whatwhere.reference.score.gates import inkling_gradient as inkling_gradient
 from whatwhere.reference.score.window import swin_bias as swin_bias
 from whatwhere.reference.score.window import swin_gradient as swin_gradient
 from whatwhere.reference.score.window import swin_v2_gradient as swin_v2_gradient

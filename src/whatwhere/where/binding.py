@@ -312,8 +312,8 @@ class Here:
             for_keys = cache.mapped(scheme, at_keys)
         return scheme.map_both(q, k, bound, for_keys, in_place)
 
-    def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"] | None:
-        """Compute the gates of a gated bias, such as FoX, to be cached beside k; None where nothing is gated."""
+    def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens *features"] | None:
+        """Compute the gates of a gated bias: FoX's are cached beside k, Inkling's need not be. None without gates."""
         return None if self.where.score is None else self.where.score.gates(x)
 
     def attention(
@@ -324,7 +324,7 @@ class Here:
         *,
         causal: bool = True,
         mask: Bool[Tensor, "#batch #heads queries keys"] | None = None,
-        gates: Float[Tensor, "batch heads keys"] | None = None,
+        gates: Float[Tensor, "batch heads tokens *features"] | None = None,
         dropout: float = 0.0,
         engine: Engine = "auto",
     ) -> Float[Tensor, "batch heads queries value_dim"]:
@@ -336,7 +336,7 @@ class Here:
             v: values.
             causal: mask keys that are later than the query.
             mask: a further mask, True where a query may attend to a key.
-            gates: those of `gates(x)`, for all keys.
+            gates: those of `gates(x)`, for all keys; of Inkling's bias those of the queries suffice.
             dropout: share of attention weights dropped; pass 0 outside of training.
             engine: `auto`, `dense`, `sdpa` or `flex`.
 

@@ -6,7 +6,7 @@ from functools import reduce
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
 
 from whatwhere.errors import DoorError, ShapeError
@@ -56,7 +56,7 @@ class ScoreBias(nn.Module, ABC):
         *,
         q: Float[Tensor, "batch heads queries head_dim"] | None = None,
         k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
-        gates: Float[Tensor, "batch heads keys"] | None = None,
+        gates: Float[Tensor, "batch heads tokens *features"] | None = None,
         causal: bool = True,
     ) -> Element:
         """Compute what depends on positions (and q, k, gates) once, and return the bias as a function of elements.
@@ -64,7 +64,7 @@ class ScoreBias(nn.Module, ABC):
         Args:
             queries, keys: positions of the queries and keys.
             q, k: queries and keys; passed only to a bias that depends on content.
-            gates: what `gates` returned for all keys.
+            gates: what `gates` returned, for all keys; for a bias that reads those of queries, these suffice.
             causal: whether attention is causal.
 
         Returns:
@@ -77,7 +77,7 @@ class ScoreBias(nn.Module, ABC):
             PositionError: If the positions have several axes.
         """
 
-    def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"] | None:
+    def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens *features"] | None:
         """Return what a gated bias needs of each token, to be cached beside its key; None for other biases.
 
         Args:
@@ -314,3 +314,14 @@ def distances(owner: str, queries: Positions, keys: Positions) -> Distance:
         return at_query[b % at_query.shape[0], i] - at_key[b % at_key.shape[0], j]
 
     return distance
+
+
+def query_slots(queries: Positions, keys: Positions) -> Int64[Tensor, "batch queries"]:
+    """Return for each query the slot of the last visible key: the key of the same token, where it is among the keys.
+
+    Where it is not, a sum of gates lacks the query's own for all keys alike, which softmax ignores.
+    """
+    if queries is keys:
+        return torch.arange(keys.tokens, device=keys.device)[None]
+    visible = queries.mask(keys)[:, 0].int()  # (batch, queries, keys)
+    return keys.tokens - 1 - visible.flip(-1).argmax(-1)

@@ -1,4 +1,4 @@
-"""Door 3 (score): gated biases, FoX and CoPE, of a causal sequence; later keys get 0, and the mask excludes them."""
+"""Door 3 (score): gated biases, FoX, CoPE and Inkling's, of a causal sequence; later keys get 0 and are masked."""
 
 import math
 
@@ -210,6 +210,99 @@ def cope_gradient(
                     d_q[h, i] += d_count * s * (1 - s) * scale * k[h, t]
                     d_k[h, t] += d_count * s * (1 - s) * scale * q[h, i]
     return d_q, d_k, d_weight
+
+
+@arrays(x=2, weight=2)
+def inkling_gates(
+    x: np.ndarray, weight: np.ndarray, num_heads: int, gain: np.ndarray | None = None, max_norm: float | None = None
+) -> np.ndarray:
+    """Compute the numbers by which each token's query mixes the profiles of Inkling's bias.
+
+        r_hi = W_h x_i,  then with a largest norm M: r = gain_h r, and r M / |r| where |r| > M
+
+    Thinking Machines 2026, Inkling and Inkling 2.
+
+    Args:
+        x: (tokens, dim).
+        weight: W, (heads * features, dim), head by head.
+        num_heads: heads.
+        gain: (heads, features), with max_norm only.
+        max_norm: M; None is none.
+
+    Returns:
+        Shape (heads, tokens, features).
+
+    Examples:
+        >>> inkling_gates(np.ones((1, 2)), np.array([[1.0, 2.0], [4.0, 0.0]]), num_heads=1)
+        array([[[3., 4.]]])
+        >>> inkling_gates(np.ones((1, 2)), np.array([[1.0, 2.0], [4.0, 0.0]]), 1, np.ones((1, 2)), max_norm=0.5)
+        array([[[0.3, 0.4]]])
+    """
+    features = len(weight) // num_heads
+    out = np.zeros((num_heads, len(x), features))
+    for h, i in np.ndindex(num_heads, len(x)):
+        r = weight[h * features : (h + 1) * features] @ x[i]
+        if max_norm is not None and gain is not None:
+            r = np.asarray(gain)[h] * r
+            norm = math.sqrt(float(np.dot(r, r)))
+            r = r * max_norm / norm if norm > max_norm else r
+        out[h, i] = r
+    return out
+
+
+@arrays(r=3, profiles=2, query_positions=1, key_positions=1)
+def inkling_bias(
+    r: np.ndarray, profiles: np.ndarray, query_positions: np.ndarray, key_positions: np.ndarray
+) -> np.ndarray:
+    """Compute Inkling's bias: each query's mixture of learned profiles of the distance.
+
+        bias[h, i, j] = <r_hi, P[:, p_i - p_j]>        for 0 <= p_i - p_j < extent, else 0
+
+    Args:
+        r: numbers of the queries, (heads, queries, features).
+        profiles: P, (features, extent).
+        query_positions: (queries).
+        key_positions: (keys).
+
+    Returns:
+        Shape (heads, queries, keys).
+
+    Examples:
+        >>> inkling_bias(np.full((1, 1, 1), 2.0), np.array([[5.0, 7.0]]), np.array([9]), np.array([7, 8, 9, 10]))
+        array([[[ 0., 14., 10.,  0.]]])
+    """
+    bias = np.zeros((len(r), len(query_positions), len(key_positions)))
+    for h, i, j in np.ndindex(bias.shape):
+        distance = int(query_positions[i]) - int(key_positions[j])
+        if 0 <= distance < profiles.shape[1]:
+            bias[h, i, j] = np.dot(r[h, i], profiles[:, distance])
+    return bias
+
+
+@arrays(g=3, r=3, profiles=2, query_positions=1, key_positions=1)
+def inkling_gradient(
+    g: np.ndarray, r: np.ndarray, profiles: np.ndarray, query_positions: np.ndarray, key_positions: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Compute dL/dr and dL/dP of inkling_bias.
+
+        dL/dr_hi = sum_j g_hij P[:, i - j]        dL/dP[:, n] = sum over i - j = n of g_hij r_hi
+
+    Args:
+        g: (heads, queries, keys).
+        r, profiles, query_positions, key_positions: as in inkling_bias.
+
+    Examples:
+        >>> one, at = np.ones((1, 1, 1)), np.array([0])
+        >>> inkling_gradient(one, 3 * one, np.ones((1, 2)), at, at)[1]
+        array([[3., 0.]])
+    """
+    d_r, d_profiles = np.zeros(r.shape), np.zeros(profiles.shape)
+    for h, i, j in np.ndindex(g.shape):
+        distance = int(query_positions[i]) - int(key_positions[j])
+        if 0 <= distance < profiles.shape[1]:
+            d_r[h, i] += g[h, i, j] * profiles[:, distance]
+            d_profiles[:, distance] += g[h, i, j] * r[h, i]
+    return d_r, d_profiles
 
 
 def _between(count: float) -> tuple[int, int, float]:

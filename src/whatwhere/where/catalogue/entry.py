@@ -8,7 +8,8 @@ from typing import Any, Literal, get_args, get_type_hints
 from whatwhere.errors import ShapeError
 from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.binding import Where
-from whatwhere.where.catalogue.traps import TRAPS, Trap
+from whatwhere.where.catalogue.trap import Trap
+from whatwhere.where.catalogue.traps import TRAPS
 from whatwhere.where.score_bias import ScoreBias
 
 Door = Literal["input", "query_key", "score"]

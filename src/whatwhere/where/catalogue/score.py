@@ -8,6 +8,7 @@ from whatwhere.where.score.cope import CoPE
 from whatwhere.where.score.deberta import DeBERTa
 from whatwhere.where.score.fire import FIRE
 from whatwhere.where.score.fox import FoX
+from whatwhere.where.score.inkling import Inkling
 from whatwhere.where.score.kerple import KERPLE
 from whatwhere.where.score.sandwich import Sandwich
 from whatwhere.where.score.shaw import Shaw
@@ -102,6 +103,19 @@ ENTRIES = (
         relative=True,
         causal_only=True,
         variants=({"std": 0.5}, {"std": 0.5, "max_distance": 3}, {"std": 0.5, "scale": 1.0}),
+    ),
+    Scheme(
+        name="inkling",
+        door="score",
+        formula="score(h, i, j) += <r_hi, P[:, i - j]> for 0 <= i - j < extent,  r_hi = W_h x_i",
+        paper="Thinking Machines, Inkling (in transformers)",
+        url="https://huggingface.co/docs/transformers/model_doc/inkling",
+        year=2026,
+        used_by=("its authors' models",),
+        build=Builder(Inkling, ("dim", "num_heads")),
+        learned=True,
+        relative=True,
+        variants=({"features": 4, "std": 0.5}, {"extent": 5, "std": 0.5}, {"max_norm": 0.5, "std": 0.5}),
     ),
     Scheme(
         name="t5",

@@ -3,7 +3,7 @@
 from typing import final
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -11,7 +11,7 @@ from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import readable, require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract
+from whatwhere.where.score_bias import Element, ScoreBias, contract, query_slots
 
 
 @final
@@ -97,7 +97,7 @@ class FoX(ScoreBias):
         """Compute the cumulative sum of the gates; a bias is the difference of two sums."""
         gates = self._require_gates(gates, keys, q)
         visible = gates if keys.segment is None else gates.masked_fill(keys.segment[:, None] < 0, 0)
-        total, slot = visible.double().cumsum(-1), _query_slots(queries, keys)
+        total, slot = visible.double().cumsum(-1), query_slots(queries, keys)
         dtype = torch.promote_types(gates.dtype, torch.float32)
 
         def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -127,14 +127,3 @@ class FoX(ScoreBias):
                 "Pass what here.gates(x) returns, not f itself."
             )
         return gates
-
-
-def _query_slots(queries: Positions, keys: Positions) -> Int64[Tensor, "batch queries"]:
-    """Return for each query the slot of the last visible key: the key of the same token, where it is among the keys.
-
-    Where it is not, the query's gate is missing from the bias of all keys alike, which softmax ignores.
-    """
-    if queries is keys:
-        return torch.arange(keys.tokens, device=keys.device)[None]
-    visible = queries.mask(keys)[:, 0].int()  # (batch, queries, keys)
-    return keys.tokens - 1 - visible.flip(-1).argmax(-1)
