@@ -21,7 +21,7 @@ from whatwhere.models.huggingface import Description
 from whatwhere.models.registry import MODEL_TYPES, find_model_type
 
 from .inside import Seen, entering, looking_into
-from .tiny import VOCABULARY, config_of, model_of
+from .tiny import VOCABULARY, config_of, model_of, tables_of
 
 TOKENS = 9
 READERS = (RopeKeys, FalconKeys, NestedTheta, RotaryDimKeys, ThetaByLayer)
@@ -150,7 +150,7 @@ def test_the_input_layer_is_theirs(model_type: str) -> None:
     with torch.no_grad(), entering(model, description.part) as entered:
         model(ids(), **others)
     layer = description.input_layer()
-    layer.tokens.weight = model.get_input_embeddings().weight
+    layer.tokens.weight = tables_of(model)[0].weight
     if isinstance(layer.where.input, ww.Learned):
         layer.where.input.weight = entered.table
         assert entered.table.shape == (
@@ -186,6 +186,6 @@ def test_blenderbot_small_norms_token_vectors_before_positions_are_added() -> No
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_tied_heads(model_type: str) -> None:
     _, model, description = built(model_type)
-    head = model.get_output_embeddings()
+    tokens, head = tables_of(model)
     if head is not None:
-        assert description.tied == (head.weight is model.get_input_embeddings().weight)
+        assert description.tied == (head.weight is tokens.weight)

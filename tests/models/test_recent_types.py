@@ -1,5 +1,6 @@
 """What the common tests do not show of recent model types: temperatures, thetas by layer, layers without any."""
 
+import re
 from dataclasses import replace
 from importlib import import_module
 from typing import Any
@@ -10,7 +11,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
 from whatwhere.inspection.configuration_difference import configurations
-from whatwhere.models.registry import MODEL_TYPES
+from whatwhere.models.registry import MODEL_TYPES, UNLIKE
 
 from .tiny import config_of, model_of
 
@@ -168,6 +169,33 @@ def test_scores_of_xlnet_are_those_of_transformer_xl() -> None:
     assert ww.from_huggingface(config_of("xlnet", attn_type="uni")).causal
     with pytest.raises(ww.errors.SettingError, match="clamp_len is 4"):
         ww.from_huggingface(config_of("xlnet", clamp_len=4))
+
+
+@pytest.mark.parametrize("model_type", UNLIKE)
+def test_a_type_that_no_scheme_describes_is_refused_with_its_reason(model_type: str) -> None:
+    for like in (None, "llama"):
+        with pytest.raises(ww.errors.CheckpointError, match=re.escape(UNLIKE[model_type])):
+            ww.from_huggingface(CONFIG_MAPPING[model_type](), like=like)
+
+
+@pytest.mark.parametrize("model_type", ["musicgen", "musicgen_melody"])
+def test_the_decoder_of_musicgen_is_read_from_its_whole_configuration(model_type: str) -> None:
+    """Two codes, whose vectors are added; the sinusoid has cosines first, as the buffer of its module."""
+    whole = CONFIG_MAPPING[model_type]()
+    inner = config_of(f"{model_type}_decoder", num_codebooks=2)
+    whole.decoder = inner
+    description = ww.from_huggingface(whole)
+    assert description == ww.from_huggingface(inner)
+    decoder = model_of(inner).model.decoder
+    ids = torch.arange(18).reshape(2, 9) + 4
+    entered: list[torch.Tensor] = []
+    decoder.layers[0].register_forward_pre_hook(lambda module, args: entered.append(args[0]))
+    with torch.no_grad():
+        decoder(input_ids=ids)
+        tokens = sum(table(codes) for table, codes in zip(decoder.embed_tokens, ids, strict=True))
+    assert description.input is not None
+    ours = tokens + description.input.build()(ww.positions(9))
+    torch.testing.assert_close(ours, entered[0], rtol=0, atol=9 * 6e-7)
 
 
 # Heads by layer

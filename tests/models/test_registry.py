@@ -22,7 +22,7 @@ from whatwhere.where.scaling import Scaling
 from whatwhere.where.score.alibi import slopes
 
 from .inside import TABLES
-from .tiny import config_of, model_of
+from .tiny import config_of, model_of, tables_of
 
 BLOCKED = 'import sys\nsys.modules["torch"] = None\n'
 """The beginning of a program in which an import of PyTorch fails."""
@@ -279,8 +279,8 @@ def test_positions_after_padding_are_one_list() -> None:
 
 def counted(model: nn.Module, part: str | None) -> InputParameters:
     """Return the parameters of a model of transformers that `parameters` counts, by the names of its modules."""
-    tokens = model.get_input_embeddings().weight
-    head = model.get_output_embeddings()
+    table, head = tables_of(model)
+    tokens = table.weight
     inside = [(name, module) for name, module in model.named_modules() if part is None or f"{part}." in f"{name}."]
     tables = [m.weight for name, m in inside if TABLES.search(name) and isinstance(m, nn.Embedding)]
     segments = [module.weight for name, module in inside if name.endswith("token_type_embeddings")]
@@ -302,6 +302,6 @@ def test_parameters_are_those_of_the_model(model_type: str, tied: bool) -> None:
         model = model_of(config)
     for part in MODEL_TYPES[model_type].parts or (None,):
         ours, theirs = ww.parameters(config, part=part), counted(model, part)
-        if model.get_output_embeddings() is None:  # transformers has no such head for this type
+        if tables_of(model)[1] is None:  # transformers has no such head for this type
             ours = InputParameters(ours.tokens, ours.positions, ours.segments)
         assert ours == theirs

@@ -110,6 +110,8 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
         }
     },
     "mllama_text_model": {"cross_attention_layers": [1]},
+    "musicgen_decoder": {"num_codebooks": 1},
+    "musicgen_melody_decoder": {"num_codebooks": 1},
     "nemotron": {"head_dim": 16, "num_key_value_heads": 2},
     "paddleocr_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
     "qwen2_5_omni_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
@@ -142,8 +144,17 @@ TEXT_ALONE: dict[str, Any] = {
     "diffusion_gemma_text": DiffusionGemmaEncoderTextModel,
     "emu3_text_model": transformers.Emu3ForCausalLM,
     "mllama_text_model": transformers.MllamaForCausalLM,
+    "musicgen_decoder": transformers.MusicgenForCausalLM,
+    "musicgen_melody_decoder": transformers.MusicgenMelodyForCausalLM,
 }
 """Types of text in a model of text and images -> the class of a model of the text alone, which is no automatic one."""
+
+
+def tables_of(model: nn.Module) -> tuple[nn.Module, nn.Module | None]:
+    """Return the token table of a model and its output projection, of MusicGen those of its first code."""
+    tables = (model.get_input_embeddings(), model.get_output_embeddings())
+    tokens, head = (each[0] if isinstance(each, nn.ModuleList) else each for each in tables)
+    return tokens, head
 
 
 def config_of(model_type: str, **settings: Any) -> PreTrainedConfig:

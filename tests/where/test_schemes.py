@@ -4,10 +4,12 @@ import pickle
 from copy import deepcopy
 from math import cos, sin
 
+import numpy as np
 import pytest
 import torch
 
 import whatwhere as ww
+from whatwhere import reference
 from whatwhere.kernels.rotary import rotate
 from whatwhere.where.score.alibi import slopes
 
@@ -63,6 +65,15 @@ def test_sinusoidal_is_the_function_of_its_layout(layout):
     made = ww.Sinusoidal(8, 50.0, layout)(p)
     assert made.shape == (2, 3, 8)
     assert torch.equal(made, ww.frequencies.sinusoid(p.index[0], 8, 50.0, layout))
+
+
+@pytest.mark.parametrize("layout", ["interleaved", "half", "tensor2tensor"])
+def test_a_sinusoid_may_have_cosines_first(layout):
+    scheme = ww.Sinusoidal(8, layout=layout, cosines_first=True)
+    wanted = reference.sinusoid(np.array([0, 5, 900]), 8, layout=layout, cosines_first=True)
+    assert wanted[0].tolist() == ([1, 0] * 4 if layout == "interleaved" else [1] * 4 + [0] * 4)
+    assert np.allclose(scheme(torch.tensor([0, 5, 900]))[0], wanted, atol=1e-7)
+    assert "cosines_first=True" in repr(scheme)
 
 
 def test_a_sinusoid_may_start_later():

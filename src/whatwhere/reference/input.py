@@ -9,20 +9,28 @@ from whatwhere.reference.frequencies import inverse_frequencies, tensor2tensor_f
 
 
 @arrays(positions=...)
-def sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, layout: str = "interleaved") -> np.ndarray:
+def sinusoid(
+    positions: np.ndarray,
+    dim: int,
+    theta: float = 10_000.0,
+    layout: str = "interleaved",
+    cosines_first: bool = False,
+) -> np.ndarray:
     """Compute the sinusoidal vector of each position.
 
         interleaved     PE[p, 2i] = sin(p w_i)   PE[p, 2i+1] = cos(p w_i)        w_i = theta ** (-2i / dim)
         half            PE[p, i]  = sin(p w_i)   PE[p, dim/2 + i] = cos(p w_i)   the same w_i
         tensor2tensor   as half                                                  w_i = theta ** (-i / (dim/2 - 1))
 
-    Vaswani et al. 2017, section 3.5, https://arxiv.org/abs/1706.03762; i counts pairs of features.
+    Vaswani et al. 2017, section 3.5, https://arxiv.org/abs/1706.03762; i counts pairs of features. MusicGen has the
+    cosine of each pair first.
 
     Args:
         positions: whole numbers, any shape.
         dim: features, even.
         theta: above 0.
         layout: `interleaved`, `half` or `tensor2tensor`.
+        cosines_first: swap the sine and the cosine of each pair.
 
     Returns:
         Shape (*positions.shape, dim).
@@ -44,6 +52,7 @@ def sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, layout: s
         for i, w in enumerate(frequencies):
             angle = int(positions[slot]) * w
             sine, cosine = (2 * i, 2 * i + 1) if layout == "interleaved" else (i, dim // 2 + i)
+            sine, cosine = (cosine, sine) if cosines_first else (sine, cosine)
             out[slot][sine] = math.sin(angle)
             out[slot][cosine] = math.cos(angle)
     return out

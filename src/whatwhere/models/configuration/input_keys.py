@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import Description, EmbeddingScale, Plan
+from whatwhere.models.configuration.description import Description, EmbeddingScale, Plan, Setting
 from whatwhere.models.configuration.keys import Json, Keys
 from whatwhere.models.configuration.model_type import Position, Sizes
 
@@ -72,10 +72,12 @@ class SinusoidalKeys:
     Args:
         layout: as in Sinusoidal.
         offset: added to every position; `padding` makes it pad_token_id + 1.
+        cosines_first: as in Sinusoidal.
     """
 
     layout: Literal["interleaved", "half", "tensor2tensor"]
     offset: int | Literal["padding"] = 0
+    cosines_first: bool = False
 
     def read(self, keys: Keys, sizes: Sizes) -> Position:
         """Return the plan of the sinusoidal encoding."""
@@ -86,7 +88,10 @@ class SinusoidalKeys:
                 f"an even number of at least {least} is needed."
             )
         offset = (sizes.padding_idx or 0) + 1 if self.offset == "padding" else self.offset
-        return Position(input=Plan("sinusoidal", {"dim": sizes.dim, "layout": self.layout, "offset": offset}))
+        settings: dict[str, Setting] = {"dim": sizes.dim, "layout": self.layout, "offset": offset}
+        if self.cosines_first:
+            settings["cosines_first"] = True
+        return Position(input=Plan("sinusoidal", settings))
 
     def write(self, description: Description) -> Mapping[str, object]:
         """Return no keys: the model type implies it."""

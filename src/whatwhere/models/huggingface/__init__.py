@@ -14,6 +14,7 @@ from whatwhere.models.configuration.model_type import ModelType, Position
 from whatwhere.models.registry import (
     OUTER_NOTES,
     READ_TYPES,
+    TEXT_KEYS,
     TEXT_TYPES,
     find_model_type,
     nested_defaults,
@@ -233,11 +234,13 @@ def _require_keys(values: Json) -> None:
 
 def _text_of(values: Json) -> tuple[Json, Json, str]:
     """Return the configuration of the text, that of the whole model if it is nested in one, and its path there."""
-    text, outer = values.get("text_config"), values.get("model_type")
+    outer = values.get("model_type")
+    inner = TEXT_KEYS.get(str(outer), "text_config")
+    text = values.get(inner)
     if isinstance(text, HasDict) and not isinstance(text, Mapping):
         text = text.to_dict()
     if text is not None and not isinstance(text, Mapping):
-        raise SettingError(f"text_config is {short_repr(text)}, but must be a dictionary.")
+        raise SettingError(f"{inner} is {short_repr(text)}, but must be a dictionary.")
     if text is None:
         # In older files of these models the keys of the text are not nested.
         renamed = {"model_type": TEXT_TYPES[outer]} if isinstance(outer, str) and outer in TEXT_TYPES else {}
@@ -246,12 +249,12 @@ def _text_of(values: Json) -> tuple[Json, Json, str]:
     for name, value in values.items():
         if name not in ELSEWHERE and affects_positions(name, value) and not equal_values(text.get(name), value):
             raise SettingError(
-                f"{name} is {short_repr(value)} beside text_config, and {short_repr(text.get(name))} in it: keep "
+                f"{name} is {short_repr(value)} beside {inner}, and {short_repr(text.get(name))} in it: keep "
                 "one of them.\nTransformers reads the text's own."
             )
     if text.get("model_type") is None and isinstance(outer, str) and outer in TEXT_TYPES:
         text = {**text, "model_type": TEXT_TYPES[outer]}
-    return text, values, "text_config."
+    return text, values, f"{inner}."
 
 
 def _tied(outer: Json, name: str, default: bool) -> bool:

@@ -37,16 +37,24 @@ TEXT_TYPES: Mapping[str, str] = {
 """Model types of text and images -> the type of their text, if `text_config` does not have one."""
 
 
+TEXT_KEYS: Mapping[str, str] = dict.fromkeys(("musicgen", "musicgen_melody"), "decoder")
+"""Model types -> the key of the configuration that is read, where it is not `text_config`."""
+
 _DRAFT = "it drafts for another model, whose keys and values it reads: only its queries are its own"
 OUTER_NOTES: Mapping[str, str] = {"gemma4_assistant": _DRAFT, "gemma4_unified_assistant": _DRAFT}
 """Model types with a text like that of others -> what differs outside of the text's configuration."""
 
 
 UNLIKE: Mapping[str, str] = {
+    "blt": "its bytes are grouped into patches, and it is four Transformers with a configuration of their own each",
+    "cpmant": "learned vectors come before each text, and its bias depends on the segments of both",
     "esmc": "it is bidirectional",
     "nanochat": "it rotates its pairs by the negative angle, as no type that is read does",
+    "prophetnet": "the bias of its decoder is a linear map of hidden states, chosen by T5's buckets of the distance",
+    "reformer": "its position table joins a table of rows and one of columns, and a hash of queries selects the keys",
 }
-"""Model types with the keys of others that compute something else, which no key shows -> what it is."""
+"""Model types that are not read, and cannot be read as others either -> what they compute that no scheme here does, or
+that none of their keys shows."""
 
 
 def require_likeness(name: str) -> None:
@@ -90,6 +98,11 @@ def find_model_type(name: str) -> ModelType:
     """
     if name in READ_TYPES:
         return READ_TYPES[name]
+    if name in UNLIKE:
+        raise CheckpointError(
+            f"model_type {name!r} is not one that whatwhere reads: {UNLIKE[name]}.\nTo see what its attention does "
+            f"with positions: whatwhere probe {name}."
+        )
     near = get_close_matches(name, READ_TYPES, n=1)
     hint = f"\nDid you mean {near[0]!r}?" if near else ""
     raise CheckpointError(

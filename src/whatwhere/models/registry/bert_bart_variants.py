@@ -6,7 +6,12 @@ Numbers are what transformers 5 takes where a key is absent.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from whatwhere.models.configuration.input_keys import FlaggedSqrtDimScale, LearnedKeys, LearnedOrSinusoidalKeys
+from whatwhere.models.configuration.input_keys import (
+    FlaggedSqrtDimScale,
+    LearnedKeys,
+    LearnedOrSinusoidalKeys,
+    SinusoidalKeys,
+)
 from whatwhere.models.configuration.keys import ANY
 from whatwhere.models.configuration.model_type import ModelType
 from whatwhere.models.configuration.score_keys import XLNetKeys
@@ -17,6 +22,24 @@ SPARSE = (
     "attention is block sparse (attention_type) in long texts: blocks at the ends, near by and at random, which are "
     "not built"
 )
+
+
+def musicgen_like(*notes: str) -> ModelType:
+    """Return the decoder of MusicGen, which adds the vectors of several codes of sound at each position."""
+    return ModelType(
+        (SinusoidalKeys("tensor2tensor", cosines_first=True),),
+        ENCODER,
+        {**UNTIED, "max_position_embeddings": 2048, "pad_token_id": 2048},
+        extra_rows=1,
+        can_tie=False,
+        unread={"scale_embedding": False, "scale_embeddings": False},
+        notes=(
+            "each of num_codebooks codes has a token table and an output projection, and their vectors are added: one "
+            "table is described",
+            *notes,
+        ),
+    )
+
 
 VARIANTS: Mapping[str, ModelType] = {
     "big_bird": bert_like(
@@ -45,6 +68,8 @@ VARIANTS: Mapping[str, ModelType] = {
         causal=True,
         patch=None,
     ),
+    "musicgen_decoder": musicgen_like(),
+    "musicgen_melody_decoder": musicgen_like("vectors of text and melody come first, and have the first positions"),
     "rembert": bert_like(
         readers=(LearnedKeys(),),
         defaults={**UNTIED, "input_embedding_size": 256, "output_embedding_size": 1664},

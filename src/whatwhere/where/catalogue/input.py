@@ -14,9 +14,15 @@ ENTRIES = (
         paper="Vaswani et al., Attention Is All You Need",
         url="https://arxiv.org/abs/1706.03762",
         year=2017,
-        used_by=("the original Transformer", "Transformer-XL", "fairseq"),
+        used_by=("the original Transformer", "Transformer-XL", "fairseq", "MusicGen"),
         build=Builder(Sinusoidal, ("dim",)),
-        variants=({"layout": "half"}, {"layout": "tensor2tensor"}, {"theta": 500.0}),
+        variants=(
+            {"layout": "half"},
+            {"layout": "tensor2tensor"},
+            {"theta": 500.0},
+            {"cosines_first": True},
+            {"layout": "tensor2tensor", "cosines_first": True},
+        ),
     ),
     Scheme(
         name="sinusoidal-axial",

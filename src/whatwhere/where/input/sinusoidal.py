@@ -27,6 +27,7 @@ class Sinusoidal(InputEncoding):
         theta: base of the frequencies, above 0.
         layout: `interleaved`, `half` or `tensor2tensor`.
         offset: added to every position: 2 in fairseq and XGLM, whose tables begin with rows for padding.
+        cosines_first: swap the sine and the cosine of each pair, as MusicGen does.
 
     Fixed: no parameters, no state. Any length. Used by: the original Transformer, Transformer-XL, fairseq.
 
@@ -41,7 +42,15 @@ class Sinusoidal(InputEncoding):
                  [0.8415, 0.5403, 0.0100, 0.9999]]])
     """
 
-    def __init__(self, dim: int, theta: float = 10_000.0, layout: Layout = "interleaved", offset: int = 0) -> None:
+    def __init__(
+        self,
+        dim: int,
+        theta: float = 10_000.0,
+        layout: Layout = "interleaved",
+        offset: int = 0,
+        *,
+        cosines_first: bool = False,
+    ) -> None:
         super().__init__()
         require_whole("Sinusoidal", dim=dim)
         require_even("Sinusoidal", "a sine and a cosine share one frequency", dim=dim)
@@ -54,13 +63,21 @@ class Sinusoidal(InputEncoding):
         if isinstance(offset, bool) or not isinstance(offset, int) or offset < 0:
             raise SettingError(f"Sinusoidal got offset={offset!r}, but needs a whole number, 0 or more.")
         self.dim, self.theta, self.layout, self.offset = dim, theta, layout, offset
+        self.cosines_first = cosines_first
 
     def forward(self, positions: PositionsLike) -> Float32[Tensor, "batch tokens dim"]:
         """Return the vector of each position, float32 of float64 angles."""
         index = as_positions(positions).single_axis("Sinusoidal", real=True)
-        return sinusoid(index + self.offset if self.offset else index, self.dim, self.theta, self.layout)
+        vectors = sinusoid(index + self.offset if self.offset else index, self.dim, self.theta, self.layout)
+        if not self.cosines_first:
+            return vectors
+        if self.layout == "interleaved":
+            pairs: Tensor = vectors.unflatten(-1, (-1, 2)).flip(-1)
+            return pairs.flatten(-2)
+        return vectors.roll(self.dim // 2, -1)
 
     def extra_repr(self) -> str:
         """Return the settings."""
         offset = f", offset={self.offset}" if self.offset else ""
-        return f"dim={self.dim}, theta={self.theta}, layout='{self.layout}'{offset}"
+        first = ", cosines_first=True" if self.cosines_first else ""
+        return f"dim={self.dim}, theta={self.theta}, layout='{self.layout}'{offset}{first}"
