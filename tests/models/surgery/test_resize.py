@@ -11,7 +11,7 @@ import whatwhere as ww
 from whatwhere.errors import CheckpointError, SettingError, ShapeError, TokenError
 from whatwhere.inspection.checkpoint_difference import difference
 from whatwhere.inspection.configuration_difference import ConfigurationDifference
-from whatwhere.models.surgery import resize_checkpoint
+from whatwhere.models.surgery import resize_checkpoint, trim_checkpoint
 from whatwhere.where.input.learned import resized_rows
 
 from ..tiny import VOCABULARY, config_of, model_of
@@ -43,6 +43,17 @@ def test_rows_are_added_and_all_else_stays(save: Save, tmp_path: Path, model_typ
     assert (tmp_path / "out" / "notes.txt").read_text() == "kept"
     assert (tmp_path / "out" / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
     assert report.bytes == sum(file.stat().st_size for file in (tmp_path / "out").glob("*.safetensors"))
+
+
+@pytest.mark.parametrize("model_type", ["moshi", "mllama_text_model"])
+def test_a_table_with_rows_behind_the_vocabulary_is_refused(save: Save, tmp_path: Path, model_type: str) -> None:
+    """Its rows are more than vocab_size, which a changed configuration could not say."""
+    folder, _ = save(model_type)
+    with pytest.raises(CheckpointError, match="rows more than its output projection"):
+        resize_checkpoint(folder, tmp_path / "out", vocab_size=64, rows="noise")
+    with pytest.raises(CheckpointError, match="rows more than its output projection"):
+        trim_checkpoint(folder, tmp_path / "out", keep_ids=[0, 1, 2, 3])
+    assert not (tmp_path / "out").exists()
 
 
 def test_an_index_counts_what_was_written(save: Save, tmp_path: Path) -> None:

@@ -314,6 +314,16 @@ def require_one_vocabulary(source: Source, renumbering: bool = True) -> None:
     """
     if (why := why_fixed(source.checkpoint.config or {}, source.checkpoint.tensors, renumbering)) is not None:
         raise CheckpointError(why)
+    try:
+        description = source.checkpoint.description
+    except WhatWhereError:  # a model type that is not known or not supported
+        return
+    if description.extra_rows:
+        raise CheckpointError(
+            f"the token table of this {description.model_type} has {description.extra_rows} rows more than its output "
+            "projection, and its code counts them from vocab_size on: with another size they would be other tokens.\n"
+            "Such a vocabulary cannot be changed."
+        )
 
 
 def require_ids_inside(source: Source, rows: int, size: int) -> None:
