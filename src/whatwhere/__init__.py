@@ -69,6 +69,7 @@ _HOME = {
     "export": "studio.export",
     "from_huggingface": "models.huggingface",
     "inspect": "inspection",
+    "load_token_table": "models.token_tables",
     "load_where": "models.load_where",
     "neighbors": "inspection.token_neighbors",
     "parameters": "models.parameter_count",

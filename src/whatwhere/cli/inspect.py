@@ -18,14 +18,21 @@ def inspect(
     sections: Annotated[
         str | None,
         typer.Option(
-            help="Comma-separated, some of: sizes, variance, norms, spectrum, diagnostics, positions, rotary, biases. "
-            "Default: all."
+            help="Comma-separated, some of: sizes, tables, variance, norms, spectrum, diagnostics, positions, rotary, "
+            "biases. Default: all."
         ),
     ] = None,
     report: Annotated[
         Path | None, typer.Option(parser=to_path, help="Also export the studio's page as one HTML file.")
     ] = None,
     run: Annotated[str | None, typer.Option(help="Run of a results folder, as in rotary-0.")] = None,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(
+            parser=to_path,
+            help="UTF-8 file, a document, whose n-grams are looked up in tables of hashed n-grams; several: repeat it.",
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option(help="Rows of long tables to print.", min=1)] = 12,
     seed: Annotated[int, typer.Option(help="Random seed for row sampling.", min=0)] = 0,
     allow_pickle: Pickles = False,
@@ -41,16 +48,25 @@ def inspect(
 
     From huggingface.co, only the bytes that are needed: whatwhere inspect openai-community/gpt2@main
 
+    Rows that a text reads of hashed n-grams: whatwhere inspect path/to/model --sections tables --text notes.txt
+
     For scripts: whatwhere inspect path/to/model --sections norms,diagnostics --json
     """
     from whatwhere.inspection import check_sections, examine, opened
     from whatwhere.inspection.subject import Subject
     from whatwhere.report import inspection as texts
+    from whatwhere.what.text import read_text
 
     names = None if sections is None else [name.strip() for name in sections.split(",") if name.strip()]
     requested = check_sections(names)
+    documents = tuple(map(read_text, text or ()))
     with progress() as show_step:
         checkpoint = opened(path, run, allow_pickle=allow_pickle)
+        if documents and not any(table.kind == "hashed n-grams" for table in checkpoint.token_tables):
+            raise SettingError(
+                f"--text counts which rows of hashed n-grams a text reads, but {checkpoint.path} has no such "
+                "table.\nOmit it."
+            )
         if report is not None and checkpoint.format in ("run", "configuration"):
             raise SettingError(
                 f"--report exports the page of a model's tables, but this is a {checkpoint.format}.\n"
@@ -60,7 +76,7 @@ def inspect(
             from whatwhere.studio.export import check_file
 
             check_file(report, checkpoint)  # before the work
-        subject = Subject(checkpoint, seed, show_step)
+        subject = Subject(checkpoint, seed, show_step, documents)
         inspection = examine(subject, requested)
         if report is not None:
             from whatwhere.studio.export import write_inspection

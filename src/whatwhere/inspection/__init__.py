@@ -19,6 +19,7 @@ from whatwhere.inspection.position_encodings import (
 )
 from whatwhere.inspection.subject import Progress, Subject, tried
 from whatwhere.inspection.token_table import Norms, Sizes, TableSpectrum, norms, sizes, token_spectrum
+from whatwhere.inspection.token_tables import SiblingTables, token_tables
 from whatwhere.models.checkpoint import Checkpoint, has_tensors, is_configuration
 from whatwhere.models.load_where import chosen_run
 from whatwhere.records import Missing
@@ -37,6 +38,7 @@ class Inspection:
         seed: random seed of samples of rows.
         shape: of the token table; None where there is none.
         sizes: parameters and bytes.
+        tables: others that token ids select: by layer, factorized, of values, of hashed n-grams.
         variance: of the first layer's input, split into tokens and positions.
         norms: of the rows of the token table.
         spectrum: of the token table.
@@ -52,6 +54,7 @@ class Inspection:
     seed: int
     shape: tuple[int, ...] | None
     sizes: Sizes | Missing | None = None
+    tables: SiblingTables | Missing | None = None
     variance: InputVariance | Missing | None = None
     norms: Norms | Missing | None = None
     spectrum: TableSpectrum | Missing | None = None
@@ -69,6 +72,7 @@ class Inspection:
 
 _SECTIONS: dict[str, Callable[[Subject], object]] = {
     "sizes": sizes,
+    "tables": token_tables,
     "variance": variance,
     "norms": norms,
     "spectrum": token_spectrum,
@@ -89,6 +93,7 @@ def inspect(
     *,
     run: str | None = None,
     seed: int = 0,
+    texts: Sequence[str] = (),
     allow_pickle: bool = False,
     progress: Progress = lambda _: None,
 ) -> Inspection:
@@ -99,6 +104,7 @@ def inspect(
         sections: some of SECTIONS; None is all.
         run: of a comparison, such as "rotary-0"; it may be None where there is only one.
         seed: random seed for samples of rows, where tables are large.
+        texts: documents, whose n-grams are looked up in tables of hashed n-grams.
         allow_pickle: read pickles too; pass True only where you trust the author.
         progress: called with each step that takes a while, in words.
 
@@ -118,7 +124,7 @@ def inspect(
         500
     """
     requested = check_sections(sections)  # before a file is opened
-    return examine(Subject(opened(path, run, allow_pickle=allow_pickle), seed, progress), requested)
+    return examine(Subject(opened(path, run, allow_pickle=allow_pickle), seed, progress, tuple(texts)), requested)
 
 
 def opened(path: str | Path | Checkpoint, run: str | None = None, *, allow_pickle: bool = False) -> Checkpoint:

@@ -46,11 +46,13 @@ class Subject:
         checkpoint: what is inspected.
         seed: random seed for samples of rows.
         progress: called with each step that takes a while.
+        texts: documents, whose n-grams are looked up in tables of hashed n-grams.
     """
 
     checkpoint: Checkpoint
     seed: int
     progress: Progress
+    texts: tuple[str, ...] = ()
 
     @cached_property
     def table(self) -> Float[np.ndarray, "rows dim"]:

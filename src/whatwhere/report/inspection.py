@@ -15,9 +15,11 @@ from whatwhere.report.diagnostics import diagnostics
 from whatwhere.report.positions import biases, describe_spectrum, positions, rotary
 from whatwhere.report.section import Chart, Headline, Paragraph, Part, Section, Series, Table
 from whatwhere.report.text import capital, count, decimals, number, percent
+from whatwhere.report.token_tables import token_tables
 
 TITLES: Mapping[str, str] = {
     "sizes": "Sizes",
+    "tables": "Other token tables",
     "variance": "Variance of the first layer's input",
     "norms": "Norms of the token embeddings",
     "spectrum": "Spectrum of the token embeddings",
@@ -67,6 +69,7 @@ def sections(inspection: Inspection) -> list[Section]:
     """
     writers: Mapping[str, Callable[[Any], list[Part]]] = {
         "sizes": sizes,
+        "tables": token_tables,
         "variance": variance,
         "norms": norms,
         "spectrum": lambda section: spectrum(section, inspection.positions),

@@ -209,6 +209,8 @@ WRITERS: Mapping[tuple[str, str], Writer] = {
     ("inspection.token_table", "Sizes"): _named("inspection", "sizes"),
     ("inspection.token_table", "Norms"): _named("inspection", "norms"),
     ("inspection.token_table", "TableSpectrum"): _named("inspection", "spectrum"),
+    ("inspection.token_tables", "SiblingTables"): _named("token_tables", "token_tables"),
+    ("analysis.ngram_occupancy", "NGramOccupancy"): _named("token_tables", "occupancy"),
     ("inspection.position_encodings", "InputVariance"): _named("inspection", "variance"),
     ("inspection.position_encodings", "PositionTable"): _named("positions", "positions"),
     ("inspection.position_encodings", "RotaryReport"): _named("positions", "rotary"),

@@ -116,7 +116,23 @@ class HashedNGramEmbedding(nn.Module):
             ShapeError: If ids are not (batch, tokens), or positions have another number of tokens.
             TokenError: If ids are not whole numbers.
         """
-        before = self._with_those_before(ids, positions)
+        return self.rows_of(self.ngrams(ids, positions))
+
+    def rows_of(self, ngrams: Integer[Tensor, "*shape n"]) -> Int64[Tensor, "*shape hashes"]:
+        """Compute the rows of the table that n-grams read.
+
+        Args:
+            ngrams: ids, that of the token itself first; as many as the longest n-gram has, or more.
+
+        Raises:
+            ShapeError: If there are fewer.
+        """
+        if ngrams.shape[-1] <= self.context:
+            raise ShapeError(
+                f"the hashes read {self.context + 1} tokens, but these n-grams have {ngrams.shape[-1]}.\n"
+                "Pass those that `ngrams` returns."
+            )
+        before = ngrams.long().unbind(-1)
         sums: dict[tuple[tuple[int, ...], str], Tensor] = {}  # tables of one n often differ by their sizes alone
         for each in self.hashes:
             key = (each.multipliers, each.combine)
@@ -156,8 +172,17 @@ class HashedNGramEmbedding(nn.Module):
         vectors = self.table(rows if last is None else rows[:, rows.shape[1] - last :])
         return vectors.flatten(-2) if self.merge == "concatenate" else vectors.sum(-2)
 
-    def _with_those_before(self, ids: Tensor, positions: Positions | None) -> list[Tensor]:
-        """Return the ids, those of the tokens before them, and so on, as far as the longest n-gram goes."""
+    def ngrams(
+        self, ids: Integer[Tensor, "batch tokens"], positions: Positions | None = None
+    ) -> Int64[Tensor, "batch tokens n"]:
+        """Return the n-gram that ends at each token: its id, that of the token before it, and so on.
+
+        Args:
+            ids, positions: as in `rows`; what is not of the same document is `padding_id`.
+
+        Raises:
+            ShapeError, TokenError: As `rows` raises them.
+        """
         if ids.dim() != 2:
             raise ShapeError(f"n-grams need ids (batch, tokens), but got {tuple(ids.shape)}.\nPass ids[None].")
         if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
@@ -180,7 +205,7 @@ class HashedNGramEmbedding(nn.Module):
             if self.border_id is not None:
                 inside = inside & (earlier != self.border_id)
             found.append(torch.where(inside, earlier, self.padding_id))
-        return found
+        return torch.stack(found, dim=-1)
 
     def extra_repr(self) -> str:
         """Return the settings, for `repr`."""

@@ -132,6 +132,26 @@ def polynomial_hashes(
     )
 
 
+def longcat_hashes(vocab_size: int, rows_of: Sequence[Sequence[int]]) -> tuple[NGramHash, ...]:
+    """Return the hashes of LongCat-Flash-Lite: an n-gram is a number of base V, and its row the rest of the division.
+
+        row = (t_i + V t_(i-1) + ... + V^(n-1) t_(i-n+1)) mod rows        each power modulo rows, so nothing wraps
+
+    Args:
+        vocab_size: V.
+        rows_of: for n = 2, 3, ..., the rows of each of its tables.
+
+    Returns:
+        Those of n = 2 first.
+
+    Examples:
+        >>> longcat_hashes(10, [[7, 11]])[1].row([4, 2])  # 24 mod 11
+        2
+    """
+    each = [(n, rows) for n, sizes in enumerate(rows_of, 2) for rows in sizes]
+    return tuple(NGramHash(rows, tuple(pow(vocab_size, k, rows) for k in range(n)), "sum") for n, rows in each)
+
+
 def multipliers_of_qwen4_exp(vocab_size: int, n: int, layer: int, seed: int = 1234) -> tuple[int, ...]:
     """Return the multipliers of a layer's table in Qwen4-Exp: odd, and so small that no product leaves 63 bits.
 

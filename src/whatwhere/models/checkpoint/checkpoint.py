@@ -19,6 +19,7 @@ from whatwhere.models.checkpoint.folder import CONFIG, MAX_TOKENIZER_BYTES, RESU
 from whatwhere.models.checkpoint.gguf_config import PERMUTED
 from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.names import Names, find_names, stated_as_tied
+from whatwhere.models.checkpoint.token_tables import TokenTable, find_token_tables
 from whatwhere.models.huggingface import Description, from_huggingface
 from whatwhere.models.registry import learned_offset
 
@@ -257,6 +258,11 @@ class Checkpoint:
     def segment_table(self) -> str | None:
         """The name of the table of segments (token types), or None."""
         return self.names.segment_table
+
+    @cached_property
+    def token_tables(self) -> tuple[TokenTable, ...]:
+        """The tables that token ids select beside the token table; `whatwhere.load_token_table` loads one."""
+        return find_token_tables(self.tensors, self.token_table)
 
     @cached_property
     def tied(self) -> bool | None:
