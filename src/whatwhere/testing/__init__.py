@@ -3,6 +3,8 @@
 report = check_rotary(fn, head_dim=64)                        fn(x, positions) -> x rotated
 report = check_bias(fn, num_heads=12, expected="alibi")       fn(query_positions, key_positions) -> a table
 report = check_input_encoding(fn, dim=64)                     fn(positions) -> vectors
+report = check_ngram_rows(fn, hashes, vocab_size=9, padding_id=0)    fn(ids, segments) -> rows of hashed n-grams
+report = check_lookup(fn, weight, ids, rows)                  fn(ids) -> vectors, whose gradients reach these rows
 print(report)                                                 which law passes, which fails, where, by how much
 report = check_rotary(of_arrays(fn), head_dim=64)              a function of NumPy's, JAX's or other arrays
 report.require()                                              raises AssertionError with that table
@@ -14,3 +16,5 @@ from whatwhere.testing.input import check_input_encoding as check_input_encoding
 from whatwhere.testing.report import Finding as Finding
 from whatwhere.testing.report import Report as Report
 from whatwhere.testing.rotary import check_rotary as check_rotary
+from whatwhere.testing.token_tables import check_lookup as check_lookup
+from whatwhere.testing.token_tables import check_ngram_rows as check_ngram_rows
