@@ -4,17 +4,19 @@ All random numbers of this library come from a `torch.Generator`, so that they d
 code may know the global state only: it runs inside of `seeded`, one thread at a time.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from inspect import signature
-from math import sqrt
+from math import prod, sqrt
 from threading import RLock
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from whatwhere.errors import SettingError
 
+_BLOCK = 1 << 20
+"""Numbers that a process samples at a time of a parameter that is spread over several."""
 _GLOBAL_STATE = RLock()  # reentrant: a scheme that is built within another one seeds again
 
 
@@ -76,6 +78,138 @@ def reset(module: nn.Module, generator: torch.Generator | None = None) -> None:
             reset_parameters()
 
 
+def sample_normal(parameter: Tensor, std: float, generator: torch.Generator | None = None) -> None:
+    """Sample a parameter from N(0, std); of shards, the same numbers as of the whole, for any number of processes.
+
+    Args:
+        parameter: to fill; a DTensor is filled by all processes of its mesh together.
+        std: standard deviation.
+        generator: to sample with, alike on all processes; None is PyTorch's global random state, of the first process.
+
+    Examples:
+        >>> weight = torch.empty(3)
+        >>> sample_normal(weight, 0.02, torch.Generator().manual_seed(0))
+        >>> weight
+        tensor([ 0.0308, -0.0059, -0.0436])
+    """
+    _sample(parameter, lambda x, g: nn.init.normal_(x, std=std, generator=g), generator)
+
+
+def sample_uniform(parameter: Tensor, bound: float, generator: torch.Generator | None = None) -> None:
+    """Sample a parameter from U(-bound, bound); otherwise as `sample_normal`.
+
+    Args:
+        parameter, generator: as for `sample_normal`.
+        bound: the largest absolute value.
+    """
+    _sample(parameter, lambda x, g: nn.init.uniform_(x, -bound, bound, generator=g), generator)
+
+
+def assign(parameter: Tensor, values: Tensor) -> None:
+    """Copy values into a parameter; into a shard, its part of them.
+
+    Args:
+        parameter: to fill.
+        values: of the whole parameter, alike on all processes.
+    """
+    with torch.no_grad():
+        if (offsets := shard_offsets(parameter)) is None:
+            parameter.copy_(values)
+        else:
+            local = parameter.to_local()  # type: ignore[attr-defined]  # of a DTensor
+            local.copy_(values[tuple(slice(at, at + n) for at, n in zip(offsets, local.shape, strict=True))])
+
+
+def zero_row(weight: Tensor, row: int) -> None:
+    """Set a row of a table to zero, on the process that has it.
+
+    Args:
+        weight: the table.
+        row: of the whole table.
+    """
+    with torch.no_grad():
+        offsets = shard_offsets(weight)
+        local = weight if offsets is None else weight.to_local()  # type: ignore[attr-defined]
+        at = row - (0 if offsets is None else offsets[0])
+        if 0 <= at < local.shape[0]:
+            local[at].zero_()
+
+
+def shard_offsets(parameter: Tensor) -> tuple[int, ...] | None:
+    """Return where the shard of this process begins in a parameter, by dimension; None of one that is no DTensor."""
+    if not torch.distributed.is_available() or not hasattr(parameter, "placements"):
+        return None
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    mesh, placements = parameter.device_mesh, parameter.placements  # type: ignore[attr-defined]
+    _, offsets = compute_local_shape_and_global_offset(parameter.shape, mesh, placements)
+    return tuple(offsets)
+
+
+@contextmanager
+def alike(parameter: Tensor, generator: torch.Generator | None) -> Iterator[torch.Generator | None]:
+    """Give a generator whose state is the same on all processes that have a part of a parameter.
+
+    Args:
+        parameter: of a plain one, the generator is the caller's.
+        generator: the caller's, which is left in the state after the samples; None is PyTorch's global random state.
+    """
+    mesh = getattr(parameter, "device_mesh", None)
+    if mesh is None:
+        yield generator
+        return
+    state = torch.get_rng_state() if generator is None else generator.get_state()
+    shared = state.to(mesh.device_type)
+    for axis in reversed(range(mesh.ndim)):
+        torch.distributed.broadcast(shared, group=mesh.get_group(axis), group_src=0)
+    common = torch.Generator("cpu" if generator is None else generator.device)
+    common.set_state(shared.cpu())
+    yield common
+    if generator is None:
+        torch.set_rng_state(common.get_state())
+    else:
+        generator.set_state(common.get_state())
+
+
+def _sample(
+    parameter: Tensor, draw: Callable[[Tensor, torch.Generator | None], Tensor], generator: torch.Generator | None
+) -> None:
+    offsets = shard_offsets(parameter)
+    if offsets is None:
+        draw(parameter, generator)
+        return
+    with torch.no_grad(), alike(parameter, generator) as common:
+        local = parameter.to_local()  # type: ignore[attr-defined]
+        first, last = offsets[0], offsets[0] + local.shape[0]
+        others = tuple(slice(at, at + n) for at, n in zip(offsets[1:], local.shape[1:], strict=True))
+        device = None if common is None else common.device
+        begin = 0
+        for rows in _blocks(parameter.shape[0], prod(parameter.shape[1:])):
+            block = torch.empty(rows, *parameter.shape[1:], dtype=parameter.dtype, device=device)
+            draw(block, common)
+            low, high = max(first, begin), min(last, begin + rows)
+            if low < high:
+                local[low - first : high - first] = block[(slice(low - begin, high - begin), *others)].to(local.device)
+            begin += rows
+
+
+def _blocks(rows: int, width: int) -> Iterator[int]:
+    """Return the rows of each block, so that blocks give what one call gives on the CPU.
+
+    PyTorch samples 16 numbers at a time, and the last 16 of a call anew: blocks of 16 rows, and no last one of fewer
+    numbers, keep to that.
+
+    Examples:
+        >>> list(_blocks(rows=40, width=1 << 20)), list(_blocks(31, 1 << 20))
+        ([16, 24], [31])
+    """
+    size = max(16, _BLOCK // max(width, 1) // 16 * 16)
+    while rows >= 2 * size:
+        yield size
+        rows -= size
+    yield rows
+
+
 def reset_linear(layer: nn.Linear, generator: torch.Generator | None = None) -> None:
     """Sample a linear layer anew, as PyTorch does: weight and bias from U(-a, a), a = 1 / sqrt(in_features).
 
@@ -83,6 +217,6 @@ def reset_linear(layer: nn.Linear, generator: torch.Generator | None = None) -> 
         layer: its weight is sampled before its bias.
         generator: to sample with; None is PyTorch's global random state.
     """
-    nn.init.kaiming_uniform_(layer.weight, a=sqrt(5), generator=generator)
+    _sample(layer.weight, lambda x, g: nn.init.kaiming_uniform_(x, a=sqrt(5), generator=g), generator)
     if layer.bias is not None:
-        nn.init.uniform_(layer.bias, -(layer.in_features**-0.5), layer.in_features**-0.5, generator=generator)
+        sample_uniform(layer.bias, layer.in_features**-0.5, generator)

@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError, TokenError
+from whatwhere.initialization import sample_normal, sample_uniform, zero_row
 from whatwhere.kernels.embedding import embed, gradient_of_rows, scaled
 from whatwhere.tensor_checks import require_generator, require_range
 
@@ -198,18 +199,17 @@ class TokenEmbedding(nn.Embedding):
                 self.keeper.before_readout()  # updates that are due belong to the old rows
         fans = self.num_embeddings + self.embedding_dim
         if not isinstance(self.init, str):
-            nn.init.normal_(self.weight, std=self.init, generator=generator)
+            sample_normal(self.weight, self.init, generator)
         elif self.init == "glorot_uniform":
-            nn.init.uniform_(self.weight, -sqrt(6 / fans), sqrt(6 / fans), generator=generator)
+            sample_uniform(self.weight, sqrt(6 / fans), generator)
         elif self.init == "fan_in_uniform":
             bound = sqrt(1 / self.embedding_dim)
-            nn.init.uniform_(self.weight, -bound, bound, generator=generator)
+            sample_uniform(self.weight, bound, generator)
         else:
             stds = {"normal": 0.02, "glorot_normal": sqrt(2 / fans), "torch": 1.0}
-            nn.init.normal_(self.weight, std=stds[self.init], generator=generator)
+            sample_normal(self.weight, stds[self.init], generator)
         if self.padding_idx is not None:
-            with torch.no_grad():
-                self.weight[self.padding_idx].zero_()
+            zero_row(self.weight, self.padding_idx)
 
     def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
         """Look up the row of each id and multiply it by the scale.

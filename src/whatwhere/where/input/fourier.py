@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from whatwhere.checks import require_even, require_positive, require_whole
+from whatwhere.initialization import sample_normal
 from whatwhere.kernels.backend import full_precision
 from whatwhere.position import PositionsLike, as_positions
 from whatwhere.tensor_checks import require_generator
@@ -85,10 +86,10 @@ class Fourier(InputEncoding):
             generator: random generator; None is PyTorch's global random state.
         """
         require_generator("Fourier", generator, self.frequencies)
-        nn.init.normal_(self.frequencies, std=self.max_length / self.width, generator=generator)
+        sample_normal(self.frequencies, self.max_length / self.width, generator)
         # |r|^2 = 1/2, so each hidden feature has standard deviation 1
-        nn.init.normal_(self.weight_in, std=sqrt(2), generator=generator)
-        nn.init.normal_(self.weight_out, std=_STD / sqrt(_GELU * self.hidden), generator=generator)
+        sample_normal(self.weight_in, sqrt(2), generator)
+        sample_normal(self.weight_out, _STD / sqrt(_GELU * self.hidden), generator)
         nn.init.zeros_(self.bias_in)
         nn.init.zeros_(self.bias_out)
 

@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import PositionError, ShapeError
+from whatwhere.initialization import sample_normal
 from whatwhere.kernels.embedding import Rows
 from whatwhere.position import Positions, PositionsLike, as_positions
 from whatwhere.tensor_checks import require_generator, require_range
@@ -76,7 +77,7 @@ class Learned(InputEncoding):
             generator: random generator; None is PyTorch's global random state.
         """
         require_generator("Learned", generator, self.weight)
-        nn.init.normal_(self.weight, std=self.std, generator=generator)
+        sample_normal(self.weight, self.std, generator)
 
     def forward(self, positions: PositionsLike) -> Float[Tensor, "batch tokens dim"]:
         """Return the row of each position.

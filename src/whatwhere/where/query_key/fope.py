@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.initialization import alike, assign
 from whatwhere.kernels.rotary import rotate
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import require_generator
@@ -100,9 +101,10 @@ class FoPE(QueryKeyMap):
         """
         require_generator("FoPE", generator, self.cosines)
         for weight in (self.cosines, self.sines):
-            nn.init.xavier_normal_(weight, gain=self.gain, generator=generator)
-            with torch.no_grad():
-                weight.add_(torch.eye(self.waves, device=weight.device, dtype=weight.dtype))
+            values = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
+            with alike(weight, generator) as common:
+                nn.init.xavier_normal_(values, gain=self.gain, generator=common)
+            assign(weight, values + torch.eye(self.waves, device=weight.device, dtype=weight.dtype))
 
     @property
     def kept_frequencies(self) -> Float64[Tensor, " waves"]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import ShapeError
+from whatwhere.initialization import alike, assign
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.base import Bound
@@ -79,12 +80,13 @@ class MixedRotary(RotaryMap):
             generator: random generator; None is PyTorch's global random state.
         """
         require_generator("MixedRotary", generator, self.weight)
-        with torch.no_grad():
-            turn = torch.empty_like(self.weight[0, :, :1]).uniform_(0, 2 * pi, generator=generator)
+        turn = torch.empty(self.weight.shape[1], 1, dtype=self.weight.dtype, device=self.weight.device)
+        with torch.no_grad(), alike(self.weight, generator) as common:
+            turn.uniform_(0, 2 * pi, generator=common)
             steps = torch.arange(self.head_dim // 4, dtype=torch.float64, device=self.weight.device)
             rates = self.theta ** (-4 * steps / self.head_dim)
             directions = torch.cat([turn.double() + 0 * rates, turn.double() + pi / 2 + 0 * rates], dim=-1)
-            self.weight.copy_(torch.stack([directions.sin(), directions.cos()]) * rates.repeat(2))
+            assign(self.weight, torch.stack([directions.sin(), directions.cos()]) * rates.repeat(2))
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Return cosine and sine of every angle, (batch, sets, tokens, pairs), in float32 at least.

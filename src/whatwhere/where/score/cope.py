@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from whatwhere.checks import require_positive, require_whole
+from whatwhere.initialization import sample_normal
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.score_bias import Element, ScoreBias, contract, for_each_head, require_content
@@ -76,7 +77,7 @@ class CoPE(ScoreBias):
             generator: random generator; None is PyTorch's global random state.
         """
         require_generator("CoPE", generator, self.weight)
-        nn.init.normal_(self.weight, std=self.std, generator=generator)
+        sample_normal(self.weight, self.std, generator)
 
     def bind(
         self,

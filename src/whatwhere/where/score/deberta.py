@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.errors import SettingError
+from whatwhere.initialization import sample_normal
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.frequencies import to_device
@@ -100,7 +101,7 @@ class DeBERTa(ScoreBias):
         """
         for table in self.parameters(recurse=False):
             require_generator("DeBERTa", generator, table)
-            nn.init.normal_(table, std=self.std, generator=generator)
+            sample_normal(table, self.std, generator)
 
     def rows(self, distance: Integer[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
         """Return the row of each distance, query minus key."""

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from whatwhere.checks import require_positive, require_whole
+from whatwhere.initialization import sample_uniform
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.score_bias import Element, ScoreBias, contract
@@ -79,8 +80,8 @@ class FIRE(ScoreBias):
         nn.init.constant_(self.c, self.initial_c)
         nn.init.ones_(self.threshold_factor)
         for weights, fan_in in ((self.weight_in, 1), (self.bias_in, 1), (self.weight_out, self.width)):
-            nn.init.uniform_(weights, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
-        nn.init.uniform_(self.bias_out, -(self.width**-0.5), self.width**-0.5, generator=generator)
+            sample_uniform(weights, fan_in**-0.5, generator)
+        sample_uniform(self.bias_out, self.width**-0.5, generator)
 
     def bind(
         self,

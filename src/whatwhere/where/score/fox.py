@@ -9,6 +9,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.initialization import sample_normal
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import readable, require_generator
 from whatwhere.where.score_bias import Element, ScoreBias, contract, query_slots
@@ -68,7 +69,7 @@ class FoX(ScoreBias):
             generator: random generator; None is PyTorch's global random state.
         """
         require_generator("FoX", generator, self.weight)
-        nn.init.normal_(self.weight, std=0.02, generator=generator)
+        sample_normal(self.weight, 0.02, generator)
         nn.init.zeros_(self.bias)
 
     def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"]:

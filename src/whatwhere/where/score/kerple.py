@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.initialization import alike, assign
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.score_bias import Curve, DistanceBias
 
@@ -81,7 +82,8 @@ class KERPLE(DistanceBias):
         """
         require_generator("KERPLE", generator, self.free_p)
         # Sampled in float32 also for bfloat16 parameters: rounded to bfloat16, p might be 2, which is out of range.
-        p, a = (torch.rand(self.num_heads, generator=generator, device=self.free_p.device) for _ in range(2))
+        with alike(self.free_p, generator) as common:
+            p, a = (torch.rand(self.num_heads, generator=common, device=self.free_p.device) for _ in range(2))
         self._store(p=(2 * p).clamp(min=_FLOOR), a=a.clamp(min=_FLOOR))
 
     def assign(self, p: Float[Tensor, " heads"], a: Float[Tensor, " heads"]) -> None:
@@ -123,8 +125,8 @@ class KERPLE(DistanceBias):
 
     def _store(self, p: Tensor, a: Tensor) -> None:
         with torch.no_grad():
-            self.free_p.copy_((_wide(p) / 2).logit() if self.kind == "power" else _inverse_softplus(_wide(p)))
-            self.free_a.copy_(_inverse_softplus(_wide(a)))
+            assign(self.free_p, (_wide(p) / 2).logit() if self.kind == "power" else _inverse_softplus(_wide(p)))
+            assign(self.free_a, _inverse_softplus(_wide(a)))
 
 
 def _wide(x: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import SettingError
+from whatwhere.initialization import sample_normal
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, require_content
@@ -79,7 +80,7 @@ class Shaw(ScoreBias):
             generator: random generator; None is PyTorch's global random state.
         """
         require_generator("Shaw", generator, self.weight)
-        nn.init.normal_(self.weight, std=self.std, generator=generator)
+        sample_normal(self.weight, self.std, generator)
 
     def bind(
         self,

@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from whatwhere.checks import require_positive, require_whole
+from whatwhere.initialization import sample_normal
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.window_table import WindowSize, WindowTable, checked_size
 
@@ -67,7 +68,7 @@ class Swin(WindowTable):
             generator: random generator; None is PyTorch's global random state.
         """
         require_generator("Swin", generator, self.weight)
-        nn.init.normal_(self.weight, std=self.std, generator=generator)
+        sample_normal(self.weight, self.std, generator)
 
     def table(self) -> Float[Tensor, "rows columns heads"]:
         """Return the parameter by rows and columns, cast first, so that gradients are summed in float32."""

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import ShapeError
+from whatwhere.initialization import sample_uniform
 from whatwhere.kernels.backend import full_precision
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.window_table import WindowSize, WindowTable, checked_size
@@ -81,7 +82,7 @@ class SwinV2(WindowTable):
         """
         require_generator("SwinV2", generator, self.weight_in)
         for weight, inputs in ((self.weight_in, 2), (self.bias_in, 2), (self.weight_out, self.hidden)):
-            nn.init.uniform_(weight, -1 / sqrt(inputs), 1 / sqrt(inputs), generator=generator)
+            sample_uniform(weight, 1 / sqrt(inputs), generator)
 
     def distances(self) -> Float64[Tensor, "rows columns 2"]:
         """Return s of each distance along both axes.

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import SettingError
+from whatwhere.initialization import sample_normal
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.frequencies import to_device
 from whatwhere.where.score_bias import Curve, DistanceBias
@@ -85,7 +86,7 @@ class T5(DistanceBias):
             generator: random generator; None is PyTorch's global random state.
         """
         require_generator("T5", generator, self.weight)
-        nn.init.normal_(self.weight, std=self.std, generator=generator)
+        sample_normal(self.weight, self.std, generator)
 
     def buckets(self, distance: Integer[Tensor, "*shape"]) -> Int64[Tensor, "*shape"]:
         """Return the bucket of each distance, query minus key."""

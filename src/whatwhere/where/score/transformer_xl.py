@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from whatwhere.checks import require_even, require_positive, require_whole
+from whatwhere.initialization import sample_normal
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.frequencies import sinusoid
@@ -81,7 +82,7 @@ class TransformerXL(ScoreBias):
         """
         require_generator("TransformerXL", generator, self.weight)
         for parameter in (self.u, self.v, self.weight):
-            nn.init.normal_(parameter, std=self.std, generator=generator)
+            sample_normal(parameter, self.std, generator)
 
     def bind(
         self,
