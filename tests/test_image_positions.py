@@ -44,9 +44,10 @@ def test_positions_made_by_hand_are_whole_or_float64(monkeypatch):
 @pytest.mark.parametrize("row", ww.catalogue.values(), ids=lambda row: row.name)
 def test_schemes_of_angles_take_real_coordinates_and_others_refuse_them(row):
     where = ww.scheme(row.name, 48, 2, 32)
-    here, x, q = where.at(REAL), draw(1, 3, 48), draw(1, 2, 3, 24)
+    x, q = draw(1, 3, 48), draw(1, 2, 3, 24)
 
     def use():
+        here = where.at(REAL)
         mapped = here.query_key(q, q)
         return here.attention(*mapped, q, gates=here.gates(here.input(x)))
 

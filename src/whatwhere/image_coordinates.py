@@ -88,11 +88,15 @@ def multimodal_coordinates(
     grids: dict[int, list[tuple[int, int, int]]],
     steps: Sequence[float],
     merge: int,
-) -> Int64[Tensor, "3 batch tokens"]:
+    per_second: float | None = None,
+    whole: bool = True,
+) -> Int64[Tensor, "3 batch tokens"] | Float64[Tensor, "3 batch tokens"]:
     """Return time, height and width of each token of sequences of text, images and videos; 0 at padding.
 
         text      t = h = w = n, n + 1, ...
         a grid    t = n + floor(frame step), h = n + row, w = n + column;  then n goes on by the larger of rows, columns
+
+    With per_second, t = n + floor(frame step per_second), and n goes on after the largest of all coordinates.
 
     Args:
         types: 0 for text, 1 for tokens of images, 2 of videos.
@@ -100,20 +104,23 @@ def multimodal_coordinates(
         grids: (frames, height, width) of the images and of the videos, in patches, in the order of the batch.
         steps: of the time coordinate between frames, for each video.
         merge: patches that make a token, along height and width.
+        per_second: positions in a second, where steps are seconds; None where they are positions.
+        whole: whether times are floored.
 
     Raises:
         PositionError: If grids and tokens do not match, or a type is none of these.
     """
-    index = torch.zeros(3, *types.shape, dtype=torch.int64)
+    dtype = torch.int64 if whole else torch.float64
+    index = torch.zeros(3, *types.shape, dtype=dtype)
     left = {kind: iter(grids[kind]) for kind in _NAMES}
     times = iter(steps)
     for row in range(types.shape[0]):
         slots = real[row].nonzero().flatten()
-        parts, n = [torch.zeros(3, 0, dtype=torch.int64)], 0
+        parts, n = [torch.zeros(3, 0, dtype=dtype)], 0.0 if not whole else 0
         for kind, run in groupby(types[row, slots].tolist()):
             tokens = len(list(run))
             if kind == TEXT:
-                parts.append(torch.arange(n, n + tokens).expand(3, -1))
+                parts.append((n + torch.arange(tokens, dtype=dtype)).expand(3, -1))
                 n += tokens
                 continue
             if kind not in _NAMES:
@@ -122,8 +129,10 @@ def multimodal_coordinates(
                     "Pass the mm_token_type_ids of the processor."
                 )
             while tokens > 0:
-                part, n = _of_a_grid(kind, left[kind], times, merge, n, row)
+                cells, rows_or_columns = _of_a_grid(kind, left[kind], times, merge, row, per_second, whole)
+                part = n + cells
                 parts.append(part)
+                n = n + rows_or_columns if per_second is None else part.max().item() + 1
                 tokens -= part.shape[1]
             if tokens:
                 raise PositionError(
@@ -142,9 +151,15 @@ def multimodal_coordinates(
 
 
 def _of_a_grid(
-    kind: int, grids: Iterator[tuple[int, int, int]], times: Iterator[float], merge: int, n: int, row: int
-) -> tuple[Int64[Tensor, "3 tokens"], int]:
-    """Return the coordinates of the next image or video from position n on, and the position after it."""
+    kind: int,
+    grids: Iterator[tuple[int, int, int]],
+    times: Iterator[float],
+    merge: int,
+    row: int,
+    per_second: float | None,
+    whole: bool,
+) -> tuple[Tensor, int]:
+    """Return the coordinates (3, tokens) of the next image or video from 0 on, and the larger of rows and columns."""
     grid = next(grids, None)
     if grid is None:
         raise PositionError(
@@ -153,11 +168,12 @@ def _of_a_grid(
         )
     step = next(times) if kind == VIDEO else 1.0
     frames, height, width = grid
-    # In float32, as the models compute it: a step such as 0.1 would floor otherwise in float64.
-    time = (torch.arange(frames) * torch.tensor(step, dtype=torch.float32)).long()
-    lines = (time, torch.arange(height // merge), torch.arange(width // merge))
+    # In float32 and in this order, as the models compute it: a step such as 0.1 would floor otherwise in float64.
+    time = torch.arange(frames) * torch.tensor(step, dtype=torch.float32) * (1 if per_second is None else per_second)
+    dtype = torch.int64 if whole else torch.float64
+    lines = (time.to(dtype), *(torch.arange(size // merge, dtype=dtype) for size in (height, width)))
     cells = torch.stack([axis.flatten() for axis in torch.meshgrid(*lines, indexing="ij")])
-    return n + cells, n + max(height, width) // merge
+    return cells, max(height, width) // merge
 
 
 def checked_grids(name: str, given: Integer[Tensor, "grids 3"] | None, merge: int) -> list[tuple[int, int, int]]:

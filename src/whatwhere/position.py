@@ -121,7 +121,7 @@ class Positions(ImagePositions):
             Positions of the new tokens alone; `append` joins them to those of the cache.
 
         Raises:
-            PositionError: If the coordinates are real numbers.
+            PositionError: If the coordinates are real numbers, but not time, height and width.
 
         Examples:
             >>> p = Positions.multimodal(torch.tensor([0, 1, 1]), image_grids=torch.tensor([[1, 2, 4]]))
@@ -131,7 +131,7 @@ class Positions(ImagePositions):
                     [3, 4]])
         """
         count = require_count("n", n)
-        if self.real:
+        if self.real and self.axes != 3:
             raise PositionError(
                 "real coordinates do not say how they continue: a number for each token and axis is needed.\n"
                 "Make those of the whole sequence first, and slice them: p[t : t + 1]."
@@ -143,7 +143,7 @@ class Positions(ImagePositions):
         index = (start + later).expand(self.axes, self.batch, -1)
         order = (self.order.amax(-1, keepdim=True) + 1 + later) if self.tokens else index[0]
         segment = None if self.segment is None else last_document(self.segment).expand(-1, count)
-        max_length = end_of(index) if readable(index) else None
+        max_length = end_of(index) if readable(index) and not self.real else None
         return Positions(index, order, segment, segment is None, max_length)
 
     def append(self, later: "Positions | Integer[Tensor, '...'] | int") -> "Positions":

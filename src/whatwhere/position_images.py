@@ -111,6 +111,8 @@ class ImagePositions(PositionConstructors):
         merge: SupportsIndex = 2,
         time_steps: float | Sequence[float] | Float[Tensor, " videos"] = 1.0,
         frames_apart: bool = False,
+        per_second: float | None = None,
+        real_times: bool = False,
     ) -> Made:
         """Return time, height and width of sequences of text, images and videos, for MultimodalRotary (M-RoPE).
 
@@ -118,8 +120,10 @@ class ImagePositions(PositionConstructors):
             a grid    t = n + floor(frame time_step), h = n + row, w = n + column
                       then n goes on by the larger of rows and columns
 
-        Equal to `get_rope_index` of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and GLM-4V in transformers. To decode, append
-        `p.next_text()`: the next token is at the largest coordinate so far, plus 1, on all axes (their `rope_deltas`).
+        Equal to `get_rope_index` of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and GLM-4V in transformers; with per_second, of
+        Qwen2.5-Omni and Qwen3-Omni, where sound is of type 0, as text (videos with interleaved sound are not
+        supported). To decode, append `p.next_text()`: the next token is at the largest coordinate so far, plus 1, on
+        all axes (their `rope_deltas`).
 
         Args:
             types: 0 for text, 1 for tokens of images, 2 for tokens of videos: the `mm_token_type_ids` of a processor,
@@ -132,8 +136,12 @@ class ImagePositions(PositionConstructors):
                 Qwen2.5-VL tokens_per_second * second_per_grid_ts, else 1.
             frames_apart: whether each frame of a video is a run of its own between text, as in Qwen3-VL and GLM-4V,
                 which write timestamps between them.
+            per_second: positions in a second (`position_id_per_seconds`, 25 in Qwen2.5-Omni and Qwen3-Omni), where
+                time_steps are the seconds of a frame; n then goes on after the largest coordinate, times included.
+            real_times: whether times keep their fractions, as in Qwen3-Omni, and so do all positions after them.
 
         Raises:
+            SettingError: If per_second is not above 0.
             PositionError: If grids and tokens do not match, or types or the mask have other values.
             ShapeError: If types, mask or grids have other shapes.
 
@@ -160,9 +168,12 @@ class ImagePositions(PositionConstructors):
         if frames_apart:
             steps = [step for step, (frames, _, _) in zip(steps, videos, strict=True) for _ in range(frames)]
             videos = [(1, height, width) for frames, height, width in videos for _ in range(frames)]
-        index = multimodal_coordinates(rows, real, {1: images, 2: videos}, steps, patches)
+        if per_second is not None:
+            require_positive("Positions.multimodal", per_second=per_second)
+        grids = {1: images, 2: videos}
+        index = multimodal_coordinates(rows, real, grids, steps, patches, per_second, not real_times)
         segment = None if bool(real.all()) else (real.long() - 1).to(types.device)
-        max_length = end_of(index)
+        max_length = None if real_times else end_of(index)
         index = index.to(types.device)
         return cls(index, slots_of(index), segment, segment is None, max_length)
 

@@ -1,4 +1,4 @@
-"""M-RoPE's positions equal `get_rope_index` of transformers' Qwen2-VL, Qwen2.5-VL, Qwen3-VL and GLM-4V."""
+"""M-RoPE's positions equal `get_rope_index` of transformers' models of images and videos."""
 
 from types import SimpleNamespace
 from typing import Any
@@ -7,8 +7,10 @@ import pytest
 import torch
 from torch import Tensor
 from transformers.models.glm4v.modeling_glm4v import Glm4vModel
+from transformers.models.qwen2_5_omni.modeling_qwen2_5_omni import Qwen2_5OmniThinkerForConditionalGeneration
 from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
 from transformers.models.qwen2_vl.modeling_qwen2_vl import Qwen2VLModel
+from transformers.models.qwen3_omni_moe.modeling_qwen3_omni_moe import Qwen3OmniMoeThinkerForConditionalGeneration
 from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
 
 import whatwhere as ww
@@ -112,3 +114,83 @@ def test_the_position_is_not_the_slot() -> None:
     p = ww.Positions.multimodal(types, torch.tensor([[1, 8, 12]]))
     assert p.index[:, 0, -2:].tolist() == [[7, 8]] * 3
     assert p.next_text().index.flatten().tolist() == [9, 9, 9]
+
+
+OMNI: dict[str, type] = {
+    "qwen2_5_omni": Qwen2_5OmniThinkerForConditionalGeneration,
+    "qwen3_omni": Qwen3OmniMoeThinkerForConditionalGeneration,
+}
+IMAGE, VIDEO, AUDIO, START, END, AUDIO_START, AUDIO_END = range(101, 108)
+
+
+def omni(name: str, per_second: float) -> Any:
+    """Return what the method reads of a model of images, videos and sound."""
+    kind = OMNI[name]
+    one = kind.__new__(kind)
+    torch.nn.Module.__init__(one)
+    one.spatial_merge_size = 2
+    one.config = SimpleNamespace(
+        image_token_id=IMAGE, video_token_id=VIDEO, audio_token_id=AUDIO, vision_start_token_id=START,
+        audio_start_token_id=AUDIO_START, position_id_per_seconds=per_second, seconds_per_chunk=2,
+        audio_config=SimpleNamespace(n_window=50),
+    )  # fmt: skip
+    return one
+
+
+def omni_row(generator: torch.Generator) -> tuple[list[int], list[tuple[int, ...]], list[tuple[int, ...]], list[int]]:
+    """Return the ids of a sequence, the grids of its images and videos, and the lengths of its sounds."""
+
+    def number(low: int, high: int) -> int:
+        return int(torch.randint(low, high, (), generator=generator))
+
+    ids, images, videos, sounds = [7] * number(1, 5), [], [], []
+    for _ in range(number(1, 6)):
+        kind, height, width = number(0, 3), 2 * number(1, 4), 2 * number(1, 4)
+        if kind == 2:
+            sounds.append(8)  # of spectrogram frames: two tokens, in both models' own formula of theirs
+            ids += [AUDIO_START, AUDIO, AUDIO, AUDIO_END]
+        else:
+            frames = number(1, 6) if kind else 1
+            (videos if kind else images).append((frames, height, width))
+            ids += [START, *[VIDEO if kind else IMAGE] * (frames * height * width // 4), END]
+        ids += [7] * number(1, 5)
+    return ids, images, videos, sounds
+
+
+@pytest.mark.parametrize("name", OMNI)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_seconds_of_video(seed: int, name: str) -> None:
+    """Sequences of text, sounds, images and videos, whose times are seconds: floored, or with their fractions."""
+    generator = torch.Generator().manual_seed(seed)
+    rows, images, videos, sounds = zip(*(omni_row(generator) for _ in range(3)), strict=True)
+    longest = max(map(len, rows))
+    ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows])
+    mask = torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows])
+    grids = [
+        torch.tensor([grid for row in of for grid in row], dtype=torch.int64).view(-1, 3) for of in (images, videos)
+    ]
+    whole = name == "qwen2_5_omni"
+    # Fractions of the first are such that an order of multiplication matters; those of the second are exact.
+    seconds = torch.rand(len(grids[1]), generator=generator) if whole else torch.arange(1, 1 + len(grids[1])) / 8
+    heard = torch.tensor([sound for row in sounds for sound in row])
+    per_second, heard = (25.0, heard) if whole else (2.0, heard + 8)
+    one = omni(name, per_second)
+    theirs, _ = one.get_rope_index(ids, *grids, mask, False, heard, seconds)
+    types = (ids == IMAGE) + 2 * (ids == VIDEO)
+    ours = ww.Positions.multimodal(
+        types, *grids, mask=mask, time_steps=seconds, per_second=per_second, real_times=not whole
+    )
+    real = mask.bool()
+    torch.testing.assert_close(ours.index[:, real], theirs[:, real].to(ours.index.dtype), rtol=0, atol=0)
+    assert whole != ours.index.is_floating_point()
+    after = theirs.masked_fill(~real, 0).amax((0, 2)) + 1
+    assert torch.equal(ours.next_text().index[:, :, 0], after.expand(3, -1).to(ours.index.dtype))
+
+
+def test_times_that_keep_their_fractions() -> None:
+    given = {"types": torch.tensor([0, 2, 2, 0]), "video_grids": torch.tensor([[2, 2, 2]]), "time_steps": 0.75}
+    real = ww.Positions.multimodal(**given, per_second=2.0, real_times=True)
+    assert real.index[0, 0].tolist() == [0, 1, 2.5, 3.5]
+    assert ww.Positions.multimodal(**given, per_second=2.0).index[0, 0].tolist() == [0, 1, 2, 3]
+    with pytest.raises(ww.errors.SettingError, match=r"per_second=0\.0"):
+        ww.Positions.multimodal(**given, per_second=0.0)
