@@ -45,11 +45,12 @@ CHOSEN: dict[str, dict[str, Any]] = {
         }
     },
     "glm4_moe": {"head_dim": 128},
+    "minimax_m3_vl_text": {"partial_rotary_factor": 0.5},
 }  # fmt: skip
 """Types whose default configuration makes no model, or none like those that are published -> what is chosen besides.
 
 Transformers refuses that of Gemma 4's assistant and fails on that of Compass; that of GLM-4.5 divides 4096 features
-into 96 heads."""
+into 96 heads, and that of MiniMax-M3 rotates another part of each head than its `rotary_dim` says."""
 WHOLE = ("t5gemma", "t5gemma2")
 """Types whose text configuration is one of two parts: they are probed as a whole."""
 

@@ -65,8 +65,15 @@ def test_sliding_windows_are_said(tmp_path: Path) -> None:
 def test_sinks_are_said(tmp_path: Path) -> None:
     config = CONFIG | {"model_type": "gpt_oss", "num_key_value_heads": 2, "head_dim": 8}
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert json_of("inspect", tmp_path)["rotary"]["sinks"] is True
-    assert "Each head has a learned sink" in whatwhere("inspect", tmp_path).out
+    assert json_of("inspect", tmp_path)["rotary"]["sinks"] == [0, 1]
+    assert "each head has a learned sink" in whatwhere("inspect", tmp_path).out
+
+
+def test_a_model_without_attention_is_inspected(tmp_path: Path) -> None:
+    config = {"model_type": "mamba", "vocab_size": 100, "hidden_size": 16, "num_hidden_layers": 2}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    printed = whatwhere("inspect", tmp_path, "--sections", "rotary,biases").out
+    assert printed.count("No layer of this model has attention") == 2
 
 
 def test_a_run_of_a_comparison_is_inspected_by_itself(results: Path) -> None:

@@ -11,6 +11,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
 from whatwhere.inspection.configuration_difference import configurations
+from whatwhere.models.probe import probe
+from whatwhere.models.probe.tiny import tiny_config, tiny_model
 from whatwhere.models.registry import MODEL_TYPES, UNLIKE
 
 from .tiny import config_of, model_of
@@ -65,7 +67,7 @@ def test_granite_4_without_rope_has_none() -> None:
     assert model_of(without).model.rotary_emb is None
 
 
-NO_POSITIONS = ("jamba", "kimi_linear", "zamba")
+NO_POSITIONS = ("jamba", "kimi_linear", "nemotron_h", "zamba")
 
 
 @pytest.mark.parametrize("model_type", NO_POSITIONS)
@@ -80,9 +82,11 @@ def test_attention_without_positions_has_none(model_type: str) -> None:
 
 
 CONTRADICTIONS = (
-    "esm", "esmc", "longformer", "mamba", "minimax_m3_vl_text", "nanochat", "nemotron_h",
-    "zamba2",
-)  # fmt: skip
+    "esm",
+    "esmc",
+    "longformer",
+    "nanochat",
+)
 
 
 @pytest.mark.parametrize("form", ["whole", "saved"])
@@ -248,3 +252,87 @@ def test_heads_are_compared_layer_by_layer() -> None:
     other = {**GEMMA4, "global_head_dim": 64}
     found = configurations(ww.from_huggingface(GEMMA4), ww.from_huggingface(other))
     assert [fact.name for fact in found.facts] == ["head_dim"]
+
+
+# Layers without attention, and layers that differ
+
+
+@pytest.mark.parametrize("model_type", ["falcon_mamba", "mamba", "mamba2", "rwkv", "xlstm"])
+def test_a_model_without_attention_says_so(model_type: str) -> None:
+    """The probe sees none; tokens can be built, and nothing of heads, scores or positions is made up."""
+    with pytest.raises(ww.errors.CheckpointError, match="no attention was seen"):
+        probe(tiny_model(tiny_config(model_type)))
+    description = ww.from_huggingface(config_of(model_type))
+    assert (description.heads, description.scales, description.input) == ((), (), None)
+    assert description.notes[0].startswith("no layer has attention")
+    for reach in (lambda: description.num_heads, lambda: description.scale, description.wheres):
+        with pytest.raises(ww.errors.SettingError, match="has attention, so it has no heads"):
+            reach()
+    assert description.input_layer()(torch.tensor([[4, 2]])).shape == (1, 2, description.dim)
+
+
+def test_layers_of_nemotron_h_are_those_of_its_list_or_text() -> None:
+    """Published files have a letter for each layer; what transformers makes of them is read alike."""
+    written = {"model_type": "nemotron_h", "vocab_size": 9, "hidden_size": 64, "num_attention_heads": 8}
+    published = ww.from_huggingface({**written, "hybrid_override_pattern": "M-M*E"})
+    config = CONFIG_MAPPING["nemotron_h"](vocab_size=9, hidden_size=64, hybrid_override_pattern="M-M*E")
+    assert published.layer_types == ww.from_huggingface(config).layer_types == tuple(config.layers_block_type)
+    assert published.layers == len(config.layers_block_type) == 5
+    for wrong in ("M?", "", 5):
+        with pytest.raises(ww.errors.SettingError, match=r"hybrid_override_pattern is .* must be a text of M, "):
+            ww.from_huggingface({**written, "hybrid_override_pattern": wrong})
+    with pytest.raises(ww.errors.SettingError, match=r"layers_block_type\[1\] is 'sliding_attention', but must be one"):
+        ww.from_huggingface({**written, "layers_block_type": ["moe", "sliding_attention"]})
+
+
+def test_zamba_2_rotates_by_a_flag_and_in_hybrid_layers_alone() -> None:
+    config = config_of("zamba2", use_mem_rope=False)
+    assert not any(ww.from_huggingface(config).query_key)
+    assert model_of(config).model.layers[2].shared_transformer is not None
+    rotated = ww.from_huggingface(config_of("zamba2"))
+    assert [plan is not None for plan in rotated.query_key] == [False, False, True, True]
+    with pytest.raises(ww.errors.SettingError, match="use_long_context is True"):
+        ww.from_huggingface({**config.to_dict(), "use_long_context": True})
+    with pytest.raises(ww.errors.SettingError, match=r"layers_block_type\[0\] is 'conv', but must be hybrid or"):
+        ww.from_huggingface({**config.to_dict(), "layers_block_type": ["conv"] * 4})
+
+
+def test_blocks_of_recurrent_gemma_are_repeated() -> None:
+    config = CONFIG_MAPPING["recurrent_gemma"]()
+    description = ww.from_huggingface(config)
+    assert description.layer_types == tuple(config.layers_block_type)
+    assert [window is not None for window in description.windows] == [n % 3 == 2 for n in range(26)]
+    with pytest.raises(ww.errors.SettingError, match=r"block_types\[0\] is 'mamba', but must be recurrent or"):
+        ww.from_huggingface({**config.to_dict(), "block_types": ["mamba"]})
+
+
+def test_sinks_and_key_heads_of_mimo_are_those_of_windows() -> None:
+    """By its modules; and published files count the window without the query's own token."""
+    config = config_of("mimo_v2_flash")
+    description = ww.from_huggingface(config)
+    for layer, own in enumerate(model_of(config).model.layers):
+        attention = own.self_attn
+        assert description.sinks[layer] == (attention.sinks is not None) == (description.sink(layer) is not None)
+        assert attention.k_proj.out_features == description.heads[layer].key_heads * 24
+    assert len(set(description.sinks)) == len({heads.key_heads for heads in description.heads}) == 2
+    keys = {key: value for key, value in config.to_dict().items() if key != "model_type"}
+    again = CONFIG_MAPPING["mimo_v2_flash"](**{**keys, "sliding_window_size": 7})
+    read = ww.from_huggingface({**config.to_dict(), "sliding_window_size": 7})
+    assert {window.size for window in read.windows if window is not None} == {again.sliding_window} == {8}
+    with pytest.raises(ww.errors.SettingError, match="swa_rope_theta is 5"):
+        ww.from_huggingface({**config.to_dict(), "swa_rope_theta": 5.0})
+
+
+def test_a_rotary_dim_that_is_not_read_must_agree() -> None:
+    """MiniMax-M3's code in transformers rotates by the fraction alone."""
+    config = {**config_of("minimax_m3_vl_text").to_dict(), "rotary_dim": 16}
+    with pytest.raises(ww.errors.SettingError, match=r"rotary_dim is 16, but the code .* rotates 8 features"):
+        ww.from_huggingface(config)
+
+
+def test_two_attentions_of_longcat_are_two_layers() -> None:
+    config = config_of("longcat_flash")
+    description = ww.from_huggingface(config)
+    attentions = [own for layer in model_of(config).model.layers for own in layer.self_attn]
+    assert len(attentions) == description.layers == 2 * config.num_layers
+    assert ww.to_huggingface(description)["num_layers"] == config.num_layers

@@ -44,6 +44,7 @@ _DEAL = {"rope_type": "default", "rope_theta": 10_000.0}
 _MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 8, "mamba_expand": 2, "n_mamba_heads": 2}
 _HALF = ["linear_attention", "full_attention"] * 2
 MODEL_ONLY: dict[str, dict[str, Any]] = {
+    "bailing_hybrid": {"layer_group_size": 2, "num_key_value_heads": 4, "mlp_layer_types": ["dense"] * 4},
     "axk1": {"num_key_value_heads": 4},
     "axk2": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
     "bamba": {"attn_layer_indices": [1, 3], **_MAMBA},
@@ -99,6 +100,19 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "lfm2_moe": {"layer_types": ["conv", "full_attention"] * 2},
     "llama4_text": {"floor_scale": 4},
     "minicpm3": {"num_key_value_heads": 4},
+    "hy_v4": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16, "hc_mult": 2},
+    "longcat_flash": {
+        "num_layers": 2,
+        "head_dim": 8,
+        "num_key_value_heads": 4,
+        "ffn_hidden_size": 32,
+        "expert_ffn_hidden_size": 32,
+        "moe_topk": 2,
+        "zero_expert_num": 2,
+    },
+    "mamba2": {"num_heads": 8, "head_dim": 16, "n_groups": 1, "state_size": 8},
+    "mimo_v2_flash": {"head_dim": 24, "v_head_dim": 16, "sliding_window": 5, "num_key_value_heads": 2},
+    "minimax_m3_vl_text": {"rotary_dim": 8, "rope_parameters": {**_DEAL, "partial_rotary_factor": 0.5}},
     "ministral": {"head_dim": 16},
     "ministral3": {
         "rope_parameters": {
@@ -119,13 +133,33 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "qwen2_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
     "qwen3_5_moe_text": {"rope_parameters": {**_DEAL, "mrope_section": [1, 1, 0]}, **_HYBRID},
     "qwen3_5_text": {"rope_parameters": {**_DEAL, "mrope_section": [1, 1, 0]}, **_HYBRID},
+    "nemotron_h": {
+        "layers_block_type": ["linear_attention", "full_attention", "mlp", "full_attention"],
+        "mamba_num_heads": 4,
+        "mamba_head_dim": 32,
+        "n_groups": 1,
+        "ssm_state_size": 8,
+    },
     "qwen3_next": _HYBRID,
     "qwen3_omni_moe_text": {"head_dim": 16, "rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
+    "qwen4_exp_text": {
+        "layer_types": ["linear_attention", "indexed_attention"] * 2,
+        "rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]},
+        "indexer_n_heads": 2,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 16,
+        "indexer_budget": 64,
+        "indexer_compress_ratio": 2,
+        **_HYBRID,
+    },
+    "recurrent_gemma": {"block_types": ["recurrent", "attention"], "attention_window_size": 5, "lru_width": 64},
+    "rwkv": {"attention_hidden_size": 64},
     "qwen3_vl_moe_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "qwen3_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "rembert": {"input_embedding_size": 32, "output_embedding_size": 48},
     "roc_bert": {"concat_input": False},
     "stablelm": {"head_dim": 16},
+    "xlstm": {"qk_dim_factor": 1.0},
     "xmod": {"default_language": "en_XX"},
     "xlnet": {"d_head": 16, "d_inner": 32},
     "youtu": {"num_key_value_heads": 4},
@@ -136,6 +170,14 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
         "attention_hidden_size": 128,
         "num_key_value_heads": 4,
     },
+    "zamba2": {
+        "layers_block_type": ["linear_attention", "linear_attention", "hybrid", "hybrid"],
+        "n_mamba_heads": 4,
+        "mamba_d_state": 8,
+        "num_key_value_heads": 4,
+        "use_mem_rope": True,
+    },
+    "zaya": {"layer_types": ["hybrid", "hybrid_sliding"] * 2, "sliding_window": 5, "num_experts_per_tok": 1},
 }
 """What a type needs besides, to be built so small."""
 

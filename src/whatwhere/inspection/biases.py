@@ -102,13 +102,16 @@ class BiasReport:
 
 def biases(subject: Subject) -> BiasReport:
     """Return the biases of each part of a model, by groups of layers."""
+    parts = _parts(subject)
     groups = [
         group
-        for description in _parts(subject)
+        for description in parts
         for plan, layers in layers_of(description.score)
         for group in _examined(subject, description, plan, layers)
     ]
     if not groups:
+        if not any(description.heads for description in parts):
+            raise Absent("no layer of this model has attention")
         raise Absent("no layer of this model adds a bias to its attention scores")
     return BiasReport(groups)
 

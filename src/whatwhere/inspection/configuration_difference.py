@@ -189,7 +189,7 @@ def _value(value: object) -> Value:
 
 
 def _of_heads(description: "Description", name: str) -> Value:
-    return _value(tuple(getattr(heads, name) for heads in description.heads))
+    return _value(tuple(getattr(heads, name) for heads in description.heads) or None)
 
 
 def _windows(description: "Description") -> str:

@@ -156,7 +156,7 @@ class RotaryReport:
         groups: of layers that share a rotation.
         between: the first group against each other one with as many pairs.
         windows: layers with sliding windows; all others attend to every earlier token.
-        sinks: whether each head has a learned sink in the denominator of the softmax.
+        sinks: layers whose heads have a learned sink in the denominator of the softmax.
     """
 
     layers: int
@@ -164,7 +164,7 @@ class RotaryReport:
     groups: Sequence[RotaryLayers]
     between: Sequence[LayerAgreement]
     windows: Sequence[WindowedLayers] = ()
-    sinks: bool = False
+    sinks: Sequence[int] = ()
 
 
 def positions(subject: Subject) -> PositionTable:
@@ -252,7 +252,7 @@ def rotary(subject: Subject) -> RotaryReport:
         (plan, layers) for plan, layers in layers_of(description.query_key) if plan.scheme.startswith("rotary")
     ]
     if not rotations:
-        raise Absent("no layer of this model rotates queries and keys")
+        raise Absent(f"no layer of this model {'rotates queries and keys' if description.heads else 'has attention'}")
     subject.progress("examining rotary")
     examined = [_examined(plan, layers, description) for plan, layers in rotations]
     return RotaryReport(
@@ -265,7 +265,7 @@ def rotary(subject: Subject) -> RotaryReport:
             for one in dict.fromkeys(description.windows)
             if one is not None
         ],
-        sinks=description.sinks,
+        sinks=[layer for layer, has in enumerate(description.sinks) if has],
     )
 
 

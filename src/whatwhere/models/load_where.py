@@ -180,6 +180,7 @@ def fill_bias(scheme: Any, checkpoint: Checkpoint, table: str) -> None:
 def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedWhere:
     from whatwhere.where.binding import Where
 
+    description.require_attention()
     notes = list(description.notes)
     plans = list(zip(description.query_key, description.score, strict=True))
     layer = next((n for n, pair in enumerate(plans) if any(plan is not None for plan in pair)), 0)

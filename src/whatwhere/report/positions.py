@@ -68,9 +68,9 @@ def rotary(findings: RotaryReport) -> list[Part]:
         where = layers_text(one.layers, findings.layers)
         parts.append(Paragraph(f"{where}: attention within {kind} of {count(one.size, 'token')}."))
     if findings.sinks:
-        parts.append(
-            Paragraph("Each head has a learned sink: a logit in the denominator of the softmax, without a value.")
-        )
+        where = layers_text(findings.sinks, findings.layers)
+        kind = "a logit in the denominator of the softmax, without a value"
+        parts.append(Paragraph(f"{where}: each head has a learned sink, {kind}."))
     return parts
 
 

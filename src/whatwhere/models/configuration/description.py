@@ -240,7 +240,8 @@ class Description:
         vocab_size: rows of the token table.
         dim: features of a hidden state.
         token_dim: features of a row of the token table; not dim if a projection follows (ALBERT, small ELECTRA).
-        heads: attention heads of each layer; if all are alike, also as `num_heads`, `key_heads` and `head_dim`.
+        heads: attention heads of each layer; if all are alike, also as `num_heads`, `key_heads` and `head_dim`. Empty
+            if no layer has attention.
         layers: number of layers.
         input: plan of the encoding that is added to token vectors, or None.
         query_key: for each layer the plan of the map of queries and keys, or None.
@@ -253,7 +254,8 @@ class Description:
         max_length: number of positions that the configuration names, or None.
         layer_types: type of each layer, if that affects positions, or None.
         windows: for each layer its sliding window, or None if it attends to all tokens.
-        sinks: whether each head of every layer has a learned sink, a logit in the denominator of the softmax (gpt-oss).
+        sinks: for each layer whether its heads have a learned sink, a logit in the denominator of the softmax; empty if
+            none has.
         segments: rows of a table of segments (token types) that is added too, as in BERT; 0 without one.
         rotary_part: features of a head that latent attention keeps apart for rotary positions, also where it has none;
             None without latent attention.
@@ -282,7 +284,7 @@ class Description:
     max_length: int | None
     layer_types: tuple[str, ...] | None = None
     windows: tuple[Window | None, ...] = ()
-    sinks: bool = False
+    sinks: tuple[bool, ...] = ()
     temperatures: tuple[CurvePlan | None, ...] = ()
     segments: int = 0
     rotary_part: int | None = None
@@ -309,6 +311,7 @@ class Description:
         return self._of_all_layers("head_dim", "sizes of heads")
 
     def _of_all_layers(self, name: str, words: str) -> int:
+        self.require_attention()
         sizes = {getattr(heads, name) for heads in self.heads}
         if len(sizes) != 1:
             raise SettingError(
@@ -318,13 +321,30 @@ class Description:
         size: int = sizes.pop()
         return size
 
+    def require_attention(self) -> None:
+        """Raise SettingError if no layer has attention, as in Mamba.
+
+        Examples:
+            >>> from whatwhere import from_huggingface
+            >>> from_huggingface({"model_type": "mamba", "vocab_size": 9, "hidden_size": 8}).require_attention()
+            Traceback (most recent call last):
+            whatwhere.errors.SettingError: no layer of this 'mamba' has attention, so it has no heads, and no queries or
+            keys to which positions could be given. Of its input it has the tokens alone: input_layer().
+        """
+        if not self.heads:
+            raise SettingError(
+                f"no layer of this {self.model_type!r} has attention, so it has no heads, and no queries or\nkeys to "
+                "which positions could be given. Of its input it has the tokens alone: input_layer()."
+            )
+
     @property
     def scale(self) -> float:
         """The softmax scale, if it is the same in all layers.
 
         Raises:
-            SettingError: If layers have different scales.
+            SettingError: If layers have different scales, or no attention.
         """
+        self.require_attention()
         if len(set(self.scales)) != 1:
             raise SettingError(f"the layers have different softmax scales, {self.scales}: see `scales`.")
         return self.scales[0]
@@ -351,6 +371,9 @@ class Description:
         Returns:
             One Where for each layer.
 
+        Raises:
+            SettingError: If no layer has attention.
+
         Examples:
             >>> from whatwhere import bind, from_huggingface, positions
             >>> config = {"model_type": "qwen2", "vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2,
@@ -361,6 +384,7 @@ class Description:
         """
         from whatwhere.where.binding import Where
 
+        self.require_attention()
         built: list[tuple[Plan, Any]] = []
         heated: list[tuple[object, object, Any]] = []
 
@@ -405,7 +429,7 @@ class Description:
     def sink(
         self, layer: int = 0, device: "torch.device | str | None" = None, dtype: "torch.dtype | None" = None
     ) -> "Sink | None":
-        """Build the sinks of a layer, which are 0; None if the model has none.
+        """Build the sinks of a layer, which are 0; None if it has none.
 
         Args:
             layer: number of the layer.
@@ -413,7 +437,8 @@ class Description:
         """
         from whatwhere.where.sink import Sink
 
-        return Sink(self.heads[layer].num_heads, device=device, dtype=dtype) if self.sinks else None
+        has = bool(self.sinks) and self.sinks[layer]
+        return Sink(self.heads[layer].num_heads, device=device, dtype=dtype) if has else None
 
     def with_temperature(self, layer: int, query_key: "QueryKeyMap | None") -> "QueryKeyMap | None":
         """Return the map of queries and keys of a layer, with its temperature if it has one.

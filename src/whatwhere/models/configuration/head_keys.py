@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.configuration.description import Description, Heads
 from whatwhere.models.configuration.keys import Keys, short_repr
-from whatwhere.models.configuration.layer_types import FULL, ByType
+from whatwhere.models.configuration.layer_types import FULL, SLIDING, ByType
 from whatwhere.models.configuration.model_type import MAX_FEATURES, MAX_HEADS, Position, Sizes
 
 
@@ -123,6 +123,30 @@ class NestedKeyHeads:
     def write(self, description: Description) -> Mapping[str, object]:
         """Return no keys: the dictionary is written with theta."""
         return {}
+
+
+@dataclass(frozen=True)
+class MoreKeyHeadsInWindows:
+    """Layers with a window have twice the key heads of others, as in MiMo-V2.
+
+    Args:
+        layers: types of the layers.
+    """
+
+    layers: ByType
+
+    def read(self, keys: Keys, sizes: Sizes) -> tuple[Heads, ...]:
+        """Return the heads of each layer."""
+        usual = Heads(sizes.num_heads, sizes.key_heads, sizes.head_dim)
+        more = replace(usual, key_heads=2 * usual.key_heads)
+        types = self.layers.types(keys, sizes.layers)
+        return tuple(_checked(more if layer_type == SLIDING else usual) for layer_type in types)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the sizes of a layer without a window."""
+        heads, types = description.heads[0], description.layer_types or ()
+        key_heads = heads.key_heads // 2 if types[:1] == (SLIDING,) else heads.key_heads
+        return {"num_attention_heads": heads.num_heads, "num_key_value_heads": key_heads, "head_dim": heads.head_dim}
 
 
 def _checked(heads: Heads) -> Heads:

@@ -12,11 +12,17 @@ from whatwhere.models.configuration.model_type import Position, Sizes
 from whatwhere.where.window import Window
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
-ATTENTION = (FULL, SLIDING, CHUNKED)
+INDEXED, BLOCK_SPARSE = "indexed_attention", "minimax_m3_sparse"
+"""Layers in which a small network selects the keys, one by one or in blocks."""
+HYBRID, HYBRID_SLIDING = "hybrid", "hybrid_sliding"
+"""Layers with convolutions or a state space model beside attention, in all tokens or in a window."""
+ATTENTION = (FULL, SLIDING, CHUNKED, INDEXED, BLOCK_SPARSE, HYBRID, HYBRID_SLIDING)
 LINEAR, CONVOLUTION = "linear_attention", "conv"
 CROSS = "cross_attention"
 """A layer that attends to pictures alone (Llama 3.2 Vision)."""
-LAYER_TYPES = (*ATTENTION, LINEAR, CONVOLUTION)
+MLP, MOE = "mlp", "moe"
+"""Layers that are a feed-forward network alone, dense or of experts (Nemotron-H)."""
+LAYER_TYPES = (*ATTENTION, LINEAR, CONVOLUTION, MLP, MOE)
 OLDER_NAMES = {"attention": FULL, "mamba": LINEAR}
 BIDIRECTIONAL = "tokens attend to later tokens too (use_bidirectional_attention)"
 
@@ -159,7 +165,7 @@ class DensePrefix:
         period = keys.whole(self.PERIOD, default=self.period)
         listed = keys.listed(self.MLP, layers, default=None)
         mlps = ["dense"] * dense + ["sparse"] * (layers - dense) if listed is None else listed
-        _one_per_layer(keys.path + self.MLP, mlps, layers)
+        one_per_layer(keys.path + self.MLP, mlps, layers)
         types = read_layer_types(keys, layers)
         if types is None:
             periods = [(layer, prefix_period) for layer in range(dense)]
@@ -193,7 +199,7 @@ class NoRopeLayers:
         if listed is None or listed == []:
             period = keys.whole(self.PERIOD_KEY, default=self.PERIOD)
             listed = [int((layer + 1) % period != 0) for layer in range(layers)]
-        for layer, rotated in enumerate(_one_per_layer(keys.path + self.KEY, listed, layers)):
+        for layer, rotated in enumerate(one_per_layer(keys.path + self.KEY, listed, layers)):
             if isinstance(rotated, bool) or rotated not in (0, 1):
                 raise SettingError(
                     f"{keys.path}{self.KEY}[{layer}] is {short_repr(rotated)}, but must be 1 (the layer rotates) or 0."
@@ -249,6 +255,8 @@ class Windows:
         halved: if the key counts both sides of a token, the number that is added to its half; otherwise None.
         bidirectional: whether `use_bidirectional_attention` makes the key count both sides (EmbeddingGemma).
         chunked: whether tokens attend within chunks of this size (Llama 4), rather than to the nearest tokens.
+        windowed: type of the layers with the window.
+        previous: a key of the size without the query's own token, which goes before the other one (MiMo-V2).
     """
 
     key: str = "sliding_window"
@@ -257,11 +265,15 @@ class Windows:
     halved: int | None = None
     bidirectional: bool = False
     chunked: bool = False
+    windowed: str = SLIDING
+    previous: str | None = None
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[tuple[Window | None, ...], tuple[str, ...]]:
         """Return the window of each layer, and notes."""
         on = self.switch is None or keys.flag(self.switch, default=False)
         size = keys.whole(self.key, default=None, least=1 if on else 0)
+        before = None if self.previous is None else keys.whole(self.previous, default=None)
+        size = size if before is None else before + 1
         types = self._types(keys, sizes, position, on and size is not None)
         both_sides = self.bidirectional and keys.flag("use_bidirectional_attention", default=False)
         if self._windowed in types and (size is None or not on):
@@ -296,7 +308,7 @@ class Windows:
     @property
     def _windowed(self) -> str:
         """The type of layers with the window."""
-        return CHUNKED if self.chunked else SLIDING
+        return CHUNKED if self.chunked else self.windowed
 
     def _stored_size(self, size: int, description: Description) -> int:
         halved = 1 if self.bidirectional and BIDIRECTIONAL in description.notes else self.halved
@@ -398,7 +410,7 @@ def read_layer_types(keys: Keys, layers: int) -> tuple[str, ...] | None:
     value = keys.take("layer_types", default=None)
     if value is None:
         return None
-    listed = _one_per_layer(f"{keys.path}layer_types", value, layers)
+    listed = one_per_layer(f"{keys.path}layer_types", value, layers)
     for layer, layer_type in enumerate(listed):
         if not isinstance(layer_type, str) or layer_type not in (*LAYER_TYPES, *OLDER_NAMES):
             near = get_close_matches(layer_type, LAYER_TYPES, n=1) if isinstance(layer_type, str) else []
@@ -409,7 +421,22 @@ def read_layer_types(keys: Keys, layers: int) -> tuple[str, ...] | None:
     return tuple(OLDER_NAMES.get(layer_type, layer_type) for layer_type in listed)
 
 
-def _one_per_layer(path: str, listed: Any, layers: int) -> Sequence[Any]:
+def one_per_layer(path: str, listed: Any, layers: int) -> Sequence[Any]:
+    """Return a list, if it has one entry for each layer.
+
+    Args:
+        path: of its key, for messages.
+        listed: the value of the key.
+        layers: their number.
+
+    Raises:
+        SettingError: If it is no list, or has another length.
+
+    Examples:
+        >>> one_per_layer("layer_types", ["full_attention"], 2)
+        Traceback (most recent call last):
+        whatwhere.errors.SettingError: layer_types must be a list of one entry for each of 2 layers, but has 1.
+    """
     if not isinstance(listed, list | tuple):
         raise SettingError(
             f"{path} is {short_repr(listed)}, but must be a list of one entry for each of {layers} layers."

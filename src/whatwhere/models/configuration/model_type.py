@@ -35,7 +35,8 @@ or time."""
 class Sizes:
     """Sizes that every model type has; the fields are those of Description.
 
-    Heads that differ between layers are `by_layer`; then num_heads, key_heads and head_dim are those of most.
+    Heads that differ between layers are `by_layer`; then num_heads, key_heads and head_dim are those of most. All are 0
+    without attention.
     """
 
     vocab_size: int
@@ -59,6 +60,8 @@ class Sizes:
     @property
     def heads(self) -> tuple[Heads, ...]:
         """The heads of each layer."""
+        if not self.num_heads:
+            return ()
         return self.by_layer or (Heads(self.num_heads, self.key_heads, self.head_dim),) * self.layers
 
 
@@ -155,6 +158,14 @@ class HeadRule(Protocol):
         """Return the keys and values that describe them, of all layers and of those that differ."""
 
 
+@runtime_checkable
+class LayerList(Protocol):
+    """Read the types of layers, whose number no other key has."""
+
+    def types(self, keys: Keys) -> tuple[str, ...]:
+        """Return the type of each layer."""
+
+
 @dataclass(frozen=True)
 class ByHeadDim:
     """Scale scores by 1 / sqrt(head_dim), as almost all models do."""
@@ -240,7 +251,9 @@ class ModelType:
         defaults: those of transformers for absent keys.
         scale, embedding, windows, temperature: readers of the softmax scale, the factor of token vectors, sliding
             windows and the query temperature.
-        sinks: whether each head has a learned sink in the softmax.
+        sinks: whether each head has a learned sink in the softmax, of all layers or of those with a window.
+        listed: reader of the types of layers, if their number is that of a list.
+        attentions: of each layer of the model's code; each counts as a layer here (LongCat has two).
         key_heads: reader of the number of key heads, if it has no key of its own.
         heads: reader of the heads of each layer, if they differ.
         token_dim: key of the features of the token table, if they may differ from the model's.
@@ -266,7 +279,9 @@ class ModelType:
     scale: ScaleRule = field(default_factory=ByHeadDim)
     embedding: EmbeddingRule = field(default_factory=Unscaled)
     windows: WindowRule = field(default_factory=NoWindows)
-    sinks: bool = False
+    sinks: bool | Literal["windowed"] = False
+    listed: LayerList | None = None
+    attentions: int = 1
     temperature: TemperatureRule = field(default_factory=NoTemperature)
     key_heads: KeyHeadRule | None = None
     heads: HeadRule | None = None
@@ -309,7 +324,8 @@ class ModelType:
             CheckpointError: If a size is absent and has no default.
         """
         names = self.names_of(part)
-        dim, num_heads = keys.whole(*names["dim"]), keys.whole(*names["num_heads"], most=MAX_HEADS)
+        dim = keys.whole(*names["dim"])
+        num_heads = keys.whole(*names["num_heads"], most=MAX_HEADS) if "num_heads" in names else 0
         token_dim = dim if self.token_dim is None else keys.whole(self.token_dim, default=dim)
         padding_idx, notes = _read_padding(keys, names["padding_idx"])
         causal = self._read_causal(keys)
@@ -320,7 +336,7 @@ class ModelType:
             num_heads=num_heads,
             key_heads=self._read_key_heads(keys, names, num_heads),
             head_dim=self._read_head_dim(keys, names, dim, num_heads),
-            layers=_read_layers(keys, names),
+            layers=self._read_layers(keys, names),
             tied=keys.flag(*names["tied"], default=self.defaults.get(names["tied"][0], True) is True),
             padding_idx=padding_idx,
             max_length=keys.whole(*names["max_length"], default=None) if "max_length" in names else None,
@@ -340,11 +356,13 @@ class ModelType:
         """Return the keys and values of the sizes that every model type has."""
         names = self.names_of(description.part)
         written: dict[str, object] = {}
-        for size in ("dim", "layers", "num_heads", "key_heads", "head_dim", "tied"):
-            if self.heads is not None and size in ("num_heads", "key_heads", "head_dim"):
+        if "layers" in names:
+            written[names["layers"][0]] = description.layers // self.attentions
+        for size in ("dim", "num_heads", "key_heads", "head_dim", "tied"):
+            if size not in names or (self.heads is not None and size in ("num_heads", "key_heads", "head_dim")):
                 continue
             value = getattr(description, size)
-            if size in names and value is not None and not (size == "head_dim" and self.head_dim_parts):
+            if value is not None and not (size == "head_dim" and self.head_dim_parts):
                 written[names[size][0]] = value
         written[names["vocab_size"][0]] = description.vocab_size - self.extra_rows
         if "max_length" in names:
@@ -375,6 +393,14 @@ class ModelType:
             return bool(keys.take(self.causal[0], default=None) == self.causal[1])
         return keys.flag(self.causal, default=False) if isinstance(self.causal, str) else self.causal
 
+    def _read_layers(self, keys: Keys, names: KeyNames) -> int:
+        if self.listed is not None:
+            return len(self.listed.types(keys))
+        alternative = names.get("layers_else")
+        layers = keys.whole(*names["layers"], default=REQUIRED if alternative is None else None, most=MAX_LAYERS)
+        layers = keys.whole(*(alternative or ()), most=MAX_LAYERS) if layers is None else layers
+        return layers * self.attentions
+
     def _read_key_heads(self, keys: Keys, names: KeyNames, num_heads: int) -> int:
         if self.key_heads is not None:
             return self.key_heads.read(keys, num_heads)
@@ -388,8 +414,11 @@ class ModelType:
     def _read_head_dim(self, keys: Keys, names: KeyNames, dim: int, num_heads: int) -> int:
         if self.head_dim_parts:
             parts = [keys.whole(name, most=MAX_FEATURES) for name in self.head_dim_parts]
-            _require_head_dim(keys, parts[1], sum(parts))
+            if "head_dim" not in self.unread:
+                _require_head_dim(keys, parts[1], sum(parts))
             return sum(parts)
+        if not num_heads:
+            return 0
         head_dim = keys.whole(*names["head_dim"], default=None, most=MAX_FEATURES) if "head_dim" in names else None
         if head_dim is not None and self.head_dim_read:
             return head_dim
@@ -404,12 +433,6 @@ class ModelType:
         if not self.head_dim_read:
             _require_head_dim(keys, dim // num_heads)
         return dim // num_heads
-
-
-def _read_layers(keys: Keys, names: KeyNames) -> int:
-    alternative = names.get("layers_else")
-    layers = keys.whole(*names["layers"], default=REQUIRED if alternative is None else None, most=MAX_LAYERS)
-    return keys.whole(*(alternative or ()), most=MAX_LAYERS) if layers is None else layers
 
 
 def _require_head_dim(keys: Keys, *sizes: int) -> None:

@@ -34,6 +34,7 @@ class Head:
         partial: whether a fraction of a head can be rotated; otherwise the model's code reads no fraction.
         dim_key: key of the number of rotated features, if heads keep them apart (latent attention).
         rotary_dim_key: key of rotary_dim itself, in place of the fraction.
+        rotary_dim_unread: a key of rotary_dim that the model's code does not read: the fraction must agree with it.
         sections: number of pairs of each axis if no key has them; None if tokens have one coordinate.
         axis_layout: how pairs are assigned to axes.
     """
@@ -43,6 +44,7 @@ class Head:
     partial: bool = False
     dim_key: str | None = None
     rotary_dim_key: str | None = None
+    rotary_dim_unread: str | None = None
     sections: tuple[int, ...] | None = None
     axis_layout: Literal["chunked", "interleaved"] = "chunked"
 
@@ -201,6 +203,7 @@ class RopeKeys:
         usual = self._usual_fraction(keys, defaults, head_dim)
         fraction = _inside_or_beside(rope, FRACTION, keys, defaults.fraction_key, usual)
         self._require_fraction(keys, fraction, rope_type)
+        self._require_rotary_dim(keys, int(head_dim * fraction))
         original = keys.whole(ORIGINAL, default=None)
         scaling = read_scaling(rope_type, rope, Context(sizes.max_length, original, fraction))
         whole_head = fraction == 1.0 or rope_type == "proportional"
@@ -240,6 +243,15 @@ class RopeKeys:
         key = self.head.rotary_dim_key
         rotary_dim = None if key is None else keys.whole(key, default=None, most=MAX_FEATURES)
         return defaults.fraction if rotary_dim is None else _fraction(rotary_dim, head_dim)
+
+    def _require_rotary_dim(self, keys: Keys, rotary_dim: int) -> None:
+        name = self.head.rotary_dim_unread
+        stated = None if name is None else keys.whole(name, default=None, most=MAX_FEATURES)
+        if stated not in (None, rotary_dim):
+            raise SettingError(
+                f"{keys.path}{name} is {stated}, but the code of {keys.owner!r} does not read it, and rotates "
+                f"{rotary_dim} features, by rope_parameters.{FRACTION}: make them agree."
+            )
 
     def _require_fraction(self, keys: Keys, fraction: float, rope_type: str) -> None:
         if fraction > 1:
@@ -283,6 +295,8 @@ class RopeKeys:
 
     def _write_beside(self, plan: Plan, description: Description) -> dict[str, object]:
         written: dict[str, object] = {}
+        if self.head.rotary_dim_unread is not None:
+            written[self.head.rotary_dim_unread] = plan.rotary_dim
         if self.head.interleaved_key is not None:
             written[self.head.interleaved_key] = plan.settings["interleaved"]
         if self.original_beside:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
 
-from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.description import Description, Plan
 from whatwhere.models.configuration.keys import Keys
 from whatwhere.models.configuration.model_type import Position, Sizes
 from whatwhere.models.configuration.score_keys import read_terms
@@ -103,18 +103,43 @@ class LatentAttentionScale:
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
         """Return the scale of each layer."""
-        scales = []
-        for plan in position.query_key or (None,) * sizes.layers:
-            yarn = None if plan is None or plan.name != "rotary-yarn" else plan.scaling
-            magnitude = 1.0
-            if yarn is not None and yarn.settings["mscale_all_dim"] and yarn.number("factor") > 1:
-                magnitude = 0.1 * yarn.number("mscale_all_dim") * log(yarn.number("factor")) + 1.0
-            scales.append(sizes.head_dim**-0.5 * magnitude * magnitude)
-        return tuple(scales)
+        plans = position.query_key or (None,) * sizes.layers
+        return tuple(self.of(plan, heads.head_dim) for plan, heads in zip(plans, sizes.heads, strict=True))
+
+    def of(self, plan: Plan | None, head_dim: int) -> float:
+        """Return the scale of one layer.
+
+        Args:
+            plan: of its rotary positions, or None.
+            head_dim: features of its heads, rotated and others.
+        """
+        yarn = None if plan is None or plan.name != "rotary-yarn" else plan.scaling
+        magnitude = 1.0
+        if yarn is not None and yarn.settings["mscale_all_dim"] and yarn.number("factor") > 1:
+            magnitude = 0.1 * yarn.number("mscale_all_dim") * log(yarn.number("factor")) + 1.0
+        scale: float = head_dim**-0.5 * magnitude * magnitude
+        return scale
 
     def write(self, description: Description) -> Mapping[str, object]:
         """Return no keys: the rope parameters imply it."""
         return {}
+
+
+@dataclass(frozen=True)
+class LowRankScale:
+    """Divide by sqrt(head_dim), and multiply by the factor of the queries, sqrt(dim / q_lora_rank), as in LongCat."""
+
+    KEY = "q_lora_rank"
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
+        """Return the scale of each layer."""
+        factor = (sizes.dim / keys.whole(self.KEY)) ** 0.5
+        return tuple(scale * factor for scale in LatentAttentionScale().read(keys, sizes, position))
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the rank."""
+        plain = LatentAttentionScale().of(description.query_key[0], description.head_dim)
+        return {self.KEY: round(description.dim * (plain / description.scale) ** 2)}
 
 
 @dataclass(frozen=True)

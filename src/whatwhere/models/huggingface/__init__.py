@@ -20,6 +20,7 @@ from whatwhere.models.registry import (
     nested_defaults,
     require_likeness,
 )
+from whatwhere.where.window import Window
 
 __all__ = [
     "Config",
@@ -119,7 +120,7 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         max_length=position.max_length or sizes.max_length,
         layer_types=position.layer_types,
         windows=windows,
-        sinks=model_type.sinks,
+        sinks=_sinks(model_type, windows),
         temperatures=temperatures,
         segments=sizes.segments,
         rotary_part=sizes.rotary_part,
@@ -276,6 +277,12 @@ def _part(model_type: ModelType, name: str, part: str | None) -> str | None:
     if part not in model_type.parts:
         raise SettingError(f"part={part!r} is not one of {name!r}, which has: {', '.join(model_type.parts)}.")
     return part
+
+
+def _sinks(model_type: ModelType, windows: tuple[Window | None, ...]) -> tuple[bool, ...]:
+    if not model_type.sinks:
+        return ()
+    return tuple(model_type.sinks is True or window is not None for window in windows)
 
 
 def _outer_notes(outer: Json) -> tuple[str, ...]:

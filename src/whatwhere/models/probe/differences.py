@@ -65,7 +65,10 @@ def differences(found: Probe, description: Description) -> list[Difference]:
     """
     layers = layers_of_part(found, description)
     if not layers:
-        return [Difference(None, "layers", "no attention", f"{description.layers} layers")]
+        missing = Difference(None, "layers", "no attention", f"{description.layers} layers")
+        return _whole(found, description) + [missing] * bool(description.heads)
+    if not description.heads:
+        return [Difference(None, "layers", f"{len(layers)} with attention", "no attention")]
     listed = _whole(found, description)
     for number, layer in layers:
         if number >= description.layers:
@@ -75,8 +78,9 @@ def differences(found: Probe, description: Description) -> list[Difference]:
         listed += _score(number, layer, description.score[number])
         listed += _scale(number, layer, description.scales[number])
         listed += _span(number, layer, description)
-        if layer.sinks != description.sinks:
-            listed.append(Difference(number, "sinks", str(layer.sinks), str(description.sinks)))
+        sinks = bool(description.sinks) and description.sinks[number]
+        if layer.sinks != sinks:
+            listed.append(Difference(number, "sinks", str(layer.sinks), str(sinks)))
     return listed
 
 

@@ -8,6 +8,7 @@ from whatwhere.models.configuration.input_keys import LearnedKeys, LearnedOrSinu
 from whatwhere.models.configuration.model_type import ModelType
 from whatwhere.models.registry.bert_bart_variants import VARIANTS
 from whatwhere.models.registry.bert_gpt_t5 import DECODERS, ENCODER_DECODERS, ENCODERS
+from whatwhere.models.registry.hybrid import HYBRIDS
 from whatwhere.models.registry.llama import LLAMA_LIKE
 from whatwhere.models.registry.llama_variants import LLAMA_VARIANTS
 from whatwhere.models.registry.nested_sizes import NESTED_SIZES
@@ -15,7 +16,18 @@ from whatwhere.models.registry.recent import RECENT
 from whatwhere.models.registry.remote_code import REMOTE_CODE
 
 MODEL_TYPES: Mapping[str, ModelType] = dict(
-    sorted({**LLAMA_LIKE, **LLAMA_VARIANTS, **RECENT, **ENCODERS, **DECODERS, **ENCODER_DECODERS, **VARIANTS}.items())
+    sorted(
+        {
+            **LLAMA_LIKE,
+            **LLAMA_VARIANTS,
+            **RECENT,
+            **HYBRIDS,
+            **ENCODERS,
+            **DECODERS,
+            **ENCODER_DECODERS,
+            **VARIANTS,
+        }.items()
+    )
 )
 """Hugging Face's `model_type` -> how its configuration is read and written, for all that are in transformers."""
 

@@ -5,7 +5,7 @@ Numbers are what transformers 5 takes where a key is absent.
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 from whatwhere.models.configuration.input_keys import EmbeddingScaleKey, SqrtDimScale
 from whatwhere.models.configuration.layer_types import ByType, FromLayer, LayerRule, Windows
@@ -41,7 +41,7 @@ def llama_like(
     scale: ScaleRule | None = None,
     embedding: EmbeddingRule | None = None,
     windows: WindowRule | None = None,
-    sinks: bool = False,
+    sinks: bool | Literal["windowed"] = False,
     temperature: TemperatureRule | None = None,
     notes: tuple[str, ...] = (),
     unread: Mapping[str, object] | None = None,
