@@ -148,7 +148,7 @@ def shard_offsets(parameter: Tensor) -> tuple[int, ...] | None:
 
 @contextmanager
 def alike(parameter: Tensor, generator: torch.Generator | None) -> Iterator[torch.Generator | None]:
-    """Give a generator whose state is the same on all processes that have a part of a parameter.
+    """Yield a generator whose state is the same on all processes that have a part of a parameter.
 
     Args:
         parameter: of a plain one, the generator is the caller's.

@@ -164,3 +164,12 @@ def test_bad_settings_are_refused():
         ww.FIRE(2, c=-1.0)
     with pytest.raises(ww.errors.PositionError, match="FIRE measures along one axis"):
         ww.FIRE(2)(ww.Positions.grid(2, 2))
+
+
+def test_numbers_without_a_dimension_are_read() -> None:
+    """c and the factor of the threshold were saved so before FSDP could spread them."""
+    saved = ww.FIRE(num_heads=2).state_dict()
+    older = {name: values[0] if name in ("c", "threshold_factor") else values for name, values in saved.items()}
+    read = ww.FIRE(num_heads=2)
+    read.load_state_dict(older)
+    assert all(torch.equal(values, saved[name]) for name, values in read.state_dict().items())

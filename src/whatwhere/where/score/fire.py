@@ -1,6 +1,6 @@
 """Functional interpolation for relative positions (FIRE)."""
 
-from typing import final
+from typing import Any, final
 
 import torch
 from jaxtyping import Float
@@ -44,8 +44,8 @@ class FIRE(ScoreBias):
         torch.Size([1, 2, 3, 3])
     """
 
-    c: Float[Tensor, ""]
-    threshold_factor: Float[Tensor, ""]
+    c: Float[Tensor, "1"]
+    threshold_factor: Float[Tensor, "1"]
     weight_in: Float[Tensor, " width"]
     bias_in: Float[Tensor, " width"]
     weight_out: Float[Tensor, "heads width"]
@@ -64,7 +64,12 @@ class FIRE(ScoreBias):
         require_whole("FIRE", num_heads=num_heads, width=width)
         require_positive("FIRE", threshold=threshold, c=c)
         self.num_heads, self.width, self.threshold, self.initial_c = num_heads, width, threshold, c
-        shapes = {"c": (), "threshold_factor": (), "weight_in": (width,), "bias_in": (width,)}
+        shapes: dict[str, tuple[int, ...]] = {
+            "c": (1,),
+            "threshold_factor": (1,),
+            "weight_in": (width,),
+            "bias_in": (width,),
+        }
         shapes |= {"weight_out": (num_heads, width), "bias_out": (num_heads,)}
         for name, shape in shapes.items():
             self.register_parameter(name, nn.Parameter(torch.empty(shape, device=device, dtype=dtype)))
@@ -96,7 +101,7 @@ class FIRE(ScoreBias):
         """Return the bias as a function of elements."""
         at_query, at_key = queries.single_axis("FIRE"), keys.single_axis("FIRE")
         wide = torch.promote_types(self.c.dtype, torch.float32)
-        c, threshold = self.c.to(wide)[None], (self.threshold_factor.to(wide) * self.threshold).abs()[None]
+        c, threshold = self.c.to(wide), (self.threshold_factor.to(wide) * self.threshold).abs()
         weight_in, bias_in = self.weight_in.to(wide), self.bias_in.to(wide)
         weight_out, bias_out = self.weight_out.to(wide), self.bias_out.to(wide)
 
@@ -120,6 +125,14 @@ class FIRE(ScoreBias):
             return bias
 
         return element
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *others: Any) -> None:
+        """Read c and the factor also as numbers without a dimension, which they were: FSDP cannot spread these."""
+        for name in ("c", "threshold_factor"):
+            values = state_dict.get(prefix + name)
+            if isinstance(values, Tensor) and values.dim() == 0:
+                state_dict[prefix + name] = values[None]
+        super()._load_from_state_dict(state_dict, prefix, *others)
 
     def extra_repr(self) -> str:
         """Return the settings."""

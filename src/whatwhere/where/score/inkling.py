@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.initialization import sample_normal
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import readable, require_generator
 from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, query_slots
@@ -93,8 +94,8 @@ class Inkling(ScoreBias):
             generator: random generator; None is PyTorch's global random state.
         """
         require_generator("Inkling", generator, self.weight)
-        nn.init.normal_(self.weight, std=self.std, generator=generator)
-        nn.init.normal_(self.profiles, std=self.std, generator=generator)
+        sample_normal(self.weight, self.std, generator)
+        sample_normal(self.profiles, self.std, generator)
         if self.gain is not None:
             nn.init.ones_(self.gain)
 
