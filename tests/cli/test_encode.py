@@ -81,6 +81,13 @@ def test_a_size_of_zero_is_refused_by_the_name_of_its_option(option: str) -> Non
     assert f"Invalid value for '{option}'" in done.err
 
 
+def test_a_head_of_odd_features_is_explained_by_the_options_given() -> None:
+    message = error_of("encode", "a cat", "--dim", "6", "--scheme", "rotary")
+    assert "--dim 6 in 2 heads is 3 features for each head" in message
+    assert "Pass --dim 4 or 8" in message
+    assert whatwhere("encode", "a cat", "--dim", "4", "--scheme", "rotary").status == 0
+
+
 def test_inspect_of_a_run_says_how_to_see_its_positions(results: Path) -> None:
     said = " ".join(whatwhere("inspect", results, "--run", "learned-0").out.split())
     assert "whatwhere encode TEXT --from RESULTS --run learned-0, or whatwhere studio RESULTS" in said

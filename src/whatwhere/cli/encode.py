@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whatwhere.cli.app import AsJson, app, complete_scheme, exit_on_error, print_json, to_path, whole_numbers
-from whatwhere.errors import SettingError, TextError
+from whatwhere.errors import SettingError, ShapeError, TextError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, new_table
 
@@ -110,7 +110,18 @@ def _walk(
 
     chosen = None if tokenizer is None else _tokenizer(tokenizer, content)
     sizes = {name: value for name, value in (("dim", dim), ("num_heads", heads)) if value is not None}
-    return walk(content, ids=ids, tokenizer=chosen, scheme=scheme, seed=seed, **sizes)
+    try:
+        return walk(content, ids=ids, tokenizer=chosen, scheme=scheme, seed=seed, **sizes)
+    except ShapeError as problem:
+        size, number = dim or 8, heads or 2
+        if size % number or size // number % 2 == 0 or "head_dim" not in str(problem):
+            raise
+        least = max(size // (2 * number), 1) * 2 * number
+        raise ShapeError(
+            f"--dim {size} in {number} heads is {size // number} features for each head, but a head of {scheme} needs "
+            f"an even number: it rotates pairs of features.\nPass --dim {least} or {least + 2 * number}, or --heads 1 "
+            "with an even --dim."
+        ) from None
 
 
 @app.command()

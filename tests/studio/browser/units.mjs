@@ -33,6 +33,7 @@ for (const [low, high] of [[1, 4096], [2, 32], [6.2832, 54_410], [1e-8, 1]]) {
   assert(ticks.length > 1 && ticks.every((tick) => tick >= low && tick <= high && round(tick)), `${low} to ${high}: ${ticks}`);
 }
 assert(page.axis(10, 20, 0, 100, true).ticks(8).length > 2);
+assert.deepEqual([1e-6, 2e-7, -1e-9, 2.5e15, 0.001, 1000].map(page.tickText), ["10⁻⁶", "2 · 10⁻⁷", "−10⁻⁹", "2.5 · 10¹⁵", "0.001", "1,000"]);
 assert.deepEqual(page.counting(page.axis(-0.5, 3.5, 0, 100)).ticks(20), [0, 1, 2, 3]);
 
 const open = { kind: "checkpoint", path: "/a b/\"c" };

@@ -1,6 +1,6 @@
 /** Numbers as text, as report/text.py writes them, with as many digits where none are chosen. */
 
-const MINUS = "\u2212";
+export const MINUS = "\u2212";
 
 /** Return a number of any size with so many significant digits, its whole part in full. */
 export function formatNumber(value: number | null | undefined, digits = 3): string {

@@ -2,7 +2,7 @@
 
 import { ticks } from "d3-array";
 import { cssColor } from "../colors";
-import { formatNumber } from "../numbers";
+import { formatNumber, MINUS } from "../numbers";
 import { label, line, textWidth, upright, wrapped } from "./svg";
 
 export interface Frame {
@@ -49,10 +49,18 @@ export function counting(each: Axis): Axis {
   });
 }
 
-/** Write a number beside an axis: the rule of all numbers, with the digits that tell two ticks apart. */
+/** Write a number beside an axis: the rule of all numbers, with the digits that tell two ticks apart; powers as 10⁻⁶. */
 export function tickText(value: number): string {
-  return formatNumber(value, 6);
+  const [digits = "", power] = formatNumber(value, 6).split("e");
+  if (power === undefined) return digits;
+  const mantissa = digits.replace(/\.?0+$/, "");
+  const raised = [...power].map((sign) => SUPERSCRIPTS[sign] ?? sign).join("");
+  return `${/^.?1$/.test(mantissa) ? mantissa.slice(0, -1) : `${mantissa} · `}10${raised}`;
 }
+
+const SUPERSCRIPTS: Record<string, string> = Object.fromEntries(
+  [...`0123456789${MINUS}`].map((sign, n) => [sign, "⁰¹²³⁴⁵⁶⁷⁸⁹⁻"[n] ?? sign]),
+);
 
 /** Return the room to the left of an axis so tall that its numbers and its upright title need. */
 export function tickRoom(values: number[], title: string, height: number): number {
