@@ -130,9 +130,10 @@ class RowAdamW(Optimizer):
             _refuse(group)
             lr, betas, eps, weight_decay = _checked_settings(group)
             for weight in group["params"]:
+                table = self._tables[weight]
+                table.require_weight()
                 if weight.grad is None:  # as in PyTorch, no step for this table
                     continue
-                table = self._tables[weight]
                 table.step(Step(table.number + 1, lr, betas, eps, weight_decay))
                 self._publish(weight)
         return loss

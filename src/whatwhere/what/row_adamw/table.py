@@ -127,6 +127,14 @@ class RowTable:
             raise tied_error()
         self.flush()
 
+    def require_weight(self) -> None:
+        """Raise SettingError if a module has another weight now, whose gradients would never come here."""
+        if any(module.weight is not self.weight for module in self.modules):
+            raise SettingError(
+                "the module of a table has another weight than when RowAdamW was made, as after fully_shard or an "
+                "assignment: the new one would never be trained.\nCreate RowAdamW after the last change of the module."
+            )
+
     def step(self, step: Step) -> None:
         """Update the rows that have a gradient, and record the step for the others.
 
@@ -136,11 +144,8 @@ class RowTable:
         Raises:
             SettingError: If the gradient is dense or not finite, or rows were not read through the embedding.
         """
-        if not self.modules or any(module.weight is not self.weight for module in self.modules):
-            raise SettingError(
-                "the table belongs to another optimizer now, or its module has another weight.\n"
-                "Create RowAdamW again, after the last change of the module."
-            )
+        if not self.modules:
+            raise SettingError("the table belongs to another optimizer now.\nCreate RowAdamW again to train it here.")
         gradient = self._coalesce(self.weight)
         if gradient is None:
             raise tied_error()
