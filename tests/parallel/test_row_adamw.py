@@ -24,6 +24,32 @@ def refusal() -> str:
     return "trained"
 
 
+def stale() -> str:
+    """Return what a step says of a gradient of rows that no lookup has updated."""
+    table = ww.TokenEmbedding(16, 8)
+    optimizer = ww.RowAdamW(table)
+    for ids in (torch.tensor([1]), torch.tensor([2])):
+        optimizer.zero_grad()
+        table(ids).sum().backward()
+        optimizer.step()
+    optimizer.zero_grad()
+    table(torch.tensor([1])).sum().backward()
+    rows = torch.sparse_coo_tensor(torch.tensor([[1, 2]]), torch.ones(2, 8), (16, 8), check_invariants=True)
+    table.weight.grad = rows.coalesce()
+    try:
+        optimizer.step()
+    except ww.errors.SettingError as problem:
+        return str(problem)
+    return "trained"
+
+
+def test_rows_that_were_not_read_are_refused_in_a_group_of_one(tmp_path: Path) -> None:
+    """With others in the group, their rows come to all; alone, nobody else can have read them."""
+    assert "were not read through the embedding" in stale()
+    (said,) = on_ranks(1, tmp_path / "alone", stale)
+    assert "were not read through the embedding" in said
+
+
 def test_a_table_that_is_sharded_later_is_refused(tmp_path: Path) -> None:
     for said in on_ranks(2, tmp_path / "ranks", refusal):
         assert said.startswith("the module of a table has another weight")

@@ -226,7 +226,8 @@ class RowTable:
         table, history = self._checked_moments(), self._steps()
         if behind := update(table, rows, values, step):
             # The other processes of a group read other rows, whose gradient comes to all.
-            if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+            joined = torch.distributed.is_available() and torch.distributed.is_initialized()
+            if not joined or torch.distributed.get_world_size() == 1:
                 raise SettingError(
                     f"{behind} rows have a gradient, but were not read through the embedding, so their values were not "
                     "up to date.\nLook them up with embedding(ids), or call optimizer.flush() before the forward pass."
