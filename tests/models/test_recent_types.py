@@ -336,3 +336,22 @@ def test_two_attentions_of_longcat_are_two_layers() -> None:
     attentions = [own for layer in model_of(config).model.layers for own in layer.self_attn]
     assert len(attentions) == description.layers == 2 * config.num_layers
     assert ww.to_huggingface(description)["num_layers"] == config.num_layers
+
+
+def test_latent_heads_of_dots3_are_those_of_its_layers() -> None:
+    """By its modules; and by the keys of published files, which name the heads of windows once."""
+    config = config_of("dots3_note_text")
+    description = ww.from_huggingface(config)
+    for own, heads in zip(model_of(config).model.layers, description.heads, strict=True):
+        assert own.self_attn.q_b_proj.out_features == heads.num_heads * heads.head_dim
+    assert len(set(description.heads)) == 2
+    plain = {**config.to_dict(), "per_layer_config": None, "swa_num_attention_heads": 2}
+    read = ww.from_huggingface({**plain, "swa_qk_nope_head_dim": 24, "swa_head_dim": 32})
+    assert read.heads == description.heads
+    for wrong in ({"swa_qk_rope_head_dim": 4}, {"swa_head_dim": 48}):
+        with pytest.raises(ww.errors.SettingError, match="swa_"):
+            ww.from_huggingface({**plain, "swa_qk_nope_head_dim": 24, **wrong})
+    with pytest.raises(
+        ww.errors.SettingError, match=r"partial_rotary_factor is 0\.25 of head_dim=64, 16 features, but"
+    ):
+        ww.from_huggingface({**config.to_dict(), "head_dim": 64})

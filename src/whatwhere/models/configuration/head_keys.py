@@ -126,6 +126,90 @@ class NestedKeyHeads:
 
 
 @dataclass(frozen=True)
+class LatentHeadsInWindows:
+    """Layers with a window have other heads of latent attention, by `per_layer_config` or keys of their own: dots3.
+
+    Args:
+        layers: types of the layers.
+        num_heads, unrotated: of layers with a window, if no key has them: heads, and features that are not rotated.
+    """
+
+    layers: ByType
+    num_heads: int = 64
+    unrotated: int = 192
+
+    LISTED, OWN = "per_layer_config", "swa_"
+    PARTS = ("qk_nope_head_dim", "qk_rope_head_dim")
+    VALUES = ("kv_lora_rank", "q_lora_rank", "v_head_dim", "num_key_value_heads")
+
+    def read(self, keys: Keys, sizes: Sizes) -> tuple[Heads, ...]:
+        """Return the heads of each layer."""
+        usual, rotated = Heads(sizes.num_heads, sizes.num_heads, sizes.head_dim), sizes.rotary_part or 0
+        own = [f"{self.OWN}{name}" for name in ("num_attention_heads", self.PARTS[0], self.PARTS[1], "head_dim")]
+        if keys.values.get(self.LISTED) is None:
+            keys.known.add(self.LISTED)
+            num_heads = keys.whole(own[0], default=self.num_heads, most=MAX_HEADS)
+            unrotated = keys.whole(own[1], default=self.unrotated, most=MAX_FEATURES)
+            total = keys.whole(own[3], default=unrotated + rotated, most=MAX_FEATURES)
+            stated = keys.whole(own[2], default=total - unrotated, least=0, most=MAX_FEATURES)
+            _require_rotated(keys, own[2], stated, rotated)
+            keys.require(own[3], keys.whole("head_dim", most=MAX_FEATURES), "fractions of a head are read of head_dim.")
+            windowed = Heads(num_heads, num_heads, unrotated + rotated)
+            types = self.layers.types(keys, sizes.layers)
+            return tuple(windowed if layer_type == SLIDING else usual for layer_type in types)
+        given = [name for name in own if keys.values.get(name) is not None]
+        if given:
+            raise SettingError(f"{keys.path}{given[0]} is given beside {self.LISTED}, which replaces it: remove it.")
+        return self._listed(keys, usual, rotated, sizes.layers)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the sizes of the first layer, and those of layers that differ from it."""
+        usual, rotated = description.heads[0], description.rotary_part or 0
+        different = {
+            str(layer): {
+                "num_attention_heads": heads.num_heads,
+                "num_key_value_heads": heads.num_heads,
+                self.PARTS[0]: heads.head_dim - rotated,
+            }
+            for layer, heads in enumerate(description.heads)
+            if heads != usual
+        }
+        return {
+            "num_attention_heads": usual.num_heads,
+            "num_key_value_heads": usual.num_heads,
+            self.PARTS[0]: usual.head_dim - rotated,
+            self.PARTS[1]: rotated,
+            self.LISTED: different,
+        }
+
+    def _listed(self, keys: Keys, usual: Heads, rotated: int, layers: int) -> tuple[Heads, ...]:
+        inner = keys.inside(self.LISTED)
+        by_layer = [usual] * layers
+        for name, own in inner.values.items():
+            if not str(name).isdigit() or int(name) >= layers or not isinstance(own, Mapping):
+                raise SettingError(
+                    f"{inner.path}{name} is {short_repr(own)}, but must be the settings of a layer, 0 to {layers - 1}."
+                )
+            one = Keys(own, {}, keys.owner, f"{inner.path}{name}.")
+            num_heads = one.whole("num_attention_heads", default=usual.num_heads, most=MAX_HEADS)
+            unrotated = one.whole(self.PARTS[0], default=usual.head_dim - rotated, most=MAX_FEATURES)
+            _require_rotated(one, self.PARTS[1], one.whole(self.PARTS[1], default=rotated, most=MAX_FEATURES), rotated)
+            one.known |= set(self.VALUES)
+            one.finish_all()
+            by_layer[int(name)] = Heads(num_heads, num_heads, unrotated + rotated)
+        keys.absorb(inner)
+        return tuple(by_layer)
+
+
+def _require_rotated(keys: Keys, name: str, stated: int, rotated: int) -> None:
+    if stated != rotated:
+        raise SettingError(
+            f"{keys.path}{name} is {stated}, but whatwhere reads {keys.owner!r} with as many rotated features in all "
+            f"layers only, here {rotated}."
+        )
+
+
+@dataclass(frozen=True)
 class MoreKeyHeadsInWindows:
     """Layers with a window have twice the key heads of others, as in MiMo-V2.
 

@@ -382,7 +382,7 @@ class ModelType:
             written |= self.heads.write(description)
         if self.key_heads is not None:
             written |= self.key_heads.write(description)
-        if self.head_dim_parts:
+        if self.head_dim_parts and self.heads is None:
             unrotated, rotated = self.head_dim_parts
             features = description.rotary_part or 0
             written |= {unrotated: description.head_dim - features, rotated: features}

@@ -35,6 +35,7 @@ class Head:
         dim_key: key of the number of rotated features, if heads keep them apart (latent attention).
         rotary_dim_key: key of rotary_dim itself, in place of the fraction.
         rotary_dim_unread: a key of rotary_dim that the model's code does not read: the fraction must agree with it.
+        fraction_of: with dim_key, a key of features, of which the fraction is those that are rotated (dots3).
         sections: number of pairs of each axis if no key has them; None if tokens have one coordinate.
         axis_layout: how pairs are assigned to axes.
     """
@@ -45,6 +46,7 @@ class Head:
     dim_key: str | None = None
     rotary_dim_key: str | None = None
     rotary_dim_unread: str | None = None
+    fraction_of: str | None = None
     sections: tuple[int, ...] | None = None
     axis_layout: Literal["chunked", "interleaved"] = "chunked"
 
@@ -202,6 +204,7 @@ class RopeKeys:
         head_dim = sizes.head_dim if self.head.dim_key is None else keys.whole(self.head.dim_key, most=MAX_FEATURES)
         usual = self._usual_fraction(keys, defaults, head_dim)
         fraction = _inside_or_beside(rope, FRACTION, keys, defaults.fraction_key, usual)
+        fraction = self._fraction_of_rotated(keys, fraction, head_dim)
         self._require_fraction(keys, fraction, rope_type)
         self._require_rotary_dim(keys, int(head_dim * fraction))
         original = keys.whole(ORIGINAL, default=None)
@@ -244,6 +247,18 @@ class RopeKeys:
         rotary_dim = None if key is None else keys.whole(key, default=None, most=MAX_FEATURES)
         return defaults.fraction if rotary_dim is None else _fraction(rotary_dim, head_dim)
 
+    def _fraction_of_rotated(self, keys: Keys, fraction: float, rotated: int) -> float:
+        """Return 1 for heads that keep rotated features apart, if the fraction agrees with their number."""
+        if self.head.fraction_of is None:
+            return fraction
+        features = keys.whole(self.head.fraction_of, most=MAX_FEATURES)
+        if (part := int(features * fraction)) != rotated:
+            raise SettingError(
+                f"{FRACTION} is {fraction} of {keys.path}{self.head.fraction_of}={features}, {part} features, but "
+                f"{keys.path}{self.head.dim_key} is {rotated}: make them agree."
+            )
+        return 1.0
+
     def _require_rotary_dim(self, keys: Keys, rotary_dim: int) -> None:
         name = self.head.rotary_dim_unread
         stated = None if name is None else keys.whole(name, default=None, most=MAX_FEATURES)
@@ -285,6 +300,8 @@ class RopeKeys:
         written = {**write_scaling(scaling), "rope_theta": settings["theta"]}
         if self.head.partial and (scaling is None or scaling.name != "rotary-proportional"):
             written[FRACTION] = _fraction(plan.rotary_dim, plan.whole("head_dim"))
+        if self.head.fraction_of is not None:
+            written[FRACTION] = 0.25
         if "short_mscale" in self.extra.get(str(written["rope_type"]), ()) and "attention_factor" in written:
             written["short_mscale"] = written["long_mscale"] = written.pop("attention_factor")
         if "sections" in settings:
@@ -295,6 +312,8 @@ class RopeKeys:
 
     def _write_beside(self, plan: Plan, description: Description) -> dict[str, object]:
         written: dict[str, object] = {}
+        if self.head.fraction_of is not None:
+            written[self.head.fraction_of] = 4 * plan.rotary_dim
         if self.head.rotary_dim_unread is not None:
             written[self.head.rotary_dim_unread] = plan.rotary_dim
         if self.head.interleaved_key is not None:

@@ -116,6 +116,10 @@ MODEL_ONLY: Mapping[str, Mapping[str, Any]] = {
     },
     "dots1": {"n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2},
     "dots3_note_text": {
+        "head_dim": 32,
+        "rope_parameters": {
+            key: {**_ROPE, "partial_rotary_factor": 0.5} for key in ("indexed_attention", "sliding_attention")
+        },
         "swa_num_attention_heads": 4,
         "swa_num_key_value_heads": 4,
         "swa_head_dim": 32,

@@ -60,7 +60,10 @@ OUTER_NOTES: Mapping[str, str] = {"gemma4_assistant": _DRAFT, "gemma4_unified_as
 UNLIKE: Mapping[str, str] = {
     "blt": "its bytes are grouped into patches, and it is four Transformers with a configuration of their own each",
     "cpmant": "learned vectors come before each text, and its bias depends on the segments of both",
+    "deepseek_v4": "beside a window it attends to keys made of groups of tokens, and rotates values, and outputs back",
     "esmc": "it is bidirectional",
+    "inkling2_text": "each query mixes learned profiles of the distance (Inkling), which no description has",
+    "inkling_text": "each query mixes learned profiles of the distance (Inkling), which no description has",
     "nanochat": "it rotates its pairs by the negative angle, as no type that is read does",
     "prophetnet": "the bias of its decoder is a linear map of hidden states, chosen by T5's buckets of the distance",
     "reformer": "its position table joins a table of rows and one of columns, and a hash of queries selects the keys",

@@ -6,7 +6,7 @@ Numbers are what transformers 5 takes where a key is absent.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from whatwhere.models.configuration.head_keys import MoreKeyHeadsInWindows
+from whatwhere.models.configuration.head_keys import LatentHeadsInWindows, MoreKeyHeadsInWindows
 from whatwhere.models.configuration.input_keys import SqrtDimScale
 from whatwhere.models.configuration.keys import ANY
 from whatwhere.models.configuration.layer_lists import HybridIfFlag, LayerPattern, RepeatedBlocks
@@ -23,7 +23,7 @@ from whatwhere.models.configuration.layer_types import (
 from whatwhere.models.configuration.model_type import LLAMA_KEYS, ModelType
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
 from whatwhere.models.configuration.softmax_scale import HalfHeadScale, LowRankScale
-from whatwhere.models.registry.llama import llama_like, rope
+from whatwhere.models.registry.llama import BY_TYPE, llama_like, rope
 from whatwhere.models.registry.llama_variants import PARTIAL, latent_attention, multimodal
 from whatwhere.models.registry.recent import INDEXER, LATENT_ALWAYS, OTHER_LAYERS, without_rotary
 
@@ -147,7 +147,39 @@ BESIDE_ATTENTION: dict[str, ModelType] = {
 }
 """Layers have something else beside attention, or in its place."""
 
+_DOTS = ByType(4, cycle=(SLIDING, INDEXED, SLIDING, SLIDING), at={0: INDEXED})
+_dots_set = {"rope_type": "default", "partial_rotary_factor": 0.25}
+
 SELECTED_OR_SINKS: dict[str, ModelType] = {
+    "dots3_note_text": replace(
+        latent_attention(
+            LATENT_ALWAYS,
+            windows=BY_TYPE,
+            notes=(INDEXER,),
+            sliding_window=512,
+            key_heads=128,
+            head_dim=256,
+            max_length=524_288,
+            padding_idx=151_659,
+        ),
+        readers=(
+            RopeKeys(
+                Head(interleaved=True, dim_key="qk_rope_head_dim", fraction_of="head_dim"),
+                {
+                    label: RopeDefaults(
+                        theta=theta, theta_key=None, fraction_key=None, parameters={**_dots_set, "rope_theta": theta}
+                    )
+                    for label, theta in ((INDEXED, 8e7), (SLIDING, 5e4))
+                },
+                _DOTS,
+                reads_rope_scaling=False,
+            ),
+        ),
+        heads=LatentHeadsInWindows(_DOTS),
+        unread={"head_dim": ANY},
+        aliases={"sliding_window_size": "sliding_window"},
+        patch=None,
+    ),
     "hy_v4": replace(
         latent_attention(
             Head(dim_key="qk_rope_head_dim"),
