@@ -17,6 +17,12 @@ SUM = polynomial_hashes([3, 5], rows=9_973, primes=(9_576_890_767,))
 KNOWN = [XOR, SUM, longcat_hashes(VOCABULARY, [[10_001], [10_003]]), (NGramHash(97, (2**64 - 59, -7)),)]
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """Seed PyTorch's random state, so that tests do not depend on their order."""
+    torch.manual_seed(0)
+
+
 def rows_of(table: ww.HashedNGramEmbedding) -> Callable[[Tensor, Tensor], Tensor]:
     def rows(ids: Tensor, segments: Tensor) -> Tensor:
         lengths = segments.unique_consecutive(return_counts=True)[1].tolist()
@@ -111,10 +117,7 @@ def test_wrong_lookups_fail_their_law() -> None:
     before = weight.detach().clone()
     assert failed(lambda ids: weight[ids]) == set()
     assert failed(lambda ids: weight[ids + 1]) == {"lookup", "these rows alone", "gradient", "other rows"}
-    assert failed(lambda ids: weight[ids] + 1e-9 * weight.sum() - 1e-9 * weight.sum().detach()) == {
-        "other rows",
-        "these rows alone",
-    }
+    assert failed(lambda ids: weight[ids] + 1e-9 * (weight.sum() - weight.sum().detach())) == {"other rows"}
     assert failed(lambda ids: weight[ids].detach()) == {"gradient", "other rows"}
     assert failed(lambda ids: 2 * weight[ids]) == {"lookup", "gradient"}
     assert failed(lambda ids: weight[ids], padding_idx=0) == {"gradient", "padding row"}

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from whatwhere.what.hashed_ngrams import HashedNGramEmbedding
 
 MAX_TOKENS = 1 << 20
-"""Tokens that are counted, unless others are requested: n-grams and rows of one n take some 100 MB."""
+"""Tokens that are counted, unless others are requested: with 16 hashes of up to 3 tokens, measured, in 0.7 GB."""
 
 
 @dataclass(frozen=True)
