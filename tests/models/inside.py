@@ -83,7 +83,7 @@ class Entered:
 
 
 NORMS = re.compile(
-    r"(embeddings\.(LayerNorm|layer_norm|norm)|layernorm_embedding|word_embeddings_layernorm|embeddings_layer_norm|layer_norm_emb)$"
+    r"(embeddings\.(LayerNorm|layer_norm|norm)|layernorm_embedding|word_embeddings_layernorm|embeddings_layer_norm|layer_norm_emb|^model\.norm)$"
 )
 TABLES = re.compile(r"(^|\.)(wpe|position_embeddings|embed_positions|positions_embed)$")
 FIRST = re.compile(r"(^|\.)(layers?|h|blocks?|albert_layers|embedding_hidden_mapping_in|embeddings_project)(\.0)?$")
@@ -111,8 +111,8 @@ def entering(model: nn.Module, part: str | None) -> Iterator[Entered]:
             entered.kinds = module.weight[0]
     norms = [module for name, module in inner if NORMS.search(name)]
     layers = [module for name, module in inner if FIRST.search(name) and not isinstance(module, nn.ModuleList)]
-    # the first that is called counts: BigBird-Pegasus has a norm of this name behind its layers
-    hooks = [module.register_forward_pre_hook(watch, with_kwargs=True) for module in (*norms[:1], *layers[:1])]
+    # the first that is called counts: norms of BigBird-Pegasus and of most models are behind their layers
+    hooks = [module.register_forward_pre_hook(watch, with_kwargs=True) for module in (*norms, *layers[:1])]
     yield entered
     for hook in hooks:
         hook.remove()

@@ -5,11 +5,13 @@ from dataclasses import replace
 from importlib import import_module
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
+from whatwhere import reference
 from whatwhere.inspection.configuration_difference import configurations
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.tiny import tiny_config, tiny_model
@@ -85,7 +87,6 @@ CONTRADICTIONS = (
     "esm",
     "esmc",
     "longformer",
-    "nanochat",
 )
 
 
@@ -200,6 +201,19 @@ def test_the_decoder_of_musicgen_is_read_from_its_whole_configuration(model_type
     assert description.input is not None
     ours = tokens + description.input.build()(ww.positions(9))
     torch.testing.assert_close(ours, entered[0], rtol=0, atol=9 * 6e-7)
+
+
+def test_nanochat_rotates_by_the_negative_angle() -> None:
+    """As plain rotary positions do at the opposite positions."""
+    description = ww.from_huggingface(config_of("nanochat"))
+    scheme = description.wheres()[0].query_key
+    assert isinstance(scheme, ww.Rotary)
+    assert scheme.reversed
+    x = torch.randn(4, 3, 16)
+    at = np.array([0, 7, 900])
+    ours = scheme(x[None], x[None], torch.from_numpy(at))[0][0]
+    np.testing.assert_allclose(ours.numpy(), reference.rotary(x.numpy(), -at), rtol=0, atol=2e-6)
+    assert not torch.allclose(ours, ww.Rotary(16)(x[None], x[None], torch.from_numpy(at))[0][0], atol=1e-2)
 
 
 # Heads by layer

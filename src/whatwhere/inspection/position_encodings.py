@@ -323,7 +323,7 @@ def _examined(plan: "Plan", layers: list[int], description: "Description") -> tu
     trained, claimed, lengths = _lengths(scheme.scaling, description.max_length)
     unscaled = inverse_frequencies(scheme.rotary_dim, scheme.theta).numpy()
     used = scheme.frequencies(tensor(claimed)) if scheme.follows_length else scheme.inverse_frequencies
-    frequencies = used.numpy()
+    frequencies = used.abs().numpy()  # those of nanochat are negative
     distances = _distances(claimed)
     group = RotaryLayers(
         **vars(rotary_spectrum(frequencies, unscaled, trained, claimed)),

@@ -126,6 +126,7 @@ class ScaledRotaryMap(RotaryMap):
         rotary_dim: int | None,
         scaling: Scaling | None,
         rotary_start: int = 0,
+        reversed: bool = False,
     ) -> None:
         super().__init__()
         owner = type(self).__name__
@@ -152,7 +153,7 @@ class ScaledRotaryMap(RotaryMap):
                 f"{owner} got scaling={scaling!r}, but needs a scaling, such as YaRN(factor=4.0, original_length=4096)."
             )
         self.head_dim, self.theta, self.interleaved, self.rotary_dim = head_dim, theta, interleaved, rotary_dim
-        self.rotary_start, self.scaling = rotary_start, scaling
+        self.rotary_start, self.scaling, self.reversed = rotary_start, scaling, reversed
         self.follows_length = or_unscaled(scaling).follows_length
         or_unscaled(scaling).frequencies(rotary_dim, theta, "cpu")  # raises now where it does not fit these features
         self._frequency_cache = FrequencyCache()
@@ -177,7 +178,8 @@ class ScaledRotaryMap(RotaryMap):
             lengths: sequence lengths, for a scaling that follows the length; None is the trained length.
             device: device of the result.
         """
-        return or_unscaled(self.scaling).frequencies(self.rotary_dim, self.theta, device, lengths)
+        frequencies = or_unscaled(self.scaling).frequencies(self.rotary_dim, self.theta, device, lengths)
+        return -frequencies if self.reversed else frequencies
 
     def rerotate(
         self, k: Float[Tensor, "batch heads tokens head_dim"], old: Bound, new: Bound
@@ -231,14 +233,16 @@ class ScaledRotaryMap(RotaryMap):
         """Return the settings that all of these schemes have, from the layout on."""
         start = "" if not self.rotary_start else f", rotary_start={self.rotary_start}"
         scaling = "" if self.scaling is None else f", scaling={self.scaling}"
-        return f"interleaved={self.interleaved}, rotary_dim={self.rotary_dim}{start}{scaling}"
+        reverse = ", reversed=True" if self.reversed else ""
+        return f"interleaved={self.interleaved}, rotary_dim={self.rotary_dim}{start}{reverse}{scaling}"
 
     def _frequencies_at(
         self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None
     ) -> Float64[Tensor, "*batch_tokens pairs"]:
         """Return the frequencies of each token, from the cache where they do not depend on the sequence."""
         scaling = or_unscaled(self.scaling)
-        return self._frequency_cache.at(scaling, self.rotary_dim, self.theta, positions, lengths)
+        frequencies = self._frequency_cache.at(scaling, self.rotary_dim, self.theta, positions, lengths)
+        return -frequencies if self.reversed else frequencies
 
 
 def difference(

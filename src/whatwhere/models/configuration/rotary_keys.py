@@ -38,6 +38,7 @@ class Head:
         fraction_of: with dim_key, a key of features, of which the fraction is those that are rotated (dots3).
         sections: number of pairs of each axis if no key has them; None if tokens have one coordinate.
         axis_layout: how pairs are assigned to axes.
+        reversed: whether pairs rotate by the negative angle.
     """
 
     interleaved: bool = False
@@ -49,6 +50,7 @@ class Head:
     fraction_of: str | None = None
     sections: tuple[int, ...] | None = None
     axis_layout: Literal["chunked", "interleaved"] = "chunked"
+    reversed: bool = False
 
 
 @dataclass(frozen=True)
@@ -217,9 +219,12 @@ class RopeKeys:
         keys.absorb(rope)
         require_rotary_dim(rope.path, head_dim, rotary_dim)
         require_fit(scaling, rope.path, rotary_dim or head_dim, theta)
-        return rotary_plan(
+        plan = rotary_plan(
             head_dim, theta, interleaved, rotary_dim, scaling, sections, self.head.axis_layout, rope.path
         )
+        if self.head.reversed:
+            plan = replace(plan, settings={**plan.settings, "reversed": True})
+        return plan
 
     def _rope_type(self, rope: Keys) -> str:
         """Return the `rope_type`, from either of its keys; `su` and the model type's own names are replaced."""

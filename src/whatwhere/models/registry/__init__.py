@@ -64,7 +64,6 @@ UNLIKE: Mapping[str, str] = {
     "esmc": "it is bidirectional",
     "inkling2_text": "each query mixes learned profiles of the distance (Inkling), which no description has",
     "inkling_text": "each query mixes learned profiles of the distance (Inkling), which no description has",
-    "nanochat": "it rotates its pairs by the negative angle, as no type that is read does",
     "prophetnet": "the bias of its decoder is a linear map of hidden states, chosen by T5's buckets of the distance",
     "reformer": "its position table joins a table of rows and one of columns, and a hash of queries selects the keys",
 }

@@ -16,7 +16,7 @@ from whatwhere.models.configuration.softmax_scale import HalfHeadScale, KeyMulti
 from whatwhere.models.configuration.temperature import PowerWithoutRotary
 from whatwhere.models.configuration.theta_keys import NestedTheta, ThetaByLayer
 from whatwhere.models.registry.bert_gpt_t5 import MPT
-from whatwhere.models.registry.llama import BY_TYPE, llama_like, rope
+from whatwhere.models.registry.llama import BY_TYPE, EMBEDDING_NORM, QUERY_KEY_NORM_AFTER, llama_like, rope
 from whatwhere.models.registry.llama_variants import (
     LATENT_HEAD,
     PARTIAL,
@@ -81,6 +81,16 @@ WHOLE_MODELS: dict[str, ModelType] = {
             ),
             head_dim=128,
             max_length=2048,
+        ),
+        patch=None,
+    ),
+    "nanochat": replace(
+        llama_like(
+            rope(head=Head(reversed=True)),
+            notes=(EMBEDDING_NORM, QUERY_KEY_NORM_AFTER),
+            key_heads=6,
+            max_length=2048,
+            padding_idx=1,
         ),
         patch=None,
     ),

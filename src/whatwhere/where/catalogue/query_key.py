@@ -111,6 +111,7 @@ ENTRIES: tuple[Scheme, ...] = (
             {"rotary_dim": 8, "interleaved": True},
             {"rotary_dim": 8, "rotary_start": 3},
             {"rotary_start": 4, "interleaved": True},
+            {"reversed": True},
             {"theta": 500_000.0},
         ),
     ),

@@ -29,6 +29,7 @@ class Rotary(ScaledRotaryMap):
         interleaved: which features make a pair.
         rotary_dim: rotate only so many features, an even number up to head_dim; None rotates all.
         rotary_start: the first feature that is rotated; 0 in nearly all models, 448 of 512 in DeepSeek-V4.
+        reversed: rotate by the negative angle, as nanochat does; no other model is known to.
         scaling: a RoPE scaling of `whatwhere.where.scaling`, such as YaRN.
 
     Fixed: no parameters, no state. Any length; quality beyond the trained length needs a scaling. Angles are float64,
@@ -56,9 +57,10 @@ class Rotary(ScaledRotaryMap):
         interleaved: bool = False,
         rotary_dim: int | None = None,
         rotary_start: int = 0,
+        reversed: bool = False,
         scaling: Scaling | None = None,
     ) -> None:
-        super().__init__(head_dim, theta, interleaved, rotary_dim, scaling, rotary_start)
+        super().__init__(head_dim, theta, interleaved, rotary_dim, scaling, rotary_start, reversed)
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Return cosine and sine of every angle, (batch, 1, tokens, pairs): one pair of tables for all heads and
