@@ -98,7 +98,7 @@ def recorded_tables(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
         return call
 
     monkeypatch.setattr(pass_cache, "join", recorded(pass_cache.join))
-    for module in ("where.pass_cache", "where.attention", "models.huggingface.patch_modules"):
+    for module in ("where.pass_cache", "where.attention", "models.huggingface.patch_biases"):
         monkeypatch.setattr(f"whatwhere.{module}.tabulate", recorded(score_bias.tabulate))
     return shapes
 

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers import WhisperForCausalLM
 
 import whatwhere as ww
 from docs.generate.models_page import read_data
@@ -32,6 +33,8 @@ CHOSEN_ATTENTION = ("deepseek_v32", "deepseek_v4", "granite_swa", "inkling2_text
 """Types that pass sinks, chosen keys or masks in forms of their own to our attention."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "beam": {"num_hidden_layers": 6},
+    "granite_swa": {"layer_rope_theta": [1e4, 500.0, 0, 500.0], "sliding_window": 5},
+    "granitemoe_swa": {"layer_rope_theta": [0, 500.0, 1e4, 500.0], "sliding_window": 5},
     "ministral3": {
         "rope_parameters": {
             "rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "llama_4_scaling_beta": 0.1,
@@ -39,7 +42,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         },
     },
 }  # fmt: skip
-"""What makes temperatures differ from 1 within so few positions."""
+"""What makes temperatures differ from 1 within so few positions, and the thetas of layers differ."""
 LEAKS = {"recurrent_gemma"}
 """Types whose recurrences read the outputs of padding, which have no meaning and differ between attention functions."""
 AMPLIFIES = {"gemma3n_text": 1e-3}
@@ -49,12 +52,17 @@ Mode = Callable[[nn.Module, Tensor], Tensor | None]
 
 def built(model_type: str) -> nn.Module:
     """Return a tiny random model whose attention is far from even, without amplifying rounding errors."""
-    model = tiny_model(tiny_config(model_type, **SETTINGS.get(model_type, {})))
+    config = tiny_config(model_type, **SETTINGS.get(model_type, {}))
+    if model_type == "whisper":  # whose encoder takes sounds
+        config.is_encoder_decoder = False
+        model: nn.Module = WhisperForCausalLM(config).eval()
+    else:
+        model = tiny_model(config)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if "sink" in name and parameter.dim() == 1:
                 nn.init.normal_(parameter)
-            elif parameter.dim() > 1:
+            elif parameter.dim() > 1 and parameter.requires_grad:
                 parameter.mul_(0.5)
     return model
 
@@ -144,7 +152,9 @@ MODES: dict[str, Mode] = {"prefill": prefill, "far": far, "padded": padded, "pac
 def has_table(model: nn.Module) -> bool:
     """Return whether a model looks up positions in a table."""
     tables = ("position_embeddings.weight", "positions_embed.weight", "embed_positions.weight", "wpe.weight")
-    return any(name.endswith(tables) for name, _ in model.named_parameters())
+    tables += ("embed_positions", "embed_positions.weights")
+    named = (*model.named_parameters(), *model.named_buffers())
+    return any(name.endswith(tables) for name, _ in named)
 
 
 def ids() -> Tensor:

@@ -31,7 +31,15 @@ from ..tiny import config_of, model_of
 
 NAMED_IN_THE_PROMISE = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text", "phi3", "gpt2", "bert")
 TOKENS = 13
-ROTATED = [name for name in PATCHED if MODEL_TYPES[name].patch == "rotary"]
+ROTATED = [
+    name for name in PATCHED if any(isinstance(reader, RopeKeys | FalconKeys) for reader in MODEL_TYPES[name].readers)
+]
+ALONE = (
+    "falcon_mamba", "jamba", "kimi_linear", "mamba", "mamba2", "nemotron_h", "rwkv", "xlstm", "zamba", "zamba2",
+)  # fmt: skip
+"""Types without positions, of which the token table alone is replaced."""
+AMPLIFYING = ("diffusion_gemma_text", "gemma4_unified_text")
+"""Types whose unscaled scores amplify the rounding of cosines, with weights as large as here."""
 
 
 def made(model_type: str, **settings: object) -> nn.Module:
@@ -39,7 +47,8 @@ def made(model_type: str, **settings: object) -> nn.Module:
     model = model_of(config_of(model_type, **settings))
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.mul_(2)
+            if parameter.requires_grad:
+                parameter.mul_(2)
     return model
 
 
@@ -50,7 +59,7 @@ def ids(tokens: int = TOKENS) -> Tensor:
 
 def said(model: nn.Module, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return a model's logits, or hidden states where it has no head."""
-    others = {"decoder_input_ids": tokens} if hasattr(model, "decoder") else {}
+    others = {"decoder_input_ids": tokens} if "decoder_input_ids" in signature(model.forward).parameters else {}
     if mask is not None:
         others["attention_mask"] = mask
     with torch.no_grad():
@@ -60,7 +69,7 @@ def said(model: nn.Module, tokens: Tensor, mask: Tensor | None = None) -> Tensor
 def gradients_of(model: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
     """Return the gradient of each parameter, of a sum of all outputs with weights of their own."""
     model.zero_grad()
-    others = {"decoder_input_ids": tokens} if hasattr(model, "decoder") else {}
+    others = {"decoder_input_ids": tokens} if "decoder_input_ids" in signature(model.forward).parameters else {}
     out = model(tokens, **others)[0]
     (out * torch.linspace(-1, 1, out.shape[-1])).sum().backward()
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
@@ -76,8 +85,8 @@ def test_the_same_logits_and_back(model_type: str) -> None:
     model, tokens = made(model_type), ids()
     before, names, modules = said(model, tokens), list(model.state_dict()), dict(model.named_modules())
     with ww.patch(model) as patched:
-        assert len(patched.replaced) >= 2
-        require_close(said(model, tokens), before)
+        assert len(patched.replaced) >= (1 if model_type in ALONE else 2)
+        require_close(said(model, tokens), before, factor=5 if model_type in AMPLIFYING else 1)
         assert list(model.state_dict()) == names
         assert not set(modules.values()) <= set(model.modules())
     assert torch.equal(said(model, tokens), before)
@@ -316,9 +325,11 @@ def test_a_patched_model_can_be_copied() -> None:
 def test_errors() -> None:
     with pytest.raises(ww.errors.SettingError, match="patch needs a model of Hugging Face"):
         ww.patch(nn.Linear(2, 2))
-    with pytest.raises(ww.errors.CheckpointError, match=r"does not know 'opt'.*\nIt knows: afmoe, albert, "):
-        ww.patch(made("opt"))
-    with pytest.raises(ww.errors.CheckpointError, match="does not know 'falcon' with a bias"):
+    with pytest.raises(
+        ww.errors.CheckpointError, match=r"does not know 'ctrl': its sinusoids.*\nIt knows: afmoe, albert, "
+    ):
+        ww.patch(made("ctrl"))
+    with pytest.raises(ww.errors.CheckpointError, match="patch found no bias of 'falcon'"):
         ww.patch(made("falcon", alibi=True))
     with pytest.raises(ww.errors.ShapeError, match="regime_length=0"):
         ww.patch(made("llama"), regime_length=0)
@@ -645,13 +656,3 @@ def test_a_model_without_rotary_layers_keeps_its_rotary_module() -> None:
     with ww.patch(model) as patched:
         assert patched.replaced == ["model.embed_tokens"]
         require_close(said(model, tokens), before)
-
-
-def test_every_type_with_a_rotary_module_is_patched() -> None:
-    """What rotates by functions of its own (GPT-J, CodeGen, RoFormer) has none."""
-    readers = (RopeKeys, FalconKeys)
-    assert set(ROTATED) == {
-        name
-        for name, model_type in MODEL_TYPES.items()
-        if any(isinstance(reader, readers) for reader in model_type.readers)
-    }

@@ -1,7 +1,7 @@
 """Replace the token table and positions of a loaded Hugging Face model by modules of this library, reversibly."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from inspect import signature
 from types import TracebackType
 from typing import Any
@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from whatwhere.checks import require_whole
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.huggingface import Description, from_huggingface
-from whatwhere.models.huggingface.patch_modules import (
-    RotaryTables,
+from whatwhere.models.huggingface.patch_biases import (
     bucket_bias,
-    position_table,
-    relative_alibi,
-    rotary_tables,
-    token_table,
+    bucket_bias_of_ids,
+    last_row_of_alibi,
+    replace_alibi,
     without_bias,
 )
-from whatwhere.models.registry import MODEL_TYPES, find_model_type
+from whatwhere.models.huggingface.patch_modules import RotaryTables, position_table, rotary_tables, token_table
+from whatwhere.models.huggingface.patch_tables import LearnedRows, SinusoidalRows, replace_table
+from whatwhere.models.registry import MODEL_TYPES
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.input.learned import Learned
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
@@ -29,12 +29,31 @@ from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.score.alibi import ALiBi
 from whatwhere.where.score.t5 import T5
 
-PATCHED = tuple(name for name, model_type in MODEL_TYPES.items() if model_type.patch is not None)
+UNPATCHED = {
+    "ctrl": "its sinusoids are an attribute of the model, beside a token table with another name",
+    "deberta": "its bias is computed from queries and keys inside its attention",
+    "deberta-v2": "its bias is computed from queries and keys inside its attention",
+    "musicgen_decoder": "its sinusoids have cosines before sines, which no scheme here computes as a table",
+    "musicgen_melody_decoder": "its sinusoids have cosines before sines, which no scheme here computes as a table",
+    "nanochat": "its module computes positive angles, which its attention takes as negative ones",
+    "xlnet": "its bias is computed from queries and a matrix of each layer inside its attention",
+}
+"""Model types that are read and not patched -> why."""
+PATCHED = tuple(name for name in MODEL_TYPES if name not in UNPATCHED)
 """The model types that `patch` supports."""
 
-TOKENS = ("embed_in", "embed_tokens", "shared", "tok_embeddings", "tokens_embed", "word_embeddings", "wte")
+TOKENS = (
+    "embed_in",
+    "embed_tokens",
+    "embeddings",
+    "shared",
+    "tok_embeddings",
+    "tokens_embed",
+    "word_embeddings",
+    "wte",
+)
 POSITIONS = ("position_embeddings", "positions_embed", "wpe")
-OURS = (Learned, RotaryTables, TokenEmbedding)
+OURS = (Learned, LearnedRows, RotaryTables, SinusoidalRows, TokenEmbedding)
 
 
 class Patch:
@@ -120,13 +139,16 @@ class Patch:
         self._placed.append((parent, attribute, module))
         self._record(name, restore)
 
-    def replace_method(self, name: str, method: str, function: Callable[..., Any]) -> None:
+    def replace_method(
+        self, name: str, method: str, function: Callable[..., Any], renew: Callable[[], None] = lambda: None
+    ) -> None:
         """Replace a method of one module by a function.
 
         Args:
             name: of the module.
             method: name of the method.
             function: called instead of it.
+            renew: called now and after the method is restored, for what the module has made by it.
 
         Raises:
             SettingError: If the method is overridden in this module already.
@@ -140,7 +162,25 @@ class Patch:
             )
         self._methods.add((id(module), method))
         vars(module)[method] = function
-        self._record(f"{name}.{method}", lambda: vars(module).pop(method))
+        renew()
+
+        def restore() -> None:
+            vars(module).pop(method)
+            renew()
+
+        self._record(f"{name}.{method}", restore)
+
+    def replace_attribute(self, name: str, attribute: str, value: Tensor) -> None:
+        """Put a tensor before a buffer of one module, which is not cast with the model.
+
+        Args:
+            name: of the module.
+            attribute: name of the buffer.
+            value: what the module reads instead.
+        """
+        module = self.model.get_submodule(name)
+        vars(module)[attribute] = value
+        self._record(f"{name}.{attribute}", lambda: vars(module).pop(attribute, None))
 
     def before(self, name: str, hook: Callable[..., Any]) -> None:
         """Register a function to be called before a module, which may change its arguments.
@@ -207,12 +247,10 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
     if regime_length is not None:
         require_whole("patch", regime_length=regime_length)
     description = from_huggingface(config)
-    kind = find_model_type(description.model_type).patch
-    biased = kind != "bias" and any(plan is not None for plan in description.score)
-    if kind is None or biased:
+    if description.model_type not in PATCHED:
+        why = UNPATCHED.get(description.model_type, "transformers has no such type")
         raise CheckpointError(
-            f"patch does not know {description.model_type!r}{' with a bias' if biased else ''}, whose modules of "
-            f"positions it cannot replace.\nIt knows: {', '.join(PATCHED)}."
+            f"patch does not know {description.model_type!r}: {why}.\nIt knows: {', '.join(PATCHED)}."
         )
     if any(isinstance(module, OURS) for module in model.modules()):
         raise SettingError("this model is patched already: call undo() on the first patch.")
@@ -220,15 +258,28 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
     try:
         for name, module in _parts(model, description.model_type):
             _replace(patched, name, module)
+        _require_positions(patched)
     except Exception:
         patched.undo()
         raise
+    return patched
+
+
+def _require_positions(patched: Patch) -> None:
+    """Raise CheckpointError unless a part of the model was replaced, and positions if it has any."""
+    description, name = patched.description, type(patched.model).__name__
     if not patched.replaced:
         raise CheckpointError(
-            f"patch found no part of {description.model_type!r} in this {type(model).__name__}: under its config no "
-            f"module is called {', '.join(TOKENS)}.\nPass the model of transformers itself."
+            f"patch found no part of {description.model_type!r} in this {name}: under its config no module is called "
+            f"{', '.join(TOKENS)}.\nPass the model of transformers itself."
         )
-    return patched
+    for door, plans in (("bias", description.score), ("positions", (description.input, *description.query_key))):
+        others = [each for each in patched.replaced if each.rpartition(".")[2] not in TOKENS]
+        if any(plan is not None for plan in plans) and not others:
+            raise CheckpointError(
+                f"patch found no {door} of {description.model_type!r} in this {name} that it can replace.\n"
+                "Load the model as transformers builds it, or leave its positions as they are."
+            )
 
 
 def _parts(model: nn.Module, model_type: str) -> list[tuple[str, nn.Module]]:
@@ -254,7 +305,7 @@ def _replace(patched: Patch, name: str, module: nn.Module) -> None:
         _require_lookup(name, module)
         patched.replace_module(name, lambda: position_table(module))
     elif kind.endswith("RotaryEmbedding"):
-        if schemes := _rotaries(description):
+        if schemes := _rotaries(description, module):
             patched.replace_module(name, lambda: rotary_tables(module, schemes, patched.regime_length))
     elif kind.endswith("Attention") and hasattr(module, "compute_bias") and hasattr(module, "relative_attention_bias"):
         patched.replace_method(name, "compute_bias", bucket_bias(module, _buckets(module, description)))
@@ -262,11 +313,17 @@ def _replace(patched: Patch, name: str, module: nn.Module) -> None:
         if "position_bias" in signature(module.forward).parameters:  # UMT5 always makes a table of zeros
             patched.before(name, without_bias)
     elif kind == "BloomModel":
-        _replace_alibi(patched, name, module)
+        replace_alibi(patched, name, module)
+    elif kind == "MptModel":
+        patched.replace_method(name, "build_mpt_alibi_tensor", last_row_of_alibi(ALiBi(description.num_heads)))
+    elif kind == "MPNetEncoder":
+        patched.replace_method(name, "compute_position_bias", bucket_bias_of_ids(module, _buckets(module, description)))
+    else:
+        replace_table(patched, name, module, description)
 
 
 def _replaces_tables(description: Description) -> bool:
-    return find_model_type(description.model_type).patch == "learned"
+    return description.input is not None and description.input.scheme == "learned"
 
 
 def _require_bare(name: str, module: nn.Module) -> None:
@@ -304,8 +361,17 @@ def _scales(module: nn.Embedding) -> bool:
     return kind.__module__.startswith("transformers.") and "Scaled" in kind.__name__
 
 
-def _rotaries(description: Description) -> dict[str, Rotary | MultimodalRotary]:
-    """Return the scheme of each layer type that rotates; one under "" if layers have no types."""
+def _rotaries(description: Description, module: nn.Module) -> dict[str, Rotary | MultimodalRotary]:
+    """Return the scheme of each layer type that rotates; one under "" if layers have no types.
+
+    A model whose layers have thetas of their own and no types has a module for each theta (Granite with windows).
+    """
+    plans_of_all = {plan for plan in map(repr, description.query_key) if plan != "None"}
+    if description.layer_types is None and len(plans_of_all) > 1:
+        stated = getattr(getattr(module, "config", None), "rope_parameters", {}).get("rope_theta")
+        all_built = [plan.build() for plan in description.query_key if plan is not None]
+        found = [one for one in all_built if isinstance(one, Rotary) and one.theta == stated]
+        return {"": found[0]} if found else {}
     types = description.layer_types or ("",) * description.layers
     plans = {name: plan for name, plan in zip(types, description.query_key, strict=True) if plan is not None}
     built = {name: plan.build() for name, plan in plans.items()}
@@ -319,46 +385,6 @@ def _buckets(attention: nn.Module, description: Description) -> T5:
     buckets = replace(plan, settings={**plan.settings, "bidirectional": bidirectional}).build("meta")
     assert isinstance(buckets, T5)
     return buckets
-
-
-@dataclass
-class _Call:
-    """State that the blocks of a model share during one call."""
-
-    mask: Tensor | None = None
-    past: int = 0
-    bias: Tensor | None = None
-
-
-def _replace_alibi(patched: Patch, name: str, model: nn.Module) -> None:
-    """Pass the bias by distance to every block; it is computed for the first block of each call."""
-    scheme = ALiBi(patched.description.num_heads)
-    call = _Call()
-
-    def before_model(module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> None:
-        names = ("input_ids", "past_key_values", "attention_mask", "inputs_embeds")
-        arguments = {**dict(zip(names, args, strict=False)), **others}
-        cache = arguments.get("past_key_values")
-        call.mask, call.past = arguments.get("attention_mask"), 0 if cache is None else int(cache.get_seq_length())
-        call.bias = None
-
-    def before_block(module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        hidden: Tensor = args[0] if args else others["hidden_states"]
-        replaced: Tensor = others["alibi"]
-        if call.bias is None:
-            sizes = {"tokens": hidden.shape[1], "keys": replaced.shape[-1], "past": call.past}
-            call.bias = relative_alibi(scheme, call.mask, **sizes, like=replaced)
-        return args, {**others, "alibi": call.bias}
-
-    patched.before(name, before_model)
-    for path, _ in _blocks(name, model):
-        patched.before(path, before_block)
-
-
-def _blocks(name: str, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    for path, module in model.named_modules(prefix=name):
-        if type(module).__name__ == "BloomBlock":
-            yield path, module
 
 
 def _device(model: nn.Module) -> torch.device:

@@ -1,6 +1,6 @@
 """Replacements for modules of Hugging Face: the same signatures and shapes, computed by this library."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from copy import deepcopy
 from functools import partial
 from inspect import signature
@@ -12,17 +12,12 @@ from torch import Tensor, nn
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.configuration.description import EmbeddingScale
-from whatwhere.models.huggingface.attention import RelativeBias
-from whatwhere.models.huggingface.attention_mask import NAME
 from whatwhere.position import Positions
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.input.learned import Learned
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.scaling import YaRN
-from whatwhere.where.score.alibi import ALiBi
-from whatwhere.where.score.t5 import T5
-from whatwhere.where.score_bias import ScoreBias, tabulate
 
 COMPARED_AT = (1, 64, 4095)
 """Positions at which a rotary module is compared with its configuration, besides twice the original length."""
@@ -55,6 +50,7 @@ class RotaryTables(nn.Module):
     ) -> None:
         super().__init__()
         self.schemes, self.form, self.regime_length, self.dtype = dict(schemes), form, regime_length, dtype
+        self.config: Any = None
         self.layer_types = list(schemes)  # which LFM3 asks its rotary module for
 
     @torch.no_grad()
@@ -130,6 +126,7 @@ def rotary_tables(
         for layer_type, scheme in schemes.items():
             _require_same_rotation(probe, tables, layer_type, scheme)
     tables.regime_length = regime_length
+    tables.config = getattr(original, "config", None)  # of which Granite with windows asks the theta
     return tables.train(original.training)
 
 
@@ -248,89 +245,3 @@ def position_table(original: nn.Embedding) -> Learned:
 
 def _without_gradient(padding: int, module: nn.Module, args: tuple[Tensor], rows: Tensor) -> Tensor:
     return torch.where((args[0] == padding)[..., None], rows.detach(), rows)
-
-
-def without_bias(attention: nn.Module, args: Any, others: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-    """Return the arguments of T5's cross-attention with no bias in place of the table of zeros that it would make.
-
-    Args:
-        attention: the module, which has no bias of its own.
-        args, others: of its forward.
-
-    Returns:
-        The arguments; None where they stay as they are.
-    """
-    if not uses_our_attention(attention) or others.get("position_bias") is not None:
-        return None
-    return args, {**others, "position_bias": RelativeBias(None)}
-
-
-def uses_our_attention(module: nn.Module) -> bool:
-    """Return whether the configuration of a module names our attention function.
-
-    Args:
-        module: of transformers.
-    """
-    return getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME
-
-
-def bucket_bias(attention: nn.Module, scheme: T5) -> "Callable[..., Tensor | RelativeBias]":
-    """Return a replacement for `compute_bias` of T5's attention, with the attention's own table.
-
-    With `attn_implementation="whatwhere"` it returns the scheme, and no table of all pairs is made.
-
-    Args:
-        attention: the module.
-        scheme: its buckets.
-
-    Returns:
-        The method.
-    """
-
-    def compute_bias(
-        query_length: int,
-        key_length: int,
-        device: torch.device | None = None,
-        past_seen_tokens: int | Tensor = 0,
-        **others: Any,
-    ) -> Float[Tensor, "1 heads queries keys"] | RelativeBias:
-        table = attention.get_parameter("relative_attention_bias.weight")
-        scheme.weight = table
-        if uses_our_attention(attention):
-            return RelativeBias(scheme)
-        where = table.device if device is None else device
-        queries = torch.arange(query_length, device=where) + past_seen_tokens
-        bias = _table(scheme, queries[None], torch.arange(key_length, device=where)[None])
-        return bias.to(table.dtype)
-
-    return compute_bias
-
-
-def relative_alibi(
-    scheme: ALiBi, mask: Tensor | None, tokens: int, keys: int, past: int, like: Tensor
-) -> Float[Tensor, "batch_heads queries keys"]:
-    """Compute BLOOM's bias from distances; its own uses positions of keys, which become equal in bfloat16.
-
-    Args:
-        scheme: ALiBi of these heads.
-        mask: (batch, keys), 1 at tokens and 0 at padding; None is no padding.
-        tokens: number of queries.
-        keys: number of keys, including slots of a KV cache that are not filled yet.
-        past: number of keys before the first query.
-        like: the bias that it replaces, (batch * heads, 1, keys).
-
-    Returns:
-        The bias of every pair of query and key.
-    """
-    batch = like.shape[0] // scheme.num_heads
-    ones = torch.ones(1, keys, dtype=torch.long, device=like.device) if mask is None else mask.long()
-    at = (ones.cumsum(-1) - 1).clamp(min=0)
-    bias = _table(scheme, at[:, past : past + tokens], at).expand(batch, -1, -1, -1)
-    return bias.flatten(0, 1).to(like.dtype)
-
-
-def _table(scheme: ScoreBias, queries: Tensor, keys: Tensor) -> Float[Tensor, "batch heads queries keys"]:
-    """Compute a bias for every pair of query and key, including later keys, which the model masks itself."""
-    at_queries, at_keys = Positions(queries[None], queries), Positions(keys[None], keys)
-    element = scheme.bind(at_queries, at_keys)
-    return tabulate(element, queries.shape[0], scheme.num_heads, queries.shape[1], keys.shape[1], queries.device)

@@ -1,0 +1,164 @@
+"""Replacements for tables of positions whose class has a forward of its own, or that are no module: rows computed here.
+
+The class of such a table finds the index of each row (offsets, padding, a KV cache); its rows are ours.
+"""
+
+from copy import copy
+from typing import Any
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+
+from whatwhere.errors import CheckpointError
+from whatwhere.models.configuration.description import Description
+from whatwhere.position import positions
+from whatwhere.where.input.learned import Learned
+from whatwhere.where.input.sinusoidal import Sinusoidal
+from whatwhere.where.query_key.rotary import Rotary
+
+ROUNDED = 2e-4
+"""Largest difference of a table of transformers, some of which round angles to float32, from the exact one."""
+
+
+class LearnedRows(nn.Embedding):
+    """Look up rows in place of nn.Embedding, below a class that finds their indices."""
+
+    def forward(self, input: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
+        """Return the rows at these indices."""
+        rows, dim = self.weight.shape
+        table = Learned(dim, rows, device="meta")
+        table.weight = self.weight
+        vectors: Tensor = table(input.reshape(1, -1))
+        return vectors.reshape(*input.shape, dim)
+
+
+class LearnedRowsOfSlots(LearnedRows):
+    """Look up the rows of slots, as Whisper's table does, which indexes its weight itself."""
+
+    def forward(
+        self, input_ids: Tensor, past_key_values_length: int = 0, position_ids: Tensor | None = None
+    ) -> Float[Tensor, "*shape dim"]:
+        """Return the rows of these positions, or of the slots after those of the cache."""
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1], device=self.weight.device) + past_key_values_length
+        return super().forward(position_ids)
+
+
+class SinusoidalRows(nn.Embedding):
+    """Compute rows of sines before cosines in place of nn.Embedding, below a class that finds their indices."""
+
+    def forward(self, input: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
+        """Return the vectors of these positions."""
+        dim = self.weight.shape[1]
+        vectors: Tensor = Sinusoidal(dim, layout="half")(input.reshape(1, -1))
+        return vectors.reshape(*input.shape, dim).to(self.weight.dtype)
+
+
+def with_our_rows(original: nn.Embedding, rows: type[nn.Embedding]) -> nn.Embedding:
+    """Return a table with the parameters of another, of a class between its own and nn.Embedding.
+
+    Args:
+        original: of a class derived from nn.Embedding.
+        rows: what computes its rows.
+
+    Returns:
+        The table.
+
+    Raises:
+        CheckpointError: If rows of sines and cosines are not those that it has.
+    """
+    kind = type(original)
+    if rows is SinusoidalRows and not original.weight.is_meta:
+        weight = original.weight.detach()
+        exact = Sinusoidal(weight.shape[1], layout="half")(torch.arange(len(weight), device=weight.device)[None])[0]
+        _require_near(kind.__name__, weight, exact)
+    table = copy(original)
+    bases = (rows,) if rows is LearnedRowsOfSlots else (kind, rows)
+    table.__class__ = type(kind.__name__, bases, {"__doc__": rows.__doc__})
+    return table
+
+
+def fairseq_rows(
+    num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+) -> Float[Tensor, "rows features"]:
+    """Compute the table that modules of fairseq's sinusoids (M2M100, XGLM) make of themselves, and of longer sequences.
+
+    Args:
+        num_embeddings: rows.
+        embedding_dim: features.
+        padding_idx: of the row that is zero.
+
+    Returns:
+        The table.
+    """
+    table: Tensor = Sinusoidal(embedding_dim, layout="tensor2tensor")(torch.arange(num_embeddings)[None])[0]
+    if padding_idx is not None:
+        table[padding_idx] = 0
+    return table.to(torch.get_default_dtype())
+
+
+def rotary_rows(module: nn.Module, scheme: Rotary) -> Float[Tensor, "positions features"]:
+    """Return the table of sines before cosines that GPT-J's and CodeGen's attention keeps, computed by ours.
+
+    It is no buffer, so that a cast of the model does not round it.
+
+    Args:
+        module: the attention, with the buffer `embed_positions`.
+        scheme: of its configuration.
+
+    Raises:
+        CheckpointError: If the rows are not those that it has.
+    """
+    before = module.get_buffer("embed_positions")
+    cos, sin = (part[0, 0] for part in scheme.bind(positions(len(before), device=before.device)))
+    exact = torch.cat([sin, cos], dim=-1)
+    _require_near(type(module).__name__, before, exact)
+    return exact
+
+
+def _require_near(name: str, table: Tensor, exact: Tensor) -> None:
+    """Raise CheckpointError unless a table is another, within its rounding."""
+    allowed = max(ROUNDED, torch.finfo(table.dtype).eps)
+    if table.shape != exact.shape or not bool(((table.float() - exact).abs() <= allowed).all()):
+        raise CheckpointError(
+            f"this model's {name} does not have the positions that its configuration states.\n"
+            "If its table was changed after loading, load the model again."
+        )
+
+
+def replace_table(patched: Any, name: str, module: nn.Module, description: Description) -> None:
+    """Replace a table of positions that is no plain nn.Embedding, if this module is one.
+
+    Args:
+        patched: the Patch.
+        name: of the module.
+        module: any.
+        description: of the configuration.
+
+    Raises:
+        CheckpointError: If its rows are not those of the configuration.
+    """
+    kind = type(module).__name__
+    if isinstance(module, nn.Embedding) and type(module) is not nn.Embedding:
+        rows = next((rows for end, rows in ROWS.items() if kind.endswith(end)), None)
+        if rows is not None and (rows is SinusoidalRows or description.input is not None):
+            table, ours = module, rows
+            patched.replace_module(name, lambda: with_our_rows(table, ours))
+    elif kind.endswith("SinusoidalPositionalEmbedding") and "weights" in dict(module.named_buffers()):
+        before: Any = module
+        sizes = (*before.weights.shape, before.padding_idx)
+        _require_near(kind, before.weights, fairseq_rows(*sizes).to(before.weights.device))
+        patched.replace_method(name, "get_embedding", fairseq_rows, lambda: before.make_weights(*sizes))
+    elif "embed_positions" in dict(module.named_buffers(recurse=False)):
+        scheme = next((plan.build() for plan in description.query_key if plan is not None), None)
+        if isinstance(scheme, Rotary):
+            patched.replace_attribute(name, "embed_positions", rotary_rows(module, scheme))
+
+
+ROWS: dict[str, type[nn.Embedding]] = {
+    "LearnedPositionalEmbedding": LearnedRows,
+    "WhisperPositionalEmbedding": LearnedRowsOfSlots,
+    "SinusoidalPositionalEmbedding": SinusoidalRows,
+}
+"""End of the name of a class -> what computes its rows."""
