@@ -34,7 +34,7 @@ def stale() -> str:
         optimizer.step()
     optimizer.zero_grad()
     table(torch.tensor([1])).sum().backward()
-    rows = torch.sparse_coo_tensor(torch.tensor([[1, 2]]), torch.ones(2, 8), (16, 8), check_invariants=True)
+    rows = torch.sparse_coo_tensor(torch.tensor([[1, 3]]), torch.ones(2, 8), (16, 8), check_invariants=True)
     table.weight.grad = rows.coalesce()
     try:
         optimizer.step()
