@@ -36,21 +36,28 @@ MAPPINGS = {
     "multimodal": ("IMAGE_TEXT_TO_TEXT", "MULTIMODAL_LM"),
 }
 """Name of a head in the page -> transformers' mappings of it."""
+_GLM4V = {"rope_theta": 10_000.0, "rope_type": "default", "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]}
 CHOSEN: dict[str, dict[str, Any]] = {
     "cohere_compass": {"text_config": {"rope_parameters": {"full_attention": {"rope_theta": 10_000.0}}}},
     "cohere_compass_text": {"rope_parameters": {"full_attention": {"rope_theta": 10_000.0}}},
+    "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
     "gemma4_assistant": {
         "text_config": {
             "model_type": "gemma4_text", "hidden_size_per_layer_input": 0, "vocab_size_per_layer_input": 0,
         }
     },
+    **{name: {"text_config": {"rope_parameters": _GLM4V}} for name in ("glm46v", "glm4v", "glmga")},
     "glm4_moe": {"head_dim": 128},
     "minimax_m3_vl_text": {"partial_rotary_factor": 0.5},
+    "glm4v_moe": {"text_config": {"head_dim": 128}},
+    "qwen3_omni_moe": {"thinker_config": {"text_config": {"head_dim": 128}}},
+    "qwen3_omni_moe_thinker": {"text_config": {"head_dim": 128}},
 }  # fmt: skip
 """Types whose default configuration makes no model, or none like those that are published -> what is chosen besides.
 
-Transformers refuses that of Gemma 4's assistant and fails on that of Compass; that of GLM-4.5 divides 4096 features
-into 96 heads, and that of MiniMax-M3 rotates another part of each head than its `rotary_dim` says."""
+Transformers refuses that of Gemma 4's assistant and fails on those of Compass and of GLM-4V, whose axes have 32 of 64
+pairs; that of ESM has no tokens; those of GLM-4.5, GLM-4.5V and Qwen3-Omni do not divide their features into heads;
+that of MiniMax-M3 rotates another part of each head than its `rotary_dim` says."""
 WHOLE = ("t5gemma", "t5gemma2")
 """Types whose text configuration is one of two parts: they are probed as a whole."""
 

@@ -97,7 +97,8 @@ def entering(model: nn.Module, part: str | None) -> Iterator[Entered]:
     inner = [
         (name, module)
         for name, module in model.named_modules()
-        if name.startswith(prefix) and "protein_encoder" not in name
+        # the tables of a protein encoder and of LUKE's entities are others
+        if name.startswith(prefix) and "protein_encoder" not in name and "entity" not in name
     ]
 
     def watch(module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> None:

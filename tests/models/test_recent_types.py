@@ -84,9 +84,8 @@ def test_attention_without_positions_has_none(model_type: str) -> None:
 
 
 CONTRADICTIONS = (
-    "esm",
-    "esmc",
-    "longformer",
+    "funnel",
+    "neomme",
 )
 
 

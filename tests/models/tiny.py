@@ -81,6 +81,17 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
         "swa_q_lora_rank": 16,
         "swa_kv_lora_rank": 16,
     },
+    "evolla": {
+        "protein_encoder_config": {
+            "vocab_size": 37,
+            "hidden_size": 32,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "intermediate_size": 32,
+        }
+    },
+    "luke": {"entity_vocab_size": 8, "entity_emb_size": 16},
+    "esm": {"vocab_size": 37, "pad_token_id": 1, "mask_token_id": 36},
     "gemma3n_text": {"num_kv_shared_layers": 0, "vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 8},
     "glm4_moe_lite": {"num_key_value_heads": 4},
     "diffusion_gemma_text": {

@@ -48,7 +48,8 @@ def test_offsets_are_those_of_the_configuration(model_type: str) -> None:
         ("bart", "model.decoder.embed_positions.weight", 2),
         ("roberta", "roberta.embeddings.position_embeddings.weight", 2),
         ("gpt2", "transformer.wpe.weight", 0),
-        ("luke", "luke.embeddings.position_embeddings.weight", None),
+        ("luke", "luke.embeddings.position_embeddings.weight", 2),
+        ("lilt", "lilt.embeddings.position_embeddings.weight", None),
         (None, "position_embeddings.weight", None),
     ],
 )

@@ -233,6 +233,48 @@ class MoreKeyHeadsInWindows:
         return {"num_attention_heads": heads.num_heads, "num_key_value_heads": key_heads, "head_dim": heads.head_dim}
 
 
+@dataclass(frozen=True)
+class HeadRatio:
+    """Divide the number of heads by a key, and halve the features of each, as in ConvBERT."""
+
+    KEY = "head_ratio"
+
+    def read(self, keys: Keys, sizes: Sizes) -> tuple[Heads, ...]:
+        """Return the heads of each layer."""
+        number = max(sizes.num_heads // keys.whole(self.KEY, default=2), 1)
+        if sizes.dim % number or sizes.dim // number < 2:
+            raise ShapeError(f"{sizes.dim} features do not divide into {number} heads of two halves.")
+        return (Heads(number, number, sizes.dim // number // 2),) * sizes.layers
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the number of heads, not divided."""
+        return {"num_attention_heads": description.num_heads, self.KEY: 1}
+
+
+@dataclass(frozen=True)
+class BottleneckHeads:
+    """Read the heads of MobileBERT, which attends to fewer features than its hidden states have."""
+
+    SWITCH, KEY = "use_bottleneck", "intra_bottleneck_size"
+
+    def read(self, keys: Keys, sizes: Sizes) -> tuple[Heads, ...]:
+        """Return the heads of each layer."""
+        dim = keys.whole(self.KEY, default=128) if keys.flag(self.SWITCH, default=True) else sizes.dim
+        keys.known |= {self.KEY, "true_hidden_size"}
+        if dim % sizes.num_heads:
+            raise ShapeError(f"{dim} features do not divide into {sizes.num_heads} heads.")
+        return (Heads(sizes.num_heads, sizes.num_heads, dim // sizes.num_heads),) * sizes.layers
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the number of heads, and the features that they attend to."""
+        heads = description.heads[0]
+        return {
+            "num_attention_heads": heads.num_heads,
+            self.SWITCH: True,
+            self.KEY: heads.num_heads * heads.head_dim,
+        }
+
+
 def _checked(heads: Heads) -> Heads:
     if heads.num_heads % heads.key_heads:
         raise ShapeError(f"{heads.num_heads} query heads cannot share {heads.key_heads} key heads evenly.")

@@ -184,6 +184,21 @@ class FlaggedSqrtDimScale:
 
 
 @dataclass(frozen=True)
+class MaskedTokenScale:
+    """Multiply token vectors by 1 less the share of masked tokens in training, 0.12, if a flag is set, as in ESM-2."""
+
+    KEY, SCALE = "token_dropout", 1 - 0.15 * 0.8
+
+    def read(self, keys: Keys, sizes: Sizes) -> float | None:
+        """Return the factor of a text without masked tokens, or None."""
+        return self.SCALE if keys.flag(self.KEY, default=False) else None
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the flag."""
+        return {self.KEY: description.embedding_scale is not None}
+
+
+@dataclass(frozen=True)
 class EmbeddingScaleKey:
     """Multiply token vectors by a number of the configuration.
 

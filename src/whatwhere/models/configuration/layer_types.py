@@ -64,6 +64,7 @@ class ByType:
         one: type of one layer in each period.
         others: type of the other layers.
         first: whether `one` is the first layer of its period rather than the last.
+        from_end: whether the last period is whole, rather than the first (Muse).
         rotated: the types that rotate.
         unless: a key with which, if it is null, every layer rotates (EXAONE 4 without a window).
         one_key: a key that lists the layers of type `one`, instead of a period; without it all have this type, or none
@@ -78,6 +79,7 @@ class ByType:
     one: str = FULL
     others: str = SLIDING
     first: bool = False
+    from_end: bool = False
     rotated: tuple[str, ...] = ATTENTION
     unless: str | None = None
     one_key: str | None = None
@@ -124,7 +126,8 @@ class ByType:
                     types[layer] = layer_type
             return tuple(types)
         period = self.period if self.period_key is None else keys.whole(self.period_key, default=self.period)
-        shift = 0 if self.first else 1
+        shift = -layers % period if self.from_end else 0
+        shift += 0 if self.first else 1
         return tuple(self.others if (layer + shift) % period else self.one for layer in range(layers))
 
     def _pattern_keys(self) -> set[str]:
@@ -253,6 +256,8 @@ class Windows:
             those that are `rotated` or `unrotated`, unless there are `layer_types`; or by a pattern.
         switch: a flag without which no layer has it.
         halved: if the key counts both sides of a token, the number that is added to its half; otherwise None.
+        added: to the size: 1 if the key counts the tokens on one side, without that of the query.
+        added_to: the part of a model to whose windows it is added; None is all.
         bidirectional: whether `use_bidirectional_attention` makes the key count both sides (EmbeddingGemma).
         chunked: whether tokens attend within chunks of this size (Llama 4), rather than to the nearest tokens.
         windowed: type of the layers with the window.
@@ -263,6 +268,8 @@ class Windows:
     by: Pattern | Literal["every", "type", "rotated", "unrotated"] = "type"
     switch: str | None = None
     halved: int | None = None
+    added: int = 0
+    added_to: str | None = None
     bidirectional: bool = False
     chunked: bool = False
     windowed: str = SLIDING
@@ -286,6 +293,7 @@ class Windows:
             keys.require("sliding_window", size // 2, f"it is half of {self.key}.")
         halved = 1 if both_sides else self.halved
         size = size if halved is None or size is None else size // 2 + halved
+        size = None if size is None else size + self._added(sizes.part)
         window = Window(max(size, 1), self.chunked) if size is not None and on else None
         windows = tuple(window if layer_type == self._windowed else None for layer_type in types)
         notes = (BIDIRECTIONAL,) if both_sides else ()
@@ -310,9 +318,12 @@ class Windows:
         """The type of layers with the window."""
         return CHUNKED if self.chunked else self.windowed
 
+    def _added(self, part: str | None) -> int:
+        return self.added if self.added_to in (None, part) else 0
+
     def _stored_size(self, size: int, description: Description) -> int:
         halved = 1 if self.bidirectional and BIDIRECTIONAL in description.notes else self.halved
-        return size if halved is None else (size - halved) * 2
+        return size - self._added(description.part) if halved is None else (size - halved) * 2
 
     def _types(self, keys: Keys, sizes: Sizes, position: Position, on: bool) -> tuple[str, ...]:
         """Return the type of each layer."""

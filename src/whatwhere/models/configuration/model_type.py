@@ -391,7 +391,9 @@ class ModelType:
     def _read_causal(self, keys: Keys) -> bool:
         if isinstance(self.causal, tuple):
             return bool(keys.take(self.causal[0], default=None) == self.causal[1])
-        return keys.flag(self.causal, default=False) if isinstance(self.causal, str) else self.causal
+        if isinstance(self.causal, str):
+            return keys.flag(self.causal, default=self.defaults.get(self.causal) is True)
+        return self.causal
 
     def _read_layers(self, keys: Keys, names: KeyNames) -> int:
         if self.listed is not None:

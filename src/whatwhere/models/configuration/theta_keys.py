@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from whatwhere.errors import SettingError
 from whatwhere.models.configuration.description import Description, Plan
 from whatwhere.models.configuration.head_keys import NestedKeyHeads
+from whatwhere.models.configuration.input_keys import LearnedKeys
 from whatwhere.models.configuration.keys import Keys
 from whatwhere.models.configuration.model_type import Position, Sizes
 from whatwhere.models.configuration.rotary_keys import RopeKeys, require_rotary_dim, rotary_plan
@@ -34,6 +35,10 @@ class ThetaByLayer:
         plans = []
         for layer, plan in enumerate(position.query_key or ()):
             theta = Keys({self.key: thetas[layer]}, {}, keys.owner, keys.path).number(self.key, zero=True)
+            if plan is None and theta != 0:
+                raise SettingError(
+                    f"{keys.path}{self.key}[{layer}] is {theta}, but layers of its type do not rotate: write 0."
+                )
             plans.append(None if plan is None or theta == 0 else _with_theta(plan, theta))
         return replace(position, query_key=tuple(plans))
 
@@ -115,3 +120,31 @@ class RotaryDimKeys:
             return {}
         plan = description.query_key[0]
         return {self.key: description.head_dim if plan is None else plan.rotary_dim}
+
+
+@dataclass(frozen=True)
+class LearnedOrRotary:
+    """Read a learned position table, or rotary positions in its place, as a key chooses, as in ESM.
+
+    Args:
+        learned: reader of the table.
+        rope: reader of the rotary positions.
+    """
+
+    learned: LearnedKeys
+    rope: RopeKeys = field(default_factory=RopeKeys)
+
+    KEY = "position_embedding_type"
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of the table, or of each layer."""
+        if keys.choice(self.KEY, choices=("absolute", "rotary"), default="absolute") == "rotary":
+            return self.rope.read(keys, sizes)
+        keys.known.add("rope_theta")
+        return self.learned.read(keys, sizes)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the choice, and the keys of what was chosen."""
+        if description.input is not None:
+            return {**self.learned.write(description), self.KEY: "absolute"}
+        return {**self.rope.write(description), self.KEY: "rotary"}

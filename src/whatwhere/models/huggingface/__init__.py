@@ -12,9 +12,10 @@ from whatwhere.models.configuration.keys import ELSEWHERE, Json, Keys, affects_p
 from whatwhere.models.configuration.layer_types import BIDIRECTIONAL
 from whatwhere.models.configuration.model_type import ModelType, Position
 from whatwhere.models.registry import (
+    INNER,
+    OF_OTHERS,
     OUTER_NOTES,
     READ_TYPES,
-    TEXT_KEYS,
     TEXT_TYPES,
     find_model_type,
     nested_defaults,
@@ -80,7 +81,7 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         >>> description.head_dim, description.key_heads, description.query_key[0].settings["scaling"]
         (128, 8, Llama3(factor=8.0, original_length=8192, low_frequency_factor=1.0, high_frequency_factor=4.0))
     """
-    values, outer, path = _text_of(_values(config))
+    values, outer, path, nested_part = _text_of(*_inner(_values(config), part))
     _require_keys(values)
     name = values.get("model_type")
     if not isinstance(name, str):
@@ -89,7 +90,7 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
             "If you know it, add it: from_huggingface({**config, 'model_type': 'llama'})."
         )
     model_type = _model_type(name, like)
-    part = _part(model_type, name, part)
+    part = nested_part or _part(model_type, name, part)
     defaults = {**model_type.defaults, **(nested_defaults(name) if path else {})}
     keys = Keys(values, defaults, name, path, model_type.aliases)
     sizes, notes = model_type.read_sizes(keys, part)
@@ -233,29 +234,52 @@ def _require_keys(values: Json) -> None:
             raise SettingError(f"this configuration has the key {short_repr(name)}, but keys are strings.")
 
 
-def _text_of(values: Json) -> tuple[Json, Json, str]:
-    """Return the configuration of the text, that of the whole model if it is nested in one, and its path there."""
-    outer = values.get("model_type")
-    inner = TEXT_KEYS.get(str(outer), "text_config")
-    text = values.get(inner)
+def _inner(values: Json, part: str | None) -> tuple[Json, Json, str, str | None]:
+    """Return the configuration of a part that is a model of its own, that of the whole, its path and its name."""
+    name = values.get("model_type")
+    if not isinstance(name, str) or name not in INNER:
+        return values, {}, "", None
+    paths = INNER[name]
+    chosen = next(iter(paths)) if part is None else part
+    if chosen not in paths:
+        raise SettingError(
+            f"part={part!r} is not one of {name!r}, of which are read: {', '.join(filter(None, paths))}."
+        )
+    inner: Any = values
+    path = ""
+    for key in paths[chosen]:
+        inner, path = inner.get(key), f"{path}{key}."
+        inner = inner.to_dict() if isinstance(inner, HasDict) and not isinstance(inner, Mapping) else inner
+        if not isinstance(inner, Mapping):
+            raise SettingError(
+                f"{path[:-1]} is {short_repr(inner)}, but must be a dictionary: {name!r} has its text there."
+            )
+        _require_keys(inner)
+    return inner, values, path, chosen or None
+
+
+def _text_of(values: Json, whole: Json, path: str, part: str | None) -> tuple[Json, Json, str, str | None]:
+    """Return the configuration of the text, that of the whole model if it is nested in one, its path and its part."""
+    text, outer = values.get("text_config"), values.get("model_type")
     if isinstance(text, HasDict) and not isinstance(text, Mapping):
         text = text.to_dict()
     if text is not None and not isinstance(text, Mapping):
-        raise SettingError(f"{inner} is {short_repr(text)}, but must be a dictionary.")
+        raise SettingError(f"text_config is {short_repr(text)}, but must be a dictionary.")
     if text is None:
         # In older files of these models the keys of the text are not nested.
         renamed = {"model_type": TEXT_TYPES[outer]} if isinstance(outer, str) and outer in TEXT_TYPES else {}
-        return {**values, **renamed}, {}, ""
+        return {**values, **renamed}, whole, path, part
     _require_keys(values)
+    ignored = {*ELSEWHERE, *OF_OTHERS.get(str(outer), ())}
     for name, value in values.items():
-        if name not in ELSEWHERE and affects_positions(name, value) and not equal_values(text.get(name), value):
+        if name not in ignored and affects_positions(name, value) and not equal_values(text.get(name), value):
             raise SettingError(
-                f"{name} is {short_repr(value)} beside {inner}, and {short_repr(text.get(name))} in it: keep "
+                f"{name} is {short_repr(value)} beside text_config, and {short_repr(text.get(name))} in it: keep "
                 "one of them.\nTransformers reads the text's own."
             )
     if text.get("model_type") is None and isinstance(outer, str) and outer in TEXT_TYPES:
         text = {**text, "model_type": TEXT_TYPES[outer]}
-    return text, values, f"{inner}."
+    return text, values, f"{path}text_config.", part
 
 
 def _tied(outer: Json, name: str, default: bool) -> bool:

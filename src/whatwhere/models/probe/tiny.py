@@ -184,6 +184,9 @@ def tiny_model(config: "PreTrainedConfig", seed: int = 0, *, trust_remote_code: 
                 f"a tiny model of the type {config.model_type!r} could not be built: "
                 f"{type(problem).__name__}: {problem}.\nProbe a loaded model of this type instead."
             ) from problem
+        for module in model.modules():
+            if isinstance(module, nn.Embedding) and "Sinusoid" in type(module).__name__:
+                module.requires_grad_(False)  # a table of fixed values, which FSMT keeps as a parameter
         for parameter in model.parameters():
             if parameter.dim() > 1 and parameter.requires_grad:
                 nn.init.normal_(parameter, std=0.3)

@@ -162,6 +162,7 @@ MODEL_ONLY: Mapping[str, Mapping[str, Any]] = {
     "paddleocr_vl_text": _THREE_AXES,
     "pix2struct_text_model": {"initializer_range": 0.02},
     "qwen2_5_omni_text": _THREE_AXES,
+    "qwen3_omni_moe_text": {"rope_parameters": {**_ROPE, "mrope_section": [4, 2, 2]}},
     "qwen2_5_vl_text": _THREE_AXES,
     "qwen2_vl_text": _THREE_AXES,
     "qwen3_5_moe_text": {"rope_parameters": {**_ROPE, "partial_rotary_factor": 0.25, "mrope_section": [1, 1, 0]}},

@@ -6,14 +6,19 @@ from difflib import get_close_matches
 from whatwhere.errors import CheckpointError
 from whatwhere.models.configuration.input_keys import LearnedKeys, LearnedOrSinusoidalKeys, position_offset
 from whatwhere.models.configuration.model_type import ModelType
+from whatwhere.models.configuration.theta_keys import LearnedOrRotary
 from whatwhere.models.registry.bert_bart_variants import VARIANTS
 from whatwhere.models.registry.bert_gpt_t5 import DECODERS, ENCODER_DECODERS, ENCODERS
 from whatwhere.models.registry.hybrid import HYBRIDS
+from whatwhere.models.registry.image_text import IMAGE_TEXT
 from whatwhere.models.registry.llama import LLAMA_LIKE
 from whatwhere.models.registry.llama_variants import LLAMA_VARIANTS
+from whatwhere.models.registry.masked import MASKED
 from whatwhere.models.registry.nested_sizes import NESTED_SIZES
 from whatwhere.models.registry.recent import RECENT
 from whatwhere.models.registry.remote_code import REMOTE_CODE
+from whatwhere.models.registry.two_parts import NESTED, TWO_PARTS
+from whatwhere.models.registry.unread import UNLIKE
 
 MODEL_TYPES: Mapping[str, ModelType] = dict(
     sorted(
@@ -26,13 +31,17 @@ MODEL_TYPES: Mapping[str, ModelType] = dict(
             **DECODERS,
             **ENCODER_DECODERS,
             **VARIANTS,
+            **MASKED,
+            **IMAGE_TEXT,
+            **TWO_PARTS,
         }.items()
     )
 )
 """Hugging Face's `model_type` -> how its configuration is read and written, for all that are in transformers."""
 
-READ_TYPES: Mapping[str, ModelType] = {**MODEL_TYPES, **REMOTE_CODE}
-"""All model types that are read: those in transformers, and those whose code is published beside their files."""
+READ_TYPES: Mapping[str, ModelType] = {**MODEL_TYPES, **NESTED, **REMOTE_CODE}
+"""All model types that are read: those in transformers, those of one part of others, and those whose code is published
+beside their files."""
 
 TEXT_TYPES: Mapping[str, str] = {
     "gemma3": "gemma3_text",
@@ -49,26 +58,33 @@ TEXT_TYPES: Mapping[str, str] = {
 """Model types of text and images -> the type of their text, if `text_config` does not have one."""
 
 
-TEXT_KEYS: Mapping[str, str] = dict.fromkeys(("musicgen", "musicgen_melody"), "decoder")
-"""Model types -> the key of the configuration that is read, where it is not `text_config`."""
+_DECODERS: Mapping[str, tuple[str, ...]] = {"decoder": ("decoder",)}
+_BOTH: Mapping[str, tuple[str, ...]] = {**_DECODERS, "encoder": ("encoder",)}
+INNER: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    "canary": {"decoder": ("decoder_config",)},
+    "dia": {"encoder": ("encoder_config",)},
+    "encoder-decoder": _BOTH,
+    **{name: {"": ("decoder",)} for name in ("musicgen", "musicgen_melody")},
+    "qwen2_5_omni": {"": ("thinker_config",)},
+    "qwen3_omni_moe": {"": ("thinker_config",)},
+    "speech-encoder-decoder": _DECODERS,
+    "t5gemma": _BOTH,
+    "vision-encoder-decoder": _DECODERS,
+}
+"""Model types made of other configurations -> part of the model -> keys that lead to its configuration; \"\" where one
+part alone is of text. The first is the default."""
+
+OF_OTHERS: Mapping[str, frozenset[str]] = {
+    "musicflamingo": frozenset({"max_position_embeddings", "rope_parameters"}),
+    "qwen2_5_omni_thinker": frozenset({"position_id_per_seconds", "seconds_per_chunk"}),
+    "qwen3_omni_moe_thinker": frozenset({"position_id_per_seconds"}),
+}
+"""Model types -> keys beside their `text_config` that concern sounds and video, or coordinates, but not the text."""
+
 
 _DRAFT = "it drafts for another model, whose keys and values it reads: only its queries are its own"
 OUTER_NOTES: Mapping[str, str] = {"gemma4_assistant": _DRAFT, "gemma4_unified_assistant": _DRAFT}
 """Model types with a text like that of others -> what differs outside of the text's configuration."""
-
-
-UNLIKE: Mapping[str, str] = {
-    "blt": "its bytes are grouped into patches, and it is four Transformers with a configuration of their own each",
-    "cpmant": "learned vectors come before each text, and its bias depends on the segments of both",
-    "deepseek_v4": "beside a window it attends to keys made of groups of tokens, and rotates values, and outputs back",
-    "esmc": "it is bidirectional",
-    "inkling2_text": "each query mixes learned profiles of the distance (Inkling), which no description has",
-    "inkling_text": "each query mixes learned profiles of the distance (Inkling), which no description has",
-    "prophetnet": "the bias of its decoder is a linear map of hidden states, chosen by T5's buckets of the distance",
-    "reformer": "its position table joins a table of rows and one of columns, and a hash of queries selects the keys",
-}
-"""Model types that are not read, and cannot be read as others either -> what they compute that no scheme here does, or
-that none of their keys shows."""
 
 
 def require_likeness(name: str) -> None:
@@ -78,10 +94,11 @@ def require_likeness(name: str) -> None:
         name: the `model_type` of a configuration.
 
     Examples:
-        >>> require_likeness("esmc")
+        >>> require_likeness("funnel")
         Traceback (most recent call last):
-        whatwhere.errors.CheckpointError: model_type 'esmc' cannot be read as another type: it is bidirectional.
-        To see what its attention does with positions: whatwhere probe esmc.
+        whatwhere.errors.CheckpointError: model_type 'funnel' cannot be read as another type: its layers shorten the
+        text by pooling, so that positions of later layers are those of groups of tokens.
+        To see what its attention does with positions: whatwhere probe funnel.
     """
     if name in UNLIKE:
         raise CheckpointError(
@@ -163,6 +180,7 @@ def learned_offset(config: Mapping[str, object]) -> int | None:
     if not isinstance(name, str) or name not in READ_TYPES:
         return None
     model_type = READ_TYPES[name]
-    readers = [each.learned if isinstance(each, LearnedOrSinusoidalKeys) else each for each in model_type.readers]
+    choices = (LearnedOrSinusoidalKeys, LearnedOrRotary)
+    readers = [each.learned if isinstance(each, choices) else each for each in model_type.readers]
     reader = next((reader for reader in readers if isinstance(reader, LearnedKeys)), None)
     return None if reader is None else position_offset(reader, config, model_type.defaults)

@@ -1,0 +1,137 @@
+"""Configurations made of other configurations; encoders with windows on both sides; a table or rotary positions."""
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import CONFIG_MAPPING
+
+import whatwhere as ww
+from whatwhere.models.registry import READ_TYPES, UNLIKE, find_model_type
+
+from .tiny import config_of, model_of
+
+BERT: dict[str, Any] = {
+    "model_type": "bert", "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+}  # fmt: skip
+
+
+def test_each_part_is_read_as_the_model_that_it_is() -> None:
+    config = CONFIG_MAPPING["encoder-decoder"](
+        encoder={**BERT, "max_position_embeddings": 16}, decoder={**BERT, "is_decoder": True}
+    )
+    decoder, encoder = ww.from_huggingface(config), ww.from_huggingface(config, part="encoder")
+    assert (decoder.part, decoder.causal, decoder.max_length) == ("decoder", True, 512)
+    assert (encoder.part, encoder.causal, encoder.max_length) == ("encoder", False, 16)
+    assert "decoder.hidden_size" in decoder.used
+    with pytest.raises(ww.errors.SettingError, match="which are read: decoder"):
+        ww.from_huggingface({**config.to_dict(), "model_type": "vision-encoder-decoder"}, part="encoder")
+    with pytest.raises(ww.errors.SettingError, match="decoder is None"):
+        ww.from_huggingface({"model_type": "encoder-decoder"})
+
+
+def test_the_text_of_an_omni_model_is_inside_its_thinker() -> None:
+    text = {"vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "rope_parameters": {"rope_theta": 1e6, "mrope_section": [2, 3, 3]}}  # fmt: skip
+    config = CONFIG_MAPPING["qwen2_5_omni"](thinker_config={"text_config": text})
+    description = ww.from_huggingface(config)
+    assert (description.model_type, description.part, description.vocab_size) == ("qwen2_5_omni_text", None, 9)
+    plan = description.query_key[0]
+    assert plan is not None
+    assert plan.settings["sections"] == (2, 3, 3)
+    assert "thinker_config.text_config.hidden_size" in description.used
+
+
+def test_rope_parameters_beside_the_text_of_music_flamingo_are_those_of_its_sounds() -> None:
+    config = CONFIG_MAPPING["musicflamingo"]()
+    plan = ww.from_huggingface(config).query_key[0]
+    assert config.rope_parameters["rope_theta"] == 1200.0
+    assert plan is not None
+    assert plan.settings["theta"] == config.text_config.rope_parameters["rope_theta"] == 10_000.0
+
+
+@pytest.mark.parametrize("window", [4, [4, 2]])
+def test_windows_of_longformer_end_where_theirs_do(window: Any) -> None:
+    """By which tokens of the text change the output of one layer at one of them."""
+    description = ww.from_huggingface(config_of("longformer", attention_window=window, num_hidden_layers=2))
+    sizes = [each.size for each in description.windows if each is not None]
+    assert sizes == ([3, 3] if window == 4 else [3, 2])
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+    model = model_of(config_of("longformer", attention_window=4, num_hidden_layers=1)).longformer
+    ids = torch.arange(4, 20)[None]
+    with torch.no_grad():
+        before = model(ids)[0][0, 8]
+        changes = [model(ids.clone().index_fill_(1, torch.tensor([slot]), 30))[0][0, 8] for slot in range(16)]
+    seen = [slot for slot, after in enumerate(changes) if not torch.allclose(before, after, atol=1e-6)]
+    assert seen == [6, 7, 8, 9, 10]
+    with pytest.raises(ww.errors.SettingError, match="must be even"):
+        ww.from_huggingface({**config_of("longformer").to_dict(), "attention_window": 5})
+
+
+def test_positions_of_longformer_are_counted_from_the_padding_id() -> None:
+    config = config_of("longformer")
+    embeddings, description = model_of(config).longformer.embeddings, ww.from_huggingface(config)
+    ids = torch.arange(4, 13)[None]
+    layer = description.input_layer()
+    layer.tokens.weight, layer.where.input.weight = (
+        embeddings.word_embeddings.weight, embeddings.position_embeddings.weight,
+    )  # fmt: skip
+    ours = embeddings.LayerNorm(layer(ids) + embeddings.token_type_embeddings.weight[0])
+    torch.testing.assert_close(ours, embeddings(ids))
+
+
+def test_esm_has_a_table_or_rotates_and_scales_what_it_did_not_mask() -> None:
+    table, rotated = (
+        ww.from_huggingface(config_of("esm", position_embedding_type=kind, token_dropout=kind == "rotary"))
+        for kind in ("absolute", "rotary")
+    )
+    assert table.input is not None
+    assert not any(table.query_key)
+    assert (rotated.input, all(rotated.query_key)) == (None, True)
+    assert (table.embedding_scale, rotated.embedding_scale) == (None, 0.88)
+    for each in (table, rotated):
+        assert ww.from_huggingface(ww.to_huggingface(each)) == each
+
+
+def test_layers_of_muse_are_counted_from_the_last() -> None:
+    """Without a list, and by the list of the model's own configuration; theta 0 is no rotation."""
+    config = config_of("muse_glimmer_text", num_hidden_layers=6)
+    bare = {**config.to_dict(), "layer_types": None, "layer_rope_theta": None}
+    rotated = [plan is not None for plan in ww.from_huggingface(bare).query_key]
+    assert rotated == [theta != 0 for theta in config.layer_rope_theta] == [True, False, True, True, True, False]
+    assert rotated == [window is not None for window in ww.from_huggingface(config).windows]
+    with pytest.raises(ww.errors.SettingError, match="layers of its type do not rotate"):
+        ww.from_huggingface({**config.to_dict(), "layer_rope_theta": [1e4] * 6})
+
+
+@pytest.mark.parametrize("name", UNLIKE)
+def test_what_is_not_read_has_a_reason(name: str) -> None:
+    assert name not in READ_TYPES
+    assert name in CONFIG_MAPPING
+    with pytest.raises(ww.errors.CheckpointError, match="is not one that whatwhere reads: "):
+        find_model_type(name)
+
+
+AXES = ("cosmos3_edge_text", "glm4v_moe_text", "glm_ocr_text", "paddleocr_vl_text", "qwen2_5_omni_text",
+        "qwen3_omni_moe_text")  # fmt: skip
+
+
+@pytest.mark.parametrize("model_type", AXES)
+def test_pairs_read_the_coordinate_that_theirs_do(model_type: str) -> None:
+    """Cosines and sines of their own module, at tokens whose time, height and width differ."""
+    config = config_of(model_type)
+    plan = ww.from_huggingface(config).query_key[0]
+    module = next(each for name, each in model_of(config).named_modules() if name.endswith("rotary_emb"))
+    coordinates = torch.tensor([[0, 3, 7, 9], [1, 5, 2, 30], [4, 0, 11, 6]])[:, None]
+    theirs = module(torch.zeros(1), coordinates)
+    assert plan is not None
+    scheme: Any = plan.build()
+    pairs = scheme.rotary_dim // 2
+    here = ww.Where(query_key=scheme).at(ww.Positions(coordinates, torch.arange(4)[None]))
+    first, second = (slice(0, None, 2), slice(1, None, 2)) if scheme.interleaved else (slice(pairs), slice(pairs, None))
+    unit = torch.zeros(1, 1, 4, scheme.head_dim)
+    rotated = unit[..., : scheme.rotary_dim]
+    rotated[..., first] = 1.0
+    ours = here.query_key(unit, unit)[0][0, 0, :, : scheme.rotary_dim]
+    torch.testing.assert_close(ours[:, first], theirs[0][0][:, first].float(), rtol=0, atol=2e-6)
+    torch.testing.assert_close(ours[:, second], theirs[1][0][:, first].float(), rtol=0, atol=2e-6)
