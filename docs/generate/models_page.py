@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from whatwhere.models.huggingface.patch import UNPATCHED
 from whatwhere.records import from_json
 
 DATA = Path(__file__).resolve().parents[1] / "models.json"
@@ -187,7 +188,8 @@ def _row(row: TypeRow, texts: Mapping[str, TextProbe]) -> str:
         probed = text + _cell("; ".join(found.layers)) + before
         if row.refused is None and found.differences is not None:
             probed += " (differs)" if found.differences else " (agrees)"
-    return f"| `{row.name}` | {', '.join(row.heads)} | {read} | {probed} | {'yes' if row.patched else ''} |"
+    patched = "yes" if row.patched else _cell(UNPATCHED.get(row.text, ""))
+    return f"| `{row.name}` | {', '.join(row.heads)} | {read} | {probed} | {patched} |"
 
 
 def _cell(text: str) -> str:

@@ -12,8 +12,8 @@ from torch import nn
 from transformers.models.ibert.quant_modules import QuantEmbedding
 
 import whatwhere as ww
-from whatwhere.models.configuration.description import CLASSES, Plan, class_of
 from whatwhere.models.configuration.input_keys import LearnedKeys, LearnedOrSinusoidalKeys, SinusoidalKeys
+from whatwhere.models.configuration.plan import CLASSES, Plan, class_of
 from whatwhere.models.configuration.score_keys import alibi_slopes, falcon_slopes
 from whatwhere.models.huggingface import Description
 from whatwhere.models.parameter_count import InputParameters

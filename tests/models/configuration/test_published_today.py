@@ -11,7 +11,7 @@ from transformers import PreTrainedConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
-from whatwhere.models.configuration.description import CurvePlan
+from whatwhere.models.configuration.plan import CurvePlan
 from whatwhere.models.registry import MODEL_TYPES, nested_defaults
 from whatwhere.models.registry.llama import LLAMA_LIKE
 from whatwhere.models.registry.llama_variants import LLAMA_VARIANTS

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedConfig
 
 import whatwhere as ww
-from whatwhere.models.configuration.description import ScalingPlan
+from whatwhere.models.configuration.plan import ScalingPlan
 from whatwhere.models.configuration.rope_scaling import write_scaling
 
 from ..tiny import config_of

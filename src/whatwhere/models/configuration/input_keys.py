@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import Description, EmbeddingScale, Plan, Setting
+from whatwhere.models.configuration.description import Description, EmbeddingScale
 from whatwhere.models.configuration.keys import Json, Keys
 from whatwhere.models.configuration.model_type import Position, Sizes
+from whatwhere.models.configuration.plan import Plan, Setting
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, runtime_checkable
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import CurvePlan, Description, EmbeddingScale, Heads, Plan
+from whatwhere.models.configuration.description import Description, EmbeddingScale, Heads
 from whatwhere.models.configuration.keys import REQUIRED, Keys
+from whatwhere.models.configuration.plan import CurvePlan, Plan
 from whatwhere.where.window import Window
 
 Patched = Literal["rotary", "learned", "bias"]

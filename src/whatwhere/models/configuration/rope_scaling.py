@@ -4,9 +4,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import ScalingPlan, Setting
 from whatwhere.models.configuration.keys import Keys, short_repr
 from whatwhere.models.configuration.model_type import MAX_FEATURES
+from whatwhere.models.configuration.plan import ScalingPlan, Setting
 
 ORIGINAL = "original_max_position_embeddings"
 

@@ -5,10 +5,11 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import Description, Plan, ScalingPlan
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Json, Keys, short_repr
 from whatwhere.models.configuration.layer_types import AllLayers, Labels, LayerRule
 from whatwhere.models.configuration.model_type import MAX_FEATURES, Position, Sizes
+from whatwhere.models.configuration.plan import Plan, ScalingPlan
 from whatwhere.models.configuration.rope_scaling import (
     ORIGINAL,
     ROPE_TYPES,

@@ -7,9 +7,10 @@ from struct import pack, unpack
 from typing import Any
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description, Plan, Setting
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys, short_repr
 from whatwhere.models.configuration.model_type import MAX_BUCKETS, Position, Sizes
+from whatwhere.models.configuration.plan import Plan, Setting
 from whatwhere.models.configuration.rotary_keys import RopeKeys
 
 TERMS = ("c2p", "p2c")

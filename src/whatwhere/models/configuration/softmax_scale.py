@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
 
-from whatwhere.models.configuration.description import Description, Plan
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys
 from whatwhere.models.configuration.model_type import Position, Sizes
+from whatwhere.models.configuration.plan import Plan
 from whatwhere.models.configuration.score_keys import read_terms
 
 

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import CurvePlan, Description
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys
 from whatwhere.models.configuration.model_type import Position, Sizes
+from whatwhere.models.configuration.plan import CurvePlan
 from whatwhere.models.configuration.rope_scaling import ORIGINAL
 
 Curves = tuple[CurvePlan | None, ...]

@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description, Plan
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.head_keys import NestedKeyHeads
 from whatwhere.models.configuration.input_keys import LearnedKeys
 from whatwhere.models.configuration.keys import Keys
 from whatwhere.models.configuration.model_type import Position, Sizes
+from whatwhere.models.configuration.plan import Plan
 from whatwhere.models.configuration.rotary_keys import RopeKeys, require_rotary_dim, rotary_plan
 
 

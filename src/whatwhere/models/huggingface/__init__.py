@@ -7,10 +7,11 @@ from stat import S_ISREG
 from typing import Any, Protocol, runtime_checkable
 
 from whatwhere.errors import CheckpointError, SettingError
-from whatwhere.models.configuration.description import CurvePlan, Description, Plan, ScalingPlan
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import ELSEWHERE, Json, Keys, affects_positions, equal_values, short_repr
 from whatwhere.models.configuration.layer_types import BIDIRECTIONAL
 from whatwhere.models.configuration.model_type import ModelType, Position
+from whatwhere.models.configuration.plan import CurvePlan, Plan, ScalingPlan
 from whatwhere.models.registry import (
     INNER,
     OF_OTHERS,

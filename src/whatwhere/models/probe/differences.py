@@ -10,7 +10,8 @@ import numpy as np
 import torch
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description, Plan
+from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.plan import Plan
 from whatwhere.models.probe.findings import NONE, NOT_MEASURED, ROTARY, FeatureMap, Layer, Probe
 from whatwhere.models.probe.measure import BELOW_TABLE, FAR, NEAR
 from whatwhere.models.probe.solve import merged, solve
