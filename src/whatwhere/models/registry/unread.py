@@ -50,6 +50,16 @@ UNLIKE: Mapping[str, str] = {
     "inkling_text": "each query mixes learned profiles of the distance (Inkling), which no description has",
     "prophetnet": "the bias of its decoder is a linear map of hidden states, chosen by T5's buckets of the distance",
     "reformer": "its position table joins a table of rows and one of columns, and a hash of queries selects the keys",
+    "glm5_next_text": (
+        "most layers keep a state in place of attention, and an indexer selects keys in the others: "
+        "its configuration was not verified"
+    ),
+    **dict.fromkeys(
+        ("mistral4", "mistral_large4_text"),
+        "a query temperature multiplies heads that join rotated and latent features, with frequencies by layer in "
+        "Mistral Large 4: its configuration was not verified",
+    ),
+    "step3p5": "its layers differ in heads, thetas and rotated share: its configuration was not verified",
 }
 """Model types that are not read, and cannot be read as others either -> what they compute that no scheme here does, or
 that none of their keys shows, or that was not verified."""
