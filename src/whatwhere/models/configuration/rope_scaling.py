@@ -110,7 +110,7 @@ def write_scaling(scaling: ScalingPlan | None) -> Mapping[str, object]:
         case "rotary-linear":
             return {"rope_type": "linear", "factor": settings["factor"]}
         case "rotary-ntk":
-            return {"rope_type": "dynamic", "alpha": settings["factor"]}
+            return {"rope_type": "ntk", "factor": settings["factor"]}
         case "rotary-dynamic-ntk":
             return {"rope_type": "dynamic", "factor": settings["factor"]}
         case "rotary-yarn":
@@ -173,6 +173,10 @@ def _default(rope: Keys, context: Context) -> None:
 
 def _linear(rope: Keys, context: Context) -> ScalingPlan:
     return ScalingPlan("rotary-linear", {"factor": rope.number("factor")})
+
+
+def _ntk(rope: Keys, context: Context) -> ScalingPlan:
+    return ScalingPlan("rotary-ntk", {"factor": rope.number("factor")})
 
 
 def _dynamic(rope: Keys, context: Context) -> ScalingPlan:
@@ -270,6 +274,7 @@ def _proportional(rope: Keys, context: Context) -> ScalingPlan:
 _READERS: dict[str, Callable[[Keys, Context], ScalingPlan | None]] = {
     "default": _default,
     "linear": _linear,
+    "ntk": _ntk,
     "dynamic": _dynamic,
     "yarn": _yarn,
     "longrope": _longrope,

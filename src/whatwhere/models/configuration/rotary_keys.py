@@ -304,6 +304,8 @@ class RopeKeys:
     def _write_set(self, plan: Plan) -> dict[str, object]:
         settings, scaling = plan.settings, plan.scaling
         written = {**write_scaling(scaling), "rope_theta": settings["theta"]}
+        if written["rope_type"] == "ntk" and "alpha" in self.extra.get("dynamic", ()):
+            written |= {"rope_type": "dynamic", "alpha": written.pop("factor")}
         if self.head.partial and (scaling is None or scaling.name != "rotary-proportional"):
             written[FRACTION] = _fraction(plan.rotary_dim, plan.whole("head_dim"))
         if self.head.fraction_of is not None:
