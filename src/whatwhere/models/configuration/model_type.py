@@ -10,9 +10,6 @@ from whatwhere.models.configuration.keys import REQUIRED, Keys
 from whatwhere.models.configuration.plan import CurvePlan, Plan
 from whatwhere.where.window import Window
 
-Patched = Literal["rotary", "learned", "bias"]
-"""The modules of positions that `whatwhere.patch` can replace."""
-
 KeyNames = Mapping[str, tuple[str, ...]]
 """Field of Description -> its keys, the first of which is written."""
 
@@ -270,7 +267,6 @@ class ModelType:
         aliases: a further name of a key that only this model type has -> the key.
         unread: keys with names of positions that the model's code does not read -> the only value that agrees with
             the code, or ANY.
-        patch: which modules of positions `whatwhere.patch` can replace in a loaded model, or None.
         notes: further parts of the model, which are not built.
     """
 
@@ -298,7 +294,6 @@ class ModelType:
     parts: Mapping[str, KeyNames] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     unread: Mapping[str, object] = field(default_factory=dict)
-    patch: Patched | None = None
     notes: tuple[str, ...] = ()
 
     def names_of(self, part: str | None) -> KeyNames:

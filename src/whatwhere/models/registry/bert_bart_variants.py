@@ -48,7 +48,6 @@ VARIANTS: Mapping[str, ModelType] = {
         readers=(LearnedKeys(),),
         defaults={"max_position_embeddings": 4096},
         embedding=FlaggedSqrtDimScale("rescale_embeddings"),
-        patch=None,
     ),
     "bigbird_pegasus": two_parts(LearnedKeys(), 4096, 0, True, SPARSE),
     "blenderbot-small": two_parts(
@@ -66,7 +65,6 @@ VARIANTS: Mapping[str, ModelType] = {
         defaults={"max_position_embeddings": 1024, **UNTIED},
         segments=None,
         causal=True,
-        patch=None,
     ),
     "musicgen_decoder": musicgen_like(),
     "musicgen_melody_decoder": musicgen_like("vectors of text and melody come first, and have the first positions"),
@@ -76,13 +74,11 @@ VARIANTS: Mapping[str, ModelType] = {
         token_dim="input_embedding_size",
         output_dim="output_embedding_size",
         can_tie=False,
-        patch=None,
     ),
     "roc_bert": bert_like(
         SEGMENTS,
         "tables of shapes and of pronunciations, and a matrix that joins them with the token vectors, are not built",
         readers=(LearnedKeys(),),
-        patch=None,
     ),
     "trocr": ModelType(
         (LearnedOrSinusoidalKeys(LearnedKeys(2)),),
@@ -118,7 +114,6 @@ VARIANTS: Mapping[str, ModelType] = {
             defaults={"pad_token_id": 2},
             segments=None,
             causal="causal",
-            patch=None,
         ),
         names={
             **ENCODER,

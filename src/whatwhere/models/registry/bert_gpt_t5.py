@@ -10,7 +10,7 @@ from typing import Any
 from whatwhere.models.configuration.input_keys import FlaggedSqrtDimScale, LearnedKeys, SinusoidalKeys, SqrtDimScale
 from whatwhere.models.configuration.keys import ANY
 from whatwhere.models.configuration.layer_types import GlobalLocal
-from whatwhere.models.configuration.model_type import LLAMA_KEYS, KeyNames, ModelType, MultiQuery, Patched, Reader
+from whatwhere.models.configuration.model_type import LLAMA_KEYS, KeyNames, ModelType, MultiQuery, Reader
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
 from whatwhere.models.configuration.score_keys import ALiBiKeys, DeBERTaKeys, FalconKeys, MptKeys, T5Keys
 from whatwhere.models.configuration.softmax_scale import DeBERTaScale, GPT2Scale, NoScale, ScaleKey
@@ -38,7 +38,6 @@ def bert_like(
     defaults: Mapping[str, object] | None = None,
     segments: int | None = 2,
     causal: bool | str = "is_decoder",
-    patch: Patched | None = "learned",
     **others: Any,
 ) -> ModelType:
     """Return a model type with BERT's learned positions, counted from 0.
@@ -46,7 +45,7 @@ def bert_like(
     Args:
         notes: what follows the token table; none is BERT's segments and norm.
         defaults: further ones, or others than BERT's.
-        readers, segments, causal, patch: as in ModelType.
+        readers, segments, causal: as in ModelType.
         others: further fields of ModelType.
     """
     return ModelType(
@@ -55,7 +54,6 @@ def bert_like(
         {**TIED, "max_position_embeddings": 512, "pad_token_id": 0, **(defaults or {})},
         segments=segments,
         causal=causal,
-        patch=patch,
         notes=notes or (SEGMENTS,),
         **others,
     )
@@ -72,7 +70,7 @@ def roberta_like(
 def deberta_like(shared_rows: bool) -> ModelType:
     """Return a model type with DeBERTa's disentangled attention, with or without learned positions."""
     readers = (LearnedKeys(unless="position_biased_input"), DeBERTaKeys(shared_rows))
-    return bert_like(readers=readers, scale=DeBERTaScale(), segments=0, causal=False, patch=None)
+    return bert_like(readers=readers, scale=DeBERTaScale(), segments=0, causal=False)
 
 
 ENCODERS: dict[str, ModelType] = {
@@ -91,7 +89,6 @@ ENCODERS: dict[str, ModelType] = {
         {**TIED, "max_position_embeddings": 512, "pad_token_id": 0},
         causal=False,
         unread={"sinusoidal_pos_embds": ANY},  # the initial values of the table, before training
-        patch="learned",
         notes=(EMBEDDING_NORM,),
     ),
     "electra": bert_like(token_dim="embedding_size", defaults={"embedding_size": 128}),
@@ -103,15 +100,13 @@ ENCODERS: dict[str, ModelType] = {
         readers=(AFTER_PADDING, T5Keys(scaled=True, bidirectional=True, buckets=32)),
         segments=None,
         causal=False,
-        patch=None,
     ),
     "roformer": bert_like(
         readers=(RotaryDimKeys(None, "rotary_value"),),
         token_dim="embedding_size",
         defaults={"max_position_embeddings": 1536},
-        patch=None,
     ),
-    "xmod": replace(roberta_like(LEARNED_AFTER_PADDING["xmod"]), patch=None),
+    "xmod": replace(roberta_like(LEARNED_AFTER_PADDING["xmod"])),
     "xlm-roberta-xl": roberta_like(LEARNED_AFTER_PADDING["xlm-roberta-xl"], SEGMENTS_ALONE, length=514, segments=1),
 }
 
@@ -177,7 +172,6 @@ def t5(reader: T5Keys | None = None, **defaults: object) -> ModelType:
         scale=NoScale(),
         parts=T5_PARTS,
         unread={"n_positions": ANY},  # the length of its training, not a limit
-        patch="bias",
         notes=(OUTPUT_SCALED, "cross-attention has no position"),
     )
 
@@ -190,7 +184,7 @@ DECODERS: dict[str, ModelType] = {
         embedding=FlaggedSqrtDimScale(default=True),
     ),
     "bloom": ModelType(
-        (ALiBiKeys(),), BLOOM, TIED, unread={"offset_alibi": ANY, "alibi": True}, patch="bias", notes=(EMBEDDING_NORM,)
+        (ALiBiKeys(),), BLOOM, TIED, unread={"offset_alibi": ANY, "alibi": True}, notes=(EMBEDDING_NORM,)
     ),
     **dict.fromkeys(
         ("codegen", "gptj"),
@@ -207,18 +201,14 @@ DECODERS: dict[str, ModelType] = {
         FALCON,
         {**TIED, "max_position_embeddings": 2048},
         key_heads=MultiQuery(grouped=True),
-        patch="rotary",
     ),
-    "gpt2": ModelType(
-        (LearnedKeys(key="n_positions"),), GPT2, {**TIED, "n_positions": 1024}, scale=GPT2Scale(), patch="learned"
-    ),
+    "gpt2": ModelType((LearnedKeys(key="n_positions"),), GPT2, {**TIED, "n_positions": 1024}, scale=GPT2Scale()),
     "gpt_bigcode": ModelType(
         (LearnedKeys(key="n_positions"),),
         GPT2,
         {**TIED, "n_positions": 1024},
         scale=GPT2Scale(by_layer=False),
         key_heads=MultiQuery(),
-        patch="learned",
     ),
     "gpt_neo": ModelType(
         (LearnedKeys(),),
@@ -231,7 +221,6 @@ DECODERS: dict[str, ModelType] = {
         },
         scale=NoScale(),
         windows=GlobalLocal(),
-        patch="learned",
     ),
     "gpt_neox": ModelType(
         (
@@ -242,18 +231,16 @@ DECODERS: dict[str, ModelType] = {
         ),
         ENCODER,
         {**UNTIED, "max_position_embeddings": 2048},
-        patch="rotary",
     ),
     "gpt_neox_japanese": ModelType(
         (RopeKeys(Head(partial=True), {"": RopeDefaults(theta_key="rotary_emb_base", fraction_key="rotary_pct")}),),
         ENCODER,
         {**TIED, "max_position_embeddings": 2048},
-        patch="rotary",
     ),
     "mpt": ModelType(
         (MptKeys(),), MPT, {**TIED, "max_seq_len": 2048}, scale=ScaleKey("softmax_scale", None, "attn_config")
     ),
-    "openai-gpt": ModelType((LearnedKeys(key="n_positions"),), GPT2, {**TIED, "n_positions": 512}, patch="learned"),
+    "openai-gpt": ModelType((LearnedKeys(key="n_positions"),), GPT2, {**TIED, "n_positions": 512}),
     "opt": ModelType(
         (LearnedKeys(2, by_tokens=False),),
         ENCODER,

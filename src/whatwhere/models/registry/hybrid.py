@@ -81,7 +81,6 @@ BESIDE_ATTENTION: dict[str, ModelType] = {
         readers=(rope(6e6, LATENT_ALWAYS, ByType(6, "layer_group_size", others=LINEAR)),),
         names={**LLAMA_KEYS, "max_length": ("model_max_length", "max_position_embeddings")},
         can_tie=False,
-        patch=None,
     ),
     "nemotron_h": replace(
         without_rotary(OTHER_LAYERS, key_heads=8, head_dim=128, max_length=4096, padding_idx=0),
@@ -102,7 +101,6 @@ BESIDE_ATTENTION: dict[str, ModelType] = {
         ),
         aliases={"sliding_window": "attention_window_size"},
         head_dim_read=False,
-        patch=None,
     ),
     "zamba2": replace(
         llama_like(
@@ -117,7 +115,6 @@ BESIDE_ATTENTION: dict[str, ModelType] = {
         ),
         names={**LLAMA_KEYS, "head_dim": ("attention_head_dim", "head_dim")},
         head_width=2,
-        patch=None,
     ),
     "zaya": replace(
         llama_like(
@@ -142,7 +139,6 @@ BESIDE_ATTENTION: dict[str, ModelType] = {
             padding_idx=0,
             tied=True,
         ),
-        patch=None,
     ),
 }
 """Layers have something else beside attention, or in its place."""
@@ -178,7 +174,6 @@ SELECTED_OR_SINKS: dict[str, ModelType] = {
         heads=LatentHeadsInWindows(_DOTS),
         unread={"head_dim": ANY},
         aliases={"sliding_window_size": "sliding_window"},
-        patch=None,
     ),
     "hy_v4": replace(
         latent_attention(
@@ -189,7 +184,6 @@ SELECTED_OR_SINKS: dict[str, ModelType] = {
             max_length=262_144,
             padding_idx=120_002,
         ),
-        patch=None,
     ),
     "longcat_flash": replace(
         latent_attention(
@@ -202,7 +196,6 @@ SELECTED_OR_SINKS: dict[str, ModelType] = {
         names={**LLAMA_KEYS, "layers": ("num_layers",)},
         scale=LowRankScale(),
         attentions=2,
-        patch=None,
     ),
     "mimo_v2_flash": replace(
         llama_like(
@@ -241,7 +234,6 @@ SELECTED_OR_SINKS: dict[str, ModelType] = {
             max_length=131_072,
         ),
         heads=MoreKeyHeadsInWindows(_MIMO),
-        patch=None,
     ),
     "minimax_m3_vl_text": replace(
         llama_like(
@@ -252,7 +244,6 @@ SELECTED_OR_SINKS: dict[str, ModelType] = {
             head_dim=128,
             max_length=524_288,
         ),
-        patch=None,
     ),
     "qwen4_exp_text": replace(
         multimodal(
@@ -263,7 +254,6 @@ SELECTED_OR_SINKS: dict[str, ModelType] = {
             head_dim=256,
             max_length=32_768,
         ),
-        patch=None,
     ),
 }
 """Keys are selected by a small network, or scores have sinks."""

@@ -52,7 +52,7 @@ def muse(theta: float, **others: Any) -> ModelType:
         sliding_window=2048,
         **others,
     )
-    return replace(model_type, readers=(ThetaByLayer(rope(theta, layers=layers)),), patch=None)
+    return replace(model_type, readers=(ThetaByLayer(rope(theta, layers=layers)),))
 
 
 def kosmos(name: str, **defaults: object) -> ModelType:
@@ -72,7 +72,6 @@ IMAGE_TEXT: Mapping[str, ModelType] = {
         readers=(LearnedKeys(),),
         defaults={"is_decoder": True},
         segments=None,
-        patch=None,
     ),
     "chameleon": llama_like(max_length=4096),
     "cosmos3_edge_text": multimodal(

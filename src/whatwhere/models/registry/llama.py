@@ -69,7 +69,6 @@ def llama_like(
         unread=unread or {},
         segments=segments,
         causal=causal,
-        patch="rotary",
     )
 
 

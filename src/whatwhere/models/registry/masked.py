@@ -31,7 +31,6 @@ MASKED: Mapping[str, ModelType] = {
         token_dim="embedding_size",
         causal=False,
         heads=HeadRatio(),
-        patch=None,
     ),
     "esm": bert_like(
         "token_dropout multiplies the vectors by 0.88 / (1 - masked share), and sets those of masked tokens to 0",
@@ -40,7 +39,6 @@ MASKED: Mapping[str, ModelType] = {
         embedding=MaskedTokenScale(),
         segments=None,
         causal=False,
-        patch=None,
     ),
     "esmc": replace(llama_like(causal=False, max_length=2048, padding_idx=1), can_tie=False),
     "flaubert": VARIANTS["xlm"],
@@ -48,14 +46,12 @@ MASKED: Mapping[str, ModelType] = {
         LEARNED_AFTER_PADDING["ibert"],
         readers=(LearnedKeys("padding", counted=True),),
         causal=False,
-        patch=None,
     ),
     "jina_embeddings_v3": bert_like(
         readers=(RopeKeys(sets={"": RopeDefaults(theta=20_000.0)}),),
         defaults={"max_position_embeddings": 8194, "pad_token_id": 1},
         segments=1,
         causal=False,
-        patch=None,
     ),
     "layoutlm": bert_like(
         SEGMENTS,
@@ -63,7 +59,6 @@ MASKED: Mapping[str, ModelType] = {
         readers=(LearnedKeys(),),
         causal=False,
         unread={"max_2d_position_embeddings": ANY},
-        patch=None,
     ),
     "longformer": roberta_like(
         LEARNED_AFTER_PADDING["longformer"],
@@ -72,7 +67,6 @@ MASKED: Mapping[str, ModelType] = {
         readers=(LearnedKeys("padding", counted=True),),
         windows=BothSides(),
         causal=False,
-        patch=None,
     ),
     "luke": roberta_like(
         LEARNED_AFTER_PADDING["luke"],
@@ -81,7 +75,6 @@ MASKED: Mapping[str, ModelType] = {
         readers=(LearnedKeys("padding", counted=True),),
         causal=False,
         can_tie=False,
-        patch=None,
     ),
     "mobilebert": bert_like(
         SEGMENTS,
@@ -91,7 +84,6 @@ MASKED: Mapping[str, ModelType] = {
         token_dim="embedding_size",
         causal=False,
         heads=BottleneckHeads(),
-        patch=None,
     ),
     "mra": bert_like(
         SEGMENTS,
@@ -100,7 +92,6 @@ MASKED: Mapping[str, ModelType] = {
         defaults={"pad_token_id": 1},
         segments=1,
         causal=False,
-        patch=None,
     ),
     "nystromformer": bert_like(
         SEGMENTS,
@@ -108,14 +99,12 @@ MASKED: Mapping[str, ModelType] = {
         readers=(LearnedKeys(2),),
         defaults={"max_position_embeddings": 510, "pad_token_id": 1},
         causal=False,
-        patch=None,
     ),
     "squeezebert": bert_like(
         readers=(LearnedKeys(),),
         defaults={"embedding_size": 768},
         token_dim="embedding_size",
         causal=False,
-        patch=None,
     ),
     "tapas": bert_like(
         "seven tables of the table's cells (token_type_ids) and a norm follow the token table and are not built; "
@@ -124,7 +113,6 @@ MASKED: Mapping[str, ModelType] = {
         defaults={"max_position_embeddings": 1024},
         segments=None,
         unread={"reset_position_index_per_cell": ANY},
-        patch=None,
     ),
     "ultrabert": llama_like(
         rope_by_type(
@@ -146,7 +134,6 @@ MASKED: Mapping[str, ModelType] = {
         defaults={"max_position_embeddings": 4096, "pad_token_id": 1},
         segments=1,
         causal=False,
-        patch=None,
     ),
 }
 """Hugging Face's `model_type` -> how its configuration is read and written."""

@@ -41,7 +41,7 @@ def without_rotary(*notes: str, names: Mapping[str, tuple[str, ...]] | None = No
     """
     model_type = llama_like(notes=notes, **others)  # type: ignore[arg-type]
     names = {**model_type.names, **(names or {})}
-    return replace(model_type, readers=(), names=names, patch=None)
+    return replace(model_type, readers=(), names=names)
 
 
 def granite_swa(**others: object) -> ModelType:
@@ -54,7 +54,7 @@ def granite_swa(**others: object) -> ModelType:
         sliding_window=128,
         **others,  # type: ignore[arg-type]
     )
-    return replace(model_type, readers=(ThetaByLayer(),), patch=None)
+    return replace(model_type, readers=(ThetaByLayer(),))
 
 
 WHOLE_MODELS: dict[str, ModelType] = {
@@ -64,7 +64,6 @@ WHOLE_MODELS: dict[str, ModelType] = {
         readers=(NestedTheta(),),
         key_heads=NestedKeyHeads(),
         can_tie=False,
-        patch=None,
     ),
     "emu3_text_model": llama_like(rope(1e6), key_heads=8, max_length=9216, padding_idx=151_643),
     "iquestcoder": llama_like(key_heads=8, head_dim=128, max_length=131_072),
@@ -82,7 +81,6 @@ WHOLE_MODELS: dict[str, ModelType] = {
             head_dim=128,
             max_length=2048,
         ),
-        patch=None,
     ),
     "nanochat": replace(
         llama_like(
@@ -92,7 +90,6 @@ WHOLE_MODELS: dict[str, ModelType] = {
             max_length=2048,
             padding_idx=1,
         ),
-        patch=None,
     ),
     "mllama_text_model": replace(
         llama_like(
@@ -108,7 +105,6 @@ WHOLE_MODELS: dict[str, ModelType] = {
         ),
         extra_rows=8,
         can_tie=False,
-        patch=None,
     ),
     "moshi": replace(
         llama_like(
@@ -121,7 +117,6 @@ WHOLE_MODELS: dict[str, ModelType] = {
         ),
         extra_rows=1,
         can_tie=False,
-        patch=None,
     ),
 }
 """All layers rotate alike."""
@@ -164,10 +159,9 @@ def gemma4_like(*notes: str, **defaults: object) -> ModelType:
 BY_LAYER_HEADS: dict[str, ModelType] = {
     "diffusion_gemma_text": replace(
         gemma4_like("a decoder with these layers denoises tokens that attend to one another in both directions"),
-        patch=None,
     ),
     "gemma4_text": gemma4_like("each layer has a token table of its own besides: not built"),
-    "gemma4_unified_text": replace(gemma4_like(sliding_window=1024, max_position_embeddings=262_144), patch=None),
+    "gemma4_unified_text": replace(gemma4_like(sliding_window=1024, max_position_embeddings=262_144)),
     "laguna": replace(
         llama_like(
             RopeKeys(

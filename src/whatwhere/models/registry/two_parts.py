@@ -29,7 +29,7 @@ def decoder_alone(model_type: ModelType, length_key: str | None = None, **unread
     return replace(model_type, names=names, parts=parts, unread={**model_type.unread, **OTHER_PART, **unread})
 
 
-_t5_decoder = replace(t5(), parts={"decoder": T5_PARTS["decoder"]}, patch=None)
+_t5_decoder = replace(t5(), parts={"decoder": T5_PARTS["decoder"]})
 
 TWO_PARTS: Mapping[str, ModelType] = {
     "led": decoder_alone(
