@@ -108,7 +108,7 @@ def entering(model: nn.Module, part: str | None) -> Iterator[Entered]:
     for name, module in inner:
         if TABLES.search(name) and isinstance(module, nn.Embedding) and isinstance(module.weight, nn.Parameter):
             entered.table = module.weight
-        if name.endswith("token_type_embeddings"):
+        if name.endswith(("token_type_embeddings", "segment_emb")):
             entered.kinds = module.weight[0]
     norms = [module for name, module in inner if NORMS.search(name)]
     layers = [module for name, module in inner if FIRST.search(name) and not isinstance(module, nn.ModuleList)]

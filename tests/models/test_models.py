@@ -43,7 +43,7 @@ HYPER_CONNECTIONS = ("hy_v4", "qwen4_exp_text")  # several streams, the first of
 MORE_TABLES = ("ibert", "layoutlm", "longformer", "mobilebert", "muse_glimmer_text", "muse_spark_text", "tapas")
 """Further tables are added, tokens are joined with their neighbors, quantized,
 normed, or padded to whole windows."""
-PRESCALED = ("esm", "opt", "whisper")  # queries are scaled before attention is called
+PRESCALED = ("esm", "kosmos_2_5_text_model", "opt", "whisper")  # queries are scaled before attention is called
 
 
 @cache

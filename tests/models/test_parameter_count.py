@@ -92,7 +92,7 @@ def test_layers_are_counted():
     ("given", "message"),
     [
         ({"vocab_size": 10, "dims": 4}, "does not know 'dims'"),
-        ({"model_type": "mamba", "vocab_size": 10}, "model_type 'mamba' is not one"),
+        ({"model_type": "fnet", "vocab_size": 10}, "model_type 'fnet' is not one"),
         ({"model_type": ["llama"], "vocab_size": 10}, "has no model_type"),
         ({"vocab_size": 10}, "has no dim"),
         ({"vocab_size": 10, "dim": 4, "max_length": -8}, "max_length is -8"),

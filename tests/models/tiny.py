@@ -118,6 +118,8 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8},
     "jetmoe": {"kv_channels": 16},
     "kimi_linear": {"layer_types": _HALF, "num_key_value_heads": 4, "linear_head_dim": 8, "linear_num_heads": 2},
+    "kosmos_2_5_text_model": {"embed_dim": 64, "layers": LAYERS},
+    "kosmos_2_text_model": {"embed_dim": 64, "layers": LAYERS},
     "laguna": {
         "layer_types": ["full_attention", "sliding_attention"] * 2,
         "sliding_window": 5,

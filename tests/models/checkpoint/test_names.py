@@ -12,7 +12,7 @@ from whatwhere.models.checkpoint.names import find_names
 from whatwhere.models.huggingface import from_huggingface
 from whatwhere.models.registry import MODEL_TYPES, learned_offset
 
-from ..tiny import config_of, model_of
+from ..tiny import config_of, model_of, tables_of
 from .samples import safetensors
 
 
@@ -25,8 +25,11 @@ def test_every_model_type() -> None:
         parameters = dict(model.named_parameters(remove_duplicate=False))
         result = find_names({name: tuple(value.shape) for name, value in parameters.items()})
         assert not result.guessed, model_type
-        assert parameters[result.token_table or ""] is model.get_input_embeddings().weight, model_type
-        head = model.get_output_embeddings()
+        if isinstance(model.get_input_embeddings(), torch.nn.ModuleList):  # a table for each stream of codes
+            assert result.token_table is None, model_type
+            continue
+        table, head = tables_of(model)
+        assert parameters[result.token_table or ""] is table.weight, model_type
         if head is None:
             assert result.output_projection is None, model_type
         else:

@@ -474,8 +474,8 @@ import torch, whatwhere as ww
 description = ww.read({LLAMA!r})
 assert ww.read(ww.to_huggingface(description)) == description
 model = torch.nn.Module()
-model.config, model.wte = {GPT2!r}, torch.nn.Embedding(100, 64)
-assert ww.patch(model).replaced == ["wte"]
+model.config, model.wte, model.wpe = {GPT2!r}, torch.nn.Embedding(100, 64), torch.nn.Embedding(1024, 64)
+assert ww.patch(model).replaced == ["wte", "wpe"]
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 

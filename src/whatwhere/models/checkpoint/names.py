@@ -19,8 +19,8 @@ POSITIONS = (
 SEGMENTS = ("token_type_embeddings.weight", "token_types.weight")
 
 OUTPUT_PROJECTIONS = (
-    "lm_head.weight", "embed_out.weight", "predictions.decoder.weight", "lm_head.decoder.weight", "proj_out.weight",
-    "vocab_projector.weight", "generator_lm_head.weight", "lm_loss.weight", "pred_layer.proj.weight",
+    "lm_head.weight", "embed_out.weight", "predictions.decoder.weight", "lm_head.decoder.weight", "head.decoder.weight",
+    "proj_out.weight", "vocab_projector.weight", "generator_lm_head.weight", "lm_loss.weight", "pred_layer.proj.weight",
     "output_projection.weight",
 )  # fmt: skip
 WHOLE_OUTPUT_PROJECTIONS = ("output.weight", "decoder.weight", "head.weight")
@@ -85,9 +85,13 @@ def find_names(
     # If a file holds several models, the tables of one model have the same prefix.
     prefix = token_table[: token_table.rfind("/") + 1] if token_table else ""
     others = {name: shape for name, shape in tables.items() if name != tokens and name.startswith(prefix)}
-    same_rows = {name: shape for name, shape in others.items() if shape[0] == tables[tokens][0]}
+    rows = tables[tokens][0]
+    same_rows = {name: shape for name, shape in others.items() if shape[0] == rows}
     output = _by_suffix(same_rows, OUTPUT_PROJECTIONS)
     output = output or next((name for name in WHOLE_OUTPUT_PROJECTIONS if name in same_rows), None)
+    # Tokens that are read and never written, as Mllama's pictures, have no row of the output projection.
+    fewer = {name: shape for name, shape in others.items() if 0 < rows - shape[0] <= _MAX_PADDING}
+    output = output or _by_suffix(fewer, OUTPUT_PROJECTIONS[:1])
     return Names(tokens, output, _by_suffix(others, POSITIONS), _by_suffix(others, SEGMENTS), guessed)
 
 

@@ -106,7 +106,7 @@ ENCODERS: dict[str, ModelType] = {
         token_dim="embedding_size",
         defaults={"max_position_embeddings": 1536},
     ),
-    "xmod": replace(roberta_like(LEARNED_AFTER_PADDING["xmod"])),
+    "xmod": roberta_like(LEARNED_AFTER_PADDING["xmod"]),
     "xlm-roberta-xl": roberta_like(LEARNED_AFTER_PADDING["xlm-roberta-xl"], SEGMENTS_ALONE, length=514, segments=1),
 }
 

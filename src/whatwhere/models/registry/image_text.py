@@ -55,13 +55,15 @@ def muse(theta: float, **others: Any) -> ModelType:
     return replace(model_type, readers=(ThetaByLayer(rope(theta, layers=layers)),))
 
 
-def kosmos(name: str, **defaults: object) -> ModelType:
+def kosmos(name: str, *notes: str, segments: int | None = None, **defaults: object) -> ModelType:
     """Return the text of Kosmos, with sinusoidal positions after the padding id."""
     return ModelType(
         (SinusoidalKeys("tensor2tensor", "padding"),),
         KOSMOS,
         {**TIED, "pad_token_id": FIXED_AFTER_PADDING[name], **defaults},
         embedding=FlaggedSqrtDimScale(default=True),
+        segments=segments,
+        notes=notes,
     )
 
 
@@ -96,7 +98,12 @@ IMAGE_TEXT: Mapping[str, ModelType] = {
         padding_idx=100_256,
         tied=True,
     ),
-    "kosmos_2_5_text_model": kosmos("kosmos_2_5_text_model", max_position_embeddings=4096),
+    "kosmos_2_5_text_model": kosmos(
+        "kosmos_2_5_text_model",
+        "a table of segments (text or picture) is added to positions and not built",
+        segments=2,
+        max_position_embeddings=4096,
+    ),
     "kosmos_2_text_model": kosmos("kosmos_2_text_model", max_position_embeddings=2048),
     "muse_glimmer_text": muse(10_000.0, key_heads=2, head_dim=128, max_length=131_072),
     "muse_spark_text": muse(500_000.0, key_heads=16, head_dim=64, max_length=1_048_576),

@@ -118,7 +118,7 @@ PARTIAL_OR_INTERLEAVED: dict[str, ModelType] = {
     "persimmon": llama_like(rope(head=PARTIAL, fraction=0.5), max_length=16_384),
     "phi": llama_like(rope(head=PARTIAL, fraction=0.5), max_length=2048),
     "phi3": phi3_like(max_length=4096, padding_idx=32_000),
-    "phi4_multimodal": replace(phi3_like(key_heads=8, max_length=131_072, padding_idx=199_999)),
+    "phi4_multimodal": phi3_like(key_heads=8, max_length=131_072, padding_idx=199_999),
     "stablelm": replace(
         llama_like(rope(head=PARTIAL, fraction=0.25), key_heads=32, max_length=4096), head_dim_read=False
     ),

@@ -314,16 +314,23 @@ def require_one_vocabulary(source: Source, renumbering: bool = True) -> None:
     """
     if (why := why_fixed(source.checkpoint.config or {}, source.checkpoint.tensors, renumbering)) is not None:
         raise CheckpointError(why)
-    try:
-        description = source.checkpoint.description
-    except WhatWhereError:  # a model type that is not known or not supported
-        return
-    if description.extra_rows:
+    if extra := _extra_rows(source.checkpoint):
         raise CheckpointError(
-            f"the token table of this {description.model_type} has {description.extra_rows} rows more than its output "
-            "projection, and its code counts them from vocab_size on: with another size they would be other tokens.\n"
+            f"the token table of this model has {extra} rows more than its output projection, and its code counts them "
+            "from vocab_size on: with another size they would be other tokens.\n"
             "Such a vocabulary cannot be changed."
         )
+
+
+def _extra_rows(checkpoint: Checkpoint) -> int:
+    """Return how many rows the token table has beyond the output projection, by their shapes or the model type."""
+    table, output = checkpoint.token_table, checkpoint.output_projection
+    if table is not None and output is not None:
+        return checkpoint.entry(table).shape[0] - checkpoint.entry(output).shape[0]
+    try:
+        return checkpoint.description.extra_rows
+    except WhatWhereError:  # a model type that is not known or not supported
+        return 0
 
 
 def require_ids_inside(source: Source, rows: int, size: int) -> None:
