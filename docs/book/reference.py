@@ -30,7 +30,7 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
         "Door 3: score",
         (
             *("ALiBi", "KERPLE", "Sandwich", "FIRE", "FoX", "CoPE", "Inkling"),
-            *("T5", "Shaw", "Swin", "SwinV2", "TransformerXL", "DeBERTa"),
+            *("T5", "Shaw", "Swin", "SwinV2", "SAM", "TransformerXL", "DeBERTa"),
         ),
     ),
     "frequencies": ("Frequencies", ("frequencies",)),

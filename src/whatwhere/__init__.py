@@ -47,6 +47,7 @@ _HOME = {
     "QueryTemperature": "where.query_key.query_temperature",
     "Rotary": "where.query_key.rotary",
     "RowAdamW": "what.row_adamw.optimizer",
+    "SAM": "where.score.sam",
     "SSMax": "where.query_key.ssmax",
     "Sandwich": "where.score.sandwich",
     "ScoreBias": "where.score_bias",

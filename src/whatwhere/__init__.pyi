@@ -66,6 +66,7 @@ from whatwhere.where.score.fire import FIRE as FIRE
 from whatwhere.where.score.fox import FoX as FoX
 from whatwhere.where.score.inkling import Inkling as Inkling
 from whatwhere.where.score.kerple import KERPLE as KERPLE
+from whatwhere.where.score.sam import SAM as SAM
 from whatwhere.where.score.sandwich import Sandwich as Sandwich
 from whatwhere.where.score.shaw import Shaw as Shaw
 from whatwhere.where.score.swin import Swin as Swin

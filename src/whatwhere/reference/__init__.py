@@ -13,7 +13,7 @@ each index of the formula. In every gradient function, g is dL/dy of the output 
     score/distance       door 3, by distance: ALiBi, T5, KERPLE, Sandwich, FIRE
     score/content        door 3, by queries and keys: Shaw, DeBERTa, Transformer-XL
     score/gates          door 3, by gates: FoX, CoPE, Inkling
-    score/window         door 3, by the distances along two axes of a window: Swin, Swin v2
+    score/window         door 3, by the distances along two axes of a window: Swin, Swin v2, SAM
     attention            the three doors together; windows and sinks
     checks               checks of arguments
 
@@ -91,6 +91,8 @@ from whatwhere.reference.score.gates import fox_gradient as fox_gradient
 from whatwhere.reference.score.gates import inkling_bias as inkling_bias
 from whatwhere.reference.score.gates import inkling_gates as inkling_gates
 from whatwhere.reference.score.gates import inkling_gradient as inkling_gradient
+from whatwhere.reference.score.window import sam_bias as sam_bias
+from whatwhere.reference.score.window import sam_gradient as sam_gradient
 from whatwhere.reference.score.window import swin_bias as swin_bias
 from whatwhere.reference.score.window import swin_gradient as swin_gradient
 from whatwhere.reference.score.window import swin_v2_gradient as swin_v2_gradient

@@ -1,4 +1,4 @@
-"""Door 3 (score), by the distances along two axes of a window: Swin and Swin v2."""
+"""Door 3 (score), by the distances along two axes of a window: Swin, Swin v2 and SAM."""
 
 import math
 
@@ -162,3 +162,70 @@ def swin_v2_gradient(
                 d_bias += d_hidden
             row += 1
     return d_in, d_bias, d_out
+
+
+@arrays(q=3, rows=2, columns=2, query_positions=2, key_positions=2)
+def sam_bias(
+    q: np.ndarray, rows: np.ndarray, columns: np.ndarray, query_positions: np.ndarray, key_positions: np.ndarray
+) -> np.ndarray:
+    """Compute the dot products of each query with the vectors of each pair's two distances.
+
+        bias[h, i, j] = <q_hi, R[y_i - y_j + H - 1]> + <q_hi, C[x_i - x_j + W - 1]>, distances clipped to the tables
+
+    Li et al. 2022, MViTv2, https://arxiv.org/abs/2112.01526.
+
+    Args:
+        q: (heads, queries, head_dim).
+        rows, columns: R and C, (2 H - 1, head_dim) and (2 W - 1, head_dim).
+        query_positions: rows and columns, (2, queries).
+        key_positions: likewise, (2, keys).
+
+    Returns:
+        Shape (heads, queries, keys).
+
+    Examples:
+        >>> one, at = np.ones((1, 1, 1)), np.array([[0], [1]])
+        >>> sam_bias(one, np.array([[1.0], [2.0], [3.0]]), np.array([[10.0], [20.0], [30.0]]), at, np.zeros((2, 1)))
+        array([[[32.]]])
+    """
+    bias = np.zeros((q.shape[0], q.shape[1], key_positions.shape[1]))
+    for h, i, j in np.ndindex(bias.shape):
+        r, c = _table_rows(query_positions[:, i], key_positions[:, j], len(rows), len(columns))
+        bias[h, i, j] = np.dot(q[h, i], rows[r]) + np.dot(q[h, i], columns[c])
+    return bias
+
+
+@arrays(g=3, q=3, rows=2, columns=2, query_positions=2, key_positions=2)
+def sam_gradient(
+    g: np.ndarray,
+    q: np.ndarray,
+    rows: np.ndarray,
+    columns: np.ndarray,
+    query_positions: np.ndarray,
+    key_positions: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Compute dL/dq, dL/dR and dL/dC: a vector sums the queries of all pairs at its distance.
+
+    Args:
+        g: (heads, queries, keys).
+        q, rows, columns, query_positions, key_positions: as in sam_bias.
+
+    Examples:
+        >>> one, at = np.ones((1, 1, 1)), np.zeros((2, 1))
+        >>> sam_gradient(one, 3 * one, np.ones((1, 1)), np.ones((3, 1)), at, at)[2].ravel()
+        array([0., 3., 0.])
+    """
+    d_q, d_rows, d_columns = np.zeros(q.shape), np.zeros(rows.shape), np.zeros(columns.shape)
+    for h, i, j in np.ndindex(g.shape):
+        r, c = _table_rows(query_positions[:, i], key_positions[:, j], len(rows), len(columns))
+        d_q[h, i] += g[h, i, j] * (rows[r] + columns[c])
+        d_rows[r] += g[h, i, j] * q[h, i]
+        d_columns[c] += g[h, i, j] * q[h, i]
+    return d_q, d_rows, d_columns
+
+
+def _table_rows(query: np.ndarray, key: np.ndarray, *lengths: int) -> list[int]:
+    """Return the row of each axis's distance, query minus key, in tables of these lengths with 0 in the middle."""
+    return [
+        min(max(int(y) - int(z) + length // 2, 0), length - 1) for y, z, length in zip(query, key, lengths, strict=True)
+    ]

@@ -10,6 +10,7 @@ from whatwhere.where.score.fire import FIRE
 from whatwhere.where.score.fox import FoX
 from whatwhere.where.score.inkling import Inkling
 from whatwhere.where.score.kerple import KERPLE
+from whatwhere.where.score.sam import SAM
 from whatwhere.where.score.sandwich import Sandwich
 from whatwhere.where.score.shaw import Shaw
 from whatwhere.where.score.swin import Swin
@@ -173,6 +174,19 @@ ENTRIES = (
         learned=True,
         relative=True,
         variants=({"hidden": 16}, {"window_size": 3}, {"window_size": 12, "trained_size": 4}),
+    ),
+    Scheme(
+        name="sam",
+        door="score",
+        formula="score(h, i, j) += <q_i, R[y_i - y_j]> + <q_i, C[x_i - x_j]> on a grid, up to the size of a window",
+        paper="Li et al., MViTv2: Improved Multiscale Vision Transformers for Classification and Detection",
+        url="https://arxiv.org/abs/2112.01526",
+        year=2022,
+        used_by=("the paper's image models",),
+        build=Builder(SAM, ("head_dim", "num_heads")),
+        learned=True,
+        relative=True,
+        variants=({"window_size": 3}, {"window_size": (12, 2)}, {"std": 0.5}),
     ),
     Scheme(
         name="transformer-xl",

@@ -110,6 +110,16 @@ SCORE_TRAPS: Mapping[str, tuple[Trap, ...]] = {
             (f"{_SCORE}/test_swin.py::test_the_trained_size_keeps_the_bias_of_a_distance",),
         ),
     ),
+    "sam": (
+        Trap(
+            "Queries are not divided by sqrt(head_dim) here, whereas Shaw's are: with the scale the bias is too small.",
+            (f"{_SCORE}/test_sam.py::test_the_query_is_not_scaled",),
+        ),
+        Trap(
+            "All distances beyond the window share its largest: another resolution needs attention within windows.",
+            (f"{_SCORE}/test_sam.py::test_distances_beyond_the_window_are_its_largest",),
+        ),
+    ),
     "transformer-xl": (
         Trap(
             "Past and future of one distance differ: the sine is odd, so the sign of the distance matters.",
