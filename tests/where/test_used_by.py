@@ -12,7 +12,7 @@ TYPES = {
     "DeepSeek-Coder": "llama", "DeepSeek-V3": "deepseek_v3", "GLM-4V": "glm4v", "GPT-2": "gpt2", "GPT-NeoX": "gpt_neox",
     "Gemma 3": "gemma3", "Hunyuan": "hunyuan_v1_dense", "InternLM2": "internlm2", "LFM3": "lfm3", "Llama": "llama",
     "Llama 3.1": "llama", "Llama 3.2": "llama", "Llama 3.3": "llama", "Llama 4": "llama4_text", "MPT": "mpt",
-    "MusicGen": "musicgen_decoder",
+    "MusicGen": "musicgen_decoder", "Qwen 1": "qwen",
     "Ministral 3": "ministral3", "Mistral": "mistral", "OPT": "opt", "Phi-3": "phi3", "Phi-4-mini": "phi3",
     "Qwen": "qwen3", "Qwen2-VL": "qwen2_vl", "Qwen2.5 beyond 32k": "qwen2", "Qwen2.5-VL": "qwen2_5_vl",
     "Qwen3-VL": "qwen3_vl", "T5": "t5", "UMT5": "umt5", "Vicuna 16k": "llama", "XLNet": "xlnet", "gpt-oss": "gpt_oss",

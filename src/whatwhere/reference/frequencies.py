@@ -69,18 +69,25 @@ def ntk_frequencies(dim: int, theta: float, factor: float) -> list[float]:
     return inverse_frequencies(dim, theta * factor ** (dim / (dim - 2)))
 
 
-def dynamic_ntk_frequencies(dim: int, theta: float, factor: float, original_length: int, length: int) -> list[float]:
+def dynamic_ntk_frequencies(
+    dim: int, theta: float, factor: float, original_length: int, length: int, doubling: bool = False
+) -> list[float]:
     """Return dynamic NTK frequencies: theta is raised with the current length.
 
         w'_i = (theta (s L / L_0 - (s - 1)) ** (dim / (dim - 2))) ** (-2i / dim)        L = max(length, L_0)
 
-    emozilla 2023, in Peng et al. 2023, section 3.3.
+    emozilla 2023, in Peng et al. 2023, section 3.3. With doubling, L is the first of L_0, 2 L_0, 4 L_0, ... that is
+    not smaller than the length, as in the first Qwen.
 
     Examples:
         >>> dynamic_ntk_frequencies(4, 10_000.0, factor=2.0, original_length=100, length=70)
         [1.0, 0.01]
     """
     context = max(length, original_length)
+    if doubling:
+        context = original_length
+        while context < length:
+            context *= 2
     return ntk_frequencies(dim, theta, factor * context / original_length - (factor - 1))
 
 

@@ -77,11 +77,13 @@ def test_frequencies_are_the_formula(name, dim, theta):
     assert ww.Rotary(dim, theta, scaling=scaling).inverse_frequencies.tolist() == made.tolist()
 
 
-@pytest.mark.parametrize("length", [1, 64, 65, 100, 1000, 100_000])
+@pytest.mark.parametrize("length", [1, 64, 65, 100, 128, 129, 1000, 100_000])
 @pytest.mark.parametrize("factor", [1.0, 2.0, 8.5])
-def test_dynamic_ntk_is_the_formula_at_every_length(factor, length):
-    made = ww.scaling.DynamicNTK(factor, TRAINED).frequencies(DIM, THETA, lengths=torch.tensor([[length, 5]]))
-    wanted = [reference.dynamic_ntk_frequencies(DIM, THETA, factor, TRAINED, n) for n in (length, 5)]
+@pytest.mark.parametrize("doubling", [False, True])
+def test_dynamic_ntk_is_the_formula_at_every_length(factor, length, doubling):
+    scaling = ww.scaling.DynamicNTK(factor, TRAINED, doubling)
+    made = scaling.frequencies(DIM, THETA, lengths=torch.tensor([[length, 5]]))
+    wanted = [reference.dynamic_ntk_frequencies(DIM, THETA, factor, TRAINED, n, doubling) for n in (length, 5)]
     np.testing.assert_allclose(made[0].numpy(), wanted, rtol=1e-13)
 
 
@@ -476,6 +478,12 @@ def test_errors_state_what_is_needed(name, monkeypatch):
 def test_dynamic_ntk_refuses_a_factor_that_is_no_number_of_at_least_one(factor):
     with pytest.raises(ww.errors.SettingError, match="factor="):
         ww.scaling.DynamicNTK(factor=factor, original_length=64)
+
+
+@pytest.mark.usefixtures("our_own_checks")
+def test_dynamic_ntk_refuses_doubling_that_is_neither_true_nor_false():
+    with pytest.raises(ww.errors.SettingError, match="doubling=1"):
+        ww.scaling.DynamicNTK(2.0, 64, doubling=1)
 
 
 @pytest.mark.parametrize("given", [2.0, None, torch.tensor(2.0)])

@@ -111,7 +111,7 @@ def write_scaling(scaling: ScalingPlan | None) -> Mapping[str, object]:
             return {"rope_type": "linear", "factor": settings["factor"]}
         case "rotary-ntk":
             return {"rope_type": "ntk", "factor": settings["factor"]}
-        case "rotary-dynamic-ntk":
+        case "rotary-dynamic-ntk" if not settings.get("doubling"):
             return {"rope_type": "dynamic", "factor": settings["factor"]}
         case "rotary-yarn":
             return _write_yarn(scaling)

@@ -251,7 +251,7 @@ class RopeKeys:
         """Return the fraction of a head that is rotated if no key has the fraction itself."""
         key = self.head.rotary_dim_key
         rotary_dim = None if key is None else keys.whole(key, default=None, most=MAX_FEATURES)
-        return defaults.fraction if rotary_dim is None else _fraction(rotary_dim, head_dim)
+        return defaults.fraction if rotary_dim is None else rotated_fraction(rotary_dim, head_dim)
 
     def _fraction_of_rotated(self, keys: Keys, fraction: float, rotated: int) -> float:
         """Return 1 for heads that keep rotated features apart, if the fraction agrees with their number."""
@@ -307,7 +307,7 @@ class RopeKeys:
         if written["rope_type"] == "ntk" and "alpha" in self.extra.get("dynamic", ()):
             written |= {"rope_type": "dynamic", "alpha": written.pop("factor")}
         if self.head.partial and (scaling is None or scaling.name != "rotary-proportional"):
-            written[FRACTION] = _fraction(plan.rotary_dim, plan.whole("head_dim"))
+            written[FRACTION] = rotated_fraction(plan.rotary_dim, plan.whole("head_dim"))
         if self.head.fraction_of is not None:
             written[FRACTION] = 0.25
         if "short_mscale" in self.extra.get(str(written["rope_type"]), ()) and "attention_factor" in written:
@@ -450,6 +450,16 @@ def _inside_or_beside(rope: Keys, inner: str, keys: Keys, outer: str | None, def
     return next(value for value in (inside, beside, default) if value is not None)
 
 
-def _fraction(rotary_dim: int, head_dim: int) -> float:
+def rotated_fraction(rotary_dim: int, head_dim: int) -> float:
+    """Return the fraction of a head of which a model's code, `int(head_dim * fraction)`, makes these features again.
+
+    Args:
+        rotary_dim: rotated features.
+        head_dim: features of a head.
+
+    Examples:
+        >>> rotated_fraction(32, 128)
+        0.25
+    """
     exact = rotary_dim / head_dim
     return exact if int(head_dim * exact) == rotary_dim else (rotary_dim + 0.5) / head_dim

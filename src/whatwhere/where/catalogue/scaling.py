@@ -70,11 +70,11 @@ ENTRIES = (
         paper="emozilla, Dynamically Scaled RoPE, in Peng et al., YaRN, section 3.3",
         url="https://arxiv.org/abs/2309.00071",
         year=2023,
-        used_by=("InternLM2",),
+        used_by=("InternLM2", "Qwen 1"),
         build=Builder(partial(_rotary, DynamicNTK), ("head_dim",), _factor_and_length),
         relative=True,
         follows_length=True,
-        variants=({"factor": 2.0}, {"original_length": 32}),
+        variants=({"factor": 2.0}, {"original_length": 32}, {"factor": 2.0, "original_length": 48, "doubling": True}),
     ),
     Scheme(
         name="rotary-yarn",

@@ -30,10 +30,12 @@ class DynamicNTK(Scaling):
     Args:
         factor: how fast theta grows with the length, at least 1.
         original_length: L_0, the trained length; Hugging Face reads it from `max_position_embeddings`.
+        doubling: round L up to L_0 times a power of 2, so that theta changes in steps, as in the first Qwen, whose
+            factor is 2.
 
     Raises:
         ShapeError: If original_length is not a whole number of at least 1.
-        SettingError: If factor is below 1.
+        SettingError: If factor is below 1, or doubling is neither True nor False.
 
     Examples:
         >>> dynamic = DynamicNTK(factor=2.0, original_length=100)
@@ -43,6 +45,7 @@ class DynamicNTK(Scaling):
 
     factor: float
     original_length: int
+    doubling: bool = False
 
     follows_length: ClassVar[bool] = True
 
@@ -52,6 +55,8 @@ class DynamicNTK(Scaling):
         if self.factor < 1:
             raise SettingError(f"DynamicNTK got factor={self.factor!r}, but needs a number of at least 1.")
         require_whole("DynamicNTK", original_length=self.original_length)
+        if not isinstance(self.doubling, bool):
+            raise SettingError(f"DynamicNTK got doubling={self.doubling!r}, but needs True or False.")
 
     def frequencies(
         self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
@@ -60,8 +65,10 @@ class DynamicNTK(Scaling):
         exponent = ntk_exponent("DynamicNTK", dim)
         if lengths is None:
             return inverse_frequencies(dim, theta, device)
-        length = lengths.to(device=device, dtype=torch.float64).clamp(min=self.original_length)
-        growth = self.factor * length / self.original_length - (self.factor - 1)
+        ratio = (lengths.to(device=device, dtype=torch.float64) / self.original_length).clamp(min=1)
+        if self.doubling:
+            ratio = ratio.log2().ceil().exp2()
+        growth = self.factor * ratio - (self.factor - 1)
         raised = theta * growth**exponent
-        exponents = torch.arange(0, dim, 2, dtype=torch.float64, device=length.device) / dim
+        exponents = torch.arange(0, dim, 2, dtype=torch.float64, device=ratio.device) / dim
         return raised[..., None] ** -exponents
