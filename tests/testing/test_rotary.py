@@ -271,3 +271,13 @@ def test_settings_are_refused_before_anything_is_tried(check, error, words, monk
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its own word would come first
     with pytest.raises(error, match=words):
         check()
+
+
+def test_a_wrong_ramp_of_a_scaling_is_explained_by_the_pair_that_differs():
+    """A peer's YaRN slows the pairs of high frequency instead of those of low frequency."""
+    yarn = ww.scaling.YaRN(4.0, original_length=4096, attention_factor=1.0)
+    fast = ww.Rotary(DIM).frequencies()
+    factors = (fast / yarn.frequencies(DIM, 10_000.0)).tolist()
+    wrong = ww.Rotary(DIM, scaling=ww.scaling.LongRoPE(tuple(reversed(factors)), tuple(reversed(factors)), 4096, 1.0))
+    report = check_rotary(lambda x, positions: wrong(x, x, positions)[0], DIM, scaling=yarn)
+    assert report["formula"].note.startswith("pair 0 rotates by 0.25 per position, where 1 is needed")

@@ -146,10 +146,10 @@ def _mistakes(formula: Formula, x: Tensor, positions: Tensor) -> Iterator[tuple[
 def _explain_frequencies(formula: Formula, x: Tensor, positions: Tensor, result: Tensor) -> str:
     """Explain a wrong result by its angles at position 1: another theta or layout, or a pair that differs."""
     at = (positions == 1).nonzero().flatten()
-    if not len(at) or not result.isfinite().all() or formula.scaling is not None:
+    if not len(at) or not result.isfinite().all():
         return ""
     before, after = (v[:, :, at[0]].double().flatten(0, 1) for v in (x, result))
-    for layout in (formula, formula.other):
+    for layout in (formula, formula.other) if formula.scaling is None else ():
         measured = _angles(layout, before, after)
         if len(measured) > 1 and 0 < measured[1] < 1:
             theta = exp(-log(measured[1]) * formula.rotary_dim / 2)
