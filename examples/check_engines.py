@@ -1,4 +1,4 @@
-"""Check the rotary positions of installed engines by the laws of whatwhere.testing, and record what each keeps.
+"""Check the positions of installed engines by the laws of whatwhere.testing, and record what each keeps.
 
 Run it: python examples/check_engines.py [NAME ...] [--write]. Without an engine it says so. With --write, what was
 measured replaces the earlier measurement of the same engines in docs/engines.json, and docs/engines.md is written.
@@ -32,7 +32,7 @@ NOT_MEASURED = {
     "fairseq2 0.8.1": "its build on PyPI requires PyTorch 2.9.1 for CUDA 12.8, and it refuses another",
     "timm 1.0.31": "it imports torchvision, whose build on PyPI fails beside the CPU build of PyTorch",
 }
-INTRODUCTION = """Rotary positions of engines and libraries that other people's models run in, asked by their own
+INTRODUCTION = """Positions of engines and libraries that other people's models run in, asked by their own
 functions and judged by the laws of `whatwhere.testing`, against the formula in float64. The page is written from the
 measurements in engines.json by the command below, which asks the engines that are installed and keeps the earlier
 measurements of others. [Conformance](conformance.md) has the packages that are tested in every change."""
@@ -60,6 +60,8 @@ LAW_MEANING = {
         is more.""",
     "very far": "As `far`, at a million.",
     "relative far away": "As `far`: two tokens at the same distance get another score at other positions.",
+    "autocast": """In a layer of type bfloat16 it counts positions in bfloat16, which has no odd numbers above 256:
+        some neighboring tokens have the same vector. Compute the encoding in float32, and round it.""",
     "shape and dtype": "Its table stays in float32, and so does the result of queries in bfloat16.",
     "bfloat16 module": """`module.bfloat16()` rounds what it has stored: cosines and sines in a table, which is an error
         of rounding; frequencies, which is an error of the angle that grows with the position.""",
@@ -152,7 +154,7 @@ def merged(old: Sequence[Measured], new: Sequence[Measured]) -> list[Measured]:
 def page(data: Sequence[Measured]) -> str:
     """Return the text of docs/engines.md."""
     parts = [
-        "# Engines: what rotary positions of others keep",
+        "# Engines: which laws they keep",
         fill(INTRODUCTION, 120),
         f"```text\n{COMMAND}\n```",
         fill(INSTALL, 120, break_on_hyphens=False),
@@ -199,19 +201,20 @@ def table(data: Sequence[Measured]) -> str:
 
 def failures(data: Sequence[Measured]) -> list[str]:
     """Return an item for each law, and for each reason that was measured: which engines fail, and by how much."""
-    items: dict[tuple[str, str], dict[str, list[str]]] = {}
-    statements, allowed = {}, {}
+    items: dict[tuple[str, str, str], dict[str, list[str]]] = {}
+    allowed: dict[str, float] = {}
     for one in data:
         for finding in one.failed:
             why = reason(one, finding)
-            statements.setdefault(finding.law, finding.statement)
             allowed[finding.law] = max(allowed.get(finding.law, 0.0), finding.tolerance or 0.0)
-            items.setdefault((finding.law, why), {}).setdefault(amount(finding), []).append(one.title)
+            items.setdefault((finding.law, finding.statement, why), {}).setdefault(amount(finding), []).append(
+                one.title
+            )
     lines = []
-    for (law, why), by_amount in items.items():
+    for (law, statement, why), by_amount in items.items():
         who = "; ".join(f"{listed(names)}{f': {much}' if much else ''}" for much, names in by_amount.items())
         most = f" Allowed: {allowed[law]:.0e}." if allowed[law] else ""
-        lines.append(item(f"**{law}** ({statements[law]}). {who}.{most} {why}"))
+        lines.append(item(f"**{law}** ({statement}). {who}.{most} {why}"))
     return lines
 
 

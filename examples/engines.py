@@ -1,10 +1,9 @@
-"""Rotary positions of engines and libraries, each as the plain function that whatwhere.testing takes.
+"""Rotary positions and sinusoids of engines and libraries, each as the plain function that whatwhere.testing takes.
 
 Each engine is asked by its own functions, and is imported only when it is asked. Functions of other arrays than
 PyTorch's (MLX, JAX, ggml through ctypes) take NumPy arrays.
 """
 
-import ctypes
 import importlib
 import importlib.util
 import os
@@ -17,11 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from peers import HEAD_DIM, start_of
+from ggml_rope import ggml_rope
+from peers import DIM, HEAD_DIM, start_of
 from torch import Tensor
 
 import whatwhere as ww
-from whatwhere.testing import Report, check_rotary, of_arrays
+from whatwhere.testing import Report, check_input_encoding, check_rotary, of_arrays
 
 THETA, LENGTH, SHORT = 10_000.0, 1_000_001, 131_084
 """SHORT: positions of those that rotate a text from its start, which makes a million positions too large."""
@@ -316,53 +316,39 @@ def mlx(rule: str, traditional: bool = False) -> Report:
     return check_rotary(check, HEAD_DIM, interleaved=traditional, scaling=RULES[rule], keys=check)
 
 
-class _Settings(ctypes.Structure):
-    _fields_ = (("bytes", ctypes.c_size_t), ("buffer", ctypes.c_void_p), ("allocate_nothing", ctypes.c_bool))
-
-
 def ggml(rule: str, mode: int) -> Report:
-    """Check ggml_rope_ext on the CPU, of the libraries that llama-cpp-python builds, through ctypes."""
-    found = importlib.util.find_spec("llama_cpp")
-    if found is None or found.origin is None:
-        raise ImportError("llama_cpp is not installed")
-    folder = Path(found.origin).parent / "lib"
-    base, cpu = (ctypes.CDLL(str(folder / f"libggml-{n}.so"), ctypes.RTLD_GLOBAL) for n in ("base", "cpu"))
-    pointer, whole, real = ctypes.c_void_p, ctypes.c_int, ctypes.c_float
-    for name in ("ggml_init", "ggml_new_tensor_4d", "ggml_new_tensor_1d", "ggml_get_data", "ggml_new_graph"):
-        getattr(base, name).restype = pointer
-    base.ggml_init.argtypes = [_Settings]
-    base.ggml_new_tensor_4d.argtypes = [pointer, whole, *[ctypes.c_int64] * 4]
-    base.ggml_new_tensor_1d.argtypes = [pointer, whole, ctypes.c_int64]
-    base.ggml_rope_ext.argtypes = [*[pointer] * 4, *[whole] * 3, *[real] * 6]
-    base.ggml_rope_ext.restype = pointer
-    base.ggml_get_data.argtypes = base.ggml_new_graph.argtypes = base.ggml_free.argtypes = [pointer]
-    base.ggml_build_forward_expand.argtypes = [pointer, pointer]
-    cpu.ggml_graph_compute_with_ctx.argtypes = [pointer, pointer, whole]
-    scaled = rule == "YaRN"
-    numbers = (THETA, 1 / YARN.factor if scaled else 1.0, float(scaled), 1.0, YARN.beta_fast, YARN.beta_slow)
+    """Check ggml_rope_ext on the CPU, of the libraries that llama-cpp-python builds."""
+    factor = YARN.factor if rule == "YaRN" else None
+    rotate = of_arrays(ggml_rope(mode, THETA, factor, YARN.original_length, YARN.beta_fast, YARN.beta_slow))
+    return check_rotary(rotate, HEAD_DIM, interleaved=mode == 0, scaling=RULES[rule], keys=rotate)
 
-    def rotate(x: np.ndarray, positions: np.ndarray) -> np.ndarray:
-        if x.dtype != np.float32:
-            raise NotImplementedError("float32 alone is asked")
-        rows = np.ascontiguousarray(x.swapaxes(1, 2))
-        at = np.ascontiguousarray(positions, np.int32)
-        context = base.ggml_init(_Settings(4 * rows.nbytes + 2**22, None, False))
-        inputs = base.ggml_new_tensor_4d(context, 0, *reversed(rows.shape))
-        where = base.ggml_new_tensor_1d(context, 26, len(at))
-        ctypes.memmove(base.ggml_get_data(inputs), rows.ctypes.data, rows.nbytes)
-        ctypes.memmove(base.ggml_get_data(where), at.ctypes.data, at.nbytes)
-        result = base.ggml_rope_ext(context, inputs, where, None, HEAD_DIM, mode, YARN.original_length, *numbers)
-        graph = base.ggml_new_graph(context)
-        base.ggml_build_forward_expand(graph, result)
-        status = cpu.ggml_graph_compute_with_ctx(context, graph, 1)
-        out = np.empty_like(rows)
-        ctypes.memmove(out.ctypes.data, base.ggml_get_data(result), out.nbytes)
-        base.ggml_free(context)
-        if status:
-            raise RuntimeError(f"ggml ended with status {status}")
-        return out.swapaxes(1, 2)
 
-    return check_rotary(of_arrays(rotate), HEAD_DIM, interleaved=mode == 0, scaling=RULES[rule], keys=of_arrays(rotate))
+# Sinusoids
+
+
+def keras_hub_sinusoid() -> Report:
+    """Check KerasHub's sinusoid on PyTorch; autocast is the policy of a layer."""
+    os.environ["KERAS_BACKEND"] = "torch"
+    from keras_hub.layers import SinePositionEncoding
+
+    layers = {dtype: SinePositionEncoding(dtype=str(dtype)[6:]) for dtype in (torch.float32, torch.bfloat16)}
+
+    def encode(positions: Tensor) -> Tensor:
+        dtype = torch.bfloat16 if torch.is_autocast_enabled("cpu") else torch.float32
+        tokens = torch.zeros(1, len(positions), DIM, dtype=dtype)
+        return layers[dtype](tokens, start_index=start_of(positions))[0]
+
+    return check_input_encoding(encode, DIM)
+
+
+def mlx_sinusoid() -> Report:
+    """Check MLX's sinusoid without its scale."""
+    import mlx.core
+    import mlx.nn
+
+    module = mlx.nn.SinusoidalPositionalEncoding(DIM, scale=1)
+    encode = of_arrays(lambda positions: np.array(module(mlx.core.array(positions.astype(np.int32)))))
+    return check_input_encoding(encode, DIM, layout="tensor2tensor")
 
 
 def _all(package: str, name: str, check: Callable[..., Report], *rules: str) -> list[Engine]:
@@ -389,11 +375,13 @@ ENGINES = (
     _plain("diffusers", "get_1d_rotary_pos_embed", partial(diffusers, torch.float32)),
     _plain("diffusers", "get_1d_rotary_pos_embed in float64", partial(diffusers, torch.float64)),
     *_all("keras-hub", "RotaryEmbedding", keras_hub, "plain", "YaRN"),
+    _plain("keras-hub", "SinePositionEncoding", keras_hub_sinusoid),
     _plain("equinox", "RotaryPositionalEmbedding", partial(equinox, THETA)),
     _plain("equinox", "RotaryPositionalEmbedding, theta 500,000 after 10,000", partial(equinox, 500_000.0)),
     _plain("gemma", "apply_rope", gemma),
     _plain("mlx", "nn.RoPE", partial(mlx, "plain")),
     _plain("mlx", "nn.RoPE, traditional", partial(mlx, "plain", True)),
+    _plain("mlx", "nn.SinusoidalPositionalEncoding", mlx_sinusoid),
     *_all("mlx-lm", "initialize_rope", mlx, "Llama 3", "YaRN"),
     *_all("llama-cpp-python", "ggml_rope_ext, NeoX", partial(ggml, mode=2), "plain", "YaRN"),
     _plain("llama-cpp-python", "ggml_rope_ext, normal", partial(ggml, "plain", 0)),
