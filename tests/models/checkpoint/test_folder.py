@@ -298,5 +298,6 @@ def test_tied_and_untied(tmp_path: Path) -> None:
     assert tied(tmp_path, {"tie_word_embeddings": True}, WEIGHT + 1) is False
     assert tied(tmp_path, None, np.where(np.arange(7)[:, None] == 6, 0, WEIGHT)) is False
     assert tied(tmp_path, None, WEIGHT[:, :3]) is False
-    assert tied(tmp_path, None, WEIGHT[:5]) is None  # no output projection of these tokens
+    assert tied(tmp_path, None, WEIGHT[:5]) is False  # the last two tokens are read and never written
+    assert tied(tmp_path, None, np.concatenate([WEIGHT, WEIGHT])) is None  # no output projection of these tokens
     assert tied(tmp_path, None, np.full_like(WEIGHT, np.nan)) is False

@@ -88,7 +88,9 @@ def test_heads_are_named_whole_where_a_part_means_otherwise() -> None:
     shapes = {"bert.embeddings.word_embeddings.weight": (9, 4), "layer.0.attention.output.weight": (9, 4)}
     assert find_names(shapes).output_projection is None
     assert find_names({"tok_embeddings.weight": (9, 4), "output.weight": (9, 4)}).output_projection == "output.weight"
-    assert find_names({"wte.weight": (9, 4), "lm_head.weight": (8, 4)}).output_projection is None
+    assert find_names({"wte.weight": (9, 4), "lm_head.weight": (8, 4)}).output_projection == "lm_head.weight"
+    assert find_names({"wte.weight": (9, 4), "lm_head.weight": (10, 4)}).output_projection is None
+    assert find_names({"wte.weight": (9, 4), "output.weight": (8, 4)}).output_projection is None
 
 
 def test_by_rows() -> None:
