@@ -19,7 +19,7 @@ VOCABULARY, LAYERS = 37, 4
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embedding_size", "word_embed_proj_dim"), 64),
-    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers"), LAYERS),
+    **dict.fromkeys(("num_hidden_layers", "n_layer", "n_layers", "num_layers", "layers"), LAYERS),
     **dict.fromkeys(("encoder_layers", "decoder_layers", "num_decoder_layers"), LAYERS),
     **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"), 4),
     **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),

@@ -4,26 +4,31 @@
 `pytest -m slow tests/models/huggingface/test_equal_logits.py`.
 """
 
-import inspect
-from collections.abc import Callable
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from transformers import WhisperForCausalLM
+from transformers.models.auto import modeling_auto as auto
 
 import whatwhere as ww
 from docs.generate.models_page import read_data
 from whatwhere.errors import WhatWhereError
+from whatwhere.models.configuration.layer_types import HYBRID, HYBRID_SLIDING, FromLayer, Windows
 from whatwhere.models.huggingface.attention import attention_forward, register_attention
 from whatwhere.models.huggingface.attention_mask import REFUSED
 from whatwhere.models.huggingface.patch import PATCHED
+from whatwhere.models.probe import probe
+from whatwhere.models.probe.differences import differences_of_parts
 from whatwhere.models.probe.tiny import tiny_config, tiny_model
+from whatwhere.models.probe.tiny_sizes import WINDOW
+from whatwhere.models.registry import MODEL_TYPES
 
-T, SPLIT = 13, 8
-FAR = 200
-"""Coordinate of the first token where positions are far; a table of positions has fewer rows."""
+from .batch_forms import FAR, FORMS, TOKENS, alone, decodes, ids, own_conventions
+
 CHOSEN = (
     "beam", "bert", "bloom", "deepseek_v3", "gemma3_text", "gpt2", "gpt_oss", "llama4_text", "ministral3",
     "qwen2_vl_text", "smollm3", "t5",
@@ -31,6 +36,10 @@ CHOSEN = (
 """Patched types of which `make test` compares everything: one of each structure."""
 CHOSEN_ATTENTION = ("deepseek_v32", "deepseek_v4", "granite_swa", "inkling2_text", "minimax_m3_vl_text", "nllb-moe")
 """Types that pass sinks, chosen keys or masks in forms of their own to our attention."""
+DECODES = sorted(
+    set(PATCHED) & set(auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES) & set(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+)
+"""Patched encoders that transformers also runs as decoders."""
 SETTINGS: dict[str, dict[str, Any]] = {
     "beam": {"num_hidden_layers": 6},
     "granite_swa": {"layer_rope_theta": [1e4, 500.0, 0, 500.0], "sliding_window": 5},
@@ -43,16 +52,34 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
 }  # fmt: skip
 """What makes temperatures differ from 1 within so few positions, and the thetas of layers differ."""
+NOT_IN_BFLOAT16 = ("mra", "xlstm")
+"""Types that transformers itself cannot run after a cast to bfloat16: they multiply it with float32."""
 LEAKS = {"recurrent_gemma"}
 """Types whose recurrences read the outputs of padding, which have no meaning and differ between attention functions."""
 AMPLIFIES = {"gemma3n_text": 1e-3}
 """Types whose own float32 is this far from float64, in which left padding makes NaN, so that it cannot be compared."""
-Mode = Callable[[nn.Module, Tensor], Tensor | None]
 
 
-def built(model_type: str) -> nn.Module:
+def settings_of(model_type: str) -> dict[str, Any]:
+    """Return settings with which a type has its window, if it is off in the default configuration."""
+    settings = dict(SETTINGS.get(model_type, {}))
+    config = tiny_config(model_type, **settings)
+    reader = MODEL_TYPES[model_type].windows if model_type in MODEL_TYPES else None
+    if not isinstance(reader, Windows) or any(ww.from_huggingface(config).windows):
+        return settings
+    settings |= {reader.key: WINDOW} | ({} if reader.switch is None else {reader.switch: True})
+    if isinstance(reader.by, FromLayer) and reader.by.key is not None:
+        settings[reader.by.key] = 2
+    if reader.by != "every" and "layer_types" in vars(config):
+        full = HYBRID if HYBRID in config.layer_types else "full_attention"
+        windowed = HYBRID_SLIDING if full == HYBRID else reader.windowed
+        settings["layer_types"] = [windowed, full] * (config.num_hidden_layers // 2)
+    return settings
+
+
+def built(model_type: str, **others: Any) -> nn.Module:
     """Return a tiny random model whose attention is far from even, without amplifying rounding errors."""
-    config = tiny_config(model_type, **SETTINGS.get(model_type, {}))
+    config = tiny_config(model_type, **settings_of(model_type), **others)
     if model_type == "whisper":  # whose encoder takes sounds
         config.is_encoder_decoder = False
         model: nn.Module = WhisperForCausalLM(config).eval()
@@ -67,105 +94,28 @@ def built(model_type: str) -> nn.Module:
     return model
 
 
-def takes(model: nn.Module) -> set[str]:
-    return set(inspect.signature(model.forward).parameters)
-
-
-def called(model: nn.Module, ids: Tensor, **others: Any) -> Tensor:
-    """Return the last hidden states of one call without a cache."""
-    names = takes(model)
-    if "decoder_input_ids" in names:
-        others["decoder_input_ids"] = ids
-        if "attention_mask" in others:
-            others["decoder_attention_mask"] = others["attention_mask"]
-    if "use_cache" in names:
-        others["use_cache"] = False
-    return model(input_ids=ids, **others)[0]
-
-
-def prefill(model: nn.Module, ids: Tensor) -> Tensor | None:
-    return called(model, ids)
-
-
-def far(model: nn.Module, ids: Tensor) -> Tensor | None:
-    """One sequence whose positions begin late."""
-    if "position_ids" not in takes(model) or model.config.is_encoder_decoder:
-        return None
-    start = min(FAR, 62 - T) if has_table(model) else FAR
-    return called(model, ids, position_ids=torch.arange(start, start + T).expand(2, -1))
-
-
-def padded(model: nn.Module, ids: Tensor) -> Tensor | None:
-    """Two sequences, one padded on the left, as generation has them."""
-    mask = torch.ones(2, T, dtype=torch.long)
-    mask[0, :4] = 0
-    ids = ids.clone()
-    padding = getattr(model.config, "pad_token_id", None)
-    if padding is not None and 0 <= padding < 60:
-        ids[0, :4] = padding
-    at = {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)} if "position_ids" in takes(model) else {}
-    return called(model, ids, attention_mask=mask, **at)[mask.bool()]
-
-
-def packed(model: nn.Module, ids: Tensor) -> Tensor | None:
-    """Two sequences in one, known by their positions; encoders are given the blocks as a mask."""
-    names = takes(model)
-    if "position_ids" not in names or model.config.is_encoder_decoder:
-        return None
-    at = torch.tensor([[*range(7), *range(T - 7)]]).expand(2, -1)
-    if "past_key_values" in names:
-        return called(model, ids, position_ids=at)
-    if not type(model)._can_set_attn_implementation():  # older code, which takes no mask of pairs
-        return None
-    segment = torch.arange(T) >= 7
-    apart = (segment[:, None] != segment).float() * torch.finfo(torch.float32).min
-    blocks = apart.expand(2, 1, T, T).to(next(model.parameters()).dtype)
-    return called(model, ids, position_ids=at, attention_mask=blocks)
-
-
-def decoding(model: nn.Module, ids: Tensor) -> Tensor | None:
-    """One token after another, and several, with the model's own cache, beyond its window."""
-    if "past_key_values" not in takes(model) or (hasattr(model.config, "is_decoder") and not decodes(model)):
-        return None
-    paired = model.config.is_encoder_decoder
-    cache, out = None, []
-    encoded = model.get_encoder()(ids) if paired else None
-    for start, stop in ((0, SPLIT), (SPLIT, SPLIT + 1), (SPLIT + 1, T)):
-        part = ids[:, start:stop]
-        given = {"decoder_input_ids": part, "encoder_outputs": encoded} if paired else {"input_ids": part}
-        step = model(**given, past_key_values=cache, use_cache=True)
-        cache = getattr(step, "past_key_values", None)
-        if cache is None:
-            return None
-        out.append(step[0])
-    return torch.cat(out, dim=1)
-
-
-def decodes(model: nn.Module) -> bool:
-    """Return whether a model that could also be an encoder is a decoder."""
-    return bool(model.config.is_decoder or model.config.is_encoder_decoder)
-
-
-MODES: dict[str, Mode] = {"prefill": prefill, "far": far, "padded": padded, "packed": packed, "decoding": decoding}
-
-
-def has_table(model: nn.Module) -> bool:
-    """Return whether a model looks up positions in a table."""
-    tables = ("position_embeddings.weight", "positions_embed.weight", "embed_positions.weight", "wpe.weight")
-    tables += ("embed_positions", "embed_positions.weights")
-    named = (*model.named_parameters(), *model.named_buffers())
-    return any(name.endswith(tables) for name, _ in named)
-
-
-def ids() -> Tensor:
-    return torch.randint(5, 30, (2, T), generator=torch.Generator().manual_seed(0))
-
-
 def computed(model: nn.Module) -> dict[str, Tensor]:
     """Return what a model computes in each form of a batch that it takes."""
     with torch.no_grad():
-        found = {name: mode(model, ids()) for name, mode in MODES.items()}
+        found = {name: form(model, ids()) for name, form in FORMS.items()}
     return {name: out for name, out in found.items() if out is not None}
+
+
+@contextmanager
+def default_float64() -> Iterator[None]:
+    """Let models whose masks have the default dtype run in float64."""
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(torch.float64)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+def computed_in_float64(model: nn.Module) -> dict[str, Tensor]:
+    """Return what a model computes in float64, with its own buffers."""
+    with default_float64():
+        return computed(model.double())
 
 
 def require_equal(ours: dict[str, Tensor], theirs: dict[str, Tensor], model: nn.Module) -> None:
@@ -176,27 +126,27 @@ def require_equal(ours: dict[str, Tensor], theirs: dict[str, Tensor], model: nn.
         error = float((ours[name] - expected).abs().max())
         tolerance = AMPLIFIES.get(model.config.model_type, 2e-5)
         if error > tolerance * max(1.0, float(expected.abs().max())):
-            exact = exact or computed(model.double())
+            exact = exact or computed_in_float64(model)
             assert error <= 2 * float((expected - exact[name]).abs().max()), name
 
 
-def require_active(model: nn.Module) -> None:
-    """Check that windows, sinks and temperatures matter in the sequences of this module."""
-    description = ww.from_huggingface(model.config)
-    for window in description.windows:
-        assert window is None or window.size < T
-    if description.sinks:
+def require_active(model: nn.Module, forms: dict[str, Tensor]) -> None:
+    """Check that windows, sinks and temperatures matter in the sequences that this model was given."""
+    read, length = ww.from_huggingface(model.config), FAR + TOKENS if "far" in forms else TOKENS
+    windows = [window for window in read.windows if window is not None]
+    assert windows or not isinstance(MODEL_TYPES[read.model_type].windows, Windows)
+    assert all(window.size < TOKENS for window in windows)
+    if read.sinks:
         assert any("sink" in name and bool(p.abs().max() > 0.1) for name, p in model.named_parameters())
-    for curve in description.temperatures:
-        assert curve is None or abs(float(curve.build().at(torch.tensor([FAR + T]))) - 1) > 1e-3
+    for curve in read.temperatures:
+        assert curve is None or abs(float(curve.build().at(torch.tensor([length - 1]))) - 1) > 1e-3
 
 
-def compare(model_type: str, patches: bool) -> None:
+def compare(model: nn.Module, patches: bool) -> None:
     """Compare a model with itself patched, and with our attention if it lets one choose."""
-    model = built(model_type)
     theirs = computed(model)
     if patches:
-        require_active(model)
+        require_active(model, theirs)
         with ww.patch(model):
             require_equal(computed(model), theirs, model)
         model.float()
@@ -224,18 +174,68 @@ def registered() -> None:
 
 @pytest.mark.parametrize("model_type", CHOSEN)
 def test_chosen_types(model_type: str) -> None:
-    compare(model_type, patches=True)
+    compare(built(model_type), patches=True)
 
 
 @pytest.mark.parametrize("model_type", CHOSEN_ATTENTION)
 def test_attention_of_chosen_types(model_type: str) -> None:
-    compare(model_type, patches=False)
+    compare(built(model_type), patches=False)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("model_type", sorted(set(PATCHED) - set(CHOSEN)))
 def test_all_patched_types(model_type: str) -> None:
-    compare(model_type, patches=True)
+    compare(built(model_type), patches=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", DECODES)
+def test_encoders_that_can_decode(model_type: str) -> None:
+    """Encoders of BERT's kind can be decoders, with a KV cache."""
+    model = built(model_type, is_decoder=True)
+    assert decodes(model)
+    compare(model, patches=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", PATCHED)
+def test_forms_equal_the_sequences_alone_but_for_listed_conventions(model_type: str) -> None:
+    """Else a form in which transformers is wrong, and ours with it, would pass for a proof."""
+    model = built(model_type)
+    forms = computed(model)
+    with torch.no_grad():
+        expected = alone(model, ids())
+    if any(ww.from_huggingface(model.config).windows):
+        forms.pop("masked", None)  # a mask of all pairs replaces that of the window
+    tolerance = AMPLIFIES.get(model_type, 1e-4)
+    apart = {
+        name
+        for name in forms.keys() & expected.keys()
+        if not (forms[name] - expected[name]).abs().max() <= tolerance * max(1.0, float(expected[name].abs().max()))
+    }
+    assert apart == own_conventions(model_type)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model_type", [name for name in PATCHED if name != "longformer"])
+def test_windows_sinks_and_temperatures_are_measured(model_type: str) -> None:
+    """They are active in the models that are compared, as a probe of the same configuration finds."""
+    model = built(model_type)
+    read = ww.from_huggingface(model.config)
+    if not any(read.windows) and not any(read.temperatures) and not any(read.sinks):
+        pytest.skip("it has none of them")
+    found = differences_of_parts(probe(model), lambda part: ww.from_huggingface(model.config, part=part))
+    assert [each for each in found if each.what != "bias"] == []  # that of Doge gates keys by their values
+
+
+def test_the_window_of_longformer() -> None:
+    """A probe does not watch its attention by blocks; through one layer a token changes those of its window alone."""
+    model, tokens = built("longformer", num_hidden_layers=1), ids()
+    (window,), changed = ww.from_huggingface(model.config).windows, tokens.clone()
+    changed[:, 0] += 1
+    with torch.no_grad():
+        apart = (FORMS["prefill"](model, changed) - FORMS["prefill"](model, tokens)).abs().amax((0, 2))
+    assert torch.equal(apart > 1e-6, torch.arange(TOKENS) < window.size)
 
 
 def others() -> list[str]:
@@ -256,7 +256,7 @@ def test_attention_of_all_other_types(model_type: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model_type", PATCHED)
+@pytest.mark.parametrize("model_type", [name for name in PATCHED if name not in NOT_IN_BFLOAT16])
 def test_bfloat16(model_type: str) -> None:
     """The mean error against float32 is near that of the model's own formula, within a factor of 3.
 
@@ -272,6 +272,12 @@ def test_bfloat16(model_type: str) -> None:
     for name, expected in exact.items():
         allowed = 3 * (own[name].float() - expected).abs().mean() + 1e-3 * expected.abs().mean()
         assert (ours[name].float() - expected).abs().mean() <= allowed, name
+
+
+@pytest.mark.parametrize("model_type", NOT_IN_BFLOAT16)
+def test_pin_models_that_do_not_run_in_bfloat16(model_type: str) -> None:
+    with pytest.raises(RuntimeError, match="dtype"):
+        computed(built(model_type).to(torch.bfloat16))
 
 
 def test_a_tensor_that_is_not_read_is_refused() -> None:

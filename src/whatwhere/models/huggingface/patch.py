@@ -35,8 +35,6 @@ UNPATCHED = {
     "deberta-v2": "its bias is computed from queries and keys inside its attention",
     "evolla": "its encoder of proteins has rotary modules of its own, which are no part of the text",
     "ibert": "its tables are quantized",
-    "kosmos_2_5_text_model": "its logits move by more than 1e-5 of the largest one, for a reason that is not known",
-    "kosmos_2_text_model": "its logits move by more than 1e-5 of the largest one, for a reason that is not known",
     "longt5": "its function of the bias takes other arguments than T5's",
     "muse_glimmer_text": "its token table norms what it looks up",
     "muse_spark_text": "its token table norms what it looks up",
