@@ -7,7 +7,7 @@ from types import ModuleType
 
 import whatwhere as ww
 from docs.book.reference import commands, groups, members
-from docs.generate import models_page
+from docs.generate import gguf_page, models_page
 from docs.generate.scheme_cards import DOORS, card, overview
 from whatwhere.claims.registry import measure_claims
 from whatwhere.comparison import Comparison
@@ -52,6 +52,7 @@ def pages() -> dict[str, str]:
         **{f"schemes/{name}.md": card(entry, evidence) for name, entry in catalogue.items()},
         "errata.md": errata,
         "answers.md": answers_page(),
+        "gguf.md": gguf_page.page(),
         "models.md": models_page.page(models_page.read_data()),
         "evidence.md": evidence_page(evidence, EXPERIMENTS),
         "figures/length.svg": pictures["scores"],

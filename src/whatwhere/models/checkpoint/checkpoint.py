@@ -16,7 +16,7 @@ from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
 from whatwhere.models.checkpoint.detect import Renamed, open_contents
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.folder import CONFIG, MAX_TOKENIZER_BYTES, RESULTS_FORMAT, TABLE, open_configuration
-from whatwhere.models.checkpoint.gguf_config import PERMUTED
+from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES
 from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.names import Names, find_names, stated_as_tied
 from whatwhere.models.checkpoint.token_tables import TokenTable, find_token_tables
@@ -301,7 +301,13 @@ class Checkpoint:
                 "Put config.json beside the weights, or read it alone: whatwhere.from_huggingface(config)."
             )
         description = from_huggingface(self.config, part=self._part, like=self._like)
-        if self.metadata.get("general.architecture") in PERMUTED:
+        architecture = ARCHITECTURES.get(str(self.metadata.get("general.architecture")))
+        rotated = [plan for plan in description.query_key if plan is not None]
+        if (
+            architecture is not None
+            and architecture.pairs == "interleaved"
+            and not all(plan.settings["interleaved"] for plan in rotated)
+        ):
             note = "GGUF permutes the query and key rows of this model to interleaved pairs"
             return _with_layout(description, True, f"{note} (interleaved=True)")
         layout = self.metadata.get(LAYOUT_KEY)

@@ -4,52 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isclose, pi
 
 from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, LLAMA, Architecture
 from whatwhere.models.configuration.keys import Json
+from whatwhere.models.configuration.model_type import MAX_LAYERS
 
-_LLAMA = {
-    "embedding_length": "hidden_size",
-    "block_count": "num_hidden_layers",
-    "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.key_length": "head_dim",
-    "context_length": "max_position_embeddings",
-    "rope.freq_base": "rope_theta",
-}
-_WINDOW = {"attention.sliding_window": "sliding_window"}
-_BERT = {name: key for name, key in _LLAMA.items() if "rope" not in name and name != "attention.head_count_kv"}
-_GPT2 = {
-    "embedding_length": "n_embd",
-    "block_count": "n_layer",
-    "attention.head_count": "n_head",
-    "context_length": "n_positions",
-}
-_T5 = {
-    "embedding_length": "d_model",
-    "block_count": "num_layers",
-    "decoder_block_count": "num_decoder_layers",
-    "attention.head_count": "num_heads",
-    "attention.key_length": "d_kv",
-    "attention.relative_buckets_count": "relative_attention_num_buckets",
-}
-_NAMES: dict[str, tuple[str, Mapping[str, str]]] = {
-    "bert": ("bert", _BERT),
-    "bloom": ("bloom", {"embedding_length": "hidden_size", "block_count": "n_layer", "attention.head_count": "n_head"}),
-    "gemma": ("gemma", _LLAMA),
-    "gemma2": ("gemma2", {**_LLAMA, **_WINDOW}),
-    "gemma3": ("gemma3_text", {**_LLAMA, **_WINDOW, "rope.freq_base_swa": "rope_local_base_freq"}),
-    "gpt2": ("gpt2", _GPT2),
-    "gptneox": ("gpt_neox", {**_LLAMA, "rope.freq_base": "rotary_emb_base"}),
-    "llama": ("llama", _LLAMA),
-    "qwen2": ("qwen2", _LLAMA),
-    "qwen3": ("qwen3", _LLAMA),
-    "t5": ("t5", _T5),
-}
-"""GGUF's architecture -> model type of transformers, and key of GGUF -> key of transformers."""
-
-PERMUTED = ("llama",)
-"""Architectures whose query and key rows llama.cpp's converter permutes to interleaved pairs."""
-
-_LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62}
+_LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62, "gemma-embedding": None}
 """Number of layers of the 27B models, which divide scores by sqrt(hidden_size / heads) rather than sqrt(head_dim)."""
 
 _SCALING = {
@@ -60,14 +19,26 @@ _SCALING = {
 }
 _READ_ELSEWHERE = ("rope.dimension_count", "rope.scaling.type", "rope.scaling.finetuned")
 _SCALES = (
-    "attention.max_alibi_bias", "attention.scale", "attention.temperature_length", "attention.temperature_scale",
-    "embedding_scale",
+    "attention.head_count_kv", "attention.key_length_mla", "attention.key_length_swa", "attention.max_alibi_bias",
+    "attention.output_scale", "attention.recurrent_layers", "attention.scale", "attention.shared_kv_layers",
+    "attention.sliding_window", "attention.sliding_window_pattern", "attention.temperature_length",
+    "attention.temperature_scale", "embedding_length_per_layer_input", "embedding_scale", "full_attention_interval",
 )  # fmt: skip
-"""Keys of positions and of softmax scales that none of these architectures has."""
+"""Keys of heads, windows and scales, which are rejected where the architecture is not known to read them."""
+_PATTERN, _SECTIONS, _ALIBI = (
+    "attention.sliding_window_pattern",
+    "rope.dimension_sections",
+    "attention.max_alibi_bias",
+)
 
 _BLOOM_ALIBI_BIAS = 8.0
 """The value that llama.cpp uses for BLOOM without reading the key: the slopes of the paper."""
 _LENGTH_OF_LLAMA3 = 8192
+_LLAMA3_ENDS = ((1.0, 4.0), (1.0, 1.0))
+"""Low and high frequency factors of the published models."""
+_MULTIMODAL = ("qwen2vl", "qwen3vl", "qwen3vlmoe")
+_DEFAULT_WINDOW = ("gemma2", "gemma3_text", "gpt_oss", "cohere2")
+"""Model types whose window is 4,096, or that of transformers, if the header has none."""
 
 
 def config_of(
@@ -85,59 +56,137 @@ def config_of(
         entries: the tensors.
         factors: reads a small tensor of one dimension.
     """
-    architecture = metadata.get("general.architecture")
+    name = metadata.get("general.architecture")
     table = entries.get("token_embd.weight")
-    if not isinstance(architecture, str) or architecture not in _NAMES or table is None or len(table.shape) != 2:
+    if not isinstance(name, str) or name not in ARCHITECTURES or table is None or len(table.shape) != 2:
         return None
-    model_type, names = _NAMES[architecture]
-    values = {k.removeprefix(f"{architecture}."): v for k, v in metadata.items() if k.startswith(f"{architecture}.")}
+    architecture = ARCHITECTURES[name]
+    values = {k.removeprefix(f"{name}."): v for k, v in metadata.items() if k.startswith(f"{name}.")}
+    if isinstance(layers := values.get("block_count"), int) and isinstance(
+        more := values.get("nextn_predict_layers"), int
+    ):
+        values["block_count"] = layers - more  # the last layers predict further tokens; transformers has none of them
+    names = architecture.keys
     config: dict[str, object] = {
-        "model_type": model_type,
+        "model_type": architecture.model_type,
         "vocab_size": table.shape[0],
         "tie_word_embeddings": "output.weight" not in entries,
+        **architecture.settings,
         **_absent(names, values),
-        **{key: values[name] for name, key in names.items() if name in values},
+        **{key: values[key_of_gguf] for key_of_gguf, key in names.items() if key_of_gguf in values},
         **_scaling(values),
-        **_rotary_fraction(model_type, values),
-        **_softmax_scale(architecture, values),
+        **_rotary_fraction(architecture, values),
+        **_softmax_scale(name, values),
+        **_windows(architecture, values),
     }
-    config |= _unread(architecture, names, values)
+    special, known = _special(name, values)
+    longrope = _longrope(name, values, entries, factors)
+    read = (*known, "rope.scaling.attn_factor") if "rope_scaling" in longrope else known
+    config |= {**special, **longrope, **_unread(name, read, values)}
     if isinstance(padding := metadata.get("tokenizer.ggml.padding_token_id"), int):
         config["pad_token_id"] = padding
-    for name in ("rope_factors_long.weight", "rope_factors_short.weight"):
-        if name in entries:
-            config[name] = "a tensor"
     if "rope_freqs.weight" in entries:
         config |= _llama3(config, values, factors("rope_freqs.weight"))
     return config
 
 
-def _unread(architecture: str, names: Mapping[str, str], values: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the unknown keys that affect positions."""
-    known = {*names, *_READ_ELSEWHERE, *(f"rope.scaling.{name}" for name in _SCALING)}
-    if architecture == "bloom" and values.get("attention.max_alibi_bias") == _BLOOM_ALIBI_BIAS:
-        known.add("attention.max_alibi_bias")
-    return {
-        name: value
+def _unread(gguf: str, read: Sequence[str], values: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the unknown keys that affect positions, under their whole names, which the reader rejects."""
+    architecture = ARCHITECTURES[gguf]
+    known = {*architecture.keys, *_READ_ELSEWHERE, *read, *(f"rope.scaling.{name}" for name in _SCALING)}
+    known |= {_PATTERN} if architecture.pattern else set()
+    if values.get("attention.head_count_kv") == values.get("attention.head_count"):
+        known.add("attention.head_count_kv")
+    unread = {
+        f"{gguf}.{name}": value
         for name, value in values.items()
         if (name.startswith("rope.") or name in _SCALES) and name not in known
     }
+    if "attention.causal" in values and values["attention.causal"] != architecture.causal:
+        unread[f"{gguf}.attention.causal"] = values["attention.causal"]
+    return unread
 
 
 def _absent(names: Mapping[str, str], values: Mapping[str, object]) -> Mapping[str, object]:
     """Return the defaults of llama.cpp, which differ from those of transformers."""
     dim, heads = values.get("embedding_length"), values.get("attention.head_count")
-    defaults: dict[str, object] = {"attention.head_count_kv": heads, "rope.freq_base": 10_000.0}
+    defaults: dict[str, object] = {
+        "attention.head_count_kv": heads,
+        "rope.freq_base": 10_000.0,
+        "embedding_scale": 1.0,
+    }
     if isinstance(dim, int) and isinstance(heads, int) and heads > 0:
-        defaults["attention.key_length"] = dim // heads
+        head_dim = values.get("attention.key_length", dim // heads)
+        defaults["attention.key_length"] = head_dim
+        if isinstance(head_dim, int) and head_dim > 0:
+            defaults["attention.scale"] = head_dim**-0.5
     return {names[name]: value for name, value in defaults.items() if name in names and value is not None}
+
+
+def _windows(architecture: Architecture, values: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the window, null for 0, and the type of each layer where the header lists or counts them."""
+    key, window = architecture.keys.get("attention.sliding_window"), values.get("attention.sliding_window")
+    if key is None:
+        return {}
+    found: dict[str, object] = {}
+    if window == 0 or (window is None and architecture.model_type not in _DEFAULT_WINDOW):
+        found[key] = None
+    if architecture.windowed_type is not None and window:
+        found["model_type"] = architecture.windowed_type
+    pattern, layers = values.get(_PATTERN), values.get("block_count")
+    if architecture.pattern and isinstance(pattern, list):
+        found["layer_types"] = ["sliding_attention" if one else "full_attention" for one in pattern]
+    elif architecture.pattern and pattern is not None:
+        if not isinstance(pattern, int) or not isinstance(layers, int) or pattern < 1 or layers > MAX_LAYERS:
+            return {**found, f"header.{_PATTERN}": pattern}
+        full = 0 if architecture.full_first else pattern - 1
+        found["layer_types"] = [
+            "full_attention" if layer % pattern == full else "sliding_attention" for layer in range(layers)
+        ]
+    return found
+
+
+def _special(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
+    """Return what the keys of one architecture alone mean, and the names of these keys."""
+    kv = values.get("attention.head_count_kv")
+    if name == "mpt":
+        bias = values.get(_ALIBI, 0.0)
+        return {"attn_config": {"alibi": bool(bias), **({"alibi_bias_max": bias} if bias else {})}}, (_ALIBI,)
+    if name == "starcoder" and kv in (None, 1, values.get("attention.head_count")):
+        return {"multi_query": kv == 1}, ("attention.head_count_kv",)
+    if name == "bloom" and values.get(_ALIBI) == _BLOOM_ALIBI_BIAS:
+        return {}, (_ALIBI,)
+    if name == "lfm2" and isinstance(kv, list):  # 0 key heads: a convolution in place of attention
+        heads = sorted({one for one in kv if one})
+        layers = [layer for layer, one in enumerate(kv) if one]
+        return {"full_attn_idxs": layers, "num_key_value_heads": heads[0] if len(heads) == 1 else kv}, ()
+    if name in _MULTIMODAL and isinstance(sections := values.get(_SECTIONS), list) and sections[3:] in ([], [0]):
+        return {"rope_scaling": {"rope_type": "default", "mrope_section": sections[:3]}}, (_SECTIONS,)
+    return {}, ()
+
+
+def _longrope(
+    name: str,
+    values: Mapping[str, object],
+    entries: Mapping[str, Entry],
+    factors: Callable[[str], Sequence[float] | None],
+) -> Mapping[str, object]:
+    """Return LongRoPE of the two tensors of factors, which are rejected in other models than Phi-3."""
+    names = [one for one in ("rope_factors_long.weight", "rope_factors_short.weight") if one in entries]
+    original = values.get("rope.scaling.original_context_length")
+    long, short = (factors(one) for one in names) if len(names) == 2 else (None, None)
+    if name != "phi3" or not long or not short or original is None:
+        return dict.fromkeys(names, "a tensor")
+    factor = values.get("rope.scaling.attn_factor", 1.0)
+    rope = {"rope_type": "longrope", "long_factor": long, "short_factor": short, "attention_factor": factor}
+    return {"rope_scaling": rope, "original_max_position_embeddings": original}
 
 
 def _softmax_scale(architecture: str, values: Mapping[str, object]) -> Mapping[str, object]:
     """Return the number whose root divides scores in Gemma 2 and 3; llama.cpp infers it from the number of layers."""
     if architecture not in _LARGEST_GEMMA:
         return {}
-    whole = _absent(_LLAMA, values).get("head_dim")
+    whole = _absent({**LLAMA}, {k: v for k, v in values.items() if k != "attention.key_length"}).get("head_dim")
     largest = values.get("block_count") == _LARGEST_GEMMA[architecture]
     divisor = whole if largest else values.get("attention.key_length", whole)
     return {} if divisor is None else {"query_pre_attn_scalar": divisor}
@@ -152,19 +201,21 @@ def _scaling(values: Mapping[str, object]) -> Mapping[str, object]:
     return {"rope_scaling": {"rope_type": scaling_type, **read}}
 
 
-def _rotary_fraction(model_type: str, values: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the fraction of a head's features that is rotated, if it is not all."""
+def _rotary_fraction(architecture: Architecture, values: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the fraction of a head's features that is rotated; all are if no key has their number."""
+    key = architecture.fraction_key
+    if architecture.pairs is None or key is None:
+        return {}
     rotary_dim, dim, heads = (
         values.get(n) for n in ("rope.dimension_count", "embedding_length", "attention.head_count")
     )
-    key = "rotary_pct" if model_type == "gpt_neox" else "partial_rotary_factor"
-    whole = {key: 1.0} if model_type == "gpt_neox" else {}
     if not isinstance(rotary_dim, int) or not isinstance(dim, int) or not isinstance(heads, int) or heads < 1:
-        return whole
+        return {key: 1.0}
     head_dim = values.get("attention.key_length", dim // heads)
     if not isinstance(head_dim, int) or head_dim < 1 or rotary_dim == head_dim:
-        return whole
-    return {key: rotary_dim / head_dim}
+        return {key: 1.0}
+    exact = rotary_dim / head_dim
+    return {key: exact if int(head_dim * exact) == rotary_dim else (rotary_dim + 0.5) / head_dim}
 
 
 def _llama3(
@@ -180,15 +231,14 @@ def _llama3(
         return unread
     if not isinstance(theta, int | float) or not 1 <= theta < float("inf"):
         return unread
-    largest, low, high = round(max(factors), 4) if max(factors) < float("inf") else 1.0, 1.0, 4.0
+    largest = round(max(factors), 4) if max(factors) < float("inf") else 1.0
     if largest < 1:
         return unread
-    for pair, factor in enumerate(factors):
-        rotations = _LENGTH_OF_LLAMA3 / (2 * pi * theta ** (2 * pair / rotary_dim))
-        smooth = min(max((rotations - low) / (high - low), 0.0), 1.0)
-        if not isclose(1 / ((1 - smooth) / largest + smooth), factor, rel_tol=1e-4):
-            return unread
-    parameters = {"factor": largest, "low_freq_factor": low, "high_freq_factor": high}
+    rotations = [_LENGTH_OF_LLAMA3 / (2 * pi * theta ** (2 * pair / rotary_dim)) for pair in range(len(factors))]
+    found = next((ends for ends in _LLAMA3_ENDS if _scaled_alike(factors, rotations, largest, *ends)), None)
+    if found is None:
+        return unread
+    parameters = {"factor": largest, "low_freq_factor": found[0], "high_freq_factor": found[1]}
     return {
         "rope_scaling": {
             "rope_type": "llama3",
@@ -196,3 +246,14 @@ def _llama3(
             "original_max_position_embeddings": _LENGTH_OF_LLAMA3,
         }
     }
+
+
+def _scaled_alike(
+    factors: Sequence[float], rotations: Sequence[float], largest: float, low: float, high: float
+) -> bool:
+    """Return whether Llama 3's rule makes these factors; equal ends are a step, as in Llama 4 Scout."""
+    for factor, turns in zip(factors, rotations, strict=True):
+        smooth = float(turns > high) if low == high else min(max((turns - low) / (high - low), 0.0), 1.0)
+        if not isclose(1 / ((1 - smooth) / largest + smooth), factor, rel_tol=1e-4):
+            return False
+    return True

@@ -15,12 +15,12 @@ Json = Mapping[str, Any]
 """The JSON of a file that we did not write, such as config.json: types of values are checked where they are read."""
 
 MATTERS = re.compile(
-    r"alibi|attention\.(?:scale|temperature)|attention_chunk|attention_multiplier|attention_window|attn_scale|base_freq|embedding_multiplier|"
+    r"\.|alibi|attention_chunk|attention_multiplier|attention_window|attn_scale|base_freq|embedding_multiplier|"
     "embedding_scale|^layer_types$|local_attention|logn|mscale|no_rope|ntk|per_layer_config|pos_att|pos_emb|"
     "(?<!com)position|query_pre_attn|relative|(?<!p)rope|rotary|scale_attn|scale_emb|scaling|sinusoid|sliding_window|"
     "softmax_scale|temperature_tuning|theta|yarn"
 )
-"""Parts of the names of keys that may affect positions, attention or token vectors."""
+"""Parts of the names of keys that may affect positions, attention or token vectors; a dot is in keys of GGUF alone."""
 
 ELSEWHERE = (
     "logits_scaling", "moe_routed_scaling_factor", "moe_router_scaling_factor", "mtp_loss_scaling_factor",

@@ -1,0 +1,72 @@
+"""docs/gguf.md: architectures of GGUF whose positions are read, and the others, from the table of the reader."""
+
+from importlib.metadata import version
+
+from gguf import MODEL_ARCH_NAMES
+
+from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, Architecture
+
+_PAIRS = {"interleaved": "interleaved (NORM)", "half": "half (NEOX)", None: "not rotated"}
+_WITHOUT = {
+    "no attention between tokens": ("arwkv7", "mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7"),
+    "encoders of images and sound, or their decoders": ("clip", "wavtokenizer-dec"),
+}
+_HEAD = """# Architectures of GGUF
+
+Tokens are read from any GGUF file. Positions are read where it is known what llama.cpp does with the keys of the
+header: {read} of the {all} architectures that the package gguf {version} names. In a test each is written to a file
+with that package and read again, and equals the reading of the same numbers in transformers' own keys:
+
+```text
+pytest tests/models/checkpoint/test_gguf_architectures.py
+```
+
+| architecture | as the type | pairs in the file | windows |
+|---|---|---|---|
+"""
+_LIMITS = """
+*Pairs*: llama.cpp rotates features 2i and 2i+1 (NORM), or i and i + rotary_dim/2 (NEOX). Where transformers has halves
+and llama.cpp NORM, its converter permutes the rows of queries and keys; descriptions state the layout of the file.
+
+What is known of the files, and what is not:
+
+- Keys that affect positions and that the code of an architecture does not read are refused by name, as a window in
+  `starcoder2` is. The tensors of such a file can be read all the same.
+- Llama 3's scaling is stored as one factor for each pair; its parameters are recovered if those of the published models
+  reproduce every factor (also the step of Llama 4 Scout), else refused. LongRoPE's two tensors are read in `phi3`.
+- `phi3` files have the window of the model, which llama.cpp itself leaves out.
+- YaRN in `gpt-oss`: llama.cpp rounds the bounds of its ramp, the published configuration does not (`truncate`). The
+  header does not say; the description is that of llama.cpp.
+- `block_count` includes layers that predict further tokens (`nextn_predict_layers`); descriptions do not.
+
+## Not read
+
+"""
+
+
+def _row(name: str, architecture: Architecture) -> str:
+    windowed = "attention.sliding_window" in architecture.keys
+    types = [f"`{architecture.model_type}`"]
+    if architecture.windowed_type is not None:
+        types.append(f"`{architecture.windowed_type}` with a window")
+    windows = "by layer" if architecture.pattern else "in all layers" if windowed else ""
+    if architecture.model_type == "llama4_text":
+        windows = "chunks of 8,192, by layer"
+    return f"| `{name}` | {', '.join(types)} | {_PAIRS[architecture.pairs]} | {windows} |\n"
+
+
+def page() -> str:
+    """Return the page.
+
+    Returns:
+        Markdown: a table of the architectures that are read, their limits, and the names of the others.
+    """
+    named = set(MODEL_ARCH_NAMES.values())
+    text = _HEAD.format(read=len(ARCHITECTURES.keys() & named), all=len(named), version=version("gguf"))
+    text += "".join(_row(name, architecture) for name, architecture in ARCHITECTURES.items()) + _LIMITS
+    rest = named - ARCHITECTURES.keys()
+    for reason, names in _WITHOUT.items():
+        text += f"- {reason}: {', '.join(f'`{name}`' for name in names if name in rest)}\n"
+        rest -= set(names)
+    listed = ", ".join(f"`{name}`" for name in sorted(rest))
+    return f"{text}- not compared with a type of transformers yet ({len(rest)}): {listed}\n"

@@ -1,0 +1,161 @@
+"""What llama.cpp does with positions in each architecture of GGUF that is read: data.
+
+Keys of a header are sizes and numbers; which layers rotate or have a window, and which features are a pair, is in the
+code of llama.cpp alone. The facts are those of its files of models and of `llama_model_rope_type`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+LLAMA: Mapping[str, str] = {
+    "embedding_length": "hidden_size",
+    "block_count": "num_hidden_layers",
+    "attention.head_count": "num_attention_heads",
+    "attention.head_count_kv": "num_key_value_heads",
+    "attention.key_length": "head_dim",
+    "context_length": "max_position_embeddings",
+    "rope.freq_base": "rope_theta",
+}
+_BERT = {name: key for name, key in LLAMA.items() if "rope" not in name and name != "attention.head_count_kv"}
+_GPT2 = {
+    "embedding_length": "n_embd",
+    "block_count": "n_layer",
+    "attention.head_count": "n_head",
+    "context_length": "n_positions",
+}
+_T5 = {
+    "embedding_length": "d_model",
+    "block_count": "num_layers",
+    "decoder_block_count": "num_decoder_layers",
+    "attention.head_count": "num_heads",
+    "attention.key_length": "d_kv",
+    "attention.relative_buckets_count": "relative_attention_num_buckets",
+}
+_MPT = {
+    "embedding_length": "d_model",
+    "block_count": "n_layers",
+    "attention.head_count": "n_heads",
+    "context_length": "max_seq_len",
+}
+_WINDOW = {"attention.sliding_window": "sliding_window"}
+_THETAS = {"rope.freq_base": "global_rope_theta", "rope.freq_base_swa": "local_rope_theta"}
+
+
+@dataclass(frozen=True)
+class Architecture:
+    """One architecture of GGUF.
+
+    Args:
+        model_type: that of transformers with the same positions.
+        pairs: which features of a query or key are a pair in the file: llama.cpp's NORM is interleaved, NEOX half;
+            None without rotation. Where transformers has halves and llama.cpp NORM, its converter permutes rows.
+        keys: key of GGUF -> key of transformers.
+        fraction_key: key of the part of a head that is rotated; None if `keys` has one of the features themselves.
+        settings: keys of transformers whose values the code of llama.cpp implies.
+        pattern: whether layers have a window or not by `attention.sliding_window_pattern`, else by the model type.
+        full_first: whether a period of `attention.sliding_window_pattern` begins with the layer without a window.
+        windowed_type: model type of files that have a window, if it is another.
+        causal: whether tokens attend to earlier ones only.
+    """
+
+    model_type: str
+    pairs: Literal["interleaved", "half"] | None
+    keys: Mapping[str, str] = field(default_factory=lambda: LLAMA)
+    fraction_key: str | None = "partial_rotary_factor"
+    settings: Mapping[str, object] = field(default_factory=dict)
+    pattern: bool = False
+    full_first: bool = False
+    windowed_type: str | None = None
+    causal: bool = True
+
+
+def _norm(model_type: str, settings: Mapping[str, object] | None = None) -> Architecture:
+    return Architecture(model_type, "interleaved", settings=settings or {})
+
+
+def _neox(model_type: str, settings: Mapping[str, object] | None = None, **keys: str) -> Architecture:
+    return Architecture(model_type, "half", _with(keys), settings=settings or {})
+
+
+def _with(keys: Mapping[str, str]) -> Mapping[str, str]:
+    """Return Llama's keys and further ones, in whose names `__` stands for a dot."""
+    return {**LLAMA, **{name.replace("__", "."): key for name, key in keys.items()}}
+
+
+def _windowed(model_type: str, pairs: Literal["interleaved", "half"], **others: str) -> Architecture:
+    return Architecture(model_type, pairs, {**_with(others), **_WINDOW}, pattern=True)
+
+
+_SCALED = {**LLAMA, "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
+_NO_WINDOW = {"sliding_window": None}
+
+ARCHITECTURES: Mapping[str, Architecture] = {
+    "apertus": _neox("apertus"),
+    "arcee": _norm("arcee"),
+    "bert": Architecture("bert", None, _BERT, causal=False),
+    "bloom": Architecture(
+        "bloom", None, {"embedding_length": "hidden_size", "block_count": "n_layer", "attention.head_count": "n_head"}
+    ),
+    "chameleon": _norm("chameleon"),
+    "cohere2": _windowed("cohere2", "interleaved"),
+    "command-r": _norm("cohere"),
+    "dots1": _neox("dots1", _NO_WINDOW),
+    "ernie4_5": _norm("ernie4_5"),
+    "ernie4_5-moe": _norm("ernie4_5_moe"),
+    "exaone4": _windowed("exaone4", "half"),
+    "gemma": _neox("gemma"),
+    "gemma-embedding": replace(
+        _windowed("gemma3_text", "half", rope__freq_base_swa="rope_local_base_freq"),
+        settings={"use_bidirectional_attention": True},
+        causal=False,
+    ),
+    "gemma2": _windowed("gemma2", "half"),
+    "gemma3": _windowed("gemma3_text", "half", rope__freq_base_swa="rope_local_base_freq"),
+    "glm4": _norm("glm4"),
+    "glm4moe": _neox("glm4_moe"),
+    "gpt-oss": _windowed("gpt_oss", "half"),
+    "gpt2": Architecture("gpt2", None, _GPT2),
+    "gptneox": Architecture(
+        "gpt_neox", "half", {**LLAMA, "rope.freq_base": "rotary_emb_base"}, fraction_key="rotary_pct"
+    ),
+    "granite": Architecture("granite", "interleaved", _SCALED),
+    "granitemoe": Architecture("granitemoe", "interleaved", _SCALED),
+    "hunyuan-dense": _neox("hunyuan_v1_dense"),
+    "hunyuan-moe": _neox("hunyuan_v1_moe"),
+    "lfm2": _neox("lfm2"),
+    "llama": _norm("llama"),
+    "llama4": _norm("llama4_text", {"attention_chunk_size": 8192, "no_rope_layer_interval": 4}),
+    "minimax-m2": replace(_neox("minimax_m2", rope__dimension_count="rotary_dim"), fraction_key=None),
+    "modern-bert": Architecture(
+        "modernbert",
+        "half",
+        {**LLAMA, **_THETAS, "attention.sliding_window": "local_attention"},
+        pattern=True,
+        full_first=True,
+        causal=False,
+    ),
+    "mpt": Architecture("mpt", None, _MPT),
+    "nemotron": _neox("nemotron"),
+    "nomic-bert": replace(_neox("nomic_bert"), causal=False),
+    "olmo": _norm("olmo"),
+    "olmo2": replace(_windowed("olmo2", "half"), windowed_type="olmo3"),
+    "olmoe": _neox("olmoe"),
+    "phi2": _neox("phi"),
+    "phi3": _neox("phi3", attention__sliding_window="sliding_window"),
+    "qwen2": _neox("qwen2"),
+    "qwen2moe": _neox("qwen2_moe"),
+    "qwen2vl": _neox("qwen2_vl_text"),
+    "qwen3": _neox("qwen3"),
+    "qwen3moe": _neox("qwen3_moe"),
+    "qwen3next": _neox("qwen3_next", full_attention_interval="full_attention_interval"),
+    "qwen3vl": _neox("qwen3_vl_text"),
+    "qwen3vlmoe": _neox("qwen3_vl_moe_text"),
+    "seed_oss": _neox("seed_oss"),
+    "smollm3": _norm("smollm3", {"no_rope_layer_interval": 4}),
+    "stablelm": _neox("stablelm"),
+    "starcoder": Architecture("gpt_bigcode", None, _GPT2),
+    "starcoder2": _neox("starcoder2", _NO_WINDOW),
+    "t5": Architecture("t5", None, _T5),
+}
+"""Name of an architecture -> what llama.cpp does in it."""

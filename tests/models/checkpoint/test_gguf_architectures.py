@@ -1,0 +1,244 @@
+"""Architectures of GGUF: headers as llama.cpp's converter writes them, against configurations of transformers."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import gguf
+import numpy as np
+import pytest
+
+import whatwhere as ww
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES
+
+from ..tiny import config_of
+
+LAYERS, DIM, HEADS, LENGTH, ROWS, THETA = 8, 64, 4, 64, 37, 12_345.0
+TABLE = np.zeros((ROWS, DIM), np.float32)
+WINDOW = {"attention.sliding_window": 6}
+ROPE = {"attention.head_count_kv": 2, "rope.freq_base": THETA}
+HEAD = {**ROPE, "attention.key_length": 32}
+FACTORS = {f"rope_factors_{name}.weight": [float(n + i) for i in range(8)] for n, name in ((1, "short"), (3, "long"))}
+
+
+def write(
+    path: Path, arch: str, keys: dict[str, Any], tensors: dict[str, list[float]] | None = None, tied: bool = True
+) -> Path:
+    sizes = {"embedding_length": DIM, "block_count": LAYERS, "attention.head_count": HEADS, "context_length": LENGTH}
+    writer = gguf.GGUFWriter(path, arch)
+    for name, value in {**sizes, **keys}.items():
+        kinds = {
+            bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32,
+            str: writer.add_string, list: writer.add_array,
+        }  # fmt: skip
+        kinds[type(value)](f"{arch}.{name}", value)
+    writer.add_tensor("token_embd.weight", TABLE)
+    if not tied:
+        writer.add_tensor("output.weight", TABLE + 1)
+    for name, numbers in (tensors or {}).items():
+        writer.add_tensor(name, np.array(numbers, np.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def rope(**others: Any) -> dict[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": THETA, **others}}
+
+
+def by_type(full: dict[str, Any], sliding: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", **full},
+            "sliding_attention": {"rope_type": "default", **sliding},
+        }
+    }
+
+
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}
+YARN_KEYS = {"rope.scaling.type": "yarn", "rope.scaling.factor": 4.0, "rope.scaling.original_context_length": 16}
+GEMMA = {"query_pre_attn_scalar": 32, "head_dim": 32, "sliding_window": 6}
+GEMMA_ROPE = by_type({"rope_theta": THETA}, {"rope_theta": 777.0})
+THREE = ["sliding_attention"] * 3 + ["full_attention"]
+
+CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
+    ("apertus", {**ROPE, **YARN_KEYS}, "apertus", rope(**YARN)),
+    ("arcee", ROPE, "arcee", rope()),
+    ("bert", {"attention.causal": False}, "bert", {}),
+    ("bloom", {}, "bloom", {}),
+    ("chameleon", ROPE, "chameleon", rope()),
+    ("cohere2", {**ROPE, **WINDOW}, "cohere2", {**rope(), "sliding_window": 6, "layer_types": THREE * 2}),
+    ("command-r", ROPE, "cohere", rope()),
+    ("dots1", {**ROPE, "attention.key_length": 16}, "dots1", {**rope(), "sliding_window": None}),
+    ("ernie4_5", HEAD, "ernie4_5", {**rope(), "head_dim": 32}),
+    ("ernie4_5-moe", ROPE, "ernie4_5_moe", rope()),
+    ("exaone4", {**ROPE, **WINDOW}, "exaone4", {**rope(), "sliding_window": 6, "layer_types": THREE * 2}),
+    ("exaone4", ROPE, "exaone4",
+     {**rope(), "sliding_window": None, "layer_types": ["full_attention"] * LAYERS}),
+    ("gemma", HEAD, "gemma", {**rope(), "head_dim": 32}),
+    ("gemma-embedding", {**HEAD, **WINDOW, "rope.freq_base_swa": 777.0, "attention.causal": False}, "gemma3_text",
+     {**GEMMA, **GEMMA_ROPE, "use_bidirectional_attention": True}),
+    ("gemma2", {**HEAD, **WINDOW}, "gemma2", {**rope(), **GEMMA}),
+    ("gemma3", {**HEAD, **WINDOW, "rope.freq_base_swa": 777.0}, "gemma3_text", {**GEMMA, **GEMMA_ROPE}),
+    ("gemma3", {**HEAD, **WINDOW, "rope.freq_base_swa": 777.0, "attention.sliding_window_pattern": 4}, "gemma3_text",
+     {**GEMMA, **GEMMA_ROPE, "layer_types": THREE * 2}),
+    ("gemma3", {**HEAD, **WINDOW, "rope.freq_base_swa": 777.0,
+                "attention.sliding_window_pattern": [False, True] * 4}, "gemma3_text",
+     {**GEMMA, **GEMMA_ROPE, "layer_types": ["full_attention", "sliding_attention"] * 4}),
+    ("glm4", {**ROPE, "rope.dimension_count": 8}, "glm4", rope(partial_rotary_factor=0.5)),
+    ("glm4moe", {**ROPE, "rope.dimension_count": 8, "block_count": LAYERS + 1, "nextn_predict_layers": 1},
+     "glm4_moe", rope(partial_rotary_factor=0.5)),
+    ("gpt-oss", {**ROPE, **WINDOW, **YARN_KEYS}, "gpt_oss", {**rope(**YARN), "sliding_window": 6}),
+    ("gpt2", {}, "gpt2", {}),
+    ("gptneox", {"rope.freq_base": THETA, "rope.dimension_count": 4}, "gpt_neox", rope(partial_rotary_factor=0.25)),
+    ("granite", {**ROPE, "attention.scale": 0.5, "embedding_scale": 3.0}, "granite",
+     {**rope(), "attention_multiplier": 0.5, "embedding_multiplier": 3.0}),
+    ("granite", ROPE, "granite", {**rope(), "attention_multiplier": 0.25, "embedding_multiplier": 1.0}),
+    ("granitemoe", {**ROPE, "attention.scale": 0.5, "embedding_scale": 3.0}, "granitemoe",
+     {**rope(), "attention_multiplier": 0.5, "embedding_multiplier": 3.0}),
+    ("hunyuan-dense", ROPE, "hunyuan_v1_dense", rope()),
+    ("hunyuan-moe", ROPE, "hunyuan_v1_moe", rope()),
+    ("lfm2", {"rope.freq_base": THETA, "attention.head_count_kv": [0, 0, 2, 0, 2, 0, 2, 0]}, "lfm2",
+     {**rope(), "layer_types": ["full_attention" if n in (2, 4, 6) else "conv" for n in range(LAYERS)]}),
+    ("llama", {**ROPE, "rope.scaling.type": "linear", "rope.scaling.factor": 3.0}, "llama",
+     rope(rope_type="linear", factor=3.0)),
+    ("llama4", ROPE, "llama4_text", {**rope(), "attention_chunk_size": 8192, "floor_scale": 8192}),
+    ("minimax-m2", {**ROPE, "attention.key_length": 16, "rope.dimension_count": 8}, "minimax_m2",
+     {**rope(partial_rotary_factor=0.5), "rotary_dim": 8}),
+    ("modern-bert", {**WINDOW, "rope.freq_base": THETA, "rope.freq_base_swa": 777.0, "attention.causal": False},
+     "modernbert", {**by_type({"rope_theta": THETA}, {"rope_theta": 777.0}), "local_attention": 6}),
+    ("modern-bert", {**WINDOW, "rope.freq_base": THETA, "rope.freq_base_swa": 777.0,
+                     "attention.sliding_window_pattern": 3}, "modernbert",
+     {**by_type({"rope_theta": THETA}, {"rope_theta": 777.0}), "local_attention": 6}),
+    ("mpt", {"attention.max_alibi_bias": 16.0}, "mpt", {"attn_config": {"alibi": True, "alibi_bias_max": 16}}),
+    ("nemotron", {**ROPE, "rope.dimension_count": 8}, "nemotron", rope(partial_rotary_factor=0.5)),
+    ("nomic-bert", {"rope.freq_base": THETA, "attention.causal": False}, "nomic_bert", rope()),
+    ("olmo", ROPE, "olmo", rope()),
+    ("olmo2", ROPE, "olmo2", rope()),
+    ("olmo2", {**ROPE, **WINDOW, **YARN_KEYS}, "olmo3",
+     {**by_type({"rope_theta": THETA, **YARN}, {"rope_theta": THETA}), "sliding_window": 6}),
+    ("olmoe", ROPE, "olmoe", rope()),
+    ("phi2", {**ROPE, "rope.dimension_count": 8}, "phi", rope(partial_rotary_factor=0.5)),
+    ("phi3", {**ROPE, **WINDOW}, "phi3", {**rope(), "sliding_window": 6}),
+    ("phi3", {**ROPE, "attention.sliding_window": 0}, "phi3", {**rope(), "sliding_window": None}),
+    ("qwen2", ROPE, "qwen2", rope()),
+    ("qwen2moe", {**ROPE, **YARN_KEYS}, "qwen2_moe", rope(**YARN)),
+    ("qwen2vl", {**ROPE, "rope.dimension_sections": [4, 2, 2, 0]}, "qwen2_vl_text", rope(mrope_section=[4, 2, 2])),
+    ("qwen3", HEAD, "qwen3", {**rope(), "head_dim": 32}),
+    ("qwen3moe", HEAD, "qwen3_moe", {**rope(), "head_dim": 32}),
+    ("qwen3next", {**HEAD, "rope.dimension_count": 8, "full_attention_interval": 2}, "qwen3_next",
+     {**rope(partial_rotary_factor=0.25), "head_dim": 32,
+      "layer_types": ["linear_attention", "full_attention"] * 4}),
+    ("qwen3vl", {**ROPE, "rope.dimension_sections": [4, 2, 2, 0]}, "qwen3_vl_text",
+     {**rope(mrope_section=[4, 2, 2]), "head_dim": 16}),
+    ("qwen3vlmoe", {**ROPE, "rope.dimension_sections": [4, 2, 2, 0]}, "qwen3_vl_moe_text",
+     {**rope(mrope_section=[4, 2, 2]), "head_dim": 16}),
+    ("seed_oss", HEAD, "seed_oss", {**rope(), "head_dim": 32}),
+    ("smollm3", ROPE, "smollm3", rope()),
+    ("stablelm", {**ROPE, "rope.dimension_count": 4}, "stablelm", rope(partial_rotary_factor=0.25)),
+    ("starcoder", {"attention.head_count_kv": 1}, "gpt_bigcode", {"multi_query": True}),
+    ("starcoder", {"attention.head_count_kv": HEADS}, "gpt_bigcode", {"multi_query": False}),
+    ("starcoder", {}, "gpt_bigcode", {"multi_query": False}),
+    ("starcoder2", ROPE, "starcoder2", {**rope(), "sliding_window": None}),
+    ("t5", {"attention.key_length": 16, "attention.relative_buckets_count": 12, "decoder_block_count": LAYERS}, "t5",
+     {"relative_attention_num_buckets": 12}),
+]  # fmt: skip
+"""Architecture, its keys, and the model type of transformers with the same numbers in its own keys."""
+
+TWO_KEY_HEADS = {case[0] for case in CASES if case[1].get("attention.head_count_kv") == 2}
+DERIVED = {"used", "assumed", "padding_idx", "notes"}
+
+
+def read_of(model_type: str, settings: dict[str, Any]) -> Any:
+    layers = {
+        name: LAYERS
+        for name in ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_decoder_layers")
+        if hasattr(config_of(model_type), name)
+    }
+    tied = {"tie_word_embeddings": True}
+    return ww.from_huggingface(config_of(model_type, **{**layers, **tied, **settings}))
+
+
+def test_every_architecture_has_a_case() -> None:
+    assert {case[0] for case in CASES} == ARCHITECTURES.keys()
+    assert ARCHITECTURES.keys() <= set(gguf.MODEL_ARCH_NAMES.values())
+
+
+@pytest.mark.parametrize(
+    ("arch", "keys", "model_type", "settings"), CASES, ids=lambda one: one if isinstance(one, str) else ""
+)
+def test_a_header_means_what_transformers_computes(
+    arch: str, keys: dict[str, Any], model_type: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """All fields are equal but for the layout of pairs, which is llama.cpp's."""
+    result = Checkpoint.open(write(tmp_path / "a.gguf", arch, keys)).description
+    right = read_of(model_type, {"num_key_value_heads": 2, **settings} if arch in TWO_KEY_HEADS else settings)
+    for field in fields(result):
+        one, other = getattr(result, field.name), getattr(right, field.name)
+        if field.name == "query_key":
+            pairs = ARCHITECTURES[arch].pairs
+            assert all(plan is None or plan.settings["interleaved"] == (pairs == "interleaved") for plan in one)
+            one, other = ([plan and {**plan.settings, "interleaved": 0} for plan in each] for each in (one, other))
+        assert field.name in DERIVED or one == other, field.name
+
+
+def test_longrope_of_phi3(tmp_path: Path) -> None:
+    keys = {**ROPE, "rope.scaling.original_context_length": 16, "rope.scaling.attn_factor": 1.25, **WINDOW}
+    result = Checkpoint.open(write(tmp_path / "a.gguf", "phi3", keys, FACTORS)).description
+    scaling = {"rope_type": "longrope", "short_factor": FACTORS["rope_factors_short.weight"],
+               "long_factor": FACTORS["rope_factors_long.weight"], "attention_factor": 1.25}  # fmt: skip
+    settings = {**rope(**scaling), "original_max_position_embeddings": 16, "sliding_window": 6}
+    assert result.query_key == read_of("phi3", settings).query_key
+    one = {"rope_factors_long.weight": FACTORS["rope_factors_long.weight"]}
+    with pytest.raises(ww.errors.SettingError, match="rope_factors_long"):
+        _ = Checkpoint.open(write(tmp_path / "b.gguf", "phi3", {**ROPE, **WINDOW}, one)).description
+
+
+def test_the_step_of_llama4_is_recovered(tmp_path: Path) -> None:
+    """Frequency factors of 1 and 1 are a step: pairs with less than one rotation in 8,192 tokens are divided."""
+    plain = ww.Rotary(head_dim=16, theta=500_000.0).inverse_frequencies
+    factors = [8.0 if 8192 * float(frequency) / (2 * np.pi) < 1 else 1.0 for frequency in plain]
+    keys = {**ROPE, "rope.freq_base": 500_000.0, "rope.dimension_count": 16}
+    result = Checkpoint.open(write(tmp_path / "a.gguf", "llama4", keys, {"rope_freqs.weight": factors})).description
+    scaling = {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0,
+               "original_max_position_embeddings": 8192, "rope_theta": 500_000.0}  # fmt: skip
+    assert result.query_key == read_of("llama4_text", {"rope_parameters": scaling}).query_key
+
+
+@pytest.mark.parametrize(
+    ("arch", "keys", "name"),
+    [
+        ("starcoder2", {**ROPE, **WINDOW}, "attention.sliding_window"),
+        ("qwen2", {**ROPE, "attention.sliding_window_pattern": 2}, "attention.sliding_window_pattern"),
+        ("gemma3", {**HEAD, **WINDOW, "attention.sliding_window_pattern": 0}, "attention.sliding_window_pattern"),
+        ("gemma3", {**HEAD, **WINDOW, "attention.sliding_window_pattern": [True] * 1001},
+         "attention.sliding_window_pattern"),
+        ("starcoder", {"attention.head_count_kv": 2}, "attention.head_count_kv"),
+        ("llama", {**ROPE, "attention.causal": False}, "attention.causal"),
+        ("nomic-bert", {"attention.causal": True}, "attention.causal"),
+        ("llama", {**ROPE, "full_attention_interval": 4}, "full_attention_interval"),
+        ("llama", {**ROPE, "attention.key_length_mla": 8}, "attention.key_length_mla"),
+        ("gemma3", {**HEAD, **WINDOW, "attention.key_length_swa": 8}, "attention.key_length_swa"),
+        ("gemma3", {**HEAD, **WINDOW, "attention.shared_kv_layers": 2}, "attention.shared_kv_layers"),
+        ("qwen3next", {**ROPE, "attention.recurrent_layers": [True] * LAYERS}, "attention.recurrent_layers"),
+        ("llama4", {**ROPE, "attention.sliding_window": 0}, "attention.sliding_window"),
+        ("llama", {**ROPE, "attention.head_count": [4, 2] * 4}, "num_attention_heads"),
+        ("lfm2", {"attention.head_count_kv": [0, 2, 0, 1, 0, 2, 0, 2]}, "num_key_value_heads"),
+        ("gpt2", {"attention.head_count_kv": 2}, "attention.head_count_kv"),
+        ("qwen2vl", {**ROPE, "rope.dimension_sections": [2, 2, 2, 2]}, "mrope_section"),
+        ("qwen2", {**ROPE, "rope.dimension_sections": [4, 2, 2, 0]}, "rope.dimension_sections"),
+        ("modern-bert", {"rope.freq_base": THETA}, "local_attention"),
+        ("llama", {**ROPE, "attention.output_scale": 2.0}, "attention.output_scale"),
+        ("olmo2", {**ROPE, **WINDOW, "attention.sliding_window_pattern": [True] * 3}, "layer_types"),
+    ],
+)  # fmt: skip
+def test_what_the_code_of_llama_cpp_does_not_read_is_refused(
+    arch: str, keys: dict[str, Any], name: str, tmp_path: Path
+) -> None:
+    checkpoint = Checkpoint.open(write(tmp_path / "a.gguf", arch, keys))
+    assert checkpoint.array("token_embd.weight").shape == (ROWS, DIM)
+    with pytest.raises((ww.errors.SettingError, ww.errors.ShapeError), match=name):
+        _ = checkpoint.description
