@@ -16,7 +16,8 @@ PAGE := src/whatwhere/studio/web
 PAGE_FILES := hatch_page.py $(wildcard $(PAGE)/*.json $(PAGE)/*.mjs $(PAGE)/src/* $(PAGE)/src/*/* $(PAGE)/src/*/*/*)
 # Two workers of one thread each: two cores are enough for the checks.
 WORKERS ?= 2
-PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
+# Compiled code is kept, for the second pass and for the programs that tests start.
+PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint types tests coverage slow cuda format docs site interfaces pictures page browser build clean

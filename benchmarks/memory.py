@@ -35,13 +35,18 @@ def pool_allocations() -> bool:
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """Collect garbage once, and exempt the million objects of the packages from later collections."""
+    """Collect garbage once, and exempt the million objects of the packages from later collections.
+
+    What was exempt before stays so.
+    """
+    before = gc.get_freeze_count()
     gc.collect()
     gc.freeze()
     try:
         yield
     finally:
-        gc.unfreeze()
+        if not before:
+            gc.unfreeze()
 
 
 def peak(run: Callable[[], object], device: str = "cpu") -> int | None:

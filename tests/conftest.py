@@ -1,5 +1,6 @@
 """What tests of several rooms need."""
 
+import gc
 import importlib.metadata
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,17 @@ if TYPE_CHECKING:
     from whatwhere.kernels.backend import Library
 
 run_time_types.install()
+
+
+def pytest_collection_finish() -> None:
+    """Exempt a million objects of packages and tests from collections of garbage, which benchmarks ask for often."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """Let all objects be collected at the end."""
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")
@@ -40,15 +52,30 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture(params=["baseline", "avx2", "avx512"])
-def at_level(request: pytest.FixtureRequest) -> "Library":
-    """Load the compiled kernels at every level that this processor can do, in turn."""
+LEVELS = ("baseline", "avx2", "avx512")
+
+
+def at(level: str) -> "Library | None":
+    """Load the compiled kernels at a level, if this processor can do it."""
     from whatwhere.kernels import backend  # not before the run-time check of shapes is set up
 
-    loaded = backend.Library(backend.FILE, request.param)
-    if loaded.level != request.param:
+    loaded = backend.Library(backend.FILE, level)
+    return loaded if loaded.level == level else None
+
+
+@pytest.fixture(params=LEVELS)
+def at_level(request: pytest.FixtureRequest) -> "Library":
+    """Load the compiled kernels at every level that this processor can do, in turn."""
+    loaded = at(request.param)
+    if loaded is None:
         pytest.skip(f"this processor cannot do {request.param}")
     return loaded
+
+
+@pytest.fixture(scope="session")
+def all_levels() -> "list[Library]":
+    """Load the compiled kernels at every level that this processor can do."""
+    return [loaded for loaded in map(at, LEVELS) if loaded is not None]
 
 
 @pytest.fixture

@@ -40,7 +40,7 @@ BANNED: dict[str, tuple[str, str, tuple[str, ...]]] = {
     r"twins?": ("its plain twin in PyTorch", "PyTorch implementation", ()),
     r"unwell|(?:un)?healthy|ill rows?": ("healthy rows", "under-trained, duplicate, zero, NaN or hub tokens", ()),
     r"never trained": ("rows that were never trained", "under-trained", ()),
-    r"(?<!gc\.)(?:un)?(?:freez(?:e|es|ing)|froze|frozen)(?!=True| dataclass| rows?\b|[\"`,:])": (
+    r"(?<!gc\.)(?<!gc\.get_)(?:un)?(?:freez(?:e|es|ing)|froze|frozen)(?!=True| dataclass| rows?\b|[\"`,:])": (
         "a frozen page",
         "export, exported",
         ("src/whatwhere/what/embedding.py",),  # an argument of nn.Embedding
@@ -75,6 +75,7 @@ FINE = (
     "logits = tokens.readout(hidden)",
     "two tokens cannot be told apart",
     "gc.freeze()",
+    "gc.get_freeze_count()",
 )
 """Lines in which nothing is found."""
 

@@ -186,7 +186,7 @@ def test_an_interrupted_comparison_keeps_finished_runs_and_resumes(tmp_path: Pat
 
 def test_ctrl_c_on_the_command_line(tmp_path: Path, our_own_checks: None) -> None:
     out = tmp_path / "a"
-    small = ["--steps", "150", "--lengths", "8", "--layers", "1", "--set", "batch=8", "--set", "test_sequences=40"]
+    small = ["--steps", "80", "--lengths", "8", "--layers", "1", "--set", "batch=8", "--set", "test_sequences=40"]
     words = ["compare", "none", "--seeds", "4", *small, "--out", str(out)]
     command = [sys.executable, "-m", "whatwhere", *words, "--workers", "2"]
     # A process group of its own: a terminal sends Ctrl-C to the workers too. Where the tests run in the background of a

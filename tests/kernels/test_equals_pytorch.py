@@ -60,8 +60,11 @@ def arguments() -> Iterator[Any]:
 
 @compiled
 @pytest.mark.parametrize(("case", "dtype", "shape", "layout"), list(arguments()))
-@pytest.mark.usefixtures("threads", "level")
-def test_a_compiled_kernel_computes_what_pytorch_does(case, dtype, shape, layout, served, monkeypatch):
+@pytest.mark.usefixtures("threads")
+def test_a_compiled_kernel_computes_what_pytorch_does(
+    case, dtype, shape, layout, served, all_levels, monkeypatch, request
+):
+    request.addfinalizer(backend.compiled.cache_clear)
     for options, threads in product(case.options, THREADS):
         given = (dtype, shape, case.layouts[layout])
         torch.set_num_threads(threads)  # for both: PyTorch's own products may round otherwise on other threads
@@ -69,7 +72,9 @@ def test_a_compiled_kernel_computes_what_pytorch_does(case, dtype, shape, layout
         with ww.pytorch_only():
             wanted = case.run(*given, **options)
         assert not served, "PyTorch's operations are compared with"
-        for streamed in (False, True) if case.streams else (False,):
+        for library, streamed in product(all_levels, (False, True) if case.streams else (False,)):
+            monkeypatch.setattr(backend, "library", lambda library=library: library)
+            backend.compiled.cache_clear()
             if case.streams:
                 monkeypatch.setattr(case.streams, "_STREAM", 0 if streamed else 1 << 40)
             served.clear()
@@ -78,7 +83,7 @@ def test_a_compiled_kernel_computes_what_pytorch_does(case, dtype, shape, layout
             try:
                 case.require(found, wanted)
             except AssertionError as error:
-                error.add_note(f"with {options}, past the caches: {streamed}, {threads} threads")
+                error.add_note(f"with {options}, {library.level}, past the caches: {streamed}, {threads} threads")
                 raise
 
 

@@ -86,10 +86,13 @@ ALL_ROWS = (
 CASES = [Case(row, options) for row in ALL_ROWS for options in ({}, *row.variants)]
 
 
-def each(holds: Callable[[Case], bool] = lambda case: True) -> pytest.MarkDecorator:
-    """Parametrize a test over the cases of which something holds; there must be at least one."""
-    chosen = [pytest.param(case, id=case.name) for case in CASES if holds(case)]
-    assert chosen, "no case is left: the law would be tested on nothing"
+def each(
+    holds: Callable[[Case], bool] = lambda case: True, slow: Callable[[Case], bool] = lambda case: False
+) -> pytest.MarkDecorator:
+    """Parametrize a test over the cases of which something holds; there must be at least one that is not slow."""
+    marks = {True: [pytest.mark.slow], False: []}
+    chosen = [pytest.param(case, id=case.name, marks=marks[slow(case)]) for case in CASES if holds(case)]
+    assert not all(case.marks for case in chosen), "no case is left: the law would be tested on nothing"
     return pytest.mark.parametrize("case", chosen)
 
 

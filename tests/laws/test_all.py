@@ -11,6 +11,8 @@ from .model import Cache, Model, attend, draw, model, random_ids
 
 LEFT = torch.tensor([[1, 1, 1, 1, 1, 1, 1, 1], [0, 0, 0, 1, 1, 1, 1, 1]], dtype=torch.bool)
 LENGTHS = (5, 6, 9, 13, 31)
+COMPILED = ("learned", "sinusoidal", "rotary", "rotary-dynamic-ntk", "alibi", "t5", "fox", "learned+rotary+alibi")
+"""Schemes whose models are compiled in each run: of every door, with a length of their own, and with gates."""
 
 
 class OneBinding:
@@ -50,8 +52,9 @@ def test_law_1_layers_of_other_dtypes_and_engines(case):
 
 
 @pytest.mark.compile
-@each(lambda case: not case.options)
+@each(lambda case: not case.options, slow=lambda case: case.row.name not in COMPILED)
 def test_law_1_compiled_model_counts_by_itself(case):
+    """Every scheme compiles below too, where its layer takes positions."""
     laws.compiles_at_most_twice(lambda n: (random_ids(2, n, seed=n),), model(case), LENGTHS)
 
 

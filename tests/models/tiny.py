@@ -48,7 +48,10 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "axk1": {"num_key_value_heads": 4},
     "axk2": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
     "bamba": {"attn_layer_indices": [1, 3], **_MAMBA},
-    "chameleon": {"vocabulary_map": {"<image>": 4}},
+    "chameleon": {
+        "vocabulary_map": {"<image>": 4},
+        "vq_config": {"base_channels": 32, "channel_multiplier": [1, 1], "num_res_blocks": 1, "latent_channels": 32},
+    },
     "codegen": {"rotary_dim": 4},
     "cohere_compass_text": {
         "layer_types": ["sliding_attention", "full_attention"] * 2,
@@ -90,6 +93,12 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
             "intermediate_size": 32,
         }
     },
+    "falcon_h1": {
+        **dict.fromkeys(("mamba_n_heads", "mamba_d_head", "mamba_d_state"), 8),
+        "mamba_d_ssm": 64,
+        "mamba_chunk_size": 16,
+    },
+    "flaubert": {"emb_dim": 64},
     "luke": {"entity_vocab_size": 8, "entity_emb_size": 16},
     "esm": {"vocab_size": 37, "pad_token_id": 1, "mask_token_id": 36},
     "gemma3n_text": {"num_kv_shared_layers": 0, "vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 8},
@@ -157,6 +166,18 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "musicgen_melody_decoder": {"num_codebooks": 1},
     "nemotron": {"head_dim": 16, "num_key_value_heads": 2},
     "paddleocr_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
+    "phi4_multimodal": {
+        "vision_config": {
+            **dict.fromkeys(("hidden_size", "intermediate_size"), 32),
+            **dict.fromkeys(("num_hidden_layers", "num_attention_heads"), 2),
+            **dict.fromkeys(("image_size", "crop_size"), 28),
+        },
+        "audio_config": {
+            **dict.fromkeys(("hidden_size", "intermediate_size", "ext_pw_out_channel", "nemo_conv_channels"), 32),
+            **dict.fromkeys(("num_blocks", "num_attention_heads"), 2),
+            "depthwise_separable_out_channel": 32,
+        },
+    },
     "qwen2_5_omni_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
     "qwen2_5_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
     "qwen2_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
@@ -186,8 +207,13 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "qwen3_vl_moe_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "qwen3_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
     "rembert": {"input_embedding_size": 32, "output_embedding_size": 48},
-    "roc_bert": {"concat_input": False},
+    "roc_bert": {
+        "concat_input": False,
+        **dict.fromkeys(("shape_vocab_size", "pronunciation_vocab_size"), 37),
+        **dict.fromkeys(("shape_embed_dim", "pronunciation_embed_dim"), 16),
+    },
     "stablelm": {"head_dim": 16},
+    "xlm": {"emb_dim": 64},
     "xlstm": {"qk_dim_factor": 1.0},
     "xmod": {"default_language": "en_XX"},
     "xlnet": {"d_head": 16, "d_inner": 32},

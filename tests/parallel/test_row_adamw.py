@@ -43,14 +43,15 @@ def stale() -> str:
     return "trained"
 
 
-def test_rows_that_were_not_read_are_refused_in_a_group_of_one(tmp_path: Path) -> None:
+def both() -> tuple[str, str]:
+    """Return what is said of both."""
+    return refusal(), stale()
+
+
+def test_what_would_train_nothing_is_refused_in_a_group_of_one(tmp_path: Path) -> None:
     """With others in the group, their rows come to all; alone, nobody else can have read them."""
     assert "were not read through the embedding" in stale()
-    (said,) = on_ranks(1, tmp_path / "alone", stale)
-    assert "were not read through the embedding" in said
-
-
-def test_a_table_that_is_sharded_later_is_refused(tmp_path: Path) -> None:
-    for said in on_ranks(2, tmp_path / "ranks", refusal):
-        assert said.startswith("the module of a table has another weight")
-        assert "Create RowAdamW after the last change" in said
+    ((sharded, unread),) = on_ranks(1, tmp_path / "alone", both)
+    assert sharded.startswith("the module of a table has another weight")
+    assert "Create RowAdamW after the last change" in sharded
+    assert "were not read through the embedding" in unread

@@ -62,7 +62,7 @@ def started_twice(sharded: bool) -> list[dict[str, Tensor]]:
     return [started(sharded, None), started(sharded, 5)]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_start_on_several_processes_is_that_of_one(ranks: int, tmp_path: Path) -> None:
     wanted = started_twice(sharded=False)
     for found in on_ranks(ranks, tmp_path / "ranks", started_twice, True):

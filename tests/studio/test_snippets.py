@@ -120,11 +120,15 @@ def test_the_pipeline_of_a_run(look: Callable[..., dict[str, Any]], results: Pat
     check_pipeline(look, Session.open(results), {"scheme": "learned-1"})
 
 
-@pytest.mark.parametrize("scheme", ["model", "sinusoidal", "rotary", "alibi", "t5"])
-def test_positions(look: Callable[..., dict[str, Any]], real: Session, scheme: str) -> None:
+def test_positions(look: Callable[..., dict[str, Any]], real: Session) -> None:
+    views = {s: f"positions?scheme={s}&rows=32" for s in ("model", "sinusoidal", "rotary", "alibi", "t5")}
+    values = collected(look, real, *views.values())
+    for scheme, view in views.items():
+        check_positions(real, scheme, values[view])
+
+
+def check_positions(real: Session, scheme: str, values: list[Any]) -> None:
     shown = positions.positions(real, {**positions.begin(real), "scheme": scheme, "rows": 32})
-    view = f"positions?scheme={scheme}&rows=32"
-    values = collected(look, real, view)[view]
     assert shown.fingerprint is not None
     same(values[0], shown.fingerprint.values)
     if isinstance(shown.vectors, positions.PositionVectors):
@@ -139,9 +143,10 @@ def test_positions(look: Callable[..., dict[str, Any]], real: Session, scheme: s
 
 
 def test_rotaries(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
-    for scaling in rotary.SCALINGS[1:]:
-        view = f"rotary?b=scaling%3D{scaling}"
-        wavelengths, slowdown, agreement = collected(look, fresh, view)[view]
+    views = {scaling: f"rotary?b=scaling%3D{scaling}" for scaling in rotary.SCALINGS[1:]}
+    values = collected(look, fresh, *views.values())
+    for scaling, view in views.items():
+        wavelengths, slowdown, agreement = values[view]
         lab = rotary.lab(fresh, {"a": "", "b": f"scaling={scaling}", "claimed": 0})
         pairs = lab.sides[1].rotations
         assert pairs is not None
@@ -151,15 +156,16 @@ def test_rotaries(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
         same(agreement[[0, -1]], lab.cosines.between[[0, -1]])
 
 
-@pytest.mark.parametrize("scheme", ["alibi", "t5", "kerple", "fire", "sandwich"])
-def test_biases_of_the_catalogue(look: Callable[..., dict[str, Any]], fresh: Session, scheme: str) -> None:
-    view = f"biases?scheme={scheme}&head=1&tokens=8"
-    matrix, curves, ranges = collected(look, fresh, view)[view]
-    shown = biases.shown(fresh, {"scheme": scheme, "head": 1, "tokens": 8})
+def test_biases_of_the_catalogue(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
+    views = {s: f"biases?scheme={s}&head=1&tokens=8" for s in ("alibi", "t5", "kerple", "fire", "sandwich")}
+    values = collected(look, fresh, *views.values())
     past = np.tril_indices(8)
-    same(matrix.detach()[past], shown.matrix[past])
-    same(np.stack([*curves.values()])[:, shown.distances], shown.past)
-    assert ranges.distance.tolist() == shown.ranges.distance.tolist()
+    for scheme, view in views.items():
+        matrix, curves, ranges = values[view]
+        shown = biases.shown(fresh, {"scheme": scheme, "head": 1, "tokens": 8})
+        same(matrix.detach()[past], shown.matrix[past])
+        same(np.stack([*curves.values()])[:, shown.distances], shown.past)
+        assert ranges.distance.tolist() == shown.ranges.distance.tolist()
 
 
 def test_views_of_a_comparison(look: Callable[..., dict[str, Any]], results: Path) -> None:

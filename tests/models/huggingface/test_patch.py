@@ -624,15 +624,19 @@ def dtypes_of(module: nn.Module, dtype: torch.dtype, kind: str) -> list[torch.dt
     return [part.dtype for part in (given if isinstance(given, tuple) else (given,))]
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 @pytest.mark.parametrize("model_type", ROTATED)
-def test_the_dtype_is_theirs(model_type: str, dtype: torch.dtype) -> None:
+def test_the_dtypes_are_theirs(model_type: str) -> None:
     model = made(model_type)
     kind = next((kind for kind in getattr(model.config, "layer_types", None) or [""] if kind != "conv"), "")
     names = [name for name, module in model.named_modules() if type(module).__name__.endswith("RotaryEmbedding")]
-    before = [dtypes_of(model.get_submodule(part), dtype, kind) for part in names]
+
+    def dtypes() -> dict[str, list[list[torch.dtype]]]:
+        asked = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+        return {part: [dtypes_of(model.get_submodule(part), dtype, kind) for dtype in asked] for part in names}
+
+    before = dtypes()
     with ww.patch(model):
-        assert [dtypes_of(model.get_submodule(part), dtype, kind) for part in names] == before
+        assert dtypes() == before
 
 
 @pytest.mark.parametrize(("position", "most"), [(10**8, 5e-8), (10**9, 2e-7)])
