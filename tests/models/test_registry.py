@@ -25,6 +25,7 @@ from whatwhere.where.score.alibi import slopes
 from .inside import TABLES
 from .tiny import config_of, model_of, tables_of
 
+SEGMENTS = ("token_type_embeddings", "segment_emb")
 BLOCKED = 'import sys\nsys.modules["torch"] = None\n'
 """The beginning of a program in which an import of PyTorch fails."""
 
@@ -287,7 +288,7 @@ def counted(model: nn.Module, part: str | None) -> InputParameters:
     inside = [(name, module) for name, module in model.named_modules() if part is None or f"{part}." in f"{name}."]
     inside = [(name, module) for name, module in inside if "entity" not in name]
     tables = [m.weight for name, m in inside if TABLES.search(name) and isinstance(m, nn.Embedding | QuantEmbedding)]
-    segments = [module.weight for name, module in inside if name.endswith("token_type_embeddings")]
+    segments = [module.weight for name, module in inside if name.endswith(SEGMENTS)]
     return InputParameters(
         tokens.numel(),
         sum(table.numel() for table in tables if isinstance(table, nn.Parameter) and table.requires_grad),
