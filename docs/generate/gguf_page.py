@@ -34,6 +34,7 @@ What is known of the files, and what is not:
   `starcoder2` is. The tensors of such a file can be read all the same.
 - Llama 3's scaling is stored as one factor for each pair; its parameters are recovered if those of the published models
   reproduce every factor (also the step of Llama 4 Scout), else refused. LongRoPE's two tensors are read in `phi3`.
+- `exaone4` of 64 layers without a window in the header is refused: llama.cpp has one of its own there.
 - `phi3` files have the window of the model, which llama.cpp itself leaves out.
 - YaRN in `gpt-oss`: llama.cpp rounds the bounds of its ramp, the published configuration does not (`truncate`). The
   header does not say; the description is that of llama.cpp.

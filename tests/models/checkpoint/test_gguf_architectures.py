@@ -233,6 +233,7 @@ def test_the_step_of_llama4_is_recovered(tmp_path: Path) -> None:
         ("modern-bert", {"rope.freq_base": THETA}, "local_attention"),
         ("llama", {**ROPE, "attention.output_scale": 2.0}, "attention.output_scale"),
         ("olmo2", {**ROPE, **WINDOW, "attention.sliding_window_pattern": [True] * 3}, "layer_types"),
+        ("exaone4", {**ROPE, "block_count": 64}, "exaone4.attention.sliding_window"),
     ],
 )  # fmt: skip
 def test_what_the_code_of_llama_cpp_does_not_read_is_refused(

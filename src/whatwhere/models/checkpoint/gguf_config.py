@@ -37,6 +37,8 @@ _LENGTH_OF_LLAMA3 = 8192
 _LLAMA3_ENDS = ((1.0, 4.0), (1.0, 1.0))
 """Low and high frequency factors of the published models."""
 _MULTIMODAL = ("qwen2vl", "qwen3vl", "qwen3vlmoe")
+_IMPLIED_WINDOW = ("exaone4", 64)
+"""Architecture and number of layers for which llama.cpp has a window even if the header has none."""
 _DEFAULT_WINDOW = ("gemma2", "gemma3_text", "gpt_oss", "cohere2")
 """Model types whose window is 4,096, or that of transformers, if the header has none."""
 
@@ -104,6 +106,8 @@ def _unread(gguf: str, read: Sequence[str], values: Mapping[str, object]) -> Map
     }
     if "attention.causal" in values and values["attention.causal"] != architecture.causal:
         unread[f"{gguf}.attention.causal"] = values["attention.causal"]
+    if (gguf, values.get("block_count")) == _IMPLIED_WINDOW and "attention.sliding_window" not in values:
+        unread[f"{gguf}.attention.sliding_window"] = "absent"
     return unread
 
 

@@ -38,8 +38,8 @@ UNPATCHED = {
     "longt5": "its function of the bias takes other arguments than T5's",
     "muse_glimmer_text": "its token table norms what it looks up",
     "muse_spark_text": "its token table norms what it looks up",
-    "musicgen_decoder": "its sinusoids have cosines before sines, which no scheme here computes as a table",
-    "musicgen_melody_decoder": "its sinusoids have cosines before sines, which no scheme here computes as a table",
+    "musicgen_decoder": "its token tables, one for each stream of codes, are a list, which is not replaced",
+    "musicgen_melody_decoder": "its token tables, one for each stream of codes, are a list, which is not replaced",
     "nanochat": "its module computes positive angles, which its attention takes as negative ones",
     "xlnet": "its bias is computed from queries and a matrix of each layer inside its attention",
 }
