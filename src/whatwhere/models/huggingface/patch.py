@@ -231,17 +231,12 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
             states.
 
     Examples:
-        >>> from types import SimpleNamespace
-        >>> class Llama(torch.nn.Module):
-        ...     config = {"model_type": "llama", "vocab_size": 10, "hidden_size": 8, "num_hidden_layers": 1,
-        ...               "num_attention_heads": 2}
-        ...     def __init__(self):
-        ...         super().__init__()
-        ...         self.embed_tokens = torch.nn.Embedding(10, 8)
-        >>> model = Llama()
+        >>> from transformers import LlamaConfig, LlamaModel
+        >>> model = LlamaModel(LlamaConfig(vocab_size=10, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
+        ...                                num_attention_heads=2))
         >>> with patch(model) as patched:
         ...     patched.replaced, type(model.embed_tokens).__name__
-        (['embed_tokens'], 'TokenEmbedding')
+        (['embed_tokens', 'rotary_emb'], 'TokenEmbedding')
     """
     config = getattr(model, "config", None)
     if config is None:
