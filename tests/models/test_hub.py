@@ -284,6 +284,22 @@ def test_surgery_requires_the_whole_file(site: Hub) -> None:
     assert "hf download" in message
 
 
+def test_a_model_is_probed_by_its_configuration_alone(site: Hub) -> None:
+    found = json_of("probe", "someone/model")
+    assert found["probe"]["model_type"] == "llama"
+    assert len(found["probe"]["layers"][0]["query"]["frequencies"]) == DIM // 8 // 2
+    assert not site.sent > len(site.files["config.json"])
+    assert "hf download someone/model" in error_of("probe", "someone/model", "--weights")
+    assert "HF_HUB_OFFLINE is set" not in error_of("probe", "lama")
+
+
+def test_code_of_a_model_is_not_downloaded(site: Hub) -> None:
+    own = {"model_type": "mine", "auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
+    site.files = {"config.json": json.dumps(own).encode(), "own.py": b"raise SystemExit('ran')"}
+    for options in ((), ("--trust-remote-code",)):
+        assert "is not downloaded" in error_of("probe", "someone/model", *options)
+
+
 def test_a_real_model_is_inspected(site: Hub) -> None:
     site.files = {p.name: p.read_bytes() for p in MINILM.iterdir() if p.suffix in (".json", ".txt", ".safetensors")}
     result = json_of("neighbors", "someone/model", "king", "-k", "1")
@@ -294,3 +310,4 @@ def test_a_real_model_is_inspected(site: Hub) -> None:
 
 def test_without_the_network_one_line_says_so() -> None:
     assert "HF_HUB_OFFLINE is set" in error_of("inspect", "someone/model")
+    assert "HF_HUB_OFFLINE is set" in error_of("probe", "someone/model")

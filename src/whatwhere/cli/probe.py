@@ -15,7 +15,10 @@ from whatwhere.report.terminal import new_console, print_sections, progress
 def probe(
     model: Annotated[
         str,
-        typer.Argument(help="Model type of transformers, a config.json, or a folder with one.", metavar="TYPE|PATH"),
+        typer.Argument(
+            help="Model type of transformers, a config.json or a folder with one, or a name at huggingface.co.",
+            metavar="TYPE|PATH|NAME",
+        ),
     ],
     weights: Annotated[
         bool, typer.Option("--weights", help="Load the folder's weights (safetensors) instead of random ones.")
@@ -36,6 +39,8 @@ def probe(
     Example: whatwhere probe gemma3_text
 
     A folder: whatwhere probe path/to/model --weights
+
+    A name: whatwhere probe openai-community/gpt2
 
     For scripts: whatwhere probe path/to/config.json --json
     """

@@ -67,10 +67,17 @@ class File:
             return self.path.open("rb", buffering=0)
         return RangeReader(self._remote, self.path.parent / ".blocks" / self.path.name)
 
-    @property
-    def is_local(self) -> bool:
-        """Whether the bytes are here, rather than at huggingface.co."""
-        return self._remote is None
+    def require_local(self) -> None:
+        """Raise an error if the bytes are at huggingface.co, for work that needs them all.
+
+        Raises:
+            CheckpointError: If they are.
+        """
+        if self._remote is not None:
+            raise CheckpointError(
+                f"{self.path.name} is at huggingface.co, where only byte ranges are read, but all bytes are needed.\n"
+                f"Download the model by hf download {self._remote.repository}, and pass the folder that is printed."
+            )
 
     def read(self, offset: int, count: int) -> bytes:
         """Return `count` bytes from an offset."""

@@ -107,11 +107,8 @@ class Source:
                 f"{path} is {self.checkpoint.format}, but only safetensors can be changed.\n"
                 "Convert it first: whatwhere convert PATH OUT.safetensors --format safetensors."
             )
-        if remote := next((file for file in files if not File(file).is_local), None):
-            raise CheckpointError(
-                f"{remote.name} is at huggingface.co, where only byte ranges are read, but all bytes are needed.\n"
-                "Download the model by hf download, and pass the folder that is printed."
-            )
+        for file in files:
+            File(file).require_local()
         self.shards = [Shard(file, *read_header(file)[::-1]) for file in files]
         self.index = self._index()
 
