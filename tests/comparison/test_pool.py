@@ -4,8 +4,11 @@ import io
 import multiprocessing
 import os
 import re
+import signal
 import sys
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import jaxtyping
@@ -13,8 +16,8 @@ import pytest
 from rich.console import Console
 
 import whatwhere as ww
+from whatwhere.comparison import executors, progress, runner, worker_processes
 from whatwhere.comparison import run as running
-from whatwhere.comparison import runner
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
@@ -41,11 +44,54 @@ def dies(dim: int, num_heads: int, max_length: int) -> ww.Where:
     os._exit(3)
 
 
-def test_a_process_that_dies_is_reported_not_waited_for() -> None:
+def is_killed_once(dim: int, num_heads: int, max_length: int, mark: str) -> ww.Where:
+    """A scheme whose process is killed, the first time."""
+    try:
+        Path(mark).touch(exist_ok=False)
+    except FileExistsError:
+        return ww.Where()
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError
+
+
+def test_a_killed_worker_costs_its_run_another_attempt_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    killed = ("killed", partial(is_killed_once, mark=str(tmp_path / "mark")))
+    kept = run_all([job(killed), job("none"), job("alibi")], workers=2, show=True)
+    assert sorted(run.result.scheme for run in kept) == ["alibi", "killed", "none"]
+    assert (tmp_path / "mark").exists()
+    (again,) = (run for run in kept if run.result.scheme == "killed")
+    (whole,) = (run for run in kept if run.result.scheme == "none")
+    assert again.result.losses == whole.result.losses  # both have no positions
+    assert (
+        "killed, seed 0: its worker process was killed by SIGKILL, as the system does where memory runs out; "
+        "it is tried again" in capsys.readouterr().err
+    )
+
+
+def test_a_run_that_ends_its_worker_again_and_again_fails_and_the_others_finish() -> None:
+    kept: list[Run] = []
+    jobs = [job(("dies", dies)), job("none"), job("alibi")]
     with pytest.raises(
-        ww.errors.ResultsError, match=r"(dies|none), seed 0 was waiting\); finished runs are kept(.|\n)*workers=1"
+        ww.errors.ResultsError,
+        match=r"^1 of 3 runs failed; the others are kept\.\n"
+        r"dies, seed 0: its worker process ended with status 3, 3 times in 3 attempts\.\nFix the cause",
     ):
-        run_all([job(("dies", dies)), job("none")], workers=2)
+        runner.run_all(jobs, kept.append, executor=None, workers=2, show=False)
+    assert sorted(run.result.scheme for run in kept) == ["alibi", "none"]
+
+
+def cannot_start() -> None:
+    os._exit(4)
+
+
+def test_workers_that_end_before_any_run_are_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker_processes, "_prepare", cannot_start)
+    with pytest.raises(
+        ww.errors.ResultsError, match=r"^a worker process ended with status 4 before its first run(.|\n)*__main__"
+    ):
+        run_all(JOBS, workers=2)
 
 
 @pytest.mark.parametrize(("workers", "cores", "expected"), [(None, 2, 2), (None, 8, 3), (2, 8, 2), (5, 1, 3)])
@@ -54,13 +100,12 @@ def test_a_pool_has_a_process_for_each_core_and_no_idle_one(
 ) -> None:
     calls: list[int] = []
 
-    def pool(count: int, **options: Any) -> Executor:
+    def pool(count: int, on_retry: Any) -> Executor:
         calls.append(count)
-        assert options["mp_context"].get_start_method() == "spawn"
         return ThreadPoolExecutor(1)
 
-    monkeypatch.setattr(runner, "ProcessPoolExecutor", pool)
-    monkeypatch.setattr(runner, "cores", lambda: cores)
+    monkeypatch.setattr(executors, "WorkerProcesses", pool)
+    monkeypatch.setattr(executors, "cores", lambda: cores)
     assert len(run_all(JOBS, workers)) == 3
     assert calls == [expected]
 
@@ -68,7 +113,7 @@ def test_a_pool_has_a_process_for_each_core_and_no_idle_one(
 def shown(monkeypatch: pytest.MonkeyPatch, jobs: list[Job], terminal: bool, show: bool = True) -> str:
     page = io.StringIO()
     monkeypatch.setattr(
-        runner, "Console", lambda stderr: Console(file=page, force_terminal=terminal, width=120, color_system=None)
+        progress, "Console", lambda stderr: Console(file=page, force_terminal=terminal, width=120, color_system=None)
     )
     run_all(jobs, 1, show)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", page.getvalue())
@@ -111,7 +156,7 @@ def typed(dim: int, num_heads: int, max_length: int) -> ww.Where:
 def test_what_was_typed_into_a_session_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
     monkeypatch.setattr(typed, "__module__", "__main__")
-    monkeypatch.setattr(runner, "ProcessPoolExecutor", None)
+    monkeypatch.setattr(executors, "WorkerProcesses", None)
     jobs = [job(("typed", typed)), job("none")]
     assert [result.result.scheme for result in run_all(jobs, None)] == ["typed", "none"]
     with pytest.raises(ww.errors.SettingError, match=r"interactive session(.|\n)*pass workers=1"):

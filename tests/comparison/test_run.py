@@ -1,5 +1,6 @@
 """One run: what its record, its tensors and its drawing hold, and the channel that ends it."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
+from whatwhere.comparison import run as running
 from whatwhere.comparison.model import Transformer, build_wheres
 from whatwhere.comparison.results import SchemeView
 from whatwhere.comparison.run import STOP, Job, Stopped, run, view_of
@@ -155,6 +157,18 @@ def test_a_stop_file_ends_a_run(tmp_path: Path) -> None:
     (tmp_path / STOP).touch()
     with pytest.raises(Stopped):
         run(job)
+
+
+def test_a_run_whose_channel_is_taken_away_stops(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who would read its result has ended."""
+    monkeypatch.setattr(running, "_REPORT_EVERY", 0.0)
+    (tmp_path / "channels").mkdir()
+    write = running._channel_writer(tmp_path / "channels" / "0")
+    write(1)
+    assert (tmp_path / "channels" / "0").read_text() == "1"
+    shutil.rmtree(tmp_path / "channels")
+    with pytest.raises(Stopped):
+        write(2)
 
 
 def test_a_channel_that_cannot_be_written_costs_no_run(tmp_path: Path) -> None:

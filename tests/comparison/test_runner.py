@@ -80,7 +80,7 @@ def test_runs_use_the_given_executor() -> None:
     assert sorted(kept.names) == [("alibi", 1), ("none", 0), ("rotary", 0)]
     # Whatever it is, on this machine or another one, it gets a function and a job that can be sent.
     assert [fn for fn, _ in executor.work] == [run] * 3
-    assert [given.channel for _, given in executor.work] == [None] * 3
+    assert len({given.channel for _, given in executor.work}) == 3
     assert [pickle.loads(pickle.dumps(given)).scheme for _, given in executor.work] == ["none", "rotary", "alibi"]
 
 

@@ -51,8 +51,8 @@ class Job:
         varied: what differs from the settings of the comparison.
         start: the kept model that it starts from; None begins anew.
         model: builds a model of the caller's own; None is our Transformer.
-        channel: a file that receives the number of steps done; a file `stop` beside it ends the run. None where the
-            executor shares no disk.
+        channel: a file that receives the number of steps done, where the run's machine has its folder; a file `stop`
+            beside it ends the run, and so does the removal of the folder. None reports nothing.
     """
 
     scheme: SchemeLike
@@ -98,7 +98,7 @@ def run(job: Job, on_step: Callable[[int], None] | None = None) -> Run:
 
     Raises:
         SettingError: If the training diverged.
-        Stopped: If the file `stop` is beside the job's channel.
+        Stopped: If the file `stop` is beside the job's channel, or its folder was removed.
     """
     with train.one_thread():
         return _run(job, on_step or _channel_writer(job.channel))
@@ -190,16 +190,18 @@ def _row(values: Tensor) -> tuple[float | None, ...]:
 
 
 def _channel_writer(channel: Path | None) -> Callable[[int], None]:
-    written = 0.0
+    written, seen = 0.0, False
 
     def write(step: int) -> None:
-        nonlocal written
+        nonlocal written, seen
         now = time.monotonic()
         if channel is None or now - written < _REPORT_EVERY:
             return
         written = now
-        if (channel.parent / STOP).exists():
+        # Whoever would read the result removes the folder when they end.
+        if (channel.parent / STOP).exists() or (seen and not channel.parent.exists()):
             raise Stopped
+        seen = seen or channel.parent.exists()
         try:
             write_atomic(channel, str(step), sync=False)
         except OSError:
