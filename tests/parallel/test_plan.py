@@ -1,0 +1,56 @@
+"""plan: expected rows against sums and draws, bytes against what tensors take, and the command."""
+
+import numpy as np
+import pytest
+
+from tests.running import error_of, json_of, whatwhere
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.parallel.plan import TableSettings, expected_rows, plan_table
+
+
+def summed(vocab_size, tokens, exponent):
+    share = np.arange(1.0, vocab_size + 1) ** -exponent
+    share /= share.sum()
+    return (1 - (1 - share) ** tokens).sum()
+
+
+@pytest.mark.parametrize("exponent", [0.7, 1.0, 1.3])
+@pytest.mark.parametrize("vocab_size", [7, 5000, 3_000_000])
+def test_expected_rows_are_the_sum_over_the_vocabulary(vocab_size, exponent):
+    for tokens in (1, 100, 100_000):
+        np.testing.assert_allclose(
+            expected_rows(vocab_size, tokens, exponent), summed(vocab_size, tokens, exponent), rtol=1e-5
+        )
+
+
+def test_expected_rows_are_those_of_texts():
+    generator = np.random.default_rng(0)
+    share = np.arange(1.0, 2001) ** -1.0
+    drawn = [len(np.unique(generator.choice(2000, 500, p=share / share.sum()))) for _ in range(400)]
+    assert abs(np.mean(drawn) - expected_rows(2000, 500, 1.0)) < 4 * np.std(drawn) / 20
+
+
+def test_a_single_rank_sends_nothing_and_holds_the_whole_table():
+    plan = plan_table(TableSettings(1000, 16, 1))
+    assert {way.sent for way in plan.holdings} == {0}
+    assert plan.holdings[0].kept == 1000 * 16 * (4 + 8 + 4)
+
+
+def test_ways_by_rows_do_not_grow_with_the_ranks():
+    sent = {n: {way.name: way.sent for way in plan_table(TableSettings(131_072, 4096, n)).holdings} for n in (64, 1024)}
+    assert sent[1024]["rows to their owners"] < 1.02 * sent[64]["rows to their owners"]
+    assert sent[1024]["replicated, rows gathered"] > 15 * sent[64]["replicated, rows gathered"]
+    assert sent[64]["replicated, rows gathered"] < sent[64]["replicated"] < sent[1024]["replicated, rows gathered"]
+
+
+@pytest.mark.parametrize("change", [{"ranks": 0}, {"vocab_size": 10**13}, {"exponent": 0.0}, {"compute_bytes": 3}])
+def test_settings_that_mean_nothing_are_refused(change):
+    with pytest.raises((SettingError, ShapeError)):
+        TableSettings(**{"vocab_size": 10, "dim": 4, "ranks": 2, **change})
+
+
+def test_the_command_takes_numbers_as_people_write_them():
+    of_powers = json_of("plan", "--vocab", "1e6", "--dim", "8_192", "--ranks", "1,024")
+    assert of_powers == json_of("plan", "--vocab", "1000000", "--dim", "8192", "--ranks", "1024")
+    assert "such as 128000 or 1e6" in whatwhere("plan", "--vocab", "1.5", "--dim", "8", "--ranks", "2").err
+    assert "at least 1" in error_of("plan", "--vocab", "9", "--dim", "8", "--ranks", "0")
