@@ -160,15 +160,15 @@ def expected_rows(vocab_size: int, tokens: int, exponent: float) -> float:
     return float((-np.expm1(tokens * np.log1p(-np.minimum(share, 1 - 1e-16))) * weight).sum())
 
 
-def _holding(name: str, kept: float, peak: float, sent: float) -> Holding:
+def _holding(name: str, kept: float | int, peak: float | int, sent: float | int) -> Holding:
     return Holding(name, round(kept), round(peak), round(sent))
 
 
-def _spread(ranks: float) -> float:
+def _spread(ranks: float | int) -> float:
     """Return how often each byte is sent when it is gathered, scattered or exchanged among ranks."""
     return (ranks - 1) / ranks
 
 
-def _reduced(ranks: float) -> float:
+def _reduced(ranks: float | int) -> float:
     """Return how often each byte is sent when it is reduced on all ranks."""
     return 2 * _spread(ranks)

@@ -75,7 +75,7 @@ def sections(plan: TablePlan) -> list[Section]:
     ]
 
 
-def size(bytes_: float) -> str:
+def size(bytes_: float | int) -> str:
     """Format a number of bytes in the unit that fits.
 
     Examples:
