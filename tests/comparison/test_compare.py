@@ -29,7 +29,7 @@ from whatwhere.comparison.train import build
 from whatwhere.records import from_json, to_json
 from whatwhere.report.comparison_conclusions import headline
 
-from ..running import whatwhere
+from ..running import error_of, whatwhere
 
 QUICK: dict[str, Any] = {"lengths": [8], "steps": 3, "test_sequences": 40, "workers": 1, "progress": False}
 
@@ -359,3 +359,8 @@ def test_the_demo_solves_its_task_within_the_trained_length(tmp_path: Path) -> N
     report = demo(tmp_path / "demo", progress=False)
     assert [run.scheme for run in report.runs] == [name for _ in range(3) for name in DEMO_SCHEMES]
     assert all(run.in_length >= 0.99 for run in report.runs)
+
+
+def test_numbers_of_an_option_are_one_word(tmp_path: Path) -> None:
+    message = error_of("compare", "none", "--lengths", "8", "12", "--out", tmp_path / "a")
+    assert "--lengths 8,12 rather than 8 12" in message

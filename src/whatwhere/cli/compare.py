@@ -152,6 +152,10 @@ def compare(
     own = load_own(module or [])
     subject = task if own.task is None else own.task
     numbers, tested = _seeds(seeds), None if lengths is None else whole_numbers("--lengths", lengths)
+    if number := next((name for name in schemes or () if name.isdigit()), None):
+        raise SettingError(
+            f"{number!r} is no scheme. Numbers of an option are one word: --lengths 8,{number} rather than 8 {number}."
+        )
     requested: list[SchemeLike] = [*(schemes or ([] if own.schemes else catalogue)), *own.schemes.items()]
     options: dict[str, Any] = {"files": file or [], "recipe": recipe, "vary": _varied(vary or []), "workers": workers}
     options["model"] = own.model
