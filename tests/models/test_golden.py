@@ -149,6 +149,44 @@ def test_a_window_a_temperature_and_a_bias_are_numbers(tmp_path: Path) -> None:
     assert gemma.kinds[0].layout == "half"
 
 
+EXPECTED = {
+    "bert": {"scale"},
+    "bloom": {"bias"},
+    "cohere2": {"window", "cos", "rotated_query"},
+    "falcon": {"cos", "magnitude"},
+    "gemma4_text": {"window", "embedding_scale", "embedding_scale_in_bfloat16"},
+    "gpt_oss": {"window", "magnitude"},
+    "granite_swa": {"window", "inverse_frequencies"},
+    "llama4_text": {"temperature", "window", "pairs"},
+    "mimo_v2_flash": {"window", "rotated_key"},
+    "ministral3": {"temperature", "magnitude"},
+    "mpt": {"bias"},
+    "opt": {"scale"},
+    "qwen2_vl_text": {"cos", "sin"},
+}
+"""Some of the numbers that golden vectors of these types have."""
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_wrong_number_breaks_its_own_law(name: str, tmp_path: Path) -> None:
+    written = write_golden(ww.from_huggingface(config_of(name)), tmp_path / "golden")
+    assert written.position_offset == {"opt": 2}.get(name, 0)
+    sinks = name in ("gpt_oss", "granite_swa", "mimo_v2_flash")
+    assert any("sinks" in left for kind in written.kinds for left in kind.not_written) == sinks
+    right = load_file(tmp_path / "golden" / "golden.safetensors")
+    assert {key.rpartition(".")[2] for key in right} >= EXPECTED[name]
+    for key, value in right.items():
+        wrong = np.asarray(
+            value + 1 if value.dtype.kind != "f" else np.where(np.isfinite(value), value * 1.05 + 0.01, 0)
+        )
+        save_file({key: wrong}, tmp_path / "port")
+        failed = [
+            each.law for report in verify(tmp_path / "golden", tmp_path / "port").values() for each in report.failed
+        ]
+        assert len(failed) == 1, key
+        assert failed[0].replace(" ", "_") in key.replace(" ", "_"), (failed, key)
+
+
 def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(SettingError, match="no name of these golden vectors"):
         verify(folder, port(folder, angles=np.zeros(3)))
