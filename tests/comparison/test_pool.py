@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 import whatwhere as ww
-from whatwhere.comparison import executors, progress, runner, worker_processes
+from whatwhere.comparison import environment, executors, progress, runner, worker_processes
 from whatwhere.comparison import run as running
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.settings import make_settings
@@ -105,9 +105,21 @@ def test_a_pool_has_a_process_for_each_core_and_no_idle_one(
         return ThreadPoolExecutor(1)
 
     monkeypatch.setattr(executors, "WorkerProcesses", pool)
-    monkeypatch.setattr(executors, "cores", lambda: cores)
+    monkeypatch.setattr(environment, "cores", lambda: cores)
     assert len(run_all(JOBS, workers)) == 3
     assert calls == [expected]
+
+
+@pytest.mark.parametrize(("cores", "ranks", "expected"), [(8, "2", 4), (2, "4", 1), (8, None, 8)])
+def test_ranks_of_torchrun_share_the_cores(
+    cores: int, ranks: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "cores", lambda: cores)
+    for name, value in {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "LOCAL_WORLD_SIZE": ranks}.items():
+        if ranks is not None and value is not None:
+            monkeypatch.setenv(name, value)
+    assert environment.share_of_cores() == expected
+    assert environment.torchrun_rank() == (None if ranks is None else 1)
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, jobs: list[Job], terminal: bool, show: bool = True) -> str:

@@ -133,7 +133,8 @@ def compare(
 ) -> None:
     """Train the same Transformer with several positional encodings; test it in and beyond the trained length.
 
-    Writes results.json and report.html. If interrupted, run the same command again to resume.
+    Writes results.json and report.html. If interrupted, run the same command again to resume. Processes of the same
+    command share its runs: start it in a second terminal, on another machine that shares the folder, or by torchrun.
 
     Example: whatwhere compare none rotary alibi --task text --file notes.txt --lengths 128,256 --seeds 8
 
@@ -143,10 +144,13 @@ def compare(
 
     A model of your own: whatwhere compare none rotary alibi --module mine.py:Decoder --layers 4 --dim 128
 
+    Shared among processes: torchrun --nproc-per-node 4 -m whatwhere compare none rotary alibi --seeds 8
+
     A longer context: whatwhere compare rotary rotary-yarn@factor=4 --start whatwhere-demo:rotary --steps 0 --out longer
     """
     from whatwhere.comparison import compare as run_compare
     from whatwhere.comparison import estimate, open_log
+    from whatwhere.comparison.environment import torchrun_rank
     from whatwhere.where.catalogue import catalogue
 
     own = load_own(module or [])
@@ -173,11 +177,12 @@ def compare(
             out,
             start=start,
             executor=None,
-            progress=True,
+            progress=not torchrun_rank(),
             on_run=None if log is None else open_log(log),
             **options,
         )
-    _show(comparison, as_json)
+    if not torchrun_rank():  # the first rank speaks for all
+        _show(comparison, as_json)
 
 
 def _confirm(estimate: "Estimate", yes: bool) -> None:

@@ -43,6 +43,18 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
+def torchrun_rank() -> int | None:
+    """Return the rank of this process among those that torchrun has started, or None without torchrun."""
+    rank = os.environ.get("RANK", "") if "TORCHELASTIC_RUN_ID" in os.environ else ""
+    return int(rank) if rank.isdecimal() else None
+
+
+def share_of_cores() -> int:
+    """Count the cores for each of the processes that torchrun has started on this machine, at least one."""
+    processes = os.environ.get("LOCAL_WORLD_SIZE", "") if torchrun_rank() is not None else ""
+    return max(1, cores() // int(processes)) if processes.isdecimal() and int(processes) else cores()
+
+
 def _processor() -> str:
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

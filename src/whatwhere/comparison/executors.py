@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ParamSpec, TypeVar
 
-from whatwhere.comparison.environment import cores
+from whatwhere.comparison.environment import share_of_cores
 from whatwhere.comparison.run import Job
 from whatwhere.comparison.worker_processes import WorkerProcesses
 from whatwhere.errors import SettingError
@@ -58,7 +58,7 @@ def opened(
     Args:
         executor: of the caller's own, which stays open; None makes a pool of `workers`.
         jobs: the runs.
-        workers: processes; None is one for each core. 1 runs in this process.
+        workers: processes; None is one for each core, shared with other ranks of torchrun. 1 runs in this process.
         on_retry: called with a run that is tried again, and why.
 
     Yields:
@@ -81,7 +81,7 @@ def opened(
 
 
 def _default_workers(job: Job) -> int:
-    return 1 if job.settings.resolved_device == "cuda" else cores()
+    return 1 if job.settings.resolved_device == "cuda" else share_of_cores()
 
 
 def _require_not_a_worker() -> None:

@@ -11,8 +11,9 @@ from time import perf_counter
 from typing import Any
 
 from whatwhere.comparison import measure
+from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.environment import machine, versions
-from whatwhere.comparison.folder import FinishedRun, Folder
+from whatwhere.comparison.folder import TOKENS, FinishedRun, Folder
 from whatwhere.comparison.model import SchemeLike, warn_of_plain_tests, with_max_length
 from whatwhere.comparison.own_model import BuildModel, model_name
 from whatwhere.comparison.plan import (
@@ -27,13 +28,15 @@ from whatwhere.comparison.plan import (
     with_seeds,
     written_scheme,
 )
+from whatwhere.comparison.progress import bytes_read
 from whatwhere.comparison.read import Comparison
-from whatwhere.comparison.results import FORMAT, VERSION, ComparisonRecord, TaskDescription, summarize
+from whatwhere.comparison.results import FORMAT, VERSION, ComparisonRecord, RunResult, TaskDescription, summarize
 from whatwhere.comparison.run import Job, Run
-from whatwhere.comparison.runner import run_all
+from whatwhere.comparison.runner import Shared, run_all
 from whatwhere.comparison.scalars import RunLog
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Task
+from whatwhere.comparison.text_task import Text
 from whatwhere.errors import SettingError
 from whatwhere.where.catalogue import canonical_name
 
@@ -61,7 +64,8 @@ def compare(
     """Train the same Transformer under each scheme and seed; score it in and beyond the trained length.
 
     Equal seeds, settings and versions give equal numbers on the same machine. What is finished is kept when a call is
-    interrupted; call it again to resume.
+    interrupted; call it again to resume. Several processes that make the same call share its runs, on one machine or
+    on several that share the folder, and each returns all results.
 
     Args:
         schemes: names of the catalogue; mixtures, by door "rotary+alibi" or by layer "rotary/none"; or your own
@@ -71,7 +75,8 @@ def compare(
         lengths: lengths to test, in the task's unit; None is the task's own choice.
         seeds: how many, or which. It takes six to show that two schemes differ, nine for five schemes in pairs.
         out: the results folder. Where it holds finished runs of this comparison, only the missing ones are done.
-        files: for `text`, the files to read; without any it is the Python documentation.
+        files: for `text`, the files to read, of any size; without any it is the Python documentation. A copy of the
+            text is kept in the results folder, from which runs read windows.
         recipe: `quick`, or `author` for the first tutorial's own program (expressions; two minutes a run).
         vary: values of settings that are crossed with the schemes and with each other, as in {"dim": [16, 64, 256]};
             what defines the test (task, lengths, trained, test_sequences) cannot vary.
@@ -108,7 +113,7 @@ def compare(
     """
     began = perf_counter()
     numbers = seed_numbers(seeds)
-    subject, chosen, plans, paths = _planned(schemes, task, lengths, recipe, vary, files, model, settings)
+    subject, chosen, plans, paths = _planned(schemes, task, lengths, recipe, vary, files, model, settings, progress)
     for one in {plan.settings: plan for plan in plans}:
         warn_of_plain_tests(one)
     owns = [rehearse(plan) for plan in plans]
@@ -123,7 +128,14 @@ def compare(
         if on_run is not None:
             on_run(kept.result)
 
-    run_all(missing, keep, executor=executor, workers=workers, show=progress)
+    def read(job: Job) -> RunResult | None:
+        kept = finished[job.name, job.seed] = folder.finished(job.name, job.seed, job.start)
+        return None if kept is None else kept.result
+
+    claims = folder.claims()
+    with claims.renewed():
+        missing = _with_text_in_file(missing, folder, claims, progress)
+        run_all(missing, keep, executor=executor, workers=workers, show=progress, shared=Shared(claims, read))
     names = [written_scheme(plan) for plan in plans]
     command = command_line(task, names, numbers, chosen, folder.path, paths, start, model, workers)
     record = _record([run for run in finished.values() if run is not None], description, chosen, numbers)
@@ -273,6 +285,7 @@ def _planned(
     files: Sequence[str | Path],
     model: BuildModel | None,
     settings: Mapping[str, Any],
+    show: bool = False,
 ) -> tuple[Task, Settings, list[Job], list[Path]]:
     """Return the task, the settings, a run of each variant, and the files."""
     requested = [schemes] if isinstance(schemes, str) else list(schemes)
@@ -280,11 +293,24 @@ def _planned(
     chosen = make_settings(task if isinstance(task, str) else task.name, lengths, recipe, **settings)
     paths = [Path(file) for file in files]
     if isinstance(task, str):
-        subject = make_task(task, chosen.direction, chosen.trained, paths)
+        subject = make_task(task, chosen.direction, chosen.trained, paths, show)
     else:
         subject = checked_task(task, chosen, paths)
     plans = make_plans(requested, vary, subject, chosen, model)
     return subject, with_max_length(chosen, subject), plans, paths
+
+
+def _with_text_in_file(jobs: Sequence[Job], folder: Folder, claims: Claims, show: bool) -> list[Job]:
+    """Return runs that hold the path and checksum of a text instead of the text."""
+    task = jobs[0].task if jobs else None
+    if not isinstance(task, Text):
+        return list(jobs)
+    tokens = folder.path / TOKENS
+    with claims.alone(TOKENS), bytes_read(f"copying the text to {tokens}", task.size, show) as on_read:
+        for left in tokens.glob(".*.part"):
+            left.unlink()  # of a process that was killed
+        kept = task.in_file(tokens, on_read)
+    return [replace(job, task=kept) for job in jobs]
 
 
 def _describe(task: Task, settings: Settings) -> TaskDescription:

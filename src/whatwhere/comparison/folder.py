@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from whatwhere.atomic import atomic_file, is_unfinished, write_atomic
+from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.environment import versions
 from whatwhere.comparison.model import build_wheres
 from whatwhere.comparison.own_model import OwnModel, model_name, own_types
@@ -31,6 +32,8 @@ from whatwhere.errors import ResultsError
 from whatwhere.models.checkpoint.safetensors import Part, computed, write_safetensors
 from whatwhere.records import from_json, to_json
 
+TOKENS = "tokens"
+"""The folder of the text that runs read, in one file named by its checksum."""
 _REQUEST, _RUN = "whatwhere-comparison", "whatwhere-run"
 
 
@@ -146,7 +149,7 @@ class Folder:
             ResultsError: If a file cannot be written.
         """
         scheme, seed = run.result.scheme, run.result.seed
-        name = f"{file_name(scheme)}-{seed}.safetensors"
+        name = f"{run_name(scheme, seed)}.safetensors"
         result = replace(run.result, file=f"models/{name}", trace=f"traces/{name}")
         settings = self._jobs[scheme].settings
         metadata = {
@@ -180,7 +183,8 @@ class Folder:
             raise ResultsError(f"{self.path} is a file; results need a folder.\nChoose another name: out='results'.")
         if not path.is_file():
             # Where the process was killed while it wrote that file, a part of it is left.
-            if self.path.is_dir() and not all(is_unfinished(entry) for entry in self.path.iterdir()):
+            strange = self.path.is_dir() and not all(is_unfinished(entry) for entry in self.path.iterdir())
+            if strange and not path.is_file():  # another process of this comparison may just have written it
                 raise ResultsError(
                     f"{self.path} is not empty and holds no comparison, so nothing is written into it.\n"
                     "Choose a new or an empty folder."
@@ -198,8 +202,12 @@ class Folder:
         for part in ("runs", "models", "traces"):
             (self.path / part).mkdir(exist_ok=True)
 
+    def claims(self) -> Claims:
+        """Return the claims by which processes of this comparison share its runs."""
+        return Claims(self.path / "runs")
+
     def _run_path(self, scheme: str, seed: int) -> Path:
-        return self.path / "runs" / f"{file_name(scheme)}-{seed}.json"
+        return self.path / "runs" / f"{run_name(scheme, seed)}.json"
 
 
 def write_json(path: Path, record: object) -> None:
@@ -255,6 +263,20 @@ def file_name(scheme: str) -> str:
     plain = re.sub(r"[^A-Za-z0-9_.@=,-]", "_", scheme)
     # Two names must not share a file, also where a disk does not distinguish a from A: a digest distinguishes them.
     return plain if plain == scheme.lower() else f"{plain}-{hashlib.sha256(scheme.encode()).hexdigest()[:6]}"
+
+
+def run_name(scheme: str, seed: int) -> str:
+    """Return the name of the files of a run, without suffix.
+
+    Args:
+        scheme: its name.
+        seed: of the run.
+
+    Examples:
+        >>> run_name("alibi", 3)
+        'alibi-3'
+    """
+    return f"{file_name(scheme)}-{seed}"
 
 
 def _identity(job: Job) -> str:

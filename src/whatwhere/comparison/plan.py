@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from whatwhere.comparison import measure
+from whatwhere.comparison.byte_text import ByteText, open_files
 from whatwhere.comparison.environment import cores
 from whatwhere.comparison.model import (
     SchemeLike,
@@ -19,6 +20,7 @@ from whatwhere.comparison.model import (
     with_max_length,
 )
 from whatwhere.comparison.own_model import BuildModel, check_model
+from whatwhere.comparison.progress import bytes_read
 from whatwhere.comparison.results import ModelRecord
 from whatwhere.comparison.run import Job
 from whatwhere.comparison.settings import Settings, with_settings
@@ -35,7 +37,9 @@ from whatwhere.where.binding import Where
 _MEASURED_STEPS = 4
 
 
-def make_task(name: str, direction: str, trained: Sequence[int] | None, files: Sequence[Path]) -> Task:
+def make_task(
+    name: str, direction: str, trained: Sequence[int] | None, files: Sequence[Path], show: bool = False
+) -> Task:
     """Return the task of a name.
 
     Args:
@@ -43,6 +47,7 @@ def make_task(name: str, direction: str, trained: Sequence[int] | None, files: S
         direction: `decoder` or `encoder`.
         trained: lengths to train on; None is the task's own choice.
         files: texts, for `text` alone; without any it is the Python documentation.
+        show: show on standard error how much of a long text has been read.
 
     Raises:
         SettingError: If the name is unknown, or the task does not take an option.
@@ -57,8 +62,16 @@ def make_task(name: str, direction: str, trained: Sequence[int] | None, files: S
         return Recall(**options)
     if name == "text":
         _require_decoder(direction)
-        return Text(b"\n".join(map(read_bytes, files)) if files else None, **options)
+        return Text(_read(files, show) if files else None, **options)
     raise SettingError(f"compare got task={name!r}, but the tasks are: expressions, recall, text.")
+
+
+def _read(files: Sequence[Path], show: bool) -> ByteText | bytes:
+    """Return the text of files; what a pipe brings is kept in memory."""
+    if not all(file.is_file() for file in files):
+        return b"\n".join(map(read_bytes, files))
+    with bytes_read("reading the text", sum(file.stat().st_size for file in files), show) as on_read:
+        return open_files(files, on_read)
 
 
 def make_plans(

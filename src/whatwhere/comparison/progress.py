@@ -1,13 +1,24 @@
 """The progress of the runs of a comparison: on a terminal one bar with the time left, elsewhere a line for each run."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 
 from whatwhere.comparison.results import RunResult
 from whatwhere.comparison.run import Job
+
+_SHOWN_FROM = 1 << 28
+"""Bytes of a text that takes a second to read."""
 
 
 class Display:
@@ -19,7 +30,7 @@ class Display:
     """
 
     def __init__(self, jobs: Sequence[Job], show: bool) -> None:
-        self._steps, self._done, self._runs = 0, 0, len(jobs)
+        self._steps, self._done, self._elsewhere, self._runs = 0, 0, 0, len(jobs)
         self._console = Console(stderr=True)
         self._live = show and self._console.is_terminal
         self._lines = show and not self._live
@@ -38,19 +49,30 @@ class Display:
         self._bar = self.progress.add_task(self._text(), total=sum(job.settings.steps for job in jobs))
 
     def _text(self) -> str:
-        return f"{self._done} of {self._runs} runs"
+        elsewhere = f", {self._elsewhere} in other processes" if self._elsewhere else ""
+        return f"{self._done} of {self._runs} runs{elsewhere}"
 
     def in_progress(self, steps: int) -> None:
         """Show how many steps the unfinished runs have done."""
         self.progress.update(self._bar, completed=self._steps + steps)
 
-    def finished(self, result: RunResult) -> None:
-        """Count a finished run."""
+    def finished(self, result: RunResult, elsewhere: bool = False) -> None:
+        """Count a finished run, of this process or elsewhere."""
         self._done += 1
         self._steps += result.steps
         self.progress.update(self._bar, description=self._text(), completed=self._steps)
         if self._lines:
-            self._print(f"{self._text()}: {result.scheme}, seed {result.seed}, {result.seconds:.0f} s")
+            how = "in another process" if elsewhere else f"{result.seconds:.0f} s"
+            self._print(f"{self._done} of {self._runs} runs: {result.scheme}, seed {result.seed}, {how}")
+
+    def waiting(self, runs: int) -> None:
+        """Show that all that is left are runs that other processes are training."""
+        if runs == self._elsewhere:
+            return
+        self._elsewhere = runs
+        self.progress.update(self._bar, description=self._text())
+        if self._lines and runs:
+            self._print(f"waiting for {runs} run{'s' * (runs > 1)} of other processes")
 
     def note(self, message: str) -> None:
         """Print a line above the bar."""
@@ -72,3 +94,31 @@ def display(jobs: Sequence[Job], show: bool) -> Iterator[Display]:
     shown = Display(jobs, show)
     with shown.progress:
         yield shown
+
+
+@contextmanager
+def bytes_read(what: str, total: int, show: bool) -> Iterator[Callable[[int], None]]:
+    """Show how many bytes have been read, of as many as take seconds, in a `with` block.
+
+    Args:
+        what: is done with them.
+        total: number of bytes.
+        show: on standard error; otherwise nothing is shown.
+
+    Yields:
+        A function to call with the number of bytes after each part.
+    """
+    console = Console(stderr=True)
+    show = show and total >= _SHOWN_FROM
+    if show and not console.is_terminal:
+        console.print(f"{what}: {total / 1e9:.1f} GB", highlight=False)
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        DownloadColumn(),
+        TimeRemainingColumn(),
+        TextColumn("left"),
+    )
+    with Progress(*columns, console=console, disable=not (show and console.is_terminal), transient=True) as progress:
+        bar = progress.add_task(what, total=total)
+        yield lambda count: progress.advance(bar, count)

@@ -26,6 +26,7 @@ from whatwhere.comparison.saved_model import saved_tensors
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.start import Start, load_start
 from whatwhere.comparison.tasks import Task
+from whatwhere.comparison.text_task import Text
 from whatwhere.errors import PositionError
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.options import Scalar
@@ -98,6 +99,7 @@ def run(job: Job, on_step: Callable[[int], None] | None = None) -> Run:
 
     Raises:
         SettingError: If the training diverged.
+        TextError: If the text has changed since the comparison began.
         Stopped: If the file `stop` is beside the job's channel, or its folder was removed.
     """
     with train.one_thread():
@@ -105,8 +107,10 @@ def run(job: Job, on_step: Callable[[int], None] | None = None) -> Run:
 
 
 def _run(job: Job, on_step: Callable[[int], None]) -> Run:
-    began = time.perf_counter()
     task, settings = job.task, job.settings
+    if isinstance(task, Text):
+        task.check()  # before the clock starts
+    began = time.perf_counter()
     model = train.build(job.scheme, job.seed, task, settings, job.model)
     started = None if job.start is None else load_start(model, job.start, settings)
     tables: dict[int, Tensor] = {}

@@ -2,24 +2,50 @@
 
 import tempfile
 import threading
-from collections import deque
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.executors import Opened, opened
+from whatwhere.comparison.folder import run_name
 from whatwhere.comparison.progress import Display, display
+from whatwhere.comparison.results import RunResult
 from whatwhere.comparison.run import STOP, Job, Run, Stopped, run
 from whatwhere.comparison.worker_processes import NoWorkers
 from whatwhere.errors import ResultsError, WhatWhereError
 
 _POLL_EVERY = 0.25  # seconds
+_LOOK_EVERY = 1.0  # seconds between looks at runs that are all claimed by other processes
+_STOPPED = (Stopped, CancelledError)
 Keep = Callable[[Run], None]
 
 
-def run_all(jobs: Sequence[Job], keep: Keep, *, executor: Executor | None, workers: int | None, show: bool) -> None:
+@dataclass(frozen=True)
+class Shared:
+    """What processes that share the runs of a folder see of each other.
+
+    Args:
+        claims: of the runs.
+        read: returns the result of a run that another process has finished, or None.
+    """
+
+    claims: Claims
+    read: Callable[[Job], RunResult | None]
+
+
+def run_all(
+    jobs: Sequence[Job],
+    keep: Keep,
+    *,
+    executor: Executor | None,
+    workers: int | None,
+    show: bool,
+    shared: Shared | None = None,
+) -> None:
     """Do all runs; each is kept when it is finished, so that an interruption loses only those in progress.
 
     Args:
@@ -28,6 +54,7 @@ def run_all(jobs: Sequence[Job], keep: Keep, *, executor: Executor | None, worke
         executor: where to run; None makes a process pool of `workers`.
         workers: processes; None is one for each core. 1 runs in this process.
         show: show the progress on standard error.
+        shared: runs that other processes claim are left to them, and waited for; None where there are no others.
 
     Raises:
         ResultsError: If some runs failed, such as one that ended its worker process again and again; the others are
@@ -43,20 +70,25 @@ def run_all(jobs: Sequence[Job], keep: Keep, *, executor: Executor | None, worke
         opened(executor, jobs, workers, lambda job, reason: shown.note(f"{_name(job)}: {reason}")) as where,
         _watched(Path(channels), shown),
     ):
-        _collect(where, jobs, keep, shown, Path(channels))
+        _collect(where, jobs, keep, shown, Path(channels), shared)
 
 
-def _collect(where: Opened, jobs: Sequence[Job], keep: Keep, shown: Display, channels: Path) -> None:
+def _collect(
+    where: Opened, jobs: Sequence[Job], keep: Keep, shown: Display, channels: Path, shared: Shared | None
+) -> None:
     """Submit runs, as many at once as the executor does, and keep each that is finished."""
     failures: list[str] = []
-    missing = deque(enumerate(jobs))
+    missing = _Missing(jobs, shared, shown, failures)
     waiting: dict[Future[Run], tuple[Job, Path]] = {}
     try:
         while missing or waiting:
-            while missing and (where.slots is None or len(waiting) < where.slots):
-                number, job = missing.popleft()
-                channel = channels / str(number)
+            while (where.slots is None or len(waiting) < where.slots) and (job := missing.take()) is not None:
+                channel = channels / str(len(jobs) - len(missing))
                 waiting[where.executor.submit(run, replace(job, channel=channel))] = (job, channel)
+            shown.waiting(0 if waiting else len(missing))
+            if not waiting:
+                time.sleep(_POLL_EVERY if missing else 0)
+                continue
             done, _ = wait(waiting, timeout=_POLL_EVERY, return_when=FIRST_COMPLETED)
             # Finished runs are kept before an exception of another one can end the loop.
             for future in sorted(done, key=_is_bad):
@@ -70,8 +102,10 @@ def _collect(where: Opened, jobs: Sequence[Job], keep: Keep, shown: Display, cha
                     raise _broken(job) from problem
                 except Exception as problem:
                     failures.append(_failure(job, problem))
+                    missing.failed(job, problem)
                     continue
                 keep(finished_run)
+                missing.release(job)
                 shown.finished(finished_run.result)
     except BaseException:
         # Nobody will read the remaining runs: they are cancelled, or signaled to stop.
@@ -80,6 +114,64 @@ def _collect(where: Opened, jobs: Sequence[Job], keep: Keep, shown: Display, cha
             future.cancel()
         raise
     _raise_failures(failures, len(jobs))
+
+
+class _Missing:
+    """The runs that this process has not begun; those of other processes are watched until they end."""
+
+    def __init__(self, jobs: Sequence[Job], shared: Shared | None, shown: Display, failures: list[str]) -> None:
+        self._jobs, self._shared, self._shown, self._failures = list(jobs), shared, shown, failures
+        self._looked = -_LOOK_EVERY
+        if shared is not None:
+            for job in jobs:
+                shared.claims.forget_failure(_file(job))
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def take(self) -> Job | None:
+        """Return a run that is to be done here, or None where there is none at the moment."""
+        if self._shared is None or not self._jobs:
+            return self._jobs.pop(0) if self._jobs else None
+        if time.monotonic() - self._looked < _LOOK_EVERY:
+            return None
+        for job in list(self._jobs):
+            if self._has_ended(job):
+                continue
+            if self._shared.claims.take(_file(job)):
+                # Its last owner may have finished it since the line before.
+                if self._has_ended(job):
+                    self._shared.claims.release(_file(job))
+                    continue
+                self._jobs.remove(job)
+                return job
+        self._looked = time.monotonic()  # all are claimed by others
+        return None
+
+    def release(self, job: Job) -> None:
+        """Release the claim of a run that was kept."""
+        if self._shared is not None:
+            self._shared.claims.release(_file(job))
+
+    def failed(self, job: Job, problem: Exception) -> None:
+        """Release the claim of a run that failed; others do not train it in vain, unless it was only stopped."""
+        if self._shared is not None and not isinstance(problem, _STOPPED):
+            self._shared.claims.fail(_file(job), _failure(job, problem))
+        self.release(job)
+
+    def _has_ended(self, job: Job) -> bool:
+        """Count a run that another process has finished, or failed to finish."""
+        assert self._shared is not None
+        result = self._shared.read(job)
+        failure = None if result is not None else self._shared.claims.failure(_file(job))
+        if result is not None:
+            self._shown.finished(result, elsewhere=True)
+        elif failure is not None:
+            self._failures.append(failure)
+        else:
+            return False
+        self._jobs.remove(job)
+        return True
 
 
 def _is_bad(future: Future[Run]) -> bool:
@@ -115,12 +207,16 @@ def _steps_in_progress(channels: Path) -> int:
     return steps
 
 
+def _file(job: Job) -> str:
+    return run_name(job.name, job.seed)
+
+
 def _name(job: Job) -> str:
     return f"{job.name}, seed {job.seed}"
 
 
 def _failure(job: Job, problem: Exception) -> str:
-    if isinstance(problem, Stopped | CancelledError):
+    if isinstance(problem, _STOPPED):
         message = "was stopped"
     else:
         message = str(problem) if isinstance(problem, WhatWhereError) else f"{type(problem).__name__}: {problem}"

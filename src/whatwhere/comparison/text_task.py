@@ -1,14 +1,16 @@
 """The task text: a language model of bytes, on the user's own files."""
 
 from collections.abc import Mapping, Sequence
-from hashlib import sha256
 from math import log
+from pathlib import Path
 from typing import final
 
+import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
+from whatwhere.comparison.byte_text import ByteText, MemoryText, OnRead, keep_in_file, require_unchanged
 from whatwhere.comparison.tasks import Batch
 from whatwhere.errors import SettingError, TextError
 
@@ -21,7 +23,8 @@ class Text:
     context: the last quarter of a window is scored by itself, where this "early token curse" plays no part.
 
     Args:
-        text: the bytes; None takes the Python documentation that every CPython contains (pydoc_data.topics).
+        text: the bytes, in memory or in files of any size, of which only windows are read; None takes the Python
+            documentation that every CPython contains (pydoc_data.topics).
         trained: the window to train on, in bytes.
 
     Raises:
@@ -40,21 +43,43 @@ class Text:
     tokens: tuple[str, ...] = tuple(chr(n) if 32 < n < 127 else f"0x{n:02x}" for n in range(256))
     groups: tuple[str, ...] = ("last quarter",)
 
-    def __init__(self, text: bytes | None = None, trained: Sequence[int] = (64,)) -> None:
+    def __init__(self, text: bytes | ByteText | None = None, trained: Sequence[int] = (64,)) -> None:
         if len(trained) != 1 or trained[0] < 2:
             raise SettingError(f"text is trained on one window of at least 2 bytes, but trained={tuple(trained)}.")
         self.trained = self.tested_in_length = tuple(trained)
         self.shift_length = max(1, trained[0] // 2)
         content = python_documentation() if text is None else text
-        self.identity = f"sha256 {sha256(content).hexdigest()}"
-        data = torch.frombuffer(bytearray(content), dtype=torch.uint8).long()
-        cut = len(data) * 9 // 10
-        self._train, self._test = data[:cut], data[cut:]
-        if len(self._train) <= trained[0] or len(self._test) <= trained[0]:
+        self._text: ByteText = MemoryText(content) if isinstance(content, bytes) else content
+        self.identity = f"sha256 {self._text.sha256}"
+        self._cut = len(self._text) * 9 // 10
+        self._counts: Int64[Tensor, " vocab_size"] | None = None
+        if self._cut <= trained[0] or len(self._text) - self._cut <= trained[0]:
             raise TextError(
-                f"the text has {len(data)} bytes, too few for windows of {trained[0]}: nine tenths train, one tenth "
-                "tests.\nPass a longer text or a shorter window."
+                f"the text has {len(self._text)} bytes, too few for windows of {trained[0]}: nine tenths train, one "
+                "tenth tests.\nPass a longer text or a shorter window."
             )
+
+    def in_file(self, folder: Path, on_read: OnRead = lambda count: None) -> "Text":
+        """Return the same task on a copy of the text in a folder, which is sent to other processes by its path.
+
+        Args:
+            folder: that all processes can read.
+            on_read: called with the number of bytes after each part that was written.
+
+        Raises:
+            TextError: If the text has changed since it was opened.
+            ResultsError: If the copy cannot be written.
+        """
+        return Text(keep_in_file(self._text, folder, on_read), self.trained)
+
+    def check(self) -> None:
+        """Raise TextError if the text has changed, which a process may have to read it all for, once."""
+        require_unchanged(self._text)
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return len(self._text)
 
     def token_count(self, length: int) -> int:
         """Return the length: a byte is a token."""
@@ -63,8 +88,8 @@ class Text:
     def sample(self, batch: int, generator: torch.Generator) -> Batch:
         """Sample windows of the training text."""
         window = self.trained[0]
-        starts = torch.randint(0, len(self._train) - window, (batch, 1), generator=generator)
-        return self._windows(self._train[starts + torch.arange(window + 1)])
+        starts = torch.randint(0, self._cut - window, (batch, 1), generator=generator)
+        return self._windows(starts[:, 0].tolist(), window)
 
     def test_set(self, length: int, count: int) -> Batch:
         """Return windows of the held-out text that do not overlap, as many as there are up to count.
@@ -72,14 +97,14 @@ class Text:
         Raises:
             TextError: If the held-out text is shorter than a window.
         """
-        whole = (len(self._test) - 1) // length
+        held_out = len(self._text) - self._cut
+        whole = (held_out - 1) // length
         if whole < 1:
             raise TextError(
-                f"the held-out tenth of the text has {len(self._test)} bytes, too few for a window of {length}.\n"
+                f"the held-out tenth of the text has {held_out} bytes, too few for a window of {length}.\n"
                 "Pass a longer text or shorter lengths."
             )
-        starts = torch.arange(min(count, whole))[:, None] * length
-        return self._windows(self._test[starts + torch.arange(length + 1)])
+        return self._windows(range(self._cut, self._cut + min(count, whole) * length, length), length)
 
     def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
         """Return the loss of a uniform prediction, and of each byte's frequency in the training text."""
@@ -89,12 +114,18 @@ class Text:
 
     def training_counts(self) -> Int64[Tensor, " vocab_size"]:
         """Return how often each byte occurs in the training text."""
-        return torch.bincount(self._train, minlength=256)
+        if self._counts is None:
+            counts = np.zeros(256, np.int64)
+            for chunk in self._text.chunks(self._cut):
+                counts += np.bincount(np.frombuffer(chunk, np.uint8), minlength=256)
+            self._counts = torch.from_numpy(counts)
+        return self._counts.clone()
 
-    def _windows(self, bytes_: Int64[Tensor, "batch window"]) -> Batch:
+    def _windows(self, starts: Sequence[int], length: int) -> Batch:
+        bytes_ = torch.from_numpy(self._text.windows(starts, length + 1).astype(np.int64))
         targets = bytes_[:, 1:]
-        indices = torch.arange(targets.shape[1]).expand_as(targets)
-        groups = torch.where(indices >= targets.shape[1] * 3 // 4, 0, -1)
+        indices = torch.arange(length).expand_as(targets)
+        groups = torch.where(indices >= length * 3 // 4, 0, -1)
         return Batch(bytes_[:, :-1], targets, groups, None)
 
 

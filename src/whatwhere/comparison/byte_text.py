@@ -1,0 +1,279 @@
+"""The bytes of a text, in memory or in files of any size, of which windows are read.
+
+Files are read by `os.pread` and not mapped: pages of a mapped file count as memory of the process, and a mapped file
+that becomes shorter ends it.
+"""
+
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from hashlib import sha256
+from itertools import accumulate
+from pathlib import Path
+from typing import final
+
+import numpy as np
+from jaxtyping import UInt8
+
+from whatwhere.atomic import atomic_file
+from whatwhere.errors import ResultsError, TextError
+
+OnRead = Callable[[int], None]
+_CHUNK = 1 << 20
+_BETWEEN = b"\n"
+"""Stands between two files."""
+
+_Status = tuple[int, int, int]
+_Statuses = tuple[_Status, ...]
+_checked: dict[tuple[tuple[Path, ...], str], _Statuses] = {}
+"""Files whose checksum this process has computed, and what the file system said of them then."""
+
+
+@final
+@dataclass(frozen=True)
+class MemoryText:
+    """A text in memory.
+
+    Args:
+        content: its bytes.
+
+    Examples:
+        >>> bytes(MemoryText(b"the cat").windows([4], 3)[0])
+        b'cat'
+    """
+
+    content: bytes
+    sha256: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Compute the checksum."""
+        object.__setattr__(self, "sha256", sha256(self.content).hexdigest())
+
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        return len(self.content)
+
+    def windows(self, starts: Sequence[int], count: int) -> UInt8[np.ndarray, "windows bytes"]:
+        """Return `count` bytes from each start."""
+        content = np.frombuffer(self.content, np.uint8)
+        return content[np.asarray(starts)[:, None] + np.arange(count)]
+
+    def chunks(self, end: int) -> Iterator[bytes]:
+        """Yield the first `end` bytes in parts of about a megabyte."""
+        for start in range(0, end, _CHUNK):
+            yield self.content[start : min(start + _CHUNK, end)]
+
+
+@final
+@dataclass(frozen=True)
+class FileText:
+    """A text in files, joined by line ends; it is sent to other processes by paths and checksum.
+
+    Before windows are read, the file system is asked for the size, time and number of each file. Where these are
+    others than when the checksum was computed, as on a machine with a copy of its own, it is computed again.
+
+    Args:
+        files: their paths.
+        statuses: size, time and number of each file when the checksum was computed.
+        sha256: of the joined bytes.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> path = Path(mkdtemp()) / "notes.txt"
+        >>> _ = path.write_bytes(b"the cat")
+        >>> text = open_files([path, path])
+        >>> len(text), bytes(text.windows([4], 7)[0])
+        (15, b'cat\\nthe')
+    """
+
+    files: tuple[Path, ...]
+    statuses: tuple[tuple[int, int, int], ...]
+    sha256: str
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The bytes of each file."""
+        return tuple(size for size, *_ in self.statuses)
+
+    def __len__(self) -> int:
+        """Return the number of bytes."""
+        return sum(self.sizes) + len(_BETWEEN) * (len(self.statuses) - 1)
+
+    def windows(self, starts: Sequence[int], count: int) -> UInt8[np.ndarray, "windows bytes"]:
+        """Return `count` bytes from each start.
+
+        Raises:
+            TextError: If a file cannot be read, or has changed.
+        """
+        with _Reader(self) as reader:
+            content = b"".join(part for start in starts for part in reader.read(start, count))
+        return np.frombuffer(content, np.uint8).reshape(len(starts), count)
+
+    def chunks(self, end: int) -> Iterator[bytes]:
+        """Yield the first `end` bytes in parts of about a megabyte.
+
+        Raises:
+            TextError: If a file cannot be read, or has changed.
+        """
+        with _Reader(self) as reader:
+            for start in range(0, end, _CHUNK):
+                yield from reader.read(start, min(_CHUNK, end - start))
+
+
+ByteText = MemoryText | FileText
+"""The bytes of a text, of which windows are read."""
+
+
+def open_files(files: Sequence[Path], on_read: OnRead = lambda count: None) -> FileText:
+    """Return the text of files, of which one megabyte at a time is read for the checksum.
+
+    Args:
+        files: regular files.
+        on_read: called with the number of bytes after each part.
+
+    Raises:
+        TextError: If a file cannot be read, is empty, or changes meanwhile.
+    """
+    paths = tuple(file.resolve() for file in files)
+    statuses = _statuses(paths)
+    known = next((key for key, before in _checked.items() if key[0] == paths and before == statuses), None)
+    for file, (size, *_) in zip(files, statuses, strict=True):
+        if not size:
+            raise TextError(f"{file} is empty, but needs text.\nCheck the path.")
+    if known is not None:
+        return FileText(paths, statuses, known[1])
+    digest = _digest(paths, on_read)
+    if _statuses(paths) != statuses:
+        raise TextError(f"{', '.join(map(str, files))} changed while it was read.\nRun the same again.")
+    _checked[paths, digest] = statuses
+    return FileText(paths, statuses, digest)
+
+
+def keep_in_file(text: ByteText, folder: Path, on_read: OnRead = lambda count: None) -> FileText:
+    """Write a text to one file of a folder, named by its checksum, where that is not there yet.
+
+    Args:
+        text: in memory or in files.
+        folder: that is made where it is missing.
+        on_read: called with the number of bytes after each part.
+
+    Returns:
+        The text in that file.
+
+    Raises:
+        TextError: If the text has changed since its checksum was computed.
+        ResultsError: If the file cannot be written.
+    """
+    path = (folder / f"{text.sha256}.bytes").absolute()
+    try:
+        if path.is_file():
+            kept = open_files([path], on_read)
+            if kept.sha256 == text.sha256:
+                return kept
+        folder.mkdir(exist_ok=True)
+        digest = sha256()
+        with atomic_file(path) as unfinished:
+            with unfinished.open("wb") as opened:
+                for chunk in text.chunks(len(text)):
+                    digest.update(chunk)
+                    opened.write(chunk)
+                    on_read(len(chunk))
+            if digest.hexdigest() != text.sha256:
+                raise _changed("the text")
+        written = _statuses((path.resolve(),))
+        _checked[(path.resolve(),), text.sha256] = written
+    except OSError as problem:
+        raise ResultsError(f"{path} cannot be written: {problem.strerror}.\nMake room, then run it again.") from problem
+    return FileText((path.resolve(),), written, text.sha256)
+
+
+class _Reader:
+    """The open files of a text, whose checksum this process has computed; closed at the end of a `with` block."""
+
+    def __init__(self, text: FileText) -> None:
+        self._text = text
+        self._begins = [0, *accumulate(size + len(_BETWEEN) for size in text.sizes[:-1])]
+        self._open: dict[int, int] = {}
+        self._closing = ExitStack()
+
+    def __enter__(self) -> "_Reader":
+        require_unchanged(self._text)
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._closing.close()
+
+    def read(self, start: int, count: int) -> Iterator[bytes]:
+        """Yield `count` bytes of the joined files from a start, file by file."""
+        while count:
+            number = bisect_right(self._begins, start) - 1
+            offset = start - self._begins[number]
+            left = self._text.sizes[number] - offset
+            part = self._part(number, offset, min(left, count)) if left else _BETWEEN
+            yield part
+            start, count = start + len(part), count - len(part)
+
+    def _part(self, number: int, offset: int, count: int) -> bytes:
+        path = self._text.files[number]
+        try:
+            if number not in self._open:
+                opened = self._open[number] = os.open(path, os.O_RDONLY)
+                self._closing.callback(os.close, opened)
+            part = os.pread(self._open[number], count, offset)
+        except OSError as problem:
+            raise _unreadable(path, problem) from problem
+        if not part:
+            raise _changed(str(path))
+        return part
+
+
+def require_unchanged(text: ByteText) -> None:
+    """Raise TextError unless files hold what they held when the text was opened, here or in another process."""
+    if isinstance(text, MemoryText):
+        return
+    key = (text.files, text.sha256)
+    statuses = _statuses(text.files)
+    if statuses in (text.statuses, _checked.get(key)):
+        return
+    if tuple(size for size, *_ in statuses) != text.sizes or _digest(text.files) != text.sha256:
+        raise _changed(", ".join(map(str, text.files)))
+    _checked[key] = statuses
+
+
+def _digest(files: Sequence[Path], on_read: OnRead = lambda count: None) -> str:
+    digest = sha256()
+    for number, path in enumerate(files):
+        digest.update(_BETWEEN if number else b"")
+        try:
+            with path.open("rb", buffering=0) as opened:
+                while chunk := opened.read(_CHUNK):
+                    digest.update(chunk)
+                    on_read(len(chunk))
+        except OSError as problem:
+            raise _unreadable(path, problem) from problem
+    return digest.hexdigest()
+
+
+def _statuses(files: Sequence[Path]) -> _Statuses:
+    """Return size, time and number of each file, of which one changes with what it holds."""
+    statuses = []
+    for path in files:
+        try:
+            status = path.stat()
+        except OSError as problem:
+            raise _unreadable(path, problem) from problem
+        statuses.append((status.st_size, status.st_mtime_ns, status.st_ino))
+    return tuple(statuses)
+
+
+def _unreadable(path: Path, problem: OSError) -> TextError:
+    return TextError(f"{path} cannot be read: {problem.strerror}.\nCheck the path; every machine that trains needs it.")
+
+
+def _changed(what: str) -> TextError:
+    return TextError(
+        f"{what} has changed since the comparison began: runs would be trained on different texts.\n"
+        "Choose another results folder for the new text."
+    )

@@ -1,0 +1,231 @@
+"""Runs shared among processes by files in a folder: who has created the claim of a run trains it.
+
+    runs/NAME.claim      the claim of a run; its time is renewed while its owner lives
+    runs/NAME.claim-2    that of the process that took the run over from an owner who died, and so on
+    runs/NAME.failed     why the run failed, for the processes that are waiting for it
+
+A claim is created by O_EXCL, which one process succeeds in, also on a network file system; the last one counts. Times
+are compared with that of a file that the reader has just renewed, so that clocks of machines need not agree.
+"""
+
+import json
+import os
+import secrets
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from whatwhere.atomic import write_atomic
+from whatwhere.errors import ResultsError
+
+LEASE = 60.0
+"""Seconds without a sign of life after which the owner of a claim counts as dead."""
+_RENEW_EVERY = 5.0  # seconds
+_RETRY_EVERY = 0.25
+_LARGEST = 1 << 16  # bytes of a file that is read here
+
+
+class Claims:
+    """The claims of one process in a folder.
+
+    Args:
+        folder: that all processes share.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: dict[str, Path] = {}
+        self._lock = threading.Lock()
+        self._clock: float | None = None
+        self._owner = json.dumps({"process": _process(os.getpid()), "key": secrets.token_hex(8)})
+
+    def take(self, name: str) -> bool:
+        """Claim a run, unless a living process has claimed it.
+
+        Args:
+            name: of the run's file, without suffix.
+
+        Returns:
+            Whether this process has the claim now.
+
+        Raises:
+            ResultsError: If the folder cannot be written.
+        """
+        last = self._last(name)
+        if last is not None and not self._is_dead(self._path(name, last)):
+            return False
+        mine = (last or 0) + 1
+        path = self._path(name, mine)
+        try:
+            opened = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
+        except FileExistsError:
+            return False
+        except OSError as problem:
+            raise ResultsError(
+                f"{path} cannot be written: {problem.strerror}.\nMake room, then run it again."
+            ) from None
+        with open(opened, "w", encoding="utf-8") as file:  # noqa: PTH123
+            file.write(self._owner)
+        # What was listed above may be old: another process may have taken the run over meanwhile.
+        if self._last(name) != mine:
+            path.unlink(missing_ok=True)
+            return False
+        with self._lock:
+            self._held[name] = path
+        return True
+
+    def release(self, name: str) -> None:
+        """Release a claim; those of dead owners from whom it was taken over are removed first.
+
+        Args:
+            name: of the run's file, without suffix.
+        """
+        with self._lock:
+            path = self._held.pop(name, None)
+        if path is None or not self._is_mine(path):
+            return
+        for number in sorted(self._numbers(name)):
+            self._path(name, number).unlink(missing_ok=True)
+            if self._path(name, number) == path:
+                return  # a later one belongs to a process that took this one for dead
+
+    def fail(self, name: str, message: str) -> None:
+        """Tell other processes that a run has failed, so that they do not train it in vain.
+
+        Args:
+            name: of the run's file, without suffix.
+            message: why.
+        """
+        with suppress(OSError):  # then they train it, and see for themselves
+            write_atomic(self._failure(name), message[:_LARGEST])
+
+    def failure(self, name: str) -> str | None:
+        """Return why a run failed in another process, or None.
+
+        Args:
+            name: of the run's file, without suffix.
+        """
+        try:
+            with self._failure(name).open(encoding="utf-8", errors="replace") as file:
+                return file.read(_LARGEST)
+        except OSError:
+            return None
+
+    def forget_failure(self, name: str) -> None:
+        """Remove what an earlier call left of a run that failed.
+
+        Args:
+            name: of the run's file, without suffix.
+        """
+        with suppress(OSError):
+            self._failure(name).unlink(missing_ok=True)
+
+    @contextmanager
+    def alone(self, name: str) -> Iterator[None]:
+        """Wait until no other process has a claim, and hold it in a `with` block, inside one of `renewed`.
+
+        Args:
+            name: of the claim's file, without suffix.
+        """
+        while not self.take(name):
+            time.sleep(_RETRY_EVERY)
+        try:
+            yield
+        finally:
+            self.release(name)
+
+    @contextmanager
+    def renewed(self) -> Iterator[None]:
+        """Renew the claims in a `with` block, at whose end those that are left are released."""
+        finished = threading.Event()
+
+        def renew() -> None:
+            while not finished.wait(_RENEW_EVERY):
+                with self._lock:
+                    held = list(self._held.values())
+                for path in held:
+                    with suppress(OSError):
+                        os.utime(path)
+
+        thread = threading.Thread(target=renew, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            finished.set()
+            thread.join()
+            for name in list(self._held):
+                self.release(name)
+
+    def _is_dead(self, path: Path) -> bool:
+        """Return whether the owner of a claim has ended, or has shown no sign of life for the time of a lease."""
+        try:
+            renewed = path.stat().st_mtime
+            owner = path.read_bytes()[:_LARGEST]
+        except OSError:
+            return False  # it has just been released
+        return _has_ended(owner) or self._now() - renewed > LEASE
+
+    def _now(self) -> float:
+        """Return the time of the file system, by one file."""
+        if self._clock is None:
+            probe = self._folder / f".{secrets.token_hex(4)}.part"
+            try:
+                probe.touch()
+                os.utime(probe)
+                self._clock = probe.stat().st_mtime - time.monotonic()
+            finally:
+                probe.unlink(missing_ok=True)
+        return self._clock + time.monotonic()
+
+    def _is_mine(self, path: Path) -> bool:
+        with suppress(OSError):
+            return path.read_text(encoding="utf-8") == self._owner
+        return False
+
+    def _numbers(self, name: str) -> list[int]:
+        """Return the numbers of the claims of a run, of which there are several after an owner died."""
+        first = f"{name}.claim"
+        names = [path.name for path in self._folder.iterdir() if path.name.startswith(first)]
+        suffixes = [each.removeprefix(first) or "-1" for each in names]
+        return [int(suffix[1:]) for suffix in suffixes if suffix[0] == "-" and suffix[1:].isdecimal()]
+
+    def _last(self, name: str) -> int | None:
+        return max(self._numbers(name), default=None)
+
+    def _path(self, name: str, number: int) -> Path:
+        return self._folder / (f"{name}.claim" if number == 1 else f"{name}.claim-{number}")
+
+    def _failure(self, name: str) -> Path:
+        return self._folder / f"{name}.failed"
+
+
+def _process(number: int) -> list[str] | None:
+    """Return what names a process among all of all machines, or None where the system does not tell.
+
+    Numbers of processes are used again, and each container has its own: the time of its start, the container and the
+    start of the machine belong to the name.
+    """
+    try:
+        status = Path(f"/proc/{number}/stat").read_text(encoding="utf-8", errors="replace")
+        state, *_, started = status.rpartition(")")[2].split()[:20]
+        if state in ("Z", "X"):
+            return None  # it has ended, and its parent has not asked how
+        machine = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip()
+        return [machine, str(Path("/proc/self/ns/pid").readlink()), str(number), started]
+    except (OSError, ValueError):
+        return None
+
+
+def _has_ended(owner: bytes) -> bool:
+    """Return whether the owner of a claim was a process of this machine that has ended."""
+    try:
+        machine, container, number, started = json.loads(owner)["process"]
+        here = _process(os.getpid())
+        if here is None or [machine, container] != here[:2]:
+            return False
+        return _process(int(number)) != [machine, container, number, started]
+    except (ValueError, TypeError, KeyError):
+        return False  # it is being written, or comes from elsewhere

@@ -1,0 +1,179 @@
+"""Text in files of any size: read by windows, checked, copied once, and sent to other processes by its path."""
+
+import os
+import pickle
+import tracemalloc
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import whatwhere as ww
+from whatwhere.comparison import byte_text
+from whatwhere.comparison.byte_text import MemoryText, keep_in_file, open_files
+from whatwhere.comparison.run import Job
+from whatwhere.comparison.settings import make_settings
+from whatwhere.comparison.text_task import Text
+
+SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> list[Path]:
+    """Write three files, of which one has a single byte."""
+    contents = [bytes(range(256)) * 8, b"x", np.random.default_rng(0).bytes(3000)]
+    paths = [tmp_path / f"{n}.txt" for n in range(3)]
+    for path, content in zip(paths, contents, strict=True):
+        path.write_bytes(content)
+    return paths
+
+
+def forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behave as another process, which has checked no file."""
+    monkeypatch.setattr(byte_text, "_checked", {})
+
+
+def test_windows_of_files_are_those_of_their_joined_bytes(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = b"\n".join(path.read_bytes() for path in files)
+    text, memory = open_files(files), MemoryText(whole)
+    assert (len(text), text.sha256) == (len(whole), memory.sha256)
+    for count in (1, 2, 5, 700):
+        starts = [0, 1, 2047, 2048, 2049, 2050, len(whole) - count]
+        starts = [start for start in starts if start + count <= len(whole)]
+        expected = [whole[start : start + count] for start in starts]
+        assert [bytes(row) for row in text.windows(starts, count)] == expected
+        assert [bytes(row) for row in memory.windows(starts, count)] == expected
+    monkeypatch.setattr(byte_text, "_CHUNK", 100)
+    for end in (0, 1, 100, 2048, 2049, len(whole)):
+        assert b"".join(text.chunks(end)) == b"".join(memory.chunks(end)) == whole[:end]
+
+
+def test_batches_are_the_windows_that_the_generator_samples(files: list[Path]) -> None:
+    """The same that were sampled when the whole text was one tensor."""
+    whole = torch.tensor(list(b"\n".join(path.read_bytes() for path in files)))
+    cut = len(whole) * 9 // 10
+    for text in (open_files(files), bytes(whole.tolist())):
+        task = Text(text, trained=(16,))
+        batch = task.sample(12, torch.Generator().manual_seed(5))
+        starts = torch.randint(0, cut - 16, (12, 1), generator=torch.Generator().manual_seed(5))
+        windows = whole[starts + torch.arange(17)]
+        assert torch.equal(batch.ids, windows[:, :-1])
+        assert torch.equal(batch.targets, windows[:, 1:])
+        held_out = task.test_set(32, 4)
+        assert torch.equal(held_out.ids.flatten(), whole[cut : cut + 4 * 32])
+        assert torch.equal(task.training_counts(), torch.bincount(whole[:cut], minlength=256))
+
+
+def test_a_job_carries_the_path_of_its_text(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = Text(None, trained=(16,))  # 700 kB
+    kept = task.in_file(tmp_path / "tokens")
+    sent = pickle.dumps(Job("none", 0, kept, make_settings("text", [32], steps=2, **SMALL)))
+    assert len(sent) < 4000
+    forgotten(monkeypatch)
+    job = pickle.loads(sent)
+    assert job.task.identity == task.identity
+    first, again = (each.sample(4, torch.Generator().manual_seed(1)) for each in (task, job.task))
+    assert torch.equal(first.ids, again.ids)
+
+
+def test_a_text_is_copied_once(files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    text, folder = open_files(files), tmp_path / "tokens"
+    kept = keep_in_file(text, folder)
+    assert [path.name for path in folder.iterdir()] == [f"{text.sha256}.bytes"]
+    assert kept.files[0].read_bytes() == b"\n".join(path.read_bytes() for path in files)
+    before = kept.files[0].stat().st_mtime_ns
+    forgotten(monkeypatch)
+    assert keep_in_file(open_files(files), folder) == kept
+    assert kept.files[0].stat().st_mtime_ns == before
+    kept.files[0].write_bytes(b"damaged")
+    kept = keep_in_file(open_files(files), folder)
+    assert bytes(kept.windows([2048], 3)[0]) == b"\nx\n"
+
+
+@pytest.mark.parametrize("other_process", [False, True])
+@pytest.mark.parametrize("change", ["content", "shorter", "gone"])
+def test_a_text_that_changed_is_refused(
+    change: str, other_process: bool, files: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = open_files(files)
+    task = Text(text, trained=(16,))
+    content = files[0].read_bytes()
+    if change == "gone":
+        files[0].unlink()
+    else:
+        files[0].write_bytes(content[::-1] if change == "content" else content[:-5])
+        os.utime(files[0], ns=(1, 1))  # as another time shows
+    if other_process:
+        forgotten(monkeypatch)
+    words = "cannot be read" if change == "gone" else "has changed since the comparison began"
+    with pytest.raises(ww.errors.TextError, match=words):
+        task.sample(2, torch.Generator())
+    with pytest.raises(ww.errors.TextError, match=words):
+        keep_in_file(text, tmp_path / "tokens")
+    assert not list(tmp_path.glob("tokens/*"))
+
+
+def test_a_file_with_the_same_bytes_at_another_time_is_the_same_text(files: list[Path]) -> None:
+    text = open_files(files)
+    os.utime(files[0], ns=(1, 1))
+    assert bytes(text.windows([2048], 3)[0]) == b"\nx\n"
+    assert open_files(files).sha256 == text.sha256
+
+
+def test_another_process_reads_the_whole_text_only_where_the_file_system_shows_a_change(
+    files: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task, read = Text(open_files(files), trained=(16,)), []
+    compute = byte_text._digest
+    monkeypatch.setattr(byte_text, "_digest", lambda files: read.append(files) or compute(files))
+    forgotten(monkeypatch)
+    task.check()
+    assert not read
+    os.utime(files[1], ns=(1, 1))
+    task.check()
+    task.check()
+    assert len(read) == 1
+
+
+def test_a_long_text_takes_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "long.txt"
+    with path.open("wb") as opened:
+        for _ in range(48):
+            opened.write(bytes(range(256)) * 4096)
+    tracemalloc.start()
+    try:
+        task = Text(open_files([path]), trained=(64,)).in_file(tmp_path / "tokens")
+        task.baselines(64, task.test_set(64, 100))
+        task.sample(64, torch.Generator().manual_seed(0))
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert task.size == 48 << 20
+    assert peak < 14 << 20  # a megabyte is read at a time, and its counts are eight
+
+
+def test_a_comparison_reads_its_copy_of_the_text(tmp_path: Path) -> None:
+    path, out = tmp_path / "notes.txt", tmp_path / "results"
+    path.write_bytes(bytes(range(256)) * 20)
+    given: dict[str, Any] = {"lengths": [16], "trained": (8,), "steps": 2, "files": [path], "progress": False, **SMALL}
+    first = ww.compare(["none"], "text", seeds=1, out=out, workers=1, **given)
+    (copy,) = (out / "tokens").iterdir()
+    assert first.task.identity == f"sha256 {copy.stem}"
+    assert copy.read_bytes() == path.read_bytes()
+    assert len(ww.compare(["none"], "text", seeds=2, out=out, workers=1, **given).runs) == 2
+    path.write_bytes(bytes(range(256)) * 21)
+    with pytest.raises(ww.errors.ResultsError, match=r"another comparison: there task_identity is 'sha256"):
+        ww.compare(["none"], "text", seeds=2, out=out, workers=1, **given)
+
+
+def test_a_text_may_come_through_a_pipe(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    content = bytes(range(256)) * 20
+    os.write(write, content)
+    os.close(write)
+    given: dict[str, Any] = {"lengths": [16], "trained": (8,), "steps": 1, "workers": 1, "progress": False, **SMALL}
+    result = ww.compare(["none"], "text", files=[f"/dev/fd/{read}"], seeds=1, out=tmp_path / "a", **given)
+    os.close(read)
+    assert result.task.identity == f"sha256 {MemoryText(content).sha256}"

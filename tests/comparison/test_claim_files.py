@@ -1,0 +1,208 @@
+"""Processes that share the runs of a folder: one trains a run, a dead one's is taken over, the results are the same."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whatwhere as ww
+from whatwhere.comparison import claim_files, read_results, runner
+from whatwhere.comparison.claim_files import LEASE, Claims
+from whatwhere.comparison.results import RunResult
+from whatwhere.comparison.run import Job, Run
+from whatwhere.comparison.runner import Shared
+from whatwhere.comparison.settings import make_settings
+from whatwhere.comparison.tasks import Expressions
+
+SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
+TAKE = """
+import sys, time, pathlib
+from whatwhere.comparison.claim_files import Claims
+print(Claims(pathlib.Path(sys.argv[1])).take("none-0"), flush=True)
+time.sleep(600)
+"""
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_one_of_two_has_a_claim_until_it_is_released(tmp_path: Path) -> None:
+    first, second = Claims(tmp_path), Claims(tmp_path)
+    assert [first.take("none-0"), second.take("none-0"), second.take("none-1")] == [True, False, True]
+    assert names(tmp_path) == ["none-0.claim", "none-1.claim"]
+    second.release("none-0")  # not its own
+    assert not second.take("none-0")
+    first.release("none-0")
+    assert second.take("none-0")
+    with second.renewed():
+        pass
+    assert names(tmp_path) == []
+
+
+def test_the_claim_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> None:
+    owner = subprocess.Popen([sys.executable, "-c", TAKE, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    assert owner.stdout.readline() == "True\n"
+    other = Claims(tmp_path)
+    assert not other.take("none-0")
+    owner.kill()
+    time.sleep(0.2)
+    assert other.take("none-0")  # its parent has not yet waited for it
+    owner.communicate()
+    assert names(tmp_path) == ["none-0.claim", "none-0.claim-2"]
+    assert not Claims(tmp_path).take("none-0")
+    other.release("none-0")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"process": ["another machine", "", "1", "2"]}', "\udcff"])
+def test_the_claim_of_another_machine_is_kept_until_its_lease_ends(content: str, tmp_path: Path) -> None:
+    path = tmp_path / "none-0.claim"
+    path.write_bytes(content.encode(errors="surrogateescape"))
+    claims = Claims(tmp_path)
+    os.utime(path, (time.time() - LEASE + 30,) * 2)
+    assert not claims.take("none-0")
+    os.utime(path, (time.time() - LEASE - 30,) * 2)
+    assert claims.take("none-0")
+
+
+def test_the_owner_renews_its_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(claim_files, "_RENEW_EVERY", 0.02)
+    claims = Claims(tmp_path)
+    with claims.renewed():
+        assert claims.take("none-0")
+        os.utime(tmp_path / "none-0.claim", (0, 0))
+        deadline = time.monotonic() + 30
+        while (tmp_path / "none-0.claim").stat().st_mtime == 0 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert not Claims(tmp_path).take("none-0")
+
+
+def test_of_many_that_see_a_dead_owner_one_takes_over(tmp_path: Path) -> None:
+    for number in range(20):
+        dead = tmp_path / f"none-{number}.claim"
+        dead.touch()
+        os.utime(dead, (0, 0))
+    ready, won = threading.Barrier(8), list[int]()
+
+    def race() -> None:
+        claims = Claims(tmp_path)
+        ready.wait()
+        won.extend(number for number in range(20) if claims.take(f"none-{number}"))
+
+    threads = [threading.Thread(target=race) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(won) == list(range(20))
+
+
+def test_an_owner_that_was_taken_for_dead_leaves_the_claim_of_its_heir(tmp_path: Path) -> None:
+    slow, heir = Claims(tmp_path), Claims(tmp_path)
+    assert slow.take("none-0")
+    os.utime(tmp_path / "none-0.claim", (0, 0))
+    assert heir.take("none-0")
+    slow.release("none-0")
+    assert names(tmp_path) == ["none-0.claim-2"]
+    assert not slow.take("none-0")
+
+
+def job(scheme: Any = "none", seed: int = 0) -> Job:
+    return Job(scheme, seed, Expressions(trained=(2, 3)), make_settings("expressions", [4], steps=2, **SMALL))
+
+
+def test_runs_of_others_are_waited_for_and_their_failures_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another process finishes one run, fails in another, and gives a third one up: only that is trained here."""
+    monkeypatch.setattr(runner, "_LOOK_EVERY", 0.01)
+    other, jobs = Claims(tmp_path), [job("none"), job("rotary"), job("alibi"), job("learned")]
+    for name in ("rotary-0", "alibi-0", "learned-0"):
+        assert other.take(name)
+    (tmp_path / "none-0.failed").write_text("in an earlier call")
+    done: dict[str, RunResult] = {}
+    kept: list[Run] = []
+
+    def keep(run: Run) -> None:
+        kept.append(run)
+        if len(kept) == 1:
+            done["rotary"] = replace(run.result, scheme="rotary")
+            other.fail("alibi-0", "alibi, seed 0: a loss is not finite")
+            for name in ("rotary-0", "alibi-0", "learned-0"):
+                other.release(name)
+
+    shared = Shared(Claims(tmp_path), lambda job: done.get(job.name))
+    with pytest.raises(ww.errors.ResultsError, match=r"^1 of 4 runs failed.*\nalibi, seed 0: a loss is not finite\n"):
+        runner.run_all(jobs, keep, executor=None, workers=1, show=True, shared=shared)
+    assert [run.result.scheme for run in kept] == ["none", "learned"]
+    assert "2 of 4 runs: rotary, seed 0, in another process" in capsys.readouterr().err
+    assert names(tmp_path) == ["alibi-0.failed"]
+
+
+WORDS = ["compare", "none", "alibi", "--seeds", "3", "--lengths", "8", "--steps", "60", "--layers", "1", "--dim", "16"]
+WORDS += ["--set", "batch=8", "--set", "feedforward=16", "--set", "test_sequences=40", "--workers", "1"]
+
+
+def numbers(folder: Path) -> list[RunResult]:
+    return [replace(run, seconds=0.0, seconds_per_step=0.0) for run in read_results(folder).runs]
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Do the runs of WORDS one after the other, in this process."""
+    folder = tmp_path_factory.mktemp("alone") / "results"
+    settings: dict[str, Any] = {"layers": 1, "dim": 16, "batch": 8, "feedforward": 16, "test_sequences": 40}
+    ww.compare(["none", "alibi"], lengths=[8], seeds=3, steps=60, out=folder, workers=1, progress=False, **settings)
+    return folder
+
+
+def own_runs(output: str) -> list[str]:
+    return re.findall(r"^\d of 6 runs: (\w+, seed \d), \d+ s$", output, re.MULTILINE)
+
+
+def test_two_processes_share_the_runs_and_one_goes_on_when_the_other_is_killed(
+    alone: Path, tmp_path: Path, our_own_checks: None
+) -> None:
+    out = tmp_path / "shared"
+    command = [sys.executable, "-m", "whatwhere", *WORDS, "--json", "--out", str(out)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    first, second = (subprocess.Popen(command, **pipes) for _ in range(2))
+    deadline = time.monotonic() + 120
+    while len(list(out.glob("runs/*.json"))) < 2 and time.monotonic() < deadline and first.poll() is None:
+        time.sleep(0.01)
+    first.send_signal(signal.SIGKILL)
+    killed = first.communicate()[1]
+    finished = {path: path.stat().st_mtime_ns for path in out.glob("runs/*.json")}
+    printed, told = second.communicate(timeout=120)
+    assert second.returncode == 0, told
+    assert json.loads(printed)["seeds"] == [0, 1, 2]
+    trained = own_runs(told)
+    assert not set(trained) & set(own_runs(killed)), "no run is trained by both"
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    assert names(out / "runs") == names(alone / "runs")
+    assert numbers(out) == numbers(alone)
+    for file in alone.glob("*/*.safetensors"):
+        assert file.read_bytes() == (out / file.relative_to(alone)).read_bytes()
+
+
+def test_ranks_of_torchrun_share_the_runs_and_one_prints(alone: Path, tmp_path: Path, our_own_checks: None) -> None:
+    out = tmp_path / "shared"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, "-m", "whatwhere", *WORDS, "--json", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert len(json.loads(line)["runs"]) == 6
+    assert numbers(out) == numbers(alone)
+    assert names(out / "runs") == names(alone / "runs")
