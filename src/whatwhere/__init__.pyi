@@ -50,6 +50,7 @@ from whatwhere.where.input.learned import Learned as Learned
 from whatwhere.where.input.sinusoidal import Sinusoidal as Sinusoidal
 from whatwhere.where.input_layer import InputLayer as InputLayer
 from whatwhere.where.query_key.axial_rotary import AxialRotary as AxialRotary
+from whatwhere.where.query_key.dual_chunk import DualChunk as DualChunk
 from whatwhere.where.query_key.fope import FoPE as FoPE
 from whatwhere.where.query_key.learned_rotary import LearnedRotary as LearnedRotary
 from whatwhere.where.query_key.mixed_rotary import MixedRotary as MixedRotary
@@ -57,6 +58,7 @@ from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary as Mult
 from whatwhere.where.query_key.pope import PoPE as PoPE
 from whatwhere.where.query_key.query_temperature import QueryTemperature as QueryTemperature
 from whatwhere.where.query_key.rotary import Rotary as Rotary
+from whatwhere.where.query_key.self_extend import SelfExtend as SelfExtend
 from whatwhere.where.query_key.ssmax import SSMax as SSMax
 from whatwhere.where.query_key.xpos import XPos as XPos
 from whatwhere.where.score.alibi import ALiBi as ALiBi

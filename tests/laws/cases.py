@@ -46,6 +46,12 @@ class Case:
         return score is not None and score.by_content
 
     @property
+    def by_region(self) -> bool:
+        """It maps queries and keys otherwise in some regions of pairs."""
+        query_key = self.build().query_key
+        return query_key is not None and query_key.regions > 1
+
+    @property
     def causal_only(self) -> bool:
         """It supports causal attention only; an option may lift what the entry states, as T5's bidirectional does."""
         where = self.build()

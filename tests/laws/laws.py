@@ -214,7 +214,7 @@ def inner_product_is_of_distance(encoding: ww.InputEncoding, distance: int, star
 def logits(query_key: ww.QueryKeyMap, p: ww.Positions, regime_length: int | None = None) -> Tensor:
     """<q_i, k_j> of fixed vectors, summed in float64."""
     q, k = mapped(query_key, p, regime_length)
-    return q @ k.mT
+    return q @ k.repeat(1, q.shape[1] // k.shape[1], 1, 1).mT  # keys that are mapped alike for several regions
 
 
 def mapped(query_key: ww.QueryKeyMap, p: ww.Positions, regime_length: int | None = None) -> list[Tensor]:

@@ -11,6 +11,7 @@ from whatwhere.position import positions
 from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.binding import Where
 from whatwhere.where.frequencies import angles
+from whatwhere.where.region_map import products
 from whatwhere.where.score_bias import ScoreBias, tabulate
 
 
@@ -148,12 +149,11 @@ def by_distance(where: Where, distances: int) -> ByDistance | None:
         return ByDistance("cosine of two rows", {"from position 0": similarity(rows[:1], rows)})
     if where.query_key is not None:
         scheme = where.query_key
-        ones = _ones(scheme, distances)
-        bound = scheme.bind(positions(distances))
-        q, k = (x[0, 0].detach().double() for x in (scheme.map_query(ones, bound), scheme.map_key(ones, bound)))
-        return ByDistance(
-            "inner product of equal query and key", {"mean of all pairs": (k[0] * q).sum(-1) / scheme.head_dim}
-        )
+        ones, queries = _ones(scheme, distances), positions(distances)
+        bound = scheme.bind(queries)
+        q, k = (x.detach().double() for x in (scheme.map_query(ones, bound), scheme.map_key(ones, bound)))
+        with_first = products(scheme, q, k[:, :, :1], queries, queries[:1])[0, 0, :, 0]
+        return ByDistance("inner product of equal query and key", {"mean of all pairs": with_first / scheme.head_dim})
     if where.score is not None and not where.score.by_content:
         bias = _bias_by_distance(where.score, distances)
         return ByDistance("bias added to the score", {f"head {n}": row for n, row in enumerate(bias)})

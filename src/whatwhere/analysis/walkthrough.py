@@ -27,6 +27,7 @@ from whatwhere.where.query_key.learned_rotary import LearnedRotary
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.query_key.xpos import XPos
+from whatwhere.where.region_map import products
 from whatwhere.where.score_bias import tabulate
 
 MAX_TABLE = 1 << 28
@@ -329,13 +330,17 @@ def attention_scores(
         for door in (where.query_key, where.score):
             if door is not None:
                 door.require_direction(causal)
+        product = scale * (q @ q.mT)
+        mapped = product
+        if where.query_key is not None:
+            mapped = scale * products(where.query_key, mapped_q, mapped_k, here.queries, here.keys)
+            mapped_q, mapped_k = mapped_q[:, :num_heads], mapped_k[:, :num_heads]  # of the first region
         bias = _score_bias(where, x, mapped_q, mapped_k, causal)
-        products, mapped = (scale * (a @ b.transpose(-1, -2)) for a, b in ((q, q), (mapped_q, mapped_k)))
         scores = mapped if bias is None else mapped + bias
         if causal:
             scores = scores.masked_fill(~here.queries.mask(), -torch.inf)
     added = None if bias is None else bias[0]
-    return AttentionScores(q[0], mapped_q[0], mapped_k[0], products[0], mapped[0], added, scores[0], scale, causal)
+    return AttentionScores(q[0], mapped_q[0], mapped_k[0], product[0], mapped[0], added, scores[0], scale, causal)
 
 
 def rotary_pairs(scheme: object) -> tuple[Int64[Tensor, " pairs"], Int64[Tensor, " pairs"]] | None:

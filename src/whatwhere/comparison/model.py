@@ -163,7 +163,7 @@ class Block(nn.Module):
         """Compute the attention weights; arguments as for `forward`."""
         q, k, v, gates = self._project(x, here, at)
         # Attention of one-hot values returns its weights, whatever the schemes add to the scores.
-        ones = torch.eye(k.shape[2], dtype=v.dtype, device=v.device).expand(*k.shape[:2], -1, -1)
+        ones = torch.eye(k.shape[2], dtype=v.dtype, device=v.device).expand(*v.shape[:2], -1, -1)
         return here.attention(q, k, ones, causal=self.causal, gates=gates, engine="dense")
 
     def _project(self, x: Tensor, here: Here, at: int | None) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:

@@ -9,6 +9,7 @@ each index of the formula. In every gradient function, g is dL/dy of the output 
     input                door 1, added to the token's vector; tables of positions resized
     query_key/rotary     door 2, rotations: rotary, along several axes, xPos
     query_key/pope_fope_ssmax    door 2, maps with parameters
+    query_key/regions            door 2, rotations by a distance of each pair: Self-Extend, dual chunk attention
     query_key/temperature        door 2, queries multiplied by a fixed function of their position
     score/distance       door 3, by distance: ALiBi, T5, KERPLE, Sandwich, FIRE
     score/content        door 3, by queries and keys: Shaw, DeBERTa, Transformer-XL
@@ -49,6 +50,9 @@ from whatwhere.reference.query_key.pope_fope_ssmax import pope as pope
 from whatwhere.reference.query_key.pope_fope_ssmax import pope_gradient as pope_gradient
 from whatwhere.reference.query_key.pope_fope_ssmax import ssmax as ssmax
 from whatwhere.reference.query_key.pope_fope_ssmax import ssmax_gradient as ssmax_gradient
+from whatwhere.reference.query_key.regions import dual_chunk_distance as dual_chunk_distance
+from whatwhere.reference.query_key.regions import rotary_scores as rotary_scores
+from whatwhere.reference.query_key.regions import self_extend_distance as self_extend_distance
 from whatwhere.reference.query_key.rotary import axial_rotary as axial_rotary
 from whatwhere.reference.query_key.rotary import learned_rotary_gradient as learned_rotary_gradient
 from whatwhere.reference.query_key.rotary import mixed_rotary as mixed_rotary

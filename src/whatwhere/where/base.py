@@ -23,6 +23,9 @@ from whatwhere.tensor_checks import require_device, require_floating
 Bound = tuple[Tensor, ...]
 """What a query-key map computes from positions: tables that all layers may share."""
 
+Region = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""`region(batch, query_slot, key_slot)` -> which of the regions of a map a pair belongs to, from 0 on."""
+
 
 class InputEncoding(nn.Module, ABC):
     """Door 1: a vector for each position, added to the token embedding.
@@ -80,6 +83,10 @@ class QueryKeyMap(nn.Module, ABC):
     """True where the map depends on the length of the sequence; then `bind` gets `lengths`."""
     causal_only: bool = False
     """True where the map is not defined for keys later than the query; then attention must be causal."""
+    regions: int = 1
+    """In how many regions pairs are mapped differently; mapped queries have a group of heads for each."""
+    key_regions: int = 1
+    """For how many of the regions keys are mapped differently: all, or 1."""
 
     @abstractmethod
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
@@ -100,7 +107,7 @@ class QueryKeyMap(nn.Module, ABC):
     @abstractmethod
     def map_query(
         self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
+    ) -> Float[Tensor, "batch mapped_heads tokens mapped_dim"]:
         """Map queries at the bound positions.
 
         Args:
@@ -114,7 +121,7 @@ class QueryKeyMap(nn.Module, ABC):
     @abstractmethod
     def map_key(
         self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
+    ) -> Float[Tensor, "batch mapped_heads tokens mapped_dim"]:
         """Map keys at the bound positions.
 
         Args:
@@ -125,6 +132,22 @@ class QueryKeyMap(nn.Module, ABC):
             Mapped keys, with as many features as mapped queries.
         """
 
+    def region(self, queries: Positions, keys: Positions) -> Region | None:
+        """Return the region of each pair; None where there is but one.
+
+        Args:
+            queries, keys: positions of the queries and keys.
+        """
+        return None
+
+    def one_region(self, queries: Positions) -> bool:
+        """Return whether all pairs are known to be in the first region, without reading a device.
+
+        Args:
+            queries: positions of the queries.
+        """
+        return self.regions == 1
+
     def forward(
         self,
         q: Float[Tensor, "batch heads queries head_dim"],
@@ -134,7 +157,9 @@ class QueryKeyMap(nn.Module, ABC):
         *,
         regime_length: int | None = None,
         in_place: bool = False,
-    ) -> tuple[Float[Tensor, "batch heads queries mapped_dim"], Float[Tensor, "batch key_heads keys mapped_dim"]]:
+    ) -> tuple[
+        Float[Tensor, "batch mapped_heads queries mapped_dim"], Float[Tensor, "batch mapped_key_heads keys mapped_dim"]
+    ]:
         """Map queries and keys.
 
         Args:
@@ -187,7 +212,9 @@ class QueryKeyMap(nn.Module, ABC):
         at_queries: Bound,
         at_keys: Bound,
         in_place: bool = False,
-    ) -> tuple[Float[Tensor, "batch heads queries mapped_dim"], Float[Tensor, "batch key_heads keys mapped_dim"]]:
+    ) -> tuple[
+        Float[Tensor, "batch mapped_heads queries mapped_dim"], Float[Tensor, "batch mapped_key_heads keys mapped_dim"]
+    ]:
         """Map queries and keys whose positions are already bound.
 
         Args:

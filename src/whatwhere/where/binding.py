@@ -22,6 +22,7 @@ from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.attention import Engine, attention, require_heads
 from whatwhere.where.base import InputEncoding, QueryKeyMap, device_of, of_queries_and_keys
 from whatwhere.where.pass_cache import PassCache, require_mask
+from whatwhere.where.region_map import by_region, of_first_region
 from whatwhere.where.score_bias import ScoreBias
 from whatwhere.where.sink import Sink
 from whatwhere.where.window import Window, as_window
@@ -284,7 +285,10 @@ class Here:
         k: Float[Tensor, "batch key_heads new_keys head_dim"],
         *,
         in_place: bool = False,
-    ) -> tuple[Float[Tensor, "batch heads queries mapped_dim"], Float[Tensor, "batch key_heads new_keys mapped_dim"]]:
+    ) -> tuple[
+        Float[Tensor, "batch mapped_heads queries mapped_dim"],
+        Float[Tensor, "batch mapped_key_heads new_keys mapped_dim"],
+    ]:
         """Map queries and keys by their positions; a KV cache stores the k that is returned.
 
         As many keys as are bound are at the positions of the keys (cross-attention, or no cache); fewer are the new
@@ -318,8 +322,8 @@ class Here:
 
     def attention(
         self,
-        q: Float[Tensor, "batch heads queries mapped_dim"],
-        k: Float[Tensor, "batch key_heads keys mapped_dim"],
+        q: Float[Tensor, "batch mapped_heads queries mapped_dim"],
+        k: Float[Tensor, "batch mapped_key_heads keys mapped_dim"],
         v: Float[Tensor, "batch key_heads keys value_dim"],
         *,
         causal: bool = True,
@@ -352,6 +356,9 @@ class Here:
                     "With a KV cache, bind both: where.at(queries, keys)."
                 )
             require_device(name, x, p.device)
+        mapped = (q, k)
+        if (several := self._map_of_regions()) is not None:
+            q, k = of_first_region(several, q, k, v)
         if mask is not None:
             require_mask(mask, q, k)
         scheme = self.where.score
@@ -377,8 +384,18 @@ class Here:
                 f"Sink was made for num_heads={sink.num_heads}, but q has {q.shape[1]} heads.\nMake both equal."
             )
         scores = self._cache.scores(scheme, self.where.window, q, k, causal, mask, gates)
-        logits = None if sink is None else sink.weight
-        return attention(q, k, v, scores, scale=self.scale, sink=logits, dropout=dropout, engine=engine)
+        how: dict[str, Any] = {"sink": None if sink is None else sink.weight, "dropout": dropout, "engine": engine}
+        if several is None or self._cache.one_region(several):
+            return attention(q, k, v, scores, scale=self.scale, **how)
+        listed = by_region(several, *mapped, v, scores, self.queries, self.keys)
+        # The features of the regions stand side by side, so the scale is that of one of them.
+        y = attention(*listed, scale=q.shape[-1] ** -0.5 if self.scale is None else self.scale, **how)
+        return y[..., : v.shape[-1]]
+
+    def _map_of_regions(self) -> QueryKeyMap | None:
+        """Return the map of queries and keys where it differs by region of pairs."""
+        scheme = self.where.query_key
+        return None if scheme is None or scheme.regions == 1 else scheme
 
 
 def bind(

@@ -9,7 +9,7 @@ from torch import Tensor
 from whatwhere.checks import require_whole
 from whatwhere.errors import DoorError, ShapeError
 from whatwhere.position import Positions
-from whatwhere.where.base import Bound, QueryKeyMap
+from whatwhere.where.base import Bound, QueryKeyMap, Region
 
 
 class QueryFactor(QueryKeyMap):
@@ -28,6 +28,7 @@ class QueryFactor(QueryKeyMap):
         self.head_dim, self.then = head_dim, then
         if then is not None:
             self.scale, self.follows_length, self.causal_only = then.scale, then.follows_length, then.causal_only
+            self.regions, self.key_regions = then.regions, then.key_regions
 
     @abstractmethod
     def factor(self, positions: Positions) -> Float[Tensor, "batch heads tokens 1"]:
@@ -49,7 +50,7 @@ class QueryFactor(QueryKeyMap):
 
     def map_query(
         self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
+    ) -> Float[Tensor, "batch mapped_heads tokens mapped_dim"]:
         """Map queries by `then`, and multiply them: in float32 at least, and rounded once.
 
         Raises:
@@ -63,13 +64,23 @@ class QueryFactor(QueryKeyMap):
             )
         wide = q.to(torch.promote_types(q.dtype, torch.float32))
         mapped = wide if self.then is None else self.then.map_query(wide, tuple(inner))
+        if factor.shape[1] > 1 and mapped.shape[1] > factor.shape[1]:
+            factor = factor.repeat(1, mapped.shape[1] // factor.shape[1], 1, 1)  # a group of heads for each region
         return (mapped * factor).to(q.dtype)
 
     def map_key(
         self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
+    ) -> Float[Tensor, "batch mapped_heads tokens mapped_dim"]:
         """Map keys by `then`."""
         return k if self.then is None else self.then.map_key(k, bound[1:])
+
+    def region(self, queries: Positions, keys: Positions) -> Region | None:
+        """Return the region of each pair in the map inside."""
+        return None if self.then is None else self.then.region(queries, keys)
+
+    def one_region(self, queries: Positions) -> bool:
+        """Return whether all pairs are known to be in its first region."""
+        return self.then is None or self.then.one_region(queries)
 
     def __repr__(self) -> str:
         """Return code that makes it, in one line; nn.Module would print `then` in lines of its own."""

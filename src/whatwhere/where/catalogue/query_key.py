@@ -12,6 +12,7 @@ from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.entry import Builder, Scheme, Sizes
 from whatwhere.where.catalogue.scaling import ENTRIES as _SCALED
 from whatwhere.where.query_key.axial_rotary import AxialRotary
+from whatwhere.where.query_key.dual_chunk import DualChunk
 from whatwhere.where.query_key.fope import FoPE
 from whatwhere.where.query_key.learned_rotary import LearnedRotary
 from whatwhere.where.query_key.mixed_rotary import MixedRotary
@@ -19,6 +20,7 @@ from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.pope import PoPE
 from whatwhere.where.query_key.query_temperature import QueryTemperature
 from whatwhere.where.query_key.rotary import Rotary
+from whatwhere.where.query_key.self_extend import SelfExtend
 from whatwhere.where.query_key.ssmax import SSMax
 from whatwhere.where.query_key.xpos import XPos
 
@@ -89,6 +91,24 @@ def _named(owner: str, name: str) -> Scheme:
             return entry
     names = ", ".join(entry.name for entry in ENTRIES if entry.door == "query_key")
     raise UnknownScheme(f"{owner} got then={name!r}, but takes one of: {names}.")
+
+
+def _self_extend(head_dim: int, *, window: int, group_size: int, theta: float = 10_000.0, **rotary: Any) -> SelfExtend:
+    return SelfExtend(Rotary(head_dim, theta, **rotary), window, group_size)
+
+
+def _self_extend_defaults(sizes: Sizes) -> dict[str, Any]:
+    return {"window": max(1, sizes.max_length // 4), "group_size": 4}  # for texts of up to 3 1/4 times the length
+
+
+def _dual_chunk(
+    head_dim: int, *, chunk_size: int, max_distance: int, theta: float = 10_000.0, **rotary: Any
+) -> DualChunk:
+    return DualChunk(Rotary(head_dim, theta, **rotary), chunk_size, max_distance)
+
+
+def _dual_chunk_defaults(sizes: Sizes) -> dict[str, Any]:
+    return {"chunk_size": max(1, sizes.max_length * 3 // 4), "max_distance": max(1, sizes.max_length - 1)}
 
 
 _SSMAX = partial(_around, "ssmax", Builder(SSMax, ("head_dim", "num_heads"), _ssmax_defaults))
@@ -169,6 +189,40 @@ ENTRIES: tuple[Scheme, ...] = (
             {"rotary_dim": 16, "sections": (2, 3, 3)},
             {"rotary_dim": 12, "sections": (2, 2, 2), "layout": "interleaved"},
             {"interleaved": True},
+        ),
+    ),
+    Scheme(
+        name="rotary-self-extend",
+        door="query_key",
+        formula="rotary by i - j for i - j < W, by i//G - j//G + W - W//G beyond",
+        paper="Jin et al., LLM Maybe LongLM: Self-Extend LLM Context Window Without Tuning",
+        url="https://arxiv.org/abs/2401.01325",
+        year=2024,
+        used_by=("the paper's language models",),
+        build=Builder(_self_extend, ("head_dim",), _self_extend_defaults),
+        causal_only=True,
+        keeps_norms=False,
+        variants=(
+            {"window": 3, "group_size": 3},
+            {"window": 2, "group_size": 3, "interleaved": True},
+            {"window": 4, "group_size": 2, "rotary_dim": 8, "theta": 500_000.0},
+        ),
+    ),
+    Scheme(
+        name="rotary-dual-chunk",
+        door="query_key",
+        formula="rotary by i%s - j%s in a chunk of s, by min(i%s + s, M) - j%s of the chunk before, by M - j%s beyond",
+        paper="An et al., Training-Free Long-Context Scaling of Large Language Models",
+        url="https://arxiv.org/abs/2402.17463",
+        year=2024,
+        used_by=("the paper's language models",),
+        build=Builder(_dual_chunk, ("head_dim",), _dual_chunk_defaults),
+        causal_only=True,
+        keeps_norms=False,
+        variants=(
+            {"chunk_size": 3, "max_distance": 4},
+            {"chunk_size": 2, "max_distance": 2, "interleaved": True},
+            {"chunk_size": 3, "max_distance": 7, "rotary_dim": 8},
         ),
     ),
     Scheme(

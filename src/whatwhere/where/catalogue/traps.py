@@ -27,6 +27,11 @@ _REGIMES = (
     ),
 )
 
+_SHORT = Trap(
+    "Texts up to its window or chunk have the scores of plain rotary, so only a test on longer ones shows a fault.",
+    (f"{_QUERY_KEY}/test_region_maps.py::test_short_texts_cost_and_compute_what_plain_rotary_does",),
+)
+
 TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
     {
         "none": (
@@ -208,6 +213,21 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
                 "After an image the text goes on by the larger of its rows and columns, not by its number of tokens; "
                 "in decoding the cache's length is not the position: `Positions.multimodal`, `next_text`.",
                 ("tests/oracles/test_transformers_multimodal_positions.py::test_the_position_is_not_the_slot",),
+            ),
+        ),
+        "rotary-self-extend": (
+            _SHORT,
+            Trap(
+                "Groups count from position 0, so shifting all positions by less than a group changes scores: padded "
+                "and packed texts need the positions that they have alone.",
+                (f"{_LAWS}::test_relative_iff_declared", f"{_LAWS}::test_law_3_padded"),
+            ),
+        ),
+        "rotary-dual-chunk": (
+            _SHORT,
+            Trap(
+                "Only the nearest M - s + 1 distances are exact for every query; others jump where a chunk begins.",
+                (f"{_QUERY_KEY}/test_region_maps.py::test_no_distance_is_beyond_what_the_model_was_trained_for",),
             ),
         ),
         "xpos": (
