@@ -1,8 +1,13 @@
-"""RowAdamW says so where the table of a module is replaced: it would train nothing."""
+"""RowAdamW on several processes: what would train nothing or let them drift apart is refused, and checkpoints load."""
 
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
+from torch import nn
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.state_dict import get_optimizer_state_dict, set_optimizer_state_dict
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
@@ -11,17 +16,22 @@ import whatwhere as ww
 from .processes import on_ranks
 
 
-def refusal() -> str:
-    """Return what a step says of a table that was sharded after the optimizer was made."""
-    table = ww.TokenEmbedding(16, 8)
-    optimizer = ww.RowAdamW(table)
-    fully_shard(table, mesh=init_device_mesh("cpu", (torch.distributed.get_world_size(),)))
-    table(torch.tensor([1, 2])).sum().backward()
+def said_of_step(optimizer: torch.optim.Optimizer) -> str:
+    """Return what a step says."""
     try:
         optimizer.step()
     except ww.errors.SettingError as problem:
         return str(problem)
     return "trained"
+
+
+def sharded_later() -> str:
+    """Return what a step says of a table that was sharded after the optimizer was made."""
+    table = ww.TokenEmbedding(16, 8)
+    optimizer = ww.RowAdamW(table)
+    fully_shard(table, mesh=init_device_mesh("cpu", (torch.distributed.get_world_size(),)))
+    table(torch.tensor([1, 2])).sum().backward()
+    return said_of_step(optimizer)
 
 
 def stale() -> str:
@@ -36,22 +46,82 @@ def stale() -> str:
     table(torch.tensor([1])).sum().backward()
     rows = torch.sparse_coo_tensor(torch.tensor([[1, 3]]), torch.ones(2, 8), (16, 8), check_invariants=True)
     table.weight.grad = rows.coalesce()
-    try:
-        optimizer.step()
-    except ww.errors.SettingError as problem:
-        return str(problem)
-    return "trained"
+    return said_of_step(optimizer)
 
 
-def both() -> tuple[str, str]:
-    """Return what is said of both."""
-    return refusal(), stale()
+def ignored() -> str:
+    """Return what a step says of a table that fully_shard was told to ignore."""
+    model = nn.Sequential(ww.TokenEmbedding(16, 8), nn.Linear(8, 16))
+    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    fully_shard(model, mesh=mesh, ignored_params={model[0].weight})
+    optimizer = ww.RowAdamW(model[0])
+    model(torch.tensor([torch.distributed.get_rank()])).sum().backward()
+    return said_of_step(optimizer)
+
+
+def refusals() -> list[str]:
+    """Return what is said of each."""
+    return [sharded_later(), stale(), ignored()]
 
 
 def test_what_would_train_nothing_is_refused_in_a_group_of_one(tmp_path: Path) -> None:
     """With others in the group, their rows come to all; alone, nobody else can have read them."""
     assert "were not read through the embedding" in stale()
-    ((sharded, unread),) = on_ranks(1, tmp_path / "alone", both)
+    ((sharded, unread, alone),) = on_ranks(1, tmp_path / "alone", refusals)
     assert sharded.startswith("the module of a table has another weight")
     assert "Create RowAdamW after the last change" in sharded
     assert "were not read through the embedding" in unread
+    assert alone == "trained"
+
+
+def test_copies_that_would_drift_apart_are_refused(tmp_path: Path) -> None:
+    for sharded, _, drifting in on_ranks(2, tmp_path / "ranks", refusals):
+        assert sharded.startswith("the module of a table has another weight")
+        assert "ignored_params of fully_shard" in drifting
+
+
+def trained(folder: str, interrupted: bool) -> torch.Tensor:
+    """Return a table after six steps; interrupted, it is saved after three and resumed by new objects."""
+    model: Any = nn.Sequential(ww.TokenEmbedding(30, 4))
+    optimizer = ww.RowAdamW(model[0], lr=0.1)
+    with torch.no_grad():
+        model[0].weight.copy_(torch.arange(120.0).view(30, 4) / 120)
+    for number in range(6):
+        if interrupted and number == 3:
+            state = {"model": model.state_dict(), "optimizer": get_optimizer_state_dict(model, optimizer)}
+            checkpoint.save(state, checkpoint_id=folder)
+            model = nn.Sequential(ww.TokenEmbedding(30, 4))
+            optimizer = ww.RowAdamW(model[0], lr=0.1)
+            state = {"model": model.state_dict(), "optimizer": get_optimizer_state_dict(model, optimizer)}
+            checkpoint.load(state, checkpoint_id=folder)
+            model.load_state_dict(state["model"])
+            set_optimizer_state_dict(model, optimizer, state["optimizer"])
+        optimizer.zero_grad()
+        model(torch.tensor([number, 7, 3 * number])).square().sum().backward()
+        optimizer.step()
+    optimizer.flush()
+    table: torch.Tensor = model[0].weight.detach()
+    return table
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+def test_a_distributed_checkpoint_loads_into_a_new_optimizer(tmp_path: Path) -> None:
+    """The state is started by a step with a gradient of zeros, which has no rows."""
+    torch.testing.assert_close(trained(str(tmp_path), True), trained("", False), rtol=0, atol=1e-6)
+
+
+def test_a_dense_gradient_of_zeros_is_a_step_without_rows() -> None:
+    table = ww.TokenEmbedding(5, 3)
+    optimizer = ww.RowAdamW(table, lr=0.1)
+    dense = ww.TokenEmbedding.from_weight(table.weight.detach().clone())
+    reference = torch.optim.AdamW(dense.parameters(), lr=0.1)
+    for weight in (table.weight, dense.weight):
+        weight.grad = torch.zeros_like(weight)
+    optimizer.step()
+    reference.step()
+    optimizer.flush()
+    torch.testing.assert_close(table.weight, dense.weight, rtol=1e-6, atol=1e-9)
+    table.weight.grad = torch.zeros_like(table.weight)
+    table.weight.grad[4, 2] = 1e-30
+    with pytest.raises(ww.errors.SettingError, match="dense gradient"):
+        optimizer.step()

@@ -1,5 +1,6 @@
 """A token table that RowAdamW trains: outdated rows are updated when they are read."""
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -128,11 +129,17 @@ class RowTable:
         self.flush()
 
     def require_weight(self) -> None:
-        """Raise SettingError if a module has another weight now, whose gradients would never come here."""
+        """Raise SettingError if gradients of a module would never come here, or not those of other processes."""
         if any(module.weight is not self.weight for module in self.modules):
             raise SettingError(
                 "the module of a table has another weight than when RowAdamW was made, as after fully_shard or an "
                 "assignment: the new one would never be trained.\nCreate RowAdamW after the last change of the module."
+            )
+        if self.number == 0 and any(_is_ignored_by_fsdp(module) for module in self.modules):
+            raise SettingError(
+                "the table is in ignored_params of fully_shard: each process would train its copy by its own batch, "
+                "and they would drift apart.\n"
+                "Let fully_shard have the table, with torch.optim.AdamW."
             )
 
     def step(self, step: Step) -> None:
@@ -148,7 +155,7 @@ class RowTable:
             raise SettingError("the table belongs to another optimizer now.\nCreate RowAdamW again to train it here.")
         gradient = self._coalesce(self.weight)
         if gradient is None:
-            raise tied_error()
+            gradient = _without_rows(self.weight)
         if gradient.rest is not None and gradient.rest != 0:
             raise SettingError(
                 "RowAdamW got a gradient scaled by NaN or infinity: dense AdamW would make the whole table NaN."
@@ -303,6 +310,27 @@ def tied_error() -> SettingError:
         "row can be skipped.\nTrain it with torch.optim.AdamW(..., fused=True). Compute logits that are not "
         "trained under torch.no_grad()."
     )
+
+
+def _without_rows(weight: Tensor) -> RowGradient:
+    """Return a dense gradient of zeros as one of no rows: distributed checkpoints start an optimizer's state by one.
+
+    Raises:
+        SettingError: If it is not zero.
+    """
+    if bool(weight.grad.any()):  # type: ignore[union-attr]
+        raise tied_error()
+    rows = torch.zeros(0, dtype=torch.int64, device=weight.device)
+    return by_row(rows, weight.detach()[:0], weight.shape)
+
+
+def _is_ignored_by_fsdp(module: nn.Module) -> bool:
+    """Return whether a module with a plain weight lies in one that `fully_shard` has, on several processes."""
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # it is slow to import, and loaded where it is used
+    if fsdp is None or not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
+        return False
+    states = sys.modules["torch.distributed._composable_state"]._module_state_mapping
+    return any(isinstance(whole, fsdp.FSDPModule) and module in whole.modules() for whole in list(states))
 
 
 # Hooks look up the keeper of the module they are called with: a copy of the module has none, and they do nothing.
