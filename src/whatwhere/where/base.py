@@ -19,6 +19,7 @@ from whatwhere.errors import PositionError, SettingError, ShapeError
 from whatwhere.kernels.embedding import Rows
 from whatwhere.position import Positions, PositionsLike, as_positions, is_number
 from whatwhere.tensor_checks import require_device, require_floating
+from whatwhere.where.head_shards import OfHeads
 
 Bound = tuple[Tensor, ...]
 """What a query-key map computes from positions: tables that all layers may share."""
@@ -65,7 +66,7 @@ class InputEncoding(nn.Module, ABC):
         return None
 
 
-class QueryKeyMap(nn.Module, ABC):
+class QueryKeyMap(OfHeads, ABC):
     """Door 2: a map of queries and keys, each by its own position, before their dot product.
 
         score(i, j) = < query_key(q_i, p_i), query_key(k_j, p_j) > * scale

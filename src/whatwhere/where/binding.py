@@ -172,6 +172,28 @@ class Where(nn.Module):
             )
         return self.window.kept(keys)
 
+    def heads(self, first: int, count: int, *, total: int | None = None) -> "Where":
+        """Return the Where of some of the heads, for attention whose heads are split among processes.
+
+        Schemes of door 2 and 3 and the sink are copies for these heads, as their `heads` describes; `input`, which
+        knows no heads, is the same object. For several layers, which may share schemes, see `heads_of`.
+
+        Args:
+            first: number of the first head of the queries, from 0.
+            count: heads of the queries.
+            total: all heads; needed where no scheme was made for a number of heads, but one has sets of parameters.
+
+        Raises:
+            ShapeError: If there are no such heads, or they share a set of parameters with other heads.
+            SettingError: If it is not known what of a scheme belongs to which head.
+
+        Examples:
+            >>> from whatwhere import T5
+            >>> Where(T5(num_heads=8)).heads(4, 4).score.num_heads
+            4
+        """
+        return heads_of([self], first, count, total=total)[0]
+
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Initialize all parameters again: those of `input` first, then of `query_key`, `score` and `sink`.
 
@@ -453,6 +475,40 @@ def bind(
         if where.query_key is not None:  # before the first layer, which may be checkpointed or compiled by itself
             cache.mapped(where.query_key, at_queries)
     return [Here(where, cache) for where in layers]
+
+
+def heads_of(wheres: Iterable[Where], first: int, count: int, *, total: int | None = None) -> list[Where]:
+    """Return the Where of each layer for some of the heads; layers that share a scheme share its copy too.
+
+    Args:
+        wheres: one for each layer.
+        first, count, total: as in `Where.heads`.
+
+    Raises:
+        ShapeError: If there are no such heads, or they share a set of parameters with other heads.
+        SettingError: If it is not known what of a scheme belongs to which head.
+
+    Examples:
+        >>> from whatwhere import T5
+        >>> first, second = heads_of([Where(t5 := T5(num_heads=4)), Where(t5, window=8)], 0, 2)
+        >>> first.score is second.score
+        True
+    """
+    layers = list(wheres)
+    parts = {
+        id(part): part for where in layers for part in (where.query_key, where.score, where.sink) if part is not None
+    }
+    known = {size for part in parts.values() if (size := getattr(part, "num_heads", None)) is not None}
+    total = known.pop() if total is None and len(known) == 1 else total
+    copies: dict[int, Any] = {key: part.heads(first, count, total=total) for key, part in parts.items()}
+    made: dict[int, Where] = {}
+    for where in layers:
+        if id(where) not in made:
+            query_key, score, sink = (copies.get(id(part)) for part in (where.query_key, where.score, where.sink))
+            made[id(where)] = Where(
+                input=where.input, query_key=query_key, score=score, scale=where.scale, window=where.window, sink=sink
+            )
+    return [made[id(where)] for where in layers]
 
 
 def require_door(owner: str, door: str, scheme: object) -> None:

@@ -1,6 +1,7 @@
 """What SSMax and QueryTemperature share: queries multiplied by a factor of their position, after another map."""
 
 from abc import abstractmethod
+from collections.abc import Mapping
 
 import torch
 from jaxtyping import Float, Int64
@@ -29,6 +30,10 @@ class QueryFactor(QueryKeyMap):
         if then is not None:
             self.scale, self.follows_length, self.causal_only = then.scale, then.follows_length, then.causal_only
             self.regions, self.key_regions = then.regions, then.key_regions
+
+    def attributes_of_heads(self, first: int, count: int, total: int) -> Mapping[str, object]:
+        """Return the other map for some heads."""
+        return {} if self.then is None else {"then": self.then.heads(first, count, total=total)}
 
     @abstractmethod
     def factor(self, positions: Positions) -> Float[Tensor, "batch heads tokens 1"]:

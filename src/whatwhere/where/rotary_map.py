@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -28,6 +29,7 @@ class RotaryMap(QueryKeyMap):
     different tables, it overrides `_query_tables` and `_key_tables` too.
     """
 
+    head_axes: ClassVar = {}
     interleaved: bool
     """Whether a pair is (2i, 2i+1); else it is (i, i + pairs)."""
     rotary_start: int = 0

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int64, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from whatwhere.errors import DoorError, ShapeError
 from whatwhere.kernels.backend import full_precision
@@ -15,6 +15,7 @@ from whatwhere.kernels.blockwise_attention import ByBlocks
 from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position import Positions, PositionsLike, common_batch
 from whatwhere.where.base import device_of, of_queries_and_keys, require_direction
+from whatwhere.where.head_shards import OfHeads
 
 Element = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`element(batch, head, query_slot, key_slot)` -> the bias of that score; like a score_mod without the score."""
@@ -26,7 +27,7 @@ Distance = Callable[[Tensor, Tensor, Tensor], Tensor]
 """`distance(batch, query_slot, key_slot)` -> query position minus key position."""
 
 
-class ScoreBias(nn.Module, ABC):
+class ScoreBias(OfHeads, ABC):
     """Door 3: a number for each pair of positions, added to the scaled score.
 
         score(h, i, j) += element(h, p_i, p_j)

@@ -1,13 +1,16 @@
 """`Sink`: a learned logit for each head in the denominator of the softmax."""
 
+from typing import ClassVar
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
 from whatwhere.checks import require_whole
+from whatwhere.where.head_shards import OfHeads
 
 
-class Sink(nn.Module):
+class Sink(OfHeads):
     """Attention sinks: for each head one more logit in the softmax, which has no value.
 
         a_ij = exp(s_ij) / (exp(sink_h) + sum_j exp(s_ij))
@@ -30,6 +33,8 @@ class Sink(nn.Module):
         >>> where.at(2).attention(0 * x, x, x)[0, 0, :, 0]  # one key and the sink, then two keys and the sink
         tensor([0.5000, 0.6667], grad_fn=<SelectBackward0>)
     """
+
+    head_axes: ClassVar = {"weight": 0}
 
     def __init__(
         self, num_heads: int, *, device: torch.device | str | None = None, dtype: torch.dtype | None = None

@@ -1,7 +1,7 @@
 """Fourier position embedding: rotary positions with mixed waves."""
 
 from math import pi
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -60,6 +60,7 @@ class FoPE(QueryKeyMap):
                 [-0.3012,  0.9900,  1.3818,  1.0099]])
     """
 
+    head_axes: ClassVar = {"cosines": 0, "sines": 0}
     cosines: Float[Tensor, "sets waves waves"]
     sines: Float[Tensor, "sets waves waves"]
 

@@ -1,7 +1,7 @@
 """Rotary positions on a grid whose frequencies are learned vectors."""
 
 from math import pi
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float, Int64
@@ -48,6 +48,7 @@ class MixedRotary(RotaryMap):
         torch.Size([1, 2, 6, 8])
     """
 
+    head_axes: ClassVar = {"weight": 1}
     axes = 2
     """Number of coordinates of a token."""
     weight: Float[Tensor, "2 sets pairs"]

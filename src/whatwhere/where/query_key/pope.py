@@ -1,7 +1,7 @@
 """Polar coordinate position embedding."""
 
 from math import pi
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -46,6 +46,7 @@ class PoPE(QueryKeyMap):
         tensor([[[[0.6931, 0.6931, 0.0000, 0.0000]]]])
     """
 
+    head_axes: ClassVar = {"delta": 0}
     delta: Float[Tensor, "heads head_dim"]
 
     def __init__(

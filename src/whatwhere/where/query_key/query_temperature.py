@@ -1,6 +1,6 @@
 """Queries multiplied by a fixed function of their position: the temperature of attention in long text."""
 
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -47,6 +47,8 @@ class QueryTemperature(QueryFactor):
         >>> scheme(q, k, torch.tensor([3, 15]))[0].flatten()
         tensor([1., 2.])
     """
+
+    head_axes: ClassVar = {}
 
     def __init__(self, head_dim: int, curve: Curve, then: QueryKeyMap | None = None) -> None:
         super().__init__(head_dim, then)

@@ -1,7 +1,7 @@
 """Scalable softmax: queries multiplied by the logarithm of the number of visible keys."""
 
 from math import lgamma
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -52,6 +52,7 @@ class SSMax(QueryFactor):
         tensor([0.0000, 0.8724, 1.3827, 1.7448])
     """
 
+    head_axes: ClassVar = {"weight": 0, "bias": 0}
     weight: Float[Tensor, " heads"]
     bias: Float[Tensor, " heads"] | None
 

@@ -1,16 +1,16 @@
 """Attention with linear biases."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import floor, log2
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from whatwhere.checks import require_positive, require_whole
-from whatwhere.errors import ShapeError
+from whatwhere.checks import require_whole
 from whatwhere.where.frequencies import to_device
+from whatwhere.where.head_shards import for_heads
 from whatwhere.where.score_bias import Curve, DistanceBias
 
 
@@ -38,16 +38,22 @@ class ALiBi(DistanceBias):
         tensor([0.2500, 0.0625, 0.0156, 0.0039])
     """
 
+    head_axes: ClassVar = {}
+
     def __init__(self, num_heads: int, slopes: Sequence[float] | None = None) -> None:
         super().__init__()
         require_whole("ALiBi", num_heads=num_heads)
         self.num_heads = num_heads
-        self._slopes = None if slopes is None else _checked(slopes, num_heads)
+        self._slopes = None if slopes is None else for_heads("ALiBi", "slopes", slopes, num_heads)
 
     @property
     def slopes(self) -> Float[Tensor, " heads"]:
         """m_h of each head."""
         return torch.tensor(self._slope_values())
+
+    def attributes_of_heads(self, first: int, count: int, total: int) -> Mapping[str, object]:
+        """Return the slopes of some heads."""
+        return {"_slopes": self._slope_values()[first : first + count]}
 
     def curve(self, device: torch.device) -> Curve:
         """Return -m_h |distance|."""
@@ -60,15 +66,6 @@ class ALiBi(DistanceBias):
 
     def _slope_values(self) -> tuple[float, ...]:
         return tuple(slopes(self.num_heads)) if self._slopes is None else self._slopes
-
-
-def _checked(slopes: Sequence[float], num_heads: int) -> tuple[float, ...]:
-    values = tuple(float(slope) for slope in slopes)
-    if len(values) != num_heads:
-        raise ShapeError(f"ALiBi got {len(values)} slopes for {num_heads} heads: each head needs one.")
-    for head, slope in enumerate(values):
-        require_positive("ALiBi", **{f"slopes[{head}]": slope})
-    return values
 
 
 def slopes(num_heads: int) -> list[float]:

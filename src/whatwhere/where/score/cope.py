@@ -1,6 +1,6 @@
 """Contextual position encoding."""
 
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -43,6 +43,7 @@ class CoPE(ScoreBias):
         torch.Size([1, 2, 3, 4])
     """
 
+    head_axes: ClassVar = {}
     by_content = True
     sums_between = True
     causal_only = True

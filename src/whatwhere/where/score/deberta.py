@@ -2,7 +2,7 @@
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float, Int64, Integer
@@ -63,6 +63,7 @@ class DeBERTa(ScoreBias):
         tensor([256, 384, 463, 511,   0])
     """
 
+    head_axes: ClassVar = {"position_keys": 1, "position_queries": 1}
     position_keys: Float[Tensor, "rows heads head_dim"] | None
     position_queries: Float[Tensor, "rows heads head_dim"] | None
     by_content = True

@@ -1,6 +1,6 @@
 """Functional interpolation for relative positions (FIRE)."""
 
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -44,6 +44,7 @@ class FIRE(ScoreBias):
         torch.Size([1, 2, 3, 3])
     """
 
+    head_axes: ClassVar = {"weight_out": 0, "bias_out": 0}
     c: Float[Tensor, "1"]
     threshold_factor: Float[Tensor, "1"]
     weight_in: Float[Tensor, " width"]

@@ -1,6 +1,6 @@
 """Forgetting Transformer (FoX): forget gates as a bias of the scores."""
 
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -42,6 +42,7 @@ class FoX(ScoreBias):
         torch.Size([1, 2, 3, 4])
     """
 
+    head_axes: ClassVar = {"weight": 0, "bias": 0}
     by_content = True
     sums_between = True
     causal_only = True

@@ -1,6 +1,6 @@
 """Inkling's bias: each query mixes learned profiles of the distance."""
 
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -53,6 +53,7 @@ class Inkling(ScoreBias):
         (torch.Size([1, 2, 3, 4]), torch.Size([1, 2, 3, 4]))
     """
 
+    head_axes: ClassVar = {"weight": 0, "gain": 0}
     by_content = True
     weight: Float[Tensor, "mixed dim"]
     profiles: Float[Tensor, "features extent"]

@@ -1,7 +1,7 @@
 """Kernelized relative positional embedding (KERPLE)."""
 
 from math import inf
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float
@@ -46,6 +46,7 @@ class KERPLE(DistanceBias):
         tensor([-1.3863, -1.0986, -0.0000], grad_fn=<SelectBackward0>)
     """
 
+    head_axes: ClassVar = {"free_p": 0, "free_a": 0}
     free_p: Float[Tensor, " heads"]
     free_a: Float[Tensor, " heads"]
 

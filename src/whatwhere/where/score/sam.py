@@ -1,6 +1,6 @@
 """SAM's bias: queries read vectors of the distances along rows and along columns."""
 
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -45,6 +45,7 @@ class SAM(ScoreBias):
         torch.Size([1, 2, 6, 8])
     """
 
+    head_axes: ClassVar = {}
     axes = 2
     """Number of coordinates of a token; positions with one axis, as of text, serve as both."""
     by_content = True

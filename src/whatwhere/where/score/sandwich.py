@@ -1,12 +1,14 @@
 """Sandwich: the position-to-position scores of the sinusoidal encoding."""
 
-from typing import final
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
 from whatwhere.checks import require_even, require_positive, require_whole
-from whatwhere.where.frequencies import inverse_frequencies
+from whatwhere.where.frequencies import inverse_frequencies, to_device
+from whatwhere.where.head_shards import for_heads
 from whatwhere.where.score_bias import Curve, DistanceBias
 
 
@@ -26,6 +28,7 @@ class Sandwich(DistanceBias):
         num_heads: H, any positive integer.
         sinusoid_dim: features of the sinusoid, even, whatever the model's dim; 128 in the paper.
         theta: base of the frequencies, above 0; 10,000 in the paper.
+        ratios: r_h, one number above 0 for each head, in place of the rule.
 
     Fixed: no parameters, no state. Any length: angles are float64. Engines: dense, sdpa, flex. Used by: its authors'
     models.
@@ -36,17 +39,26 @@ class Sandwich(DistanceBias):
                 [0.7701, 1.0000]])
     """
 
-    def __init__(self, num_heads: int, sinusoid_dim: int = 128, theta: float = 10_000.0) -> None:
+    head_axes: ClassVar = {}
+
+    def __init__(
+        self, num_heads: int, sinusoid_dim: int = 128, theta: float = 10_000.0, ratios: Sequence[float] | None = None
+    ) -> None:
         super().__init__()
         require_whole("Sandwich", num_heads=num_heads, sinusoid_dim=sinusoid_dim)
         require_even("Sandwich", "a sine and a cosine share one frequency", sinusoid_dim=sinusoid_dim)
         require_positive("Sandwich", theta=theta)
         self.num_heads, self.sinusoid_dim, self.theta = num_heads, sinusoid_dim, theta
+        self._ratios = None if ratios is None else for_heads("Sandwich", "ratios", ratios, num_heads)
+
+    def attributes_of_heads(self, first: int, count: int, total: int) -> Mapping[str, object]:
+        """Return the ratios of some heads."""
+        return {"_ratios": self._ratio_values()[first : first + count]}
 
     def curve(self, device: torch.device) -> Curve:
         """Return the sum of cosines over r_h."""
         frequencies = inverse_frequencies(self.sinusoid_dim, self.theta, device)
-        ratios = torch.arange(1, self.num_heads + 1, device=device) * (8 / self.num_heads)
+        ratios = to_device(self._ratio_values(), device)
 
         def bias(head: Tensor, distance: Tensor) -> Tensor:
             absolute = distance.abs().to(torch.float64)
@@ -59,4 +71,12 @@ class Sandwich(DistanceBias):
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        return f"num_heads={self.num_heads}, sinusoid_dim={self.sinusoid_dim}, theta={self.theta}"
+        ratios = "" if self._ratios is None else f", ratios={self._ratios}"
+        return f"num_heads={self.num_heads}, sinusoid_dim={self.sinusoid_dim}, theta={self.theta}{ratios}"
+
+    def _ratio_values(self) -> tuple[float, ...]:
+        return (
+            tuple((torch.arange(1, self.num_heads + 1) * (8 / self.num_heads)).tolist())
+            if self._ratios is None
+            else self._ratios
+        )

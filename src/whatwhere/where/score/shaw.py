@@ -1,7 +1,7 @@
 """Shaw's relative position representations, in the keys."""
 
 from math import sqrt
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -46,6 +46,7 @@ class Shaw(ScoreBias):
         torch.Size([9, 16])
     """
 
+    head_axes: ClassVar = {}
     weight: Float[Tensor, "rows head_dim"]
     by_content = True
 

@@ -1,6 +1,6 @@
 """Swin's table of biases within a window of the image."""
 
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -41,6 +41,7 @@ class Swin(WindowTable):
         (torch.Size([9, 3]), torch.Size([1, 3, 4, 4]))
     """
 
+    head_axes: ClassVar = {"weight": 1}
     weight: Float[Tensor, "distances heads"]
 
     def __init__(

@@ -1,7 +1,7 @@
 """Swin v2's biases: a small network of logarithmic distances within a window of the image."""
 
 from math import log, sqrt
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float, Float64
@@ -46,6 +46,7 @@ class SwinV2(WindowTable):
         torch.Size([1, 3, 64, 64])
     """
 
+    head_axes: ClassVar = {"weight_out": 0}
     weight_in: Float[Tensor, "hidden 2"]
     bias_in: Float[Tensor, " hidden"]
     weight_out: Float[Tensor, "heads hidden"]

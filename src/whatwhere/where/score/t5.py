@@ -1,7 +1,7 @@
 """T5's relative position biases."""
 
 from bisect import bisect_left
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float, Int64, Integer
@@ -49,6 +49,7 @@ class T5(DistanceBias):
         tensor([ 0, 15, 16, 23, 31, 31,  0])
     """
 
+    head_axes: ClassVar = {"weight": 1}
     weight: Float[Tensor, "num_buckets heads"]
 
     def __init__(

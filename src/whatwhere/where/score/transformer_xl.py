@@ -1,7 +1,7 @@
 """Transformer-XL's relative positional encoding."""
 
 from math import sqrt
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from jaxtyping import Float
@@ -47,6 +47,7 @@ class TransformerXL(ScoreBias):
         torch.Size([4, 16, 64])
     """
 
+    head_axes: ClassVar = {"u": 0, "v": 0, "weight": 0}
     u: Float[Tensor, "heads head_dim"]
     v: Float[Tensor, "heads head_dim"]
     weight: Float[Tensor, "heads head_dim dim"]

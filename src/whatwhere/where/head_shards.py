@@ -1,0 +1,129 @@
+"""Schemes of some of the heads, for attention whose heads are split among processes."""
+
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import nn
+
+from whatwhere.checks import require_positive
+from whatwhere.errors import SettingError, ShapeError
+
+M = TypeVar("M", bound="OfHeads")
+
+
+class OfHeads(nn.Module):
+    """A module for heads of attention that can be made for some of them: a scheme of door 2 or 3, or a sink."""
+
+    head_axes: ClassVar[Mapping[str, int] | None] = None
+    """The axis of heads of each parameter that has one; empty if there is none, None where that is not said."""
+
+    def heads(self: M, first: int, count: int, *, total: int | None = None) -> M:
+        """Return this module for some of the heads, for attention whose heads are split among processes.
+
+        Parameters are copied: those with an axis of heads in the slice of these heads, along `head_axes`, so that the
+        slices of all processes make the whole again; those that heads share as a whole. The gradients of shared ones
+        must be summed over the processes, as those of any replicated parameter.
+
+        Args:
+            first: number of the first head, from 0; of the heads of queries.
+            count: heads of the new module.
+            total: all heads, where the module was not made for a number of heads but has sets of parameters.
+
+        Raises:
+            ShapeError: If there are no such heads, or they share a set of parameters with other heads.
+            SettingError: If it is not known what belongs to which head.
+
+        Examples:
+            >>> from whatwhere import ALiBi
+            >>> ALiBi(num_heads=4).heads(2, 2)
+            ALiBi(num_heads=2, slopes=(0.015625, 0.00390625))
+        """
+        owner = type(self).__name__
+        if self.head_axes is None:
+            raise SettingError(
+                f"{owner} does not say what of it belongs to which head.\n"
+                "Give its class head_axes, the axis of heads of each parameter that has one ({} if none has), and "
+                "override attributes_of_heads() if a setting depends on the head."
+            )
+        total = _checked(self, owner, first, count, total)
+        copy = deepcopy(self)
+        begin, number, units = first, count, total
+        changed = dict(self.attributes_of_heads(first, count, total))
+        if hasattr(self, "num_heads"):
+            changed["num_heads"] = count
+        if isinstance(sets := getattr(self, "sets", None), int):
+            begin, number = _sets(owner, sets, first, count, total)
+            changed["sets"], units = number, sets
+        for name, value in changed.items():
+            setattr(copy, name, value)
+        for name, axis in self.head_axes.items():
+            whole = getattr(self, name)
+            if whole is not None:
+                size = whole.shape[axis] // units  # a head may have several rows
+                own = whole.detach().narrow(axis, begin * size, number * size)
+                own = own.clone(memory_format=torch.contiguous_format)
+                setattr(copy, name, nn.Parameter(own, requires_grad=whole.requires_grad))
+        return copy
+
+    def attributes_of_heads(self, first: int, count: int, total: int) -> Mapping[str, object]:
+        """Return the attributes of a module for some of the heads that depend on which heads they are.
+
+        Args:
+            first, count, total: as in `heads`.
+        """
+        return {}
+
+
+def for_heads(owner: str, name: str, values: Sequence[float], num_heads: int) -> tuple[float, ...]:
+    """Return a setting that has one number above 0 for each head.
+
+    Args:
+        owner, name: for errors.
+        values: of the setting.
+        num_heads: heads that need one.
+
+    Raises:
+        ShapeError: If there is not one for each head.
+        SettingError: If one is not above 0.
+
+    Examples:
+        >>> for_heads("ALiBi", "slopes", [1, 0.5], 2)
+        (1.0, 0.5)
+    """
+    numbers = tuple(float(value) for value in values)
+    if len(numbers) != num_heads:
+        raise ShapeError(f"{owner} got {len(numbers)} {name} for {num_heads} heads: each head needs one.")
+    for head, value in enumerate(numbers):
+        require_positive(owner, **{f"{name}[{head}]": value})
+    return numbers
+
+
+def _checked(module: nn.Module, owner: str, first: int, count: int, total: int | None) -> int:
+    """Return the number of all heads; of heads that are alike, those up to the last one asked for."""
+    num_heads, sets = getattr(module, "num_heads", None), getattr(module, "sets", 1)
+    if num_heads is not None and total not in (None, num_heads):
+        raise ShapeError(f"{owner} was made for num_heads={num_heads}, but heads() got total={total}.")
+    if num_heads is None and total is None and sets > 1:
+        raise ShapeError(f"{owner} has {sets} sets of parameters for any number of heads: pass total=, all heads.")
+    whole = num_heads if num_heads is not None else total
+    for name, value, least in (("first", first, 0), ("count", count, 1), ("total", whole, 1)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < least):
+            raise ShapeError(f"{owner}.heads() got {name}={value!r}, but needs a whole number of at least {least}.")
+    if whole is not None and first + count > whole:
+        raise ShapeError(f"{owner} has {whole} heads, but heads() got first={first}, count={count}.")
+    return first + count if whole is None else int(whole)
+
+
+def _sets(owner: str, sets: int, first: int, count: int, total: int) -> tuple[int, int]:
+    """Return the first set of parameters that some heads use, and their number; head n uses set n * sets // total."""
+    begin, end = first * sets, (first + count) * sets
+    if begin % total == 0 and end % total == 0:
+        return begin // total, (end - begin) // total
+    if begin // total == (end - 1) // total:
+        return begin // total, 1
+    raise ShapeError(
+        f"{owner} has {sets} sets of parameters for {total} heads, and heads {first} to {first + count - 1} have parts "
+        "of several.\nSplit the heads where a set ends."
+    )
