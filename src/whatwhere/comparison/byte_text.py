@@ -71,7 +71,7 @@ class MemoryText:
 class FileText:
     """A text in files, joined by line ends; it is sent to other processes by paths and checksum.
 
-    Before windows are read, the file system is asked for the size, time and number of each file. Where these are
+    Before windows are read, the file system states the size, time and number of each file. Where these are
     others than when the checksum was computed, as on a machine with a copy of its own, it is computed again.
 
     Args:

@@ -92,7 +92,7 @@ class Claims:
                 return  # a later one belongs to a process that took this one for dead
 
     def fail(self, name: str, message: str) -> None:
-        """Tell other processes that a run has failed, so that they do not train it in vain.
+        """Write for other processes that a run has failed, so that they do not train it in vain.
 
         Args:
             name: of the run's file, without suffix.

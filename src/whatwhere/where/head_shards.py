@@ -101,7 +101,7 @@ def for_heads(owner: str, name: str, values: Sequence[float], num_heads: int) ->
 
 
 def _checked(module: nn.Module, owner: str, first: int, count: int, total: int | None) -> int:
-    """Return the number of all heads; of heads that are alike, those up to the last one asked for."""
+    """Return the number of all heads; of heads that are alike, those up to the last one requested."""
     num_heads, sets = getattr(module, "num_heads", None), getattr(module, "sets", 1)
     if num_heads is not None and total not in (None, num_heads):
         raise ShapeError(f"{owner} was made for num_heads={num_heads}, but heads() got total={total}.")

@@ -7,7 +7,9 @@ of all regions at once: attention lists each key once for each region, and a mas
 """
 
 from abc import abstractmethod
+from collections.abc import Mapping
 from dataclasses import replace
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int64
@@ -32,6 +34,7 @@ class RegionMap(QueryKeyMap):
     A subclass sets `regions` and `key_regions`, and implements `at_queries`, `at_keys` and `region`.
     """
 
+    head_axes: ClassVar = {}
     causal_only = True
 
     def __init__(self, then: RotaryMap) -> None:
@@ -42,6 +45,10 @@ class RegionMap(QueryKeyMap):
             raise DoorError(f"{owner} rotates by a rotary map, such as Rotary(head_dim=64), but got {given}.")
         self.then, self.head_dim = then, then.head_dim
         self.scale, self.follows_length = then.scale, then.follows_length
+
+    def attributes_of_heads(self, first: int, count: int, total: int) -> Mapping[str, object]:
+        """Return the rotary map for some heads."""
+        return {"then": self.then.heads(first, count, total=total)}
 
     @abstractmethod
     def at_queries(self, p: Int64[Tensor, "batch tokens"]) -> tuple[Int64[Tensor, "batch tokens"], ...]:
