@@ -11,7 +11,7 @@ def loader(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
 
     Args:
         package: its `__name__`.
-        home: the module of each name, relative to the package.
+        home: the module of each name, relative to the package; whatwhere. begins that of another package.
 
     Examples:
         >>> loader("whatwhere.analysis", {"neighbors": "nearest_neighbors"})("neighbors").__name__
@@ -21,7 +21,8 @@ def loader(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
     def load(name: str) -> Any:
         if name not in home:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        value = getattr(import_module(f"{package}.{home[name]}"), name)
+        module = home[name] if home[name].startswith("whatwhere.") else f"{package}.{home[name]}"
+        value = getattr(import_module(module), name)
         setattr(sys.modules[package], name, value)
         return value
 

@@ -1,3 +1,26 @@
 """Tables and positions on many processes."""
 
-from whatwhere.where.binding import heads_of as heads_of
+from typing import TYPE_CHECKING
+
+from whatwhere.public_names import loader
+
+if TYPE_CHECKING:
+    from whatwhere.parallel.vocabulary_loss import vocabulary_cross_entropy as vocabulary_cross_entropy
+    from whatwhere.parallel.vocabulary_shards import VocabularyParallel as VocabularyParallel
+    from whatwhere.parallel.vocabulary_shards import VocabularyShards as VocabularyShards
+    from whatwhere.parallel.vocabulary_shards import shard_vocabulary as shard_vocabulary
+    from whatwhere.where.binding import heads_of as heads_of
+
+# Loaded on first use: a plan needs no torch.
+_HOME = {
+    "VocabularyParallel": "vocabulary_shards",
+    "VocabularyShards": "vocabulary_shards",
+    "heads_of": "whatwhere.where.binding",
+    "shard_vocabulary": "vocabulary_shards",
+    "vocabulary_cross_entropy": "vocabulary_loss",
+}
+
+__all__ = [*_HOME]
+
+if not TYPE_CHECKING:  # else a misspelt name would be Any
+    __getattr__ = loader(__name__, _HOME)

@@ -263,18 +263,14 @@ class TokenEmbedding(nn.Embedding):
         Raises:
             ShapeError: If the vectors have another dim.
         """
-        if hidden.shape[-1] != self.embedding_dim:
-            raise ShapeError(
-                f"readout needs vectors of shape (..., {self.embedding_dim}), but got {tuple(hidden.shape)}.\n"
-                "Project them to the dim of the table first."
-            )
+        if hasattr(self, "_get_fsdp_state") and "readout" not in vars(self):  # a unit of fully_shard by itself
+            import torch.distributed.fsdp  # slow to import, and loaded here already
+
+            torch.distributed.fsdp.register_fsdp_forward_method(self, "readout")
+            return self.readout(hidden)
         if self.keeper is not None:
             self.keeper.before_readout()
-        logits = F.linear(hidden, self.weight)
-        if self.padding_idx is not None:
-            # The zero row gives logit zero already; writing it cuts the row off from the gradient.
-            logits[..., self.padding_idx] = 0
-        return logits
+        return logits(hidden, self.weight, self.padding_idx)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TokenEmbedding":
         """Convert as every module does, but keep the parameter object also when it leaves the meta device.
@@ -347,6 +343,35 @@ def lookup(
         rows: Tensor = _LowPrecisionLookup.apply(weight, index, padding_idx)  # type: ignore[no-untyped-call]
         return rows
     return F.embedding(index, weight, padding_idx=padding_idx)
+
+
+def logits(
+    hidden: Float[Tensor, "*shape dim"], weight: Float[Tensor, "rows dim"], padding_idx: int | None = None
+) -> Float[Tensor, "*shape rows"]:
+    """Return the product of vectors with each row of a table; that of the padding row is zero.
+
+    Args:
+        hidden: vectors.
+        weight: the table.
+        padding_idx: a row that gets no gradient.
+
+    Raises:
+        ShapeError: If the vectors have another dim.
+
+    Examples:
+        >>> logits(torch.tensor([2.0]), torch.tensor([[1.0], [3.0]]))
+        tensor([2., 6.])
+    """
+    if hidden.shape[-1] != weight.shape[1]:
+        raise ShapeError(
+            f"readout needs vectors of shape (..., {weight.shape[1]}), but got {tuple(hidden.shape)}.\n"
+            "Project them to the dim of the table first."
+        )
+    products = F.linear(hidden, weight)
+    if padding_idx is not None:
+        # The zero row gives logit zero already; writing it cuts the row off from the gradient.
+        products[..., padding_idx] = 0
+    return products
 
 
 class _LowPrecisionLookup(torch.autograd.Function):

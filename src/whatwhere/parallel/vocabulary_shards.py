@@ -1,0 +1,161 @@
+"""A token table whose rows are spread over the processes that compute the same tokens (tensor parallelism)."""
+
+import gc
+from math import prod
+from typing import final
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor.parallel import ParallelStyle
+
+from whatwhere.errors import SettingError
+from whatwhere.initialization import shard_offsets
+from whatwhere.kernels.embedding import scaled
+from whatwhere.what.embedding import TokenEmbedding, logits, lookup
+
+
+@final
+class VocabularyShards(TokenEmbedding):
+    """A token table of which each process has a part of the rows; `shard_vocabulary` makes one of a TokenEmbedding.
+
+    All processes of the mesh look the same ids up. Each reads those that it has, and the sum over all is what the whole
+    table gives, to the bit; the gradient of a process has its own rows alone. `weight` is a DTensor in contiguous
+    blocks of rows, as distributed checkpoints, `fully_shard` and optimizers take it.
+
+    Attributes:
+        mesh: the processes, in one dimension.
+    """
+
+    mesh: DeviceMesh
+
+    def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
+        """Look up the row of each id and multiply it by the scale; all processes of the mesh take part.
+
+        Args:
+            ids: whole numbers of any dtype, the same on all processes of the mesh.
+
+        Raises:
+            TokenError: If an id is outside the vocabulary, or ids are not whole numbers: on all processes alike.
+        """
+        self._require_whole(ids)
+        ids = ids.long()
+        self._require_ids(ids)
+        first, weight = self._own_rows()
+        if len(weight) == 0:  # more processes than blocks of rows; the sum links it to the gradient
+            return self._summed(weight.new_zeros(*ids.shape, self.embedding_dim) + weight.sum())
+        own = (ids >= first) & (ids < first + len(weight))
+        rows = lookup(weight, torch.where(own, ids - first, 0), self._own_padding(first, weight))
+        return self._summed(scaled(rows, self.factor).masked_fill(~own[..., None], 0))
+
+    def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
+        """Compute logits, with the table as the output projection: each process those of its own tokens.
+
+        Args:
+            hidden: vectors of the last layer, the same on all processes of the mesh.
+
+        Returns:
+            Logits as a DTensor, sharded by tokens: for `vocabulary_cross_entropy`, or `full_tensor()`.
+
+        Raises:
+            ShapeError: If the vectors have another dim.
+        """
+        first, weight = self._own_rows()
+        # Every process has the gradient of its own logits with respect to the vectors: the sum is the whole one.
+        alike = DTensor.from_local(hidden, self.mesh, [Replicate()], run_check=False)
+        own = logits(alike.to_local(grad_placements=[Partial()]), weight, self._own_padding(first, weight))
+        shape = torch.Size((*hidden.shape[:-1], self.num_embeddings))
+        stride = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+        return DTensor.from_local(own, self.mesh, [Shard(own.dim() - 1)], run_check=False, shape=shape, stride=stride)
+
+    def extra_repr(self) -> str:
+        """Return the settings, for `repr`."""
+        return f"{super().extra_repr()}, shards={self.mesh.size()}"
+
+    def _own_rows(self) -> tuple[int, Tensor]:
+        """Return the first of the rows of this process, and their values."""
+        offsets, weight = shard_offsets(self.weight), self.weight
+        assert offsets is not None
+        assert isinstance(weight, DTensor)
+        return offsets[0], weight.to_local()
+
+    def _own_padding(self, first: int, weight: Tensor) -> int | None:
+        """Return the padding row among the own rows; None on the other processes."""
+        own = self.padding_idx is not None and first <= self.padding_idx < first + len(weight)
+        return self.padding_idx - first if own and self.padding_idx is not None else None
+
+    def _summed(self, x: Tensor) -> Tensor:
+        partial = DTensor.from_local(x, self.mesh, [Partial()], run_check=False)
+        whole: Tensor = partial.redistribute(placements=[Replicate()]).to_local()
+        return whole
+
+
+def shard_vocabulary(tokens: TokenEmbedding, mesh: DeviceMesh) -> VocabularyShards:
+    """Spread the rows of a token table over the processes of a mesh, in place.
+
+    Every process keeps about V / n contiguous rows: those of its optimizer state, its gradient and its logits are as
+    many. The first process's values are used. A table made on the meta device is sharded before it has values, which
+    `to_empty` and `reset_parameters` then give it: the same ones for any number of processes.
+
+    Args:
+        tokens: the table, before it has an optimizer and before `fully_shard`.
+        mesh: processes that compute the same tokens, in one dimension: of a larger mesh, `mesh["tensor"]`.
+
+    Returns:
+        The same module, now a VocabularyShards with another parameter.
+
+    Raises:
+        SettingError: If the mesh has several dimensions, or the table is sharded or has an optimizer already, or
+            another module has the same weight.
+    """
+    if mesh.ndim != 1:
+        raise SettingError(
+            f"the vocabulary is sharded along one dimension, but the mesh has {mesh.ndim}.\n"
+            'Pass one of them, such as mesh["tensor"].'
+        )
+    if type(tokens) is not TokenEmbedding or isinstance(tokens.weight, DTensor):
+        raise SettingError(
+            f"the vocabulary of a TokenEmbedding can be sharded, but this is a {type(tokens).__name__} with a weight "
+            f"of type {type(tokens.weight).__name__}.\nShard it once, before fully_shard."
+        )
+    if tokens.keeper is not None:
+        raise SettingError("the table has an optimizer already.\nCreate RowAdamW after shard_vocabulary.")
+    _require_alone(tokens)
+    whole = tokens.weight
+    tokens.weight = nn.Parameter(distribute_tensor(whole.detach(), mesh, [Shard(0)]), whole.requires_grad)
+    tokens.__class__ = VocabularyShards
+    assert isinstance(tokens, VocabularyShards)
+    tokens.mesh = mesh
+    return tokens
+
+
+def _require_alone(tokens: TokenEmbedding) -> None:
+    """Raise SettingError if another module has the weight too: it would keep the whole table and be tied no longer."""
+    for holder in gc.get_referrers(tokens.weight):
+        if holder is not tokens._parameters and isinstance(holder, dict):
+            for owner in gc.get_referrers(holder):
+                fields = owner if isinstance(owner, dict) else getattr(owner, "__dict__", {})
+                if fields.get("_parameters") is holder:
+                    raise SettingError(
+                        "another module has the same weight as the table, and would keep all of it.\n"
+                        "Compute its logits by tokens.readout, or tie them after shard_vocabulary."
+                    )
+
+
+@final
+class VocabularyParallel(ParallelStyle):
+    """`shard_vocabulary` as a style for PyTorch's `parallelize_module`.
+
+    Examples:
+        >>> plan = {"tokens": VocabularyParallel()}  # parallelize_module(model, mesh, plan)
+    """
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        if not isinstance(module, TokenEmbedding):
+            raise SettingError(
+                f"VocabularyParallel is for a TokenEmbedding, but this is a {type(module).__name__}.\n"
+                "Name the table of the model in the plan, such as tokens."
+            )
+        return shard_vocabulary(module, device_mesh)

@@ -1,0 +1,233 @@
+"""Vocabulary shards train as one process does; what a process holds, and what it refuses, is measured on each."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.parallel import parallelize_module
+from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+import whatwhere as ww
+from whatwhere.parallel import VocabularyParallel, VocabularyShards, shard_vocabulary, vocabulary_cross_entropy
+
+from .processes import on_ranks
+
+DIM, STEPS = 16, 5
+CASES = [(96, None, True), (97, 3, True), (97, 90, False), (5, 0, True)]
+"""Rows, padding row, and whether the table is tied: 97 rows do not divide, and of 5 some ranks have none."""
+
+
+class Model(nn.Module):
+    """A token table, a layer with rotary positions, and the table or another one as output projection."""
+
+    def __init__(self, vocab_size: int, padding_idx: int | None, tied: bool) -> None:
+        super().__init__()
+        self.tokens = ww.TokenEmbedding(vocab_size, DIM, padding_idx, scale="sqrt_dim")
+        self.where = ww.Where(ww.Rotary(DIM))
+        self.qkv = nn.Linear(DIM, 3 * DIM)
+        self.head = None if tied else nn.Linear(DIM, vocab_size, bias=False)
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        """Return the vectors of the last layer."""
+        here = self.where.at(ids.shape[1])
+        x = here.embed(self.tokens, ids)
+        q, k, v = self.qkv(x)[:, None].chunk(3, -1)
+        return x + here.attention(*here.query_key(q, k), v)[:, 0]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return logits, of all tokens or of the own ones."""
+        hidden = self.hidden(ids)
+        return self.tokens.readout(hidden) if self.head is None else self.head(hidden)
+
+
+def batch(number: int, vocab_size: int) -> Tensor:
+    """Return ids of a batch; one is the padding token."""
+    ids = torch.randint(vocab_size, (4, 9), generator=torch.Generator().manual_seed(number))
+    ids[0, 0] = 0
+    return ids
+
+
+def model_of(vocab_size: int, padding_idx: int | None, tied: bool) -> Model:
+    """Return a model that starts alike on all processes."""
+    torch.manual_seed(3)
+    return Model(vocab_size, padding_idx, tied)
+
+
+def trained(model: Model, vocab_size: int, fused: bool = False) -> list[float]:
+    """Return the loss of each step."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1, fused=fused)
+    losses = []
+    for number in range(STEPS):
+        ids = batch(number, vocab_size)
+        logits, targets = model(ids[:, :-1]), ids[:, 1:].clone()
+        targets[1, 2] = -100
+        sharded = hasattr(logits, "placements")
+        loss = (
+            vocabulary_cross_entropy(logits, targets)
+            if sharded
+            else cross_entropy(logits.flatten(0, 1), targets.flatten())
+        )
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def mesh_of_all() -> Any:
+    """Return a mesh of all processes."""
+    return init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+
+
+def sharded_training() -> list[Any]:
+    """Return losses, the whole table after training, and which rows of the gradient a process has."""
+    found = []
+    for vocab_size, padding_idx, tied in CASES:
+        model = model_of(vocab_size, padding_idx, tied)
+        shard_vocabulary(model.tokens, mesh_of_all())
+        losses = trained(model, vocab_size)
+        whole: Any = model.tokens.weight
+        model(batch(0, vocab_size)).sum().backward()
+        gradient: Any = model.tokens.weight.grad
+        found.append((losses, whole.full_tensor().detach(), len(gradient.to_local()), len(whole.to_local())))
+    return found
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_shards_train_as_one_process(ranks: int, tmp_path: Path) -> None:
+    results = on_ranks(ranks, tmp_path / "ranks", sharded_training)
+    for at, (vocab_size, padding_idx, tied) in enumerate(CASES):
+        model = model_of(vocab_size, padding_idx, tied)
+        wanted = trained(model, vocab_size)
+        assert len(set(wanted)) == STEPS
+        for result in results:
+            losses, table, gradient_rows, rows = result[at]
+            assert losses == pytest.approx(wanted, abs=3e-6)
+            torch.testing.assert_close(table, model.tokens.weight.detach(), rtol=0, atol=1e-4)
+            assert gradient_rows == rows <= -(-vocab_size // ranks)
+            assert padding_idx is None or not table[padding_idx].any()
+        assert sum(result[at][3] for result in results) == vocab_size
+
+
+def looked_up() -> list[Any]:
+    """Return the rows, gradients and logits of a table and of its shards, and errors of each process."""
+    table = model_of(97, 3, True).tokens
+    shards = shard_vocabulary(model_of(97, 3, True).tokens, mesh_of_all())
+    ids, both = torch.tensor([[0, 3, 96, 48, 49, 3, 96]], dtype=torch.int32), []
+    for tokens in (table, shards):
+        rows = tokens(ids)
+        rows.retain_grad()
+        logits: Any = tokens.readout(rows)
+        logits = logits.full_tensor() if isinstance(tokens, VocabularyShards) else logits
+        logits.square().sum().backward()
+        weight: Any = tokens.weight.grad
+        weight = weight.full_tensor() if isinstance(tokens, VocabularyShards) else weight
+        both.append((rows.detach(), logits.detach(), rows.grad, weight))
+    errors = []
+    for wrong in (torch.tensor([[5, 97]]), torch.tensor([[-1]]), torch.tensor([0.5])):
+        try:
+            shards(wrong)
+        except ww.errors.TokenError as problem:
+            errors.append(str(problem))
+    hidden = torch.zeros(2, DIM)
+    for targets in (torch.tensor([1, 97]), torch.tensor([-1, 1])):
+        try:
+            vocabulary_cross_entropy(shards.readout(hidden), targets)
+        except ww.errors.TokenError as problem:
+            errors.append(str(problem))
+    return [both, errors]
+
+
+def test_rows_are_those_of_the_table_and_wrong_ids_are_refused_on_all_alike(tmp_path: Path) -> None:
+    results = on_ranks(2, tmp_path / "ranks", looked_up)
+    for (table, shards), errors in results:
+        assert torch.equal(table[0], shards[0])
+        for wanted, found in zip(table[1:], shards[1:], strict=True):
+            torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+        assert not table[1][..., 3].any()
+        assert not shards[1][..., 3].any()
+        assert not shards[3][3].any()
+        assert len(errors) == 5
+        assert "id 97 at (0, 1) is outside" in errors[0]
+        assert "target 97 at 1 is outside" in errors[3]
+    assert results[0][1] == results[1][1]
+
+
+class Largest(TorchDispatchMode):
+    """Watch the elements of the largest tensor that any operation returns."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation."""
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                local = leaf.to_local() if hasattr(leaf, "to_local") else leaf
+                self.elements = max(self.elements, local.numel())
+        return result
+
+
+def largest() -> tuple[int, int]:
+    """Return the elements of the largest tensor of a forward and backward pass, of shards and of a whole table."""
+    rows, tokens = 4000, torch.arange(20)[None]
+    sizes = []
+    for mesh in (mesh_of_all(), None):
+        table = ww.TokenEmbedding(rows, DIM)
+        shards = None if mesh is None else shard_vocabulary(table, mesh)
+        with Largest() as watched:
+            if shards is not None:
+                vocabulary_cross_entropy(shards.readout(shards(tokens)), tokens).backward()
+            else:
+                cross_entropy(table.readout(table(tokens))[0], tokens[0]).backward()
+        sizes.append(watched.elements)
+    return sizes[0], sizes[1]
+
+
+def test_no_tensor_of_a_process_has_more_than_its_share(tmp_path: Path) -> None:
+    for shards, whole in on_ranks(2, tmp_path / "ranks", largest):
+        assert whole == 4000 * 20  # the logits
+        assert shards == 2000 * 20 + 20  # with a column below all logits, for processes without rows
+
+
+def styled() -> list[Any]:
+    """Return rows by `parallelize_module` from the meta device, what is refused, and losses of units of FSDP."""
+    model = nn.ModuleDict({"tokens": ww.TokenEmbedding(97, DIM, 96, device="meta")})
+    parallelize_module(model, mesh_of_all(), {"tokens": VocabularyParallel()})
+    model.to_empty(device="cpu")
+    tokens: Any = model["tokens"]
+    tokens.reset_parameters(torch.Generator().manual_seed(8))
+    rows = tokens(torch.arange(97)).detach()
+    refused = []
+    kept = ww.TokenEmbedding(8, 4)
+    optimizer = ww.RowAdamW(kept)
+    mesh = init_device_mesh("cpu", (1, torch.distributed.get_world_size()))
+    tied, head = ww.TokenEmbedding(8, 4), nn.Linear(4, 8, bias=False)
+    head.weight = tied.weight
+    for table, own in ((tokens, mesh_of_all()), (kept, mesh_of_all()), (tied, mesh), (tied, mesh_of_all())):
+        try:
+            shard_vocabulary(table, own)
+        except ww.errors.SettingError as problem:
+            refused.append(str(problem))
+    del optimizer
+    unit = model_of(97, 3, True)
+    fully_shard(unit.tokens, mesh=mesh_of_all())
+    fully_shard(unit, mesh=mesh_of_all())
+    return [rows, refused, trained(unit, 97)]
+
+
+def test_styles_starts_refusals_and_a_tied_table_as_a_unit_of_fsdp(tmp_path: Path) -> None:
+    alone = ww.TokenEmbedding(97, DIM, 96)
+    alone.reset_parameters(torch.Generator().manual_seed(8))
+    wanted = trained(model_of(97, 3, True), 97)
+    for rows, refused, losses in on_ranks(2, tmp_path / "ranks", styled):
+        assert torch.equal(rows, alone.weight.detach())
+        for said, words in zip(refused, ("Shard it once", "RowAdamW after", "mesh has 2", "same weight"), strict=True):
+            assert words in said
+        assert losses == pytest.approx(wanted, abs=3e-6)
