@@ -4,13 +4,9 @@ from importlib.metadata import version
 
 from gguf import MODEL_ARCH_NAMES
 
-from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, Architecture
+from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, NOT_READ, Architecture
 
 _PAIRS = {"interleaved": "interleaved (NORM)", "half": "half (NEOX)", None: "not rotated"}
-_WITHOUT = {
-    "no attention between tokens": ("arwkv7", "mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7"),
-    "encoders of images and sound, or their decoders": ("clip", "wavtokenizer-dec"),
-}
 _HEAD = """# Architectures of GGUF
 
 Tokens are read from any GGUF file. Positions are read where it is known what llama.cpp does with the keys of the
@@ -34,6 +30,12 @@ What is known of the files, and what is not:
   `starcoder2` is. The tensors of such a file can be read all the same.
 - Llama 3's scaling is stored as one factor for each pair; its parameters are recovered if those of the published models
   reproduce every factor (also the step of Llama 4 Scout), else refused. LongRoPE's two tensors are read in `phi3`.
+- `granite` files whose `rope.scaling.finetuned` is false are refused: llama.cpp does not rotate then.
+- `qwen` (the first) is read as llama.cpp computes it, which neither raises theta nor multiplies queries beyond the
+  length of training, as the code of its authors does; the header does not say that they would.
+- `gemma3` without a window in the header has none in any layer; `cohere2`, `gemma-embedding` and `gpt-oss` without it
+  are refused, as by llama.cpp.
+- `falcon-h1` has its multipliers in its weights, so that descriptions have none.
 - `exaone4` of 64 layers without a window in the header is refused: llama.cpp has one of its own there.
 - `phi3` files have the window of the model, which llama.cpp itself leaves out.
 - YaRN in `gpt-oss`: llama.cpp rounds the bounds of its ramp, the published configuration does not (`truncate`). The
@@ -66,8 +68,8 @@ def page() -> str:
     text = _HEAD.format(read=len(ARCHITECTURES.keys() & named), all=len(named), version=version("gguf"))
     text += "".join(_row(name, architecture) for name, architecture in ARCHITECTURES.items()) + _LIMITS
     rest = named - ARCHITECTURES.keys()
-    for reason, names in _WITHOUT.items():
-        text += f"- {reason}: {', '.join(f'`{name}`' for name in names if name in rest)}\n"
+    for reason, names in NOT_READ.items():
+        text += f"- {', '.join(f'`{name}`' for name in names if name in rest)}: {reason}\n"
         rest -= set(names)
     listed = ", ".join(f"`{name}`" for name in sorted(rest))
-    return f"{text}- not compared with a type of transformers yet ({len(rest)}): {listed}\n"
+    return text + (f"- not compared with a type of transformers yet ({len(rest)}): {listed}\n" if rest else "")

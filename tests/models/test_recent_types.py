@@ -43,6 +43,20 @@ def test_beam_multiplies_queries_where_it_does_not_rotate() -> None:
     torch.testing.assert_close(ours, source.compute_attention_scaling(at[None]).flatten(), rtol=1e-6, atol=0)
 
 
+@pytest.mark.parametrize("enabled", [True, False])
+def test_afmoe_scales_its_token_vectors_if_a_flag_is_set(enabled: bool) -> None:
+    config = config_of("afmoe", mup_enabled=enabled)
+    model, ids = model_of(config), torch.arange(5)[None] + 4
+    seen: list[torch.Tensor] = []
+    model.model.layers[0].register_forward_pre_hook(lambda m, args: seen.append(args[0]))
+    model(ids)
+    description = ww.from_huggingface(config)
+    layer = description.input_layer()
+    layer.tokens.weight.data.copy_(model.get_input_embeddings().weight)
+    torch.testing.assert_close(layer(ids), seen[0])
+    assert description.embedding_scale == ("sqrt_dim" if enabled else None)
+
+
 @pytest.mark.parametrize("model_type", ["granite_swa", "granitemoe_swa"])
 def test_a_theta_of_zero_is_no_rotation(model_type: str) -> None:
     config = config_of(model_type)

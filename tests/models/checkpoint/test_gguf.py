@@ -287,7 +287,8 @@ def test_scaling_of_llama3_is_recovered_from_the_factors(tmp_path: Path) -> None
             "gemma3",
             {"model_type": "gemma3_text", "query_pre_attn_scalar": 32, "rope_theta": 1e6,
              "rope_scaling": {"rope_type": "linear", "factor": 8.0}},
-            {"rope__freq_base": 1e6, "rope__scaling__type": "linear", "rope__scaling__factor": 8.0},
+            {"rope__freq_base": 1e6, "rope__scaling__type": "linear", "rope__scaling__factor": 8.0,
+             "attention__sliding_window": 4096},
         ),
         ("gptneox", {"model_type": "gpt_neox", "rotary_pct": 0.25}, {"rope__dimension_count": 8}),
         (

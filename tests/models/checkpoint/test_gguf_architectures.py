@@ -64,17 +64,47 @@ GEMMA = {"query_pre_attn_scalar": 32, "head_dim": 32, "sliding_window": 6}
 GEMMA_ROPE = by_type({"rope_theta": THETA}, {"rope_theta": 777.0})
 THREE = ["sliding_attention"] * 3 + ["full_attention"]
 
+SOME_KEYS = [0, 2, 0, 0, 2, 0, 2, 0]
+"""Key heads of a hybrid, whose other layers have no attention."""
+SOME_LAYERS = [n for n, key_heads in enumerate(SOME_KEYS) if key_heads]
+
+
+def hybrid(other: str) -> list[str]:
+    return ["full_attention" if layer in SOME_LAYERS else other for layer in range(LAYERS)]
+
+
+BOTH_WAYS = {**ROPE, "attention.causal": False}
+WIDE = [0 if n in (0, 1, 4, 6, 7) else 32 for n in range(LAYERS)]
+BLOCKS = ["full_attention" if SOME_KEYS[n] else "mlp" if WIDE[n] else "linear_attention" for n in range(LAYERS)]
+
 CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("apertus", {**ROPE, **YARN_KEYS}, "apertus", rope(**YARN)),
     ("arcee", ROPE, "arcee", rope()),
+    ("arctic", ROPE, "llama", rope()),
+    ("bailingmoe", {**HEAD, "rope.dimension_count": 32}, "llama", {**rope(), "head_dim": 32}),
+    ("bailingmoe2", {**ROPE, "rope.dimension_count": 8, "block_count": LAYERS + 1, "nextn_predict_layers": 1},
+     "glm4_moe", rope(partial_rotary_factor=0.5)),
+    ("bitnet", ROPE, "bitnet", rope()),
     ("bert", {"attention.causal": False}, "bert", {}),
     ("bloom", {}, "bloom", {}),
     ("chameleon", ROPE, "chameleon", rope()),
+    ("chatglm", {**ROPE, "rope.dimension_count": 8}, "glm", {**rope(partial_rotary_factor=0.5), "head_dim": 16}),
+    ("codeshell", ROPE, "llama", rope()),
     ("cohere2", {**ROPE, **WINDOW}, "cohere2", {**rope(), "sliding_window": 6, "layer_types": THREE * 2}),
     ("command-r", ROPE, "cohere", rope()),
+    ("dbrx", ROPE, "dbrx",
+     {"attn_config": {"kv_n_heads": 2, "rope_theta": THETA}, **rope(), "max_seq_len": LENGTH}),
+    ("deepseek", {**ROPE, "rope.dimension_count": 16}, "llama", rope()),
+    ("dream", BOTH_WAYS, "eurobert", rope()),
     ("dots1", {**ROPE, "attention.key_length": 16}, "dots1", {**rope(), "sliding_window": None}),
     ("ernie4_5", HEAD, "ernie4_5", {**rope(), "head_dim": 32}),
     ("ernie4_5-moe", ROPE, "ernie4_5_moe", rope()),
+    ("eurobert", BOTH_WAYS, "eurobert", rope()),
+    ("exaone", {**ROPE, "rope.dimension_count": 16}, "llama", rope()),
+    ("falcon", {"attention.head_count_kv": 1, "rope.freq_base": THETA}, "falcon", {**rope(), "multi_query": True}),
+    ("falcon", ROPE, "falcon", {**rope(), "new_decoder_architecture": True, "num_kv_heads": 2}),
+    ("falcon-h1", HEAD, "falcon_h1",
+     {**rope(), "head_dim": 32, "key_multiplier": 1.0, "embedding_multiplier": 1.0}),
     ("exaone4", {**ROPE, **WINDOW}, "exaone4", {**rope(), "sliding_window": 6, "layer_types": THREE * 2}),
     ("exaone4", ROPE, "exaone4",
      {**rope(), "sliding_window": None, "layer_types": ["full_attention"] * LAYERS}),
@@ -83,6 +113,8 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
      {**GEMMA, **GEMMA_ROPE, "use_bidirectional_attention": True}),
     ("gemma2", {**HEAD, **WINDOW}, "gemma2", {**rope(), **GEMMA}),
     ("gemma3", {**HEAD, **WINDOW, "rope.freq_base_swa": 777.0}, "gemma3_text", {**GEMMA, **GEMMA_ROPE}),
+    ("gemma3", HEAD, "gemma3_text",
+     {**GEMMA, **GEMMA_ROPE, "sliding_window": None, "layer_types": ["full_attention"] * LAYERS}),
     ("gemma3", {**HEAD, **WINDOW, "rope.freq_base_swa": 777.0, "attention.sliding_window_pattern": 4}, "gemma3_text",
      {**GEMMA, **GEMMA_ROPE, "layer_types": THREE * 2}),
     ("gemma3", {**HEAD, **WINDOW, "rope.freq_base_swa": 777.0,
@@ -97,10 +129,30 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("granite", {**ROPE, "attention.scale": 0.5, "embedding_scale": 3.0}, "granite",
      {**rope(), "attention_multiplier": 0.5, "embedding_multiplier": 3.0}),
     ("granite", ROPE, "granite", {**rope(), "attention_multiplier": 0.25, "embedding_multiplier": 1.0}),
+    ("granitehybrid", {"rope.freq_base": THETA, "attention.head_count_kv": SOME_KEYS, "rope.scaling.finetuned": False,
+                       "attention.scale": 0.5}, "granitemoehybrid",
+     {**rope(), "attention_multiplier": 0.5, "embedding_multiplier": 1.0, "num_key_value_heads": 2,
+      "position_embedding_type": "nope", "layer_types": hybrid("linear_attention")}),
+    ("granitehybrid", {"rope.freq_base": THETA, "attention.head_count_kv": SOME_KEYS}, "granitemoehybrid",
+     {**rope(), "attention_multiplier": 0.25, "embedding_multiplier": 1.0, "num_key_value_heads": 2,
+      "position_embedding_type": "rope", "layer_types": hybrid("linear_attention")}),
+    ("grovemoe", HEAD, "qwen3_moe", {**rope(), "head_dim": 32}),
     ("granitemoe", {**ROPE, "attention.scale": 0.5, "embedding_scale": 3.0}, "granitemoe",
      {**rope(), "attention_multiplier": 0.5, "embedding_multiplier": 3.0}),
     ("hunyuan-dense", ROPE, "hunyuan_v1_dense", rope()),
     ("hunyuan-moe", ROPE, "hunyuan_v1_moe", rope()),
+    ("internlm2", ROPE, "llama", rope()),
+    ("jais2", ROPE, "jais2", {**rope(), "head_dim": 16}),
+    ("jamba", {"attention.head_count_kv": SOME_KEYS}, "jamba", {"num_key_value_heads": 2}),
+    ("jina-bert-v3", {"rope.freq_base": THETA, "attention.causal": False}, "jina_embeddings_v3", rope()),
+    ("lfm2moe", {"rope.freq_base": THETA, "attention.head_count_kv": SOME_KEYS}, "lfm2_moe",
+     {**rope(), "num_key_value_heads": 2, "layer_types": hybrid("conv")}),
+    ("llada", BOTH_WAYS, "eurobert", rope()),
+    ("llada-moe", BOTH_WAYS, "eurobert", rope()),
+    ("maincoder", ROPE, "hunyuan_v1_dense", {**rope(), "head_dim": 16}),
+    ("minicpm", {**ROPE, "embedding_scale": 3.0}, "granite",
+     {**rope(), "attention_multiplier": 0.25, "embedding_multiplier": 3.0}),
+    ("minicpm", ROPE, "granite", {**rope(), "attention_multiplier": 0.25, "embedding_multiplier": 12.0}),
     ("lfm2", {"rope.freq_base": THETA, "attention.head_count_kv": [0, 0, 2, 0, 2, 0, 2, 0]}, "lfm2",
      {**rope(), "layer_types": ["full_attention" if n in (2, 4, 6) else "conv" for n in range(LAYERS)]}),
     ("llama", {**ROPE, "rope.scaling.type": "linear", "rope.scaling.factor": 3.0}, "llama",
@@ -115,12 +167,26 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
      {**by_type({"rope_theta": THETA}, {"rope_theta": 777.0}), "local_attention": 6}),
     ("mpt", {"attention.max_alibi_bias": 16.0}, "mpt", {"attn_config": {"alibi": True, "alibi_bias_max": 16}}),
     ("nemotron", {**ROPE, "rope.dimension_count": 8}, "nemotron", rope(partial_rotary_factor=0.5)),
+    ("nemotron_h", {"attention.head_count_kv": SOME_KEYS, "feed_forward_length": WIDE, "attention.key_length": 32},
+     "nemotron_h", {"layers_block_type": BLOCKS, "num_key_value_heads": 2, "head_dim": 32}),
+    ("nemotron_h_moe", {"attention.head_count_kv": [*SOME_KEYS, 2], "feed_forward_length": [*WIDE, 32],
+                        "attention.key_length": 32, "block_count": LAYERS + 1, "nextn_predict_layers": 1},
+     "nemotron_h", {"layers_block_type": ["moe" if each == "mlp" else each for each in BLOCKS],
+                    "num_key_value_heads": 2, "head_dim": 32}),
+    ("neo-bert", BOTH_WAYS, "eurobert", rope()),
+    ("nomic-bert-moe", {"rope.freq_base": THETA, "attention.causal": False}, "nomic_bert", rope()),
     ("nomic-bert", {"rope.freq_base": THETA, "attention.causal": False}, "nomic_bert", rope()),
     ("olmo", ROPE, "olmo", rope()),
     ("olmo2", ROPE, "olmo2", rope()),
     ("olmo2", {**ROPE, **WINDOW, **YARN_KEYS}, "olmo3",
      {**by_type({"rope_theta": THETA, **YARN}, {"rope_theta": THETA}), "sliding_window": 6}),
     ("olmoe", ROPE, "olmoe", rope()),
+    ("orion", ROPE, "llama", rope()),
+    ("pangu-embedded", ROPE, "llama", rope()),
+    ("phimoe", {**ROPE, **WINDOW}, "phimoe", {**rope(), "sliding_window": 6}),
+    ("plamo", ROPE, "llama", rope()),
+    ("qwen", {"rope.freq_base": THETA}, "llama", {**rope(), "num_key_value_heads": HEADS}),
+    ("rnd1", BOTH_WAYS, "eurobert", rope()),
     ("phi2", {**ROPE, "rope.dimension_count": 8}, "phi", rope(partial_rotary_factor=0.5)),
     ("phi3", {**ROPE, **WINDOW}, "phi3", {**rope(), "sliding_window": 6}),
     ("phi3", {**ROPE, "attention.sliding_window": 0}, "phi3", {**rope(), "sliding_window": None}),
@@ -145,10 +211,11 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("starcoder2", ROPE, "starcoder2", {**rope(), "sliding_window": None}),
     ("t5", {"attention.key_length": 16, "attention.relative_buckets_count": 12, "decoder_block_count": LAYERS}, "t5",
      {"relative_attention_num_buckets": 12}),
+    ("xverse", ROPE, "llama", rope()),
 ]  # fmt: skip
 """Architecture, its keys, and the model type of transformers with the same numbers in its own keys."""
 
-TWO_KEY_HEADS = {case[0] for case in CASES if case[1].get("attention.head_count_kv") == 2}
+OWN_KEY_HEADS = ("num_kv_heads", "attn_config", "multi_query")
 DERIVED = {"used", "assumed", "padding_idx", "notes"}
 
 
@@ -174,8 +241,11 @@ def test_a_header_means_what_transformers_computes(
     arch: str, keys: dict[str, Any], model_type: str, settings: dict[str, Any], tmp_path: Path
 ) -> None:
     """All fields are equal but for the layout of pairs, which is llama.cpp's."""
-    result = Checkpoint.open(write(tmp_path / "a.gguf", arch, keys)).description
-    right = read_of(model_type, {"num_key_value_heads": 2, **settings} if arch in TWO_KEY_HEADS else settings)
+    tied = arch != "dbrx"  # which transformers cannot tie
+    result = Checkpoint.open(write(tmp_path / "a.gguf", arch, keys, tied=tied)).description
+    settings = {**settings, "tie_word_embeddings": tied}
+    two = keys.get("attention.head_count_kv") == 2 and not any(key in settings for key in OWN_KEY_HEADS)
+    right = read_of(model_type, {"num_key_value_heads": 2, **settings} if two else settings)
     for field in fields(result):
         one, other = getattr(result, field.name), getattr(right, field.name)
         if field.name == "query_key":
@@ -183,6 +253,16 @@ def test_a_header_means_what_transformers_computes(
             assert all(plan is None or plan.settings["interleaved"] == (pairs == "interleaved") for plan in one)
             one, other = ([plan and {**plan.settings, "interleaved": 0} for plan in each] for each in (one, other))
         assert field.name in DERIVED or one == other, field.name
+
+
+def test_longrope_of_phimoe(tmp_path: Path) -> None:
+    """Its attention factor is that of the header, below the original length and beyond it."""
+    keys = {**ROPE, "rope.scaling.original_context_length": 16, "rope.scaling.attn_factor": 1.25, **WINDOW}
+    result = Checkpoint.open(write(tmp_path / "a.gguf", "phimoe", keys, FACTORS)).description
+    scaling = {"rope_type": "longrope", "short_factor": FACTORS["rope_factors_short.weight"],
+               "long_factor": FACTORS["rope_factors_long.weight"], "short_mscale": 1.25, "long_mscale": 1.25,
+               "original_max_position_embeddings": 16}  # fmt: skip
+    assert result.query_key == read_of("phimoe", {**rope(**scaling), "sliding_window": 6}).query_key
 
 
 def test_longrope_of_phi3(tmp_path: Path) -> None:
@@ -218,6 +298,14 @@ def test_the_step_of_llama4_is_recovered(tmp_path: Path) -> None:
          "attention.sliding_window_pattern"),
         ("starcoder", {"attention.head_count_kv": 2}, "attention.head_count_kv"),
         ("llama", {**ROPE, "attention.causal": False}, "attention.causal"),
+        ("llama", {**ROPE, "rope.dimension_count": 8}, "partial_rotary_factor"),
+        ("falcon", {"attention.head_count_kv": 1, "rope.dimension_count": 8}, "rope.dimension_count"),
+        ("granite", {**ROPE, "rope.scaling.finetuned": False}, "granite.rope.scaling.finetuned"),
+        ("granitehybrid", {"rope.dimension_count": 8, "attention.head_count_kv": SOME_KEYS}, "partial_rotary_factor"),
+        ("gpt-oss", ROPE, "attention.sliding_window"),
+        ("cohere2", ROPE, "attention.sliding_window"),
+        ("jamba", {"attention.head_count_kv": [2, 0, 0, 0, 1, 0, 0, 0]}, "num_key_value_heads"),
+        ("nemotron_h", {"attention.head_count_kv": SOME_KEYS, "feed_forward_length": 32}, "feed_forward_length"),
         ("nomic-bert", {"attention.causal": True}, "attention.causal"),
         ("llama", {**ROPE, "full_attention_interval": 4}, "full_attention_interval"),
         ("llama", {**ROPE, "attention.key_length_mla": 8}, "attention.key_length_mla"),

@@ -118,7 +118,7 @@ def test_what_it_is(opened: tuple[str, Checkpoint], model: tuple[str, nn.Module]
         plans = [{**plan.settings, "interleaved": False} for plan in result.query_key if plan is not None]
         assert all(plan is not None and plan.settings["interleaved"] for plan in result.query_key)
         assert plans == [plan.settings for plan in right.query_key if plan is not None]
-        assert "GGUF permutes the query and key rows" in result.notes[-1]
+        assert "pairs of neighbors (interleaved=True)" in result.notes[-1]
     else:
         assert result.query_key == right.query_key
 

@@ -302,14 +302,11 @@ class Checkpoint:
             )
         description = from_huggingface(self.config, part=self._part, like=self._like)
         architecture = ARCHITECTURES.get(str(self.metadata.get("general.architecture")))
-        rotated = [plan for plan in description.query_key if plan is not None]
-        if (
-            architecture is not None
-            and architecture.pairs == "interleaved"
-            and not all(plan.settings["interleaved"] for plan in rotated)
-        ):
-            note = "GGUF permutes the query and key rows of this model to interleaved pairs"
-            return _with_layout(description, True, f"{note} (interleaved=True)")
+        rotated = {bool(plan.settings["interleaved"]) for plan in description.query_key if plan is not None}
+        if architecture is not None and rotated - {interleaved := architecture.pairs == "interleaved"}:
+            note = "queries and keys of this GGUF file have pairs of"
+            pairs = "neighbors (interleaved=True)" if interleaved else "the two halves (interleaved=False)"
+            return _with_layout(description, interleaved, f"{note} {pairs}")
         layout = self.metadata.get(LAYOUT_KEY)
         if layout is None:
             return description

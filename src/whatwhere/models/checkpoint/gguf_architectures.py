@@ -38,6 +38,9 @@ _MPT = {
     "attention.head_count": "n_heads",
     "context_length": "max_seq_len",
 }
+_FALCON = {name: key for name, key in LLAMA.items() if name != "attention.key_length"}
+_JINA = {name: key for name, key in LLAMA.items() if name not in ("attention.head_count_kv", "attention.key_length")}
+_UNROTATED = {name: key for name, key in LLAMA.items() if not name.startswith("rope.")}
 _WINDOW = {"attention.sliding_window": "sliding_window"}
 _THETAS = {"rope.freq_base": "global_rope_theta", "rope.freq_base_swa": "local_rope_theta"}
 
@@ -56,6 +59,9 @@ class Architecture:
         pattern: whether layers have a window or not by `attention.sliding_window_pattern`, else by the model type.
         full_first: whether a period of `attention.sliding_window_pattern` begins with the layer without a window.
         windowed_type: model type of files that have a window, if it is another.
+        recurrent: type of layers that have 0 key heads, in place of attention; None if heads cannot differ, "" if the
+            description does not tell layers apart.
+        needs_window: whether llama.cpp refuses headers without a window.
         causal: whether tokens attend to earlier ones only.
     """
 
@@ -67,6 +73,8 @@ class Architecture:
     pattern: bool = False
     full_first: bool = False
     windowed_type: str | None = None
+    recurrent: str | None = None
+    needs_window: bool = False
     causal: bool = True
 
 
@@ -87,45 +95,81 @@ def _windowed(model_type: str, pairs: Literal["interleaved", "half"], **others: 
     return Architecture(model_type, pairs, {**_with(others), **_WINDOW}, pattern=True)
 
 
+def _both_ways(pairs: Literal["interleaved", "half"]) -> Architecture:
+    """Return Llama's positions in an encoder, or in a model of text diffusion."""
+    return Architecture("eurobert", pairs, causal=False)
+
+
 _SCALED = {**LLAMA, "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
 _NO_WINDOW = {"sliding_window": None}
 
 ARCHITECTURES: Mapping[str, Architecture] = {
     "apertus": _neox("apertus"),
     "arcee": _norm("arcee"),
+    "arctic": _norm("llama"),
+    "bailingmoe": _norm("llama"),
+    "bailingmoe2": _neox("glm4_moe"),
     "bert": Architecture("bert", None, _BERT, causal=False),
+    "bitnet": _neox("bitnet"),
     "bloom": Architecture(
         "bloom", None, {"embedding_length": "hidden_size", "block_count": "n_layer", "attention.head_count": "n_head"}
     ),
     "chameleon": _norm("chameleon"),
-    "cohere2": _windowed("cohere2", "interleaved"),
+    "chatglm": _norm("glm"),
+    "codeshell": _neox("llama"),
+    "cohere2": replace(_windowed("cohere2", "interleaved"), needs_window=True),
     "command-r": _norm("cohere"),
+    "dbrx": Architecture("dbrx", "half", _MPT, fraction_key=None),
+    "deepseek": _norm("llama"),
     "dots1": _neox("dots1", _NO_WINDOW),
+    "dream": _both_ways("half"),
     "ernie4_5": _norm("ernie4_5"),
     "ernie4_5-moe": _norm("ernie4_5_moe"),
+    "eurobert": _both_ways("half"),
+    "exaone": _neox("llama"),
     "exaone4": _windowed("exaone4", "half"),
+    "falcon": Architecture(
+        "falcon",
+        "half",
+        {**_FALCON, "attention.head_count_kv": "num_kv_heads"},
+        fraction_key=None,
+        settings={"new_decoder_architecture": True, "alibi": False},
+    ),
+    "falcon-h1": _neox("falcon_h1", {"key_multiplier": 1.0, "embedding_multiplier": 1.0}),
     "gemma": _neox("gemma"),
     "gemma-embedding": replace(
         _windowed("gemma3_text", "half", rope__freq_base_swa="rope_local_base_freq"),
         settings={"use_bidirectional_attention": True},
+        needs_window=True,
         causal=False,
     ),
     "gemma2": _windowed("gemma2", "half"),
     "gemma3": _windowed("gemma3_text", "half", rope__freq_base_swa="rope_local_base_freq"),
     "glm4": _norm("glm4"),
     "glm4moe": _neox("glm4_moe"),
-    "gpt-oss": _windowed("gpt_oss", "half"),
+    "gpt-oss": replace(_windowed("gpt_oss", "half"), needs_window=True),
     "gpt2": Architecture("gpt2", None, _GPT2),
     "gptneox": Architecture(
         "gpt_neox", "half", {**LLAMA, "rope.freq_base": "rotary_emb_base"}, fraction_key="rotary_pct"
     ),
     "granite": Architecture("granite", "interleaved", _SCALED),
+    "granitehybrid": Architecture("granitemoehybrid", "interleaved", _SCALED, recurrent="linear_attention"),
     "granitemoe": Architecture("granitemoe", "interleaved", _SCALED),
+    "grovemoe": _neox("qwen3_moe"),
     "hunyuan-dense": _neox("hunyuan_v1_dense"),
     "hunyuan-moe": _neox("hunyuan_v1_moe"),
-    "lfm2": _neox("lfm2"),
+    "internlm2": _norm("llama"),
+    "jais2": _neox("jais2"),
+    "jamba": Architecture("jamba", None, _UNROTATED, recurrent=""),
+    "jina-bert-v3": Architecture("jina_embeddings_v3", "half", _JINA, causal=False),
+    "lfm2": replace(_neox("lfm2"), recurrent="conv"),
+    "lfm2moe": replace(_neox("lfm2_moe"), recurrent="conv"),
+    "llada": _both_ways("interleaved"),
+    "llada-moe": _both_ways("half"),
     "llama": _norm("llama"),
     "llama4": _norm("llama4_text", {"attention_chunk_size": 8192, "no_rope_layer_interval": 4}),
+    "maincoder": _norm("hunyuan_v1_dense"),
+    "minicpm": Architecture("granite", "interleaved", {**LLAMA, "embedding_scale": "embedding_multiplier"}),
     "minimax-m2": replace(_neox("minimax_m2", rope__dimension_count="rotary_dim"), fraction_key=None),
     "modern-bert": Architecture(
         "modernbert",
@@ -137,12 +181,19 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "mpt": Architecture("mpt", None, _MPT),
     "nemotron": _neox("nemotron"),
-    "nomic-bert": replace(_neox("nomic_bert"), causal=False),
+    **dict.fromkeys(("nemotron_h", "nemotron_h_moe"), Architecture("nemotron_h", None, _UNROTATED, recurrent="")),
+    "neo-bert": _both_ways("interleaved"),
+    **dict.fromkeys(("nomic-bert", "nomic-bert-moe"), replace(_neox("nomic_bert"), causal=False)),
     "olmo": _norm("olmo"),
     "olmo2": replace(_windowed("olmo2", "half"), windowed_type="olmo3"),
     "olmoe": _neox("olmoe"),
+    "orion": _neox("llama"),
+    "pangu-embedded": _neox("llama"),
     "phi2": _neox("phi"),
     "phi3": _neox("phi3", attention__sliding_window="sliding_window"),
+    "phimoe": _neox("phimoe", attention__sliding_window="sliding_window"),
+    "plamo": _neox("llama"),
+    "qwen": _neox("llama"),
     "qwen2": _neox("qwen2"),
     "qwen2moe": _neox("qwen2_moe"),
     "qwen2vl": _neox("qwen2_vl_text"),
@@ -151,11 +202,22 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen3next": _neox("qwen3_next", full_attention_interval="full_attention_interval"),
     "qwen3vl": _neox("qwen3_vl_text"),
     "qwen3vlmoe": _neox("qwen3_vl_moe_text"),
+    "rnd1": _both_ways("half"),
     "seed_oss": _neox("seed_oss"),
     "smollm3": _norm("smollm3", {"no_rope_layer_interval": 4}),
     "stablelm": _neox("stablelm"),
     "starcoder": Architecture("gpt_bigcode", None, _GPT2),
     "starcoder2": _neox("starcoder2", _NO_WINDOW),
     "t5": Architecture("t5", None, _T5),
+    "xverse": _norm("llama"),
 }
 """Name of an architecture -> what llama.cpp does in it."""
+
+NOT_READ: Mapping[str, tuple[str, ...]] = {
+    "there is no attention between tokens": ("arwkv7", "mamba", "mamba2", "rwkv6", "rwkv6qwen2", "rwkv7"),
+    "they are encoders of images and sound, or their decoders": ("clip", "wavtokenizer-dec"),
+    "llama.cpp has a name for it, but no code": ("gptj",),
+    "its code rotates with theta 10,000, whatever the header says": ("cogvlm",),
+    "it has ALiBi in both directions, which no type of transformers has": ("jina-bert-v2",),
+}
+"""Reason -> architectures whose positions are not read for it."""

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isclose, pi
 
 from whatwhere.models.checkpoint.base import Entry
-from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, LLAMA, Architecture
+from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, Architecture
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_type import MAX_LAYERS
 
@@ -17,7 +17,9 @@ _SCALING = {
     "yarn_beta_fast": "beta_fast",
     "yarn_beta_slow": "beta_slow",
 }
-_READ_ELSEWHERE = ("rope.dimension_count", "rope.scaling.type", "rope.scaling.finetuned")
+_READ_ELSEWHERE = ("rope.scaling.type", "rope.scaling.finetuned")
+_SWITCHED = ("granite", "granitemoe")
+"""Architectures that do not rotate if `rope.scaling.finetuned` is false."""
 _SCALES = (
     "attention.head_count_kv", "attention.key_length_mla", "attention.key_length_swa", "attention.max_alibi_bias",
     "attention.output_scale", "attention.recurrent_layers", "attention.scale", "attention.shared_kv_layers",
@@ -39,8 +41,10 @@ _LLAMA3_ENDS = ((1.0, 4.0), (1.0, 1.0))
 _MULTIMODAL = ("qwen2vl", "qwen3vl", "qwen3vlmoe")
 _IMPLIED_WINDOW = ("exaone4", 64)
 """Architecture and number of layers for which llama.cpp has a window even if the header has none."""
-_DEFAULT_WINDOW = ("gemma2", "gemma3_text", "gpt_oss", "cohere2")
-"""Model types whose window is 4,096, or that of transformers, if the header has none."""
+_GEMMA2_WINDOW = 4096
+"""The window of Gemma 2 in llama.cpp if the header has none."""
+_MINICPM_SCALE = 12.0
+"""The factor of token vectors that llama.cpp takes if the header of MiniCPM, an older one, has none."""
 
 
 def config_of(
@@ -74,7 +78,7 @@ def config_of(
         "vocab_size": table.shape[0],
         "tie_word_embeddings": "output.weight" not in entries,
         **architecture.settings,
-        **_absent(names, values),
+        **_absent(name, names, values),
         **{key: values[key_of_gguf] for key_of_gguf, key in names.items() if key_of_gguf in values},
         **_scaling(values),
         **_rotary_fraction(architecture, values),
@@ -97,6 +101,10 @@ def _unread(gguf: str, read: Sequence[str], values: Mapping[str, object]) -> Map
     architecture = ARCHITECTURES[gguf]
     known = {*architecture.keys, *_READ_ELSEWHERE, *read, *(f"rope.scaling.{name}" for name in _SCALING)}
     known |= {_PATTERN} if architecture.pattern else set()
+    if architecture.fraction_key is not None or values.get("rope.dimension_count") == _head_dim(values):
+        known.add("rope.dimension_count")
+    if gguf in _SWITCHED and values.get("rope.scaling.finetuned") is False:
+        known.remove("rope.scaling.finetuned")
     if values.get("attention.head_count_kv") == values.get("attention.head_count"):
         known.add("attention.head_count_kv")
     unread = {
@@ -111,16 +119,14 @@ def _unread(gguf: str, read: Sequence[str], values: Mapping[str, object]) -> Map
     return unread
 
 
-def _absent(names: Mapping[str, str], values: Mapping[str, object]) -> Mapping[str, object]:
+def _absent(name: str, names: Mapping[str, str], values: Mapping[str, object]) -> Mapping[str, object]:
     """Return the defaults of llama.cpp, which differ from those of transformers."""
-    dim, heads = values.get("embedding_length"), values.get("attention.head_count")
     defaults: dict[str, object] = {
-        "attention.head_count_kv": heads,
+        "attention.head_count_kv": values.get("attention.head_count"),
         "rope.freq_base": 10_000.0,
-        "embedding_scale": 1.0,
+        "embedding_scale": _MINICPM_SCALE if name == "minicpm" else 1.0,
     }
-    if isinstance(dim, int) and isinstance(heads, int) and heads > 0:
-        head_dim = values.get("attention.key_length", dim // heads)
+    if (head_dim := _head_dim(values)) is not None:
         defaults["attention.key_length"] = head_dim
         if isinstance(head_dim, int) and head_dim > 0:
             defaults["attention.scale"] = head_dim**-0.5
@@ -133,8 +139,16 @@ def _windows(architecture: Architecture, values: Mapping[str, object]) -> Mappin
     if key is None:
         return {}
     found: dict[str, object] = {}
-    if window == 0 or (window is None and architecture.model_type not in _DEFAULT_WINDOW):
+    if window is None and architecture.needs_window:
+        return {"header.attention.sliding_window": "absent"}
+    if window is None and architecture.model_type == "gemma2":
+        found[key] = _GEMMA2_WINDOW
+    elif not window:
         found[key] = None
+    if not window and architecture.model_type == "gemma3_text":  # no layer has one
+        layers = values.get("block_count")
+        full = layers if isinstance(layers, int) and 0 < layers <= MAX_LAYERS else 0
+        return {**found, "layer_types": ["full_attention"] * full}
     if architecture.windowed_type is not None and window:
         found["model_type"] = architecture.windowed_type
     pattern, layers = values.get(_PATTERN), values.get("block_count")
@@ -160,13 +174,43 @@ def _special(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, obje
         return {"multi_query": kv == 1}, ("attention.head_count_kv",)
     if name == "bloom" and values.get(_ALIBI) == _BLOOM_ALIBI_BIAS:
         return {}, (_ALIBI,)
-    if name == "lfm2" and isinstance(kv, list):  # 0 key heads: a convolution in place of attention
-        heads = sorted({one for one in kv if one})
-        layers = [layer for layer, one in enumerate(kv) if one]
-        return {"full_attn_idxs": layers, "num_key_value_heads": heads[0] if len(heads) == 1 else kv}, ()
+    if name == "minicpm" and isinstance(head_dim := _head_dim(values), int) and head_dim > 0:
+        return {"attention_multiplier": head_dim**-0.5}, ()
+    if name == "granitehybrid":
+        on = values.get("rope.scaling.finetuned", True)
+        return {**_recurrent(name, kv, values), "position_embedding_type": "rope" if on else None}, ()
+    if name == "dbrx":
+        theta = values.get("rope.freq_base", 10_000.0)
+        heads = values.get("attention.head_count") if kv is None else kv
+        return {"attn_config": {"kv_n_heads": heads, "rope_theta": theta}}, (
+            "attention.head_count_kv",
+            "rope.freq_base",
+        )
+    if ARCHITECTURES[name].recurrent is not None:
+        return _recurrent(name, kv, values), ()
     if name in _MULTIMODAL and isinstance(sections := values.get(_SECTIONS), list) and sections[3:] in ([], [0]):
         return {"rope_scaling": {"rope_type": "default", "mrope_section": sections[:3]}}, (_SECTIONS,)
     return {}, ()
+
+
+def _recurrent(name: str, kv: object, values: Mapping[str, object]) -> Mapping[str, object]:
+    """Return the key heads, and the types of layers, of which those with 0 key heads have no attention."""
+    if not isinstance(kv, list):
+        return {}
+    kv = kv[: layers if isinstance(layers := values.get("block_count"), int) else None]
+    numbers = sorted({one for one in kv if one})
+    heads: dict[str, object] = {"num_key_value_heads": numbers[0] if len(numbers) == 1 else kv}
+    other = ARCHITECTURES[name].recurrent
+    if ARCHITECTURES[name].model_type == "nemotron_h":  # layers with neither keys nor a feed-forward network are Mamba
+        wide, network = values.get("feed_forward_length"), "moe" if name == "nemotron_h_moe" else "mlp"
+        if not isinstance(wide, list) or len(wide) < len(kv):
+            return {**heads, "header.feed_forward_length": wide}
+        types = [
+            "full_attention" if one else network if each else "linear_attention"
+            for one, each in zip(kv, wide, strict=False)
+        ]
+        return {**heads, "layers_block_type": types}
+    return {**heads, "layer_types": ["full_attention" if one else other for one in kv]} if other else heads
 
 
 def _longrope(
@@ -179,18 +223,24 @@ def _longrope(
     names = [one for one in ("rope_factors_long.weight", "rope_factors_short.weight") if one in entries]
     original = values.get("rope.scaling.original_context_length")
     long, short = (factors(one) for one in names) if len(names) == 2 else (None, None)
-    if name != "phi3" or not long or not short or original is None:
+    if name not in ("phi3", "phimoe") or not long or not short or original is None:
         return dict.fromkeys(names, "a tensor")
     factor = values.get("rope.scaling.attn_factor", 1.0)
-    rope = {"rope_type": "longrope", "long_factor": long, "short_factor": short, "attention_factor": factor}
-    return {"rope_scaling": rope, "original_max_position_embeddings": original}
+    rope: dict[str, object] = {"rope_type": "longrope", "long_factor": long, "short_factor": short}
+    if name == "phimoe":
+        own = {"short_mscale": factor, "long_mscale": factor, "original_max_position_embeddings": original}
+        return {"rope_scaling": {**rope, **own}}
+    return {
+        "rope_scaling": {**rope, "attention_factor": factor},
+        "original_max_position_embeddings": original,
+    }
 
 
 def _softmax_scale(architecture: str, values: Mapping[str, object]) -> Mapping[str, object]:
     """Return the number whose root divides scores in Gemma 2 and 3; llama.cpp infers it from the number of layers."""
     if architecture not in _LARGEST_GEMMA:
         return {}
-    whole = _absent({**LLAMA}, {k: v for k, v in values.items() if k != "attention.key_length"}).get("head_dim")
+    whole = _head_dim({name: value for name, value in values.items() if name != "attention.key_length"})
     largest = values.get("block_count") == _LARGEST_GEMMA[architecture]
     divisor = whole if largest else values.get("attention.key_length", whole)
     return {} if divisor is None else {"query_pre_attn_scalar": divisor}
@@ -205,18 +255,21 @@ def _scaling(values: Mapping[str, object]) -> Mapping[str, object]:
     return {"rope_scaling": {"rope_type": scaling_type, **read}}
 
 
+def _head_dim(values: Mapping[str, object]) -> object:
+    """Return the features of a head, by their key or by those of hidden states; None if neither is known."""
+    dim, heads = values.get("embedding_length"), values.get("attention.head_count")
+    if isinstance(dim, int) and isinstance(heads, int) and heads > 0:
+        return values.get("attention.key_length", dim // heads)
+    return values.get("attention.key_length")
+
+
 def _rotary_fraction(architecture: Architecture, values: Mapping[str, object]) -> Mapping[str, object]:
     """Return the fraction of a head's features that is rotated; all are if no key has their number."""
     key = architecture.fraction_key
     if architecture.pairs is None or key is None:
         return {}
-    rotary_dim, dim, heads = (
-        values.get(n) for n in ("rope.dimension_count", "embedding_length", "attention.head_count")
-    )
-    if not isinstance(rotary_dim, int) or not isinstance(dim, int) or not isinstance(heads, int) or heads < 1:
-        return {key: 1.0}
-    head_dim = values.get("attention.key_length", dim // heads)
-    if not isinstance(head_dim, int) or head_dim < 1 or rotary_dim == head_dim:
+    rotary_dim, head_dim = values.get("rope.dimension_count"), _head_dim(values)
+    if not isinstance(rotary_dim, int) or not isinstance(head_dim, int) or head_dim < 1 or rotary_dim == head_dim:
         return {key: 1.0}
     exact = rotary_dim / head_dim
     return {key: exact if int(head_dim * exact) == rotary_dim else (rotary_dim + 0.5) / head_dim}

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from whatwhere.models.configuration.input_keys import EmbeddingScaleKey, SqrtDimScale
+from whatwhere.models.configuration.input_keys import EmbeddingScaleKey, FlaggedSqrtDimScale, SqrtDimScale
 from whatwhere.models.configuration.keys import ANY
 from whatwhere.models.configuration.layer_types import ByType, DensePrefix, FromLayer, LayerRule, NoRopeLayers, Windows
 from whatwhere.models.configuration.model_type import ModelType
@@ -137,6 +137,7 @@ exaone4_like = partial(
 BY_LAYER: dict[str, ModelType] = {
     "afmoe": llama_like(
         rope(layers=replace(WINDOWED_ROTATED, period_key="global_attn_every_n_layers")),
+        embedding=FlaggedSqrtDimScale("mup_enabled"),
         windows=BY_TYPE,
         sliding_window=1024,
         head_dim=128,
