@@ -15,13 +15,15 @@ from typing import Any
 import pytest
 
 import whatwhere as ww
-from whatwhere.comparison import claim_files, read_results, runner
+from whatwhere.comparison import claim_files, runner
 from whatwhere.comparison.claim_files import LEASE, Claims
 from whatwhere.comparison.results import RunResult
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.runner import Shared
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
+
+from .six_runs import WORDS, require_same
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
 TAKE = """
@@ -150,23 +152,6 @@ def test_runs_of_others_are_waited_for_and_their_failures_reported(
     assert names(tmp_path) == ["alibi-0.failed"]
 
 
-WORDS = ["compare", "none", "alibi", "--seeds", "3", "--lengths", "8", "--steps", "60", "--layers", "1", "--dim", "16"]
-WORDS += ["--set", "batch=8", "--set", "feedforward=16", "--set", "test_sequences=40", "--workers", "1"]
-
-
-def numbers(folder: Path) -> list[RunResult]:
-    return [replace(run, seconds=0.0, seconds_per_step=0.0) for run in read_results(folder).runs]
-
-
-@pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Do the runs of WORDS one after the other, in this process."""
-    folder = tmp_path_factory.mktemp("alone") / "results"
-    settings: dict[str, Any] = {"layers": 1, "dim": 16, "batch": 8, "feedforward": 16, "test_sequences": 40}
-    ww.compare(["none", "alibi"], lengths=[8], seeds=3, steps=60, out=folder, workers=1, progress=False, **settings)
-    return folder
-
-
 def own_runs(output: str) -> list[str]:
     return re.findall(r"^\d of 6 runs: (\w+, seed \d), \d+ s$", output, re.MULTILINE)
 
@@ -175,7 +160,7 @@ def test_two_processes_share_the_runs_and_one_goes_on_when_the_other_is_killed(
     alone: Path, tmp_path: Path, our_own_checks: None
 ) -> None:
     out = tmp_path / "shared"
-    command = [sys.executable, "-m", "whatwhere", *WORDS, "--json", "--out", str(out)]
+    command = [sys.executable, "-m", "whatwhere", *WORDS, "--workers", "1", "--json", "--out", str(out)]
     pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     first, second = (subprocess.Popen(command, **pipes) for _ in range(2))
     deadline = time.monotonic() + 120
@@ -190,19 +175,15 @@ def test_two_processes_share_the_runs_and_one_goes_on_when_the_other_is_killed(
     trained = own_runs(told)
     assert not set(trained) & set(own_runs(killed)), "no run is trained by both"
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
-    assert names(out / "runs") == names(alone / "runs")
-    assert numbers(out) == numbers(alone)
-    for file in alone.glob("*/*.safetensors"):
-        assert file.read_bytes() == (out / file.relative_to(alone)).read_bytes()
+    require_same(alone, out)
 
 
 def test_ranks_of_torchrun_share_the_runs_and_one_prints(alone: Path, tmp_path: Path, our_own_checks: None) -> None:
     out = tmp_path / "shared"
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command = [*torchrun, "-m", "whatwhere", *WORDS, "--json", "--out", str(out)]
+    command = [*torchrun, "-m", "whatwhere", *WORDS, "--workers", "1", "--json", "--out", str(out)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240)
     assert done.returncode == 0, done.stderr
     (line,) = done.stdout.splitlines()
     assert len(json.loads(line)["runs"]) == 6
-    assert numbers(out) == numbers(alone)
-    assert names(out / "runs") == names(alone / "runs")
+    require_same(alone, out)

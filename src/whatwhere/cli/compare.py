@@ -54,6 +54,14 @@ OPTIONS = (
 _PAIRS = 6
 """Pairs of schemes whose differences are printed; the report has all."""
 Workers = Annotated[int | None, typer.Option(help="Worker processes. Default: one for each core.", min=1)]
+ExecutorName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME[:ADDRESS]",
+        help="Where runs take place: processes (default), threads, dask:ADDRESS, submitit:PARTITION (SLURM), ray or "
+        "ray:ADDRESS.",
+    ),
+]
 
 
 @app.command()
@@ -129,6 +137,7 @@ def compare(
     ] = None,
     out: Annotated[Path, typer.Option(parser=to_path, help="The results folder.")] = Path("whatwhere-results"),
     workers: Workers = None,
+    executor: ExecutorName = None,
     as_json: AsJson = False,
 ) -> None:
     """Train the same Transformer with several positional encodings; test it in and beyond the trained length.
@@ -145,6 +154,8 @@ def compare(
     A model of your own: whatwhere compare none rotary alibi --module mine.py:Decoder --layers 4 --dim 128
 
     Shared among processes: torchrun --nproc-per-node 4 -m whatwhere compare none rotary alibi --seeds 8
+
+    On a cluster: whatwhere compare none rotary alibi --seeds 8 --executor dask:tcp://10.0.0.1:8786
 
     A longer context: whatwhere compare rotary rotary-yarn@factor=4 --start whatwhere-demo:rotary --steps 0 --out longer
     """
@@ -176,7 +187,7 @@ def compare(
             numbers,
             out,
             start=start,
-            executor=None,
+            executor=executor,
             progress=not torchrun_rank(),
             on_run=None if log is None else open_log(log),
             **options,

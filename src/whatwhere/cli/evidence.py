@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, to_path
-from whatwhere.cli.compare import Workers
+from whatwhere.cli.compare import ExecutorName, Workers
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 
@@ -24,6 +24,7 @@ def evidence(
     ] = None,
     list_only: Annotated[bool, typer.Option("--list", help="List the experiments, and run none.")] = False,
     workers: Workers = None,
+    executor: ExecutorName = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure what tutorials and papers claim: claims, length, shift, text, tables, scalings, silent faults.
@@ -32,6 +33,8 @@ def evidence(
     experiment is kept in the folder; if interrupted, run the same command again to resume.
 
     Example: whatwhere evidence --quick
+
+    On a cluster: whatwhere evidence --full --executor dask:tcp://10.0.0.1:8786
     """
     from whatwhere.evidence.bench import Experiment, Scope
     from whatwhere.evidence.record import Evidence
@@ -55,7 +58,9 @@ def evidence(
     scope: Scope = "full" if full else "quick"
     folder = out or Path(f"whatwhere-evidence-{scope}")
     checkpoint = None if model is None else Checkpoint.open(model)
-    measured = run_evidence(folder, scope, only or [], workers=workers, checkpoint=checkpoint, on_experiment=tell)
+    measured = run_evidence(
+        folder, scope, only or [], workers=workers, executor=executor, checkpoint=checkpoint, on_experiment=tell
+    )
     if as_json:
         print_json(measured)
         return

@@ -13,6 +13,7 @@ from typing import Any
 from whatwhere.comparison import measure
 from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.environment import machine, versions
+from whatwhere.comparison.executors import is_local
 from whatwhere.comparison.folder import TOKENS, FinishedRun, Folder
 from whatwhere.comparison.model import SchemeLike, warn_of_plain_tests, with_max_length
 from whatwhere.comparison.own_model import BuildModel, model_name
@@ -55,7 +56,7 @@ def compare(
     vary: Mapping[str, Sequence[Any]] | None = None,
     start: str | Path | None = None,
     model: BuildModel | None = None,
-    executor: Executor | None = None,
+    executor: Executor | str | None = None,
     workers: int | None = None,
     progress: bool = True,
     on_run: RunLog | None = None,
@@ -86,8 +87,11 @@ def compare(
         model: a function or class of your own, `build(vocab_size, wheres, settings)` -> a module that is called as
             `model(ids, positions)` and returns the logits of every token. It binds `wheres`, one for each layer, to the
             positions. None is whatwhere's small Transformer.
-        executor: any concurrent.futures.Executor; None is a pool of one process for each core, one thread each.
-        workers: processes of that pool; 1 runs in this process, as do schemes that cannot be sent to another one.
+        executor: any concurrent.futures.Executor, or the name of one: `processes` (None: one for each core, one thread
+            each), `threads`, `dask:ADDRESS`, `submitit:PARTITION` (SLURM), `ray` or `ray:ADDRESS`. The results are the
+            same on all of them, where processors are of one kind.
+        workers: processes or threads of this machine; 1 runs in this process, as do schemes that cannot be sent to
+            another one.
         progress: show the progress on standard error.
         on_run: called in this process with each run that was trained, once it is kept: for TensorBoard or Weights &
             Biases `comparison.open_log("tensorboard:logs")`.
@@ -103,6 +107,7 @@ def compare(
         PositionError: If a scheme has too few positions for the trained lengths.
         TextError: If a file is missing, empty or too short.
         ResultsError: If the folder holds something else or cannot be written, or a run failed.
+        MissingExtra: If the executor's package is not installed.
 
     Examples:
         >>> import tempfile
@@ -112,6 +117,7 @@ def compare(
         (['none', 'alibi'], 0)
     """
     began = perf_counter()
+    is_local(executor)  # an unknown name ends here
     numbers = seed_numbers(seeds)
     subject, chosen, plans, paths = _planned(schemes, task, lengths, recipe, vary, files, model, settings, progress)
     for one in {plan.settings: plan for plan in plans}:
@@ -135,7 +141,15 @@ def compare(
     claims = folder.claims()
     with claims.renewed():
         missing = _with_text_in_file(missing, folder, claims, progress)
-        run_all(missing, keep, executor=executor, workers=workers, show=progress, shared=Shared(claims, read))
+        run_all(
+            [replace(job, settings=_on_device(job.settings), versions=versions()) for job in missing],
+            keep,
+            executor=executor,
+            workers=workers,
+            show=progress,
+            folder=folder.path,
+            shared=Shared(claims, read),
+        )
     names = [written_scheme(plan) for plan in plans]
     command = command_line(task, names, numbers, chosen, folder.path, paths, start, model, workers)
     record = _record([run for run in finished.values() if run is not None], description, chosen, numbers)
@@ -298,6 +312,11 @@ def _planned(
         subject = checked_task(task, chosen, paths)
     plans = make_plans(requested, vary, subject, chosen, model)
     return subject, with_max_length(chosen, subject), plans, paths
+
+
+def _on_device(settings: Settings) -> Settings:
+    """Return settings with the device that was chosen here, which a worker may not choose otherwise."""
+    return replace(settings, device=settings.resolved_device)
 
 
 def _with_text_in_file(jobs: Sequence[Job], folder: Folder, claims: Claims, show: bool) -> list[Job]:

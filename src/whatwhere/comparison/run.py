@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from whatwhere.analysis.position_similarity import by_distance, fingerprint
 from whatwhere.atomic import write_atomic
 from whatwhere.comparison import measure, train
+from whatwhere.comparison.environment import versions
 from whatwhere.comparison.model import SchemeLike, Transformer, name_of, table_rows
 from whatwhere.comparison.own_model import BuildModel, ComparedModel
 from whatwhere.comparison.read import AFTER
@@ -27,7 +28,7 @@ from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.start import Start, load_start
 from whatwhere.comparison.tasks import Task
 from whatwhere.comparison.text_task import Text
-from whatwhere.errors import PositionError
+from whatwhere.errors import PositionError, SettingError
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.options import Scalar
 
@@ -54,6 +55,7 @@ class Job:
         model: builds a model of the caller's own; None is our Transformer.
         channel: a file that receives the number of steps done, where the run's machine has its folder; a file `stop`
             beside it ends the run, and so does the removal of the folder. None reports nothing.
+        versions: of the packages that numbers depend on, where the comparison began; None allows any.
     """
 
     scheme: SchemeLike
@@ -65,6 +67,7 @@ class Job:
     start: Start | None = None
     model: BuildModel | None = None
     channel: Path | None = None
+    versions: Mapping[str, str] | None = None
 
     @property
     def name(self) -> str:
@@ -98,7 +101,7 @@ def run(job: Job, on_step: Callable[[int], None] | None = None) -> Run:
             to the job's channel.
 
     Raises:
-        SettingError: If the training diverged.
+        SettingError: If the training diverged, or this process has other versions than the comparison.
         TextError: If the text has changed since the comparison began.
         Stopped: If the file `stop` is beside the job's channel, or its folder was removed.
     """
@@ -108,6 +111,7 @@ def run(job: Job, on_step: Callable[[int], None] | None = None) -> Run:
 
 def _run(job: Job, on_step: Callable[[int], None]) -> Run:
     task, settings = job.task, job.settings
+    _require_versions(job.versions)
     if isinstance(task, Text):
         task.check()  # before the clock starts
     began = time.perf_counter()
@@ -156,6 +160,17 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
     if isinstance(model, Transformer):  # of other models nobody knows where attention is
         tensors |= measure.attention(model, task, settings)
     return Run(result, _tensors(model, tables), view_of(model.layer_wheres[0], task, settings), tensors)
+
+
+def _require_versions(expected: Mapping[str, str] | None) -> None:
+    """Raise SettingError where a worker would compute other numbers than the one that collects them says."""
+    here = versions()
+    other = next((name for name, version in (expected or here).items() if here.get(name) != version), None)
+    if other is not None and expected is not None:
+        raise SettingError(
+            f"this worker has {other} {here.get(other)}, but the comparison began with {expected[other]}: numbers "
+            "could differ.\nInstall the same versions where workers run."
+        )
 
 
 def view_of(where: Where, task: Task, settings: Settings) -> SchemeView:

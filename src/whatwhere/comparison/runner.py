@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from whatwhere.comparison.claim_files import Claims
-from whatwhere.comparison.executors import Opened, opened
+from whatwhere.comparison.executors import Opened, is_local, opened
 from whatwhere.comparison.folder import run_name
 from whatwhere.comparison.progress import Display, display
 from whatwhere.comparison.results import RunResult
@@ -41,9 +41,10 @@ def run_all(
     jobs: Sequence[Job],
     keep: Keep,
     *,
-    executor: Executor | None,
+    executor: Executor | str | None,
     workers: int | None,
     show: bool,
+    folder: Path | None = None,
     shared: Shared | None = None,
 ) -> None:
     """Do all runs; each is kept when it is finished, so that an interruption loses only those in progress.
@@ -51,23 +52,31 @@ def run_all(
     Args:
         jobs: the runs.
         keep: called with each finished run, in this process.
-        executor: where to run; None makes a process pool of `workers`.
+        executor: where to run, as `executors.opened` takes it; None makes a process pool of `workers`.
         workers: processes; None is one for each core. 1 runs in this process.
         show: show the progress on standard error.
+        folder: of the results, by which workers on other machines report their steps where they share that disk.
         shared: runs that other processes claim are left to them, and waited for; None where there are no others.
 
     Raises:
         ResultsError: If some runs failed, such as one that ended its worker process again and again; the others are
             kept.
-        SettingError: If the runs cannot be sent to the requested processes.
+        SettingError: If there is no such executor, or the runs cannot be sent to it.
+        MissingExtra: If the executor's package is not installed.
         KeyboardInterrupt: When interrupted, after the runs in progress were signaled to stop.
     """
     if not jobs:
         return
+    home = None if folder is None or is_local(executor) else folder.resolve()
     with (
-        tempfile.TemporaryDirectory(prefix="whatwhere-") as channels,
+        # The name is that of an unfinished file: what a killed process leaves of it is no result.
+        tempfile.TemporaryDirectory(
+            prefix=".whatwhere-", suffix=".part", dir=home, ignore_cleanup_errors=True
+        ) as channels,
         display(jobs, show) as shown,
-        opened(executor, jobs, workers, lambda job, reason: shown.note(f"{_name(job)}: {reason}")) as where,
+        opened(
+            executor, jobs, workers, lambda job, reason: shown.note(f"{_name(job)}: {reason}"), home or Path(channels)
+        ) as where,
         _watched(Path(channels), shown),
     ):
         _collect(where, jobs, keep, shown, Path(channels), shared)

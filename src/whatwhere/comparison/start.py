@@ -86,7 +86,7 @@ def find_start(results: Comparison, scheme: str | None, names: tuple[str, ...], 
     file = results.file(run.file) if run.file else None
     if file is None:
         raise ResultsError(f"{results.folder} holds no trained model of {scheme!r}, seed {seed}: run it again.")
-    return Start(file, str(results.folder), scheme, seed, sha256(file.read_bytes()).hexdigest())
+    return Start(file.resolve(), str(results.folder), scheme, seed, sha256(file.read_bytes()).hexdigest())
 
 
 def require_same_tokens(results: Comparison, tokens: tuple[str, ...]) -> None:

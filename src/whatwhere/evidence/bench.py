@@ -33,6 +33,7 @@ class Bench:
         comparisons: what `compare` returned, by name.
         claims: that the experiment measured.
         faults: likewise.
+        executor: where trainings take place, as `whatwhere.compare` takes it.
     """
 
     folder: Path
@@ -44,6 +45,7 @@ class Bench:
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     claims: list[Finding] = field(default_factory=list)
     faults: list[FaultRow] = field(default_factory=list)
+    executor: str | None = None
 
     @property
     def quick(self) -> bool:
@@ -64,7 +66,8 @@ class Bench:
             ResultsError: If a run failed; what is finished is kept.
         """
         out = self.folder / name
-        results = compare(schemes, seeds=seeds, out=out, workers=self.workers, progress=self.progress, **settings)
+        where: dict[str, Any] = {"executor": self.executor, "workers": self.workers, "progress": self.progress}
+        results = compare(schemes, seeds=seeds, out=out, **where, **settings)
         self.comparisons[name] = results
         return results
 

@@ -86,6 +86,7 @@ def run_evidence(
     only: Sequence[str] = (),
     *,
     workers: int | None = None,
+    executor: str | None = None,
     progress: bool = True,
     checkpoint: Checkpoint | None = None,
     on_experiment: Callable[[Experiment, Evidence | None], None] = lambda experiment, evidence: None,
@@ -97,6 +98,7 @@ def run_evidence(
         scope: quick or full.
         only: ids of experiments; none is all of the scope.
         workers: processes; None is one for each core.
+        executor: where trainings take place, as `compare` takes it.
         progress: show the progress of trainings on standard error.
         checkpoint: of a real model, for the claims of E0 on trained rows.
         on_experiment: called with each experiment before it runs, and with its evidence after it.
@@ -121,7 +123,7 @@ def run_evidence(
         command = f"whatwhere evidence --{scope} --only {experiment.id}"
         if checkpoint is not None and experiment.measure is claims:
             command += f" {MODEL}"
-        bench = Bench(folder / experiment.id, scope, command, workers, progress, checkpoint)
+        bench = Bench(folder / experiment.id, scope, command, workers, progress, checkpoint, executor=executor)
         evidence = _kept(folder, experiment, bench) or _run(folder, experiment, bench)
         on_experiment(experiment, evidence)
         finished.append(evidence)

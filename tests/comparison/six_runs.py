@@ -1,0 +1,40 @@
+"""A comparison of six runs, whose results must be the same wherever these take place."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import whatwhere as ww
+from whatwhere.comparison import read_results
+from whatwhere.comparison.results import RunResult
+
+SIZES: dict[str, Any] = {"layers": 1, "dim": 16, "batch": 8, "feedforward": 16, "test_sequences": 40}
+WORDS = ["compare", "none", "alibi", "--seeds", "3", "--lengths", "8", "--steps", "60", "--layers", "1", "--dim", "16"]
+WORDS += ["--set", "batch=8", "--set", "feedforward=16", "--set", "test_sequences=40"]
+"""Of the command line."""
+
+
+def compare(out: Path, **given: Any) -> None:
+    """Do the runs."""
+    ww.compare(["none", "alibi"], lengths=[8], seeds=3, steps=60, out=out, **SIZES, **given)
+
+
+def require_same(expected: Path, folder: Path) -> None:
+    """Fail unless two folders hold the same runs, times apart, and the same models and traces, byte for byte."""
+    assert numbers(folder) == numbers(expected)
+    for part in ("runs", "models", "traces"):
+        assert names(folder / part) == names(expected / part)
+    files = list(expected.glob("*/*.safetensors"))
+    assert len(files) == 12
+    for file in files:
+        assert file.read_bytes() == (folder / file.relative_to(expected)).read_bytes()
+
+
+def names(folder: Path) -> list[str]:
+    """List a folder."""
+    return sorted(path.name for path in folder.iterdir())
+
+
+def numbers(folder: Path) -> list[RunResult]:
+    """Return what must be equal: all but times."""
+    return [replace(run, seconds=0.0, seconds_per_step=0.0) for run in read_results(folder).runs]
