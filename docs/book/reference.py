@@ -23,7 +23,16 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
         "Door 2: query_key",
         (
             *("Rotary", "LearnedRotary", "AxialRotary", "MixedRotary", "MultimodalRotary", "XPos", "PoPE", "FoPE"),
-            *("SelfExtend", "DualChunk", "SSMax", "QueryTemperature", "scaling", "temperature", "rotary_layout"),
+            *(
+                "SelfExtend",
+                "DualChunk",
+                "CARoPE",
+                "SSMax",
+                "QueryTemperature",
+                "scaling",
+                "temperature",
+                "rotary_layout",
+            ),
         ),
     ),
     "score": (

@@ -35,6 +35,16 @@ LEGEND = (
     'regime": as long as the frequencies, which here depend on the sequence\'s length, stay the same). "Up to" is the '
     "length up to which a scheme is defined, where a model can still fail."
 )
+MISSING = """## What is missing
+
+Schemes whose formula is known, but which are no entry:
+
+- Selective RoPE ([Movahedi et al. 2025](https://arxiv.org/abs/2511.17388)): each token adds angles that depend on it,
+  as in CARoPE, by a projection of low rank, a convolution over four tokens and perhaps a gate. `here.increments` would
+  carry the projection; the convolution must stop at documents and padding, which is not written yet.
+- PaTH ([Yang et al. 2025](https://arxiv.org/abs/2505.16381)): a product of one Householder matrix for each token
+  between key and query. It is no map of queries and keys one by one, and needs an attention of its own.
+- The term of values of Shaw et al. 2018: here distances change scores, never values."""
 _MEASURE = "whatwhere compare {name} none --lengths 12,24 --seeds 8"
 _CLAIM, _STATEMENT = re.compile(r"\d\.\d+[a-z]?"), re.compile(r"(E\d+)\.\d+")
 _SHOWN: Mapping[str | None, str] = {
@@ -71,7 +81,7 @@ def overview(evidence: Sequence[Evidence]) -> str:
         width = max(len(entry.name) for entry in entries)
         formulas = "\n".join(f"{entry.name:{width}}  {entry.formula}" for entry in entries)
         parts += [f"## {title}", _table(entries, measured), f"```text\n{formulas}\n```"]
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join([*parts, MISSING]) + "\n"
 
 
 def card(entry: Scheme, evidence: Sequence[Evidence]) -> str:

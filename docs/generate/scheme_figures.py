@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from whatwhere.analysis.position_similarity import ByDistance, bias_of_ones, by_distance
+from whatwhere.analysis.position_similarity import ByDistance, bias_of_ones, by_distance, products_of_ones
 from whatwhere.analysis.walkthrough import random_scheme
 from whatwhere.comparison import Comparison
 from whatwhere.evidence.record import Evidence
@@ -66,6 +66,10 @@ def values_by_distance(entry: Scheme) -> ByDistance | None:
         of_ones = bias_of_ones(where.score, distances)
         label = "bias for a query and keys of ones"
         return ByDistance(label, {f"head {n}": bias for n, bias in enumerate(of_ones)})
+    if curves is None and where.query_key is not None:
+        of_ones = products_of_ones(where.query_key, distances) / where.query_key.head_dim
+        label = "inner product of equal query and key, for tokens of ones"
+        return ByDistance(label, {f"head {n}": curve for n, curve in enumerate(of_ones)})
     return curves
 
 

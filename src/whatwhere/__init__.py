@@ -22,6 +22,7 @@ _HOME = {
     "ALiBi": "where.score.alibi",
     "AxialRotary": "where.query_key.axial_rotary",
     "AxialSinusoidal": "where.input.axial_sinusoidal",
+    "CARoPE": "where.query_key.carope",
     "Checkpoint": "models.checkpoint",
     "CoPE": "where.score.cope",
     "DeBERTa": "where.score.deberta",

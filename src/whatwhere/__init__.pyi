@@ -50,6 +50,7 @@ from whatwhere.where.input.learned import Learned as Learned
 from whatwhere.where.input.sinusoidal import Sinusoidal as Sinusoidal
 from whatwhere.where.input_layer import InputLayer as InputLayer
 from whatwhere.where.query_key.axial_rotary import AxialRotary as AxialRotary
+from whatwhere.where.query_key.carope import CARoPE as CARoPE
 from whatwhere.where.query_key.dual_chunk import DualChunk as DualChunk
 from whatwhere.where.query_key.fope import FoPE as FoPE
 from whatwhere.where.query_key.learned_rotary import LearnedRotary as LearnedRotary

@@ -24,7 +24,7 @@ def test_their_softmax_is_what_attention_gathers_by(x: torch.Tensor, name: str) 
     here = where.at(ww.positions(TOKENS))
     with torch.no_grad():
         q = x.view(TOKENS, HEADS, -1).transpose(0, 1)[None]
-        rotated = here.query_key(q, q.clone())
+        rotated = here.query_key(q, q.clone(), increments=here.increments(x[None]))
         # A value that is 1 for one key alone brings that key's weight.
         gathered = here.attention(*rotated, torch.eye(TOKENS).expand(1, HEADS, -1, -1), gates=here.gates(x[None]))
     torch.testing.assert_close(result.scores.softmax(-1), gathered[0], rtol=1e-4, atol=1e-6)

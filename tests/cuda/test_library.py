@@ -32,14 +32,14 @@ def attend(where: ww.Where, p: ww.Positions, dtype: torch.dtype = torch.float32,
     here = where.at(p)
     x = here.input(draw(2, p.tokens, DIM, seed=1).to(p.device, dtype))
     heads = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
-    q, k = here.query_key(heads, heads[:, :KEY_HEADS].flip(-1))
+    q, k = here.query_key(heads, heads[:, :KEY_HEADS].flip(-1), increments=here.increments(x))
     return here.attention(q, k, heads[:, -KEY_HEADS:], gates=here.gates(x), **how)
 
 
 def numbers(where: ww.Where, p: ww.Positions) -> list[Tensor]:
     """What the schemes give for positions alone."""
     made = [] if where.input is None else [where.input(p)]
-    if where.query_key is not None:
+    if where.query_key is not None and not where.query_key.by_content:
         q = draw(1, HEADS, p.tokens, HEAD_DIM, seed=2).to(p.device)
         made.extend(where.query_key(q, q[:, :KEY_HEADS], p))
     if where.score is not None and not where.score.by_content:

@@ -42,8 +42,8 @@ class Case:
 
     @property
     def by_content(self) -> bool:
-        score = self.build().score
-        return score is not None and score.by_content
+        where = self.build()
+        return any(scheme.by_content for scheme in (where.query_key, where.score) if scheme is not None)
 
     @property
     def by_region(self) -> bool:

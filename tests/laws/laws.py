@@ -177,7 +177,7 @@ class OneLayer(nn.Module):
     def forward(self, x: Tensor, p: ww.Positions) -> Tensor:
         here = self.where.at(p)
         heads = here.input(x).unflatten(-1, (2, -1)).transpose(1, 2)
-        q, k = here.query_key(heads, heads[:, :1].flip(-1))
+        q, k = here.query_key(heads, heads[:, :1].flip(-1), increments=here.increments(x))
         return here.attention(q, k, heads[:, 1:], gates=here.gates(x))
 
 

@@ -20,6 +20,12 @@ class Cache:
     k: Tensor | None = None
     v: Tensor | None = None
     gates: Tensor | None = None
+    increments: Tensor | None = None
+
+    def grow_increments(self, increments: Tensor | None) -> Tensor | None:
+        if increments is not None:
+            self.increments = increments if self.increments is None else torch.cat([self.increments, increments], dim=2)
+        return self.increments
 
     def grow(self, k: Tensor, v: Tensor, gates: Tensor | None) -> tuple[Tensor, Tensor, Tensor | None]:
         self.k = k if self.k is None else torch.cat([self.k, k], dim=2)
@@ -47,7 +53,8 @@ class Block(nn.Module):
         inner = self.norm(x)
         q = self.query(inner).unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
         k, v = self.key_value(inner).unflatten(-1, (2, KEY_HEADS, HEAD_DIM)).permute(2, 0, 3, 1, 4)
-        q, k = here.query_key(q, k)
+        increments = here.increments(inner)
+        q, k = here.query_key(q, k, increments=increments if cache is None else cache.grow_increments(increments))
         gates = here.gates(inner)
         if cache is not None:
             k, v, gates = cache.grow(k, v, gates)
@@ -139,7 +146,7 @@ def attend(
     here = where.at(p, regime_length=regime_length)
     x = here.input(draw(batch, p.tokens, DIM, seed=1, dtype=dtype))
     heads = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
-    q, k = here.query_key(heads, heads[:, :KEY_HEADS].flip(-1))
+    q, k = here.query_key(heads, heads[:, :KEY_HEADS].flip(-1), increments=here.increments(x))
     v = heads[:, -KEY_HEADS:]
     return here.attention(q, k, v, gates=here.gates(x), **how)
 
@@ -149,7 +156,7 @@ def numbers(where: ww.Where, p: ww.Positions) -> list[Tensor]:
     made = []
     if where.input is not None:
         made.append(where.input(p))
-    if where.query_key is not None:
+    if where.query_key is not None and not where.query_key.by_content:
         q, k = (draw(p.batch, heads, p.tokens, HEAD_DIM, seed=heads) for heads in (HEADS, KEY_HEADS))
         made.extend(where.query_key(q, k, p))
     if where.score is not None and not where.score.by_content:

@@ -10,14 +10,19 @@ from .cases import each
 from .model import HEAD_DIM, draw
 
 
-@each(lambda case: case.row.door == "query_key" and case.row.relative)
+def by_position(case):
+    """It maps queries and keys by their positions alone."""
+    return case.row.door == "query_key" and not case.by_content
+
+
+@each(lambda case: by_position(case) and case.row.relative)
 @pytest.mark.parametrize("shift", [1, 1_000, 131_072, 1_000_000])
 def test_law_10_logits_do_not_move(shift, case):
     p, moved = ww.positions(12), ww.positions(12, start=min(shift, case.row.tested_up_to - 12))
     laws.logits_unmoved(case.build().query_key, p, moved, case.regime)
 
 
-@each(lambda case: case.row.door == "query_key" and case.row.relative and case.axes > 1)
+@each(lambda case: by_position(case) and case.row.relative and case.axes > 1)
 @pytest.mark.parametrize("shift", [1, 1_000_000])
 def test_law_10_logits_do_not_move_along_any_axis(shift, case):
     index = torch.arange(12 * case.axes).reshape(case.axes, 1, 12) % 7
@@ -27,7 +32,7 @@ def test_law_10_logits_do_not_move_along_any_axis(shift, case):
         laws.logits_unmoved(case.build().query_key, *map(ww.Positions.from_position_ids, (index, moved)), case.regime)
 
 
-@each(lambda case: case.row.door == "query_key")
+@each(by_position)
 def test_law_10_logits_see_the_distance(case):
     """The law alone would also hold for a map that does nothing."""
     query_key = case.build().query_key
@@ -37,14 +42,14 @@ def test_law_10_logits_see_the_distance(case):
     assert (near - far)[..., 1, 0].abs().max() > 1e-2
 
 
-@each(lambda case: case.row.door == "query_key" and case.row.keeps_norms)
+@each(lambda case: by_position(case) and case.row.keeps_norms)
 @pytest.mark.parametrize("start", [0, 1_000, 1_000_000])
 def test_law_11_norms_stay(start, case):
     p = ww.positions(12, start=min(start, case.row.tested_up_to - 12))
     laws.norms_kept(case.build().query_key, p, case.regime)
 
 
-@each(lambda case: case.row.door == "query_key")
+@each(by_position)
 @pytest.mark.parametrize("queries", [ww.positions(3, start=6), ww.positions(9, start=20)], ids=["fewer", "as many"])
 def test_keys_at_other_positions(queries, case):
     """All keys handed over at once stand where the keys do, not where the queries do."""
@@ -59,7 +64,7 @@ def test_keys_at_other_positions(queries, case):
     assert max((a - b).abs().max() for a, b in zip(apart, moved, strict=True)) > 1e-2
 
 
-@each(lambda case: case.row.door == "query_key")
+@each(by_position)
 def test_in_place_is_the_same_map(case):
     """Maps that turn pairs of features write over queries and keys; the others refuse, and touch nothing."""
     query_key, p = case.build().query_key, ww.Positions.packed([4, 5])

@@ -53,6 +53,11 @@ def test_law_2_decoding_with_forgetting(window: ww.Window, case: Case) -> None:
         with pytest.raises(ww.errors.SettingError, match="sums over all keys between"):
             small.blocks[0].where.kept(p)
         return
+    query_key = small.blocks[0].where.query_key
+    if query_key is not None and query_key.by_content:
+        with pytest.raises(ww.errors.SettingError, match="so none can be deleted"):
+            small.blocks[0].where.kept(p)
+        return
     laws.decoding_with_forgetting_equals_prefill(small, p, first=5, most=most_keys(window, p))
 
 

@@ -105,7 +105,7 @@ def test_any_length_is_true_where_there_is_no_maximum(row):
     def use():
         here = where.at(far)
         x = here.input(torch.zeros(1, 2, 16))
-        return here.attention(*here.query_key(q, q), q, gates=here.gates(x))
+        return here.attention(*here.query_key(q, q, increments=here.increments(x)), q, gates=here.gates(x))
 
     if row.any_length:
         assert bool(use().isfinite().all())

@@ -19,7 +19,7 @@ SPLITS = ([(0, 2), (2, 2)], [(0, 1), (1, 3)])
 
 def attend(where: ww.Where, x: Tensor, q: Tensor, k: Tensor, v: Tensor, positions: ww.Positions) -> Tensor:
     here = where.at(positions)
-    q, k = here.query_key(q, k)
+    q, k = here.query_key(q, k, increments=here.increments(x))
     causal = positions.axes == 1
     return here.attention(q, k, v, gates=here.gates(x), causal=causal)
 

@@ -93,7 +93,7 @@ def fingerprint(where: Where, rows: int) -> Fingerprint | None:
     if where.input is not None:
         return Fingerprint("rows by dimension", _rows(where.input, rows))
     if where.query_key is not None:
-        return _map_fingerprint(where.query_key, rows)
+        return None if where.query_key.by_content else _map_fingerprint(where.query_key, rows)
     if where.score is not None and not where.score.by_content:
         return Fingerprint("bias by distance, one column a head", _bias_by_distance(where.score, rows).T)
     return None
@@ -121,7 +121,8 @@ def vectors(where: Where, rows: int) -> Float[Tensor, "rows columns"] | None:
     """
     if where.input is not None:
         return _rows(where.input, rows)
-    return None if where.query_key is None else _mapped_ones(where.query_key, rows)
+    scheme = where.query_key
+    return None if scheme is None or scheme.by_content else _mapped_ones(scheme, rows)
 
 
 def by_distance(where: Where, distances: int) -> ByDistance | None:
@@ -149,6 +150,8 @@ def by_distance(where: Where, distances: int) -> ByDistance | None:
         return ByDistance("cosine of two rows", {"from position 0": similarity(rows[:1], rows)})
     if where.query_key is not None:
         scheme = where.query_key
+        if scheme.by_content:
+            return None
         ones, queries = _ones(scheme, distances), positions(distances)
         bound = scheme.bind(queries)
         q, k = (x.detach().double() for x in (scheme.map_query(ones, bound), scheme.map_key(ones, bound)))
@@ -180,6 +183,28 @@ def bias_of_ones(score: ScoreBias, distances: int) -> Float[Tensor, "heads dista
         element = score.bind(last, keys, q=q, k=k, gates=gates)
         table = tabulate(element, 1, heads, 1, distances, torch.device("cpu"))
     return table[0, :, 0].flip(-1)
+
+
+def products_of_ones(scheme: QueryKeyMap, distances: int) -> Float[Tensor, "heads distances"]:
+    """Compute the dot product of a query and a key of ones under a map by content, for vectors of ones.
+
+    Args:
+        scheme: the map.
+        distances: of the keys, from 0 on, to the last query.
+
+    Examples:
+        >>> from whatwhere import CARoPE
+        >>> products_of_ones(CARoPE(dim=4, head_dim=2, num_heads=1), distances=2)
+        tensor([[2.0000, 1.0806]])
+    """
+    tokens = positions(distances)
+    with torch.no_grad():
+        increments = scheme.increments(torch.ones(1, distances, int(getattr(scheme, "dim", 1))))
+        assert increments is not None
+        of_queries, of_keys = scheme.bind_content(tokens, tokens, increments)
+        ones = _ones(scheme, distances)
+        q, k = scheme.map_query(ones, of_queries), scheme.map_key(ones, of_keys)
+        return products(scheme, q[:, :, -1:], k, tokens[-1:], tokens)[0, :, 0].flip(-1)
 
 
 def _rows(scheme: InputEncoding, rows: int) -> Tensor:

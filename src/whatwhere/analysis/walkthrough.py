@@ -326,7 +326,7 @@ def attention_scores(
     here = where.at(positions(len(x)))
     scale = size**-0.5 if here.scale is None else here.scale
     with torch.no_grad():
-        mapped_q, mapped_k = here.query_key(q, q.clone())
+        mapped_q, mapped_k = here.query_key(q, q.clone(), increments=here.increments(x[None]))
         for door in (where.query_key, where.score):
             if door is not None:
                 door.require_direction(causal)

@@ -171,7 +171,7 @@ class Block(nn.Module):
         y = self.norm_attention(x)
         gates = here.gates(y)
         q, k, v = self._heads(y, at)
-        q, k = here.query_key(q, k)
+        q, k = here.query_key(q, k, increments=here.increments(y))
         return q, k, v, gates
 
     def _heads(self, y: Tensor, at: int | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -9,13 +9,14 @@ A scheme is a final class derived from one of them. Variants are made by composi
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from typing import ClassVar, NoReturn
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from whatwhere.checks import require_whole
-from whatwhere.errors import PositionError, SettingError, ShapeError
+from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.kernels.embedding import Rows
 from whatwhere.position import Positions, PositionsLike, as_positions, is_number
 from whatwhere.tensor_checks import require_device, require_floating
@@ -84,6 +85,8 @@ class QueryKeyMap(OfHeads, ABC):
     """True where the map depends on the length of the sequence; then `bind` gets `lengths`."""
     causal_only: bool = False
     """True where the map is not defined for keys later than the query; then attention must be causal."""
+    by_content: ClassVar[bool] = False
+    """True where the map needs `increments`, which are computed from token vectors; then layers share no tables."""
     regions: int = 1
     """In how many regions pairs are mapped differently; mapped queries have a group of heads for each."""
     key_regions: int = 1
@@ -132,6 +135,28 @@ class QueryKeyMap(OfHeads, ABC):
         Returns:
             Mapped keys, with as many features as mapped queries.
         """
+
+    def increments(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens *features"] | None:
+        """Return by what each token changes the map of later ones, cached beside its key; None for maps by position.
+
+        Args:
+            x: the vectors from which queries and keys are projected.
+        """
+        return None
+
+    def bind_content(
+        self, queries: Positions, keys: Positions, increments: Float[Tensor, "batch heads tokens *features"]
+    ) -> tuple[Bound, Bound]:
+        """Compute what a map by content needs of queries and of keys; other maps have `bind`.
+
+        Args:
+            queries, keys: positions of the queries and keys.
+            increments: what `increments` returned, for all keys.
+
+        Raises:
+            ShapeError: If the increments have the wrong shape.
+        """
+        return _by_position_alone(self)
 
     def region(self, queries: Positions, keys: Positions) -> Region | None:
         """Return the region of each pair; None where there is but one.
@@ -304,6 +329,10 @@ class QueryKeyMap(OfHeads, ABC):
             )
         if x.device != positions.index.device:
             require_device(name, x, positions.device)
+
+
+def _by_position_alone(scheme: QueryKeyMap) -> NoReturn:
+    raise DoorError(f"{type(scheme).__name__} depends on positions alone.\nUse bind(positions).")
 
 
 def of_queries_and_keys(

@@ -152,7 +152,8 @@ class Where(nn.Module):
             Slots in increasing order: `k[:, :, slots]`, and `keys[slots]`; all of them without a window.
 
         Raises:
-            SettingError: If the window keeps first tokens, but the bias sums over the keys in between.
+            SettingError: If the window keeps first tokens, but the bias sums over the keys in between, or the map of
+                queries and keys sums over all of them.
             PositionError: If the window is by coordinates, but these do not grow within a document.
 
         Examples:
@@ -165,6 +166,11 @@ class Where(nn.Module):
         """
         if self.window is None:
             return torch.arange(keys.tokens, device=keys.device)
+        if self.query_key is not None and self.query_key.by_content:
+            raise SettingError(
+                f"{type(self.query_key).__name__} rotates by a sum over all tokens from the first on, so none can be "
+                "deleted.\nKeep all keys and increments."
+            )
         if self.window.first and self.score is not None and self.score.sums_between:
             raise SettingError(
                 f"{type(self.score).__name__} sums over all keys between a query and a key, so none between the first "
@@ -306,6 +312,7 @@ class Here:
         q: Float[Tensor, "batch heads queries head_dim"],
         k: Float[Tensor, "batch key_heads new_keys head_dim"],
         *,
+        increments: Float[Tensor, "batch increment_heads keys *features"] | None = None,
         in_place: bool = False,
     ) -> tuple[
         Float[Tensor, "batch mapped_heads queries mapped_dim"],
@@ -319,13 +326,16 @@ class Here:
         Args:
             q: queries.
             k: keys, of fewer heads under grouped queries.
+            increments: those of `increments(x)`, for all keys.
             in_place: write the results over q and k.
 
         Raises:
-            ShapeError: If q or k has another number of tokens, sequences or features.
-            SettingError: If in_place=True, but the map cannot work in place.
+            ShapeError: If q, k or the increments have another number of tokens, sequences or features.
+            SettingError: If in_place=True, but the map cannot work in place; or increments are missing, or given where
+                none are needed.
         """
         scheme = self.where.query_key
+        _require_increments(scheme, increments)
         if scheme is None:
             return q, k
         cache = self._cache
@@ -333,6 +343,9 @@ class Here:
         at_keys = keys if k.shape[-2] == keys.tokens else queries
         scheme.require_fit("q", q, queries)
         scheme.require_fit("k", k, at_keys)
+        if increments is not None:
+            of_queries, of_keys = scheme.bind_content(queries, keys, increments)
+            return scheme.map_both(q, k, of_queries, of_keys if at_keys is keys else of_queries, in_place)
         bound = for_keys = cache.mapped(scheme, queries)
         if at_keys is not queries:
             for_keys = cache.mapped(scheme, at_keys)
@@ -341,6 +354,10 @@ class Here:
     def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens *features"] | None:
         """Compute the gates of a gated bias: FoX's are cached beside k, Inkling's need not be. None without gates."""
         return None if self.where.score is None else self.where.score.gates(x)
+
+    def increments(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens *features"] | None:
+        """Compute what a map by content, such as CARoPE, needs of each token, cached beside k; None for other maps."""
+        return None if self.where.query_key is None else self.where.query_key.increments(x)
 
     def attention(
         self,
@@ -378,6 +395,8 @@ class Here:
                     "With a KV cache, bind both: where.at(queries, keys)."
                 )
             require_device(name, x, p.device)
+        if self._by_content and v.dim() == 4 and 0 < v.shape[1] < k.shape[1]:
+            v = v.repeat_interleave(k.shape[1] // v.shape[1], dim=1)  # keys are mapped for each head of the queries
         mapped = (q, k)
         if (several := self._map_of_regions()) is not None:
             q, k = of_first_region(several, q, k, v)
@@ -413,6 +432,10 @@ class Here:
         # The features of the regions stand side by side, so the scale is that of one of them.
         y = attention(*listed, scale=q.shape[-1] ** -0.5 if self.scale is None else self.scale, **how)
         return y[..., : v.shape[-1]]
+
+    @property
+    def _by_content(self) -> bool:
+        return self.where.query_key is not None and self.where.query_key.by_content
 
     def _map_of_regions(self) -> QueryKeyMap | None:
         """Return the map of queries and keys where it differs by region of pairs."""
@@ -472,7 +495,9 @@ def bind(
         require_whole("bind", regime_length=regime_length)
     cache = PassCache(at_queries, at_keys, regime_length)
     for where in layers:
-        if where.query_key is not None:  # before the first layer, which may be checkpointed or compiled by itself
+        if (
+            where.query_key is not None and not where.query_key.by_content
+        ):  # before the first layer, which may be checkpointed or compiled by itself
             cache.mapped(where.query_key, at_queries)
     return [Here(where, cache) for where in layers]
 
@@ -539,6 +564,21 @@ def require_door(owner: str, door: str, scheme: object) -> None:
                 f"Pass it as Where({other}=...)."
             )
     raise DoorError(f"{owner}({door}=...) needs {_article(kind)}, but got {_described(scheme)}")
+
+
+def _require_increments(scheme: QueryKeyMap | None, increments: Tensor | None) -> None:
+    """Raise SettingError unless there are increments exactly where a map of queries and keys needs them."""
+    if scheme is not None and scheme.by_content and increments is None:
+        raise SettingError(
+            f"{type(scheme).__name__} needs the increments of all keys, but got none.\n"
+            "Pass increments=here.increments(x) to here.query_key; with a KV cache, store them beside the keys."
+        )
+    if increments is not None and (scheme is None or not scheme.by_content):
+        why = "there is no map of queries and keys" if scheme is None else f"{type(scheme).__name__} needs none"
+        raise SettingError(
+            f"increments were given, but {why}: they would change nothing.\n"
+            "Pass increments=here.increments(x), which is None where none are needed."
+        )
 
 
 def _door_of(scheme: object) -> str:

@@ -103,6 +103,11 @@ def _require_map(owner: str, then: object, head_dim: int) -> None:
         raise DoorError(
             f"{owner}(then=...) needs a map of queries and keys, such as Rotary(head_dim=64), but got {given}."
         )
+    if then.by_content:
+        raise DoorError(
+            f"{owner}(then=...) needs a map by position alone, but {type(then).__name__} depends on content.\n"
+            "Use it by itself: Where(query_key=...)."
+        )
     if then.head_dim != head_dim:
         raise ShapeError(
             f"{owner} has head_dim={head_dim}, but {type(then).__name__} has {then.head_dim}: make both equal."

@@ -12,6 +12,7 @@ from whatwhere.where.binding import Where
 from whatwhere.where.catalogue.entry import Builder, Scheme, Sizes
 from whatwhere.where.catalogue.scaling import ENTRIES as _SCALED
 from whatwhere.where.query_key.axial_rotary import AxialRotary
+from whatwhere.where.query_key.carope import CARoPE
 from whatwhere.where.query_key.dual_chunk import DualChunk
 from whatwhere.where.query_key.fope import FoPE
 from whatwhere.where.query_key.learned_rotary import LearnedRotary
@@ -266,6 +267,20 @@ ENTRIES: tuple[Scheme, ...] = (
         learned=True,
         keeps_norms=False,
         variants=({"interleaved": True}, {"sets": 1}, {"original_length": 5000}, {"theta": 100.0}),
+    ),
+    Scheme(
+        name="carope",
+        door="query_key",
+        formula="rotary by sum_(t = 1..i) f_t^n in pair n,  f_t = 1 / (softplus(<w_h, x_t> + b_h) + 1)",
+        paper="Veisi et al., Context-aware Rotary Position Embedding",
+        url="https://arxiv.org/abs/2507.23083",
+        year=2025,
+        used_by=("the paper's language models",),
+        build=Builder(CARoPE, ("dim", "head_dim", "num_heads")),
+        learned=True,
+        relative=True,
+        causal_only=True,
+        variants=({"interleaved": True}, {"theta": 100.0}),
     ),
     Scheme(
         name="ssmax",

@@ -254,6 +254,21 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
                 (f"{_QUERY_KEY}/test_fope.py::test_slow_pairs_are_unchanged",),
             ),
         ),
+        "carope": (
+            Trap(
+                "The equation of the paper has no bias, so no weights give plain rotary for all tokens, from which it "
+                "starts: here there is one.",
+                (f"{_QUERY_KEY}/test_carope.py::test_it_starts_as_rotary",),
+            ),
+            Trap(
+                "Angles are sums over all tokens so far: in float32 they lose digits far from the start, and a cache "
+                "that forgets tokens loses their angles.",
+                (
+                    f"{_QUERY_KEY}/test_carope.py::test_angles_far_from_the_start_are_exact",
+                    "tests/laws/test_windows.py::test_law_2_decoding_with_forgetting",
+                ),
+            ),
+        ),
         "ssmax": (
             Trap(
                 "n is the number of tokens that the query sees, so a query of a KV cache needs its true position.",
