@@ -38,17 +38,23 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+@pytest.fixture(autouse=True)
+def runs(tmp_path: Path) -> None:
+    """Make the folder of runs."""
+    (tmp_path / "runs").mkdir()
+
+
 def test_one_of_two_has_a_claim_until_it_is_released(tmp_path: Path) -> None:
     first, second = Claims(tmp_path), Claims(tmp_path)
     assert [first.take("none-0"), second.take("none-0"), second.take("none-1")] == [True, False, True]
-    assert names(tmp_path) == ["none-0.claim", "none-1.claim"]
+    assert names(tmp_path / "runs") == ["none-0.claim", "none-1.claim"]
     second.release("none-0")  # not its own
     assert not second.take("none-0")
     first.release("none-0")
     assert second.take("none-0")
     with second.renewed():
         pass
-    assert names(tmp_path) == []
+    assert names(tmp_path / "runs") == []
 
 
 def test_the_claim_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> None:
@@ -61,15 +67,15 @@ def test_the_claim_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> 
     time.sleep(0.2)
     assert other.take("none-0")  # its parent has not yet waited for it
     owner.communicate()
-    assert names(tmp_path) == ["none-0.claim", "none-0.claim-2"]
+    assert names(tmp_path / "runs") == ["none-0.claim", "none-0.claim-2"]
     assert not Claims(tmp_path).take("none-0")
     other.release("none-0")
-    assert names(tmp_path) == []
+    assert names(tmp_path / "runs") == []
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"process": ["another machine", "", "1", "2"]}', "\udcff"])
 def test_the_claim_of_another_machine_is_kept_until_its_lease_ends(content: str, tmp_path: Path) -> None:
-    path = tmp_path / "none-0.claim"
+    path = tmp_path / "runs" / "none-0.claim"
     path.write_bytes(content.encode(errors="surrogateescape"))
     claims = Claims(tmp_path)
     os.utime(path, (time.time() - LEASE + 30,) * 2)
@@ -83,16 +89,16 @@ def test_the_owner_renews_its_claims(tmp_path: Path, monkeypatch: pytest.MonkeyP
     claims = Claims(tmp_path)
     with claims.renewed():
         assert claims.take("none-0")
-        os.utime(tmp_path / "none-0.claim", (0, 0))
+        os.utime(tmp_path / "runs" / "none-0.claim", (0, 0))
         deadline = time.monotonic() + 30
-        while (tmp_path / "none-0.claim").stat().st_mtime == 0 and time.monotonic() < deadline:
+        while (tmp_path / "runs" / "none-0.claim").stat().st_mtime == 0 and time.monotonic() < deadline:
             time.sleep(0.01)
         assert not Claims(tmp_path).take("none-0")
 
 
 def test_of_many_that_see_a_dead_owner_one_takes_over(tmp_path: Path) -> None:
     for number in range(20):
-        dead = tmp_path / f"none-{number}.claim"
+        dead = tmp_path / "runs" / f"none-{number}.claim"
         dead.touch()
         os.utime(dead, (0, 0))
     ready, won = threading.Barrier(8), list[int]()
@@ -113,10 +119,10 @@ def test_of_many_that_see_a_dead_owner_one_takes_over(tmp_path: Path) -> None:
 def test_an_owner_that_was_taken_for_dead_leaves_the_claim_of_its_heir(tmp_path: Path) -> None:
     slow, heir = Claims(tmp_path), Claims(tmp_path)
     assert slow.take("none-0")
-    os.utime(tmp_path / "none-0.claim", (0, 0))
+    os.utime(tmp_path / "runs" / "none-0.claim", (0, 0))
     assert heir.take("none-0")
     slow.release("none-0")
-    assert names(tmp_path) == ["none-0.claim-2"]
+    assert names(tmp_path / "runs") == ["none-0.claim-2"]
     assert not slow.take("none-0")
 
 
@@ -129,10 +135,12 @@ def test_runs_of_others_are_waited_for_and_their_failures_reported(
 ) -> None:
     """Another process finishes one run, fails in another, and gives a third one up: only that is trained here."""
     monkeypatch.setattr(runner, "_LOOK_EVERY", 0.01)
+    monkeypatch.setattr(runner, "_LOOK_AT_EACH", 0.0)
     other, jobs = Claims(tmp_path), [job("none"), job("rotary"), job("alibi"), job("learned")]
     for name in ("rotary-0", "alibi-0", "learned-0"):
         assert other.take(name)
-    (tmp_path / "none-0.failed").write_text("in an earlier call")
+    (tmp_path / "failed").mkdir()
+    (tmp_path / "failed" / "none-0.txt").write_text("in an earlier call")
     done: dict[str, RunResult] = {}
     kept: list[Run] = []
 
@@ -149,7 +157,7 @@ def test_runs_of_others_are_waited_for_and_their_failures_reported(
         runner.run_all(jobs, keep, executor=None, workers=1, show=True, shared=shared)
     assert [run.result.scheme for run in kept] == ["none", "learned"]
     assert "2 of 4 runs: rotary, seed 0, in another process" in capsys.readouterr().err
-    assert names(tmp_path) == ["alibi-0.failed"]
+    assert (names(tmp_path / "runs"), names(tmp_path / "failed")) == ([], ["alibi-0.txt"])
 
 
 def own_runs(output: str) -> list[str]:

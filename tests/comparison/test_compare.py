@@ -280,6 +280,7 @@ def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     ):
         compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
     assert [path.name for path in (tmp_path / "a" / "runs").iterdir()] == ["none-0.json"]
+    assert (tmp_path / "a" / "failed" / "burning-0.txt").read_text().startswith("burning, seed 0: RuntimeError")
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ class FileText:
             TextError: If a file cannot be read, or has changed.
         """
         with _Reader(self) as reader:
-            content = b"".join(part for start in starts for part in reader.read(start, count))
+            content = b"".join([reader.read(start, count) for start in starts])
         return np.frombuffer(content, np.uint8).reshape(len(starts), count)
 
     def chunks(self, end: int) -> Iterator[bytes]:
@@ -119,7 +119,7 @@ class FileText:
         """
         with _Reader(self) as reader:
             for start in range(0, end, _CHUNK):
-                yield from reader.read(start, min(_CHUNK, end - start))
+                yield reader.read(start, min(_CHUNK, end - start))
 
 
 ByteText = MemoryText | FileText
@@ -194,7 +194,8 @@ class _Reader:
 
     def __init__(self, text: FileText) -> None:
         self._text = text
-        self._begins = [0, *accumulate(size + len(_BETWEEN) for size in text.sizes[:-1])]
+        self._sizes = text.sizes
+        self._begins = [0, *accumulate(size + len(_BETWEEN) for size in self._sizes[:-1])]
         self._open: dict[int, int] = {}
         self._closing = ExitStack()
 
@@ -205,15 +206,15 @@ class _Reader:
     def __exit__(self, *exception: object) -> None:
         self._closing.close()
 
-    def read(self, start: int, count: int) -> Iterator[bytes]:
-        """Yield `count` bytes of the joined files from a start, file by file."""
-        while count:
-            number = bisect_right(self._begins, start) - 1
-            offset = start - self._begins[number]
-            left = self._text.sizes[number] - offset
-            part = self._part(number, offset, min(left, count)) if left else _BETWEEN
-            yield part
-            start, count = start + len(part), count - len(part)
+    def read(self, start: int, count: int) -> bytes:
+        """Return `count` bytes of the joined files from a start."""
+        content = b""
+        while left := count - len(content):
+            number = bisect_right(self._begins, start + len(content)) - 1
+            offset = start + len(content) - self._begins[number]
+            in_file = self._sizes[number] - offset
+            content += self._part(number, offset, min(in_file, left)) if in_file else _BETWEEN
+        return content
 
     def _part(self, number: int, offset: int, count: int) -> bytes:
         path = self._text.files[number]

@@ -2,7 +2,7 @@
 
     runs/NAME.claim      the claim of a run; its time is renewed while its owner lives
     runs/NAME.claim-2    that of the process that took the run over from an owner who died, and so on
-    runs/NAME.failed     why the run failed, for the processes that are waiting for it
+    failed/NAME.txt      why the run failed, for the processes that are waiting for it; the next call removes it
 
 A claim is created by O_EXCL, which one process succeeds in, also on a network file system; the last one counts. Times
 are compared with that of a file that the reader has just renewed, so that clocks of machines need not agree.
@@ -31,11 +31,11 @@ class Claims:
     """The claims of one process in a folder.
 
     Args:
-        folder: that all processes share.
+        folder: of the results, which all processes share; it has a folder of runs.
     """
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._failed = folder / "runs", folder / "failed"
         self._held: dict[str, Path] = {}
         self._lock = threading.Lock()
         self._clock: float | None = None
@@ -99,6 +99,7 @@ class Claims:
             message: why.
         """
         with suppress(OSError):  # then they train it, and see for themselves
+            self._failed.mkdir(exist_ok=True)
             write_atomic(self._failure(name), message[:_LARGEST])
 
     def failure(self, name: str) -> str | None:
@@ -120,7 +121,8 @@ class Claims:
             name: of the run's file, without suffix.
         """
         with suppress(OSError):
-            self._failure(name).unlink(missing_ok=True)
+            self._failure(name).unlink()
+            self._failed.rmdir()  # unless it holds others
 
     @contextmanager
     def alone(self, name: str) -> Iterator[None]:
@@ -199,7 +201,7 @@ class Claims:
         return self._folder / (f"{name}.claim" if number == 1 else f"{name}.claim-{number}")
 
     def _failure(self, name: str) -> Path:
-        return self._folder / f"{name}.failed"
+        return self._failed / f"{name}.txt"
 
 
 def _process(number: int) -> list[str] | None:

@@ -204,7 +204,7 @@ class Folder:
 
     def claims(self) -> Claims:
         """Return the claims by which processes of this comparison share its runs."""
-        return Claims(self.path / "runs")
+        return Claims(self.path)
 
     def _run_path(self, scheme: str, seed: int) -> Path:
         return self.path / "runs" / f"{run_name(scheme, seed)}.json"

@@ -19,7 +19,8 @@ from whatwhere.comparison.worker_processes import NoWorkers
 from whatwhere.errors import ResultsError, WhatWhereError
 
 _POLL_EVERY = 0.25  # seconds
-_LOOK_EVERY = 1.0  # seconds between looks at runs that are all claimed by other processes
+_LOOK_EVERY = 1.0  # seconds between looks at runs that are all claimed by other processes, at least
+_LOOK_AT_EACH = 0.02  # seconds more for each of them: a network file system answers thousands of times a second
 _STOPPED = (Stopped, CancelledError)
 Keep = Callable[[Run], None]
 
@@ -130,7 +131,7 @@ class _Missing:
 
     def __init__(self, jobs: Sequence[Job], shared: Shared | None, shown: Display, failures: list[str]) -> None:
         self._jobs, self._shared, self._shown, self._failures = list(jobs), shared, shown, failures
-        self._looked = -_LOOK_EVERY
+        self._look_at = 0.0
         if shared is not None:
             for job in jobs:
                 shared.claims.forget_failure(_file(job))
@@ -142,7 +143,7 @@ class _Missing:
         """Return a run that is to be done here, or None where there is none at the moment."""
         if self._shared is None or not self._jobs:
             return self._jobs.pop(0) if self._jobs else None
-        if time.monotonic() - self._looked < _LOOK_EVERY:
+        if time.monotonic() < self._look_at:
             return None
         for job in list(self._jobs):
             if self._has_ended(job):
@@ -154,7 +155,8 @@ class _Missing:
                     continue
                 self._jobs.remove(job)
                 return job
-        self._looked = time.monotonic()  # all are claimed by others
+        # All are claimed by others.
+        self._look_at = time.monotonic() + max(_LOOK_EVERY, _LOOK_AT_EACH * len(self._jobs))
         return None
 
     def release(self, job: Job) -> None:
