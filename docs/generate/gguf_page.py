@@ -35,6 +35,10 @@ What is known of the files, and what is not:
   length of training, as the code of its authors does; the header does not say that they would.
 - `gemma3` without a window in the header has none in any layer; `cohere2`, `gemma-embedding` and `gpt-oss` without it
   are refused, as by llama.cpp.
+- `baichuan` is read with 32 layers, the one that rotates: with 40 llama.cpp takes ALiBi, with others nothing.
+- `smallthinker` is read without a window or with one of 4,096, which llama.cpp takes whatever the header says;
+  `exaone-moe` with three layers of four windowed, as its converter writes.
+- `deepseek2`: the header has YaRN's `mscale_all_dim` alone, and `mscale` is taken to be equal, as by llama.cpp.
 - `falcon-h1` has its multipliers in its weights, so that descriptions have none.
 - `exaone4` of 64 layers without a window in the header is refused: llama.cpp has one of its own there.
 - `phi3` files have the window of the model, which llama.cpp itself leaves out.

@@ -300,8 +300,9 @@ class Checkpoint:
                 f"{self.path} has no configuration that is known, so its positional encoding is unknown.\n"
                 "Put config.json beside the weights, or read it alone: whatwhere.from_huggingface(config)."
             )
-        description = from_huggingface(self.config, part=self._part, like=self._like)
         architecture = ARCHITECTURES.get(str(self.metadata.get("general.architecture")))
+        part = self._part if architecture is None or self._part is not None else architecture.part
+        description = from_huggingface(self.config, part=part, like=self._like)
         rotated = {bool(plan.settings["interleaved"]) for plan in description.query_key if plan is not None}
         if architecture is not None and rotated - {interleaved := architecture.pairs == "interleaved"}:
             note = "queries and keys of this GGUF file have pairs of"

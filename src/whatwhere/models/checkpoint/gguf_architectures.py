@@ -63,6 +63,7 @@ class Architecture:
             description does not tell layers apart.
         needs_window: whether llama.cpp refuses headers without a window.
         causal: whether tokens attend to earlier ones only.
+        part: the part of a model of two parts that the file has.
     """
 
     model_type: str
@@ -76,6 +77,7 @@ class Architecture:
     recurrent: str | None = None
     needs_window: bool = False
     causal: bool = True
+    part: Literal["encoder"] | None = None
 
 
 def _norm(model_type: str, settings: Mapping[str, object] | None = None) -> Architecture:
@@ -103,10 +105,17 @@ def _both_ways(pairs: Literal["interleaved", "half"]) -> Architecture:
 _SCALED = {**LLAMA, "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
 _NO_WINDOW = {"sliding_window": None}
 
+_LATENT = {
+    **{name: key for name, key in LLAMA.items() if name not in ("attention.key_length", "attention.head_count_kv")},
+    "rope.dimension_count": "qk_rope_head_dim",
+}
+
 ARCHITECTURES: Mapping[str, Architecture] = {
+    "afmoe": Architecture("afmoe", "half", {**LLAMA, **_WINDOW}, settings={"mup_enabled": True}, needs_window=True),
     "apertus": _neox("apertus"),
     "arcee": _norm("arcee"),
     "arctic": _norm("llama"),
+    "baichuan": _norm("llama"),
     "bailingmoe": _norm("llama"),
     "bailingmoe2": _neox("glm4_moe"),
     "bert": Architecture("bert", None, _BERT, causal=False),
@@ -121,12 +130,14 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "command-r": _norm("cohere"),
     "dbrx": Architecture("dbrx", "half", _MPT, fraction_key=None),
     "deepseek": _norm("llama"),
+    "deepseek2": Architecture("deepseek_v3", "interleaved", _LATENT, fraction_key=None),
     "dots1": _neox("dots1", _NO_WINDOW),
     "dream": _both_ways("half"),
     "ernie4_5": _norm("ernie4_5"),
     "ernie4_5-moe": _norm("ernie4_5_moe"),
     "eurobert": _both_ways("half"),
     "exaone": _neox("llama"),
+    "exaone-moe": replace(_windowed("exaone_moe", "half"), needs_window=True),
     "exaone4": _windowed("exaone4", "half"),
     "falcon": Architecture(
         "falcon",
@@ -145,6 +156,9 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     ),
     "gemma2": _windowed("gemma2", "half"),
     "gemma3": _windowed("gemma3_text", "half", rope__freq_base_swa="rope_local_base_freq"),
+    "gemma3n": replace(
+        _windowed("gemma3n_text", "half", rope__freq_base_swa="rope_local_base_freq"), needs_window=True
+    ),
     "glm4": _norm("glm4"),
     "glm4moe": _neox("glm4_moe"),
     "gpt-oss": replace(_windowed("gpt_oss", "half"), needs_window=True),
@@ -159,6 +173,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "hunyuan-dense": _neox("hunyuan_v1_dense"),
     "hunyuan-moe": _neox("hunyuan_v1_moe"),
     "internlm2": _norm("llama"),
+    "jais": Architecture("mpt", None, _MPT),
     "jais2": _neox("jais2"),
     "jamba": Architecture("jamba", None, _UNROTATED, recurrent=""),
     "jina-bert-v3": Architecture("jina_embeddings_v3", "half", _JINA, causal=False),
@@ -171,6 +186,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "maincoder": _norm("hunyuan_v1_dense"),
     "minicpm": Architecture("granite", "interleaved", {**LLAMA, "embedding_scale": "embedding_multiplier"}),
     "minimax-m2": replace(_neox("minimax_m2", rope__dimension_count="rotary_dim"), fraction_key=None),
+    "minicpm3": Architecture("minicpm3", "half", _LATENT, fraction_key=None, settings={"scale_emb": 12.0}),
+    "mistral3": _norm("ministral3"),
     "modern-bert": Architecture(
         "modernbert",
         "half",
@@ -198,17 +215,21 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "qwen2moe": _neox("qwen2_moe"),
     "qwen2vl": _neox("qwen2_vl_text"),
     "qwen3": _neox("qwen3"),
+    "qwen35": _neox("qwen3_5_text", full_attention_interval="full_attention_interval"),
+    "qwen35moe": _neox("qwen3_5_moe_text", full_attention_interval="full_attention_interval"),
     "qwen3moe": _neox("qwen3_moe"),
     "qwen3next": _neox("qwen3_next", full_attention_interval="full_attention_interval"),
     "qwen3vl": _neox("qwen3_vl_text"),
     "qwen3vlmoe": _neox("qwen3_vl_moe_text"),
     "rnd1": _both_ways("half"),
     "seed_oss": _neox("seed_oss"),
+    "smallthinker": Architecture("llama", "half", {**LLAMA, **_WINDOW}, windowed_type="cohere2"),
     "smollm3": _norm("smollm3", {"no_rope_layer_interval": 4}),
     "stablelm": _neox("stablelm"),
     "starcoder": Architecture("gpt_bigcode", None, _GPT2),
     "starcoder2": _neox("starcoder2", _NO_WINDOW),
     "t5": Architecture("t5", None, _T5),
+    "t5encoder": Architecture("t5", None, _T5, causal=False, part="encoder"),
     "xverse": _norm("llama"),
 }
 """Name of an architecture -> what llama.cpp does in it."""
@@ -219,5 +240,7 @@ NOT_READ: Mapping[str, tuple[str, ...]] = {
     "llama.cpp has a name for it, but no code": ("gptj",),
     "its code rotates with theta 10,000, whatever the header says": ("cogvlm",),
     "it has ALiBi in both directions, which no type of transformers has": ("jina-bert-v2",),
+    "it has ALiBi with one key head, which no type of transformers has": ("refact",),
+    "the same type of transformers is not read either (docs/models.md)": ("hunyuan_vl", "mistral4", "step35"),
 }
 """Reason -> architectures whose positions are not read for it."""

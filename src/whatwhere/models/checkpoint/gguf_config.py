@@ -38,7 +38,13 @@ _BLOOM_ALIBI_BIAS = 8.0
 _LENGTH_OF_LLAMA3 = 8192
 _LLAMA3_ENDS = ((1.0, 4.0), (1.0, 1.0))
 """Low and high frequency factors of the published models."""
-_MULTIMODAL = ("qwen2vl", "qwen3vl", "qwen3vlmoe")
+_MULTIMODAL = ("qwen2vl", "qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe")
+_BAICHUAN_LAYERS = 32
+"""Number of layers of the Baichuan that rotates; llama.cpp takes 40 for one with ALiBi, and others for one without."""
+_SMALLTHINKER_WINDOW = 4096
+"""The window that llama.cpp takes for SmallThinker, whatever the header says."""
+_ONLY = ("baichuan", "exaone-moe", "gemma3n", "mistral3", "smallthinker")
+_LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
 _IMPLIED_WINDOW = ("exaone4", 64)
 """Architecture and number of layers for which llama.cpp has a window even if the header has none."""
 _GEMMA2_WINDOW = 4096
@@ -174,6 +180,14 @@ def _special(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, obje
         return {"multi_query": kv == 1}, ("attention.head_count_kv",)
     if name == "bloom" and values.get(_ALIBI) == _BLOOM_ALIBI_BIAS:
         return {}, (_ALIBI,)
+    if name in ("deepseek2", "minicpm3"):
+        return _latent(name, values)
+    if name == "jais":
+        softmax_scale = 1 / head_dim if isinstance(head_dim := _head_dim(values), int) and head_dim > 0 else None
+        inner = {"alibi": True, "alibi_bias_max": values.get(_ALIBI), "softmax_scale": softmax_scale}
+        return {"attn_config": inner}, (_ALIBI,)
+    if name in _ONLY:
+        return _only(name, values)
     if name == "minicpm" and isinstance(head_dim := _head_dim(values), int) and head_dim > 0:
         return {"attention_multiplier": head_dim**-0.5}, ()
     if name == "granitehybrid":
@@ -191,6 +205,58 @@ def _special(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, obje
     if name in _MULTIMODAL and isinstance(sections := values.get(_SECTIONS), list) and sections[3:] in ([], [0]):
         return {"rope_scaling": {"rope_type": "default", "mrope_section": sections[:3]}}, (_SECTIONS,)
     return {}, ()
+
+
+def _latent(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
+    """Return the parts of latent attention; YaRN's multiplier of the logarithm is a tenth of transformers' mscale."""
+    known = ("attention.head_count_kv", "attention.key_length_mla", _LOG_MULTIPLIER)
+    total, rotated = values.get("attention.key_length_mla", values.get("attention.key_length")), None
+    if isinstance(rotated := values.get("rope.dimension_count"), int) and isinstance(total, int):
+        found: dict[str, object] = {
+            "qk_nope_head_dim": total - rotated,
+            "num_key_value_heads": values.get("attention.head_count"),
+        }
+        multiplier = values.get(_LOG_MULTIPLIER)
+        if name == "deepseek2" and isinstance(multiplier, float):
+            scaling = _scaling(values).get("rope_scaling", {})
+            mscale = {"mscale": round(10 * multiplier, 6), "mscale_all_dim": round(10 * multiplier, 6)}
+            found["rope_scaling"] = {**scaling, **mscale} if isinstance(scaling, dict) else scaling
+            return found, known
+        return found, known[:2] if name == "deepseek2" else known[:1]
+    return {"num_key_value_heads": values.get("attention.head_count")}, known
+
+
+def _only(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
+    """Return what is implied where llama.cpp fixes what a header says, or refuse headers that say otherwise."""
+    layers, window = values.get("block_count"), values.get("attention.sliding_window")
+    count = layers if isinstance(layers, int) and 0 < layers <= MAX_LAYERS else 0
+    if name == "baichuan":
+        return {} if count == _BAICHUAN_LAYERS else {"header.block_count": layers}, ()
+    if name == "exaone-moe":
+        pattern, usual = values.get(_PATTERN), [layer % 4 != 3 for layer in range(count)]
+        same = isinstance(pattern, list) and [bool(one) for one in pattern[:count]] == usual
+        return {} if same else {f"header.{_PATTERN}": "absent" if pattern is None else pattern}, ()
+    if name == "mistral3":
+        return _ministral(values)
+    if name == "gemma3n":
+        return {}, ("attention.shared_kv_layers", "embedding_length_per_layer_input")
+    if not window:
+        return {}, ()
+    types = ["sliding_attention" if layer % 4 else "full_attention" for layer in range(count)]
+    return {"layer_types": types} if window == _SMALLTHINKER_WINDOW else {"header.attention.sliding_window": window}, ()
+
+
+def _ministral(values: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
+    """Return YaRN without a magnitude, and the temperature, whose period is the length that YaRN starts from."""
+    scaling, strength = _scaling(values).get("rope_scaling"), values.get("attention.temperature_scale")
+    if scaling is None:
+        return {"rope_parameters": {"rope_type": "default", "rope_theta": values.get("rope.freq_base", 10_000.0)}}, ()
+    if not isinstance(scaling, dict) or scaling.get("rope_type") != "yarn" or values.get(_LOG_MULTIPLIER) != 1.0:
+        return {}, ()
+    own: dict[str, object] = {"mscale": 1.0, "mscale_all_dim": 1.0}
+    if isinstance(strength, float):
+        own["llama_4_scaling_beta"] = round(strength, 6)
+    return {"rope_scaling": {**scaling, **own}}, (_LOG_MULTIPLIER, "attention.temperature_scale")
 
 
 def _recurrent(name: str, kv: object, values: Mapping[str, object]) -> Mapping[str, object]:
