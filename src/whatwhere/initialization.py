@@ -146,6 +146,16 @@ def shard_offsets(parameter: Tensor) -> tuple[int, ...] | None:
     return tuple(offsets)
 
 
+def own_rows(table: Tensor) -> Tensor:
+    """Return the part of this process of a DTensor, which shares its memory; any other tensor as it is.
+
+    Args:
+        table: a parameter, or a tensor of its shape.
+    """
+    local: Tensor = getattr(table, "_local_tensor", table)
+    return local
+
+
 @contextmanager
 def alike(parameter: Tensor, generator: torch.Generator | None) -> Iterator[torch.Generator | None]:
     """Yield a generator whose state is the same on all processes that have a part of a parameter.

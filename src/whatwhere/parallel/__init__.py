@@ -5,6 +5,9 @@ from typing import TYPE_CHECKING
 from whatwhere.public_names import loader
 
 if TYPE_CHECKING:
+    from whatwhere.parallel.gradient_norm import clip_gradient_norm as clip_gradient_norm
+    from whatwhere.parallel.row_owners import RowOwners as RowOwners
+    from whatwhere.parallel.row_owners import deal_rows as deal_rows
     from whatwhere.parallel.vocabulary_loss import vocabulary_cross_entropy as vocabulary_cross_entropy
     from whatwhere.parallel.vocabulary_shards import VocabularyParallel as VocabularyParallel
     from whatwhere.parallel.vocabulary_shards import VocabularyShards as VocabularyShards
@@ -13,6 +16,9 @@ if TYPE_CHECKING:
 
 # Loaded on first use: a plan needs no torch.
 _HOME = {
+    "RowOwners": "row_owners",
+    "clip_gradient_norm": "gradient_norm",
+    "deal_rows": "row_owners",
     "VocabularyParallel": "vocabulary_shards",
     "VocabularyShards": "vocabulary_shards",
     "heads_of": "whatwhere.where.binding",

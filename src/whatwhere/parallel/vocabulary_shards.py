@@ -30,6 +30,7 @@ class VocabularyShards(TokenEmbedding):
     """
 
     mesh: DeviceMesh
+    sharding = "vocabulary"
 
     def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
         """Look up the row of each id and multiply it by the scale; all processes of the mesh take part.
@@ -47,7 +48,11 @@ class VocabularyShards(TokenEmbedding):
         if len(weight) == 0:  # more processes than blocks of rows; the sum links it to the gradient
             return self._summed(weight.new_zeros(*ids.shape, self.embedding_dim) + weight.sum())
         own = (ids >= first) & (ids < first + len(weight))
-        rows = lookup(weight, torch.where(own, ids - first, 0), self._own_padding(first, weight))
+        index, padding = torch.where(own, ids - first, 0), self._own_padding(first, weight)
+        if self.keeper is not None:
+            rows = self.keeper.lookup(self.weight, index, padding)
+        else:
+            rows = lookup(weight, index, padding)
         return self._summed(scaled(rows, self.factor).masked_fill(~own[..., None], 0))
 
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
@@ -62,6 +67,8 @@ class VocabularyShards(TokenEmbedding):
         Raises:
             ShapeError: If the vectors have another dim.
         """
+        if self.keeper is not None:
+            self.keeper.before_readout()
         first, weight = self._own_rows()
         # Every process has the gradient of its own logits with respect to the vectors: the sum is the whole one.
         alike = DTensor.from_local(hidden, self.mesh, [Replicate()], run_check=False)

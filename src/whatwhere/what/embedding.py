@@ -1,5 +1,6 @@
 """The token table: a vector for each token, which is the input layer's *what*."""
 
+import sys
 from collections.abc import Callable
 from math import frexp, ldexp, sqrt
 from typing import Any, Literal, Protocol
@@ -77,6 +78,7 @@ class TokenEmbedding(nn.Embedding):
 
     weight: Float[Tensor, "vocab_size dim"]
     keeper: Keeper | None = None  # set by RowAdamW, which updates some rows when they are next read
+    sharding: Literal["vocabulary", "owners"] | None = None  # of a table that reads its process's rows (parallel)
 
     def __init__(
         self,
@@ -264,9 +266,7 @@ class TokenEmbedding(nn.Embedding):
             ShapeError: If the vectors have another dim.
         """
         if hasattr(self, "_get_fsdp_state") and "readout" not in vars(self):  # a unit of fully_shard by itself
-            import torch.distributed.fsdp  # slow to import, and loaded here already
-
-            torch.distributed.fsdp.register_fsdp_forward_method(self, "readout")
+            sys.modules["torch.distributed.fsdp"].register_fsdp_forward_method(self, "readout")
             return self.readout(hidden)
         if self.keeper is not None:
             self.keeper.before_readout()

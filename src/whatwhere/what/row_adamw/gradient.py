@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from whatwhere.errors import SettingError
 from whatwhere.kernels.group_by_row import GroupedSlots, group, sum_by_row
 
 _NORMS = {torch._foreach_norm, torch.linalg.vector_norm, torch.norm, Tensor.norm}
@@ -25,6 +26,7 @@ class RowGradient(Tensor):
 
     Attributes:
         rest: the value of all other rows after scaling: NaN once they were scaled by NaN or infinity. None is zero.
+        sharded: whether other processes have gradients of other rows, so that a norm of these is not that of all.
 
     Examples:
         >>> gradient = by_row(torch.tensor([1, 3]), torch.tensor([[3.0], [4.0]]), torch.Size([5, 1]))
@@ -33,6 +35,7 @@ class RowGradient(Tensor):
     """
 
     rest: Tensor | None = None
+    sharded: bool = False
 
     @classmethod
     def __torch_function__(
@@ -40,6 +43,8 @@ class RowGradient(Tensor):
     ) -> Any:
         """Apply norms, scalings and clamps to the stored rows."""
         kwargs = kwargs or {}
+        if function in _NORMS:
+            _require_all_rows(args[0])
         with torch._C.DisableTorchFunctionSubclass():
             if not _same_for_zeros(function, args[1:], kwargs):
                 if function in _ZEROINGS:
@@ -78,6 +83,7 @@ def coalesce(weight: Tensor) -> RowGradient | None:
     if gradient is None or not gradient.is_sparse:
         return None
     if type(gradient) is RowGradient and gradient.is_coalesced():
+        gradient.sharded = hasattr(weight, "placements")
         return gradient
     rows, values = gradient._indices()[0], gradient._values()
     # Autograd drops the flag that rows are coalesced.
@@ -86,6 +92,7 @@ def coalesce(weight: Tensor) -> RowGradient | None:
         assert slots is not None  # valid rows, because they have been looked up
         rows, values = slots.rows, sum_by_row(values, slots)
     coalesced = weight.grad = by_row(rows, values, gradient.shape)
+    coalesced.sharded = hasattr(weight, "placements")
     return coalesced
 
 
@@ -99,7 +106,7 @@ def coalesce_hook(weight: Tensor) -> None:
 
 
 def with_row_gradient(
-    weight: Tensor, read: Callable[[], Tensor], slots: GroupedSlots, padding_idx: int | None
+    weight: Tensor, read: Callable[[], Tensor], slots: GroupedSlots, padding_idx: int | None, first: int = 0
 ) -> Float[Tensor, "*shape dim"]:
     """Look up rows of a table, with a gradient of these rows alone.
 
@@ -108,27 +115,29 @@ def with_row_gradient(
         read: returns the row of each id.
         slots: the ids, grouped by row.
         padding_idx: a row without gradient.
+        first: the row of the table that ids count from, where a process has a part of it.
     """
-    rows: Tensor = _RowLookup.apply(weight, read, slots, padding_idx)  # type: ignore[no-untyped-call]
+    rows: Tensor = _RowLookup.apply(weight, read, slots, padding_idx, first)  # type: ignore[no-untyped-call]
     return rows
 
 
 class _RowLookup(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, weight: Tensor, read: Callable[[], Tensor], slots: GroupedSlots, padding_idx: int | None
+        ctx: Any, weight: Tensor, read: Callable[[], Tensor], slots: GroupedSlots, padding_idx: int | None, first: int
     ) -> Tensor:
-        ctx.slots, ctx.padding_idx, ctx.shape = slots, padding_idx, weight.shape
+        ctx.slots, ctx.padding_idx, ctx.shape, ctx.first = slots, padding_idx, weight.shape, first
         return read()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
         slots, padding_idx = ctx.slots, ctx.padding_idx
         values = sum_by_row(gradients[0].reshape(-1, ctx.shape[1]), slots)
         if padding_idx is not None:
             values[slots.rows == padding_idx] = 0
-        return by_row(slots.rows, values, ctx.shape), None, None, None
+        rows = slots.rows + ctx.first if ctx.first else slots.rows
+        return by_row(rows, values, ctx.shape), None, None, None, None
 
 
 def _same_for_zeros(function: Callable[..., Any], more: tuple[Any, ...], named: dict[str, Any]) -> bool:
@@ -144,6 +153,14 @@ def _same_for_zeros(function: Callable[..., Any], more: tuple[Any, ...], named: 
     if function in _BOUNDS:
         return all(number <= 0 if function is torch._foreach_clamp_min_ else number >= 0 for number in numbers)
     return function in _SCALINGS
+
+
+def _require_all_rows(gradients: Any) -> None:
+    if any(isinstance(gradient, RowGradient) and gradient.sharded for gradient in _flat([gradients])):
+        raise SettingError(
+            "the rows of this gradient are spread over processes, and each would clip by another norm.\n"
+            "Use whatwhere.parallel.clip_gradient_norm(parameters, max_norm)."
+        )
 
 
 def _flat(x: Any) -> list[Any]:

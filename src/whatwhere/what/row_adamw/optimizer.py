@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.initialization import own_rows, shard_offsets
 from whatwhere.kernels.adamw_catch_up import require_betas
 from whatwhere.kernels.row_adamw import Moments, Step
 from whatwhere.what.embedding import TokenEmbedding
@@ -102,6 +103,8 @@ class RowAdamW(Optimizer):
         for module in modules:
             _require_table(module)
         rows = param_group.pop("rows", self._rows)
+        if rows is not None and any(own_rows(module.weight) is not module.weight for module in modules):
+            raise SettingError("rows= chooses rows of a table that one process has whole.\nTrain all rows of shards.")
         fixed = {module: fixed_rows(module.weight, rows) for module in modules}
         _refuse(param_group)
         _checked_settings({**self.defaults, **param_group})
@@ -228,11 +231,11 @@ class RowAdamW(Optimizer):
                     _require_moments(weight, state)
 
     def _resume(self, weight: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-        moments = Moments.of(weight)
+        moments = Moments.of(own_rows(weight))
         for name in ("exp_avg", "exp_avg_sq"):
-            getattr(moments, name).copy_(state[name])
+            getattr(moments, name).copy_(_own_part(state[name], weight))
         if moments.master is not None and "master" in state:
-            moments.master.copy_(state["master"])
+            moments.master.copy_(_own_part(state["master"], weight))
         _, betas, eps, _ = _checked_settings(group)
         self._tables[weight].load(moments, int(state["step"]), betas, eps)
         self.state[weight] = {}
@@ -245,10 +248,31 @@ class RowAdamW(Optimizer):
         assert moments is not None
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32)
-            state["exp_avg"], state["exp_avg_sq"] = moments.exp_avg, moments.exp_avg_sq
+            state["exp_avg"], state["exp_avg_sq"] = _as(weight, moments.exp_avg), _as(weight, moments.exp_avg_sq)
             if moments.master is not None:
-                state["master"] = moments.master
+                state["master"] = _as(weight, moments.master)
         state["step"].fill_(table.number)
+
+
+def _as(weight: Tensor, values: Tensor) -> Tensor:
+    """Return values of a process's rows as a tensor of the whole table, a DTensor where the table is one."""
+    if own_rows(weight) is weight:
+        return values
+    from torch.distributed.tensor import DTensor
+
+    assert isinstance(weight, DTensor)
+    mesh, placements = weight.device_mesh, weight.placements
+    return DTensor.from_local(
+        values, mesh, placements, run_check=False, shape=weight.shape, stride=(weight.shape[1], 1)
+    )
+
+
+def _own_part(values: Tensor, weight: Tensor) -> Tensor:
+    """Return the rows of this process of a state, which may be that of the whole table."""
+    if own_rows(weight) is weight or own_rows(values) is not values:
+        return own_rows(values)
+    first = (shard_offsets(weight) or (0,))[0]
+    return values[first : first + len(own_rows(weight))]
 
 
 def _checked_settings(group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
@@ -313,6 +337,14 @@ def _require_table(module: object) -> None:
     if not isinstance(module, TokenEmbedding):
         _require_plain_lookup(module)
     weight = module.weight
+    if getattr(module, "sharding", None) is not None and weight.is_floating_point():
+        _require_shards(weight)
+        return
+    if own_rows(weight) is not weight:
+        raise SettingError(
+            "RowAdamW needs the rows that are read, but this table is gathered whole before each lookup, and its "
+            "gradient is dense.\nUse torch.optim.AdamW with fully_shard, or whatwhere.parallel.deal_rows instead of it."
+        )
     if type(weight) is not nn.Parameter or type(weight.data) is not Tensor or not weight.is_floating_point():
         raise SettingError(
             "RowAdamW needs a table that is a plain nn.Parameter of floating-point numbers, but got "
@@ -321,6 +353,14 @@ def _require_table(module: object) -> None:
     if weight.dim() != 2 or weight.numel() == 0 or weight.device.type == "meta":
         raise ShapeError(
             f"RowAdamW needs a table (vocab_size, dim) with values, but got {tuple(weight.shape)} on {weight.device}."
+        )
+
+
+def _require_shards(weight: Any) -> None:
+    if len(weight.placements) != 1 or not weight.placements[0].is_shard(0) or weight.is_meta:
+        raise SettingError(
+            f"RowAdamW trains a table with values that is sharded by rows alone, but this one is {weight.placements} "
+            f"on {weight.device}.\nUse torch.optim.AdamW, or give it values first."
         )
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import increment_version
 
 from whatwhere.errors import SettingError, ShapeError, TokenError
+from whatwhere.initialization import own_rows, shard_offsets
 from whatwhere.kernels.adamw_catch_up import StepHistory
 from whatwhere.kernels.group_by_row import GroupedSlots, group
 from whatwhere.kernels.row_adamw import Moments, Step, catch_up, look_up, update
@@ -67,6 +68,7 @@ class RowTable:
 
     def __init__(self, weight: nn.Parameter, fixed: Bool[Tensor, " rows"] | None = None) -> None:
         self.weight = weight
+        self._first = (shard_offsets(weight) or (0,))[0]
         self._fixed = fixed
         self.modules: list[nn.Embedding] = []
         self.moments: Moments | None = None
@@ -139,7 +141,7 @@ class RowTable:
             raise SettingError(
                 "the table is in ignored_params of fully_shard: each process would train its copy by its own batch, "
                 "and they would drift apart.\n"
-                "Let fully_shard have the table, with torch.optim.AdamW."
+                "Use whatwhere.parallel.deal_rows, or let fully_shard have the table, with torch.optim.AdamW."
             )
 
     def step(self, step: Step) -> None:
@@ -162,13 +164,14 @@ class RowTable:
                 "\nSkip this step: see the norm that clip_grad_norm_ returns, or pass it error_if_nonfinite=True."
             )
         if self.moments is None:
-            self.moments = Moments.of(self.weight)
+            self.moments = Moments.of(own_rows(self.weight))
             self._fix_rows()
         if self.history is None or self.eps != step.eps:
             self.flush()
             self.eps = step.eps
             self._start_history(self.number, step.betas)
-        self._update(gradient._indices()[0], gradient._values(), step)
+        rows = gradient._indices()[0]
+        self._update(rows - self._first if self._first else rows, gradient._values(), step)
 
     @property
     def trains_some(self) -> bool:
@@ -234,7 +237,7 @@ class RowTable:
         if behind := update(table, rows, values, step):
             # The other processes of a group read other rows, whose gradient comes to all.
             joined = torch.distributed.is_available() and torch.distributed.is_initialized()
-            if not joined or torch.distributed.get_world_size() == 1:
+            if not joined or own_rows(self.weight) is not self.weight or torch.distributed.get_world_size() == 1:
                 raise SettingError(
                     f"{behind} rows have a gradient, but were not read through the embedding, so their values were not "
                     "up to date.\nLook them up with embedding(ids), or call optimizer.flush() before the forward pass."
@@ -252,17 +255,17 @@ class RowTable:
         """Look up rows after updating them, with a gradient of these rows alone."""
         if weight is not self.weight:  # replaced for one call by torch.func.functional_call
             return lookup(weight, ids, padding_idx)
-        trained = torch.is_grad_enabled() and weight.requires_grad
+        trained, own = torch.is_grad_enabled() and weight.requires_grad, own_rows(weight)
         behind = self.history is not None and self.history.count > 0
         slots = None
         if (trained or behind) and ids.dtype in (torch.int64, torch.int32):
-            slots = group(ids.reshape(-1).long(), len(weight))
+            slots = group(ids.reshape(-1).long(), len(own))
         if slots is None:  # nothing to update, or ids that `lookup` rejects
-            return lookup(weight, ids, padding_idx)
-        read = partial(self._read, ids, slots) if behind else partial(lookup, weight.detach(), ids)
+            return lookup(own, ids, padding_idx)
+        read = partial(self._read, ids, slots) if behind else partial(lookup, own.detach(), ids)
         if not trained:
             return read()
-        return with_row_gradient(weight, read, slots, padding_idx)
+        return with_row_gradient(weight, read, slots, padding_idx, self._first)
 
     def _read(self, ids: Tensor, slots: GroupedSlots) -> Tensor:
         rows, changed = look_up(self._checked_moments(), self._steps(), self.eps, ids, slots)
@@ -275,7 +278,7 @@ class RowTable:
 
     def _checked_moments(self) -> Moments:
         assert self.moments is not None
-        weight, average = self.weight, self.moments.exp_avg
+        weight, average = own_rows(self.weight), self.moments.exp_avg
         if weight.shape != average.shape:
             raise ShapeError(
                 f"the table has shape {tuple(weight.shape)} now, but its optimizer state {tuple(average.shape)}.\n"
@@ -286,6 +289,7 @@ class RowTable:
             weight.device != average.device
             or wide != average.dtype
             or (weight.dtype == wide) != (self.moments.master is None)
+            or weight is not self.moments.weight
         ):
             raise SettingError(
                 f"the table is {weight.dtype} on {weight.device} now, but its optimizer state {average.dtype} on "
@@ -318,14 +322,17 @@ def _without_rows(weight: Tensor) -> RowGradient:
     Raises:
         SettingError: If it is not zero.
     """
-    if bool(weight.grad.any()):  # type: ignore[union-attr]
+    assert weight.grad is not None
+    if bool(own_rows(weight.grad).any()):
         raise tied_error()
     rows = torch.zeros(0, dtype=torch.int64, device=weight.device)
-    return by_row(rows, weight.detach()[:0], weight.shape)
+    return by_row(rows, own_rows(weight).detach()[:0], weight.shape)
 
 
 def _is_ignored_by_fsdp(module: nn.Module) -> bool:
-    """Return whether a module with a plain weight lies in one that `fully_shard` has, on several processes."""
+    """Return whether a module lies in one that `fully_shard` has, but gets the gradients of its process alone."""
+    if getattr(module, "sharding", None) == "owners":
+        return False
     fsdp = sys.modules.get("torch.distributed.fsdp")  # it is slow to import, and loaded where it is used
     if fsdp is None or not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
         return False

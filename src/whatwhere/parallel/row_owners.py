@@ -1,0 +1,182 @@
+"""A token table whose rows live on their owners, for processes with batches of their own (data parallelism)."""
+
+from typing import Any, final
+
+import torch
+from jaxtyping import Float, Integer
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.tensor import DTensor, Shard
+
+from whatwhere.errors import SettingError, TokenError
+from whatwhere.initialization import own_rows, shard_offsets
+from whatwhere.kernels.embedding import scaled
+from whatwhere.parallel.vocabulary_shards import VocabularyShards, shard_vocabulary
+from whatwhere.what.embedding import TokenEmbedding, lookup
+
+
+@final
+class RowOwners(TokenEmbedding):
+    """A token table whose row i is on process i modulo n; `deal_rows` makes one of a TokenEmbedding.
+
+    Each process looks up ids of its own. It sends every different id to the owner of its row and gets the row back; in
+    the backward pass it sends the gradient of that row, and the owner averages over the processes, as `fully_shard` and
+    DistributedDataParallel average gradients. So what is sent grows with the tokens of a batch, not with the table.
+    Frequent tokens, which have the first ids in most vocabularies, are spread evenly.
+
+    `weight` is a DTensor: the rows of each owner in turn, with up to n - 1 rows of zeros that nothing reads. Its order
+    depends on n: to save a table that another number of processes can load, save `whole_table()`.
+
+    Attributes:
+        mesh: the processes, in one dimension.
+    """
+
+    mesh: DeviceMesh
+    sharding = "owners"
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
+        """Look up the row of each id and multiply it by the scale; all processes of the mesh take part.
+
+        Args:
+            ids: whole numbers of any dtype.
+
+        Raises:
+            TokenError: If an id is outside the vocabulary, on any process, or ids are not whole numbers.
+        """
+        self._require_whole(ids)
+        group, n = self.mesh.get_group(), self.mesh.size()
+        different, slots = ids.long().flatten().unique(return_inverse=True)
+        wrong = bool(((different < 0) | (different >= self.num_embeddings)).any())
+        by_owner = torch.argsort(different % n, stable=True)
+        asked = torch.bincount(different % n, minlength=n)
+        given = torch.empty_like(asked)
+        torch.distributed.all_to_all_single(given, -1 - 0 * asked if wrong else asked, group=group)
+        if wrong:
+            self._require_ids(ids)
+        if bool((given < 0).any()):
+            raise TokenError("an id is outside the vocabulary on another process, which names it.")
+        counts = asked.tolist(), given.tolist()
+        wanted = different.new_empty(sum(counts[1]))
+        torch.distributed.all_to_all_single(wanted, different[by_owner], counts[1], counts[0], group=group)
+        got: Tensor = _Exchange.apply(self._own(wanted // n), counts, group, n)  # type: ignore[no-untyped-call]
+        return scaled(got[torch.argsort(by_owner)[slots]].view(*ids.shape, self.embedding_dim), self.factor)
+
+    def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
+        """Raise SettingError: logits need all rows on every process, at every step.
+
+        Args:
+            hidden: vectors of the last layer.
+
+        Raises:
+            SettingError: Always.
+        """
+        raise SettingError(
+            "rows that live on their owners are no output projection: its gradient has every row.\n"
+            "Give the model an output projection of its own, or tie a table under shard_vocabulary or fully_shard."
+        )
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Raise SettingError: rows are sampled in the order of their ids, before they are dealt.
+
+        Args:
+            generator: not used.
+
+        Raises:
+            SettingError: Always.
+        """
+        raise SettingError("the rows of this table are dealt already.\nReset the table before deal_rows.")
+
+    def whole_table(self) -> Float[Tensor, "vocab_size dim"]:
+        """Return all rows, in the order of their ids, on every process."""
+        if self.keeper is not None:
+            with torch.no_grad():
+                self.keeper.before_readout()
+        weight: Any = self.weight
+        rows: Tensor = weight.detach().full_tensor().unflatten(0, (self.mesh.size(), -1))
+        return rows.transpose(0, 1).flatten(0, 1)[: self.num_embeddings]
+
+    def extra_repr(self) -> str:
+        """Return the settings, for `repr`."""
+        return f"{super().extra_repr()}, owners={self.mesh.size()}"
+
+    def _own(self, index: Tensor) -> Tensor:
+        """Return own rows, with a gradient."""
+        n = self.mesh.size()
+        own = self.padding_idx is not None and self.padding_idx % n == self.mesh.get_local_rank()
+        padding = self.padding_idx // n if own and self.padding_idx is not None else None
+        if self.keeper is not None:
+            return self.keeper.lookup(self.weight, index, padding)
+        assert isinstance(self.weight, DTensor)
+        return lookup(self.weight.to_local(), index, padding)
+
+
+def deal_rows(tokens: TokenEmbedding, mesh: DeviceMesh) -> RowOwners:
+    """Give each row of a token table to its owner, process i modulo n for row i, in place.
+
+    Pass the weight to `fully_shard` in `ignored_params`, and clip by `clip_gradient_norm`.
+
+    Args:
+        tokens: the table with its values, before it has an optimizer; of several processes the first one's. A table
+            that no process can hold begins as VocabularyShards on the same mesh, made on the meta device.
+        mesh: processes with batches of their own, in one dimension.
+
+    Returns:
+        The same module, now a RowOwners with another parameter.
+
+    Raises:
+        SettingError: As `shard_vocabulary`, or if the table has no values yet.
+    """
+    if tokens.weight.is_meta:
+        raise SettingError(
+            "the table has no values yet, and they are sampled in the order of their ids.\n"
+            "Call shard_vocabulary, to_empty and reset_parameters before deal_rows."
+        )
+    if not isinstance(tokens, VocabularyShards):
+        shard_vocabulary(tokens, mesh)
+    if tokens.keeper is not None or getattr(tokens, "mesh", None) != mesh:
+        raise SettingError("the table has an optimizer, or is sharded over another mesh.\nDeal its rows before.")
+    weight = tokens.weight
+    dealt = _dealt(weight, mesh)
+    rows = DTensor.from_local(dealt, mesh, [Shard(0)], run_check=False)
+    tokens.weight = nn.Parameter(rows, weight.requires_grad)
+    tokens.__class__ = RowOwners
+    assert isinstance(tokens, RowOwners)
+    tokens.mesh = mesh
+    return tokens
+
+
+def _dealt(weight: Tensor, mesh: DeviceMesh) -> Tensor:
+    """Return the rows of this owner, of a table in contiguous blocks; rows of zeros make owners equal."""
+    n, rank, own = mesh.size(), mesh.get_local_rank(), own_rows(weight).detach()
+    offsets = shard_offsets(weight)
+    assert offsets is not None
+    block = -(-weight.shape[0] // n)
+    ids = torch.arange(offsets[0], offsets[0] + len(own), device=own.device)
+    sent = torch.bincount(ids % n, minlength=n).tolist()
+    everyone = torch.arange(rank, weight.shape[0], n, device=own.device)
+    taken = torch.bincount(everyone // block, minlength=n).tolist()
+    dealt = own.new_zeros(block, own.shape[1])
+    by_owner = own[torch.argsort(ids % n, stable=True)]
+    torch.distributed.all_to_all_single(dealt[: sum(taken)], by_owner, taken, sent, group=mesh.get_group())
+    return dealt
+
+
+class _Exchange(torch.autograd.Function):
+    """Rows of owners to those who asked; the mean of their gradients back."""
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, counts: tuple[list[int], list[int]], group: Any, n: int) -> Tensor:
+        ctx.counts, ctx.group, ctx.n = counts, group, n
+        got = rows.new_empty(sum(counts[0]), rows.shape[1])
+        torch.distributed.all_to_all_single(got, rows.contiguous(), counts[0], counts[1], group=group)
+        return got
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+        asked, given = ctx.counts
+        own = gradients[0].new_empty(sum(given), gradients[0].shape[1])
+        torch.distributed.all_to_all_single(own, gradients[0].contiguous(), given, asked, group=ctx.group)
+        return own / ctx.n, None, None, None

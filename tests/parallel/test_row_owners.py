@@ -1,0 +1,192 @@
+"""RowAdamW on shards, and rows on their owners: losses of one process, bytes of the plan, and what is refused."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.functional import cross_entropy
+
+import whatwhere as ww
+from whatwhere.parallel import clip_gradient_norm, deal_rows, shard_vocabulary
+from whatwhere.parallel.plan import TableSettings, plan_table
+
+from .processes import on_ranks
+
+ROWS, DIM, STEPS, PADDING = 97, 16, 8, 3
+SETTINGS: dict[str, Any] = {"lr": 1e-2, "weight_decay": 0.1}
+
+
+class Model(nn.Module):
+    """A token table that is not tied, and an output projection."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(3)
+        self.tokens = ww.TokenEmbedding(ROWS, DIM, PADDING, scale="sqrt_dim")
+        self.middle, self.head = nn.Linear(DIM, DIM), nn.Linear(DIM, ROWS)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return logits."""
+        logits: Tensor = self.head(self.middle(self.tokens(ids)).relu())
+        return logits
+
+
+def batch(number: int) -> Tensor:
+    """Return ids, some of them frequent, some not in every batch, and the padding token."""
+    generator = torch.Generator().manual_seed(number)
+    ids = (torch.rand(8, 7, generator=generator) ** 3 * ROWS).long()
+    ids[:, 2] = PADDING
+    return ids
+
+
+def trained(model: Model, by_rows: bool, own: slice, reduce: Any, clip: Any) -> tuple[list[float], Any]:
+    """Return the loss and the norm of each step, and the optimizer of the table."""
+    table: Any = (ww.RowAdamW if by_rows else torch.optim.AdamW)(
+        model.tokens if by_rows else model.tokens.parameters(), **SETTINGS
+    )
+    rest = torch.optim.AdamW([*model.middle.parameters(), *model.head.parameters()], **SETTINGS)
+    numbers = []
+    for number in range(STEPS):
+        ids = batch(number)[own]
+        loss = cross_entropy(model(ids)[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+        loss.backward()
+        norm = clip(model.parameters(), 0.3)
+        for optimizer in (table, rest):
+            optimizer.step()
+            optimizer.zero_grad()
+        numbers += [reduce(loss.item()), float(norm)]
+    if by_rows:
+        table.flush()
+    return numbers, table
+
+
+def mean(loss: float) -> float:
+    """Return the mean of a loss over all processes."""
+    whole = torch.tensor(loss, dtype=torch.float64)
+    torch.distributed.all_reduce(whole)
+    return float(whole) / torch.distributed.get_world_size()
+
+
+def by_ranks() -> dict[str, Any]:
+    """Train in every way; return numbers, tables and what is refused."""
+    ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    mesh, found = init_device_mesh("cpu", (ranks,)), {}
+    for by_rows in (True, False):
+        model = Model()
+        shards: Any = shard_vocabulary(model.tokens, mesh)
+        numbers, table = trained(model, by_rows, slice(None), float, clip_gradient_norm)
+        found[f"shards {by_rows}"] = numbers, shards.weight.full_tensor().detach()
+        if by_rows:
+            state = table.state_dict()["state"][0]
+            found["state"] = state["exp_avg"].full_tensor(), state["exp_avg_sq"].full_tensor()
+        model = Model()
+        owners = deal_rows(model.tokens, mesh)
+        fully_shard(model, mesh=mesh, ignored_params={owners.weight})
+        own = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks)
+        numbers, _ = trained(model, by_rows, own, mean, clip_gradient_norm)
+        found[f"owners {by_rows}"] = numbers, owners.whole_table()
+    found["refused"] = refused(mesh)
+    return found
+
+
+def said(function: Any) -> str:
+    """Return what an error says."""
+    try:
+        function()
+    except (ww.errors.SettingError, ww.errors.TokenError) as problem:
+        return f"{type(problem).__name__}: {problem}"
+    return "nothing"
+
+
+def refused(mesh: Any) -> list[str]:
+    """Return what is said of faults."""
+    owners = deal_rows(ww.TokenEmbedding(ROWS, DIM), mesh)
+    shards = shard_vocabulary(ww.TokenEmbedding(ROWS, DIM), mesh)
+    gathered = ww.TokenEmbedding(ROWS, DIM)
+    fully_shard(gathered, mesh=mesh)
+    optimizer = ww.RowAdamW(shards)
+    shards(torch.tensor([1, 2])).sum().backward()
+    wrong = torch.tensor([2, ROWS if torch.distributed.get_rank() == 0 else 1])
+    return [
+        said(lambda: owners(wrong)),
+        said(lambda: owners.readout(torch.zeros(1, DIM))),
+        said(owners.reset_parameters),
+        said(lambda: ww.RowAdamW(gathered)),
+        said(lambda: ww.RowAdamW(owners, rows=[1])),
+        said(lambda: nn.utils.clip_grad_norm_(shards.parameters(), 1.0)),
+        said(lambda: shards.readout(torch.zeros(1, DIM))),
+        said(optimizer.step),
+    ]
+
+
+def alone(by_rows: bool) -> tuple[list[float], Tensor, Any]:
+    """Return what one process gets with the whole batch."""
+    model = Model()
+    numbers, table = trained(model, by_rows, slice(None), float, partial(nn.utils.clip_grad_norm_))
+    return numbers, model.tokens.weight.detach(), table
+
+
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_losses_norms_and_tables_are_those_of_one_process(ranks: int, tmp_path: Path) -> None:
+    wanted = {by_rows: alone(by_rows) for by_rows in (True, False)}
+    assert max(wanted[True][0][1::2]) > 0.3  # it clips
+    results = on_ranks(ranks, tmp_path / "ranks", by_ranks)
+    for result in results:
+        for by_rows, (numbers, table, optimizer) in wanted.items():
+            for way in ("shards", "owners"):
+                found, whole = result[f"{way} {by_rows}"]
+                assert found == pytest.approx(numbers, abs=5e-6), way
+                torch.testing.assert_close(whole, table, rtol=0, atol=1e-4)
+                assert not whole[PADDING].any()
+            if by_rows:
+                state = optimizer.state_dict()["state"][0]
+                for name, moments in zip(("exp_avg", "exp_avg_sq"), result["state"], strict=True):
+                    torch.testing.assert_close(moments, state[name], rtol=1e-3, atol=1e-7)
+    for number, result in enumerate(results):
+        ids, readout, reset, gathered, some, clip, tied, step = result["refused"]
+        assert ids.startswith("TokenError: id 97 at (1,)" if number == 0 else "TokenError: an id is outside")
+        for text, words in ((readout, "no output projection"), (reset, "Reset the table before"),
+                            (gathered, "gathered whole"), (some, "Train all rows"), (clip, "clip_gradient_norm"),
+                            (tied, "dense gradient")):  # fmt: skip
+            assert text.startswith("SettingError")
+            assert words in text
+        assert step == "nothing"
+
+
+def sent(steps: int, tokens: int, rows: int) -> float:
+    """Return the bytes that this process sends to others in a step, counted where they are sent."""
+    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    rank, ranks = torch.distributed.get_rank(), mesh.size()
+    owners = deal_rows(ww.TokenEmbedding(rows, DIM), mesh)
+    exchange, count = torch.distributed.all_to_all_single, [0]
+
+    def counted(output: Tensor, given: Tensor, to: Any = None, sizes: Any = None, group: Any = None) -> Any:
+        if sizes is not None:  # without: a number for each process
+            others = sum(size for number, size in enumerate(sizes) if number != rank)
+            count[0] += others * given[:1].numel() * given.element_size() if others else 0
+        return exchange(output, given, to, sizes, group=group)
+
+    torch.distributed.all_to_all_single = counted
+    generator = np.random.default_rng(rank)
+    share = 1 / np.arange(1.0, rows + 1)
+    for _ in range(steps):
+        ids = torch.from_numpy(generator.choice(rows, tokens, p=share / share.sum()))
+        owners(ids).sum().backward()
+    torch.distributed.all_to_all_single = exchange
+    assert ranks > 1
+    return count[0] / steps
+
+
+def test_bytes_sent_are_those_of_the_plan(tmp_path: Path) -> None:
+    """The plan's rows are sent, and their gradients back, each in float32, and the ids."""
+    measured = on_ranks(2, tmp_path / "ranks", sent, 40, 300, 1000)
+    plan = plan_table(TableSettings(1000, DIM, 2, tokens=300, compute_bytes=4))
+    planned = {way.name: way.sent for way in plan.holdings}
+    assert np.mean(measured) == pytest.approx(planned["rows to their owners"], rel=0.03)
+    assert np.mean(measured) < planned["FSDP"] / 4
