@@ -49,16 +49,17 @@ class Sandwich(DistanceBias):
         require_even("Sandwich", "a sine and a cosine share one frequency", sinusoid_dim=sinusoid_dim)
         require_positive("Sandwich", theta=theta)
         self.num_heads, self.sinusoid_dim, self.theta = num_heads, sinusoid_dim, theta
-        self._ratios = None if ratios is None else for_heads("Sandwich", "ratios", ratios, num_heads)
+        self._chosen = ratios is not None
+        self._ratios = _ratios(num_heads) if ratios is None else for_heads("Sandwich", "ratios", ratios, num_heads)
 
     def attributes_of_heads(self, first: int, count: int, total: int) -> Mapping[str, object]:
         """Return the ratios of some heads."""
-        return {"_ratios": self._ratio_values()[first : first + count]}
+        return {"_ratios": self._ratios[first : first + count], "_chosen": True}
 
     def curve(self, device: torch.device) -> Curve:
         """Return the sum of cosines over r_h."""
         frequencies = inverse_frequencies(self.sinusoid_dim, self.theta, device)
-        ratios = to_device(self._ratio_values(), device)
+        ratios = to_device(self._ratios, device)
 
         def bias(head: Tensor, distance: Tensor) -> Tensor:
             absolute = distance.abs().to(torch.float64)
@@ -71,12 +72,10 @@ class Sandwich(DistanceBias):
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        ratios = "" if self._ratios is None else f", ratios={self._ratios}"
+        ratios = f", ratios={self._ratios}" if self._chosen else ""
         return f"num_heads={self.num_heads}, sinusoid_dim={self.sinusoid_dim}, theta={self.theta}{ratios}"
 
-    def _ratio_values(self) -> tuple[float, ...]:
-        return (
-            tuple((torch.arange(1, self.num_heads + 1) * (8 / self.num_heads)).tolist())
-            if self._ratios is None
-            else self._ratios
-        )
+
+def _ratios(num_heads: int) -> tuple[float, ...]:
+    """Return 8 h / H of each head, in float32."""
+    return tuple((torch.arange(1, num_heads + 1, device="cpu") * (8 / num_heads)).tolist())
