@@ -23,16 +23,8 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
         "Door 2: query_key",
         (
             *("Rotary", "LearnedRotary", "AxialRotary", "MixedRotary", "MultimodalRotary", "XPos", "PoPE", "FoPE"),
-            *(
-                "SelfExtend",
-                "DualChunk",
-                "CARoPE",
-                "SSMax",
-                "QueryTemperature",
-                "scaling",
-                "temperature",
-                "rotary_layout",
-            ),
+            *("SelfExtend", "DualChunk", "CARoPE", "SSMax", "QueryTemperature"),
+            *("scaling", "temperature", "rotary_layout"),
         ),
     ),
     "score": (

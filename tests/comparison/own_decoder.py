@@ -18,7 +18,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor, here: ww.Here, causal: bool = True) -> Tensor:
         y = self.norm(x)
         q, k, v = self.qkv(y).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        q, k = here.query_key(q, k)
+        q, k = here.query_key(q, k, increments=here.increments(y))
         mixed = here.attention(q, k, v, causal=causal, gates=here.gates(y))
         return x + self.out(mixed.transpose(1, 2).flatten(-2))
 
