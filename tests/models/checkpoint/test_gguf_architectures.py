@@ -10,7 +10,7 @@ import pytest
 
 import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES
+from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, NOT_READ
 
 from ..tiny import config_of
 
@@ -229,6 +229,8 @@ CASES: list[tuple[str, dict[str, Any], str, dict[str, Any]]] = [
     ("qwen3next", {**HEAD, "rope.dimension_count": 8, "full_attention_interval": 2}, "qwen3_next",
      {**rope(partial_rotary_factor=0.25), "head_dim": 32,
       "layer_types": ["linear_attention", "full_attention"] * 4}),
+    ("plm", {"attention.head_count_kv": HEADS, "attention.key_length": 24, "rope.dimension_count": 8,
+             "rope.freq_base": THETA}, "deepseek_v3", {**rope(), **LATENT_SIZES}),
     ("qwen35", {**HEAD, **MROPE}, "qwen3_5_text", QWEN35),
     ("qwen35moe", {**HEAD, **MROPE}, "qwen3_5_moe_text", QWEN35),
     ("qwen3vl", {**ROPE, "rope.dimension_sections": [4, 2, 2, 0]}, "qwen3_vl_text",
@@ -293,6 +295,15 @@ def test_a_header_means_what_transformers_computes(
         assert field.name in DERIVED or one == other, field.name
 
 
+def test_architectures_that_are_not_read_have_their_reason(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(write(tmp_path / "a.gguf", "jina-bert-v2", {}))
+    with pytest.raises(ww.errors.CheckpointError, match="of 'jina-bert-v2', it has ALiBi in both directions"):
+        _ = checkpoint.description
+    named = [name for names in NOT_READ.values() for name in names]
+    assert len(set(named)) == len(named)
+    assert set(named) <= set(gguf.MODEL_ARCH_NAMES.values()) - ARCHITECTURES.keys()
+
+
 def test_longrope_of_phimoe(tmp_path: Path) -> None:
     """Its attention factor is that of the header, below the original length and beyond it."""
     keys = {**ROPE, "rope.scaling.original_context_length": 16, "rope.scaling.attn_factor": 1.25, **WINDOW}
@@ -343,6 +354,7 @@ def test_the_step_of_llama4_is_recovered(tmp_path: Path) -> None:
         ("baichuan", {"rope.freq_base": THETA}, "block_count"),
         ("deepseek2", {**LATENT, "attention.temperature_scale": 0.1}, "attention.temperature_scale"),
         ("deepseek2", {"attention.key_length": 24, "rope.freq_base": THETA}, "qk_nope_head_dim"),
+        ("deepseek2", {**LATENT, **YARN_KEYS}, "rope.scaling.yarn_log_multiplier"),
         ("mistral3", {**HEAD, "attention.temperature_scale": 0.1}, "attention.temperature_scale"),
         ("mistral3", {**HEAD, **YARN_KEYS, "rope.scaling.yarn_log_multiplier": 0.5},
          "rope.scaling.yarn_log_multiplier"),

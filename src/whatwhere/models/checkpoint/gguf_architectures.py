@@ -210,6 +210,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "phi3": _neox("phi3", attention__sliding_window="sliding_window"),
     "phimoe": _neox("phimoe", attention__sliding_window="sliding_window"),
     "plamo": _neox("llama"),
+    "plm": Architecture("deepseek_v3", "interleaved", _LATENT, fraction_key=None),
     "qwen": _neox("llama"),
     "qwen2": _neox("qwen2"),
     "qwen2moe": _neox("qwen2_moe"),
@@ -241,6 +242,10 @@ NOT_READ: Mapping[str, tuple[str, ...]] = {
     "its code rotates with theta 10,000, whatever the header says": ("cogvlm",),
     "it has ALiBi in both directions, which no type of transformers has": ("jina-bert-v2",),
     "it has ALiBi with one key head, which no type of transformers has": ("refact",),
-    "the same type of transformers is not read either (docs/models.md)": ("hunyuan_vl", "mistral4", "step35"),
+    "its converter leaves out the temperature of queries, by which the model was trained": ("mistral4",),
+    "query and key heads differ between layers as in no type of transformers": ("deci", "openelm"),
+    "which layers have sinks is said by tensors alone, and by no key": ("mimo2",),
+    "it rotates nothing, and the header's number of features kept apart may be wrong": ("kimi-linear",),
+    "the same type of transformers is not read either (docs/models.md)": ("hunyuan_vl", "step35"),
 }
 """Reason -> architectures whose positions are not read for it."""

@@ -180,7 +180,7 @@ def _special(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, obje
         return {"multi_query": kv == 1}, ("attention.head_count_kv",)
     if name == "bloom" and values.get(_ALIBI) == _BLOOM_ALIBI_BIAS:
         return {}, (_ALIBI,)
-    if name in ("deepseek2", "minicpm3"):
+    if name in ("deepseek2", "minicpm3", "plm"):
         return _latent(name, values)
     if name == "jais":
         softmax_scale = 1 / head_dim if isinstance(head_dim := _head_dim(values), int) and head_dim > 0 else None
@@ -222,6 +222,8 @@ def _latent(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, objec
             mscale = {"mscale": round(10 * multiplier, 6), "mscale_all_dim": round(10 * multiplier, 6)}
             found["rope_scaling"] = {**scaling, **mscale} if isinstance(scaling, dict) else scaling
             return found, known
+        if name == "deepseek2" and _scaling(values):  # without it llama.cpp has no magnitude, and transformers one
+            found[f"header.{_LOG_MULTIPLIER}"] = "absent"
         return found, known[:2] if name == "deepseek2" else known[:1]
     return {"num_key_value_heads": values.get("attention.head_count")}, known
 

@@ -40,7 +40,6 @@ UNPATCHED = {
     "muse_spark_text": "its token table norms what it looks up",
     "musicgen_decoder": "its token tables, one for each stream of codes, are a list, which is not replaced",
     "musicgen_melody_decoder": "its token tables, one for each stream of codes, are a list, which is not replaced",
-    "nanochat": "its module computes positive angles, which its attention takes as negative ones",
     "xlnet": "its bias is computed from queries and a matrix of each layer inside its attention",
 }
 """Model types that are read and not patched -> why."""

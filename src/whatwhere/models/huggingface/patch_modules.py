@@ -76,6 +76,8 @@ class RotaryTables(nn.Module):
             length = index.amax() + 1 if self.regime_length is None else index.new_tensor(self.regime_length)
             lengths = length.expand(index.shape[1:])
         cos, sin = (part[:, 0] for part in scheme.bind(positions, lengths))  # (batch, tokens, pairs)
+        if isinstance(scheme, Rotary) and scheme.reversed:  # the attention itself takes angles as negative ones
+            sin = -sin
         if self.form == "complex":
             return torch.complex(cos, sin)
         dtype = x.dtype if self.dtype is None else self.dtype

@@ -54,10 +54,13 @@ UNLIKE: Mapping[str, str] = {
         "most layers keep a state in place of attention, and an indexer selects keys in the others: "
         "its configuration was not verified"
     ),
-    **dict.fromkeys(
-        ("mistral4", "mistral_large4_text"),
-        "a query temperature multiplies heads that join rotated and latent features, with frequencies by layer in "
-        "Mistral Large 4: its configuration was not verified",
+    "mistral4": (
+        "a query temperature multiplies the rotated features of a head and the others, which latent attention keeps "
+        "apart: a map of queries and keys has the rotated ones alone"
+    ),
+    "mistral_large4_text": (
+        "a query temperature multiplies heads that join rotated and latent features, and frequencies, by layer, are "
+        "weights: its configuration was not verified"
     ),
     "step3p5": "its layers differ in heads, thetas and rotated share: its configuration was not verified",
 }
