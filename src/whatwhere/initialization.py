@@ -105,6 +105,30 @@ def sample_uniform(parameter: Tensor, bound: float, generator: torch.Generator |
     _sample(parameter, lambda x, g: nn.init.uniform_(x, -bound, bound, generator=g), generator)
 
 
+def sample_rows(
+    weight: Tensor,
+    init: str | float,
+    shape: tuple[int, int],
+    generator: torch.Generator | None = None,
+) -> None:
+    """Sample rows of a table, as `init` of TokenEmbedding describes.
+
+    Args:
+        weight: the rows, all or a block of them.
+        init: the distribution.
+        shape: rows and features of the whole table.
+        generator: to sample with; None is PyTorch's global random state.
+    """
+    rows, dim = shape
+    if not isinstance(init, str):
+        sample_normal(weight, init, generator)
+    elif init in ("glorot_uniform", "fan_in_uniform"):
+        sample_uniform(weight, sqrt(6 / (rows + dim) if init == "glorot_uniform" else 1 / dim), generator)
+    else:
+        stds = {"normal": 0.02, "glorot_normal": sqrt(2 / (rows + dim)), "torch": 1.0}
+        sample_normal(weight, stds[init], generator)
+
+
 def assign(parameter: Tensor, values: Tensor) -> None:
     """Copy values into a parameter; into a shard, its part of them.
 
@@ -194,7 +218,7 @@ def _sample(
         others = tuple(slice(at, at + n) for at, n in zip(offsets[1:], local.shape[1:], strict=True))
         device = None if common is None else common.device
         begin = 0
-        for rows in _blocks(parameter.shape[0], prod(parameter.shape[1:])):
+        for rows in row_blocks(parameter.shape[0], prod(parameter.shape[1:])):
             block = torch.empty(rows, *parameter.shape[1:], dtype=parameter.dtype, device=device)
             draw(block, common)
             low, high = max(first, begin), min(last, begin + rows)
@@ -203,14 +227,20 @@ def _sample(
             begin += rows
 
 
-def _blocks(rows: int, width: int) -> Iterator[int]:
+def row_blocks(rows: int, width: int) -> Iterator[int]:
     """Return the rows of each block, so that blocks give what one call gives on the CPU.
 
     PyTorch samples 16 numbers at a time, and the last 16 of a call anew: blocks of 16 rows, and no last one of fewer
     numbers, keep to that.
 
+    Args:
+        rows, width: of the parameter.
+
+    Yields:
+        The rows of one block after another.
+
     Examples:
-        >>> list(_blocks(rows=40, width=1 << 20)), list(_blocks(31, 1 << 20))
+        >>> list(row_blocks(rows=40, width=1 << 20)), list(row_blocks(31, 1 << 20))
         ([16, 24], [31])
     """
     size = max(16, _BLOCK // max(width, 1) // 16 * 16)

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError, TokenError
-from whatwhere.initialization import sample_normal, sample_uniform, zero_row
+from whatwhere.initialization import sample_rows, zero_row
 from whatwhere.kernels.embedding import embed, gradient_of_rows, scaled
 from whatwhere.tensor_checks import require_generator, require_range
 
@@ -199,17 +199,7 @@ class TokenEmbedding(nn.Embedding):
         if self.keeper is not None:
             with torch.no_grad():
                 self.keeper.before_readout()  # updates that are due belong to the old rows
-        fans = self.num_embeddings + self.embedding_dim
-        if not isinstance(self.init, str):
-            sample_normal(self.weight, self.init, generator)
-        elif self.init == "glorot_uniform":
-            sample_uniform(self.weight, sqrt(6 / fans), generator)
-        elif self.init == "fan_in_uniform":
-            bound = sqrt(1 / self.embedding_dim)
-            sample_uniform(self.weight, bound, generator)
-        else:
-            stds = {"normal": 0.02, "glorot_normal": sqrt(2 / fans), "torch": 1.0}
-            sample_normal(self.weight, stds[self.init], generator)
+        sample_rows(self.weight, self.init, (self.num_embeddings, self.embedding_dim), generator)
         if self.padding_idx is not None:
             zero_row(self.weight, self.padding_idx)
 
@@ -320,6 +310,25 @@ def _refuse(**options: Any) -> None:
     for name, value in options.items():
         if value is not None and value is not False:
             raise SettingError(f"TokenEmbedding got {name}={value!r}, {_UNSUPPORTED[name]}.")
+
+
+def require_equal_shape(owner: str, table: TokenEmbedding, rows: int | None, dim: int) -> None:
+    """Raise ShapeError unless a table that was passed has the rows and features that are needed.
+
+    Args:
+        owner: named in the error.
+        table: that was passed.
+        rows: needed; None is any number.
+        dim: needed.
+
+    Raises:
+        ShapeError: If it has others.
+    """
+    if table.embedding_dim != dim or rows not in (None, table.num_embeddings):
+        raise ShapeError(
+            f"{owner} needs a table of shape ({'any' if rows is None else rows}, {dim}), but got "
+            f"({table.num_embeddings}, {table.embedding_dim}).\nPass one of this shape, or None for a new one."
+        )
 
 
 def lookup(

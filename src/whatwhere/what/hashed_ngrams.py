@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.position import Positions
-from whatwhere.what.embedding import Init, TokenEmbedding
+from whatwhere.what.embedding import Init, TokenEmbedding, require_equal_shape
 from whatwhere.what.ngram_hash import NGramHash
 
 Merge = Literal["concatenate", "sum"]
@@ -39,6 +39,7 @@ class HashedNGramEmbedding(nn.Module):
         merge: `concatenate` the rows of a token, in the order of the hashes, or `sum` them.
         num_embeddings: rows of all tables together, where unused rows follow; None is the sum of theirs.
         init: how rows are sampled, see TokenEmbedding.
+        table: whose rows are looked up, such as a FileTokenEmbedding; None is a new TokenEmbedding.
 
     Learned: `table`, one TokenEmbedding, so RowAdamW trains the rows of the batch.
 
@@ -68,6 +69,7 @@ class HashedNGramEmbedding(nn.Module):
         merge: Merge = "concatenate",
         num_embeddings: int | None = None,
         init: Init | float = "normal",
+        table: TokenEmbedding | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -78,13 +80,16 @@ class HashedNGramEmbedding(nn.Module):
         super().__init__()
         self.hashes = tuple(hashes)
         self.offsets = (0, *accumulate(each.rows for each in self.hashes))
+        if table is not None:
+            require_equal_shape("HashedNGramEmbedding", table, num_embeddings, dim)
+            num_embeddings = table.num_embeddings
         rows = self.offsets[-1] if num_embeddings is None else num_embeddings
         if rows < self.offsets[-1]:
             raise ShapeError(
                 f"the hashes have {self.offsets[-1]:,} rows together, but num_embeddings is {rows:,}.\n"
                 "Pass that many or more, or None."
             )
-        self.table = TokenEmbedding(rows, dim, init=init, device=device, dtype=dtype)
+        self.table = table or TokenEmbedding(rows, dim, init=init, device=device, dtype=dtype)
         self.padding_id, self.border_id, self.merge = padding_id, border_id, merge
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:

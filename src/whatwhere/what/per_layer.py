@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import ShapeError, TokenError
 from whatwhere.initialization import reset_linear
-from whatwhere.what.embedding import TokenEmbedding
+from whatwhere.what.embedding import TokenEmbedding, require_equal_shape
 
 
 @final
@@ -36,6 +36,8 @@ class PerLayerEmbedding(nn.Module):
         eps: added to the mean square.
         outside: the row that ids from num_embeddings on read: 0 in Gemma 3n, whose images and sounds have such ids.
             None: an error.
+        tokens: the table of V rows and L d features, such as a FileTokenEmbedding, whose scale is set; None is a new
+            TokenEmbedding.
 
     Learned: `tokens`, (V, L d), which starts as GPT-2's, N(0, 0.02); `projection`, as nn.Linear; and `norm`, ones.
 
@@ -67,6 +69,7 @@ class PerLayerEmbedding(nn.Module):
         *,
         eps: float = 1e-6,
         outside: int | None = None,
+        tokens: TokenEmbedding | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -74,9 +77,11 @@ class PerLayerEmbedding(nn.Module):
         require_positive("PerLayerEmbedding", eps=eps)
         super().__init__()
         size = num_layers * layer_dim
-        scale = sqrt(layer_dim)
-        self.tokens = TokenEmbedding(num_embeddings, size, scale=scale, device=device, dtype=dtype)
-        self.tokens.scale_rounded = True  # in the dtype of the table, as the models round it
+        if tokens is None:
+            tokens = TokenEmbedding(num_embeddings, size, device=device, dtype=dtype)
+        require_equal_shape("PerLayerEmbedding", tokens, num_embeddings, size)
+        self.tokens = tokens
+        tokens.scale, tokens.scale_rounded = sqrt(layer_dim), True  # in the table's dtype, as the models round it
         self.projection = nn.Linear(dim, size, bias=False, device=device, dtype=dtype)
         self.norm = nn.Parameter(torch.ones(layer_dim, device=device, dtype=dtype))
         if outside is not None and not (isinstance(outside, int) and 0 <= outside < num_embeddings):

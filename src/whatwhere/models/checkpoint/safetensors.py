@@ -23,6 +23,7 @@ from whatwhere.models.checkpoint.byte_ranges import ByteRange, check_disjoint, c
 from whatwhere.models.checkpoint.dtypes import STORED_TYPES
 from whatwhere.models.checkpoint.files import File, is_whole_number, parse_json, paused_collector
 from whatwhere.models.configuration.keys import Json
+from whatwhere.what.row_files import require_up_to_date
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,6 +71,7 @@ def read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
 
 def _read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
     file = File(path)
+    require_up_to_date(file.path)
     if file.size < 8:
         raise file.wrong(f"it has {file.size} bytes, but safetensors begin with a length of 8", _DAMAGED)
     length = int.from_bytes(file.head(8), "little")

@@ -125,10 +125,12 @@ def plain(module: nn.Module, name: str) -> Tensor:
         SettingError: If it is wrapped, sharded, quantized or parametrized.
     """
     tensor = module._parameters.get(name)
-    if tensor is None or type(tensor) is not nn.Parameter or type(tensor.data) is not Tensor:
+    nowhere = tensor is not None and tensor.numel() > 1 and not any(tensor.stride())  # its rows are in a file
+    if tensor is None or type(tensor) is not nn.Parameter or type(tensor.data) is not Tensor or nowhere:
         raise SettingError(
             f"{name} of {type(module).__name__} is no plain parameter, so another cannot replace it.\n"
-            "Resize the model before it is wrapped, sharded, quantized or parametrized."
+            "Resize the model before it is wrapped, sharded, quantized or parametrized; a table in a file by whatwhere "
+            "resize."
         )
     return tensor
 

@@ -83,7 +83,7 @@ class RowAdamW(Optimizer):
         self._tables: dict[Tensor, RowTable] = {}
         self._rows = rows
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        _checked_settings(defaults)
+        checked_settings(defaults)
         groups: list[Any] = [embedding] if isinstance(embedding, nn.Module) else list(embedding)
         super().__init__(groups if groups and isinstance(groups[0], dict) else [{"params": groups}], defaults)
 
@@ -107,7 +107,7 @@ class RowAdamW(Optimizer):
             raise SettingError("rows= chooses rows of a table that one process has whole.\nTrain all rows of shards.")
         fixed = {module: fixed_rows(module.weight, rows) for module in modules}
         _refuse(param_group)
-        _checked_settings({**self.defaults, **param_group})
+        checked_settings({**self.defaults, **param_group})
         weights = list(dict.fromkeys(module.weight for module in modules))
         super().add_param_group({**param_group, "params": weights})
         for module in modules:
@@ -131,7 +131,7 @@ class RowAdamW(Optimizer):
                 loss = closure()
         for group in self.param_groups:
             _refuse(group)
-            lr, betas, eps, weight_decay = _checked_settings(group)
+            lr, betas, eps, weight_decay = checked_settings(group)
             for weight in group["params"]:
                 table = self._tables[weight]
                 table.require_weight()
@@ -236,7 +236,7 @@ class RowAdamW(Optimizer):
             getattr(moments, name).copy_(_own_part(state[name], weight))
         if moments.master is not None and "master" in state:
             moments.master.copy_(_own_part(state["master"], weight))
-        _, betas, eps, _ = _checked_settings(group)
+        _, betas, eps, _ = checked_settings(group)
         self._tables[weight].load(moments, int(state["step"]), betas, eps)
         self.state[weight] = {}
         self._publish(weight)
@@ -275,8 +275,15 @@ def _own_part(values: Tensor, weight: Tensor) -> Tensor:
     return values[first : first + len(own_rows(weight))]
 
 
-def _checked_settings(group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
-    """Return lr, betas, eps and weight decay of a group, checked."""
+def checked_settings(group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
+    """Return lr, betas, eps and weight decay of a group, checked.
+
+    Args:
+        group: with these settings.
+
+    Raises:
+        SettingError: If one is out of range.
+    """
     lr, eps, weight_decay = (float(group[name]) for name in ("lr", "eps", "weight_decay"))
     beta1, beta2 = (float(beta) for beta in group["betas"])
     for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
@@ -336,6 +343,11 @@ def _require_table(module: object) -> None:
         )
     if not isinstance(module, TokenEmbedding):
         _require_plain_lookup(module)
+    if not isinstance(getattr(module, "keeper", None), RowTable | None):
+        raise SettingError(
+            f"RowAdamW trains tables in memory, but the rows of this {type(module).__name__} are in a file.\n"
+            "Use FileRowAdamW of whatwhere.what.file_table."
+        )
     weight = module.weight
     if getattr(module, "sharding", None) is not None and weight.is_floating_point():
         _require_shards(weight)

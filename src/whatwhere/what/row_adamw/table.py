@@ -18,7 +18,7 @@ from whatwhere.kernels.row_adamw import Moments, Step, catch_up, look_up, update
 from whatwhere.what.embedding import TokenEmbedding, lookup
 from whatwhere.what.row_adamw.gradient import RowGradient, by_row, coalesce, coalesce_hook, with_row_gradient
 
-_MIN_HISTORY = 4096
+MIN_HISTORY = 4096
 """Steps that a history has at least before all rows are updated and it starts again."""
 _FOR_EVER = 2**31 - 1
 """A step after every other, up to which frozen rows are up to date."""
@@ -246,7 +246,7 @@ class RowTable:
             update(table, rows, values, step)
         history.record(step.lr, step.betas, step.weight_decay)
         self._mark_written(len(rows) > 0)
-        if history.count >= max(_MIN_HISTORY, len(self.weight)):
+        if history.count >= max(MIN_HISTORY, len(self.weight)):
             self.flush()
 
     def _lookup(

@@ -1,0 +1,374 @@
+"""Token tables in files, larger than memory: only the rows of a batch are read, trained and written."""
+
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+import torch
+from jaxtyping import Integer
+from torch import Tensor
+from torch.optim import Optimizer
+
+from whatwhere.checks import require_choice, require_whole
+from whatwhere.errors import SettingError, TokenError
+from whatwhere.initialization import row_blocks, sample_rows
+from whatwhere.kernels.row_adamw import Step
+from whatwhere.what.embedding import Init, Scale, TokenEmbedding
+from whatwhere.what.file_table_rows import TYPES, AdagradByRow, AdamWByRow, Progress, RowKeeper
+from whatwhere.what.matrix_file import write_matrix
+from whatwhere.what.row_adamw.optimizer import checked_settings
+from whatwhere.what.row_files import RowFiles, Steps
+
+_CODES = {dtype: code for code, dtype in TYPES.items()}
+
+
+@final
+class FileTokenEmbedding(TokenEmbedding):
+    """A TokenEmbedding whose rows are in a safetensors file: only those of a batch are read, so it can exceed memory.
+
+    It takes the place of a TokenEmbedding: `layer.tokens = FileTokenEmbedding(path)`, and likewise `table` of
+    HashedNGramEmbedding and `tokens` of PerLayerEmbedding. `weight` has the shape of the table, but no memory, and
+    reads as NaN: rows are read by lookups. FileRowAdamW or FileRowAdagrad train it, with their state in the folder
+    PATH.training; gradients are those of the rows of the batch, as for RowAdamW.
+
+    Changes become durable with `flush()` of the optimizer, all or none; after a kill the files are as at the last one.
+    A file is open for training once, and is not read by others meanwhile; for reading only, any number of times.
+    A file in /dev/shm is in memory. Rows are read on the CPU, and moved to the device of the ids.
+
+    Args:
+        path: of the file, see `create`. Or that of a model: training changes its table in place.
+        tensor: the name of the table in the file; None is its only matrix.
+        padding_idx, scale: as in TokenEmbedding; the padding row is expected to be zero.
+        read_only: no gradient and no change; any number of processes can open it so.
+
+    Raises:
+        CheckpointError: If a file is missing, damaged or truncated, cannot be written, or its state does not fit.
+        SettingError: If another process has the table open, or an option is unknown.
+        TokenError: If the file has no such tensor, or padding_idx is not a row.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> from whatwhere.what.file_table import FileRowAdamW
+        >>> path = Path(mkdtemp()) / "tokens.safetensors"
+        >>> FileTokenEmbedding.create(path, 1000, 8, generator=torch.Generator().manual_seed(0))
+        >>> table = FileTokenEmbedding(path)
+        >>> optimizer = FileRowAdamW(table, lr=0.1)
+        >>> for ids in (torch.tensor([3, 5]), torch.tensor([7])):
+        ...     table(ids).square().sum().backward()
+        ...     optimizer.step()
+        ...     optimizer.zero_grad()
+        >>> optimizer.flush()  # the rows are in the file now
+    """
+
+    def __init__(
+        self,
+        path: str | Path,
+        tensor: str | None = None,
+        *,
+        padding_idx: int | None = None,
+        scale: float | Scale | None = None,
+        read_only: bool = False,
+    ) -> None:
+        files = RowFiles(path, tensor, writable=not read_only)
+        rows, dim = files.weight.shape
+        nowhere = torch.full((), torch.nan, dtype=TYPES[files.weight.type]).expand(rows, dim)
+        super().__init__(rows, dim, padding_idx, _weight=nowhere, scale=scale)
+        self.weight.requires_grad_(not read_only)
+        self.path = files.weight.path
+        self.rows_in_file = RowKeeper(files, self.get_parameter("weight"))
+        self.keeper = self.rows_in_file
+
+    @classmethod
+    def create(
+        cls,
+        path: str | Path,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        *,
+        init: Init | float = "normal",
+        dtype: torch.dtype = torch.float32,
+        generator: torch.Generator | None = None,
+        progress: Progress = lambda done, rows: None,
+    ) -> None:
+        """Write a file with sampled rows, block by block: with the same generator, those that TokenEmbedding samples.
+
+        Args:
+            path: of a new safetensors file.
+            num_embeddings, embedding_dim, padding_idx, init: as in TokenEmbedding.
+            dtype: float32, bfloat16 or float16.
+            generator: to sample with, on the CPU; None is PyTorch's global random state.
+            progress: called with the number of rows that are written, and that of all.
+
+        Raises:
+            CheckpointError: If the file exists, or cannot be written.
+            SettingError: If `init` or the dtype is unknown.
+            ShapeError: If a size is not a whole number of at least 1.
+            TokenError: If padding_idx is not a row.
+        """
+        require_whole("FileTokenEmbedding", num_embeddings=num_embeddings, embedding_dim=embedding_dim)
+        require_choice("FileTokenEmbedding", "dtype", str(dtype), tuple(map(str, _CODES)))
+        shape = (num_embeddings, embedding_dim)
+        # One row of the table checks init and padding_idx in the same words.
+        TokenEmbedding(1, 1, init=init)
+        if padding_idx is not None and not 0 <= padding_idx < num_embeddings:
+            raise TokenError(f"padding_idx={padding_idx} is not a row of 0..{num_embeddings - 1}.\nPass one of these.")
+
+        def blocks() -> Iterator[np.ndarray]:
+            begin = 0
+            for rows in row_blocks(*shape):
+                values = torch.empty(rows, embedding_dim, dtype=dtype)
+                sample_rows(values, init, shape, generator)
+                if padding_idx is not None and begin <= padding_idx < begin + rows:
+                    values[padding_idx - begin] = 0
+                begin += rows
+                progress(begin, num_embeddings)
+                yield values.view(torch.uint8).numpy()
+
+        write_matrix(Path(path), "weight", _CODES[dtype], shape, blocks())
+
+    def prefetch(self, ids: Integer[Tensor, "*shape"]) -> None:
+        """Read the rows of a later batch in a thread, while this one is computed.
+
+        Args:
+            ids: of a lookup to come; at most two are kept. Rows that are trained in between are replaced.
+
+        Raises:
+            TokenError: If an id is outside the vocabulary, or ids are not whole numbers.
+        """
+        self._require_whole(ids)
+        self._require_ids(ids)
+        self.rows_in_file.prefetch(ids)
+
+    def update_all_rows(self, progress: Progress = lambda done, rows: None) -> None:
+        """Bring all rows up to date, block by block, and flush: other programs can read the file then.
+
+        FileRowAdamW leaves rows that recent batches did not contain as they are until they are next read. This reads
+        and writes the whole table; if it is interrupted, call it again.
+
+        Args:
+            progress: called with the number of rows that are up to date, and that of all.
+
+        Raises:
+            SettingError: If the table is open for reading only.
+            CheckpointError: If the disk is full.
+        """
+        self.rows_in_file.update_all_rows(progress)
+
+    def close(self) -> None:
+        """Close the files; what was not flushed is given up."""
+        self.rows_in_file.close()
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Raise SettingError: rows in a file are not sampled anew."""
+        raise SettingError(
+            f"the rows of {self.path} are in a file, and are not sampled anew.\nWrite another file, by "
+            "FileTokenEmbedding.create."
+        )
+
+    def extra_repr(self) -> str:
+        """Return the settings, for `repr`."""
+        return f"{str(self.path)!r}, {super().extra_repr()}"
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "FileTokenEmbedding":
+        """Keep the rows where they are: a model moves or changes its type without them."""
+        return self
+
+    def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        """Save nothing: the rows are in their file."""
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
+        if f"{prefix}weight" in state_dict:
+            raise SettingError(
+                f"the state has rows for {prefix}weight, but those of this table are in {self.path}.\nSave them with "
+                "safetensors.torch.save_file, and open that file; then load the state without them."
+            )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> "FileTokenEmbedding":
+        """Raise SettingError: two copies would write to one file."""
+        raise SettingError(
+            f"the table in {self.path} cannot be copied: both would write to one file.\nCopy the file, and open it."
+        )
+
+    def __reduce__(self) -> Any:
+        """Raise SettingError: an open file cannot be pickled."""
+        raise SettingError(
+            f"the table in {self.path} cannot be pickled.\nSave model.state_dict(), which leaves it out, and open the "
+            "file again."
+        )
+
+
+Tables = FileTokenEmbedding | Iterable[FileTokenEmbedding] | Iterable[dict[str, Any]]
+
+
+class _FileRowOptimizer(Optimizer):
+    """Steps, flushes and states, alike for both algorithms."""
+
+    algorithm: str
+
+    def __init__(self, tables: Tables, defaults: dict[str, Any]) -> None:
+        self._keepers: dict[Tensor, RowKeeper] = {}
+        self._settings(defaults)
+        groups: list[Any] = [tables] if isinstance(tables, torch.nn.Module) else list(tables)
+        super().__init__(groups if groups and isinstance(groups[0], dict) else [{"params": groups}], defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add tables with their own settings; a table that was trained before goes on after its last step.
+
+        Args:
+            param_group: settings, with tables as "params".
+
+        Raises:
+            SettingError: If a setting is out of range, or a table is none in a file, is open for reading only, or was
+                trained by another algorithm.
+        """
+        name = type(self).__name__
+        tables = param_group["params"]
+        tables = [tables] if isinstance(tables, torch.nn.Module) else list(tables)
+        _, betas, eps, _ = self._settings({**self.defaults, **param_group})
+        if not tables:
+            raise SettingError(f"{name} got no table.\nPass a FileTokenEmbedding, or a list of them.")
+        for table in tables:
+            if not isinstance(table, FileTokenEmbedding):
+                raise SettingError(
+                    f"{name} trains FileTokenEmbedding, but got a {type(table).__name__}.\nUse RowAdamW for a table in "
+                    "memory, and torch.optim.AdamW for other parameters."
+                )
+            table.rows_in_file.start(Steps(self.algorithm, eps=eps, betas=betas))
+            self._keepers[table.weight] = table.rows_in_file
+        super().add_param_group({**param_group, "params": [table.weight for table in tables]})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update the rows that have a gradient: one step for each table that has one.
+
+        Args:
+            closure: computes the loss and its gradients again, and returns the loss.
+
+        Raises:
+            SettingError: If a gradient is dense or not finite.
+            CheckpointError: If the disk is full.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            settings = self._settings(group)
+            for weight in group["params"]:
+                if weight.grad is not None:  # else, as in PyTorch, no step for this table
+                    self._keepers[weight].step(Step(self._keepers[weight].number + 1, *settings))
+        return loss
+
+    def flush(self) -> None:
+        """Make all changes durable: after a kill, each table is as at its last flush. Not called by `step`."""
+        for keeper in self._keepers.values():
+            keeper.flush()
+
+    def update_all_rows(self, progress: Progress = lambda done, rows: None) -> None:
+        """Bring all rows of all tables up to date, and flush: see FileTokenEmbedding.update_all_rows.
+
+        Args:
+            progress: called with the number of rows of a table that are up to date, and that of all.
+        """
+        for keeper in self._keepers.values():
+            keeper.update_all_rows(progress)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the settings, and the number of the last step of each table; the rest of the state is in files."""
+        for weight, keeper in self._keepers.items():
+            self.state[weight] = {"step": torch.tensor(keeper.number)}
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load the settings, and require that the files are at the same step.
+
+        Args:
+            state_dict: of such an optimizer.
+
+        Raises:
+            SettingError: If a table in a file is at another step.
+        """
+        numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
+        for number, keeper in zip(numbers, self._keepers.values(), strict=False):
+            saved = int(state_dict["state"].get(number, {}).get("step", 0))
+            if saved != keeper.number:
+                raise SettingError(
+                    f"{keeper.files.weight.path} is at step {keeper.number}, but the state at step {saved}.\nLoad the "
+                    "checkpoint of that step: save one before each flush, and keep the one before until it is done."
+                )
+        super().load_state_dict(state_dict)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Raise SettingError: a copy would write to the same files."""
+        raise SettingError(
+            f"{type(self).__name__} cannot be copied or pickled: two would write to one file.\nSave its state_dict()."
+        )
+
+    def _settings(self, group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
+        """Return lr, betas, eps and weight decay, checked."""
+        raise NotImplementedError
+
+
+@final
+class FileRowAdamW(_FileRowOptimizer):
+    """RowAdamW for tables in files: the result of dense AdamW, while only the rows of the batch are read and written.
+
+    The arithmetic is that of RowAdamW, by the same code. The state is in files: 8 bytes a weight for moments, 4 more
+    where rows are 16-bit, and 4 bytes a row; what no step has touched takes no place on the disk. A step without
+    another flush costs as many rows as the batch has, however large the table is. What reads or writes the whole table:
+    `update_all_rows`, a change of eps, and each 4,096 steps or as many as the table has rows, whichever is more.
+
+    Args:
+        tables: a FileTokenEmbedding, several, or groups as PyTorch's optimizers take them, with tables as "params".
+        lr, betas, eps, weight_decay: as in RowAdamW.
+
+    Raises:
+        SettingError: If a setting is out of range, or a table is none in a file, is open for reading only, or was
+            trained by another algorithm.
+        CheckpointError: If the state cannot be written.
+    """
+
+    algorithm = AdamWByRow.name
+
+    def __init__(
+        self,
+        tables: Tables,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+    ) -> None:
+        super().__init__(tables, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+
+    def _settings(self, group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
+        return checked_settings(group)
+
+
+@final
+class FileRowAdagrad(_FileRowOptimizer):
+    """Adagrad with one number for each row, for tables in files: another algorithm than AdamW, with 4 bytes a row.
+
+        G <- G + mean_j(g_j^2)        p <- p - lr g / (sqrt(G) + eps)
+
+    Rows without a gradient do not move, so the file is up to date after each flush. bfloat16 has no master copy: it is
+    rounded up or down at random, with the probabilities that keep the mean. There is no momentum and no weight decay.
+
+    Args:
+        tables: as for FileRowAdamW.
+        lr: learning rate, 0 or more.
+        eps: 0 or more.
+
+    Raises:
+        SettingError: As FileRowAdamW, and for rows of float16.
+        CheckpointError: If the state cannot be written.
+    """
+
+    algorithm = AdagradByRow.name
+
+    def __init__(self, tables: Tables, lr: float = 1e-2, eps: float = 1e-8) -> None:
+        super().__init__(tables, {"lr": lr, "eps": eps})
+
+    def _settings(self, group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
+        return checked_settings({**group, "betas": (0.0, 0.5), "weight_decay": 0.0})

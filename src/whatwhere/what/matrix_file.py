@@ -1,0 +1,259 @@
+"""A matrix in a safetensors file, read and written by row; without PyTorch, and never mapped."""
+
+import json
+import os
+import weakref
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from math import prod
+from pathlib import Path
+from typing import Any, final
+
+import numpy as np
+from jaxtyping import Int64, UInt8
+
+from whatwhere.atomic import atomic_file
+from whatwhere.errors import CheckpointError, SettingError, TokenError
+from whatwhere.escape import quoted
+
+BYTES = {"F32": 4, "BF16": 2, "F16": 2}
+"""The types of rows, as safetensors names them, and the bytes of a number."""
+
+_BLOCK = 1 << 22
+_DAMAGED = "It is truncated or damaged: copy or create it again."
+
+
+@final
+class OpenFile:
+    """A file that is open for reading at offsets, until it is closed or nothing refers to it.
+
+    Args:
+        path: of the file.
+        flags: of os.open.
+
+    Raises:
+        CheckpointError: If it cannot be opened.
+    """
+
+    def __init__(self, path: Path, flags: int) -> None:
+        with own_errors(path):
+            self.number = os.open(path, flags | os.O_CLOEXEC, 0o666)
+        self.close = weakref.finalize(self, os.close, self.number)
+
+
+@final
+class MatrixFile:
+    """A matrix in a safetensors file, whose rows are read and written in place.
+
+    Rows are requested from the operating system all at once, then read one contiguous run after another, so a disk
+    serves many of them at a time.
+
+    Args:
+        path: of the file.
+        tensor: its name; None is the only matrix of numbers in the file.
+        writable: open it for writing too.
+
+    Raises:
+        CheckpointError: If the file cannot be opened, is damaged, or the tensor is no matrix of such numbers.
+        SettingError: If this system cannot read at an offset, as Windows cannot.
+        TokenError: If the file has no tensor of this name, or none is named and several fit.
+    """
+
+    def __init__(self, path: str | Path, tensor: str | None = None, *, writable: bool = False) -> None:
+        if not hasattr(os, "preadv"):
+            raise SettingError(
+                "rows in a file need os.preadv, which this system does not have.\nUse Linux or another Unix."
+            )
+        self.path = Path(path)
+        self.fd = OpenFile(self.path, os.O_RDWR if writable else os.O_RDONLY)
+        self.tensor, fields, begin = _chosen(self.path, tensor)
+        rows, columns = fields["shape"]
+        self.shape: tuple[int, int] = (rows, columns)
+        self.type: str = fields["dtype"]
+        self.row_bytes = columns * BYTES[self.type]
+        self._begin = begin + fields["data_offsets"][0]
+        if hasattr(os, "posix_fadvise"):  # single rows: reading more than them would only cost
+            os.posix_fadvise(self.fd.number, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def close(self) -> None:
+        """Close the file."""
+        self.fd.close()
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk."""
+        with own_errors(self.path):
+            os.fsync(self.fd.number)
+
+    def read(self, rows: Int64[np.ndarray, " rows"]) -> UInt8[np.ndarray, "rows bytes"]:
+        """Read rows.
+
+        Args:
+            rows: their numbers, best ascending.
+
+        Raises:
+            CheckpointError: If the file has become shorter, or cannot be read.
+        """
+        return read_records(self.path, self.fd, self._begin, self.row_bytes, rows)
+
+    def write(self, rows: Int64[np.ndarray, " rows"], values: UInt8[np.ndarray, "rows bytes"]) -> None:
+        """Write rows in place.
+
+        Args:
+            rows: their numbers, best ascending.
+            values: their bytes.
+
+        Raises:
+            CheckpointError: If the disk is full, or the file cannot be written.
+        """
+        write_records(self.path, self.fd, self._begin, rows, values)
+
+
+def write_matrix(
+    path: Path, name: str, type: str, shape: tuple[int, int], blocks: Iterator[np.ndarray] | None, replace: bool = False
+) -> None:
+    """Write a safetensors file with one matrix, atomically.
+
+    Args:
+        path: of the file.
+        name, type, shape: of the matrix.
+        blocks: its rows, in arrays of any type that has as many bytes; None is zeros, which take no place on the disk
+            where the file system keeps sparse files.
+        replace: an existing file may be replaced.
+
+    Raises:
+        CheckpointError: If it cannot be written, or exists and may not be replaced.
+    """
+    size = prod(shape) * BYTES[type]
+    header = json.dumps({name: {"dtype": type, "shape": list(shape), "data_offsets": [0, size]}}).encode()
+    header += b" " * (-len(header) % 8)
+    with own_errors(path), atomic_file(path, replace=replace) as part, part.open("wb") as out:
+        out.write(len(header).to_bytes(8, "little") + header)
+        for block in blocks or ():
+            out.write(_flat(np.ascontiguousarray(block)))
+        if blocks is None:
+            out.truncate(8 + len(header) + size)
+
+
+@contextmanager
+def own_errors(path: Path) -> Iterator[None]:
+    """Raise CheckpointError for errors of the operating system.
+
+    Args:
+        path: of the file, for the message.
+    """
+    try:
+        yield
+    except FileExistsError:
+        raise CheckpointError(f"{path} exists already.\nOpen it, remove it, or choose another path.") from None
+    except PermissionError as problem:
+        raise CheckpointError(
+            f"{path} cannot be opened so: {problem.strerror}.\nTo read rows without training them, pass read_only=True."
+        ) from None
+    except OSError as problem:
+        raise CheckpointError(
+            f"{path}: {problem.strerror or problem}.\nCheck the path, and that the disk has space left; what was "
+            "flushed before is whole."
+        ) from None
+
+
+def read_records(
+    path: Path, file: OpenFile, begin: int, size: int, numbers: Int64[np.ndarray, " rows"]
+) -> UInt8[np.ndarray, "rows bytes"]:
+    """Read records of one size at their numbers.
+
+    Args:
+        path: for messages.
+        file: that is open.
+        begin: offset of record 0.
+        size: bytes of a record.
+        numbers: of the records.
+
+    Raises:
+        CheckpointError: If the file is shorter, or cannot be read.
+    """
+    out = np.empty((len(numbers), size), np.uint8)
+    view, runs = _flat(out), _runs(numbers)
+    with own_errors(path):
+        if hasattr(os, "posix_fadvise") and len(runs) > 1:
+            for at, end, number in runs:
+                os.posix_fadvise(file.number, begin + number * size, (end - at) * size, os.POSIX_FADV_WILLNEED)
+        for at, end, number in runs:
+            left, offset = view[at * size : end * size], begin + number * size
+            while len(left):
+                count = os.preadv(file.number, [left], offset)
+                if not count:
+                    raise CheckpointError(f"{path} became shorter than when it was opened.\n{_DAMAGED}")
+                left, offset = left[count:], offset + count
+    return out
+
+
+def write_records(
+    path: Path, file: OpenFile, begin: int, numbers: Int64[np.ndarray, " rows"], values: UInt8[np.ndarray, "rows bytes"]
+) -> None:
+    """Write records of one size at their numbers.
+
+    Args:
+        path, file, begin, numbers: as for `read_records`.
+        values: the records.
+
+    Raises:
+        CheckpointError: If they cannot be written.
+    """
+    size = values.shape[1]
+    view = _flat(np.ascontiguousarray(values))
+    with own_errors(path):
+        for at, end, number in _runs(numbers):
+            left, offset = view[at * size : end * size], begin + number * size
+            while len(left):
+                count = os.pwrite(file.number, left, offset)
+                left, offset = left[count:], offset + count
+
+
+def _flat(values: np.ndarray) -> memoryview:
+    """Return the bytes of an array."""
+    return memoryview(values.reshape(-1).data).cast("B") if values.size else memoryview(b"")
+
+
+def _runs(numbers: Int64[np.ndarray, " rows"]) -> Sequence[tuple[int, int, int]]:
+    """Return the contiguous runs of numbers: first slot, slot behind the last, first number.
+
+    Examples:
+        >>> _runs(np.array([4, 5, 6, 1]))
+        [(0, 3, 4), (3, 4, 1)]
+    """
+    if not len(numbers):
+        return []
+    starts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
+    ends = np.append(starts[1:], len(numbers))
+    return list(zip(starts.tolist(), ends.tolist(), numbers[starts].tolist(), strict=True))
+
+
+def _chosen(path: Path, tensor: str | None) -> tuple[str, dict[str, Any], int]:
+    """Return the name of a matrix, its fields of the header, and the offset behind the header."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with own_errors(path), safe_open(path, "np") as checked:  # its reader checks the whole header
+            names = list(checked.keys())
+    except SafetensorError as problem:
+        raise CheckpointError(f"{path} is no whole safetensors file: {problem}.\n{_DAMAGED}") from None
+    with own_errors(path), path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header: dict[str, Any] = json.loads(file.read(length))
+    fitting = [name for name in names if header[name]["dtype"] in BYTES and len(header[name]["shape"]) == 2]
+    if tensor is None and len(fitting) == 1:
+        tensor = fitting[0]
+    if tensor is None:
+        raise TokenError(
+            f"{path} has {len(fitting)} matrices of {', '.join(BYTES)}, but one is needed.\n"
+            f"Name it: tensor={quoted(fitting[0] if fitting else 'embed_tokens.weight')}."
+        )
+    if tensor not in names:
+        raise TokenError(f"{path} has no tensor {quoted(tensor)}.\nIt has {', '.join(map(quoted, names[:8]))}.")
+    fields = header[tensor]
+    if tensor not in fitting or 0 in fields["shape"]:
+        raise CheckpointError(
+            f"{path}: {quoted(tensor)} has the type {fields['dtype']} and the shape {fields['shape']}, but rows are "
+            f"read from a matrix of {', '.join(BYTES)}.\nConvert it, or name another tensor."
+        )
+    return tensor, fields, 8 + length

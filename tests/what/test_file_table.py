@@ -1,0 +1,435 @@
+"""Tables in files are trained as those in memory are, whatever happens to the process."""
+
+import copy
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+import whatwhere as ww
+from whatwhere.errors import CheckpointError, SettingError, ShapeError, TokenError
+from whatwhere.what.file_table import FileRowAdagrad, FileRowAdamW, FileTokenEmbedding
+from whatwhere.what.ngram_hash import xor_hashes
+from whatwhere.what.resizing import resize
+from whatwhere.what.row_files import RowFiles
+
+V, D = 200, 12
+SETTINGS = {"lr": 0.05, "betas": (0.9, 0.99), "weight_decay": 0.1}
+TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    FileTokenEmbedding.create(tmp_path / "rows.safetensors", V, D, generator=generator())
+    return tmp_path / "rows.safetensors"
+
+
+def in_memory(dtype: torch.dtype = torch.float32, **settings) -> ww.TokenEmbedding:
+    table = ww.TokenEmbedding(V, D, dtype=dtype, **settings)
+    table.reset_parameters(generator())
+    return table
+
+
+def batches(steps: int, seed: int = 1) -> list[torch.Tensor]:
+    return list(torch.randint(0, V, (steps, 3, 5), generator=generator(seed)))
+
+
+def train(table: ww.TokenEmbedding, optimizer, steps: list[torch.Tensor], prefetch: bool = False, clip: bool = True):
+    """Train on batches; return the losses."""
+    target = torch.randn(D, generator=generator(2)).to(table.weight.dtype)
+    losses = []
+    for n, ids in enumerate(steps):
+        loss = (table(ids) - target).float().square().mean()
+        if prefetch and n + 1 < len(steps):
+            table.prefetch(steps[n + 1])
+        loss.backward()
+        if clip:
+            nn.utils.clip_grad_norm_([table.weight], 0.01)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def rows(table: FileTokenEmbedding) -> torch.Tensor:
+    with torch.no_grad():
+        return table(torch.arange(V))
+
+
+@TYPES
+@pytest.mark.parametrize("init", ["normal", "fan_in_uniform"])
+def test_created_rows_are_those_of_a_table_in_memory(tmp_path: Path, dtype: torch.dtype, init) -> None:
+    FileTokenEmbedding.create(
+        tmp_path / "a.safetensors", V, D, padding_idx=7, init=init, dtype=dtype, generator=generator()
+    )
+    table = in_memory(dtype, init=init, padding_idx=7)
+    assert torch.equal(load_file(tmp_path / "a.safetensors")["weight"], table.weight)
+    own = FileTokenEmbedding(tmp_path / "a.safetensors", padding_idx=7, scale="sqrt_dim")
+    table.scale = D**0.5
+    ids = torch.tensor([[7, 3, 199], [3, 0, 7]], dtype=torch.int32)
+    assert torch.equal(own(ids), table(ids))
+
+
+@TYPES
+@pytest.mark.parametrize("prefetch", [False, True], ids=["", "prefetch"])
+def test_training_gives_the_bits_of_row_adamw(tmp_path: Path, dtype: torch.dtype, prefetch: bool) -> None:
+    FileTokenEmbedding.create(tmp_path / "rows.safetensors", V, D, dtype=dtype, generator=generator())
+    table, own = in_memory(dtype), FileTokenEmbedding(tmp_path / "rows.safetensors")
+    row_adamw, optimizer = ww.RowAdamW(table, **SETTINGS), FileRowAdamW(own, **SETTINGS)
+    for part in range(3):
+        some = batches(10, seed=part)
+        if part == 2:
+            for group in (*row_adamw.param_groups, *optimizer.param_groups):
+                group["lr"] = 0.01
+        assert train(own, optimizer, some, prefetch) == train(table, row_adamw, some)
+        optimizer.flush()
+    row_adamw.flush()
+    assert torch.equal(rows(own), table.weight)  # of rows that are behind: with the steps that they missed
+    optimizer.update_all_rows()
+    own.close()
+    assert torch.equal(load_file(tmp_path / "rows.safetensors")["weight"], table.weight)
+
+
+def test_the_padding_row_gets_no_gradient(path: Path) -> None:
+    save_file({"weight": in_memory(padding_idx=4).weight.detach()}, path)
+    own = FileTokenEmbedding(path, padding_idx=4)
+    optimizer = FileRowAdamW(own, **SETTINGS)
+    train(own, optimizer, [torch.tensor([4, 4, 9])] * 3)
+    assert not rows(own)[4].any()
+    assert not torch.equal(rows(own)[9], in_memory().weight[9])
+
+
+def test_gradient_accumulation_and_rows_without_gradient_are_as_in_memory(path: Path) -> None:
+    table, own = in_memory(), FileTokenEmbedding(path)
+    pairs = [(table, ww.RowAdamW(table, **SETTINGS)), (own, FileRowAdamW(own, **SETTINGS))]
+    for each, optimizer in pairs:
+        for first, second, looked_up in zip(batches(6), batches(6, 5), batches(6, 6), strict=True):
+            (each(first).square().sum() + each(second).sum()).backward()
+            each(second).square().sum().backward()
+            each(looked_up)  # and no gradient comes
+            optimizer.step()
+            optimizer.zero_grad()
+    with torch.no_grad():
+        assert torch.allclose(rows(own), table(torch.arange(V)), atol=1e-6)
+
+
+def test_a_change_of_eps_brings_all_rows_up_to_date_first(path: Path) -> None:
+    table, own = in_memory(), FileTokenEmbedding(path)
+    row_adamw, optimizer = ww.RowAdamW(table, **SETTINGS), FileRowAdamW(own, **SETTINGS)
+    for eps in (1e-8, 1e-2):
+        for group in (*row_adamw.param_groups, *optimizer.param_groups):
+            group["eps"] = eps
+        assert train(own, optimizer, batches(9)) == train(table, row_adamw, batches(9))
+    row_adamw.flush()
+    assert torch.equal(rows(own), table.weight)
+
+
+def test_training_resumes_in_another_process_after_a_flush(path: Path) -> None:
+    table = in_memory()
+    train(table, row_adamw := ww.RowAdamW(table, **SETTINGS), batches(20))
+    own = FileTokenEmbedding(path)
+    optimizer = FileRowAdamW(own, **SETTINGS)
+    train(own, optimizer, batches(20)[:8])
+    optimizer.flush()
+    saved = optimizer.state_dict()
+    train(own, optimizer, batches(20)[8:12])  # is given up
+    own.close()
+    own = FileTokenEmbedding(path)
+    optimizer = FileRowAdamW(own, lr=1.0)
+    optimizer.load_state_dict(saved)
+    train(own, optimizer, batches(20)[8:])
+    row_adamw.flush()
+    # Quadrature rules are made anew, from the same steps: equal to rounding.
+    assert torch.allclose(rows(own), table.weight, atol=1e-6, rtol=1e-6)
+
+
+def test_a_state_of_another_step_is_refused(path: Path) -> None:
+    own = FileTokenEmbedding(path)
+    optimizer = FileRowAdamW(own, **SETTINGS)
+    saved = optimizer.state_dict()
+    train(own, optimizer, batches(1))
+    with pytest.raises(SettingError, match="at step 1, but the state at step 0"):
+        optimizer.load_state_dict(saved)
+
+
+KILLED = """
+    import os, signal, sys, torch
+    from whatwhere.what.file_table import FileRowAdamW, FileTokenEmbedding
+    from tests.what.test_file_table import SETTINGS, batches, train
+
+    table = FileTokenEmbedding(sys.argv[1])
+    optimizer = FileRowAdamW(table, **SETTINGS)
+    train(table, optimizer, batches(10))
+    optimizer.flush()
+    train(table, optimizer, batches(20)[10:15])
+    if sys.argv[2] == "changes":  # in the middle of changes that were not flushed
+        os.kill(os.getpid(), signal.SIGKILL)
+    count, write = 0, os.pwrite
+
+    def write_a_few(file, data, offset):  # the last time half of a row
+        global count
+        count += 1
+        if count == int(sys.argv[2]):
+            write(file, data[: len(data) // 2], offset)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return write(file, data, offset)
+
+    os.pwrite = write_a_few
+    optimizer.flush()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize("when", ["changes", "7", "1000000"])
+def test_after_a_kill_the_files_are_as_at_a_flush(path: Path, when: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    run = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(KILLED), str(path), when],
+        env=environment,
+        capture_output=True,
+        timeout=100,
+    )
+    assert run.returncode == -signal.SIGKILL, run.stderr.decode()
+    flushed = 10 if when == "changes" else 15
+    table = in_memory()
+    train(table, row_adamw := ww.RowAdamW(table, **SETTINGS), batches(20)[:10])
+    train(table, row_adamw, batches(20)[10:flushed])
+    if when not in ("changes", "1000000"):
+        with pytest.raises(CheckpointError, match="flush that was interrupted"):
+            FileTokenEmbedding(path, read_only=True)
+    own = FileTokenEmbedding(path)
+    optimizer = FileRowAdamW(own, **SETTINGS)
+    row_adamw.flush()
+    assert own.rows_in_file.number == flushed
+    assert torch.allclose(rows(own), table.weight, atol=1e-6, rtol=1e-6)
+    assert not (own.rows_in_file.files.folder / "changes.log").exists()
+    train(own, optimizer, batches(20)[flushed:])  # and goes on
+
+
+def test_a_full_disk_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = FileTokenEmbedding(path)
+    optimizer = FileRowAdamW(own, **SETTINGS)
+    train(own, optimizer, batches(5))
+    before, write = rows(own), os.pwrite
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="No space left"):
+            optimizer.flush()
+    assert torch.equal(rows(own), before)
+    monkeypatch.setattr(os, "pwrite", write)
+    optimizer.flush()
+    own.close()
+    own = FileTokenEmbedding(path, read_only=True)
+    assert torch.allclose(rows(own), before, atol=1e-7)
+
+
+def adagrad(weight: np.ndarray, gradients: list[dict[int, np.ndarray]], lr: float, eps: float) -> np.ndarray:
+    """Adagrad with one number for each row, in float64, from its formula."""
+    weight, total = weight.astype(np.float64), np.zeros(len(weight))
+    for each in gradients:
+        for row, g in each.items():
+            total[row] += (g**2).mean()
+            weight[row] -= lr * g / (np.sqrt(total[row]) + eps)
+    return weight
+
+
+def test_adagrad_by_row_is_that_of_its_formula(path: Path) -> None:
+    own = FileTokenEmbedding(path)
+    optimizer = FileRowAdagrad(own, lr=0.1)
+    gradients, before = [], load_file(path)["weight"].numpy().copy()  # of a mapped file
+    for n, ids in enumerate(batches(12)):
+        own(ids).pow(2 + n % 2).sum().backward()
+        sparse = own.weight.grad.coalesce()
+        gradients.append(dict(zip(sparse.indices()[0].tolist(), sparse.values().double().numpy(), strict=True)))
+        optimizer.step()
+        optimizer.zero_grad()
+    optimizer.flush()
+    own.close()
+    assert np.allclose(load_file(path)["weight"], adagrad(before, gradients, 0.1, 1e-8), atol=1e-5)
+    assert (path.with_name(path.name + ".training") / "state.safetensors").stat().st_size < 4 * V + 200
+
+
+def test_adagrad_by_row_moves_bfloat16_by_less_than_a_rounding_step(tmp_path: Path) -> None:
+    save_file({"weight": torch.ones(V, 64, dtype=torch.bfloat16)}, tmp_path / "a.safetensors")
+    own = FileTokenEmbedding(tmp_path / "a.safetensors")
+    optimizer = FileRowAdagrad(own, lr=1e-3)  # a rounding step below 1 is 3.9e-3
+    for _ in range(100):
+        own(torch.arange(V)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    expected = 1 - 1e-3 * sum(n**-0.5 for n in range(1, 101))
+    assert rows(own).float().mean().item() == pytest.approx(expected, abs=1e-3)
+
+
+def test_hashed_and_per_layer_tables_read_rows_from_files(tmp_path: Path) -> None:
+    hashes = xor_hashes((3, 5, 9), [[71, 113], [53]])
+    memory = ww.HashedNGramEmbedding(hashes, dim=D, padding_id=0, num_embeddings=256)
+    save_file(memory.state_dict(), tmp_path / "hashed.safetensors")
+    hashed = ww.HashedNGramEmbedding(
+        hashes, dim=D, padding_id=0, table=FileTokenEmbedding(tmp_path / "hashed.safetensors")
+    )
+    optimizers = [FileRowAdamW(hashed.table, **SETTINGS), ww.RowAdamW(memory.table, **SETTINGS)]
+    for ids in torch.randint(0, 1000, (5, 2, 9), generator=generator()):
+        hashed.table.prefetch(hashed.rows(ids))
+        assert torch.equal(hashed(ids), memory(ids))
+        for each, optimizer in zip((hashed, memory), optimizers, strict=True):
+            each(ids).square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    layers = ww.PerLayerEmbedding(V, num_layers=3, layer_dim=4, dim=8)
+    save_file({"a": layers.tokens.weight.detach(), "b": torch.zeros(2, 2)}, tmp_path / "layers.safetensors")
+    own = ww.PerLayerEmbedding(
+        V, num_layers=3, layer_dim=4, dim=8, tokens=FileTokenEmbedding(tmp_path / "layers.safetensors", "a")
+    )
+    assert torch.equal(own.lookup(torch.tensor([[3, 9]])), layers.lookup(torch.tensor([[3, 9]])))
+    with pytest.raises(ShapeError, match=r"shape \(201, 12\), but got \(200, 12\)"):
+        ww.PerLayerEmbedding(201, num_layers=3, layer_dim=4, dim=8, tokens=own.tokens)
+
+
+def test_a_layer_with_a_table_in_a_file_saves_and_loads_the_rest(path: Path) -> None:
+    layer = ww.InputLayer(V, D, input=ww.Learned(dim=D, max_length=8), device="meta").to_empty(device="cpu")
+    layer.tokens = FileTokenEmbedding(path)
+    layer.bfloat16()
+    state = layer.state_dict()
+    assert list(state) == ["where.input.weight"]
+    layer.load_state_dict(state)
+    assert sum(each.untyped_storage().nbytes() for each in layer.parameters()) < 1000
+    assert layer.tokens(torch.tensor([3])).dtype == torch.float32
+    for refused in (copy.deepcopy, lambda x: x.__reduce__()):
+        with pytest.raises(SettingError, match="cannot be"):
+            refused(layer.tokens)
+    with pytest.raises(SettingError, match="are in"):
+        layer.load_state_dict({**state, "tokens.weight": torch.zeros(V, D)})
+
+
+def test_read_only_tables_are_shared_and_rows_that_are_behind_are_right(path: Path) -> None:
+    own = FileTokenEmbedding(path)
+    train(own, optimizer := FileRowAdamW(own, **SETTINGS), batches(10))
+    optimizer.flush()
+    wanted = rows(own)
+    with pytest.raises(SettingError, match="open already"):
+        FileTokenEmbedding(path, read_only=True)
+    own.close()
+    readers = [FileTokenEmbedding(path, read_only=True) for _ in range(2)]
+    for reader in readers:
+        assert torch.allclose(rows(reader), wanted, atol=1e-7)
+        assert not reader(torch.tensor([1])).requires_grad
+    with pytest.raises(SettingError, match="open already"):
+        FileTokenEmbedding(path)
+    with pytest.raises(SettingError, match="reading only"):
+        FileRowAdamW(readers[0])
+    with pytest.raises(SettingError, match="reading only"):
+        readers[0].update_all_rows()
+
+
+def test_what_does_not_fit_is_refused(path: Path, tmp_path: Path) -> None:
+    own = FileTokenEmbedding(path)
+    with pytest.raises(SettingError, match="in a file"):
+        ww.RowAdamW(own)
+    with pytest.raises(SettingError, match="in a file"):
+        own.readout(torch.zeros(D))
+    with pytest.raises(SettingError, match="not sampled anew"):
+        own.reset_parameters()
+    with pytest.raises(SettingError, match="no plain parameter"):
+        resize(own, V + 1)
+    with pytest.raises(TokenError, match="outside the vocabulary"):
+        own(torch.tensor([V]))
+    with pytest.raises(TokenError, match="outside the vocabulary"):
+        own.prefetch(torch.tensor([-1]))
+    with pytest.raises(SettingError, match="trains FileTokenEmbedding"):
+        FileRowAdamW([{"params": [in_memory()]}])
+    with pytest.raises(CheckpointError, match="exists already"):
+        FileTokenEmbedding.create(path, V, D)
+    with pytest.raises(TokenError, match="padding_idx"):
+        FileTokenEmbedding.create(tmp_path / "b.safetensors", V, D, padding_idx=V)
+    FileRowAdamW(own)
+    own.close()
+    with pytest.raises(SettingError, match="state of adamw, not of adagrad"):
+        FileRowAdagrad(FileTokenEmbedding(path))
+
+
+def test_files_that_are_damaged_or_of_another_table_are_refused(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match="No such file"):
+        FileTokenEmbedding(tmp_path / "none.safetensors")
+    save_file({"a": torch.zeros(2, 2), "b": torch.zeros(2, 2)}, tmp_path / "two.safetensors")
+    with pytest.raises(TokenError, match="2 matrices"):
+        FileTokenEmbedding(tmp_path / "two.safetensors")
+    with pytest.raises(TokenError, match="has no tensor 'c'"):
+        FileTokenEmbedding(tmp_path / "two.safetensors", "c")
+    save_file({"a": torch.zeros(2, 2, dtype=torch.int64)}, tmp_path / "whole.safetensors")
+    with pytest.raises(CheckpointError, match="I64"):
+        FileTokenEmbedding(tmp_path / "whole.safetensors", "a")
+    own = FileTokenEmbedding(path)
+    FileRowAdamW(own)
+    own.close()
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])
+    with pytest.raises(CheckpointError, match="no whole safetensors"):
+        FileTokenEmbedding(path)
+    path.write_bytes(content)
+    own = FileTokenEmbedding(path)
+    os.truncate(path, len(content) - 8)
+    with pytest.raises(CheckpointError, match="became shorter"):
+        rows(own)
+    own.close()
+    save_file({"weight": torch.zeros(V + 1, D)}, path)
+    with pytest.raises(CheckpointError, match="belongs to a table with shape"):
+        FileTokenEmbedding(path)
+    save_file({"weight": torch.zeros(V, D)}, path)
+    (path.with_name(path.name + ".training") / "steps.safetensors").write_bytes(b"{}")
+    with pytest.raises(CheckpointError, match="no steps of an optimizer"):
+        FileTokenEmbedding(path)
+
+
+@pytest.mark.skipif(os.getuid() == 0, reason="root may write any file")
+def test_a_file_that_cannot_be_written_is_read_only(path: Path) -> None:
+    path.chmod(0o444)
+    with pytest.raises(CheckpointError, match="read_only=True"):
+        FileTokenEmbedding(path)
+    assert torch.equal(rows(FileTokenEmbedding(path, read_only=True)), in_memory().weight)
+
+
+def test_a_step_reads_and_writes_the_rows_of_the_batch_alone(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own = FileTokenEmbedding(path)
+    optimizer, read, seen = FileRowAdamW(own, **SETTINGS), RowFiles.read, []
+
+    def counted(self, numbers):
+        seen.append(numbers.tolist())
+        return read(self, numbers)
+
+    monkeypatch.setattr(RowFiles, "read", counted)
+    train(own, optimizer, [torch.tensor([5, 3, 5]), torch.tensor([190, 3])])
+    assert seen == [[3, 5], [3, 190]]
+
+
+def test_a_file_with_rows_that_are_behind_is_no_checkpoint(path: Path) -> None:
+    own = FileTokenEmbedding(path)
+    train(own, optimizer := FileRowAdamW(own, **SETTINGS), batches(3))
+    optimizer.flush()
+    with pytest.raises(CheckpointError, match="missed some of the last 3 steps"):
+        ww.read(path)
+    done = []
+    own.update_all_rows(lambda *rows: done.append(rows))
+    wanted = rows(own)
+    assert done[-1] == (V, V)
+    assert np.array_equal(ww.read(path).array("weight"), wanted)
+    own.close()
+    (path.with_name(path.name + ".training") / "state.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="No such file"):
+        FileTokenEmbedding(path)
