@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import whatwhere as ww
+from whatwhere.atomic import is_unfinished
 from whatwhere.comparison import read_results
 from whatwhere.comparison.results import RunResult
 
@@ -31,8 +32,8 @@ def require_same(expected: Path, folder: Path) -> None:
 
 
 def names(folder: Path) -> list[str]:
-    """List a folder."""
-    return sorted(path.name for path in folder.iterdir())
+    """List a folder, but for what a killed process has left unfinished."""
+    return sorted(path.name for path in folder.iterdir() if not is_unfinished(path))
 
 
 def numbers(folder: Path) -> list[RunResult]:

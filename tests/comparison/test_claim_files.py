@@ -126,6 +126,19 @@ def test_an_owner_that_was_taken_for_dead_leaves_the_claim_of_its_heir(tmp_path:
     assert not slow.take("none-0")
 
 
+def test_the_claims_that_dead_owners_left_of_finished_runs_are_removed(tmp_path: Path) -> None:
+    runs, other = tmp_path / "runs", Claims(tmp_path)
+    for name in ("none-0", "none-1", "none-2"):
+        assert other.take(name)
+    (runs / "none-0.json").touch()
+    (runs / "none-1.json").touch()
+    os.utime(runs / "none-0.claim", (0, 0))
+    os.utime(runs / "none-2.claim", (0, 0))
+    with Claims(tmp_path).renewed():
+        pass
+    assert names(runs) == ["none-0.json", "none-1.claim", "none-1.json", "none-2.claim"]
+
+
 def job(scheme: Any = "none", seed: int = 0) -> Job:
     return Job(scheme, seed, Expressions(trained=(2, 3)), make_settings("expressions", [4], steps=2, **SMALL))
 

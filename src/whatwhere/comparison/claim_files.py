@@ -160,6 +160,15 @@ class Claims:
             thread.join()
             for name in list(self._held):
                 self.release(name)
+            with suppress(OSError):
+                self._remove_left()
+
+    def _remove_left(self) -> None:
+        """Remove the claims of owners who died between writing a run and releasing its claim."""
+        for path in list(self._folder.glob("*.claim*")):
+            run = self._folder / f"{path.name.partition('.claim')[0]}.json"
+            if run.exists() and self._is_dead(path):
+                path.unlink(missing_ok=True)
 
     def _is_dead(self, path: Path) -> bool:
         """Return whether the owner of a claim has ended, or has shown no sign of life for the time of a lease."""
