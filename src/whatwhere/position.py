@@ -5,6 +5,7 @@ document a token belongs to is a third (`segment`). The causal mask comes from t
 image patches, abacus digits and packed documents have coordinates that repeat or run backwards.
 """
 
+from dataclasses import fields
 from typing import Any, SupportsIndex
 
 import torch
@@ -28,6 +29,7 @@ from whatwhere.coordinates import (
 )
 from whatwhere.errors import PositionError, ShapeError
 from whatwhere.position_images import ImagePositions
+from whatwhere.position_slices import common_batch, require_one_numbering
 from whatwhere.tensor_checks import as_whole, readable
 
 
@@ -46,6 +48,11 @@ class Positions(ImagePositions):
         segment: the document that a token belongs to, -1 for padding; None where all tokens are of document 0.
         run: whether the order is n, n+1, n+2, ... without segments, so that a causal kernel can be used without a mask.
         max_length: all coordinates are in 0..max_length-1; None where that is not known without reading a device.
+        document_length: of some tokens of a sequence (`take`, `shards`), the length of each one's document in it; None
+            where all there is to know of documents is in these tokens.
+        document_start: likewise the order of the first token of the document.
+        numbering: where `from_position_ids` counted the documents, a number of that count: segments of different counts
+            do not compare. None where documents were stated.
 
     Raises:
         PositionError: If the index is neither int64 nor float64.
@@ -107,7 +114,7 @@ class Positions(ImagePositions):
         order = self._last_order() + 1 + later if self.tokens else index
         segment = None if self.segment is None else last_document(self.segment).expand(-1, count)
         max_length = end_of(index) if readable(index) else None
-        return Positions(index[None], order, segment, segment is None, max_length)
+        return Positions(index[None], order, segment, segment is None, max_length, numbering=self.numbering)
 
     def next_text(self, n: SupportsIndex = 1) -> "Positions":
         """Return the positions of n tokens of text that follow images or videos (M-RoPE), as in a step of decoding.
@@ -165,6 +172,8 @@ class Positions(ImagePositions):
             ([0, 1, 2, 0, 1, 2], [0, 0, 0, 1, 1, 1])
         """
         other = self.next(later) if is_number(later) else as_positions(later)
+        if other.segment is not None:
+            require_one_numbering(self, other)
         if self.axes != other.axes or (self.batch != other.batch and 1 not in (self.batch, other.batch)):
             raise ShapeError(
                 f"positions of {other.axes} axes and batch {other.batch} cannot be appended to {self.axes} axes and "
@@ -189,7 +198,14 @@ class Positions(ImagePositions):
                 )
         run = self.run and other.run and readable(order) and is_run(order)
         ends = [p.max_length for p in (self, other) if p.max_length is not None]
-        return Positions(index, order, segment, run and segment is None, max(ends) if len(ends) == 2 else None)
+        lengths = starts = None
+        if self.document_length is not None or other.document_length is not None:
+            lengths = torch.cat([p.known_ends().expand(rows, -1) for p in (self, other)], dim=-1)
+        if self.document_start is not None or other.document_start is not None:
+            starts = torch.cat([p.known_starts().expand(rows, -1) for p in (self, other)], dim=-1)
+        numbering = self.numbering if other.numbering is None else other.numbering
+        max_length = max(ends) if len(ends) == 2 else None
+        return Positions(index, order, segment, run and segment is None, max_length, lengths, starts, numbering)
 
     def order_to_end(self) -> Int64[Tensor, "batch tokens"]:
         """Return how far in order each token is from the last of its document.
@@ -211,8 +227,9 @@ class Positions(ImagePositions):
 
     def to(self, device: torch.device | str) -> "Positions":
         """Return these positions on a device."""
-        segment = None if self.segment is None else self.segment.to(device)
-        return Positions(self.index.to(device), self.order.to(device), segment, self.run, self.max_length)
+        values = (getattr(self, field.name) for field in fields(self))
+        moved: list[Any] = [value.to(device) if isinstance(value, Tensor) else value for value in values]
+        return Positions(*moved)
 
     def single_axis(self, scheme: str, real: bool = False) -> Num[Tensor, "batch tokens"]:
         """Return the coordinates where there is one axis.
@@ -276,61 +293,6 @@ class Positions(ImagePositions):
         whole = self.axes == 1 and not self.real and readable(self.index)
         return whole and bool((self.index.diff(dim=-1) == 1).all())
 
-    def lengths(self, *present: "Positions") -> Int64[Tensor, "batch tokens"]:
-        """Return the length of each token's document, as far as it is present: its largest coordinate, plus 1.
-
-        Args:
-            present: further positions with tokens of these documents, such as the keys of a cache.
-
-        Raises:
-            PositionError: If the coordinates are real numbers, which count no tokens.
-            ShapeError: If batches differ, and none of them is 1.
-
-        Examples:
-            >>> Positions.packed([3, 2]).lengths()
-            tensor([[3, 3, 3, 2, 2]])
-        """
-        if any(p.real for p in (self, *present)):
-            raise PositionError("real coordinates count no tokens, so they have no length.\nPass regime_length=.")
-        ends = torch.broadcast_tensors(
-            *(
-                largest_in_document(
-                    self.segment, self.order, other.segment, other.index.amax(0) + 1, common_batch(self, other)
-                )
-                for other in (self, *present)
-            )
-        )
-        return torch.stack(ends).amax(0)
-
-    def order_in_document(self, *present: "Positions") -> Int64[Tensor, "batch tokens"]:
-        """Return the order of each token from the first of its document that is present.
-
-        Without documents it is the order itself, because a part of a text does not say where the text begins.
-
-        Args:
-            present: further positions with tokens of these documents, such as the keys of a cache.
-
-        Raises:
-            ShapeError: If batches differ, and none of them is 1.
-
-        Examples:
-            >>> Positions.packed([3, 2]).order_in_document()
-            tensor([[0, 1, 2, 0, 1]])
-        """
-        everything = (self, *(p for p in present if p is not self))
-        if self.tokens == 0 or all(p.segment is None for p in everything):
-            return self.order
-        last = torch.stack([p.order.amax() for p in everything if p.tokens]).amax()
-        backward = torch.broadcast_tensors(
-            *(
-                largest_in_document(
-                    self.segment, self.order, other.segment, last + 1 - other.order, common_batch(self, other)
-                )
-                for other in everything
-            )
-        )
-        return self.order - (last + 1 - torch.stack(backward).amax(0))
-
     def allowed(self, keys: "Positions", causal: bool) -> Allowed | None:
         """Return the mask as a formula by element; None where every query may attend to every key.
 
@@ -382,24 +344,31 @@ _SHOWN = 64
 """Coordinates that a repr writes out; more are summarized."""
 
 
+_LEAVES = ("index", "order", "segment", "document_length", "document_start")
+
+
+def _leaves(p: Positions) -> list[tuple[str, Any]]:
+    """Return the tensors by name; what a part of a sequence remembers is a leaf only where there is something."""
+    leaves = [(name, getattr(p, name)) for name in _LEAVES]
+    return leaves if p.document_length is not None or p.document_start is not None else leaves[:3]
+
+
 def _flatten(p: Positions) -> tuple[list[Any], list[bool | int | None]]:
     # A list, not a tuple: torch.export.save writes it as JSON, and reads lists back.
-    return [p.index, p.order, p.segment], [p.run, p.max_length]
+    return [leaf for _, leaf in _leaves(p)], [p.run, p.max_length]
 
 
 def _unflatten(leaves: Any, facts: list[bool | int | None]) -> Positions:
     # Transforms rebuild the tree with placeholders in place of tensors: no check may look at them.
     p = object.__new__(Positions)
-    for name, value in zip(("index", "order", "segment", "run", "max_length"), (*leaves, *facts), strict=True):
-        object.__setattr__(p, name, value)
+    values = dict(zip(_LEAVES, leaves, strict=False)) | dict(zip(("run", "max_length"), facts, strict=True))
+    for name in (*_LEAVES, "run", "max_length", "numbering"):
+        object.__setattr__(p, name, values.get(name))
     return p
 
 
 def _flatten_with_keys(p: Positions) -> tuple[list[tuple[Any, Any]], list[bool | int | None]]:
-    leaves, facts = _flatten(p)
-    return [
-        (_pytree.GetAttrKey(name), leaf) for name, leaf in zip(("index", "order", "segment"), leaves, strict=True)
-    ], facts
+    return [(_pytree.GetAttrKey(name), leaf) for name, leaf in _leaves(p)], [p.run, p.max_length]
 
 
 _pytree.register_pytree_node(
@@ -478,28 +447,6 @@ def as_positions(given: PositionsLike, device: torch.device | str | None = None)
         f"positions were given as {type(given).__name__}, but must be Positions, an integer tensor or a number of "
         "tokens.\nFor the first n tokens pass n; for other positions torch.tensor([...])."
     )
-
-
-def common_batch(queries: Positions, keys: Positions) -> int:
-    """Return the batch size of queries and keys together: a batch of 1 is broadcast, also to a batch of 0.
-
-    Args:
-        queries: positions of the queries.
-        keys: positions of the keys.
-
-    Raises:
-        ShapeError: If they differ and neither is 1.
-
-    Examples:
-        >>> common_batch(positions(3), positions(3, start=torch.tensor([0, 5, 7, 9])))
-        4
-    """
-    if queries.batch != keys.batch and 1 not in (queries.batch, keys.batch):
-        raise ShapeError(
-            f"the queries' positions have batch {queries.batch} and the keys' {keys.batch}: equal batches, or 1, are "
-            "needed.\nMake both for one batch of sequences."
-        )
-    return keys.batch if queries.batch == 1 else queries.batch
 
 
 def _as_code(p: Positions) -> str | None:

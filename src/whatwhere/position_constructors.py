@@ -1,11 +1,11 @@
-"""The fields of `Positions`, the constructors, and slices, whose fields are computed when they are first read."""
+"""The constructors of `Positions`."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, SupportsIndex, TypeVar
+from itertools import count
+from typing import SupportsIndex, TypeVar
 
 import torch
-from jaxtyping import Bool, Float, Float64, Int64, Integer
+from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from whatwhere.coordinates import (
@@ -24,60 +24,18 @@ from whatwhere.coordinates import (
     slots_of,
 )
 from whatwhere.errors import PositionError, ShapeError
+from whatwhere.position_slices import PositionSlices
 from whatwhere.tensor_checks import as_whole, readable, require_range
 
 Made = TypeVar("Made", bound="PositionConstructors")  # Self, which run-time checks of annotations do not know
 
-_FIELDS = ("index", "order", "segment", "run", "max_length")
+
+_COUNTS = count()
+"""Numbers of the calls of `from_position_ids` that counted documents."""
 
 
-@dataclass(frozen=True, eq=False)
-class PositionConstructors:
-    """The fields of `Positions` and its constructors: one class method for each kind of input."""
-
-    index: Int64[Tensor, "axes batch tokens"] | Float64[Tensor, "axes batch tokens"]
-    order: Int64[Tensor, "batch tokens"]
-    # A default_factory leaves no class attribute, so a field that a slice has not computed yet goes to __getattr__.
-    segment: Int64[Tensor, "batch tokens"] | None = field(default_factory=lambda: None)
-    run: bool = field(default_factory=bool)
-    max_length: int | None = field(default_factory=lambda: None)
-
-    def __post_init__(self) -> None:
-        """Refuse coordinates of another dtype, which schemes would take for whole positions."""
-        if self.index.dtype not in (torch.int64, torch.float64):
-            raise PositionError(
-                f"Positions got an index of dtype {self.index.dtype}, but needs int64, or float64 for real coordinates."
-                "\nMake them by Positions.from_coordinates(index), which checks them."
-            )
-
-    @property
-    def real(self) -> bool:
-        """Whether the coordinates are real numbers, as the centers of image patches are; else they are whole."""
-        return self.index.is_floating_point()
-
-    @property
-    def axes(self) -> int:
-        """How many coordinates a token has."""
-        return self.index.shape[0]
-
-    @property
-    def batch(self) -> int:
-        """How many sequences; 1 serves any number of sequences with the same positions."""
-        return self.index.shape[1]
-
-    @property
-    def tokens(self) -> int:
-        """How many tokens a sequence has."""
-        fields = self.__dict__
-        if "index" in fields or torch.compiler.is_compiling():
-            return self.index.shape[2]
-        count: int = fields["_count"]
-        return count
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the coordinates."""
-        return self.index.device
+class PositionConstructors(PositionSlices):
+    """The constructors of `Positions`: one class method for each kind of input."""
 
     @classmethod
     def packed(cls: type[Made], lengths: Iterable[SupportsIndex], device: torch.device | str | None = None) -> Made:
@@ -158,6 +116,9 @@ class PositionConstructors:
         and padded position ids mean what they mean there. With several axes (M-RoPE) a number that falls begins no
         document: all tokens are of one, in the order of the sequence.
 
+        Documents are counted from the first token given, so pass the ids of whole sequences, in their order, and take
+        shards of the result (`shards`, `take`, slices). On the CPU, two such counts are not bound together.
+
         Args:
             ids: (tokens), (batch, tokens) or (axes, batch, tokens), each 0 or more; integers of any type.
 
@@ -179,7 +140,9 @@ class PositionConstructors:
         falls = torch.nn.functional.pad(order.diff(dim=-1) <= 0, (1, 0))
         if readable(falls) and not bool(falls.any()):
             return cls(index, order, None, is_run(order), max_length)
-        return cls(index, order, falls.long().cumsum(-1), False, max_length)
+        if not readable(falls):
+            return cls(index, order, falls.long().cumsum(-1), False, max_length)
+        return cls(index, order, falls.long().cumsum(-1), False, max_length, numbering=next(_COUNTS))
 
     @classmethod
     def from_coordinates(
@@ -316,59 +279,3 @@ class PositionConstructors:
             tensor([[[1, 2, 3, 0, 1, 2]]])
         """
         return cls.from_coordinates(count_digits(ids, digit_ids, offset))
-
-    def __getitem__(self: Made, tokens: slice | Int64[Tensor, " some"]) -> Made:
-        """Return the positions of a slice of the tokens, `p[a:b]`: a step of decoding is at `p[t : t + 1]`.
-
-        A tensor of slots chooses single tokens: those of a KV cache that `Where.kept` keeps.
-
-        Raises:
-            PositionError: If the index is neither, or its step is below 1.
-
-        Examples:
-            >>> from whatwhere import positions
-            >>> positions(8, start=40)[-1:].index.item()
-            47
-            >>> positions(8)[torch.tensor([0, 6, 7])].index
-            tensor([[[0, 6, 7]]])
-        """
-        if isinstance(tokens, Tensor) and tokens.dim() == 1 and tokens.dtype == torch.int64:
-            segment = None if self.segment is None else self.segment[:, tokens]
-            return type(self)(self.index[..., tokens], self.order[:, tokens], segment, False, self.max_length)
-        if not isinstance(tokens, slice) or (tokens.step is not None and tokens.step < 1):
-            raise PositionError(
-                f"Positions are sliced along tokens, but were indexed with {tokens!r}.\n"
-                "For one token pass p[t : t + 1], for some slots a tensor of them; for some axes or rows, index "
-                "p.index itself."
-            )
-        first, stop, step = tokens.indices(self.tokens)
-        fields, whole, count = self.__dict__, self, len(range(first, stop, step))
-        if torch.compiler.is_compiling():
-            return type(self)(*(_sliced(self, tokens, name) for name in _FIELDS))
-        if "_whole" in fields:  # a slice of a slice is one of the whole
-            whole, first, step = fields["_whole"], fields["_first"] + first * fields["_step"], step * fields["_step"]
-        part = object.__new__(type(self))
-        part.__dict__.update(_whole=whole, _first=first, _count=count, _step=step)
-        return part
-
-    def __getattr__(self, name: str) -> Any:
-        """Return a field of a slice, computed when it is first read: a step of decoding reads few of them."""
-        fields = self.__dict__
-        if name not in _FIELDS or "_whole" not in fields:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
-        first, step = fields["_first"], fields["_step"]
-        value = _sliced(fields["_whole"], slice(first, first + fields["_count"] * step, step), name)
-        if not torch.compiler.is_compiling():
-            fields[name] = value
-        return value
-
-
-def _sliced(p: PositionConstructors, tokens: slice, name: str) -> Any:
-    """Return a field of a slice of the tokens."""
-    if name == "run":
-        return p.run and tokens.step in (None, 1)
-    if name == "max_length":
-        # A slice may be shorter than what it was taken from; reading that where it is free refuses no table in vain.
-        return end_of(p.index[..., tokens]) if readable(p.index) and not p.real else p.max_length
-    values = getattr(p, name)
-    return None if values is None else values[..., tokens]

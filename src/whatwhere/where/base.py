@@ -19,6 +19,7 @@ from whatwhere.checks import require_whole
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.kernels.embedding import Rows
 from whatwhere.position import Positions, PositionsLike, as_positions, is_number
+from whatwhere.position_slices import require_one_numbering
 from whatwhere.tensor_checks import require_device, require_floating
 from whatwhere.where.head_shards import OfHeads
 
@@ -358,6 +359,7 @@ def of_queries_and_keys(
     if keys is None or keys is queries or (is_number(queries) and is_number(keys) and queries == keys):
         return at_queries, at_queries
     at_keys = as_positions(keys, device)
+    require_one_numbering(at_queries, at_keys)
     if is_number(queries) and at_queries.tokens != at_keys.tokens:
         raise PositionError(
             f"{at_queries.tokens} queries and {at_keys.tokens} keys do not say whether the queries are the last tokens "

@@ -13,7 +13,8 @@ from whatwhere.coordinates import Allowed
 from whatwhere.errors import ShapeError
 from whatwhere.kernels.blockwise_attention import ByBlocks
 from whatwhere.kernels.toeplitz import toeplitz
-from whatwhere.position import Positions, common_batch
+from whatwhere.position import Positions
+from whatwhere.position_slices import common_batch
 from whatwhere.tensor_checks import readable
 from whatwhere.where.attention import Scores, block_mask, join
 from whatwhere.where.base import Bound, InputEncoding, QueryKeyMap

@@ -9,11 +9,13 @@ import torch
 from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
-from whatwhere.errors import DoorError, ShapeError
+from whatwhere.errors import DoorError, PositionError, ShapeError
 from whatwhere.kernels.backend import full_precision
 from whatwhere.kernels.blockwise_attention import ByBlocks
 from whatwhere.kernels.toeplitz import toeplitz
-from whatwhere.position import Positions, PositionsLike, common_batch
+from whatwhere.position import Positions, PositionsLike
+from whatwhere.position_slices import common_batch
+from whatwhere.tensor_checks import readable, require_range
 from whatwhere.where.base import device_of, of_queries_and_keys, require_direction
 from whatwhere.where.head_shards import OfHeads
 
@@ -324,5 +326,73 @@ def query_slots(queries: Positions, keys: Positions) -> Int64[Tensor, "batch que
     """
     if queries is keys:
         return torch.arange(keys.tokens, device=keys.device)[None]
-    visible = queries.mask(keys)[:, 0].int()  # (batch, queries, keys)
-    return keys.tokens - 1 - visible.flip(-1).argmax(-1)
+    visible = queries.mask(keys)[:, 0]  # (batch, queries, keys)
+    return keys.tokens - 1 - torch.where(visible, keys.order[:, None], -1).flip(-1).argmax(-1)
+
+
+def slots_in_order(keys: Positions) -> Int64[Tensor, "batch keys"] | None:
+    """Return the slots of the keys by document and order; None where sums over slots are sums in order already.
+
+    Raises:
+        PositionError: If these keys were taken from a sequence, and those between some of them were not.
+
+    Examples:
+        >>> from whatwhere import positions
+        >>> p = positions(4)
+        >>> slots_in_order(p), slots_in_order(p.take(torch.tensor([2, 3, 0, 1])))
+        (None, tensor([[2, 3, 0, 1]]))
+    """
+    if keys.run or keys.tokens == 0:
+        return None
+    document = torch.zeros_like(keys.order) if keys.segment is None else keys.segment
+    slots = keys.order.argsort(dim=-1, stable=True)
+    slots = slots.gather(-1, document.gather(-1, slots).argsort(dim=-1, stable=True))
+    if keys.document_start is not None:
+        steps, same = keys.order.gather(-1, slots).diff(dim=-1), document.gather(-1, slots)
+        holes = (steps > 1) & (same.diff(dim=-1) == 0) & (same[:, 1:] >= 0)
+        require_range(holes.long(), 1, lambda _, at: missing_between(int(keys.order[at[0], slots[at]])))
+    if readable(slots):
+        real = document.gather(-1, slots) >= 0  # padding comes first, and adds nothing wherever it is
+        if bool(((slots.diff(dim=-1) > 0) | ~real[:, :-1]).all()):
+            return None
+    return slots
+
+
+def sums_in_order(
+    x: Float[Tensor, "batch heads *queries keys"], slots: Int64[Tensor, "rows keys"] | None, backward: bool = False
+) -> Float[Tensor, "batch heads *queries keys"]:
+    """Return the cumulative sums over keys, from the first in order, or backward from the last.
+
+    Args:
+        x: a number for each key.
+        slots: of the keys in order, as `slots_in_order` returns them.
+        backward: whether sums begin at the last key.
+
+    Examples:
+        >>> sums_in_order(torch.tensor([[[1.0, 2.0, 4.0]]]), torch.tensor([[2, 0, 1]]))
+        tensor([[[5., 7., 4.]]])
+    """
+    if slots is not None:
+        index = slots[(slice(None), *(None,) * (x.dim() - 2))]
+        x = x.gather(-1, index.expand_as(x))
+    sums = x.flip(-1).cumsum(-1).flip(-1) if backward else x.cumsum(-1)
+    return sums if slots is None else sums.gather(-1, index.argsort(-1).expand_as(x))
+
+
+def require_own_keys(queries: Positions, keys: Positions) -> None:
+    """Raise PositionError where the key of a query's own token is missing, so that sums up to it are incomplete."""
+    if queries is keys or queries.tokens == 0 or keys.tokens == 0:
+        return
+    visible = queries.mask(keys)[:, 0]
+    last = torch.where(visible, keys.order[:, None], -1).amax(-1)
+    missing = (last >= 0) & (last < queries.order)
+    require_range(missing.long(), 1, lambda _, at: missing_between(int(last[at])))
+
+
+def missing_between(order: int) -> PositionError:
+    """Return the error of a bias that sums over keys which are not among those that were bound."""
+    return PositionError(
+        f"the bias sums over all tokens between a query and a key, but after the one of order {order} some are not "
+        "among the keys.\nGather keys, values and gates of the whole sequence, in any order, and bind their "
+        "positions: where.at(own, p.take(slots))."
+    )

@@ -10,7 +10,16 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.initialization import sample_normal
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract, for_each_head, require_content
+from whatwhere.where.score_bias import (
+    Element,
+    ScoreBias,
+    contract,
+    for_each_head,
+    require_content,
+    require_own_keys,
+    slots_in_order,
+    sums_in_order,
+)
 
 
 @final
@@ -90,11 +99,18 @@ class CoPE(ScoreBias):
         gates: Float[Tensor, "batch heads keys"] | None = None,
         causal: bool = True,
     ) -> Element:
-        """Compute the whole table of <q_i, e[p_ij]>: (batch, heads, queries, keys)."""
+        """Compute the whole table of <q_i, e[p_ij]>: (batch, heads, queries, keys).
+
+        Raises:
+            DoorError: If q or k is missing.
+            ShapeError: If they do not have head_dim features.
+            PositionError: If keys between a query and a key are missing.
+        """
         q, k = require_content("CoPE", "q", q, self.head_dim), require_content("CoPE", "k", k, self.head_dim)
         logits = contract("bhid,bhjd->bhij", q, for_each_head(k, self.num_heads)) * self.scale
         open_gates = logits.sigmoid() * queries.mask(keys)
-        count = open_gates.flip(-1).cumsum(-1).flip(-1).clamp(max=self.max_distance - 1)
+        require_own_keys(queries, keys)
+        count = sums_in_order(open_gates, slots_in_order(keys), backward=True).clamp(max=self.max_distance - 1)
         floor, ceil = count.detach().floor(), count.detach().ceil()
         products = contract("bhid,pd->bhip", q, self.weight)  # (batch, heads, queries, max_distance)
         table = torch.lerp(products.gather(-1, floor.long()), products.gather(-1, ceil.long()), count - floor)

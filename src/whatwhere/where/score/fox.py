@@ -12,7 +12,7 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import sample_normal
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import readable, require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract, query_slots
+from whatwhere.where.score_bias import Element, ScoreBias, contract, query_slots, slots_in_order, sums_in_order
 
 
 @final
@@ -25,7 +25,8 @@ class FoX(ScoreBias):
     projections, after the norm. Gates are one number for each token and query head, `here.gates(x)`; a KV cache stores
     them beside the keys. Logarithms are float32 and their cumulative sum float64: in float32 it would not separate
     neighboring tokens far from the start. w is initialized from N(0, 0.02) and b as 0, as in the authors' models.
-    Attention must be causal. Padding forgets nothing, and packed documents do not affect one another.
+    Attention must be causal. Padding forgets nothing, and packed documents do not affect one another. Keys may be
+    in any order, but none between two of a document may be missing.
 
     Args:
         dim: features of x.
@@ -96,10 +97,16 @@ class FoX(ScoreBias):
         gates: Float[Tensor, "batch heads keys"] | None = None,
         causal: bool = True,
     ) -> Element:
-        """Compute the cumulative sum of the gates; a bias is the difference of two sums."""
+        """Compute the cumulative sum of the gates; a bias is the difference of two sums.
+
+        Raises:
+            SettingError: If the gates are missing, or above 0.
+            ShapeError: If they have another shape.
+            PositionError: If gates between the keys are missing.
+        """
         gates = self._require_gates(gates, keys, q)
         visible = gates if keys.segment is None else gates.masked_fill(keys.segment[:, None] < 0, 0)
-        total, slot = visible.double().cumsum(-1), query_slots(queries, keys)
+        total, slot = sums_in_order(visible.double(), slots_in_order(keys)), query_slots(queries, keys)
         dtype = torch.promote_types(gates.dtype, torch.float32)
 
         def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:

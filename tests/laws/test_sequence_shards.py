@@ -1,0 +1,87 @@
+"""Shards of a sequence, in every order: with gathered keys, attention is that of one process, for every scheme."""
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+from torch import Tensor
+
+import whatwhere as ww
+from whatwhere.position_slices import SHARD_ORDERS
+
+from .cases import DIM, HEADS, KEY_HEADS, Case, each
+from .model import HEAD_DIM, attend, draw
+
+TOKENS, RANKS = 12, 3
+POSITIONS = {
+    "one document": lambda: ww.positions(TOKENS),
+    "position ids": lambda: ww.Positions.from_position_ids(torch.tensor([[*range(3), *range(9)], [*range(12)]])),
+}
+
+
+def shard(where: ww.Where, p: ww.Positions, slots: Tensor) -> tuple[Tensor, ...]:
+    """Compute what a rank computes of its own tokens: mapped queries and keys, values, and gates."""
+    here = where.at(p.take(slots))
+    x = here.input(draw(2, TOKENS, DIM, seed=1)[:, slots])
+    heads = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
+    q, k = here.query_key(heads, heads[:, :KEY_HEADS].flip(-1))
+    gates = here.gates(x)
+    return q, k, heads[:, -KEY_HEADS:], *(() if gates is None else (gates,))
+
+
+def in_sequence(parts: Sequence[Tensor], slots: Tensor) -> Tensor:
+    """Put what shards computed back in the order of the sequence."""
+    return torch.cat(list(parts), dim=2)[:, :, slots.flatten().argsort()]
+
+
+def drawn(where: ww.Where) -> ww.Where:
+    """Sample what a scheme starts at zero, so that nothing is without effect."""
+    generator = torch.Generator().manual_seed(3)
+    for weights in where.parameters():
+        if not bool(weights.any()):
+            torch.nn.init.normal_(weights, std=0.5, generator=generator)
+    return where.requires_grad_(False)
+
+
+@each()
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_gathered_keys_need_no_order(case: Case, positions: str) -> None:
+    """No length is stated: documents beyond and within the trained length of 8 have their own on every rank."""
+    where, p = drawn(case.build(max_length=8 if case.row.follows_length else 64)), POSITIONS[positions]()
+    whole = attend(where, p)
+    for order in SHARD_ORDERS:
+        slots = p.shard_slots(RANKS, order)
+        q, k, v, *gates = zip(*(shard(where, p, own) for own in slots), strict=True)
+        of_queries = bool(gates) and gates[0][0].dim() == 4  # Inkling's; FoX's are of the keys
+        for keys, ordered in ((p.take(slots.flatten()), False), (p, True)):
+            gathered = [in_sequence(x, slots) if ordered else torch.cat(x, dim=2) for x in (k, v, *gates)]
+            parts = []
+            for rank, own in enumerate(p.shards(RANKS, order)):
+                of_rank = gates[0][rank] if of_queries else next(iter(gathered[2:]), None)
+                parts.append(where.at(own, keys).attention(q[rank], *gathered[:2], gates=of_rank))
+            torch.testing.assert_close(in_sequence(parts, slots), whole, rtol=0, atol=1e-5)
+
+
+@each(lambda case: case.row.follows_length and "original_length" not in case.options)
+def test_a_slice_is_a_text_by_itself(case: Case) -> None:
+    """A step of decoding has the length so far; the same tokens as a shard have that of the sequence."""
+    where, p, q = case.build(max_length=8), ww.positions(TOKENS), draw(1, 2, 6, HEAD_DIM)
+    so_far, shard_of_more = where.at(p[:6]).query_key(q, q)[0], where.at(p.shards(2)[0]).query_key(q, q)[0]
+    assert torch.equal(so_far, where.at(6).query_key(q, q)[0])
+    assert torch.equal(shard_of_more, where.at(6, regime_length=TOKENS).query_key(q, q)[0])
+    assert (so_far - shard_of_more).abs().max() > 1e-2
+
+
+@pytest.mark.parametrize("name", ["fox", "cope"])
+def test_sums_over_missing_keys_are_refused(name: str) -> None:
+    """Keys of the first and the third of three ranks: those between some queries and keys are missing."""
+    where, p = drawn(ww.scheme(name, DIM, HEADS, 64)), ww.positions(TOKENS)
+    first, second, third = p.shard_slots(RANKS)
+    q, k, v, *gates = (torch.cat(x, dim=2) for x in zip(*(shard(where, p, s) for s in (first, third)), strict=True))
+    with pytest.raises(ww.errors.PositionError, match=r"after the one of order 3 some are not among"):
+        where.at(p.take(third), p.take(torch.cat([first, third]))).attention(
+            q[:, :, 4:], k, v, gates=next(iter(gates), None)
+        )
+    if name == "cope":  # a sum of gates lacks the same number for all keys, which softmax ignores; a count does not
+        with pytest.raises(ww.errors.PositionError, match=r"after the one of order 3 some are not among"):
+            where.at(p.take(second), p.take(first)).attention(q[:, :, :4], k[:, :, :4], v[:, :, :4])

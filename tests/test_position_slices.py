@@ -1,0 +1,107 @@
+"""Parts of positions: chosen slots, shards, what they remember, and documents that were counted of a part."""
+
+import pickle
+
+import pytest
+import torch
+from torch.utils import _pytree
+
+import whatwhere as ww
+from whatwhere.errors import PositionError, SettingError, ShapeError
+
+PACKED = ww.Positions.packed([4, 8, 4])
+
+
+def fields(p: ww.Positions) -> list[object]:
+    tensors = (p.index, p.order, p.segment, p.lengths(), p.order_in_document())
+    return [None if x is None else x.tolist() for x in tensors]
+
+
+@pytest.mark.parametrize("order", ["contiguous", "zigzag", "striped"])
+def test_shards_are_tokens_of_the_whole(order: str) -> None:
+    slots = PACKED.shard_slots(4, order)
+    assert sorted(slots.flatten().tolist()) == list(range(16))
+    for own, part in zip(slots, PACKED.shards(4, order), strict=True):
+        assert part.index.tolist() == PACKED.index[..., own].tolist()
+        assert part.order.tolist() == PACKED.order[:, own].tolist()
+        assert part.segment.tolist() == PACKED.segment[:, own].tolist()
+        assert part.lengths().tolist() == PACKED.lengths()[:, own].tolist()
+        assert part.order_in_document().tolist() == PACKED.order_in_document()[:, own].tolist()
+    back = torch.cat([PACKED.order[:, own] for own in slots], dim=1)[:, slots.flatten().argsort()]
+    assert torch.equal(back, PACKED.order)
+
+
+def test_which_tokens_a_rank_has() -> None:
+    p = ww.positions(8)
+    assert p.shard_slots(2).tolist() == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert p.shard_slots(2, "zigzag").tolist() == [[0, 1, 6, 7], [2, 3, 4, 5]]
+    assert p.shard_slots(2, "striped").tolist() == [[0, 2, 4, 6], [1, 3, 5, 7]]
+    # Under a causal mask a rank of a zig-zag order attends to as many keys as any other.
+    pairs = [int(p.mask()[0, 0, own].sum()) for own in p.shard_slots(2, "zigzag")]
+    assert pairs == [18, 18]
+
+
+def test_what_is_remembered_survives() -> None:
+    part = PACKED.shards(2)[1]
+    copies = [pickle.loads(pickle.dumps(part)), part.to("cpu"), part[:], part.take(torch.arange(8)), part.append(0)]
+    copies.append(_pytree.tree_unflatten(*reversed(_pytree.tree_flatten(part))))
+    for copy in copies:
+        assert fields(copy) == fields(part)
+    assert part[2:6].lengths().tolist() == [[8, 8, 4, 4]]
+    assert part.lengths().tolist() == [[8, 8, 8, 8, 4, 4, 4, 4]]
+    assert ww.positions(8).shards(2)[0].append(ww.positions(4, start=8)).lengths().tolist() == [[12] * 8]
+    assert ww.positions(8).shards(2)[0].run
+    assert not ww.positions(8).shards(2, "striped")[0].run
+    assert len(_pytree.tree_leaves(PACKED)) == 3  # as programs that were exported before know it
+
+
+def test_real_coordinates_have_shards_without_a_length() -> None:
+    part = ww.Positions.from_coordinates(torch.arange(8) / 2).shards(2)[1]
+    assert part.index.tolist() == [[[2.0, 2.5, 3.0, 3.5]]]
+    assert part.document_length is None
+
+
+@pytest.mark.compile
+def test_parts_in_a_compiled_program() -> None:
+    def program(p: ww.Positions, slots: torch.Tensor) -> torch.Tensor:
+        return p.take(slots).lengths() + p.take(slots)[:2].lengths().sum()
+
+    slots = torch.tensor([9, 2, 3, 15])
+    compiled = torch.compile(program, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(PACKED, slots), program(PACKED, slots))
+
+
+def test_documents_of_two_counts_do_not_compare() -> None:
+    ids = PACKED.index[0]
+    whole, part = ww.Positions.from_position_ids(ids), ww.Positions.from_position_ids(ids[:, 8:])
+    where = ww.Where()
+    for queries, keys in ((part, whole), (ww.positions(4), whole), (ids[:, 8:], ids), (ids[:, 6:8], whole)):
+        with pytest.raises(PositionError, match="counted by Positions"):
+            where.at(queries, keys)
+    with pytest.raises(PositionError, match="counted by Positions"):
+        whole.append(ww.Positions.packed([3, 2]))
+    step = whole.next()
+    assert where.at(step, whole.append(step)).queries.segment.tolist() == [[2]]
+    assert where.at(whole[8:], whole).queries.mask(whole).sum() == sum(range(5, 9)) + sum(range(1, 5))
+    assert where.at(ids[:, 8:12], ids[:, 4:12]) is not None  # one document each: nothing was counted
+
+
+def test_gathered_ids_in_a_zigzag_order_do_not_compare() -> None:
+    ids = torch.arange(16)
+    slots = ww.positions(16).shard_slots(2, "zigzag")
+    with pytest.raises(PositionError, match="counted by Positions"):
+        ww.Where().at(ids[slots[0]], ids[slots.flatten()])
+
+
+def test_errors() -> None:
+    p = ww.positions(8)
+    for slots in (torch.tensor([8]), torch.tensor([-1])):
+        with pytest.raises(PositionError, match="outside of the sequence"):
+            p.take(slots)
+    for slots in (torch.tensor([[0]]), torch.tensor([True]), [0]):
+        with pytest.raises(PositionError, match="take needs the slots"):
+            p.take(slots)
+    with pytest.raises(ShapeError, match="multiple of 6"):
+        p.shards(3, "zigzag")
+    with pytest.raises(SettingError, match="order"):
+        p.shards(2, "diagonal")
