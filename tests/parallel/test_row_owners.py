@@ -92,6 +92,9 @@ def by_ranks() -> dict[str, Any]:
         numbers, _ = trained(model, by_rows, own, mean, clip_gradient_norm)
         found[f"owners {by_rows}"] = numbers, owners.whole_table()
     found["refused"] = refused(mesh)
+    started = shard_vocabulary(ww.TokenEmbedding(ROWS, DIM, PADDING, device="meta"), mesh).to_empty(device="cpu")
+    started.reset_parameters(torch.Generator().manual_seed(8))
+    found["started"] = deal_rows(started, mesh).whole_table()
     return found
 
 
@@ -136,8 +139,11 @@ def alone(by_rows: bool) -> tuple[list[float], Tensor, Any]:
 def test_losses_norms_and_tables_are_those_of_one_process(ranks: int, tmp_path: Path) -> None:
     wanted = {by_rows: alone(by_rows) for by_rows in (True, False)}
     assert max(wanted[True][0][1::2]) > 0.3  # it clips
+    start = ww.TokenEmbedding(ROWS, DIM, PADDING)
+    start.reset_parameters(torch.Generator().manual_seed(8))
     results = on_ranks(ranks, tmp_path / "ranks", by_ranks)
     for result in results:
+        assert torch.equal(result["started"], start.weight.detach())
         for by_rows, (numbers, table, optimizer) in wanted.items():
             for way in ("shards", "owners"):
                 found, whole = result[f"{way} {by_rows}"]

@@ -224,8 +224,8 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
         The patch; its `undo()` restores the model, as does the end of a `with` block.
 
     Raises:
-        SettingError: If this is not a Hugging Face model, or is patched already; or a module does more than its
-            replacement would: it has hooks, max_norm, or an overridden forward.
+        SettingError: If this is not a Hugging Face model, or is patched or sharded already; or a module does more than
+            its replacement would: it has hooks, max_norm, or an overridden forward.
         CheckpointError: If the model type is not supported, or the model does not compute what its configuration
             states.
 
@@ -253,6 +253,8 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
         )
     if any(isinstance(module, OURS) for module in model.modules()):
         raise SettingError("this model is patched already: call undo() on the first patch.")
+    if any(hasattr(parameter, "placements") for parameter in model.parameters()):
+        raise SettingError("this model is spread over processes, new modules are not.\nPatch it before fully_shard.")
     patched = Patch(model, description, regime_length)
     try:
         for name, module in _parts(model, description.model_type):

@@ -1,0 +1,149 @@
+"""A distributed checkpoint of vocabulary shards is resumed on fewer processes, and read as safetensors; and patch."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import Tensor, nn
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint import state_dict as states
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.functional import cross_entropy
+
+import whatwhere as ww
+from whatwhere.parallel import shard_vocabulary, vocabulary_cross_entropy
+
+from .processes import on_ranks
+
+ROWS, DIM = 97, 8
+SETTINGS: dict[str, Any] = {"lr": 1e-2, "weight_decay": 0.1}
+
+
+class Model(nn.Module):
+    """A token table, a layer, and logits by the table or by a projection of their own."""
+
+    def __init__(self, tied: bool) -> None:
+        super().__init__()
+        self.tokens = ww.TokenEmbedding(ROWS, DIM, 90)
+        self.middle = nn.Linear(DIM, DIM)
+        self.head = None if tied else nn.Linear(DIM, ROWS)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """Return logits."""
+        hidden = self.middle(self.tokens(ids))
+        logits: Tensor = self.tokens.readout(hidden) if self.head is None else self.head(hidden)
+        return logits
+
+
+def trained(folders: dict[int, str], start: int, stop: int, tied: bool) -> tuple[list[float], dict[str, Tensor]]:
+    """Train from a step to another, with a checkpoint read before and written after; return losses and all weights.
+
+    Args:
+        folders: of the checkpoints, by step; others are not read or written.
+        start, stop: the steps.
+        tied: with AdamW; else with RowAdamW for the table.
+    """
+    torch.manual_seed(start)  # what is resumed starts with other values
+    model = Model(tied)
+    if torch.distributed.is_initialized():
+        shard_vocabulary(model.tokens, init_device_mesh("cpu", (torch.distributed.get_world_size(),)))
+    rest = [parameter for parameter in model.parameters() if tied or parameter is not model.tokens.weight]
+    optimizers: list[torch.optim.Optimizer] = [torch.optim.AdamW(rest, **SETTINGS)]
+    optimizers += [] if tied else [ww.RowAdamW(model.tokens, **SETTINGS)]
+
+    def state() -> dict[str, Any]:
+        return {"model": states.get_model_state_dict(model),
+                "optimizer": states.get_optimizer_state_dict(model, optimizers)}  # fmt: skip
+
+    if start in folders:
+        loaded = state()
+        checkpoint.load(loaded, checkpoint_id=folders[start])
+        states.set_model_state_dict(model, loaded["model"])
+        states.set_optimizer_state_dict(model, optimizers, loaded["optimizer"])
+    losses = []
+    for number in range(start, stop):
+        ids = torch.randint(ROWS, (3, 6), generator=torch.Generator().manual_seed(number))
+        logits, targets = model(ids[:, :-1]), ids[:, 1:]
+        sharded = hasattr(logits, "placements")
+        loss = vocabulary_cross_entropy(logits, targets) if sharded else cross_entropy(logits.mT, targets)
+        loss.backward()
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(loss.item())
+    if stop in folders:
+        checkpoint.save(state(), checkpoint_id=folders[stop])
+    full = states.StateDictOptions(full_state_dict=True)
+    return losses, {name: value.clone() for name, value in states.get_model_state_dict(model, options=full).items()}
+
+
+@pytest.mark.filterwarnings("ignore:torch.distributed is disabled")
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("ranks", [(2, 1), pytest.param((4, 2, 1), marks=pytest.mark.slow)])
+def test_training_resumes_on_fewer_processes(ranks: tuple[int, ...], tied: bool, tmp_path: Path) -> None:
+    steps = 3 * len(ranks)
+    wanted, weights = trained({}, 0, steps, tied)
+    folders = {step: str(tmp_path / str(step)) for step in range(3, steps, 3)}
+    losses = []
+    for number, processes in enumerate(ranks):
+        step = 3 * number
+        if processes == 1:
+            found, resumed = trained(folders, step, step + 3, tied)
+        else:
+            results = on_ranks(processes, tmp_path / f"ranks-{processes}", trained, folders, step, step + 3, tied)
+            found, saved = results[0]
+        losses += found
+    assert losses == pytest.approx(wanted, abs=5e-6)
+    for name, values in weights.items():
+        torch.testing.assert_close(resumed[name], values, rtol=0, atol=1e-4)
+    save_file(saved, tmp_path / "model.safetensors")
+    read = ww.Checkpoint.open(tmp_path / "model.safetensors").tensor("tokens.weight")
+    assert torch.equal(read, saved["tokens.weight"])
+    assert read.shape == (ROWS, DIM)
+
+
+def patched() -> tuple[str, list[float]]:
+    """Return what patch says after fully_shard, and losses of a model that was patched before."""
+    mesh, refused = init_device_mesh("cpu", (torch.distributed.get_world_size(),)), ""
+    model = llama()
+    fully_shard(model, mesh=mesh)
+    try:
+        ww.patch(model)
+    except ww.errors.SettingError as problem:
+        refused = str(problem)
+    model = llama()
+    ww.patch(model)
+    fully_shard(model, mesh=mesh)
+    return refused, losses_of(model)
+
+
+def llama() -> Any:
+    """Return a tiny model of transformers, tied."""
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=ROWS, tie_word_embeddings=True, **sizes))
+
+
+def losses_of(model: Any) -> list[float]:
+    """Return the losses of three steps."""
+    optimizer, losses = torch.optim.AdamW(model.parameters(), **SETTINGS), []
+    for number in range(3):
+        ids = torch.randint(ROWS, (2, 6), generator=torch.Generator().manual_seed(number))
+        loss = model(ids, labels=ids).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def test_a_model_is_patched_before_it_is_sharded(tmp_path: Path) -> None:
+    wanted = losses_of(llama())
+    for refused, losses in on_ranks(2, tmp_path / "ranks", patched):
+        assert refused.endswith("Patch it before fully_shard.")
+        assert losses == pytest.approx(wanted, abs=3e-6)
