@@ -113,7 +113,7 @@ class RowOwners(TokenEmbedding):
 
 
 def deal_rows(tokens: TokenEmbedding, mesh: DeviceMesh) -> RowOwners:
-    """Give each row of a token table to its owner, process i modulo n for row i, in place.
+    """Move each row of a token table to its owner, process i modulo n for row i, in place.
 
     Pass the weight to `fully_shard` in `ignored_params`, and clip by `clip_gradient_norm`.
 
