@@ -24,7 +24,11 @@ def shard(where: ww.Where, p: ww.Positions, slots: Tensor) -> tuple[Tensor, ...]
     here = where.at(p.take(slots))
     x = here.input(draw(2, TOKENS, DIM, seed=1)[:, slots])
     heads = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
-    q, k = here.query_key(heads, heads[:, :KEY_HEADS].flip(-1))
+    q, k = heads, heads[:, :KEY_HEADS].flip(-1)
+    increments = here.increments(x)
+    if increments is not None:  # sums of all tokens, so keys are gathered before they are rotated
+        return q, k, heads[:, -KEY_HEADS:], increments
+    q, k = here.query_key(q, k)
     gates = here.gates(x)
     return q, k, heads[:, -KEY_HEADS:], *(() if gates is None else (gates,))
 
@@ -52,13 +56,17 @@ def test_gathered_keys_need_no_order(case: Case, positions: str) -> None:
     for order in SHARD_ORDERS:
         slots = p.shard_slots(RANKS, order)
         q, k, v, *gates = zip(*(shard(where, p, own) for own in slots), strict=True)
-        of_queries = bool(gates) and gates[0][0].dim() == 4  # Inkling's; FoX's are of the keys
+        of_queries = where.score is not None and bool(gates) and gates[0][0].dim() == 4  # Inkling's; FoX's are of keys
         for keys, ordered in ((p.take(slots.flatten()), False), (p, True)):
             gathered = [in_sequence(x, slots) if ordered else torch.cat(x, dim=2) for x in (k, v, *gates)]
             parts = []
             for rank, own in enumerate(p.shards(RANKS, order)):
                 of_rank = gates[0][rank] if of_queries else next(iter(gathered[2:]), None)
-                parts.append(where.at(own, keys).attention(q[rank], *gathered[:2], gates=of_rank))
+                here, own_q, all_k = where.at(own, keys), q[rank], gathered[0]
+                if where.query_key is not None and where.query_key.by_content:
+                    own_q, all_k = here.query_key(own_q, all_k, increments=of_rank)
+                    of_rank = None
+                parts.append(here.attention(own_q, all_k, gathered[1], gates=of_rank))
             torch.testing.assert_close(in_sequence(parts, slots), whole, rtol=0, atol=1e-5)
 
 
@@ -85,3 +93,11 @@ def test_sums_over_missing_keys_are_refused(name: str) -> None:
     if name == "cope":  # a sum of gates lacks the same number for all keys, which softmax ignores; a count does not
         with pytest.raises(ww.errors.PositionError, match=r"after the one of order 3 some are not among"):
             where.at(p.take(second), p.take(first)).attention(q[:, :, :4], k[:, :, :4], v[:, :, :4])
+
+
+def test_increments_of_a_shard_alone_are_refused() -> None:
+    where, p = drawn(ww.scheme("carope", DIM, HEADS, 64)), ww.positions(TOKENS).shards(RANKS)[1]
+    here, x = where.at(p), draw(1, 4, DIM)
+    q = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
+    with pytest.raises(ww.errors.PositionError, match="sums over all tokens"):
+        here.query_key(q, q, increments=here.increments(x))

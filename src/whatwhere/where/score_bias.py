@@ -389,6 +389,17 @@ def require_own_keys(queries: Positions, keys: Positions) -> None:
     require_range(missing.long(), 1, lambda _, at: missing_between(int(last[at])))
 
 
+def require_beginnings(keys: Positions) -> None:
+    """Raise PositionError where keys were taken from a sequence without the first tokens of their documents."""
+    starts = keys.document_start
+    if starts is None or keys.tokens == 0:
+        return
+    document = torch.zeros_like(keys.order) if keys.segment is None else keys.segment
+    first = keys.order - Positions(keys.index, keys.order, document).order_in_document()
+    missing = (first > starts) & (document >= 0)
+    require_range(missing.long(), 1, lambda _, at: missing_between(int(starts[at])))
+
+
 def missing_between(order: int) -> PositionError:
     """Return the error of a bias that sums over keys which are not among those that were bound."""
     return PositionError(

@@ -13,7 +13,7 @@ from whatwhere.errors import DoorError, ShapeError
 from whatwhere.kernels.rotary import rotate
 from whatwhere.position import Positions
 from whatwhere.where.base import Bound, QueryKeyMap
-from whatwhere.where.score_bias import contract, query_slots
+from whatwhere.where.score_bias import contract, query_slots, require_beginnings, slots_in_order, sums_in_order
 
 
 @final
@@ -130,6 +130,7 @@ class CARoPE(QueryKeyMap):
 
         Raises:
             ShapeError: If there is not one increment for each key and head.
+            PositionError: If keys were taken from a sequence without all tokens before them.
         """
         if increments.shape[1:] != (self.num_heads, keys.tokens):
             raise ShapeError(
@@ -141,7 +142,8 @@ class CARoPE(QueryKeyMap):
         added = increments.double()[..., None] ** powers  # (batch, heads, keys, pairs)
         if keys.segment is not None:
             added = added.masked_fill((keys.segment < 0)[:, None, :, None], 0)
-        total = added.cumsum(2)
+        require_beginnings(keys)
+        total = sums_in_order(added.mT, slots_in_order(keys)).mT
         dtype = torch.promote_types(increments.dtype, torch.float32)
         at_keys = total.cos().to(dtype), total.sin().to(dtype)
         if queries is keys:
