@@ -64,13 +64,13 @@ class RowOwners(TokenEmbedding):
         return scaled(got[torch.argsort(by_owner)[slots]].view(*ids.shape, self.embedding_dim), self.factor)
 
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
-        """Raise SettingError: logits need all rows on every process, at every step.
+        """Raise SettingError, because logits need all rows on every process, at every step.
 
         Args:
             hidden: vectors of the last layer.
 
         Raises:
-            SettingError: Always.
+            SettingError: If it is called.
         """
         raise SettingError(
             "rows that live on their owners are no output projection: its gradient has every row.\n"
@@ -78,13 +78,13 @@ class RowOwners(TokenEmbedding):
         )
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Raise SettingError: rows are sampled in the order of their ids, before they are dealt.
+        """Raise SettingError, because rows are sampled in the order of their ids, before they are dealt.
 
         Args:
             generator: not used.
 
         Raises:
-            SettingError: Always.
+            SettingError: If it is called.
         """
         raise SettingError("the rows of this table are dealt already.\nReset the table before deal_rows.")
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 MAX_DISTANCES = 4096
 _OF_ONES = "bias for a query, keys and vectors of ones"
+_PRODUCTS_OF_ONES = "inner product of equal query and key, for vectors of ones"
 _DEFAULTS = {"head": 3, "heads": 8, "head_dim": 64, "distances": 1024, "seed": 0}
 _IN_TABLE = ("sinusoidal", "rotary", "alibi", "sandwich")
 """Entries of the catalogue in the table of an exported page: those that the view shows at first."""
@@ -179,11 +180,14 @@ def _untrained(name: str, dim: int, heads: int, distances: int, seed: int) -> _H
 
 def _of_heads(where: "Where", distances: int) -> _HeadCurves | Missing:
     """Return the curves of all heads, or why there are none."""
-    from whatwhere.analysis.position_similarity import bias_of_ones, by_distance
+    from whatwhere.analysis.position_similarity import bias_of_ones, by_distance, products_of_ones
 
     similarity = by_distance(where, distances)
     if similarity is not None:
         return _HeadCurves(similarity.label, np.stack([each.double().numpy() for each in similarity.curves.values()]))
+    if where.query_key is not None:  # a map by content, else it would have a curve
+        products = products_of_ones(where.query_key, distances) / where.query_key.head_dim
+        return _HeadCurves(_PRODUCTS_OF_ONES, products.double().numpy())
     if where.score is None:
         return Missing("no attention score depends on positions")
     return _HeadCurves(_OF_ONES, bias_of_ones(where.score, distances).double().numpy())
