@@ -44,6 +44,14 @@ def generate() -> ModuleType:
     return importlib.import_module("docs.generate.pages")
 
 
+def test_every_scheme_was_measured_on_several_processes(generate: ModuleType) -> None:
+    data = generate.scale_page.read_data()
+    assert [row.scheme for row in data.rows] == list(ww.catalogue)
+    cells = [cell for row in data.rows for cell in row.cells]
+    assert len(cells) == 7 * len(ww.catalogue)
+    assert max(cell.difference for cell in cells if cell.difference is not None) < 1e-3
+
+
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_code_of_the_readme_runs(number: int, tmp_path: Path) -> None:
     script = tmp_path / "block.py"

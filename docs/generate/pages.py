@@ -7,7 +7,7 @@ from types import ModuleType
 
 import whatwhere as ww
 from docs.book.reference import commands, groups, members
-from docs.generate import gguf_page, models_page
+from docs.generate import gguf_page, models_page, scale_page
 from docs.generate.scheme_cards import DOORS, card, overview
 from whatwhere.claims.registry import measure_claims
 from whatwhere.comparison import Comparison
@@ -54,6 +54,7 @@ def pages() -> dict[str, str]:
         "answers.md": answers_page(),
         "gguf.md": gguf_page.page(),
         "models.md": models_page.page(models_page.read_data()),
+        "scale.md": scale_page.page(scale_page.read_data()),
         "evidence.md": evidence_page(evidence, EXPERIMENTS),
         "figures/length.svg": pictures["scores"],
         "figures/shift.svg": pictures["shift"],

@@ -125,3 +125,25 @@ def test_an_exported_model_takes_sequences_of_other_lengths(name: str) -> None:
     for length in (3, 700, 1100):  # the kernels of a long sequence are for eager mode
         x = sample(length)
         torch.testing.assert_close(program.module()(x), layers(x), rtol=1e-5, atol=1e-5)
+
+
+class Shared(nn.Module):
+    """An input layer and blocks that hold one scheme: the same module by two paths."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.where = ww.scheme(name, dim=DIM, num_heads=HEADS, max_length=64)
+        self.layer = ww.InputLayer(50, DIM, self.where.input)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.layer(ids, self.where.at(ids.shape[1]))
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", ["sinusoidal", "learned"])
+def test_an_input_scheme_that_two_modules_share_is_exported(name: str) -> None:
+    model = Shared(name).eval().requires_grad_(False)
+    tokens = torch.export.Dim("tokens", min=2, max=64)
+    program = torch.export.export(model, (torch.zeros(1, 8, dtype=torch.long),), dynamic_shapes=({1: tokens},))
+    ids = torch.arange(40)[None]
+    torch.testing.assert_close(program.module()(ids), model(ids))

@@ -100,7 +100,7 @@ class InputLayer(nn.Module):
                 f"ids need shape (batch, tokens), but these have {tuple(ids.shape)}.\nFor one sequence pass ids[None]."
             )
         here = positions if isinstance(positions, Here) else self._bind(ids, positions)
-        if self.where.input is not None and here.where.input is not self.where.input:
+        if self.where.input is not None and not _is_same(here.where.input, self.where.input):
             raise DoorError(
                 f"this layer has its own input scheme, {type(self.where.input).__name__}, but the Here that was passed "
                 "was bound with another.\n"
@@ -126,3 +126,8 @@ def _require_input(scheme: object, dim: int) -> None:
         )
     if isinstance(scheme, InputEncoding) and scheme.dim != dim:
         raise ShapeError(f"InputLayer has dim={dim}, but {name} has dim={scheme.dim}.\nMake both equal.")
+
+
+def _is_same(module: nn.Module | None, other: nn.Module) -> bool:
+    """Return whether two modules are one; torch.export has a proxy for each path to a module, with its attributes."""
+    return module is not None and vars(module) is vars(other)

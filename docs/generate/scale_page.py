@@ -1,0 +1,189 @@
+"""The table of docs/scale.md, from the measurements in docs/scale.json: every scheme on several processes."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from whatwhere.parallel.plan import TableSettings, plan_table
+from whatwhere.records import from_json
+from whatwhere.report.plan import size
+from whatwhere.report.text import number, percent
+
+DATA = Path(__file__).resolve().parents[1] / "scale.json"
+COMMAND = "python -m docs.generate.scale && python -m docs.generate"
+RANKS = 4
+_WAYS = {
+    "DDP": "the losses of 4 steps with AdamW, a quarter of the batch on each process",
+    "FSDP2": "the same, with `fully_shard` of each block and of the model, whose table is tied",
+    "head shards": "loss and gradients of the schemes' parameters in one step, one head on each process (`heads_of`)",
+    "context shards": "logits, a quarter of the tokens on each process, in contiguous, zig-zag and striped order, with "
+    "keys gathered",
+    "checkpointing": "gradients with activation checkpointing of each block, reentrant and not (one process)",
+    "compile": "gradients of the model captured by torch.compile without a graph break, by its backend aot_eager, or "
+    "by Inductor where that one fails (one process)",
+    "export": "logits of 4,096 tokens of a model that was exported by 24 (one process)",
+}
+
+_INTRODUCTION = (
+    "The three lines stay the same at each size: `where.at(positions)`, `here.query_key(q, k)` and "
+    "`here.attention(q, k, v)`. What changes is what a process passes to them, and where the rows of the token table "
+    "are. Most rows of a large table are idle in a step, so what it costs depends on how it is held."
+)
+_COMPUTED = (
+    "Computed, not measured: bytes of each process for an input table in float32 with AdamW, 8,192 tokens of each "
+    "process drawn by Zipf's law, rows in bfloat16 in the forward pass. For other sizes: "
+    "`whatwhere plan --vocab 1e6 --dim 8192 --ranks 1024`."
+)
+_MEASURED = (
+    f"A Transformer of two layers and four heads under each scheme of the catalogue, on {RANKS} processes joined by "
+    "gloo on a CPU, against one process: the largest difference. Nothing here was run on NCCL or on GPUs."
+)
+_UNITS = (
+    "Losses are about 5, logits about 1; gradients are compared as a share of the parameter's largest one, or of a "
+    "hundredth of the model's if that is larger."
+)
+_TABLES = ((131_072, 4096), (1_048_576, 8192))
+_RANKS = (8, 64, 1024)
+_SIZES = (
+    "| what is too large | what to do | guide |",
+    "|---|---|---|",
+    "| nothing | one process: compiled kernels, `RowAdamW` | [optimizer](optimizer.md) |",
+    "| the batch | replicas: `DistributedDataParallel` | [Many GPUs](how-to/many-gpus.md) |",
+    "| the model | `fully_shard` of each block | [Many GPUs](how-to/many-gpus.md) |",
+    "| a layer | heads: `heads_of(wheres, first, count)` | [Many GPUs](how-to/many-gpus.md) |",
+    "| the sequence | a part of the positions on each process | [Many GPUs](how-to/many-gpus.md) |",
+    "| the token table | rows on several processes, or in a file | [Many GPUs](how-to/many-gpus.md), "
+    "[token tables](how-to/token-tables.md) |",
+    "| the number of runs | `compare` on several machines | [Many runs](how-to/many-runs.md) |",
+)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One way to split the work, under one scheme.
+
+    Args:
+        way: its name.
+        difference: the largest from one process; None where it stopped.
+        error: the first line of the error that stopped it.
+    """
+
+    way: str
+    difference: float | None
+    error: str
+
+
+@dataclass(frozen=True)
+class SchemeRow:
+    """One scheme in all ways."""
+
+    scheme: str
+    cells: tuple[Cell, ...]
+
+
+@dataclass(frozen=True)
+class ScaleTable:
+    """All schemes.
+
+    Args:
+        torch, python, machine, date: of the measurement.
+        rows: the schemes.
+    """
+
+    torch: str
+    python: str
+    machine: str
+    date: str
+    rows: tuple[SchemeRow, ...]
+
+
+def read_data() -> ScaleTable:
+    """Return the measurements of the file."""
+    return from_json(ScaleTable, json.loads(DATA.read_text(encoding="utf-8")), str(DATA))
+
+
+def page(data: ScaleTable) -> str:
+    """Return the page.
+
+    Args:
+        data: the measurements.
+    """
+    worst = max(cell.difference for row in data.rows for cell in row.cells if cell.difference is not None)
+    stopped = [(row.scheme, cell) for row in data.rows for cell in row.cells if cell.difference is None]
+    return "\n".join(
+        [
+            "# From one core to a thousand GPUs",
+            "",
+            _INTRODUCTION,
+            "",
+            *_SIZES,
+            "",
+            "## What a token table costs",
+            "",
+            _COMPUTED,
+            "",
+            *_costs(),
+            "",
+            *_fading(),
+            "",
+            "Ways by rows save nothing for a table that is also the output projection: its gradient has all rows.",
+            "",
+            "## Every scheme on several processes",
+            "",
+            _MEASURED,
+            "",
+            f"Measured with torch {data.torch} and Python {data.python} on {data.machine}, {data.date}: `{COMMAND}`.",
+            "",
+            *[f"- *{way}*: {what}." for way, what in _WAYS.items()],
+            "",
+            f"{_UNITS} The largest difference of the table is {number(worst, 2)}.",
+            "",
+            f"| scheme | {' | '.join(_WAYS)} |",
+            f"|---|{'---:|' * len(_WAYS)}",
+            *[f"| `{row.scheme}` | {' | '.join(_cell(cell) for cell in row.cells)} |" for row in data.rows],
+            "",
+            *(["Stopped by an error:", ""] if stopped else []),
+            *[f"- `{scheme}`, {cell.way}: {cell.error}" for scheme, cell in stopped],
+            *([""] if stopped else []),
+        ]
+    )
+
+
+def _costs() -> list[str]:
+    """Return a table of the ways to hold a table: memory at the most and bytes sent, at several sizes."""
+    plans = [plan_table(TableSettings(vocab, dim, ranks)) for vocab, dim in _TABLES for ranks in _RANKS]
+    heading = " | ".join(f"{n:,} processes" for n in _RANKS)
+    lines: list[str] = []
+    for vocab, dim in _TABLES:
+        own = [plan for plan in plans if (plan.settings.vocab_size, plan.settings.dim) == (vocab, dim)]
+        lines += [
+            *([""] if lines else []),
+            f"| {vocab:,} x {dim:,}: at most held, and sent in a step | {heading} |",
+            f"|---|{'---:|' * len(_RANKS)}",
+        ]
+        for ways in zip(*(plan.holdings for plan in own), strict=True):
+            cells = " | ".join(f"{size(way.peak)}, {size(way.sent)}" for way in ways)
+            lines.append(f"| {ways[0].name} | {cells} |")
+    return lines
+
+
+def _fading() -> list[str]:
+    """Return where rows lose: which share of a table a step changes, and up to how many processes gathering pays."""
+    lines = []
+    for vocab, dim in _TABLES:
+        plans = [plan_table(TableSettings(vocab, dim, ranks)) for ranks in _RANKS]
+        shares = ", ".join(
+            f"{percent(plan.rows_of_all / vocab)} at {n:,}" for plan, n in zip(plans, _RANKS, strict=True)
+        )
+        lines.append(
+            f"- Of {vocab:,} rows a step changes {shares} processes, so that updating rows alone saves less and less. "
+            "Gathering rows sends less than reducing a dense gradient up to "
+            f"{plans[0].gathered_up_to:,} processes; sending them to their owners always does."
+        )
+    return lines
+
+
+def _cell(cell: Cell) -> str:
+    if cell.difference is None:
+        return "stopped"
+    return number(cell.difference, 1) if cell.difference else "0"
