@@ -99,7 +99,8 @@ def test_errors() -> None:
         with pytest.raises(PositionError, match="outside of the sequence"):
             p.take(slots)
     for slots in (torch.tensor([[0]]), torch.tensor([True]), [0]):
-        with pytest.raises(PositionError, match="take needs the slots"):
+        # In the pass of the tests with types at run time, their check comes first.
+        with pytest.raises(Exception, match=r"take needs the slots|violates type hint"):
             p.take(slots)
     with pytest.raises(ShapeError, match="multiple of 6"):
         p.shards(3, "zigzag")

@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import whatwhere as ww
-from whatwhere.initialization import _blocks, reset, reset_linear, sample_normal, sample_uniform
+from whatwhere.initialization import reset, reset_linear, row_blocks, sample_normal, sample_uniform
 from whatwhere.where.catalogue import catalogue
 
 from .processes import on_ranks
@@ -80,11 +80,11 @@ def test_blocks_sample_what_one_call_samples(dtype: torch.dtype, rows: int, monk
     """PyTorch samples 16 numbers at a time, and the last 16 of a call anew."""
     monkeypatch.setattr("whatwhere.initialization._BLOCK", 16)
     for width in (1, 3, 8):
-        assert sum(_blocks(rows, width)) == rows
+        assert sum(row_blocks(rows, width)) == rows
         for sample in (sample_normal, sample_uniform):
             whole, generator = torch.empty(rows, width, dtype=dtype), torch.Generator().manual_seed(1)
             sample(whole, 0.3, torch.Generator().manual_seed(1))
-            parts = [torch.empty(n, width, dtype=dtype) for n in _blocks(rows, width)]
+            parts = [torch.empty(n, width, dtype=dtype) for n in row_blocks(rows, width)]
             for part in parts:
                 sample(part, 0.3, generator)
             assert torch.equal(torch.cat(parts), whole)

@@ -16,8 +16,6 @@ from typing import final
 
 import numpy as np
 from jaxtyping import Float64, Int64, UInt8
-from safetensors import SafetensorError
-from safetensors.numpy import load, save
 
 from whatwhere.atomic import write_atomic
 from whatwhere.errors import CheckpointError, SettingError
@@ -218,6 +216,8 @@ class RowFiles:
         about = {"tensor": self.weight.tensor, "shape": self.weight.shape, "type": self.weight.type}
         text = np.frombuffer(json.dumps({**numbers, **about}).encode(), np.uint8)
         settings = np.array(steps.settings, np.float64).reshape(-1, 4)
+        from safetensors.numpy import save
+
         content = save({"steps": text, "settings": settings, "pending": pending})
         with own_errors(self.folder / _STEPS):
             write_atomic(self.folder / _STEPS, content)
@@ -315,6 +315,9 @@ _STATE, _STEPS, _LOG = "state.safetensors", "steps.safetensors", "changes.log"
 def _steps_file(path: Path) -> tuple[dict, Float64[np.ndarray, "steps settings"], Int64[np.ndarray, " rows"]]:
     with own_errors(path):
         content = path.read_bytes()
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
     try:
         tensors = load(content)
         return json.loads(tensors["steps"].tobytes()), tensors["settings"], tensors["pending"]

@@ -23,7 +23,7 @@ from whatwhere.where.attention import Engine, attention, require_heads
 from whatwhere.where.base import InputEncoding, QueryKeyMap, device_of, of_queries_and_keys
 from whatwhere.where.pass_cache import PassCache, require_mask
 from whatwhere.where.region_map import by_region, of_first_region
-from whatwhere.where.score_bias import ScoreBias
+from whatwhere.where.score_bias import ScoreBias, require_no_holes
 from whatwhere.where.sink import Sink
 from whatwhere.where.window import Window, as_window
 
@@ -417,6 +417,8 @@ class Here:
         for door in (self.where.query_key, scheme):
             if door is not None:
                 door.require_direction(causal)
+        if scheme is not None and scheme.sums_between and self.where.window is None:  # a window's cache forgets keys
+            require_no_holes(self.keys)
         if scheme is not None and scheme.by_content:
             require_heads(q, k, v)  # which its scores are computed from
         sink = self.where.sink

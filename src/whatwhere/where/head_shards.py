@@ -89,7 +89,7 @@ def for_heads(owner: str, name: str, values: Sequence[float], num_heads: int) ->
         SettingError: If one is not above 0.
 
     Examples:
-        >>> for_heads("ALiBi", "slopes", [1, 0.5], 2)
+        >>> for_heads("ALiBi", "slopes", [1.0, 0.5], 2)
         (1.0, 0.5)
     """
     numbers = tuple(float(value) for value in values)

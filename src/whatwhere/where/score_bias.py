@@ -333,9 +333,6 @@ def query_slots(queries: Positions, keys: Positions) -> Int64[Tensor, "batch que
 def slots_in_order(keys: Positions) -> Int64[Tensor, "batch keys"] | None:
     """Return the slots of the keys by document and order; None where sums over slots are sums in order already.
 
-    Raises:
-        PositionError: If these keys were taken from a sequence, and those between some of them were not.
-
     Examples:
         >>> from whatwhere import positions
         >>> p = positions(4)
@@ -347,15 +344,23 @@ def slots_in_order(keys: Positions) -> Int64[Tensor, "batch keys"] | None:
     document = torch.zeros_like(keys.order) if keys.segment is None else keys.segment
     slots = keys.order.argsort(dim=-1, stable=True)
     slots = slots.gather(-1, document.gather(-1, slots).argsort(dim=-1, stable=True))
-    if keys.document_start is not None:
-        steps, same = keys.order.gather(-1, slots).diff(dim=-1), document.gather(-1, slots)
-        holes = (steps > 1) & (same.diff(dim=-1) == 0) & (same[:, 1:] >= 0)
-        require_range(holes.long(), 1, lambda _, at: missing_between(int(keys.order[at[0], slots[at]])))
     if readable(slots):
         real = document.gather(-1, slots) >= 0  # padding comes first, and adds nothing wherever it is
         if bool(((slots.diff(dim=-1) > 0) | ~real[:, :-1]).all()):
             return None
     return slots
+
+
+def require_no_holes(keys: Positions) -> None:
+    """Raise PositionError where keys were taken from a sequence, and those between some of them were not."""
+    if keys.run or keys.tokens == 0 or keys.document_start is None:
+        return
+    document = torch.zeros_like(keys.order) if keys.segment is None else keys.segment
+    slots = keys.order.argsort(dim=-1, stable=True)
+    slots = slots.gather(-1, document.gather(-1, slots).argsort(dim=-1, stable=True))
+    steps, same = keys.order.gather(-1, slots).diff(dim=-1), document.gather(-1, slots)
+    holes = (steps > 1) & (same.diff(dim=-1) == 0) & (same[:, 1:] >= 0)
+    require_range(holes.long(), 1, lambda _, at: missing_between(int(keys.order[at[0], slots[at]])))
 
 
 def sums_in_order(

@@ -208,7 +208,7 @@ def test_settings_may_change_between_steps(changes):
 
 
 def test_a_long_history_begins_anew(monkeypatch):
-    monkeypatch.setattr(row_table, "_MIN_HISTORY", 13)
+    monkeypatch.setattr(row_table, "MIN_HISTORY", 13)
     race = Race(0.02 * sampled(12, D), lr=1e-3)
     race.run(60)
     assert race.rows._tables[race.table.weight].history.count < 13

@@ -13,7 +13,14 @@ from whatwhere.errors import DoorError, ShapeError
 from whatwhere.kernels.rotary import rotate
 from whatwhere.position import Positions
 from whatwhere.where.base import Bound, QueryKeyMap
-from whatwhere.where.score_bias import contract, query_slots, require_beginnings, slots_in_order, sums_in_order
+from whatwhere.where.score_bias import (
+    contract,
+    query_slots,
+    require_beginnings,
+    require_no_holes,
+    slots_in_order,
+    sums_in_order,
+)
 
 
 @final
@@ -143,6 +150,7 @@ class CARoPE(QueryKeyMap):
         if keys.segment is not None:
             added = added.masked_fill((keys.segment < 0)[:, None, :, None], 0)
         require_beginnings(keys)
+        require_no_holes(keys)
         total = sums_in_order(added.mT, slots_in_order(keys)).mT
         dtype = torch.promote_types(increments.dtype, torch.float32)
         at_keys = total.cos().to(dtype), total.sin().to(dtype)
