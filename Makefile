@@ -20,10 +20,10 @@ WORKERS ?= 2
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types tests coverage slow cuda format docs site interfaces pictures page browser build clean
+.PHONY: help demo test lint types tests coverage slow oldest audit cuda format docs site interfaces pictures page browser release-check clean
 
 help: ## list the commands
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
 
 demo: $(VENV)/studio.stamp ## train a small Transformer with five positional encodings; write a report (2 to 3 minutes)
 	$(BIN)/whatwhere demo
@@ -33,6 +33,8 @@ test: lint types tests ## every check: format, lint, types, tests, doctests
 lint: $(VENV)/dev.stamp ## format and lint, without changing anything
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
+	$(BIN)/check-jsonschema --builtin-schema vendor.github-workflows .github/workflows/*.yml
+	$(BIN)/zizmor --quiet --offline .github/workflows
 
 types: $(VENV)/dev.stamp ## strict type check
 	$(BIN)/mypy
@@ -49,6 +51,10 @@ coverage: ## the tests, with line coverage
 
 slow: $(VENV)/dev.stamp ## the tests of several minutes that `make test` skips
 	$(PYTEST) -m slow
+
+# Those that a user's environment may have; the checkers and peers are as ever. TORCH_OLDEST=torch==2.13.0 tests the others alone.
+oldest: $(BIN)/python ## the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
+	$(BIN)/python release/oldest.py $(TORCH_OLDEST)
 
 cuda: $(VENV)/dev.stamp ## the tests for an NVIDIA GPU (WHATWHERE_CUDA=1 make cuda, with a torch built for it)
 	$(PYTEST) -m cuda
@@ -81,9 +87,14 @@ browser:
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get -qq update && apt-get -qq install -y chromium > /dev/null; } || \
 	  echo "No chromium: tests of the studio's page are skipped. On Debian: apt install chromium"
 
-build: $(VENV)/dev.stamp ## wheel and source distribution, in dist/
-	$(PIP) install build
-	$(BIN)/python -m build --quiet
+audit: $(VENV)/page.stamp ## ask the package indexes for known vulnerabilities of what is installed
+	$(PIP) install pip-audit
+	$(BIN)/pip-audit --skip-editable
+	cd $(PAGE) && npm audit
+
+release-check: $(VENV)/page.stamp ## build the package twice, check it, install it alone, run each command; then dist/ has it
+	$(PIP) install build twine
+	$(BIN)/python release/check.py
 
 clean: ## remove build outputs and caches
 	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .coverage.*

@@ -58,7 +58,7 @@ def typescript(answers: Mapping[str, Callable[..., Any]]) -> str:
 
 def _returned(name: str, function: Callable[..., Any]) -> type:
     """Return the dataclass that a function returns."""
-    kind = _hints(function).get("return")
+    kind = hints(function).get("return")
     if not (isinstance(kind, type) and is_dataclass(kind)):
         annotated = "has no return annotation" if kind is None else f"returns {kind}"
         raise TypeError(f"{name} {annotated}, but every answer is a dataclass: define one in whatwhere/studio/api.")
@@ -113,17 +113,17 @@ class _Interfaces:
         if name in self.written:
             return name
         self.written[name] = ""  # a class may hold itself
-        summary, about = _documented(kind)
-        hints = _hints(kind)
+        summary, about = documented(kind)
+        found = hints(kind)
         lines = [*_comment(summary), f"export interface {name} {{"]
         for field in fields(kind):
             lines += _comment(about.get(field.name, ""), "  ")
-            lines += _field(field.name, self.of(hints[field.name]))
+            lines += _field(field.name, self.of(found[field.name]))
         self.written[name] = "\n".join([*lines, "}"])
         return name
 
 
-def _hints(of: Any) -> dict[str, Any]:
+def hints(of: Any) -> dict[str, Any]:
     """Return the annotations of a class or function; names that only type checkers import are imported."""
     late: dict[str, Any] = {}
     for module in {each.__module__ for each in getattr(of, "__mro__", (of,))} - {"builtins"}:
@@ -137,13 +137,13 @@ def _hints(of: Any) -> dict[str, Any]:
     return get_type_hints(of, localns=late, include_extras=True)
 
 
-def _documented(kind: type) -> tuple[str, dict[str, str]]:
+def documented(kind: type) -> tuple[str, dict[str, str]]:
     """Return the first paragraph of a docstring, and the description of each field in its `Args:` or in a base's."""
     text = inspect.cleandoc(kind.__doc__ or "")
     if text.startswith(f"{kind.__name__}("):  # made by dataclasses, where there is none
         text = ""
     head, _, rest = text.partition("\n\n")
-    about = _documented(kind.__base__)[1] if is_dataclass(kind.__base__) else {}
+    about = documented(kind.__base__)[1] if is_dataclass(kind.__base__) else {}
     names: list[str] = []
     for line in rest.partition("Args:\n")[2].partition("\n\n")[0].splitlines():
         indent, content = len(line) - len(line.lstrip()), line.strip()

@@ -5,12 +5,14 @@ import json
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
+from functools import cache
 from io import StringIO
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from whatwhere import cli
 
@@ -39,10 +41,19 @@ def program(main: Callable[[], None], *words: str | Path) -> Output:
 
 
 def json_of(*words: str | Path) -> dict[str, Any]:
-    """Run a command with --json that succeeds without a message, and return its JSON."""
+    """Run a command with --json that succeeds without a message, and return its JSON, which fits its schema."""
     status, out, err = whatwhere(*words, "--json")
     assert (status, err) == (0, "")
-    return json.loads(out)  # type: ignore[no-any-return]
+    result: dict[str, Any] = json.loads(out)
+    schema(str(words[0])).validate(result)
+    return result
+
+
+@cache
+def schema(command: str) -> Draft202012Validator:
+    """Return the schema of what a command prints with --json."""
+    file = Path(__file__).parents[1] / "docs" / "json" / f"{command}.json"
+    return Draft202012Validator(json.loads(file.read_text(encoding="utf-8")))
 
 
 def error_of(*words: str | Path) -> str:

@@ -1,7 +1,12 @@
 """The examples run, and do what they say."""
 
+import dataclasses
+import importlib
+import inspect
+import sys
+from dataclasses import make_dataclass
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 import torch
@@ -50,3 +55,73 @@ def test_encoder_decoder_learns_with_positions_only(example):
     result = example.main()
     assert result["sinusoidal"] > 0.98
     assert result["none"] < 0.2
+
+
+TRAINER_CALLS = {  # torchtitan 0.3.0, trainer.py and protocols/: what its trainer passes, by name
+    "parallelize": ["parallel_dims", "training", "parallelism", "compile_config", "ac_config", "dump_folder"],
+    "model_spec": [
+        *("name", "flavor", "model", "parallelize_fn"),
+        *("pipelining_fn", "post_optimizer_build_fn", "state_dict_adapter"),
+    ],
+    "config": ["param_init", "sharding_config"],
+}
+
+
+@pytest.fixture(scope="module")
+def torchtitan_model() -> ModuleType:
+    return script(EXAMPLES / "torchtitan_model.py")
+
+
+@pytest.mark.parametrize("name", ["rotary", "alibi", "fire", "t5", "learned"])
+def test_torchtitan_model_trains_table_and_scheme(torchtitan_model, name):
+    sizes = torchtitan_model.ModelArguments(vocab_size=50, dim=32, layers=2, heads=4, max_length=16, scheme=name)
+    with torch.device("meta"):
+        model = torchtitan_model.Decoder(sizes)
+    model.to_empty(device="cpu").init_states(buffer_device=torch.device("cpu"))
+    ids = torch.randint(50, (2, 13), generator=torch.Generator().manual_seed(0))
+    logits = model(ids)
+    assert logits.shape == (2, 13, 50)
+    torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten()).backward()
+    assert all(weight.grad is not None and weight.grad.isfinite().all() for weight in model.parameters())
+    learned = [weight for n, weight in model.named_parameters() if ".where." in n]
+    assert bool(learned) == (name in {"fire", "t5", "learned"})
+    assert model.tokens.weight.grad.any()
+    assert not learned or any(weight.grad.any() for weight in learned)
+
+
+def test_torchtitan_model_takes_documents(torchtitan_model):
+    sizes = torchtitan_model.ModelArguments(vocab_size=50, dim=32, layers=2, heads=4, max_length=16, scheme="t5")
+    model, ids = torchtitan_model.Decoder(sizes).eval(), torch.arange(12)[None]
+    packed = model(ids, positions=torch.arange(6).repeat(2)[None])
+    torch.testing.assert_close(packed[:, 6:], model(ids[:, 6:]), atol=1e-5, rtol=1e-5)
+
+
+@pytest.fixture
+def titan(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """torchtitan.protocols: the installed one, or another with the names of TRAINER_CALLS."""
+    try:
+        return importlib.import_module("torchtitan.protocols")
+    except ImportError:
+        protocols = ModuleType("torchtitan.protocols")
+    fields = [(name, object, None) for name in TRAINER_CALLS["config"]]
+    config = make_dataclass("Config", fields, kw_only=True, slots=True)
+    protocols.BaseModel = type("BaseModel", (torch.nn.Module,), {"Config": config})
+    protocols.ModelSpec = make_dataclass("ModelSpec", TRAINER_CALLS["model_spec"])
+    monkeypatch.setitem(sys.modules, "torchtitan", ModuleType("torchtitan"))
+    monkeypatch.setitem(sys.modules, "torchtitan.protocols", protocols)
+    return protocols
+
+
+def test_torchtitan_model_fits_the_interface(torchtitan_model, titan):
+    sizes = torchtitan_model.ModelArguments(max_length=16)
+    spec = torchtitan_model.model_spec(sizes)
+    assert [field.name for field in dataclasses.fields(titan.ModelSpec)] == TRAINER_CALLS["model_spec"]
+    assert isinstance(spec, titan.ModelSpec)
+    assert isinstance(spec.model, titan.BaseModel.Config)
+    keywords = inspect.signature(spec.parallelize_fn).parameters
+    assert list(keywords) == ["model", *TRAINER_CALLS["parallelize"]]
+    assert all(keywords[name].kind is inspect.Parameter.KEYWORD_ONLY for name in TRAINER_CALLS["parallelize"])
+    with pytest.raises(ValueError, match="seq_len 17"):
+        spec.model.update_from_config(config=SimpleNamespace(training=SimpleNamespace(seq_len=17)))
+    model = torchtitan_model.Decoder(sizes)
+    assert spec.model.get_nparams_and_flops(model, 16)[0] == sum(weight.numel() for weight in model.parameters())

@@ -51,7 +51,7 @@ def test_schemes_of_angles_take_real_coordinates_and_others_refuse_them(row):
         mapped = here.query_key(q, q, increments=here.increments(x))
         return here.attention(*mapped, q, gates=here.gates(here.input(x)))
 
-    reads_none = row.door is None or row.name in ("cope", "fox", "carope")  # these three count tokens
+    reads_none = row.door is None or row.name in ("cope", "fox", "carope", "selective-rope")  # these count tokens
     in_groups = where.query_key is not None and where.query_key.regions > 1
     if row.name in ANGLES or reads_none or (row.name.startswith("rotary") and not (row.follows_length or in_groups)):
         assert use().isfinite().all()

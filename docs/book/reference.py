@@ -23,7 +23,7 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
         "Door 2: query_key",
         (
             *("Rotary", "LearnedRotary", "AxialRotary", "MixedRotary", "MultimodalRotary", "XPos", "PoPE", "FoPE"),
-            *("SelfExtend", "DualChunk", "CARoPE", "SSMax", "QueryTemperature"),
+            *("SelfExtend", "DualChunk", "CARoPE", "SelectiveRoPE", "SSMax", "QueryTemperature"),
             *("scaling", "temperature", "rotary_layout"),
         ),
     ),

@@ -38,7 +38,17 @@ What is known of the files, and what is not:
 - `baichuan` is read with 32 layers, the one that rotates: with 40 llama.cpp takes ALiBi, with others nothing.
 - `smallthinker` is read without a window or with one of 4,096, which llama.cpp takes whatever the header says;
   `exaone-moe` with three layers of four windowed, as its converter writes.
-- `deepseek2`: the header has YaRN's `mscale_all_dim` alone, and `mscale` is taken to be equal, as by llama.cpp.
+- `deepseek2` and `glm-dsa`: the header has YaRN's `mscale_all_dim` alone, and `mscale` is taken to be equal, as by
+  llama.cpp.
+- `deepseek2-ocr` rotates by theta 10,000 without scaling, whatever the header says: a header that says otherwise is
+  refused. `llama-embed` is read where `attention.causal` is false, for llama.cpp masks later tokens without the key.
+- `gemma4`: which pairs of layers without a window rotate is read from the tensor `rope_freqs.weight`, which divides the
+  other frequencies by 1e30; other factors, or none, are refused.
+- `grok` is read with llama.cpp's scales where an older header has none. A header with `attention.temperature_length`,
+  as of Grok-2, is refused: llama.cpp reads the key and computes nothing with it.
+- `plamo3`: a window of w is the query and the w - 1 keys before it, as llama.cpp masks them.
+- `step35`: layers with a window may have query heads of their own; layers without one rotate half of a head, and alone
+  have the scaling of `rope_freqs.weight`, recovered as that of Llama 3.
 - `falcon-h1` has its multipliers in its weights, so that descriptions have none.
 - `exaone4` of 64 layers without a window in the header is refused: llama.cpp has one of its own there.
 - `phi3` files have the window of the model, which llama.cpp itself leaves out.

@@ -48,6 +48,7 @@ CHOSEN: dict[str, dict[str, Any]] = {
     },
     **{name: {"text_config": {"rope_parameters": _GLM4V}} for name in ("glm46v", "glm4v", "glmga")},
     "glm4_moe": {"head_dim": 128},
+    "minimax_m3_vl": {"text_config": {"partial_rotary_factor": 0.5}},
     "minimax_m3_vl_text": {"partial_rotary_factor": 0.5},
     "glm4v_moe": {"text_config": {"head_dim": 128}},
     "qwen3_omni_moe": {"thinker_config": {"text_config": {"head_dim": 128}}},

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from whatwhere.models.huggingface.patch import UNPATCHED
+from whatwhere.models.registry.hybrid import WITHOUT_ATTENTION
 from whatwhere.records import from_json
 
 DATA = Path(__file__).resolve().parents[1] / "models.json"
@@ -23,15 +24,8 @@ _WORDS = (
     "*Read*: whatwhere builds the positions from the configuration. *By probe alone*: the configuration is not read, "
     "but positions are measured. *Patched*: `ww.patch` replaces the positions of a loaded model."
 )
-NO_ATTENTION: Mapping[str, str] = {
-    "falcon_mamba": "a state space model",
-    "fnet": "a Fourier transform instead",
-    "mamba": "a state space model",
-    "mamba2": "a state space model",
-    "rwkv": "a recurrence",
-    "xlstm": "a recurrence",
-}
-"""Types without attention between tokens, with what they have instead."""
+NO_ATTENTION = {*WITHOUT_ATTENTION, "fnet"}
+"""Types without attention between tokens."""
 DIFFERENCES: Mapping[str, str] = {
     "doge": "its mask also depends on the values, which is no position",
 }
@@ -180,7 +174,7 @@ def _row(row: TypeRow, texts: Mapping[str, TextProbe]) -> str:
     read += f", with {_cell(row.chosen)}" if row.chosen else ""
     text = "" if row.text == row.name else f"as `{row.text}`: "
     if row.text in NO_ATTENTION:
-        probed = f"no attention, {NO_ATTENTION[row.text]}"
+        probed = "; ".join(WITHOUT_ATTENTION[row.text].notes) if row.text in WITHOUT_ATTENTION else "no attention"
     elif found.failed is not None:
         probed = f"not measured: {_cell(found.failed)}"
     else:

@@ -4,6 +4,7 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+from docs.generate.meshes_table import Measured, MeshTable, section
 from whatwhere.parallel.plan import TableSettings, plan_table
 from whatwhere.records import from_json
 from whatwhere.report.plan import size
@@ -51,9 +52,11 @@ _SIZES = (
     "| the batch | replicas: `DistributedDataParallel` | [Many GPUs](how-to/many-gpus.md) |",
     "| the model | `fully_shard` of each block | [Many GPUs](how-to/many-gpus.md) |",
     "| a layer | heads: `heads_of(wheres, first, count)` | [Many GPUs](how-to/many-gpus.md) |",
-    "| the sequence | a part of the positions on each process | [Many GPUs](how-to/many-gpus.md) |",
+    "| the sequence | a part of the positions on each process: keys gathered, or on a ring | "
+    "[Many GPUs](how-to/many-gpus.md) |",
     "| the token table | rows on several processes, or in a file | [Many GPUs](how-to/many-gpus.md), "
     "[token tables](how-to/token-tables.md) |",
+    "| all of these at once | one command: `whatwhere train` | [Many GPUs](how-to/many-gpus.md) |",
     "| the number of runs | `compare` on several machines | [Many runs](how-to/many-runs.md) |",
 )
 
@@ -82,18 +85,13 @@ class SchemeRow:
 
 
 @dataclass(frozen=True)
-class ScaleTable:
+class ScaleTable(Measured):
     """All schemes.
 
     Args:
-        torch, python, machine, date: of the measurement.
         rows: the schemes.
     """
 
-    torch: str
-    python: str
-    machine: str
-    date: str
     rows: tuple[SchemeRow, ...]
 
 
@@ -102,11 +100,12 @@ def read_data() -> ScaleTable:
     return from_json(ScaleTable, json.loads(DATA.read_text(encoding="utf-8")), str(DATA))
 
 
-def page(data: ScaleTable) -> str:
+def page(data: ScaleTable, meshes: MeshTable) -> str:
     """Return the page.
 
     Args:
         data: the measurements.
+        meshes: those of one model on several meshes.
     """
     worst = max(cell.difference for row in data.rows for cell in row.cells if cell.difference is not None)
     stopped = [(row.scheme, cell) for row in data.rows for cell in row.cells if cell.difference is None]
@@ -145,6 +144,7 @@ def page(data: ScaleTable) -> str:
             *(["Stopped by an error:", ""] if stopped else []),
             *[f"- `{scheme}`, {cell.way}: {cell.error}" for scheme, cell in stopped],
             *([""] if stopped else []),
+            *section(meshes),
         ]
     )
 

@@ -39,9 +39,10 @@ MISSING = """## What is missing
 
 Schemes whose formula is known, but which are no entry:
 
-- Selective RoPE ([Movahedi et al. 2025](https://arxiv.org/abs/2511.17388)): each token adds angles that depend on it,
-  as in CARoPE, by a projection of low rank, a convolution over four tokens and perhaps a gate. `here.increments` would
-  carry the projection; the convolution must stop at documents and padding, which is not written yet.
+- Of Selective RoPE ([Movahedi et al. 2025](https://arxiv.org/abs/2511.17388)) the options of its repository beside the
+  settings that it publishes for all tasks (`selective_rope.yaml`): a projection of full rank with normalized weights
+  and SiLU after the convolution, which its sweep over language models uses, an added bias, learned or other
+  frequencies.
 - PaTH ([Yang et al. 2025](https://arxiv.org/abs/2505.16381)): a product of one Householder matrix for each token
   between key and query. It is no map of queries and keys one by one, and needs an attention of its own.
 - The term of values of Shaw et al. 2018: here distances change scores, never values."""

@@ -53,6 +53,7 @@ _HOME = {
     "SSMax": "where.query_key.ssmax",
     "Sandwich": "where.score.sandwich",
     "ScoreBias": "where.score_bias",
+    "SelectiveRoPE": "where.query_key.selective_rope",
     "SelfExtend": "where.query_key.self_extend",
     "Shaw": "where.score.shaw",
     "Sink": "where.sink",

@@ -59,6 +59,7 @@ from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary as Mult
 from whatwhere.where.query_key.pope import PoPE as PoPE
 from whatwhere.where.query_key.query_temperature import QueryTemperature as QueryTemperature
 from whatwhere.where.query_key.rotary import Rotary as Rotary
+from whatwhere.where.query_key.selective_rope import SelectiveRoPE as SelectiveRoPE
 from whatwhere.where.query_key.self_extend import SelfExtend as SelfExtend
 from whatwhere.where.query_key.ssmax import SSMax as SSMax
 from whatwhere.where.query_key.xpos import XPos as XPos

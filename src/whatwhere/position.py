@@ -50,9 +50,10 @@ class Positions(ImagePositions):
         max_length: all coordinates are in 0..max_length-1; None where that is not known without reading a device.
         document_length: of some tokens of a sequence (`take`, `shards`), the length of each one's document in it; None
             where all there is to know of documents is in these tokens.
-        document_start: likewise the order of the first token of the document.
+        document_start: likewise the order of the first token of the document; of a slice `p[a:b]` too.
         numbering: where `from_position_ids` counted the documents, a number of that count: segments of different counts
             do not compare. None where documents were stated.
+        whole_length: of a slice `p[a:b]`, the length of each token's document in the sequence that was sliced.
 
     Raises:
         PositionError: If the index is neither int64 nor float64.
@@ -348,9 +349,10 @@ _LEAVES = ("index", "order", "segment", "document_length", "document_start")
 
 
 def _leaves(p: Positions) -> list[tuple[str, Any]]:
-    """Return the tensors by name; what a part of a sequence remembers is a leaf only where there is something."""
+    """Return the tensors by name; what is remembered of a sequence is a leaf of chosen tokens, not of slices."""
     leaves = [(name, getattr(p, name)) for name in _LEAVES]
-    return leaves if p.document_length is not None or p.document_start is not None else leaves[:3]
+    chosen = p.document_length is not None or (p.document_start is not None and p.whole_length is None)
+    return leaves if chosen else leaves[:3]
 
 
 def _flatten(p: Positions) -> tuple[list[Any], list[bool | int | None]]:
@@ -362,7 +364,7 @@ def _unflatten(leaves: Any, facts: list[bool | int | None]) -> Positions:
     # Transforms rebuild the tree with placeholders in place of tensors: no check may look at them.
     p = object.__new__(Positions)
     values = dict(zip(_LEAVES, leaves, strict=False)) | dict(zip(("run", "max_length"), facts, strict=True))
-    for name in (*_LEAVES, "run", "max_length", "numbering"):
+    for name in (*_LEAVES, "run", "max_length", "numbering", "whole_length"):
         object.__setattr__(p, name, values.get(name))
     return p
 

@@ -29,6 +29,7 @@ _FIELDS = (
     "document_length",
     "document_start",
     "numbering",
+    "whole_length",
 )
 
 
@@ -45,6 +46,7 @@ class PositionSlices:
     document_length: Int64[Tensor, "batch tokens"] | None = field(default_factory=lambda: None)
     document_start: Int64[Tensor, "batch tokens"] | None = field(default_factory=lambda: None)
     numbering: int | None = field(default_factory=lambda: None)
+    whole_length: Int64[Tensor, "batch tokens"] | None = field(default_factory=lambda: None)
 
     def __post_init__(self) -> None:
         """Refuse coordinates of another dtype, which schemes would take for whole positions."""
@@ -86,7 +88,8 @@ class PositionSlices:
     def __getitem__(self: Made, tokens: slice | Int64[Tensor, " some"]) -> Made:
         """Return the positions of a slice of the tokens, `p[a:b]`: a step of decoding is at `p[t : t + 1]`.
 
-        A slice is a text by itself: for schemes that follow the length, it is as long as its tokens say. A tensor of
+        A slice may be a text so far, or a part of a longer one: its `lengths` are what its tokens say, and schemes that
+        follow the length refuse it, without `regime_length`, where the whole text's would change them. A tensor of
         slots chooses single tokens of a longer text, as `take` does.
 
         Raises:
@@ -225,24 +228,47 @@ class PositionSlices:
             >>> Positions.packed([3, 2]).lengths()
             tensor([[3, 3, 3, 2, 2]])
         """
+        return self._largest(present, [p.known_ends() for p in self._whole_numbered(present)])
+
+    def whole_lengths(self, *present: "PositionSlices") -> Int64[Tensor, "batch tokens"] | None:
+        """Return the lengths where slices count as parts of the texts that they were sliced from; None without slices.
+
+        Args:
+            present: as in `lengths`.
+
+        Examples:
+            >>> from whatwhere import positions
+            >>> p = positions(8)[:3]
+            >>> p.lengths().tolist(), p.whole_lengths().tolist()
+            ([[3, 3, 3]], [[8, 8, 8]])
+        """
+        everything = self._whole_numbered(present)
+        if all(p.whole_length is None for p in everything):
+            return None
+        return self._largest(
+            present, [p.known_ends() if p.whole_length is None else p.whole_length for p in everything]
+        )
+
+    def _whole_numbered(self, present: tuple["PositionSlices", ...]) -> tuple["PositionSlices", ...]:
+        """Return these and other positions; raise PositionError if the coordinates of some are real numbers."""
         if any(p.real for p in (self, *present)):
             raise PositionError("real coordinates count no tokens, so they have no length.\nPass regime_length=.")
-        ends = torch.broadcast_tensors(
-            *(
-                largest_in_document(
-                    self.segment, self.order, other.segment, other.known_ends(), common_batch(self, other)
-                )
-                for other in (self, *present)
-            )
-        )
-        return torch.stack(ends).amax(0)
+        return self, *present
+
+    def _largest(self, present: tuple["PositionSlices", ...], ends: list[Tensor]) -> Tensor:
+        """Return the largest of some numbers of these and other tokens, within each token's document."""
+        largest = [
+            largest_in_document(self.segment, self.order, other.segment, of_other, common_batch(self, other))
+            for other, of_other in zip((self, *present), ends, strict=True)
+        ]
+        return torch.stack(torch.broadcast_tensors(*largest)).amax(0)
 
     def order_in_document(self, *present: "PositionSlices") -> Int64[Tensor, "batch tokens"]:
         """Return the order of each token from the first of its document.
 
-        That is the first one that is present, or of the whole document where these tokens were taken from a sequence
-        (`take`, `shards`). Without documents it is the order itself, because a part of a text does not say where the
-        text begins.
+        That is the first one that is present, or of the whole document where these tokens are a part of a sequence
+        (a slice, `take`, `shards`). Without documents it is the order itself, as a part of a text does not say where it
+        begins.
 
         Args:
             present: further positions with tokens of these documents, such as the keys of a cache.
@@ -343,8 +369,21 @@ def _sliced(p: PositionSlices, tokens: slice, name: str) -> Any:
     if name == "max_length":
         # A slice may be shorter than what it was taken from; reading that where it is free refuses no table in vain.
         return end_of(p.index[..., tokens]) if readable(p.index) and not p.real else p.max_length
+    if name == "document_start":
+        return _starts(p)[..., tokens]
+    if name == "whole_length" and p.whole_length is None:
+        return None if p.real or p.document_length is not None else p.lengths()[..., tokens]
     values = getattr(p, name)
     return values[..., tokens] if isinstance(values, Tensor) else values
+
+
+def _starts(p: PositionSlices) -> Tensor:
+    """Return the order of the first token of each one's document."""
+    if p.document_start is not None or p.tokens == 0:
+        return p.known_starts()
+    if p.segment is None:  # which may begin later than 0, as a batch of other starts does
+        return p.order.amin(-1, keepdim=True).expand_as(p.order)
+    return p.order - p.order_in_document()
 
 
 def _taken(p: PositionSlices, slots: Tensor, name: str) -> Any:
@@ -356,7 +395,9 @@ def _taken(p: PositionSlices, slots: Tensor, name: str) -> Any:
     if name == "document_length":
         return None if p.real else p.lengths()[..., slots]
     if name == "document_start":
-        return (p.order - p.order_in_document())[..., slots]
+        return _starts(p)[..., slots]
+    if name == "whole_length":
+        return None  # it is the document_length
     values = getattr(p, name)
     return values[..., slots] if isinstance(values, Tensor) else values
 

@@ -258,9 +258,9 @@ def test_a_rank_of_torchrun_uses_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
     on_gpu = job()
     object.__setattr__(on_gpu.settings, "device", "cuda")
-    executors._choose_gpu(on_gpu)
+    executors.choose_gpu(on_gpu)
     for name, value in {"TORCHELASTIC_RUN_ID": "none", "RANK": "6", "LOCAL_RANK": "2"}.items():
         monkeypatch.setenv(name, value)
-    executors._choose_gpu(on_gpu)
-    executors._choose_gpu(job())
+    executors.choose_gpu(on_gpu)
+    executors.choose_gpu(job())
     assert chosen == [2]

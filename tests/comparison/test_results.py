@@ -262,7 +262,7 @@ def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkey
     calls: list[Any] = []
 
     def compare(schemes: Any, task: str, lengths: Any, seeds: Any, out: Path, **options: Any) -> None:
-        for name in ("files", "executor", "workers", "progress", "vary", "start", "on_run", "model"):
+        for name in ("files", "tokenizer", "executor", "workers", "progress", "vary", "start", "on_run", "model"):
             options.pop(name, None)
         repeated = list(range(seeds)) if isinstance(seeds, int) else seeds
         calls.extend([list(schemes), repeated, out, make_settings(task, lengths, **options)])

@@ -14,9 +14,10 @@ from torch.nn import functional as F
 
 import whatwhere as ww
 from whatwhere.comparison.model import Transformer
+from whatwhere.comparison.run import Job, run
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Batch, Expressions
-from whatwhere.comparison.train import Trained, autocast, build, one_thread, to_device, train
+from whatwhere.comparison.train import Trained, Training, autocast, build, one_thread, to_device, train
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 12, "device": "cpu"}
 
@@ -205,7 +206,7 @@ def test_training_that_diverges_is_reported(steps: int) -> None:
     settings = small_settings(steps=steps, learning_rate=1e38)
     words = r"not finite: training diverged at learning_rate=1e\+38\.\nPass a smaller one"
     with pytest.raises(ww.errors.SettingError, match=words):
-        ww.comparison.run.run(ww.comparison.run.Job("learned", 0, Expressions(), settings))
+        run(Job("learned", 0, Expressions(), settings))
 
 
 class Broken(ww.InputEncoding):
@@ -222,6 +223,56 @@ def test_a_scheme_that_is_not_finite_is_named_as_a_cause() -> None:
     model = build(("broken", lambda d, h, m: ww.Where(input=Broken())), 0, Expressions(), settings)
     with pytest.raises(ww.errors.SettingError, match=r"the loss is, at step 1, not finite(.|\n)*scheme itself"):
         trained(model, settings)
+
+
+def test_what_is_not_finite_first_is_named_with_its_step_and_the_weights_are_kept() -> None:
+    settings = small_settings(steps=50)  # the loss of step 2 is kept by no one, but seen
+    name = "blocks.0.feed.2.weight"
+
+    def poisoned(what: str) -> tuple[str, dict[str, Tensor], Training]:
+        model = build("none", 0, Expressions(), settings)
+        training, weight = Training(model, 0, Expressions(), settings), dict(model.named_parameters())[name]
+        training.step()
+        if what == "weight":
+            weight.data[0, 0] = float("nan")
+        elif what == "gradient":
+            weight.register_hook(lambda gradient: gradient / 0)
+        else:
+            weight.data.fill_(3e38)
+        before = {key: value.clone() for key, value in model.state_dict().items()}
+        with pytest.raises(ww.errors.SettingError) as problem:
+            training.step()
+        return str(problem.value), before, training
+
+    for what, said in (
+        ("weight", f"the weight {name} is, after step 1, not finite: training diverged"),
+        ("gradient", f"the gradient of {name} is, at step 2, not finite: training diverged"),
+        ("loss", "the loss is, at step 2, not finite: training diverged"),
+    ):
+        message, before, training = poisoned(what)
+        assert message.startswith(said)
+        assert training.done == 1
+        for key, value in training.model.state_dict().items():
+            torch.testing.assert_close(value, before[key], rtol=0, atol=0, equal_nan=True)
+
+
+def test_two_runs_with_one_seed_have_equal_bytes_on_one_thread_and_on_two() -> None:
+    """Runs compute on one thread, whatever the number of threads around them."""
+    before = torch.get_num_threads()
+    found = []
+    for threads in (1, 1, 2, 2):
+        torch.set_num_threads(threads)
+        try:
+            found.append(run(Job("rotary", 0, Expressions(), small_settings(steps=3))))
+        finally:
+            torch.set_num_threads(before)
+    first = found[0]
+    for other in found[1:]:
+        assert other.result.losses == first.result.losses
+        assert other.result.scores == first.result.scores
+        assert {name: value.tobytes() for name, value in other.tensors.items()} == {
+            name: value.tobytes() for name, value in first.tensors.items()
+        }
 
 
 def test_a_callback_may_stop_the_training() -> None:

@@ -71,13 +71,43 @@ def test_gathered_keys_need_no_order(case: Case, positions: str) -> None:
 
 
 @each(lambda case: case.row.follows_length and "original_length" not in case.options)
-def test_a_slice_is_a_text_by_itself(case: Case) -> None:
-    """A step of decoding has the length so far; the same tokens as a shard have that of the sequence."""
+def test_a_slice_does_not_say_which_length_is_meant(case: Case) -> None:
+    """A step of decoding has the length so far, the same tokens as a shard that of the sequence: a slice is neither."""
     where, p, q = case.build(max_length=8), ww.positions(TOKENS), draw(1, 2, 6, HEAD_DIM)
-    so_far, shard_of_more = where.at(p[:6]).query_key(q, q)[0], where.at(p.shards(2)[0]).query_key(q, q)[0]
-    assert torch.equal(so_far, where.at(6).query_key(q, q)[0])
-    assert torch.equal(shard_of_more, where.at(6, regime_length=TOKENS).query_key(q, q)[0])
-    assert (so_far - shard_of_more).abs().max() > 1e-2
+    so_far, of_whole = (where.at(6, regime_length=length).query_key(q, q)[0] for length in (6, TOKENS))
+    assert (so_far - of_whole).abs().max() > 1e-2
+    for queries, keys in ((p[:6], None), (p[2:8], None), (p[2:8], p[:8]), (p[4:6], ww.positions(6))):
+        with pytest.raises(ww.errors.PositionError, match=r"a slice p\[a:b\]: up to there it has \d tokens"):
+            where.at(queries, keys)
+    for p_of_length, length, wanted in ((p[:6], 6, so_far), (p[:6], TOKENS, of_whole), (ww.positions(6), None, so_far)):
+        assert torch.equal(where.at(p_of_length, regime_length=length).query_key(q, q)[0], wanted)
+    for shard in (p.shards(2)[0], p.take(torch.arange(6)), p.take(torch.arange(8))[:6]):
+        assert torch.equal(where.at(shard).query_key(q, q)[0], of_whole)
+    assert torch.equal(where.at(p[:6], p).query_key(q, q)[0], of_whole)  # the keys are the whole
+    assert torch.equal(where.at(ww.positions(8)[:6]).query_key(q, q)[0], so_far)  # both within the trained length
+
+
+def test_slices_of_documents_have_the_windows_of_the_whole() -> None:
+    """Chunks and first tokens count from the start of a document, of which a slice may have a later part."""
+    p = ww.Positions.packed([10, 6])
+    q, k, v = draw(3, 1, HEADS, 16, HEAD_DIM)
+    for window in (ww.Window(4, chunked=True), ww.Window(2, first=1)):
+        where = ww.Where(window=window)
+        parts = [
+            where.at(p[6:], block).attention(q[:, :, 6:], k[:, :, s], v[:, :, s], return_lse=True)
+            for s in (slice(0, 6), slice(6, 16))
+            for block in (p[s],)
+        ]
+        wanted = where.at(p).attention(q, k, v)[:, :, 6:]
+        torch.testing.assert_close(where.at(p).merge(parts), wanted, rtol=0, atol=1e-6)
+
+
+def test_a_slice_under_carope_lacks_the_tokens_before_it() -> None:
+    where, p = drawn(ww.scheme("carope", DIM, HEADS, 64)), ww.positions(TOKENS)
+    here, x = where.at(p[4:8]), draw(1, 4, DIM)
+    q = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
+    with pytest.raises(ww.errors.PositionError, match="sums over all tokens"):
+        here.query_key(q, q, increments=here.increments(x))
 
 
 @pytest.mark.parametrize("name", ["fox", "cope"])

@@ -83,9 +83,9 @@ class Entered:
 
 
 NORMS = re.compile(
-    r"(embeddings\.(LayerNorm|layer_norm|norm)|layernorm_embedding|word_embeddings_layernorm|embeddings_layer_norm|layer_norm_emb|^model\.norm)$"
+    r"(embeddings\.(LayerNorm|layer_norm|norm)|layernorm_embedding|word_embeddings_layernorm|embeddings_layer_norm|layer_norm_emb|embedding_layernorm|^model\.norm)$"
 )
-TABLES = re.compile(r"(^|\.)(wpe|position_embeddings|embed_positions|positions_embed)$")
+TABLES = re.compile(r"(^|\.)(wpe|pos_emb|position_embeddings|embed_positions|positions_embed)$")
 FIRST = re.compile(r"(^|\.)(layers?|h|blocks?|albert_layers|embedding_hidden_mapping_in|embeddings_project)(\.0)?$")
 
 

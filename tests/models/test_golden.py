@@ -4,12 +4,17 @@ import json
 from inspect import signature
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_tensors
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+from transformers.models.bloom.modeling_bloom import build_alibi_tensor
+from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
+from transformers.models.mpt.modeling_mpt import build_mpt_alibi_tensor
 
 import whatwhere as ww
 from tests.running import error_of, json_of, whatwhere
@@ -76,6 +81,163 @@ def test_they_equal_the_modules_of_transformers(family: str, tmp_path: Path) -> 
     for report in reports.values():
         report.require()
         assert {finding.law for finding in report.findings} >= {"cos", "sin"}
+
+
+SEEN = {
+    "gemma3_text": {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"] * 2},
+    "gpt_oss": {"sliding_window": 5},
+    "llama4_text": {"attention_chunk_size": 5},
+    "mistral": {"sliding_window": 5},
+    "modernbert": {"local_attention": 6},
+}
+"""Model types, and settings with a window of few tokens."""
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_windows_are_the_keys_that_the_masks_of_transformers_leave(name: str, tmp_path: Path) -> None:
+    """A port has written the most tokens that a query sees up to itself, in the masks that reach the attentions."""
+    config = config_of(name, **SEEN[name])
+    golden = write_golden(ww.from_huggingface(config), tmp_path / "golden")
+    model = model_of(config)
+    attentions = [m for m in model.modules() if type(m).__name__.endswith("Attention")]
+    seen: list[int] = []
+    tokens = 12
+
+    def keep(_: Any, positional: Any, named: dict[str, Any]) -> None:
+        mask = named["attention_mask"]
+        open_ = torch.ones(1, 1, tokens, tokens) if mask is None else mask if mask.dtype == torch.bool else mask == 0
+        past = open_[0, 0].tril()
+        seen.append(int(past.sum(dim=-1).max()))
+
+    for attention in attentions:
+        attention.register_forward_pre_hook(keep, with_kwargs=True)
+    model(torch.arange(tokens)[None] + 3)
+    numbers = {
+        f"kind.{n}.window": np.array(seen[kind.layers[0]])
+        for n, kind in enumerate(golden.kinds)
+        if "window" in kind.names
+    }
+    assert numbers
+    for n, kind in enumerate(golden.kinds):
+        assert f"kind.{n}.window" in numbers or seen[kind.layers[0]] == tokens
+    save_file(numbers, tmp_path / "port.safetensors")
+    for report in verify(tmp_path / "golden", tmp_path / "port.safetensors").values():
+        report.require()
+
+
+def bloom_bias(config: Any) -> torch.Tensor:
+    last = build_alibi_tensor(torch.ones(1, 4097), config.n_head, torch.float32)[:, 0]
+    return last - last[:, -1:]
+
+
+def mpt_bias(config: Any) -> Any:
+    return build_mpt_alibi_tensor(config.n_heads, 4097, config.attn_config.alibi_bias_max)[:, 0]
+
+
+BIASES: dict[str, tuple[Any, dict[str, Any]]] = {
+    "bloom": (bloom_bias, {}),
+    "bloom of 6 heads": (bloom_bias, {"n_head": 6, "hidden_size": 48}),
+    "mpt": (mpt_bias, {}),
+    "mpt of 6 heads": (mpt_bias, {"n_heads": 6, "d_model": 48}),
+    "mpt with other slopes": (mpt_bias, {"attn_config": {"alibi": True, "alibi_bias_max": 16}}),
+}
+
+
+@pytest.mark.parametrize("case", BIASES)
+def test_biases_are_those_of_transformers(case: str, tmp_path: Path) -> None:
+    of_last_query, settings = BIASES[case]
+    config = config_of(case.partition(" ")[0], **settings)
+    golden = write_golden(ww.from_huggingface(config), tmp_path / "golden")
+    right = of_last_query(config)
+    numbers = right[:, [4096 - distance for distance in golden.distances]]
+    save_tensors({"kind.0.bias": numbers.contiguous()}, tmp_path / "port.safetensors")
+    (report,) = verify(tmp_path / "golden", tmp_path / "port.safetensors").values()
+    report.require()
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+@pytest.mark.parametrize(
+    "settings", [{}, {"relative_attention_num_buckets": 12, "relative_attention_max_distance": 50}]
+)
+def test_the_buckets_of_t5_are_those_of_transformers(part: Any, settings: dict[str, int], tmp_path: Path) -> None:
+    """A table with its own row numbers as biases, which the attention itself looks up."""
+    config = config_of("t5", **settings)
+    golden = write_golden(ww.from_huggingface(config, part=part), tmp_path / "golden")
+    attention = getattr(model_of(config), part).block[0].layer[0].SelfAttention
+    table = attention.relative_attention_bias.weight
+    with torch.no_grad():
+        table.copy_(torch.arange(len(table))[:, None].expand_as(table))
+        rows = attention.compute_bias(4097, 1)[0, 0, :, 0], attention.compute_bias(1, 4097)[0, 0, 0]
+    numbers = {"buckets": rows[0][list(golden.distances)]}
+    if part == "encoder":
+        numbers["buckets_of_later_keys"] = rows[1][list(golden.distances)]
+    save_file({f"kind.0.{name}": x.long().numpy() for name, x in numbers.items()}, tmp_path / "port.safetensors")
+    (report,) = verify(tmp_path / "golden", tmp_path / "port.safetensors").values()
+    report.require()
+    assert {name for name in golden.kinds[0].names if name.startswith("buckets")} == numbers.keys()
+
+
+def test_the_temperature_of_ministral3_is_that_of_transformers(tmp_path: Path) -> None:
+    yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 4096}
+    config = config_of("ministral3", rope_parameters={**yarn, "llama_4_scaling_beta": 0.1})
+    golden = write_golden(ww.from_huggingface(config), tmp_path / "golden")
+    right = get_llama_4_attn_scale(torch.tensor([golden.positions]), 0.1, 4096)[0, 0, :, 0]
+    assert right[-1] > 1.3
+    save_file({"kind.0.temperature": right.numpy()}, tmp_path / "port.safetensors")
+    (report,) = verify(tmp_path / "golden", tmp_path / "port.safetensors").values()
+    report.require()
+
+
+def test_the_temperature_of_llama4_is_that_of_transformers(tmp_path: Path) -> None:
+    """Queries of the same content at the positions of the golden vectors, with tuning and without."""
+    config = config_of("llama4_text")
+    golden = write_golden(ww.from_huggingface(config), tmp_path / "golden")
+    ((n, kind),) = [(n, kind) for n, kind in enumerate(golden.kinds) if "temperature" in kind.names]
+    attention = next(
+        m for m in model_of(config).modules()
+        if type(m).__name__ == "Llama4TextAttention" and getattr(m, "layer_idx", None) == kind.layers[0]
+    )  # fmt: skip
+    content = torch.ones(1, 1, config.hidden_size)
+    found: list[torch.Tensor] = []
+
+    def keep(module: Any, query: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, None]:
+        found.append(query.detach().clone())
+        return query.transpose(1, 2), None
+
+    ratios = []
+    with mock.patch.dict(ALL_ATTENTION_FUNCTIONS._global_mapping, {"kept": keep}):
+        attention.config._attn_implementation = "kept"
+        for position in golden.positions:
+            cache = mock.Mock(**{"get_seq_length.return_value": position, "update": lambda k, v, *_: (k, v)})
+            for tuned in (True, False):
+                attention.attn_temperature_tuning = tuned
+                attention(content, (torch.ones(1), torch.ones(1)), None, past_key_values=cache)
+            ratios.append(float((found[-2] / found[-1]).median()))
+    assert ratios[-1] > 1.1
+    save_file({f"kind.{n}.temperature": np.array(ratios, np.float32)}, tmp_path / "port.safetensors")
+    (report,) = verify(tmp_path / "golden", tmp_path / "port.safetensors").values()
+    report.require()
+
+
+@pytest.mark.parametrize("name", ["gemma", "gemma2", "gemma3_text", "gemma4_text"])
+def test_embedding_scales_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    """A table of ones is what the model multiplies; in bfloat16 it rounds the factor first."""
+    config = config_of(name, hidden_size=80, num_attention_heads=4)
+    write_golden(ww.from_huggingface(config), tmp_path / "golden")
+    model = model_of(config)
+    reached: list[torch.Tensor] = []
+    first = next(m for m in model.modules() if type(m).__name__.endswith("DecoderLayer"))
+    first.register_forward_pre_hook(lambda _, args, kwargs: reached.append(args[0]), with_kwargs=True)
+    with torch.no_grad():
+        model.get_input_embeddings().weight.fill_(1.0)
+        model(torch.tensor([[3]]))
+        model.bfloat16()(torch.tensor([[3]]))
+    exact, rounded = (x.flatten()[0].float().numpy() for x in reached)
+    assert exact != rounded
+    save_tensors({"embedding_scale": torch.tensor(exact), "embedding_scale_in_bfloat16": torch.tensor(rounded)},
+                 tmp_path / "port.safetensors")  # fmt: skip
+    (report,) = verify(tmp_path / "golden", tmp_path / "port.safetensors").values()
+    report.require()
 
 
 @pytest.fixture
@@ -162,6 +324,7 @@ EXPECTED = {
     "ministral3": {"temperature", "magnitude"},
     "mpt": {"bias"},
     "opt": {"scale"},
+    "t5": {"buckets"},
     "qwen2_vl_text": {"cos", "sin"},
 }
 """Some of the numbers that golden vectors of these types have."""
@@ -202,6 +365,23 @@ def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
     save_file(numbers | {"kind.0.scale": np.array(numbers["kind.0.scale"] * 2)}, folder / "golden.safetensors")
     with pytest.raises(CheckpointError, match="its hash is another"):
         read_golden(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex64, torch.bool])
+def test_types_that_cannot_be_compared_are_refused(dtype: torch.dtype, folder: Path) -> None:
+    save_tensors({"kind.0.cos": torch.zeros(4, 8).to(dtype)}, folder / "../port")
+    with pytest.raises(SettingError, match="is needed"):
+        verify(folder, folder / "../port")
+
+
+@pytest.mark.parametrize("key", ["positions", "distances", "kinds"])
+def test_a_description_of_other_numbers_is_refused(key: str, folder: Path) -> None:
+    """Only the numbers have a hash: a changed list of names would leave laws out."""
+    record = json.loads((folder / "golden.json").read_text())
+    (record["kinds"][0]["names"] if key == "kinds" else record[key]).pop()
+    (folder / "golden.json").write_text(json.dumps(record))
+    with pytest.raises(CheckpointError, match="other names, positions or distances"):
+        verify(folder, port(folder))
 
 
 def test_the_commands(tmp_path: Path) -> None:

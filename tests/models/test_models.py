@@ -21,7 +21,7 @@ from whatwhere.models.huggingface import Description
 from whatwhere.models.registry import MODEL_TYPES, find_model_type
 
 from .inside import Seen, entering, looking_into
-from .tiny import VOCABULARY, config_of, model_of, tables_of
+from .tiny import VOCABULARY, config_of, inputs_of, model_of, tables_of
 
 TOKENS = 9
 READERS = (RopeKeys, FalconKeys, NestedTheta, RotaryDimKeys, ThetaByLayer)
@@ -39,10 +39,9 @@ UNREADABLE: dict[str, dict[str, Any]] = {
     "minimax_m3_vl_text": {"rope_parameters": {"rope_theta": 5e6, "partial_rotary_factor": 0.5}},
 }
 MULTIPLIED = {"longcat_flash": 2.0}  # queries are multiplied by sqrt(64 / 16), as they come from 16 of 64 features
-HYPER_CONNECTIONS = ("hy_v4", "qwen4_exp_text")  # several streams, the first of which is compared
-MORE_TABLES = ("ibert", "layoutlm", "longformer", "mobilebert", "muse_glimmer_text", "muse_spark_text", "tapas")
-"""Further tables are added, tokens are joined with their neighbors, quantized,
-normed, or padded to whole windows."""
+HYPER_CONNECTIONS = ("glm5_next_text", "hy_v4", "qwen4_exp_text")  # several streams, the first of which is compared
+MORE_TABLES = ("ibert", "layoutlm", "longformer", "mobilebert", "tapas")
+"""Further tables are added, tokens are joined with their neighbors, quantized, or padded to whole windows."""
 PRESCALED = ("esm", "kosmos_2_5_text_model", "opt", "whisper")  # queries are scaled before attention is called
 
 
@@ -62,10 +61,9 @@ def built(model_type: str) -> tuple[PreTrainedConfig, nn.Module, Description]:
 @cache
 def ran(model_type: str) -> Seen:
     """Run a model on some tokens, and return what was recorded inside it."""
-    _, model, description = built(model_type)
-    others = {"decoder_input_ids": ids()} if description.part else {}
+    _, model, _ = built(model_type)
     with torch.no_grad(), looking_into(model) as seen:
-        model(ids(), **others)
+        model(**inputs_of(model, ids()))
     return seen
 
 
@@ -120,10 +118,12 @@ def test_queries_and_keys_rotate_as_those_of_transformers(model_type: str) -> No
     last = -2 if model_type == "qwen4_exp_text" else 0  # its indexer rotates first
     for layer, before in seen.before.items():
         scheme = wheres[layer].query_key
-        scheme = scheme.then if isinstance(scheme, ww.QueryTemperature) else scheme  # which follows the rotation
+        if isinstance(scheme, ww.QueryTemperature | ww.SSMax):  # which follow the rotation
+            scheme = scheme.then
         assert scheme is not None
-        # some models hand over only the features that turn
-        q, k = (F.pad(x, (0, scheme.head_dim - x.shape[-1])) for x in before[last:][:2])
+        # some models hand over only the features that turn, which may be the last ones of a head
+        start = 0 if before[last].shape[-1] == scheme.head_dim else getattr(scheme, "rotary_start", 0)
+        q, k = (F.pad(x, (start, scheme.head_dim - start - x.shape[-1])) for x in before[last:][:2])
         groups = q.shape[1] // k.shape[1]
         ours, theirs = (
             a @ b.repeat_interleave(groups, 1).mT
@@ -163,11 +163,11 @@ def test_the_input_layer_is_theirs(model_type: str) -> None:
     if model_type == "blenderbot-small" or model_type in MORE_TABLES:
         return  # below, or measured by the probe
     _, model, description = built(model_type)
-    others = {"decoder_input_ids": ids()} if description.part else {}
     with torch.no_grad(), entering(model, description.part) as entered:
-        model(ids(), **others)
+        model(**inputs_of(model, ids()))
     layer = description.input_layer()
-    layer.tokens.weight = tables_of(model)[0].weight
+    tokens = tables_of(model)[0]
+    layer.tokens.weight = tokens.weight
     if isinstance(layer.where.input, ww.Learned):
         layer.where.input.weight = entered.table
         assert entered.table.shape == (
@@ -179,7 +179,7 @@ def test_the_input_layer_is_theirs(model_type: str) -> None:
     if model_type in HYPER_CONNECTIONS:
         theirs = entered.vectors.reshape(2, TOKENS, -1)[..., : description.dim]
     theirs = theirs.transpose(0, 1) if model_type == "xlnet" else theirs
-    ours = layer(ids())
+    ours = getattr(tokens, "embed_norm", nn.Identity())(layer(ids()))  # inside the table of Inkling and Muse
     if entered.kinds is None and not isinstance(layer.where.input, ww.Sinusoidal):
         assert torch.equal(ours, theirs)
         return

@@ -7,6 +7,9 @@ import torch
 from transformers import CONFIG_MAPPING
 
 import whatwhere as ww
+from whatwhere.models.probe import probe
+from whatwhere.models.probe.differences import differences
+from whatwhere.models.probe.tiny import tiny_model
 from whatwhere.models.registry import READ_TYPES, UNLIKE, find_model_type
 
 from .tiny import config_of, model_of
@@ -40,6 +43,21 @@ def test_the_text_of_an_omni_model_is_inside_its_thinker() -> None:
     assert plan is not None
     assert plan.settings["sections"] == (2, 3, 3)
     assert "thinker_config.text_config.hidden_size" in description.used
+
+
+def test_the_encoder_of_dia_is_what_a_probe_finds() -> None:
+    """Its decoder writes nine codes at once, and is not read: the encoder is probed by itself."""
+    sizes = {"vocab_size": 60, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "head_dim": 16}
+    config = CONFIG_MAPPING["dia_encoder"](**sizes, num_key_value_heads=2, intermediate_size=32)
+    description = ww.from_huggingface(CONFIG_MAPPING["dia"](encoder_config=config))
+    assert (description.part, description.causal, description.scale) == ("encoder", False, 1.0)
+    inner = ww.from_huggingface(config)
+    assert differences(probe(tiny_model(config)), inner) == []
+    assert ww.from_huggingface(ww.to_huggingface(inner)) == inner
+    bare = {"model_type": "dia_encoder", "vocab_size": 256, "hidden_size": 1024, "num_hidden_layers": 12}
+    assert ww.from_huggingface({**bare, "num_attention_heads": 16}) == ww.from_huggingface(
+        CONFIG_MAPPING["dia_encoder"]()
+    )
 
 
 def test_rope_parameters_beside_the_text_of_music_flamingo_are_those_of_its_sounds() -> None:

@@ -43,6 +43,37 @@ def test_beam_multiplies_queries_where_it_does_not_rotate() -> None:
     torch.testing.assert_close(ours, source.compute_attention_scaling(at[None]).flatten(), rtol=1e-6, atol=0)
 
 
+def test_mistral_4_rotates_a_part_of_a_head_and_multiplies_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scores of its first layer, from the queries and keys that its latent attention projects."""
+    source = import_module("transformers.models.mistral4.modeling_mistral4")
+    config = config_of("mistral4")
+    model, seen = model_of(config), {}
+    original = source.eager_attention_forward
+
+    def watched(module, q, k, v, *args, **others):
+        seen.setdefault("scores", q @ k.mT)
+        seen.setdefault("key", k)
+        return original(module, q, k, v, *args, **others)
+
+    monkeypatch.setattr(source, "eager_attention_forward", watched)
+    attention = model.layers[0].self_attn
+    attention.q_b_proj.register_forward_hook(lambda _, args, out: seen.__setitem__("query", out))
+    attention.kv_a_proj_with_mqa.register_forward_hook(lambda _, args, out: seen.__setitem__("latent", out))
+    with torch.no_grad():
+        model(torch.arange(13)[None] + 4)
+    query = seen["query"].unflatten(-1, (4, -1)).transpose(1, 2)
+    rotated = seen["latent"][:, None, :, -8:].expand(-1, 4, -1, -1)
+    key = torch.cat([seen["key"][..., :16], rotated], dim=-1)
+    where = ww.from_huggingface(config).wheres()[0]
+    q, k = where.at(13).query_key(query, key)
+    torch.testing.assert_close(q @ k.mT, seen["scores"], rtol=0, atol=1e-5 * float(seen["scores"].abs().max()))
+    assert isinstance(where.query_key, ww.QueryTemperature)
+    plain = where.query_key.then(query, key, ww.positions(13))
+    assert not torch.allclose(plain[0] @ plain[1].mT, seen["scores"], rtol=0.05)
+    with pytest.raises(ww.errors.SettingError, match=r"factor is 0\.5 of a head of 24, 12 features, but"):
+        ww.from_huggingface({**config.to_dict(), "rope_parameters": {"partial_rotary_factor": 0.5}})
+
+
 @pytest.mark.parametrize("enabled", [True, False])
 def test_afmoe_scales_its_token_vectors_if_a_flag_is_set(enabled: bool) -> None:
     config = config_of("afmoe", mup_enabled=enabled)
@@ -83,7 +114,7 @@ def test_granite_4_without_rope_has_none() -> None:
     assert model_of(without).model.rotary_emb is None
 
 
-NO_POSITIONS = ("jamba", "kimi_linear", "nemotron_h", "zamba")
+NO_POSITIONS = ("glm5_next_text", "jamba", "kimi_linear", "nemotron_h", "zamba")
 
 
 @pytest.mark.parametrize("model_type", NO_POSITIONS)
@@ -382,3 +413,43 @@ def test_latent_heads_of_dots3_are_those_of_its_layers() -> None:
         ww.errors.SettingError, match=r"partial_rotary_factor is 0\.25 of head_dim=64, 16 features, but"
     ):
         ww.from_huggingface({**config.to_dict(), "head_dim": 64})
+
+
+STEP: dict[str, Any] = {
+    "vocab_size": 37, "hidden_size": 64, "num_hidden_layers": 4, "num_attention_heads": 4, "num_attention_groups": 2,
+    "head_dim": 16, "sliding_window": 5, "num_nextn_predict_layers": 2, "max_position_embeddings": 64,
+    "layer_types": [*["full_attention", "sliding_attention"] * 2, *["full_attention"] * 2],
+    "rope_theta": [5e4, 1e3, 5e4, 1e3, 7.0, 7.0], "partial_rotary_factors": [0.5, 1.0, 0.5, 1.0, 0.25, 0.25],
+    "rope_scaling": {"rope_type": "llama3", "factor": 2.0, "original_max_position_embeddings": 16,
+                     "low_freq_factor": 1.0, "high_freq_factor": 32.0},
+    "attention_other_setting": {"attention_type": "sliding_attention", "num_attention_heads": 8,
+                                "num_attention_groups": 2, "head_dim": 16},
+}  # fmt: skip
+"""In the form of published files: lists also have the layers that draft, windows have heads of their own."""
+
+
+def test_step_in_the_form_of_its_files_is_what_transformers_makes_of_it() -> None:
+    config = CONFIG_MAPPING["step3p5"](**STEP)
+    read = ww.from_huggingface({"model_type": "step3p5", **STEP})
+    assert replace(read, notes=()) == replace(ww.from_huggingface(config), notes=())
+    attentions = [layer.self_attn for layer in model_of(config_of("step3p5", **STEP)).layers]
+    assert [heads.num_heads for heads in read.heads] == [own.num_heads for own in attentions] == [4, 8, 4, 8]
+    assert [plan.rotary_dim for plan in read.query_key if plan is not None] == [8, 16, 8, 16]
+    assert [plan is not None and plan.scaling is not None for plan in read.query_key] == [True, False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"rope_theta": [5e4, 1e3, 6e4, 1e3]}, r"rope_theta\[0\] is 50000.0, but another layer of the type full_atten"),
+        ({"rope_theta": [5e4, 1e3, 5e4]}, "rope_theta must be a list of one entry for each of 4 layers, but has 3"),
+        ({"layer_types": ["full_attention"] * 5}, "layer_types must be a list of one entry for each of 4 layers"),
+        ({"attention_other_setting": {"head_dim": 32}}, r"attention_other_setting\.head_dim is 32"),
+        ({"yarn_only_types": ["sliding_attention"]}, "yarn_only_types is"),
+        ({"rope_parameters": {"full_attention": {"rope_theta": 5.0}}}, "rope_scaling is given"),
+        ({"per_layer_config": {"1": {"head_dim": 8}}}, r"per_layer_config\.1\.num_attention_heads"),
+    ],
+)
+def test_what_step_cannot_be_read_with_is_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises((ww.errors.SettingError, ww.errors.CheckpointError), match=message):
+        ww.from_huggingface({"model_type": "step3p5", **STEP, **changed})

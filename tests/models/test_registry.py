@@ -12,6 +12,7 @@ from torch import nn
 from transformers.models.ibert.quant_modules import QuantEmbedding
 
 import whatwhere as ww
+from whatwhere import temperature
 from whatwhere.models.configuration.input_keys import LearnedKeys, LearnedOrSinusoidalKeys, SinusoidalKeys
 from whatwhere.models.configuration.plan import CLASSES, Plan, class_of
 from whatwhere.models.configuration.score_keys import alibi_slopes, falcon_slopes
@@ -23,7 +24,7 @@ from whatwhere.where.scaling import Scaling
 from whatwhere.where.score.alibi import slopes
 
 from .inside import TABLES
-from .tiny import config_of, model_of, tables_of
+from .tiny import config_of, inputs_of, model_of, tables_of
 
 SEGMENTS = ("token_type_embeddings", "segment_emb")
 BLOCKED = 'import sys\nsys.modules["torch"] = None\n'
@@ -102,7 +103,7 @@ def test_every_plan_builds_what_it_names(model_type: str) -> None:
         built: Any = plan.build(device="meta" if plan.scheme in ("learned", "t5", "deberta") else None)
         assert type(built) is class_of(plan.scheme)
         assert plan.name in ww.catalogue
-        names: dict[str, Any] = {kind.__name__: kind for kind in map(class_of, CLASSES)}
+        names: dict[str, Any] = {kind.__name__: kind for kind in map(class_of, CLASSES)} | vars(temperature)
         assert repr(eval(repr(plan), names)) == repr(plan.build())
 
 
@@ -246,8 +247,7 @@ def test_queries_see_later_keys_where_theirs_do(model_type: str) -> None:
             parameter.mul_(2)
         ids = torch.arange(4, 13)[None]
         changed = torch.cat([ids[:, :-1], ids[:, -1:] + 9], dim=1)
-        others = {"input_ids": ids} if description.part else {}
-        name = "decoder_input_ids" if description.part else "input_ids"
+        others, name = inputs_of(model, ids), "decoder_input_ids" if description.part else "input_ids"
         one, other = (model(**{**others, name: tokens})[0][:, :3] for tokens in (ids, changed))
     differs = bool((one - other).abs().max() > 1e-4 * one.abs().max())
     assert differs is not description.causal

@@ -1,17 +1,20 @@
 """Tiny configurations and models of every type that can be read, and a look at what they do inside."""
 
+import inspect
 import warnings
 from copy import deepcopy
 from typing import Any
 
 import transformers
-from torch import nn
+from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForCausalLM, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedConfig
 from transformers.models.auto import modeling_auto as auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaEncoderTextModel
 
+from whatwhere.models.probe.forward import encoded
 from whatwhere.models.probe.tiny import class_of
+from whatwhere.models.registry.two_parts import HEARING
 
 transformers.logging.set_verbosity_error()
 
@@ -41,6 +44,13 @@ SIZES: dict[str, Any] = {
 }
 _HYBRID = {"linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
 _DEAL = {"rope_type": "default", "rope_theta": 10_000.0}
+_HEATED = {
+    **_DEAL,
+    "rope_type": "yarn",
+    "factor": 4.0,
+    "llama_4_scaling_beta": 0.1,
+    "original_max_position_embeddings": 4,
+}
 _MAMBA = {"mamba_n_heads": 4, "mamba_d_head": 32, "mamba_d_state": 8, "mamba_expand": 2, "n_mamba_heads": 2}
 _HALF = ["linear_attention", "full_attention"] * 2
 MODEL_ONLY: dict[str, dict[str, Any]] = {
@@ -111,6 +121,18 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     },
     "gemma4_unified_text": {"global_head_dim": 32},
     "gemma4_text": {"global_head_dim": 32, "vocab_size_per_layer_input": 37, "hidden_size_per_layer_input": 8},
+    "glm5_next_text": {
+        "layer_types": ["linear_attention", "indexed_attention"] * 2,
+        "num_key_value_heads": 4,
+        "qk_rope_head_dim": 0,
+        "linear_head_dim": 8,
+        "linear_num_heads": 2,
+        "index_n_heads": 2,
+        "index_head_dim": 16,
+        "index_kpool": 4,
+        "index_topk": 64,
+        "hc_mult": 2,
+    },
     "glm_moe_dsa": {"num_key_value_heads": 4, "index_topk": 4, "index_n_heads": 2, "index_head_dim": 16},
     "glm4v_moe_text": {"rope_parameters": {**_DEAL, "partial_rotary_factor": 0.5, "mrope_section": [1, 1, 2]}},
     "glm4v_text": {"rope_parameters": {**_DEAL, "mrope_section": [4, 2, 2]}},
@@ -124,6 +146,21 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "hrm_text": {"num_hidden_layers": 2, "L_cycles": 1},
     "hunyuan_v1_dense": {"head_dim": 16},
     "hunyuan_v1_moe": {"head_dim": 16},
+    **{
+        name: {
+            "layer_types": ["hybrid_sliding", "hybrid"] * 2,
+            "swa_num_attention_heads": 8,
+            "swa_num_key_value_heads": 4,
+            "swa_head_dim": 8,
+            "sliding_window_size": 5,
+            "d_rel": 4,
+            "rel_extent": 7,
+            "log_scaling_n_floor": 3,
+            "log_scaling_alpha": 0.5,
+            "unpadded_vocab_size": VOCABULARY,
+        }
+        for name in ("inkling2_text", "inkling_text")
+    },
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1, "mamba_d_state": 8},
     "jetmoe": {"kv_channels": 16},
     "kimi_linear": {"layer_types": _HALF, "num_key_value_heads": 4, "linear_head_dim": 8, "linear_num_heads": 2},
@@ -152,14 +189,26 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
     "mimo_v2_flash": {"head_dim": 24, "v_head_dim": 16, "sliding_window": 5, "num_key_value_heads": 2},
     "minimax_m3_vl_text": {"rotary_dim": 8, "rope_parameters": {**_DEAL, "partial_rotary_factor": 0.5}},
     "ministral": {"head_dim": 16},
-    "ministral3": {
+    "ministral3": {"rope_parameters": _HEATED},
+    "mistral4": {"num_key_value_heads": 4, "qk_nope_head_dim": 16, "rope_parameters": _HEATED},
+    "cohere_asr": {"encoder_config": {"hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}},
+    "moonshine": {
+        **dict.fromkeys(("encoder_num_attention_heads", "decoder_num_attention_heads"), 4),
+        **dict.fromkeys(("encoder_num_hidden_layers", "decoder_num_hidden_layers"), LAYERS),
+    },
+    "mistral_large4_text": {
+        "num_key_value_heads": 4,
+        "qk_nope_head_dim": 16,
+        "index_topk": 64,
+        "index_n_heads": 2,
+        "index_head_dim": 16,
         "rope_parameters": {
             **_DEAL,
             "rope_type": "yarn",
             "factor": 4.0,
-            "llama_4_scaling_beta": 0.1,
-            "original_max_position_embeddings": 4,
-        }
+            "original_max_position_embeddings": 16,
+            "attention_factor": 1.0,
+        },
     },
     "mllama_text_model": {"cross_attention_layers": [1]},
     "musicgen_decoder": {"num_codebooks": 1},
@@ -177,6 +226,17 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
             **dict.fromkeys(("num_blocks", "num_attention_heads"), 2),
             "depthwise_separable_out_channel": 32,
         },
+    },
+    "pix2struct_text_model": {"initializer_range": 0.02},
+    **{
+        name: {
+            **dict.fromkeys(("speech_encoder_layers", "t2u_encoder_layers", "t2u_decoder_layers"), 1),
+            **dict.fromkeys(("t2u_encoder_ffn_dim", "t2u_decoder_ffn_dim", "speech_encoder_intermediate_size"), 32),
+            **dict.fromkeys(
+                ("speech_encoder_attention_heads", "t2u_encoder_attention_heads", "t2u_decoder_attention_heads"), 4
+            ),
+        }
+        for name in ("seamless_m4t", "seamless_m4t_v2")
     },
     "qwen2_5_omni_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
     "qwen2_5_vl_text": {"rope_parameters": {**_DEAL, "mrope_section": [2, 3, 3]}},
@@ -213,6 +273,16 @@ MODEL_ONLY: dict[str, dict[str, Any]] = {
         **dict.fromkeys(("shape_embed_dim", "pronunciation_embed_dim"), 16),
     },
     "stablelm": {"head_dim": 16},
+    "step3p5": {
+        "layer_types": ["full_attention", "sliding_attention"] * 2,
+        "num_sliding_attention_heads": 8,
+        "sliding_window": 5,
+        "rope_theta": [5e4, 1e4] * 2,
+        "partial_rotary_factors": [0.5, 1.0] * 2,
+        "share_expert_dim": 32,
+        "mlp_layer_types": ["dense"] * 4,
+    },
+    "udop": {"relative_bias_args": [{"type": "1d"}]},
     "xlm": {"emb_dim": 64},
     "xlstm": {"qk_dim_factor": 1.0},
     "xmod": {"default_language": "en_XX"},
@@ -245,6 +315,19 @@ TEXT_ALONE: dict[str, Any] = {
     "musicgen_melody_decoder": transformers.MusicgenMelodyForCausalLM,
 }
 """Types of text in a model of text and images -> the class of a model of the text alone, which is no automatic one."""
+
+
+def inputs_of(model: nn.Module, tokens: Tensor) -> dict[str, Any]:
+    """Return what a model needs to read tokens, by the names of its arguments; of two parts both read them.
+
+    The encoders of some take sounds instead; their decoders read random vectors in place of its outputs.
+    """
+    names = inspect.signature(model.forward).parameters
+    if "decoder_input_ids" not in names:
+        return {"input_ids": tokens}
+    if model.config.model_type in HEARING:
+        return {"encoder_outputs": encoded(model, len(tokens), 7), "decoder_input_ids": tokens}
+    return {"input_ids": tokens, "decoder_input_ids": tokens}
 
 
 def tables_of(model: nn.Module) -> tuple[nn.Module, nn.Module | None]:

@@ -14,6 +14,7 @@ import pytest
 
 from whatwhere.comparison import read_results
 from whatwhere.errors import MissingExtra, SettingError
+from whatwhere.report import paper
 from whatwhere.report.line_figure import (
     MILLIMETER,
     Curve,
@@ -180,6 +181,16 @@ def test_the_command_writes_them(tmp_path: FilePath, monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "reportlab.pdfgen.canvas", None)
     with pytest.raises(MissingExtra, match=r"pip install 'whatwhere\[pdf\]'; or pass --format svg"):
         write_figures(results, tmp_path, ["pdf"])
+
+
+def test_without_reportlab_the_default_is_svg_alone_and_says_so(
+    tmp_path: FilePath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made_up_folder(tmp_path / "results", schemes=("none",), seeds=1)
+    monkeypatch.setattr(paper, "find_spec", lambda name: None)
+    written = write_figures(read_results(folder), tmp_path)
+    assert {name.rpartition(".")[2] for name in written.files} == {"svg"}
+    assert "whatwhere[pdf]" in written.missing
 
 
 def test_a_legend_says_which_schemes_did_not_learn_the_task(tmp_path: FilePath) -> None:

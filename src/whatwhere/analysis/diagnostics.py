@@ -10,6 +10,7 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.nearest_neighbors import Search
 from whatwhere.errors import ShapeError
+from whatwhere.what.matrix_file import row_blocks, selected_rows
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -147,8 +148,8 @@ def row_norms(table: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"
         array([5., 0.])
     """
     norms = np.empty(len(table))
-    for first in range(0, len(table), _BLOCK):
-        norms[first : first + _BLOCK] = np.linalg.norm(table[first : first + _BLOCK].astype(np.float64), axis=1)
+    for part in row_blocks(len(table), _BLOCK):
+        norms[part] = np.linalg.norm(table[part].astype(np.float64), axis=1)
     return norms
 
 
@@ -198,12 +199,12 @@ def _compared(table: np.ndarray, norms: np.ndarray, valid: np.ndarray) -> tuple[
     if count < 2:
         return np.arange(0), np.zeros(len(table)), cosine
     references = valid[np.argsort(norms[valid], kind="stable")[:count]]
-    mean = (table if len(valid) == len(table) else table[valid]).mean(axis=0, dtype=np.float64)
+    mean = selected_rows(table, valid).mean(axis=0, dtype=np.float64)
     rows = table[references].astype(np.float64)
     center, directions = rows.mean(axis=0), _directions(rows - mean)
     total = directions.sum(axis=0)
-    for first in range(0, len(valid), _BLOCK):
-        part = valid[first : first + _BLOCK]
+    for block in row_blocks(len(valid), _BLOCK):
+        part = valid[block]
         distance[part] = np.linalg.norm(table[part] - center, axis=1)
         cosine[part] = _directions(table[part] - mean) @ total / max(np.linalg.norm(total), 1e-300)
     # A reference row is part of the mean; its distance from the mean of the others is n / (n - 1) times as large.
@@ -227,13 +228,16 @@ def _threshold(cosines: np.ndarray) -> float:
 
 def _duplicates(table: np.ndarray, valid: np.ndarray) -> tuple[tuple[int, ...], ...]:
     # By hash first: keeping the bytes of all rows would take the memory of a second table.
-    by_hash: dict[int, list[int]] = {}
-    for row in valid.tolist():
-        by_hash.setdefault(hash(table[row].tobytes()), []).append(row)
+    hashes = np.empty(len(valid), np.int64)
+    for part in row_blocks(len(valid), _BLOCK):
+        hashes[part] = [hash(row.tobytes()) for row in table[valid[part]]]
+    order = np.argsort(hashes, kind="stable")
+    repeated = np.flatnonzero(np.diff(hashes[order]) == 0)
+    alike = order[np.unique(np.concatenate([repeated, repeated + 1]))]
     groups: list[tuple[int, ...]] = []
-    for ids in by_hash.values():
+    for same_hash in np.split(valid[alike], np.flatnonzero(np.diff(hashes[alike])) + 1):
         exact: dict[bytes, list[int]] = {}
-        for row in ids if len(ids) > 1 else ():
+        for row in same_hash.tolist():
             exact.setdefault(table[row].tobytes(), []).append(row)
         groups += [tuple(same) for same in exact.values() if len(same) > 1]
     return tuple(sorted(groups))
@@ -260,7 +264,7 @@ def hubs(
     sample = valid
     if len(valid) > queries:
         sample = np.sort(np.random.default_rng(seed).choice(valid, queries, replace=False))
-    rows = table if len(valid) == len(table) else table[valid]
+    rows = selected_rows(table, valid)
     itself = np.searchsorted(valid, sample)
     near = Search(rows).nearest(table[sample], _HUB_NEIGHBORS, without=[[n] for n in itself.tolist()])
     counts = np.bincount(near.ids.ravel(), minlength=len(valid))

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.errors import ShapeError
+from whatwhere.what.matrix_file import finite_rows
 
 _TOKENS, _POSITIONS, _BLOCK = 512, 512, 16
 
@@ -92,7 +93,7 @@ def variance_split(
 
 
 def _sample(table: np.ndarray, count: int, g: np.random.Generator) -> np.ndarray:
-    rows = np.flatnonzero(np.isfinite(table).all(axis=1))
+    rows = np.flatnonzero(finite_rows(table))
     if len(rows) > count:
         rows = np.sort(g.choice(rows, count, replace=False))
     return table[rows].astype(np.float64)

@@ -12,6 +12,7 @@ from whatwhere.analysis.float64_similarity import METRICS as METRICS
 from whatwhere.analysis.float64_similarity import Metric as Metric
 from whatwhere.analysis.float64_similarity import norms, pair_scores, ratio, units, widened
 from whatwhere.errors import SettingError, ShapeError, TokenError
+from whatwhere.what.matrix_file import new_array, row_blocks
 
 _BLOCK = 4096
 _PRODUCTS = 1 << 22
@@ -170,15 +171,15 @@ class Search:
         lows = np.full((len(sizes), most), -np.inf, np.float32)  # of the best so far
         least = np.where(blank, np.inf, -np.inf).astype(np.float32)
         step = min(max(_BLOCK, _PRODUCTS // len(sizes)), len(self.table))
-        for first in range(0, len(self.table), step):
-            middle, errors = self._bounds(directions, sizes, slice(first, first + step))
+        for part in row_blocks(len(self.table), step):
+            middle, errors = self._bounds(directions, sizes, part)
             margin = errors.max(axis=1, keepdims=True)
             lows = _greatest(np.concatenate([lows, _greatest_of_groups(middle, most) - margin], axis=1), most)
             least = np.maximum(least, lows[:, 0])
             with np.errstate(invalid="ignore"):
                 hits = np.flatnonzero(middle >= least[:, None] - margin)
             query, row = np.divmod(hits, middle.shape[1])
-            candidates.append(query * len(self.table) + row + first)
+            candidates.append(query * len(self.table) + row + part.start)
             highs.append(middle.ravel()[hits] + errors[query, row if errors.shape[1] > 1 else 0])
         pairs, high = np.concatenate(candidates), np.concatenate(highs)
         chosen: np.ndarray = pairs[high >= least[pairs // len(self.table)]]
@@ -237,16 +238,16 @@ class Search:
             with np.errstate(all="ignore"):
                 squares = np.einsum("ij,ij->i", self.table, self.table)
         sizes: np.ndarray = np.sqrt(squares.astype(np.float64))
-        odd = ~_safe(sizes)
+        odd = np.flatnonzero(~_safe(sizes))
         with np.errstate(all="ignore"):  # norms that are not finite are rejected
-            sizes[odd] = norms(self.table[odd], self.mean if self.centered else None)
+            for part in row_blocks(len(odd), max(1, _WIDE_NUMBERS // self.table.shape[1])):
+                sizes[odd[part]] = norms(self.table[odd[part]], self.mean if self.centered else None)
         return sizes
 
     def _unit_rows(self) -> Float32[np.ndarray, "rows dim"]:
-        rows = np.empty(self.table.shape, np.float32)
-        step = max(1, _WIDE_NUMBERS // self.table.shape[1])
-        for first in range(0, len(rows), step):
-            rows[first : first + step] = units(self._wide(self.table[first : first + step]))[0]
+        rows = new_array(self.table.shape, np.float32)
+        for part in row_blocks(len(rows), max(1, _WIDE_NUMBERS // self.table.shape[1])):
+            rows[part] = units(self._wide(self.table[part]))[0]
         return rows
 
     def _require_finite(self, sizes: Float64[np.ndarray, " rows"]) -> None:
@@ -292,9 +293,8 @@ def _pairs(without: Sequence[Sequence[int]] | np.ndarray, rows: int) -> Int64[np
 
 def _mean(table: np.ndarray) -> Float64[np.ndarray, " dim"]:
     total = np.zeros(table.shape[1])
-    step = max(1, _WIDE_NUMBERS // table.shape[1])
-    for first in range(0, len(table), step):
-        total += table[first : first + step].sum(axis=0, dtype=np.float64)
+    for part in row_blocks(len(table), max(1, _WIDE_NUMBERS // table.shape[1])):
+        total += table[part].sum(axis=0, dtype=np.float64)
     return total / len(table)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.what.matrix_file import finite_rows, row_blocks
 
 _DECOMPOSED = 2e9
 """Value of rows * dim * min(rows, dim) up to which the rows themselves are decomposed, in a second or two."""
@@ -81,7 +82,7 @@ def principal_components(table: Float[np.ndarray, "rows dim"], count: int = 2, s
     axes *= np.where(largest < 0, -1.0, 1.0)[:, None]
     energy = np.zeros(count)
     energy[:kept] = energies[:kept]
-    blocks = (table[n : n + _BLOCK].astype(dtype) - mean.astype(dtype) for n in range(0, len(table), _BLOCK))
+    blocks = (table[part].astype(dtype) - mean.astype(dtype) for part in row_blocks(len(table), _BLOCK))
     coordinates = np.concatenate([rows @ axes.T.astype(dtype) for rows in blocks]).astype(np.float64)
     return Projection(coordinates, axes, energy / total if total > 0 else energy)
 
@@ -227,5 +228,5 @@ def _check(table: np.ndarray, count: int) -> None:
             f"the table has shape {tuple(table.shape)}, but a projection needs (rows, dim), neither of them 0.\n"
             "Pass a two-dimensional array, for one row row[None, :]."
         )
-    if not all(np.isfinite(table[n : n + _BLOCK]).all() for n in range(0, len(table), _BLOCK)):
+    if not finite_rows(table).all():
         raise SettingError(_NOT_FINITE)

@@ -9,6 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from whatwhere.analysis.nearest_neighbors import Metric, Search
 from whatwhere.analysis.token_types import marking, texts, token_types
 from whatwhere.errors import SettingError, ShapeError
+from whatwhere.what.matrix_file import new_array, row_blocks
 
 _BLOCK = 8192
 _FITTED = 16_384
@@ -162,7 +163,7 @@ def movement(first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "ro
             f"movement needs tables of the same shape, neither of them empty, but these have {first.shape} and "
             f"{second.shape}."
         )
-    parts = [_row_changes(first[n : n + _BLOCK], second[n : n + _BLOCK]) for n in range(0, len(first), _BLOCK)]
+    parts = [_row_changes(first[part], second[part]) for part in row_blocks(len(first), _BLOCK)]
     cosine, distance, norm, other, equal = (np.concatenate(part) for part in zip(*parts, strict=True))
     typical, total = float(np.median(norm)), float((norm**2).sum())
     ratio = np.divide(other, norm, out=np.full(len(norm), np.nan), where=norm > 0)
@@ -218,9 +219,9 @@ def procrustes(
         product += first[rows].astype(np.float64).T @ second[rows].astype(np.float64)
     left, _, right = np.linalg.svd(product)
     rotation = left @ right
-    rotated = np.empty(first.shape, np.result_type(first.dtype, np.float32))
-    for n in range(0, len(first), _BLOCK):
-        rotated[n : n + _BLOCK] = first[n : n + _BLOCK] @ rotation
+    rotated = new_array(first.shape, np.result_type(first.dtype, np.float32))
+    for part in row_blocks(len(first), _BLOCK):
+        rotated[part] = first[part] @ rotation
     return Procrustes(rotation, movement(rotated, second), fitted)
 
 

@@ -15,6 +15,7 @@ from whatwhere.analysis.nearest_neighbors import Search
 from whatwhere.analysis.pca import principal_components
 from whatwhere.analysis.table_difference import overlap
 from whatwhere.errors import MissingExtra, SettingError, ShapeError
+from whatwhere.what.matrix_file import finite_rows
 
 Method = Literal["pca", "tsne", "umap"]
 METHODS: tuple[Method, ...] = ("pca", "tsne", "umap")
@@ -131,7 +132,7 @@ def make_map(
         projection = principal_components(table, 2, seed)
         first, second = projection.explained_variance_ratio.tolist()
         return _with_neighbors(table, projection.coordinates, method, k, queries, seed, (first, second))
-    if not np.isfinite(table).all():
+    if not finite_rows(table).all():
         raise SettingError(
             "the table holds numbers that are not finite.\nRemove these rows: table[np.isfinite(table).all(axis=1)]."
         )

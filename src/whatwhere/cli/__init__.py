@@ -2,6 +2,7 @@
 
 # isort: off
 from whatwhere.cli import compare as compare
+from whatwhere.cli import train as train
 from whatwhere.cli import ask as ask
 from whatwhere.cli import paper as paper
 from whatwhere.cli import encode as encode
@@ -11,8 +12,8 @@ from whatwhere.cli import neighbors as neighbors
 from whatwhere.cli import map as map
 from whatwhere.cli import surgery as surgery
 from whatwhere.cli import golden as golden
-from whatwhere.cli import plan as plan
 from whatwhere.cli import evidence as evidence
 from whatwhere.cli import studio as studio
+from whatwhere.cli import doctor as doctor
 from whatwhere.cli.app import app as app
 from whatwhere.cli.app import main as main

@@ -31,6 +31,18 @@ class _Commands(TyperGroup):
             command.short_help = " ".join(command.help.partition("\n\n")[0].split())
         return command
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands, grouped by what a person wants."""
+        groups: dict[str, list[tuple[str, str]]] = {}
+        for name in self.list_commands(ctx):
+            command = self.get_command(ctx, name)
+            if command is not None and not command.hidden:
+                group = getattr(command, "rich_help_panel", "Commands")
+                groups.setdefault(group, []).append((name, command.get_short_help_str(limit=200)))
+        for group, rows in groups.items():
+            with formatter.section(group):
+                formatter.write_dl(rows)
+
 
 app = typer.Typer(
     name="whatwhere",
@@ -42,6 +54,14 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+COMPARE = "Compare positional encodings"
+LEARN = "Learn what they do"
+READ = "Open a model"
+CHANGE = "Change a checkpoint"
+PORT = "Check a port"
+PREPARE = "Prepare"
+"""Groups of commands in `whatwhere --help`."""
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, to_path, whole_numbers
+from whatwhere.cli.app import COMPARE, AsJson, app, exit_on_error, print_json, to_path, whole_numbers
 from whatwhere.cli.own import load_own
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
@@ -13,7 +13,7 @@ from whatwhere.report.section import Paragraph, Table
 from whatwhere.report.terminal import new_console, print_table
 
 
-@app.command()
+@app.command(rich_help_panel=COMPARE)
 @exit_on_error
 def ask(
     results: Annotated[

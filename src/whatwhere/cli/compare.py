@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whatwhere.cli.app import (
+    COMPARE,
     AsJson,
     app,
     complete_scheme,
@@ -39,6 +40,7 @@ OPTIONS = (
     "seeds",
     "out",
     "files",
+    "tokenizer",
     "recipe",
     "executor",
     "workers",
@@ -64,7 +66,17 @@ ExecutorName = Annotated[
 ]
 
 
-@app.command()
+Tokenizer = Annotated[
+    Path | None,
+    typer.Option(
+        parser=to_path,
+        metavar="PATH",
+        help="tokenizer.json, or a model's folder with one: the text is read in its tokens. Default: in bytes.",
+    ),
+]
+
+
+@app.command(rich_help_panel=COMPARE)
 @exit_on_error
 def demo(
     out: Annotated[Path, typer.Option(parser=to_path, help="The results folder.")] = Path("whatwhere-demo"),
@@ -82,7 +94,7 @@ def demo(
     _show(run_demo(out, workers=workers, progress=True), as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=COMPARE)
 @exit_on_error
 def compare(
     schemes: Annotated[
@@ -97,6 +109,7 @@ def compare(
     file: Annotated[
         list[Path] | None, typer.Option(parser=to_path, help="File to train on, with --task text; may be repeated.")
     ] = None,
+    tokenizer: Tokenizer = None,
     lengths: Annotated[str | None, typer.Option(help="Lengths to test beyond the trained ones, as in 8,16,32.")] = None,
     seeds: Annotated[str, typer.Option(help='Number of seeds, or a list: 5, or "0,7,8"; "7," is a list of one.')] = "3",
     recipe: Annotated[
@@ -147,6 +160,8 @@ def compare(
 
     Example: whatwhere compare none rotary alibi --task text --file notes.txt --lengths 128,256 --seeds 8
 
+    In tokens of a model: whatwhere compare none rotary --task text --file notes.txt --tokenizer path/to/model
+
     Settings that vary: whatwhere compare none rotary rotary@randomized --vary dim=16,64 --vary tied=true,false
 
     A scheme of your own: whatwhere compare none rotary --module mine.py:build
@@ -173,8 +188,8 @@ def compare(
         )
     requested: list[SchemeLike] = [*(schemes or ([] if own.schemes else catalogue)), *own.schemes.items()]
     options: dict[str, Any] = {"files": file or [], "recipe": recipe, "vary": _varied(vary or []), "workers": workers}
-    options["model"] = own.model
-    options |= _settings(
+    options |= {"model": own.model, "tokenizer": tokenizer}
+    options |= settings_of(
         setting or [], {"steps": steps, "dim": dim, "layers": layers, "heads": heads, "device": device}
     )
     if not schemes and not own.schemes:  # all of them take a quarter of an hour
@@ -278,7 +293,7 @@ def _seeds(text: str) -> int | list[int]:
     return numbers[0] if len(numbers) == 1 and "," not in text else numbers
 
 
-def _settings(assignments: Sequence[str], options: Mapping[str, Setting | None]) -> dict[str, Setting]:
+def settings_of(assignments: Sequence[str], options: Mapping[str, Setting | None]) -> dict[str, Setting]:
     """Combine the settings of --set with those that have options of their own."""
     settings = {name: value for name, value in options.items() if value is not None}
     for part in assignments:

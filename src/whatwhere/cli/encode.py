@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, complete_scheme, exit_on_error, print_json, to_path, whole_numbers
+from whatwhere.cli.app import LEARN, AsJson, app, complete_scheme, exit_on_error, print_json, to_path, whole_numbers
 from whatwhere.errors import SettingError, ShapeError, TextError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, new_table
@@ -22,7 +22,7 @@ MOST_ROWS = 1000
 """Rows of a table in the terminal; a table of 30,000 takes half a minute to lay out."""
 
 
-@app.command()
+@app.command(rich_help_panel=LEARN)
 @exit_on_error
 def encode(
     text: Annotated[str | None, typer.Argument(help="Text to encode.")] = None,
@@ -124,7 +124,7 @@ def _walk(
         ) from None
 
 
-@app.command()
+@app.command(rich_help_panel=LEARN)
 @exit_on_error
 def schemes(as_json: AsJson = False) -> None:
     """Print the catalogue of positional encodings: name, door, formula and properties of each.

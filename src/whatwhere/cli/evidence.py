@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, to_path
+from whatwhere.cli.app import LEARN, AsJson, app, exit_on_error, print_json, to_path
 from whatwhere.cli.compare import ExecutorName, Workers
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 
 
-@app.command()
+@app.command(rich_help_panel=LEARN)
 @exit_on_error
 def evidence(
     quick: Annotated[bool, typer.Option("--quick", help="What takes two cores five minutes: the default.")] = False,

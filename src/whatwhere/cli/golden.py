@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, to_path
+from whatwhere.cli.app import PORT, AsJson, app, exit_on_error, print_json, to_path
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console
 
 Model = Annotated[Path, typer.Argument(parser=to_path, help="Model or config.json, or its name at huggingface.co.")]
 
 
-@app.command()
+@app.command(rich_help_panel=PORT)
 @exit_on_error
 def golden(
     model: Model,
@@ -26,8 +26,8 @@ def golden(
 ) -> None:
     """Write the numbers of a model's positions, for checking a port of it in any language.
 
-    For each kind of layer: pairs, frequencies, cosine and sine, rotated vectors, temperature, scale, window and bias,
-    in float64, at positions up to 131,071. The configuration alone is enough.
+    For each kind of layer: pairs, frequencies, cosine and sine, rotated vectors, temperature, scale, window, bias
+    and T5's buckets, in float64, at positions up to 131,071. The configuration alone is enough.
 
     Example: whatwhere golden path/to/config.json --out golden
     """
@@ -50,7 +50,7 @@ def golden(
     line(f"Written: {visible(out)}")
 
 
-@app.command()
+@app.command(rich_help_panel=PORT)
 @exit_on_error
 def verify(
     folder: Annotated[Path, typer.Argument(parser=to_path, help="Folder that whatwhere golden has written.")],

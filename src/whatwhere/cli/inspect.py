@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
+from whatwhere.cli.app import READ, AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_sections, progress
 
 
-@app.command()
+@app.command(rich_help_panel=READ)
 @exit_on_error
 def inspect(
     path: Model,
@@ -93,7 +93,7 @@ def inspect(
         console.print(f"\nReport: {visible(report.resolve())}", soft_wrap=True)
 
 
-@app.command()
+@app.command(rich_help_panel=READ)
 @exit_on_error
 def diff(
     first: Model,

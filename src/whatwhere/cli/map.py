@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from whatwhere.atomic import write_atomic
-from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
+from whatwhere.cli.app import READ, AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, progress
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from whatwhere.models.checkpoint import Checkpoint
     from whatwhere.models.checkpoint.lookup import Table
 
-MOST = 50_000
-"""Tokens by default for t-SNE and UMAP: more take many minutes."""
+MOST, MOST_BY_PCA = 50_000, 500_000
+"""Tokens by default for t-SNE and UMAP, of which more take many minutes; and for PCA, more than vocabularies have."""
 _SUFFIXES = (".svg", ".tsv", ".json")
 
 
@@ -113,7 +113,7 @@ class MapFile(MapFacts):
     points: "Sequence[MapPoint]"
 
 
-@app.command(name="map")
+@app.command(name="map", rich_help_panel=READ)
 @exit_on_error
 def draw(
     path: Model,
@@ -133,7 +133,9 @@ def draw(
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(help=f"Tokens to sample. Default: all; {MOST:,} for tsne and umap.", min=1),
+        typer.Option(
+            help=f"Tokens to sample. Default: all, at most {MOST_BY_PCA:,}; {MOST:,} for tsne and umap.", min=1
+        ),
     ] = None,
     k: Annotated[
         int | None,
@@ -157,6 +159,7 @@ def draw(
     from whatwhere.analysis.token_map import make_map, neighbors_to_compare
     from whatwhere.models.checkpoint import Checkpoint, write_projector
     from whatwhere.models.checkpoint.lookup import read_table
+    from whatwhere.what.matrix_file import selected_rows
 
     with progress() as show_step:
         checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
@@ -165,20 +168,19 @@ def draw(
         source = read_table(checkpoint, table)
         titles: list[str] = []
         if tokens is None:
-            used = sample_rows(len(source.weight), rows or (len(source.weight) if method == "pca" else MOST), seed)
+            used = sample_rows(len(source.weight), rows or (MOST_BY_PCA if method == "pca" else MOST), seed)
         else:
             used, titles = _named_rows(checkpoint, source, tokens, rows)
         show_step(f"computing the map of {count(len(used), 'token')} by {method}")
-        token_map = make_map(
-            source.weight[used], cast("Method", method), k or neighbors_to_compare(len(used)), seed=seed
-        )
+        weight = selected_rows(source.weight, used)
+        token_map = make_map(weight, cast("Method", method), k or neighbors_to_compare(len(used)), seed=seed)
         names = [source.word(row) for row in used.tolist()]
         files = [str(file) for file in (out, tsv) if file is not None]
         facts = _facts(path, source, token_map, seed, files, _groups(source, used, titles))
         _write(out, facts, names, source.ids[used].tolist(), token_map, source, titles)
         if tsv is not None:
             show_step("writing the table")
-            write_projector(tsv, source.weight[used], names)
+            write_projector(tsv, weight, names)
     if as_json:
         print_json(facts)
         return

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from whatwhere.cli.app import AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
+from whatwhere.cli.app import READ, AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.section import Paragraph, Table
@@ -62,7 +62,7 @@ def _on_a_table(search: Callable[..., "SearchedTable"]) -> Callable[..., None]:
     functools.update_wrapper(command, search)
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return app.command()(exit_on_error(command))
+    return app.command(rich_help_panel=READ)(exit_on_error(command))
 
 
 @_on_a_table

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whatwhere.cli.app import AsJson, app, exit_on_error, print_json, to_path
+from whatwhere.cli.app import COMPARE, AsJson, app, exit_on_error, print_json, to_path
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Results = Annotated[Path, typer.Argument(parser=to_path, help="Folder that whatwhere compare or whatwhere demo wrote.")]
 
 
-@app.command()
+@app.command(rich_help_panel=COMPARE)
 @exit_on_error
 def tables(
     results: Results,
@@ -39,13 +39,13 @@ def tables(
     _show(write_tables(read_results(results), out, _formats(format) or TABLE_FORMATS, against), as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=COMPARE)
 @exit_on_error
 def figures(
     results: Results,
     out: Annotated[Path, typer.Option(parser=to_path, help="Folder for the files.")] = Path("figures"),
     format: Annotated[
-        list[str] | None, typer.Option(help="Format: svg, pdf, or both, as in svg,pdf. Default: both.")
+        list[str] | None, typer.Option(help="Format: svg, pdf, or svg,pdf. Default: both, where PDF can be written.")
     ] = None,
     scheme: Annotated[list[str] | None, typer.Option(help="Scheme to draw; may be repeated. Default: all.")] = None,
     width: Annotated[float, typer.Option(help="Width in mm: 84 for a column, 174 for a page of two.")] = 84.0,
@@ -56,10 +56,9 @@ def figures(
     Example: whatwhere figures whatwhere-demo --format svg --width 174 --out paper
     """
     from whatwhere.comparison import read_results
-    from whatwhere.report.paper import FIGURE_FORMATS, write_figures
+    from whatwhere.report.paper import write_figures
 
-    formats = _formats(format) or FIGURE_FORMATS
-    _show(write_figures(read_results(results), out, formats, width, scheme or None), as_json)
+    _show(write_figures(read_results(results), out, _formats(format) or None, width, scheme or None), as_json)
 
 
 def _formats(given: list[str] | None) -> list[str]:
@@ -75,4 +74,4 @@ def _show(written: "WrittenFiles", as_json: bool) -> None:
     for name in written.files:
         console.print(visible(Path(written.folder) / name), soft_wrap=True)
     if written.missing:
-        console.print(f"Not written: differences. {visible(written.missing)}.")
+        console.print(f"Not all is written: {visible(written.missing)}.")

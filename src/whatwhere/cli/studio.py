@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from whatwhere.cli.app import AsJson, Pickles, app, exit_on_error, print_json, print_message, to_path
+from whatwhere.cli.app import READ, AsJson, Pickles, app, exit_on_error, print_json, print_message, to_path
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import progress
@@ -33,7 +33,7 @@ class ExportedPage:
     bytes: int
 
 
-@app.command()
+@app.command(rich_help_panel=READ)
 @exit_on_error
 def studio(
     path: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from whatwhere.cli.app import AsJson, Pickles, app, exit_on_error, print_json, print_message, to_path
+from whatwhere.cli.app import CHANGE, AsJson, Pickles, app, exit_on_error, print_json, print_message, to_path
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, new_table, progress
@@ -31,7 +31,7 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing output
 _MAX_ROWS = 12
 
 
-@app.command()
+@app.command(rich_help_panel=CHANGE)
 @exit_on_error
 def resize(
     path: Model,
@@ -85,7 +85,7 @@ def resize(
     _print(report, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=CHANGE)
 @exit_on_error
 def trim(
     path: Model,
@@ -120,7 +120,7 @@ def trim(
     _print(report, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=CHANGE)
 @exit_on_error
 def repair(
     path: Model,
@@ -156,7 +156,7 @@ def repair(
     _print(report, as_json)
 
 
-@app.command()
+@app.command(rich_help_panel=CHANGE)
 @exit_on_error
 def convert(
     path: Source,

@@ -187,6 +187,11 @@ def task_of(comparison: Comparison) -> AskableTask:
             return task(described.trained)
     if described.name == Bytes.name and described.tokens == Bytes.tokens:
         return Bytes()
+    if described.tokenized is not None:
+        raise SettingError(
+            "models of a tokenizer's tokens are not asked yet: only those of bytes are. For yours:\n"
+            "model = ww.comparison.load_model(results, run); model(ids)."
+        )
     raise SettingError(
         f"the task {described.name!r} is not in whatwhere, so nobody knows how its sequences are written. Models of "
         "expressions, recall and text can be asked; for yours:\n"

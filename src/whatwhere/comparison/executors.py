@@ -298,14 +298,14 @@ def opened(
     if count > 1:
         _require_not_a_worker()
     if count == 1 or not _can_be_sent(jobs, requested=workers):
-        _choose_gpu(jobs[0])
+        choose_gpu(jobs[0])
         yield Opened(InThisProcess(), 1)
         return
     with WorkerProcesses(count, on_retry) as pool:
         yield Opened(pool, count)
 
 
-def _choose_gpu(job: Job) -> None:
+def choose_gpu(job: Job) -> None:
     """Use another GPU in each process that torchrun has started on this machine."""
     rank = os.environ.get("LOCAL_RANK", "") if torchrun_rank() is not None else ""
     if job.settings.resolved_device == "cuda" and rank.isdecimal():

@@ -52,6 +52,7 @@ def compare(
     out: str | Path = "whatwhere-results",
     *,
     files: Sequence[str | Path] = (),
+    tokenizer: str | Path | None = None,
     recipe: str = "quick",
     vary: Mapping[str, Sequence[Any]] | None = None,
     start: str | Path | None = None,
@@ -78,6 +79,9 @@ def compare(
         out: the results folder. Where it holds finished runs of this comparison, only the missing ones are done.
         files: for `text`, the files to read, of any size; without any it is the Python documentation. A copy of the
             text is kept in the results folder, from which runs read windows.
+        tokenizer: for `text`, a tokenizer.json or the folder of a model with one: tokens of the text are predicted,
+            and lengths count them; None predicts bytes. A text is tokenized once, into ~/.cache/whatwhere, or
+            $XDG_CACHE_HOME.
         recipe: `quick`, or `author` for the first tutorial's own program (expressions; two minutes a run).
         vary: values of settings that are crossed with the schemes and with each other, as in {"dim": [16, 64, 256]};
             what defines the test (task, lengths, trained, test_sequences) cannot vary.
@@ -119,12 +123,14 @@ def compare(
     began = perf_counter()
     is_local(executor)  # an unknown name ends here
     numbers = seed_numbers(seeds)
-    subject, chosen, plans, paths = _planned(schemes, task, lengths, recipe, vary, files, model, settings, progress)
+    subject, chosen, plans, paths = planned(
+        schemes, task, lengths, recipe, vary, files, tokenizer, model, settings, progress
+    )
     for one in {plan.settings: plan for plan in plans}:
         warn_of_plain_tests(one)
     owns = [rehearse(plan) for plan in plans]
     jobs = with_seeds(plans, numbers, start)
-    description = _describe(subject, chosen)
+    description = describe(subject, chosen)
     folder = Folder(out, subject, chosen, plans)
     finished = {(job.name, job.seed): folder.finished(job.name, job.seed, job.start) for job in jobs}
     missing = [job for job in jobs if finished[job.name, job.seed] is None]
@@ -140,9 +146,9 @@ def compare(
 
     claims = folder.claims()
     with claims.renewed():
-        missing = _with_text_in_file(missing, folder, claims, progress)
+        missing = with_text_in_file(missing, folder, claims, progress)
         run_all(
-            [replace(job, settings=_on_device(job.settings), versions=versions()) for job in missing],
+            [replace(job, settings=on_device(job.settings), versions=versions()) for job in missing],
             keep,
             executor=executor,
             workers=workers,
@@ -151,8 +157,8 @@ def compare(
             shared=Shared(claims, read),
         )
     names = [written_scheme(plan) for plan in plans]
-    command = command_line(task, names, numbers, chosen, folder.path, paths, start, model, workers)
-    record = _record([run for run in finished.values() if run is not None], description, chosen, numbers)
+    command = command_line(task, names, numbers, chosen, folder.path, paths, start, model, workers, tokenizer)
+    record = record_of([run for run in finished.values() if run is not None], description, chosen, numbers)
     call = python_call(task, names, numbers, chosen, folder.path, model)
     seconds = perf_counter() - began
     return folder.write_results(replace(record, command=command, python=call, seconds=seconds, model=owns[0]))
@@ -184,6 +190,7 @@ def command_line(
     start: str | Path | None = None,
     model: BuildModel | None = None,
     workers: int | None = None,
+    tokenizer: str | Path | None = None,
 ) -> str | None:
     """Return the command that repeats a comparison.
 
@@ -197,6 +204,7 @@ def command_line(
         start: results whose models the runs start from.
         model: what builds a model of the caller's own.
         workers: processes that were requested, on which no number depends, but time and memory.
+        tokenizer: of the text.
 
     Returns:
         The command, which names schemes, tasks and models of the caller's own by their file; None where one of them is
@@ -216,6 +224,7 @@ def command_line(
     parts += [word for module in modules for word in ("--module", str(module))]
     parts += ["--task", task] if isinstance(task, str) else []
     parts += [word for file in files for word in ("--file", str(file))]
+    parts += [] if tokenizer is None else ["--tokenizer", str(tokenizer)]
     # "7" would be seven seeds, "7," is one.
     numbers = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
     parts += ["--lengths", ",".join(map(str, settings.lengths)), "--seeds", numbers]
@@ -266,6 +275,7 @@ def estimate(
     seeds: int | Sequence[int] = 3,
     *,
     files: Sequence[str | Path] = (),
+    tokenizer: str | Path | None = None,
     recipe: str = "quick",
     vary: Mapping[str, Sequence[Any]] | None = None,
     model: BuildModel | None = None,
@@ -275,7 +285,7 @@ def estimate(
     """Estimate how long a comparison takes on this machine, from a few measured steps of each scheme.
 
     Args:
-        schemes, task, lengths, seeds, files, recipe, vary, model, workers, settings: as for `compare`.
+        schemes, task, lengths, seeds, files, tokenizer, recipe, vary, model, workers, settings: as for `compare`.
 
     Raises:
         SettingError: If a scheme, task or setting does not exist or does not fit the others.
@@ -285,42 +295,43 @@ def estimate(
         >>> estimate(["none", "alibi"], seeds=3, steps=10).runs
         6
     """
-    _, _, plans, _ = _planned(schemes, task, lengths, recipe, vary, files, model, settings)
+    _, _, plans, _ = planned(schemes, task, lengths, recipe, vary, files, tokenizer, model, settings)
     count = seeds if isinstance(seeds, int) else len(seeds)
     return estimate_plans(plans, count, workers)
 
 
-def _planned(
+def planned(
     schemes: Iterable[SchemeLike],
     task: str | Task,
     lengths: Sequence[int] | None,
     recipe: str,
     vary: Mapping[str, Sequence[Any]] | None,
     files: Sequence[str | Path],
+    tokenizer: str | Path | None,
     model: BuildModel | None,
     settings: Mapping[str, Any],
     show: bool = False,
 ) -> tuple[Task, Settings, list[Job], list[Path]]:
-    """Return the task, the settings, a run of each variant, and the files."""
+    """Return the task, the settings, a run of each variant, and the files; arguments as for `compare`."""
     requested = [schemes] if isinstance(schemes, str) else list(schemes)
     requested = [canonical_name(scheme) if isinstance(scheme, str) else scheme for scheme in requested]
     chosen = make_settings(task if isinstance(task, str) else task.name, lengths, recipe, **settings)
-    paths = [Path(file) for file in files]
+    paths, own = [Path(file) for file in files], None if tokenizer is None else Path(tokenizer)
     if isinstance(task, str):
-        subject = make_task(task, chosen.direction, chosen.trained, paths, show)
+        subject = make_task(task, chosen.direction, chosen.trained, paths, own, show)
     else:
-        subject = checked_task(task, chosen, paths)
+        subject = checked_task(task, chosen, paths, own)
     plans = make_plans(requested, vary, subject, chosen, model)
     return subject, with_max_length(chosen, subject), plans, paths
 
 
-def _on_device(settings: Settings) -> Settings:
+def on_device(settings: Settings) -> Settings:
     """Return settings with the device that was chosen here, which a worker may not choose otherwise."""
     return replace(settings, device=settings.resolved_device)
 
 
-def _with_text_in_file(jobs: Sequence[Job], folder: Folder, claims: Claims, show: bool) -> list[Job]:
-    """Return runs that hold the path and checksum of a text instead of the text."""
+def with_text_in_file(jobs: Sequence[Job], folder: Folder, claims: Claims, show: bool) -> list[Job]:
+    """Return runs that hold the path and checksum of a text instead of the text; show the time it takes if `show`."""
     task = jobs[0].task if jobs else None
     if not isinstance(task, Text):
         return list(jobs)
@@ -332,7 +343,8 @@ def _with_text_in_file(jobs: Sequence[Job], folder: Folder, claims: Claims, show
     return [replace(job, task=kept) for job in jobs]
 
 
-def _describe(task: Task, settings: Settings) -> TaskDescription:
+def describe(task: Task, settings: Settings) -> TaskDescription:
+    """Describe a task, with the scores of predictors that ignore positions; raise SettingError if one is not finite."""
     baselines: dict[str, dict[int, float]] = {}
     for length in sorted({*task.tested_in_length, *settings.lengths}):
         for name, value in task.baselines(length, measure.evaluation_set(task, length, settings)).items():
@@ -355,12 +367,14 @@ def _describe(task: Task, settings: Settings) -> TaskDescription:
         baselines=baselines,
         tokens=tuple(task.tokens),
         identity=task.identity,
+        tokenized=task.tokenized if isinstance(task, Text) else None,
     )
 
 
-def _record(
+def record_of(
     finished: Sequence[FinishedRun], task: TaskDescription, settings: Settings, seeds: Sequence[int]
 ) -> ComparisonRecord:
+    """Return the record of finished runs, without command and time."""
     runs = [run.result for run in finished]
     names = list(dict.fromkeys(run.scheme for run in runs))
     first: Mapping[str, FinishedRun] = {run.result.scheme: run for run in reversed(finished)}

@@ -48,6 +48,7 @@ class _Request:
     device: str
     task_identity: str
     model: str | None = None
+    training: str | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +76,7 @@ class Folder:
         task: of the comparison.
         settings: of the comparison.
         jobs: the requested runs.
+        training: of a folder with one model that is trained by itself, what else determines its numbers.
 
     Raises:
         ResultsError: If the folder holds something else, or cannot be written.
@@ -86,12 +88,13 @@ class Folder:
         task: Task,
         settings: Settings,
         jobs: Sequence[Job],
+        training: str | None = None,
     ) -> None:
         self.path = Path(path)
         settings = replace(settings, trained=tuple(task.trained))
         device = settings.resolved_device
         own = next((model_name(job.model) for job in jobs if job.model is not None), None)
-        self._request = _Request(_REQUEST, VERSION, versions(), settings, device, task.identity, own)
+        self._request = _Request(_REQUEST, VERSION, versions(), settings, device, task.identity, own, training)
         self._jobs = {job.name: job for job in jobs}
         self._identities = {name: _identity(job) for name, job in self._jobs.items()}
         try:

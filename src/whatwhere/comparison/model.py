@@ -46,7 +46,7 @@ def name_of(scheme: SchemeLike) -> str:
     if is_pair and callable(scheme[1]) and not isinstance(scheme[1], nn.Module):
         return scheme[0]
     raise SettingError(
-        f"compare got the scheme {scheme!r}, but needs a name of the catalogue, or a pair of your own name and a "
+        f"a run got the scheme {scheme!r}, but needs a name of the catalogue, or a pair of your own name and a "
         'function that builds it:\n("mine", lambda dim, num_heads, max_length: Where(score=ALiBi(num_heads))).'
     )
 
@@ -243,9 +243,7 @@ class Transformer(nn.Module):
             x = block(x, here, query)
         if at is not None:
             x = x[:, 0]
-        x = self.norm(x)
-        logits: Tensor = self.input.tokens.readout(x) if self.lm_head is None else self.lm_head(x)
-        return logits
+        return self._logits(self.norm(x))
 
     def weights(
         self, ids: Int64[Tensor, "batch tokens"], at: int | None = None, p: Positions | None = None
@@ -257,6 +255,10 @@ class Transformer(nn.Module):
             weights.append(block.weights(x, here, query))
             x = block(x, here, query)
         return weights
+
+    def _logits(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.input.tokens.readout(x) if self.lm_head is None else self.lm_head(x)
+        return logits
 
     def _bind(self, ids: Tensor, at: int | None, p: Positions | None) -> tuple[list[Here], list[int | None]]:
         """Bind the input and each layer; return these, and the only query of each layer, None for all tokens."""
@@ -307,7 +309,7 @@ def with_max_length(settings: Settings, task: Task) -> Settings:
         return replace(settings, max_length=2 * tokens)
     if settings.max_length < tokens:
         raise SettingError(
-            f"compare got max_length={settings.max_length} for positions={settings.positions!r}, but the longest "
+            f"a run got max_length={settings.max_length} for positions={settings.positions!r}, but the longest "
             f"sequence has {tokens} tokens: pass max_length={tokens} or more, or shorter lengths than "
             f"{settings.lengths}."
         )

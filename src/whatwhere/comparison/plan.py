@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from whatwhere.comparison import measure
-from whatwhere.comparison.byte_text import ByteText, open_files
+from whatwhere.comparison.byte_text import ByteText, MemoryText, open_files
 from whatwhere.comparison.environment import cores
 from whatwhere.comparison.model import (
     SchemeLike,
@@ -26,7 +26,8 @@ from whatwhere.comparison.run import Job
 from whatwhere.comparison.settings import Settings, with_settings
 from whatwhere.comparison.start import find_start, load_start, open_start, require_same_tokens
 from whatwhere.comparison.tasks import Expressions, Recall, Task
-from whatwhere.comparison.text_task import Text
+from whatwhere.comparison.text_task import Text, python_documentation
+from whatwhere.comparison.token_text import TokenText, tokenized
 from whatwhere.comparison.train import build as build_model
 from whatwhere.comparison.train import one_thread, train
 from whatwhere.comparison.variants import make_variants
@@ -35,10 +36,17 @@ from whatwhere.what.text import read_bytes
 from whatwhere.where.binding import Where
 
 _MEASURED_STEPS = 4
+_SLOW_FROM = 1 << 23
+"""Bytes of a text that take seconds to tokenize."""
 
 
 def make_task(
-    name: str, direction: str, trained: Sequence[int] | None, files: Sequence[Path], show: bool = False
+    name: str,
+    direction: str,
+    trained: Sequence[int] | None,
+    files: Sequence[Path],
+    tokenizer: Path | None = None,
+    show: bool = False,
 ) -> Task:
     """Return the task of a name.
 
@@ -47,12 +55,16 @@ def make_task(
         direction: `decoder` or `encoder`.
         trained: lengths to train on; None is the task's own choice.
         files: texts, for `text` alone; without any it is the Python documentation.
+        tokenizer: a tokenizer.json or a folder with one, for `text` alone; None takes its bytes.
         show: show on standard error how much of a long text has been read.
 
     Raises:
         SettingError: If the name is unknown, or the task does not take an option.
-        TextError: If a file is missing, empty or too short.
+        TextError: If a file is missing, empty or too short, or does not fit the tokenizer.
+        ResultsError: If the tokenized text cannot be written.
     """
+    if tokenizer is not None and name != "text":
+        raise SettingError(f"a tokenizer is taken by task='text' only, but task={name!r}.")
     if files and name != "text":
         raise SettingError(f"files are read by task='text' only, but task={name!r}.")
     options: dict[str, Any] = {} if trained is None else {"trained": trained}
@@ -62,8 +74,19 @@ def make_task(
         return Recall(**options)
     if name == "text":
         _require_decoder(direction)
-        return Text(_read(files, show) if files else None, **options)
+        return Text(_text(files, tokenizer, show), **options)
     raise SettingError(f"compare got task={name!r}, but the tasks are: expressions, recall, text.")
+
+
+def _text(files: Sequence[Path], tokenizer: Path | None, show: bool) -> bytes | ByteText | TokenText | None:
+    """Return the text of files, or of the Python documentation, as ids where there is a tokenizer."""
+    text = _read(files, show) if files else None
+    if tokenizer is None:
+        return text
+    content = python_documentation() if text is None else text
+    read = MemoryText(content) if isinstance(content, bytes) else content
+    with bytes_read("tokenizing the text", len(read), show, _SLOW_FROM) as on_read:
+        return tokenized(read, tokenizer, on_read=on_read)
 
 
 def _read(files: Sequence[Path], show: bool) -> ByteText | bytes:
@@ -250,19 +273,19 @@ def seed_numbers(seeds: int | Sequence[int]) -> list[int]:
     return numbers
 
 
-def checked_task(task: Task, settings: Settings, files: Sequence[Path]) -> Task:
+def checked_task(task: Task, settings: Settings, files: Sequence[Path], tokenizer: Path | None = None) -> Task:
     """Return a task of the caller's own, checked against the settings.
 
     Args:
         task: of the caller's own.
         settings: of the comparison.
-        files: that were passed.
+        files, tokenizer: that were passed.
 
     Raises:
         SettingError: If an option belongs to other tasks, or the direction is another.
     """
-    if settings.trained is not None or files:
-        raise SettingError("a task of your own has its own lengths and texts: leave trained and files out.")
+    if settings.trained is not None or files or tokenizer is not None:
+        raise SettingError("a task of your own has its own lengths and texts: leave trained, files and tokenizer out.")
     direction = getattr(task, "direction", settings.direction)
     if direction != settings.direction:
         raise SettingError(

@@ -97,19 +97,20 @@ def display(jobs: Sequence[Job], show: bool) -> Iterator[Display]:
 
 
 @contextmanager
-def bytes_read(what: str, total: int, show: bool) -> Iterator[Callable[[int], None]]:
+def bytes_read(what: str, total: int, show: bool, shown_from: int = _SHOWN_FROM) -> Iterator[Callable[[int], None]]:
     """Show how many bytes have been read, of as many as take seconds, in a `with` block.
 
     Args:
         what: is done with them.
         total: number of bytes.
         show: on standard error; otherwise nothing is shown.
+        shown_from: bytes that take seconds.
 
     Yields:
         A function to call with the number of bytes after each part.
     """
     console = Console(stderr=True)
-    show = show and total >= _SHOWN_FROM
+    show = show and total >= shown_from
     if show and not console.is_terminal:
         console.print(f"{what}: {total / 1e9:.1f} GB", highlight=False)
     columns = (

@@ -230,6 +230,25 @@ class SchemeView:
 
 
 @dataclass(frozen=True)
+class TokenizedText:
+    """The tokenizer of a text, and what it made of it.
+
+    Args:
+        tokenizer: the path of its tokenizer.json.
+        tokenizer_sha256: of that file.
+        tokens: number of ids of the whole text.
+        bytes_per_token: of the whole text in UTF-8.
+        unknown: share of ids that are the token for what is unknown; None where the tokenizer has none.
+    """
+
+    tokenizer: str
+    tokenizer_sha256: str
+    tokens: int
+    bytes_per_token: float
+    unknown: float | None
+
+
+@dataclass(frozen=True)
 class TaskDescription:
     """What was trained and tested.
 
@@ -246,6 +265,7 @@ class TaskDescription:
         baselines: scores of predictors that ignore positions, by name and length.
         tokens: the vocabulary, as it is shown.
         identity: what else two comparisons must share to be the same.
+        tokenized: the tokenizer of a text; None of a text of bytes, and of other tasks.
     """
 
     name: str
@@ -260,6 +280,7 @@ class TaskDescription:
     baselines: Mapping[str, Mapping[int, float]]
     tokens: tuple[str, ...]
     identity: str
+    tokenized: TokenizedText | None = None
 
 
 @dataclass(frozen=True)

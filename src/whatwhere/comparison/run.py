@@ -1,8 +1,8 @@
 """One run: one scheme, one seed, trained and measured. It is the unit of work of an executor."""
 
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -136,30 +136,63 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
         on_step(step)
 
     trained = train.train(model, job.seed, task, settings, on_snapshot, record_step)
+    result = measured(job, model, trained.losses, trained.seconds, began)
+    result = replace(result, token_table=tuple(snapshots), start=started)
+    tensors = {} if recorder is None else recorder.tensors()
+    return _kept(job, model, result, tensors, tables)
+
+
+def measured(
+    job: Job, model: ComparedModel, losses: Sequence[tuple[int, float]], seconds: float, began: float
+) -> RunResult:
+    """Measure a trained model.
+
+    Args:
+        job: what was run.
+        model: whole, in this process.
+        losses: (step, loss) of the training.
+        seconds: of the steps alone.
+        began: the time by `time.perf_counter` at which the run began.
+    """
+    task, settings = job.task, job.settings
     lengths = sorted({*task.tested_in_length, *settings.lengths})
     scores = {length: measure.scores(model, task, length, settings) for length in lengths}
-    result = RunResult(
+    return RunResult(
         scheme=job.name,
         seed=job.seed,
         parameters=_parameters(model),
         steps=settings.steps,
         seconds=time.perf_counter() - began,
-        seconds_per_step=trained.seconds / max(1, settings.steps),
-        losses=tuple(trained.losses),
+        seconds_per_step=seconds / max(1, settings.steps),
+        losses=tuple(losses),
         scores=scores,
         in_length=measure.in_length(scores, task),
         shift=measure.shift_test(model, task, settings),
-        token_table=tuple(snapshots),
         max_length=table_rows(settings, task),
         base=name_of(job.scheme),
         varied=job.varied,
-        start=started,
         own=not isinstance(job.scheme, str),
     )
-    tensors = {} if recorder is None else recorder.tensors()
+
+
+def kept(job: Job, model: ComparedModel, result: RunResult) -> Run:
+    """Return what is kept of a run whose table was not traced through the training.
+
+    Args:
+        job: what was run.
+        model: trained, whole, in this process.
+        result: what was measured.
+    """
+    return _kept(job, model, result, {}, {})
+
+
+def _kept(
+    job: Job, model: ComparedModel, result: RunResult, trace: Mapping[str, np.ndarray], tables: Mapping[int, Tensor]
+) -> Run:
+    traced = dict(trace)
     if isinstance(model, Transformer):  # of other models nobody knows where attention is
-        tensors |= measure.attention(model, task, settings)
-    return Run(result, _tensors(model, tables), view_of(model.layer_wheres[0], task, settings), tensors)
+        traced |= measure.attention(model, job.task, job.settings)
+    return Run(result, _tensors(model, tables), view_of(model.layer_wheres[0], job.task, job.settings), traced)
 
 
 def _require_versions(expected: Mapping[str, str] | None) -> None:

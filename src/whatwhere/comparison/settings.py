@@ -103,19 +103,19 @@ class Settings:
         sizes = ("batch", "dim", "layers", "heads", "feedforward", "test_sequences")
         require_whole("compare", **{name: getattr(self, name) for name in sizes})
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 0:
-            raise ShapeError(f"compare got steps={self.steps!r}, but needs a whole number of at least 0.")
+            raise ShapeError(f"a run got steps={self.steps!r}, but needs a whole number of at least 0.")
         require_positive("compare", learning_rate=self.learning_rate)
         _require_table(self.init, self.table, self.dim)
         _require_adamw(self.betas, self.weight_decay)
         if not isinstance(self.tied, bool):
-            raise SettingError(f"compare got tied={self.tied!r}, but needs True or False.")
+            raise SettingError(f"a run got tied={self.tied!r}, but needs True or False.")
         require_choice("compare", "schedule", self.schedule, ("cosine", "constant"))
         require_choice("compare", "direction", self.direction, ("decoder", "encoder"))
         require_choice("compare", "device", self.device, ("auto", "cpu", "cuda"))
         _require_positions(self.positions, self.max_length, self.test_positions)
         if self.dim % self.heads:
             raise ShapeError(
-                f"compare got dim={self.dim} and heads={self.heads}: each head needs the same number of features, so "
+                f"a run got dim={self.dim} and heads={self.heads}: each head needs the same number of features, so "
                 f"heads must divide dim."
             )
         for length in self.lengths:
@@ -163,12 +163,12 @@ def make_settings(task: str, lengths: Sequence[int] | None, recipe: str = "quick
     for name, example in _SEQUENCES.items():
         if (value := chosen.get(name)) is not None:
             if isinstance(value, str) or not isinstance(value, Iterable):
-                raise SettingError(f"compare got {name}={value!r}, but needs several, as in {name}={example}.")
+                raise SettingError(f"a run got {name}={value!r}, but needs several, as in {name}={example}.")
             chosen[name] = tuple(value)
     settings = Settings(task=task, **chosen)
     # Checked here and not with the other settings: results of another machine are read where there is no such device.
     if settings.device == "cuda" and not _has_cuda():
-        raise SettingError("compare got device='cuda', but PyTorch finds no CUDA device: pass device='auto'.")
+        raise SettingError("a run got device='cuda', but PyTorch finds no CUDA device: pass device='auto'.")
     return settings
 
 
@@ -222,7 +222,7 @@ def _require_table(init: float | str, table: str, dim: int) -> None:
     if rank is None:
         require_choice("compare", "table", table, (*TABLES, "rank2"))
     elif rank > dim:
-        raise SettingError(f"compare got table={table!r}, but dim={dim}: a rank is at most dim.")
+        raise SettingError(f"a run got table={table!r}, but dim={dim}: a rank is at most dim.")
 
 
 def _is_from_zero(value: object, below: float) -> bool:
@@ -237,16 +237,16 @@ def _require_positions(positions: str, max_length: int | None, test_positions: s
     require_whole("compare", max_length=max_length)
     if positions == "plain":
         raise SettingError(
-            f"compare got max_length={max_length}, but plain positions are not sampled: pass positions='randomized' or "
+            f"a run got max_length={max_length}, but plain positions are not sampled: pass positions='randomized' or "
             "'random_offset' with it, or leave it out."
         )
 
 
 def _require_adamw(betas: tuple[float, ...], weight_decay: float) -> None:
     if not _is_from_zero(weight_decay, below=math.inf):
-        raise SettingError(f"compare got weight_decay={weight_decay!r}, but needs a finite number of at least 0.")
+        raise SettingError(f"a run got weight_decay={weight_decay!r}, but needs a finite number of at least 0.")
     if len(betas) != 2 or not all(_is_from_zero(beta, below=1.0) for beta in betas):
         raise SettingError(
-            f"compare got betas={betas!r}, but AdamW needs two numbers from 0 to below 1, as in "
+            f"a run got betas={betas!r}, but AdamW needs two numbers from 0 to below 1, as in "
             f"betas={_SEQUENCES['betas']}."
         )

@@ -1,4 +1,4 @@
-"""The task text: a language model of bytes, on the user's own files."""
+"""The task text: a language model of bytes, or of a tokenizer's tokens, on the user's own files."""
 
 from collections.abc import Mapping, Sequence
 from math import log
@@ -11,24 +11,27 @@ from jaxtyping import Int64
 from torch import Tensor
 
 from whatwhere.comparison.byte_text import ByteText, MemoryText, OnRead, keep_in_file, require_unchanged
+from whatwhere.comparison.results import TokenizedText
 from whatwhere.comparison.tasks import Batch
+from whatwhere.comparison.token_text import TokenText
 from whatwhere.errors import SettingError, TextError
 
 
 @final
 class Text:
-    """Predict each next byte of a text, in windows of the trained length and longer.
+    """Predict each next byte of a text, or its next token, in windows of the trained length and longer.
 
     The last tenth of the text is held out. Windows do not overlap, so in longer windows fewer bytes have little
-    context: the last quarter of a window is scored by itself, where this "early token curse" plays no part.
+    context: the last quarter of a window is scored by itself, where this "early token curse" plays no part. Of a
+    tokenizer's tokens, lengths count tokens, and the task has another name: what is claimed of bytes is not judged.
 
     Args:
-        text: the bytes, in memory or in files of any size, of which only windows are read; None takes the Python
-            documentation that every CPython contains (pydoc_data.topics).
-        trained: the window to train on, in bytes.
+        text: the bytes or ids, in memory or in files of any size, of which only windows are read; None takes the
+            Python documentation that every CPython contains (pydoc_data.topics).
+        trained: the window to train on, in bytes, or tokens.
 
     Raises:
-        SettingError: If there is not exactly one window, or it is below 2 bytes.
+        SettingError: If there is not exactly one window, or it is below 2.
         TextError: If a text is too short for the window.
 
     Examples:
@@ -43,20 +46,26 @@ class Text:
     tokens: tuple[str, ...] = tuple(chr(n) if 32 < n < 127 else f"0x{n:02x}" for n in range(256))
     groups: tuple[str, ...] = ("last quarter",)
 
-    def __init__(self, text: bytes | ByteText | None = None, trained: Sequence[int] = (64,)) -> None:
+    def __init__(self, text: bytes | ByteText | TokenText | None = None, trained: Sequence[int] = (64,)) -> None:
         if len(trained) != 1 or trained[0] < 2:
             raise SettingError(f"text is trained on one window of at least 2 bytes, but trained={tuple(trained)}.")
         self.trained = self.tested_in_length = tuple(trained)
         self.shift_length = max(1, trained[0] // 2)
         content = python_documentation() if text is None else text
-        self._text: ByteText = MemoryText(content) if isinstance(content, bytes) else content
-        self.identity = f"sha256 {self._text.sha256}"
+        self._text: ByteText | TokenText = MemoryText(content) if isinstance(content, bytes) else content
+        self.tokenized: TokenizedText | None = None
+        if isinstance(self._text, TokenText):
+            self.name, self.unit, self.measure = "text in tokens", "tokens", "nats per token"
+            self.tokens, self.vocab_size = self._text.tokens, len(self._text.tokens)
+            self.identity, self.tokenized = self._text.identity, self._text.about
+        else:
+            self.identity = f"sha256 {self._text.sha256}"
         self._cut = len(self._text) * 9 // 10
         self._counts: Int64[Tensor, " vocab_size"] | None = None
         if self._cut <= trained[0] or len(self._text) - self._cut <= trained[0]:
             raise TextError(
-                f"the text has {len(self._text)} bytes, too few for windows of {trained[0]}: nine tenths train, one "
-                "tenth tests.\nPass a longer text or a shorter window."
+                f"the text has {len(self._text)} {self.unit}, too few for windows of {trained[0]}: nine tenths train, "
+                "one tenth tests.\nPass a longer text or a shorter window."
             )
 
     def in_file(self, folder: Path, on_read: OnRead = lambda count: None) -> "Text":
@@ -70,19 +79,25 @@ class Text:
             TextError: If the text has changed since it was opened.
             ResultsError: If the copy cannot be written.
         """
+        if isinstance(self._text, TokenText):
+            return Text(self._text.in_file(folder, on_read), self.trained)
         return Text(keep_in_file(self._text, folder, on_read), self.trained)
 
     def check(self) -> None:
         """Raise TextError if the text has changed, which a process may have to read it all for, once."""
-        require_unchanged(self._text)
+        require_unchanged(self._stored)
 
     @property
     def size(self) -> int:
-        """The number of bytes."""
-        return len(self._text)
+        """The number of bytes that are kept in a file."""
+        return len(self._stored)
+
+    @property
+    def _stored(self) -> ByteText:
+        return self._text.stored if isinstance(self._text, TokenText) else self._text
 
     def token_count(self, length: int) -> int:
-        """Return the length: a byte is a token."""
+        """Return the length, which counts tokens."""
         return length
 
     def sample(self, batch: int, generator: torch.Generator) -> Batch:
@@ -101,32 +116,33 @@ class Text:
         whole = (held_out - 1) // length
         if whole < 1:
             raise TextError(
-                f"the held-out tenth of the text has {held_out} bytes, too few for a window of {length}.\n"
+                f"the held-out tenth of the text has {held_out} {self.unit}, too few for a window of {length}.\n"
                 "Pass a longer text or shorter lengths."
             )
         return self._windows(range(self._cut, self._cut + min(count, whole) * length, length), length)
 
     def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
-        """Return the loss of a uniform prediction, and of each byte's frequency in the training text."""
+        """Return the loss of a uniform prediction, and of each token's frequency in the training text."""
         frequency = self.training_counts().double() + 1
         loss = -(frequency / frequency.sum()).log()[test_set.targets].mean().item()
-        return {"all bytes alike": log(256), "frequency of bytes": loss}
+        return {f"all {self.unit} alike": log(self.vocab_size), f"frequency of {self.unit}": loss}
 
     def training_counts(self) -> Int64[Tensor, " vocab_size"]:
-        """Return how often each byte occurs in the training text."""
+        """Return how often each token occurs in the training text."""
         if self._counts is None:
-            counts = np.zeros(256, np.int64)
+            counts = np.zeros(self.vocab_size, np.int64)
+            dtype = self._text.dtype if isinstance(self._text, TokenText) else np.dtype(np.uint8)
             for chunk in self._text.chunks(self._cut):
-                counts += np.bincount(np.frombuffer(chunk, np.uint8), minlength=256)
+                counts += np.bincount(np.frombuffer(chunk, dtype), minlength=self.vocab_size)
             self._counts = torch.from_numpy(counts)
         return self._counts.clone()
 
     def _windows(self, starts: Sequence[int], length: int) -> Batch:
-        bytes_ = torch.from_numpy(self._text.windows(starts, length + 1).astype(np.int64))
-        targets = bytes_[:, 1:]
+        ids = torch.from_numpy(self._text.windows(starts, length + 1).astype(np.int64))
+        targets = ids[:, 1:]
         indices = torch.arange(length).expand_as(targets)
         groups = torch.where(indices >= length * 3 // 4, 0, -1)
-        return Batch(bytes_[:, :-1], targets, groups, None)
+        return Batch(ids[:, :-1], targets, groups, None)
 
 
 @final

@@ -1,10 +1,11 @@
 """Train one Transformer: one scheme, one seed, one thread."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -16,10 +17,14 @@ from whatwhere.comparison.own_model import BuildModel, ComparedModel, OwnModel
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Task
 from whatwhere.errors import SettingError
+from whatwhere.initialization import own_rows
+from whatwhere.position import Positions
 
 SNAPSHOTS = (0, 20, 100)
 """The percentages of the steps at which the token table is described."""
 
+Precision = Literal["auto", "float32", "bfloat16"]
+"""Of what is computed; `auto` is bfloat16 on CUDA, and float32 on the CPU."""
 _CLIP = 1.0
 _LOSSES = 50
 
@@ -83,6 +88,122 @@ def new_model(scheme: SchemeLike, seed: int, vocab_size: int, max_length: int, s
     return Transformer(vocab_size, wheres, settings, torch.Generator().manual_seed(seed))
 
 
+class Work:
+    """How the work of a step is done: by this process alone; by several, see sharded_model.py."""
+
+    def own(self, batch: Batch, p: Positions | None) -> tuple[Batch, Positions | None]:
+        """Return the part of a batch that this process computes, and its positions."""
+        return batch, p
+
+    def loss(self, model: ComparedModel, own: Batch, p: Positions | None, count: Tensor) -> Tensor:
+        """Compute what is differentiated: the loss of the own part, as a part of the mean over the whole batch.
+
+        Args:
+            model: in training.
+            own, p: what `own` returned.
+            count: targets of the whole batch.
+        """
+        return loss_sum(model(own.ids, own.at, p), own.targets) / count
+
+    def mean(self, loss: Tensor) -> Tensor:
+        """Return the loss of the whole batch."""
+        return loss.detach()
+
+    def clip(self, weights: Sequence[Tensor], max_norm: float) -> Tensor:
+        """Scale the gradients so that the norm of all of them is at most a number, and return their norm before."""
+        norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+        if norm.device.type != "cpu" or bool(norm.isfinite()):  # else scaling would make NaN of all gradients
+            torch.nn.utils.clip_grads_with_norm_(weights, max_norm, norm)
+        return norm
+
+
+class Training:
+    """A training between two steps: the model, its optimizer, random numbers, steps done and losses.
+
+    Args:
+        model: to train, in place.
+        seed: of the batches, which depend on nothing else.
+        task: which samples the batches.
+        settings: of the optimizer.
+        work: how the work of a step is done; None is by this process alone.
+        precision: of what is computed, as `autocast` takes it; weights are float32.
+    """
+
+    def __init__(
+        self,
+        model: ComparedModel,
+        seed: int,
+        task: Task,
+        settings: Settings,
+        work: Work | None = None,
+        precision: Precision = "auto",
+    ) -> None:
+        self.model, self.task, self.settings = model, task, settings
+        self.work = Work() if work is None else work
+        self.generator = torch.Generator().manual_seed(1000 + seed)
+        # Positions have a generator of their own, so that batches are the same wherever their tokens are.
+        self.position_generator = torch.Generator().manual_seed(3_000_000 + seed)
+        # Collected once: walking the modules takes time at each step.
+        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self.optimizer = torch.optim.AdamW(
+            _groups(self.weights),
+            lr=settings.learning_rate,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+            fused=True,
+        )
+        self.done = 0
+        self.losses: list[tuple[int, float]] = []
+        self.seconds = 0.0
+        self._every = loss_every(settings.steps)
+        self._precision = precision
+
+    def step(self) -> None:
+        """Do one step of AdamW, with gradients clipped at norm 1.
+
+        Raises:
+            SettingError: If the loss or a gradient is not finite. The weights are then those of the step before. Other
+                devices than the CPU are asked only at steps whose loss is kept, so that they need not be waited for.
+        """
+        began = perf_counter()
+        settings, step = self.settings, self.done + 1
+        batch = to_device(self.task.sample(settings.batch, self.generator), settings.resolved_device)
+        for group in self.optimizer.param_groups:
+            group["lr"] = settings.learning_rate * _share(step, settings)
+        count = (batch.targets >= 0).sum().clamp(min=1)
+        own, p = self.work.own(batch, training_positions(settings, batch.ids, self.position_generator))
+        with autocast(settings.resolved_device, self._precision):
+            loss = self.work.loss(self.model, own, p, count)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = self.work.clip(self.weights, _CLIP)
+        is_kept = step % self._every == 0 or step in (1, settings.steps)
+        mean = self.work.mean(loss) if is_kept else None
+        if (is_kept or norm.device.type == "cpu") and not _are_finite(norm, norm if mean is None else mean):
+            self.require_finite_weights()
+            raise diverged(self._first_not_finite(step, loss), settings)
+        self.optimizer.step()
+        self.seconds += perf_counter() - began
+        if mean is not None:
+            self.losses.append((step, mean.item()))
+        self.done = step
+
+    def require_finite_weights(self) -> None:
+        """Raise SettingError if a weight is not finite; it names the first."""
+        for name, weight in self.model.named_parameters():
+            if not _are_finite(own_rows(weight.detach())):
+                raise diverged(f"the weight {name} is, after step {self.done}, not finite", self.settings)
+
+    def _first_not_finite(self, step: int, loss: Tensor) -> str:
+        """Return what is not finite in a step whose weights are."""
+        if not _are_finite(loss):
+            return f"the loss is, at step {step}, not finite"
+        for name, weight in self.model.named_parameters():
+            if weight.grad is not None and not _are_finite(own_rows(weight.grad)):
+                return f"the gradient of {name} is, at step {step}, not finite"
+        return f"the norm of all gradients is, at step {step}, not finite"
+
+
 def train(
     model: ComparedModel,
     seed: int,
@@ -104,47 +225,26 @@ def train(
     Raises:
         SettingError: If a loss or a weight is not finite.
     """
-    generator = torch.Generator().manual_seed(1000 + seed)
-    # Positions have a generator of their own, so that batches are the same wherever their tokens are.
-    position_generator = torch.Generator().manual_seed(3_000_000 + seed)
-    weights = [
-        weight for weight in model.parameters() if weight.requires_grad
-    ]  # collected once: walking the modules takes time at each step
-    optimizer = torch.optim.AdamW(
-        weights,
-        lr=settings.learning_rate,
-        betas=settings.betas,
-        weight_decay=settings.weight_decay,
-        fused=True,
-    )
+    training = Training(model, seed, task, settings)
     at = {round(settings.steps * percent / 100): percent for percent in SNAPSHOTS}
-    losses, seconds = [], 0.0
     on_snapshot(0, model)
-    every = loss_every(settings.steps)
     for step in range(1, settings.steps + 1):
-        began = perf_counter()
-        batch = to_device(task.sample(settings.batch, generator), settings.resolved_device)
-        for group in optimizer.param_groups:
-            group["lr"] = settings.learning_rate * _share(step, settings)
-        with autocast(settings.resolved_device):
-            logits = model(batch.ids, batch.at, training_positions(settings, batch.ids, position_generator))
-            loss = _loss(logits, batch.targets)
-        optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(weights, _CLIP)
-        optimizer.step()
-        seconds += perf_counter() - began
-        if step % every == 0 or step in (1, settings.steps):
-            require_finite(loss.detach(), f"the loss is, at step {step},", settings)
-            losses.append((step, loss.item()))
+        training.step()
         if step in at:
-            for weight in weights:
-                require_finite(weight.detach(), f"weights are, after step {step},", settings)
+            training.require_finite_weights()
             on_snapshot(at[step], model)
         on_step(step)
     if not settings.steps:
         on_snapshot(SNAPSHOTS[-1], model)
-    return Trained(model, losses, seconds)
+    return Trained(model, training.losses, training.seconds)
+
+
+def _groups(weights: Sequence[Tensor]) -> list[dict[str, Any]]:
+    """Return the parameters in groups, of each mesh of processes its own: AdamW updates a group in one call."""
+    groups: dict[object, list[Tensor]] = {}
+    for weight in weights:
+        groups.setdefault(getattr(weight, "device_mesh", None), []).append(weight)
+    return [{"params": group} for group in groups.values()]
 
 
 def loss_every(steps: int) -> int:
@@ -159,9 +259,15 @@ def to_device(batch: Batch, device: str) -> Batch:
     return Batch(batch.ids.to(device), batch.targets.to(device), batch.groups.to(device), batch.at)
 
 
-def autocast(device: str) -> torch.autocast:
-    """Compute in bfloat16 on CUDA; in float32 on the CPU, where bfloat16 saves nothing at this size."""
-    return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")
+def autocast(device: str, precision: Precision = "auto") -> torch.autocast:
+    """Compute in bfloat16 on CUDA; in float32 on the CPU, where bfloat16 saves nothing at this size.
+
+    Args:
+        device: of the model.
+        precision: another choice than that.
+    """
+    enabled = device == "cuda" if precision == "auto" else precision == "bfloat16"
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=enabled)
 
 
 def require_finite(values: Tensor, what: str, settings: Settings) -> None:
@@ -172,11 +278,25 @@ def require_finite(values: Tensor, what: str, settings: Settings) -> None:
         what: their name and the verb of the message, such as "the loss is".
         settings: which name the learning rate.
     """
-    if not bool(values.isfinite().all()):
-        raise SettingError(
-            f"{what} not finite: training diverged at learning_rate={settings.learning_rate}.\n"
-            "Pass a smaller one. Where that does not help, the scheme itself computes numbers that are not finite."
-        )
+    if not _are_finite(values):
+        raise diverged(f"{what} not finite", settings)
+
+
+def diverged(what: str, settings: Settings) -> SettingError:
+    """Return the error of a training that diverged.
+
+    Args:
+        what: is not finite, and at which step.
+        settings: which name the learning rate.
+    """
+    return SettingError(
+        f"{what}: training diverged at learning_rate={settings.learning_rate}.\n"
+        "Pass a smaller one. Where that does not help, the scheme itself computes numbers that are not finite."
+    )
+
+
+def _are_finite(*values: Tensor) -> bool:
+    return all(bool(each.isfinite().all()) for each in values)
 
 
 @contextmanager
@@ -201,7 +321,12 @@ def _share(step: int, settings: Settings) -> float:
     return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done))
 
 
-def _loss(logits: Tensor, targets: Tensor) -> Tensor:
-    count = (targets >= 0).sum().clamp(min=1)
+def loss_sum(logits: Tensor, targets: Tensor) -> Tensor:
+    """Compute the sum of the cross entropies of all targets.
+
+    Args:
+        logits: one for each token of the vocabulary.
+        targets: tokens; -100 where there is none.
+    """
     logits, targets = logits.float().flatten(0, -2), targets.flatten()
-    return F.cross_entropy(logits, targets, ignore_index=-100, reduction="sum") / count
+    return F.cross_entropy(logits, targets, ignore_index=-100, reduction="sum")

@@ -24,6 +24,7 @@ from whatwhere.inspection.subject import Absent, Progress, reason_of
 from whatwhere.models.checkpoint import Checkpoint, read
 from whatwhere.models.checkpoint.lookup import Table, read_table, word_of
 from whatwhere.records import Missing
+from whatwhere.what.matrix_file import selected_rows
 
 Part = TypeVar("Part")
 
@@ -209,12 +210,15 @@ def _tokens(
     progress(f"reading {second.path}")
     other = read_table(second, settings.table)
     matched_by, alignment = _aligned(one, other)
-    names = [one.word(row) for row in alignment.first.tolist()]
-    x, y = _taken(one.weight, alignment.first), _taken(other.weight, alignment.second)
+
+    def name(row: int) -> str:
+        return one.word(int(alignment.first[row]))
+
+    x, y = selected_rows(one.weight, alignment.first), selected_rows(other.weight, alignment.second)
     rows: RowsDifference | Missing
     rotated: RotatedDifference | Missing
     neighbors: NeighborsDifference | Missing
-    if not names:
+    if not len(x):
         rows = rotated = neighbors = Missing(f"no token is in both: they were matched by {matched_by}")
     else:
         if x.shape != y.shape:
@@ -223,15 +227,15 @@ def _tokens(
             progress("comparing rows")
             moved = movement(x, y)
             ids = _ids(one, other, alignment)
-            rows = rows_difference(moved, names, ids, settings.rows)
-            rotated = rotated_difference(moved, x, y, names, ids, settings, progress)
-        neighbors = neighbors_difference(x, y, names, settings, progress)
+            rows = rows_difference(moved, name, ids, settings.rows)
+            rotated = rotated_difference(moved, x, y, name, ids, settings, progress)
+        neighbors = neighbors_difference(x, y, name, settings, progress)
     removed = [one.word(row) for row in alignment.removed.tolist()]
     new = [other.word(row) for row in alignment.new.tolist()]
     return TokensDifference(
         matched_by=matched_by,
         tables=(_described(one), _described(other)),
-        shared=len(names),
+        shared=len(x),
         removed_count=len(removed),
         removed=removed,
         new_count=len(new),
@@ -259,7 +263,7 @@ def _positions(
         rows = Missing(f"rows have {x.shape[1]:,} and {y.shape[1]:,} features, so they have no distance")
     else:
         ids = _ids(one, other, alignment)
-        rows = rows_difference(movement(x, y), [f"position {row - start}" for row, _ in ids], ids, settings.rows)
+        rows = rows_difference(movement(x, y), lambda row: f"position {ids[row, 0] - start}", ids, settings.rows)
     return PositionsDifference(
         tables=(_described(one), _described(other)),
         offsets=(start, begin),
@@ -280,7 +284,9 @@ def _position_table(checkpoint: Checkpoint, progress: Progress) -> Table:
 
 def _aligned(one: Table, other: Table) -> tuple[str, Alignment]:
     if not one.words or not other.words:
-        return "id", align(one.ids.tolist(), other.ids.tolist())
+        _, first_rows, second_rows = np.intersect1d(one.ids, other.ids, assume_unique=True, return_indices=True)
+        removed, new = (np.flatnonzero(~np.isin(a.ids, b.ids)) for a, b in ((one, other), (other, one)))
+        return "id", Alignment(first_rows, second_rows, removed, new)
     first, second = token_keys(one.words, other.words)
     return "text", align(_keys(one, first), _keys(other, second))
 
@@ -291,15 +297,10 @@ def _keys(table: Table, keys: Sequence[Hashable]) -> list[Hashable]:
     return [keys[n] if n < len(keys) and words[n] else "" for n in table.ids.tolist()]
 
 
-def _ids(one: Table, other: Table, alignment: Alignment) -> list[tuple[int, int]]:
-    return list(zip(one.ids[alignment.first].tolist(), other.ids[alignment.second].tolist(), strict=True))
+def _ids(one: Table, other: Table, alignment: Alignment) -> Int64[np.ndarray, "shared 2"]:
+    return np.stack([one.ids[alignment.first], other.ids[alignment.second]], axis=1)
 
 
 def _described(table: Table) -> ComparedTable:
     not_finite = [word_of(table.words, n) for n in table.broken.tolist()]
     return ComparedTable(table.name, table.dtype, table.rows, table.weight.shape[1], not_finite)
-
-
-def _taken(weight: np.ndarray, rows: Int64[np.ndarray, " rows"]) -> np.ndarray:
-    """Return some rows; the whole table without a copy."""
-    return weight if np.array_equal(rows, np.arange(len(weight))) else weight[rows]

@@ -5,7 +5,7 @@ Of rotary positions: the wavelength of each pair against the trained and the cla
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from jaxtyping import Float
@@ -15,10 +15,11 @@ from whatwhere.analysis.position_table import TrainedPositions, trained_position
 from whatwhere.analysis.rotary_frequencies import RotarySpectrum, rotary_agreement, rotary_spectrum
 from whatwhere.inspection.subject import Absent, Subject
 from whatwhere.inspection.token_table import TableSpectrum, table_spectrum
+from whatwhere.models.load_where import fill_frequencies
 from whatwhere.models.model_text import token_factor
 
 if TYPE_CHECKING:
-    from whatwhere.models.huggingface import Description, Plan
+    from whatwhere.models.huggingface import Plan
 
 _NORMS = (
     "embeddings.LayerNorm.weight", "embeddings.layer_norm.weight", "token_embd_norm.weight",
@@ -254,7 +255,7 @@ def rotary(subject: Subject) -> RotaryReport:
     if not rotations:
         raise Absent(f"no layer of this model {'rotates queries and keys' if description.heads else 'has attention'}")
     subject.progress("examining rotary")
-    examined = [_examined(plan, layers, description) for plan, layers in rotations]
+    examined = [_examined(plan, layers, subject) for plan, layers in rotations]
     return RotaryReport(
         layers=description.layers,
         without=[n for n, plan in enumerate(description.query_key) if plan is None],
@@ -314,16 +315,18 @@ def _instead(subject: Subject, reason: str) -> str:
     return f"{reason}: positions enter its attention, by {' and '.join(sorted(names))}"
 
 
-def _examined(plan: "Plan", layers: list[int], description: "Description") -> tuple[RotaryLayers, np.ndarray]:
+def _examined(plan: "Plan", layers: list[int], subject: Subject) -> tuple[RotaryLayers, np.ndarray]:
     from torch import tensor
 
     from whatwhere.where.frequencies import inverse_frequencies
 
-    scheme: Any = plan.build()
+    description, scheme = subject.description, cast("Any", plan.build())
+    if not fill_frequencies(scheme, subject.checkpoint):
+        raise Absent("its frequencies are weights (rotary_emb.alpha), which are not in the file")
     trained, claimed, lengths = _lengths(scheme.scaling, description.max_length)
     unscaled = inverse_frequencies(scheme.rotary_dim, scheme.theta).numpy()
     used = scheme.frequencies(tensor(claimed)) if scheme.follows_length else scheme.inverse_frequencies
-    frequencies = used.abs().numpy()  # those of nanochat are negative
+    frequencies = used.detach().abs().numpy()  # those of nanochat are negative
     distances = _distances(claimed)
     group = RotaryLayers(
         **vars(rotary_spectrum(frequencies, unscaled, trained, claimed)),

@@ -1,10 +1,10 @@
 """The difference between matched rows of two tables: norms, cosines, a rotation, and nearest neighbors."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 
 from whatwhere.analysis.table_difference import Movement, overlap, procrustes
 from whatwhere.inspection.subject import Progress
@@ -131,16 +131,19 @@ class DifferenceSettings:
     seed: int
 
 
-def rows_difference(moved: Movement, names: Sequence[str], ids: Sequence[tuple[int, int]], most: int) -> RowsDifference:
+def rows_difference(
+    moved: Movement, name: Callable[[int], str], ids: Int64[np.ndarray, "rows 2"], most: int
+) -> RowsDifference:
     """Summarize the difference between matched rows, and list those that moved most.
 
     Args:
         moved: the difference of each row.
-        names: of the rows.
+        name: returns the name of a row.
         ids: of each row in both tables.
         most: how many of the rows that moved most are listed.
     """
-    order = [row for row in np.argsort(-moved.distance, kind="stable").tolist() if not moved.equal[row]][:most]
+    order = np.argsort(-moved.distance, kind="stable")
+    order = order[~moved.equal[order]][:most]
     return RowsDifference(
         equal=int(moved.equal.sum()),
         relative_error=moved.relative_error,
@@ -149,9 +152,13 @@ def rows_difference(moved: Movement, names: Sequence[str], ids: Sequence[tuple[i
         norm_ratio=_summary(moved.norm_ratio[np.isfinite(moved.norm_ratio)]),
         moved_most=[
             MovedRow(
-                names[row], ids[row], float(moved.distance[row]), float(moved.cosine[row]), float(moved.norm_ratio[row])
+                token=name(row),
+                ids=(int(ids[row, 0]), int(ids[row, 1])),
+                distance=float(moved.distance[row]),
+                cosine=float(moved.cosine[row]),
+                norm_ratio=float(moved.norm_ratio[row]),
             )
-            for row in order
+            for row in order.tolist()
         ],
     )
 
@@ -166,8 +173,8 @@ def rotated_difference(
     moved: Movement,
     x: Float[np.ndarray, "rows dim"],
     y: Float[np.ndarray, "rows dim"],
-    names: Sequence[str],
-    ids: Sequence[tuple[int, int]],
+    name: Callable[[int], str],
+    ids: Int64[np.ndarray, "rows 2"],
     settings: DifferenceSettings,
     progress: Progress,
 ) -> RotatedDifference | Missing:
@@ -176,7 +183,7 @@ def rotated_difference(
     Args:
         moved: the difference of each row before the rotation.
         x, y: the matched rows.
-        names: of the rows.
+        name: returns the name of a row.
         ids: of each row in both tables.
         settings: of the difference.
         progress: called with each step that takes a while.
@@ -188,18 +195,18 @@ def rotated_difference(
     progress("rotating one space onto the other")
     fit = procrustes(x, y, settings.seed)
     held_out = float(np.median(fit.movement.cosine[fit.held_out]))
-    rows = rows_difference(fit.movement, names, ids, settings.rows)
+    rows = rows_difference(fit.movement, name, ids, settings.rows)
     return RotatedDifference(**vars(rows), fitted=len(fit.fitted), held_out_cosine=held_out)
 
 
 def neighbors_difference(
-    x: np.ndarray, y: np.ndarray, names: Sequence[str], settings: DifferenceSettings, progress: Progress
+    x: np.ndarray, y: np.ndarray, name: Callable[[int], str], settings: DifferenceSettings, progress: Progress
 ) -> NeighborsDifference | Missing:
     """Compare the nearest neighbors of sampled tokens; Missing where there are fewer than two.
 
     Args:
         x, y: the matched rows, whose numbers of features may differ.
-        names: of the rows.
+        name: returns the name of a row.
         settings: of the difference.
         progress: called with each step that takes a while.
     """
@@ -214,6 +221,6 @@ def neighbors_difference(
         kept=float(shared.kept.mean()),
         chance=shared.k / (len(x) - 1),
         least_kept=[
-            KeptNeighbors(names[int(shared.rows[n])], float(shared.kept[n])) for n in order if shared.kept[n] < 1
+            KeptNeighbors(name(int(shared.rows[n])), float(shared.kept[n])) for n in order if shared.kept[n] < 1
         ],
     )

@@ -13,6 +13,8 @@ from whatwhere.analysis.token_types import scripts, token_types
 from whatwhere.errors import WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.gguf_architectures import why_unread
+from whatwhere.models.checkpoint.lookup import read_rows
 from whatwhere.records import Missing
 
 if TYPE_CHECKING:
@@ -146,7 +148,8 @@ class Subject:
             shown = _SHOWN.format(self.checkpoint.path.name)
             raise Absent(f"runs have no configuration; this one's scheme is {self.run[0].title}; {shown}")
         if self.checkpoint.config is None:
-            raise Absent("there is no configuration, so the positional encoding of this model is not known")
+            unknown = "there is no configuration, so the positional encoding of this model is not known"
+            raise Absent(why_unread(self.checkpoint.metadata) or unknown)
         self.progress("reading the configuration")
         try:
             return self.checkpoint.description
@@ -215,7 +218,7 @@ class Subject:
         return None
 
     def _read(self, name: str) -> Float[np.ndarray, "*shape"]:
-        array = self.checkpoint.array(name)
+        array = read_rows(self.checkpoint, name)
         if array.ndim == 2 and 0 in array.shape:
             raise Absent(f"the tensor {quoted(name)} is empty: its shape is {array.shape}")
         return array if array.dtype in (np.float32, np.float64) else array.astype(np.float32)

@@ -13,6 +13,7 @@ from whatwhere.inspection.subject import Absent, Subject
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.parameter_count import parameters
 from whatwhere.records import Missing
+from whatwhere.what.matrix_file import selected_rows
 
 _PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
 _BINS, _AXES = 40, 64
@@ -208,9 +209,7 @@ def token_spectrum(subject: Subject) -> TableSpectrum:
     if len(subject.usable) < 2:
         raise Absent("fewer than two rows of the token table hold finite numbers other than 0")
     subject.progress("computing the spectrum")
-    return table_spectrum(
-        spectrum(rows if len(subject.usable) == len(rows) else rows[subject.usable], subject.seed), rows
-    )
+    return table_spectrum(spectrum(selected_rows(rows, subject.usable), subject.seed), rows)
 
 
 def table_spectrum(computed: Spectrum, table: Float[np.ndarray, "rows dim"]) -> TableSpectrum:
@@ -286,7 +285,7 @@ def _initial(subject: Subject) -> InitialScale | None:
         return None
     configured = (subject.checkpoint.config or {}).get("initializer_range")
     number = configured if isinstance(configured, float | int) and configured > 0 else None
-    rows = table if len(subject.usable) == len(table) else table[subject.usable]
+    rows = selected_rows(table, subject.usable)
     # The nearest to the reference rows alone: training has moved farther ones, if little.
     nearest = np.searchsorted(subject.usable, computed.under_trained[: max(8, len(computed.reference_rows))])
     return initial_scale(rows, nearest, number)

@@ -8,6 +8,9 @@ are, with the weights a_ij that sum to less than 1, and
 
     dL/ds = -sum_i exp(s - l_i) <g_i, y_i>
 
+The logarithms l_i are returned too, so that outputs over other keys can be merged; where they get a gradient d_i, it is
+added to the difference of the products: dL/ds_ij = a_ij (<g_i, v_j> - <g_i, y_i> + d_i).
+
 PyTorch's CPU attention takes a table of all pairs, and where the bias is learned it allocates more of the same size.
 Here the bias is computed block by block, and so is its gradient. The PyTorch implementation is attention with a table.
 
@@ -123,7 +126,7 @@ def attention_by_blocks(
     bias: ByBlocks,
     scale: float,
     sink: Float[Tensor, " heads"] | None = None,
-) -> Float[Tensor, "batch heads tokens value_dim"]:
+) -> tuple[Float[Tensor, "batch heads tokens value_dim"], Float[Tensor, "batch heads tokens"]]:
     """Compute attention with a bias, block by block.
 
     Args:
@@ -131,16 +134,47 @@ def attention_by_blocks(
         bias: of these tokens.
         scale: softmax scale.
         sink: for each head a logit in the denominator of the softmax; None is none.
+
+    Returns:
+        The outputs, and the logarithms l, which have a gradient where there is no sink.
     """
-    groups, width = q.shape[1] // k.shape[1], v.shape[-1]
-    if groups > 1:
+    width = v.shape[-1]
+    q, k, v = _fitted(q, k, v)
+    y, logs = _Attention.apply(q, k, v, bias.make, scale, sink, *bias.made_of)  # type: ignore[no-untyped-call]
+    return y if width == v.shape[-1] else y[..., :width], logs
+
+
+def attention_with_table(
+    q: Float[Tensor, "batch heads queries head_dim"],
+    k: Float[Tensor, "batch key_heads keys head_dim"],
+    v: Float[Tensor, "batch key_heads keys value_dim"],
+    table: Float[Tensor, "#batch #heads queries keys"] | None,
+    scale: float,
+) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
+    """Compute attention with a bias as a table that gets no gradient, and the logarithms l, which have one.
+
+    Args:
+        q, k, v: queries, keys and values of one dtype.
+        table: the bias, minus infinity where a key is masked, in float32 at least; None is none.
+        scale: softmax scale.
+
+    Returns:
+        The outputs, and l: minus infinity for a query without any visible key, whose output is zero.
+    """
+    width = v.shape[-1]
+    q, k, v = _fitted(q, k, v)
+    y, logs = _WithTable.apply(q, k, v, table, scale)  # type: ignore[no-untyped-call]
+    return y if width == v.shape[-1] else y[..., :width], logs
+
+
+def _fitted(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return queries, keys and values with as many heads and features, contiguous in memory, as the kernel needs."""
+    if (groups := q.shape[1] // k.shape[1]) > 1:
         k, v = (x.repeat_interleave(groups, dim=1) for x in (k, v))
-    # The kernel needs equally many features in q, k and v, contiguous in memory.
-    widest = max(q.shape[-1], width)
+    widest = max(q.shape[-1], v.shape[-1])
     q, k, v = (F.pad(x, (0, widest - x.shape[-1])) if x.shape[-1] < widest else x for x in (q, k, v))
     q, k, v = (x if x.stride(-1) == 1 else x.contiguous() for x in (q, k, v))
-    y: Tensor = _Attention.apply(q, k, v, bias.make, scale, sink, *bias.made_of)  # type: ignore[no-untyped-call]
-    return y if width == widest else y[..., :width]
+    return q, k, v
 
 
 class _Kept(NamedTuple):
@@ -164,30 +198,63 @@ class _Attention(torch.autograd.Function):
         scale: float,
         sink: Tensor | None,
         *made_of: Tensor,
-    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+    ) -> tuple[Float[Tensor, "batch heads tokens head_dim"], Float[Tensor, "batch heads tokens"]]:
         with full_precision(q.device):
             bias = make(q, k, *made_of, scale=scale)
             y, logs = _forward(q, k, v, bias, scale)
             if sink is not None:
                 with_sink = torch.logaddexp(logs, sink.to(logs.dtype)[:, None])
                 y, logs = y.mul_((logs - with_sink).exp_()[..., None].to(y.dtype)), with_sink
+                ctx.mark_non_differentiable(logs)
         ctx.save_for_backward(q, k, v, y, logs, sink)
+        ctx.set_materialize_grads(False)
         ctx.bias, ctx.scale = bias, scale
-        return y
+        return y, logs
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, g: Tensor | None, g_logs: Tensor | None) -> tuple[Tensor | None, ...]:
         bias, learned = ctx.bias, ctx.needs_input_grad[6:]
-        with torch.no_grad(), full_precision(g.device):
-            *tensors, sink = ctx.saved_tensors
-            kept, totals = _Kept(*tensors), bias.totals() if any(learned) else ()
-            if totals or not _has_fast_products(g.dtype):
-                of_inputs = _backward(g, kept, bias, ctx.scale, totals)
+        *tensors, sink = ctx.saved_tensors
+        kept, totals = _Kept(*tensors), bias.totals() if any(learned) else ()
+        with torch.no_grad(), full_precision(kept.y.device):
+            g = torch.zeros_like(kept.y) if g is None else g
+            if totals or g_logs is not None or not _has_fast_products(g.dtype):
+                of_inputs = _backward(g, g_logs, kept, bias, ctx.scale, totals)
             else:
                 of_inputs = _backward_of_fixed(g, kept, bias, ctx.scale)
             of_sink = _of_sink(g, kept, sink) if ctx.needs_input_grad[5] else None
             of_bias = bias.gradients(totals) if totals else (None,) * len(learned)
         gradients = (*of_inputs, None, None, of_sink, *of_bias)
+        return tuple(_differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
+
+
+class _WithTable(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, table: Tensor | None, scale: float
+    ) -> tuple[Float[Tensor, "batch heads queries head_dim"], Float[Tensor, "batch heads queries"]]:
+        with full_precision(q.device):
+            y, logs = _flash(q, k, v, 0.0, False, attn_mask=table, scale=scale)
+        # Of a query without any visible key the kernel returns zeros, also as the logarithm.
+        empty = None if table is None else (table == -torch.inf).all(-1)
+        ctx.save_for_backward(q, k, v, table, y, logs, empty)
+        ctx.set_materialize_grads(False)
+        ctx.scale = scale
+        return y, logs if empty is None else logs.masked_fill(empty, -torch.inf)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor | None, g_logs: Tensor | None) -> tuple[Tensor | None, ...]:
+        q, k, v, table, y, logs, empty = ctx.saved_tensors
+        with torch.no_grad(), full_precision(y.device):
+            g, dtype, size = torch.zeros_like(y) if g is None else g, y.dtype, y.shape[-1]
+            if g_logs is not None:
+                # The kernel subtracts <g, y>: one more feature, where y is -1, keys and values 0, and g is d, adds d.
+                g_logs = g_logs if empty is None else g_logs.masked_fill(empty, 0)
+                g, q, k, v, y = (x.to(_wide(x)) for x in (g, q, k, v, y))
+                g, y = torch.cat([g, g_logs.to(g.dtype)[..., None]], dim=-1), F.pad(y, (0, 1), value=-1)
+                q, k, v = (F.pad(x, (0, 1)) for x in (q, k, v))
+            parts = _flash_backward(g, q, k, v, y, logs, 0.0, False, attn_mask=table, scale=ctx.scale)
+        gradients = (*(x[..., :size].to(dtype) for x in parts), None, None)
         return tuple(_differentiable_once(x) for x in gradients) if torch.is_grad_enabled() else gradients
 
 
@@ -237,7 +304,7 @@ def _backward_of_fixed(g: Tensor, kept: _Kept, bias: Bias, scale: float) -> tupl
 
 
 def _backward(
-    g: Tensor, kept: _Kept, bias: Bias, scale: float, totals: tuple[Tensor, ...]
+    g: Tensor, g_logs: Tensor | None, kept: _Kept, bias: Bias, scale: float, totals: tuple[Tensor, ...]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Compute it with matrix products in float32 at least, which also gives the gradient of the scores to the bias."""
     q, k, v, _, logs = kept
@@ -258,7 +325,10 @@ def _backward(
             weights = torch.baddbmm(scores, queries, keys.mT, alpha=scale, out=scores).exp_()
             d_scores = torch.bmm(upstream, values.mT, out=buffers.take(1, pairs)).mul_(weights)
             # Not <g, y>, whose y is rounded: a row's gradients must sum to 0, else a bias that all keys share drifts.
-            d_scores.addcmul_(weights, d_scores.sum(-1, keepdim=True), value=-1)
+            mean = d_scores.sum(-1, keepdim=True)
+            if g_logs is not None:
+                mean -= block.rows(g_logs[some]).to(wide).flatten(0, 1)[..., None]
+            d_scores.addcmul_(weights, mean, value=-1)
             if totals:
                 bias.add(totals, block, d_scores.view(sizes))
             block.put_rows(d_q[some], (d_scores @ keys).mul_(scale).view(*sizes[:3], -1))

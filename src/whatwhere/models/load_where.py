@@ -11,6 +11,7 @@ import numpy as np
 from whatwhere.errors import CheckpointError, SettingError, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.gguf_architectures import why_unread
 from whatwhere.models.huggingface import Description
 
 if TYPE_CHECKING:
@@ -22,6 +23,12 @@ TOKENS = "/input.tokens.weight"
 _DEFAULT_HEADS = 2
 _DEFAULT_LENGTH, _MAX_LENGTH = 64, 1 << 20  # of results that do not name one, or an absurd one
 _BIAS_TABLES = ("relative_attention_bias.weight", "attn_rel_b.weight")
+_PROFILES = {
+    "weight": ("self_attn.r_proj.weight", "attn.wr_du.weight"),
+    "profiles": ("self_attn.rel_logits_proj.proj", "attn.rel_logits_proj.proj"),
+    "gain": ("self_attn.rel_l2_clip.scale", "attn.rel_l2_clip.scale"),
+}
+"""Parameter of Inkling's bias -> ends of its name in a layer, as transformers and as the published files write it."""
 _OTHERWISE = "Choose a scheme of the catalogue: whatwhere.scheme(name, dim, num_heads, max_length)."
 
 
@@ -177,6 +184,48 @@ def fill_bias(scheme: Any, checkpoint: Checkpoint, table: str) -> None:
         scheme.weight.copy_(from_numpy(values))
 
 
+def fill_frequencies(scheme: Any, checkpoint: Checkpoint) -> bool:
+    """Copy learned frequencies of a checkpoint into a map; return whether it has them, or the map needs none.
+
+    Args:
+        scheme: a map of queries and keys, or None.
+        checkpoint: of the model.
+
+    Raises:
+        CheckpointError: If their number is not that of the map's pairs.
+    """
+    if type(scheme).__name__ != "LearnedRotary":
+        return True
+    return _copied(checkpoint, (".rotary_emb.alpha",), scheme.alpha)
+
+
+def _copied(checkpoint: Checkpoint, ends: tuple[str, ...], parameter: Any) -> bool:
+    """Copy the tensor whose name ends so into a parameter; return whether there is one, outside of drafting layers."""
+    from torch import from_numpy, no_grad
+
+    name = next((name for name in checkpoint.tensors if f".{name}".endswith(ends) and "mtp" not in name), None)
+    if name is None:
+        return False
+    values = checkpoint.array(name).astype(np.float32)
+    if values.shape != tuple(parameter.shape):
+        raise CheckpointError(
+            f"{quoted(name)} has the shape {values.shape}, but the configuration needs {tuple(parameter.shape)}."
+        )
+    with no_grad():
+        parameter.copy_(from_numpy(values))
+    return True
+
+
+def _load_factors(checkpoint: Checkpoint, layer: int, scheme: Any) -> list[str]:
+    """Copy the learned factors of the queries of a layer; return a note where the files do not have them."""
+    names = {"weight": "scale", "bias": "bias"}
+    found = [
+        _copied(checkpoint, (f".layers.{layer}.self_attn.softmax_scaling.{end}",), getattr(scheme, own))
+        for own, end in names.items()
+    ]
+    return [] if all(found) else [f"the factors of queries of layer {layer} are not in the file: they are initial"]
+
+
 def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedWhere:
     from whatwhere.where.binding import Where
 
@@ -189,6 +238,11 @@ def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedW
     query_key, score = (None if plan is None else plan.build() for plan in plans[layer])
     if description.layers > 1 and (query_key is not None or score is not None):
         notes.append(f"shown is layer {layer} of {description.layers}, counted from 0")
+    if not fill_frequencies(query_key, checkpoint):
+        notes.append("the learned frequencies are not in the file under a known name: they are those before training")
+    mapped: Any = description.with_temperature(layer, query_key)
+    if type(mapped).__name__ == "SSMax":
+        notes += _load_factors(checkpoint, layer, mapped)
     sink = description.sink(layer)
     if sink is not None:
         notes += _load_sink(checkpoint, layer, sink)
@@ -206,7 +260,7 @@ def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedW
         f"the model's own ({description.model_type})",
         Where(
             input=encoding,
-            query_key=description.with_temperature(layer, query_key),
+            query_key=mapped,
             score=score,
             scale=description.scale_of(layer, query_key, score),
             window=description.window_of(layer),
@@ -224,7 +278,7 @@ def _of_table(checkpoint: Checkpoint, problem: WhatWhereError) -> LoadedWhere:
     """Build the encoding of a position table that comes without a configuration that is understood."""
     from whatwhere.where.binding import Where
 
-    why = "there is no configuration"
+    why = why_unread(checkpoint.metadata) or "there is no configuration"
     if checkpoint.config is not None:
         why = f"the configuration is not understood: {' '.join(str(problem).splitlines()).removesuffix('.')}"
     if checkpoint.position_table is None:
@@ -258,6 +312,8 @@ def _load_bias(checkpoint: Checkpoint, description: Description, layer: int, sch
     if not any(True for _ in scheme.parameters()):
         return []
     plan = description.score[layer]
+    if plan is not None and plan.scheme == "inkling":
+        return _load_profiles(checkpoint, layer, scheme)
     shared = plan is not None and plan.shared
     count = 1 if shared else layer + 1
     names = bias_tables(checkpoint, description.part, count) if hasattr(scheme, "weight") else []
@@ -269,6 +325,16 @@ def _load_bias(checkpoint: Checkpoint, description: Description, layer: int, sch
     except CheckpointError as problem:
         return [f"{missing} ({str(problem).removesuffix('.')})"]
     return []
+
+
+def _load_profiles(checkpoint: Checkpoint, layer: int, scheme: Any) -> list[str]:
+    """Copy the matrix and profiles of Inkling's bias in a layer; return notes on what the files do not have."""
+    return [
+        f"`{parameter}` of Inkling in layer {layer} is not in the file under a known name: random"
+        for parameter, ends in _PROFILES.items()
+        if getattr(scheme, parameter) is not None
+        and not _copied(checkpoint, tuple(f".layers.{layer}.{end}" for end in ends), getattr(scheme, parameter))
+    ]
 
 
 def _load_sink(checkpoint: Checkpoint, layer: int, sink: "Sink") -> list[str]:

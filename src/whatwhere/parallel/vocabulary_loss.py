@@ -1,6 +1,6 @@
 """Cross entropy of logits whose tokens are spread over processes."""
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Integer
@@ -8,15 +8,19 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.distributed.tensor import DTensor, Shard
 
+from whatwhere.checks import require_choice
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import shard_offsets
 from whatwhere.tensor_checks import require_range
 
 
 def vocabulary_cross_entropy(
-    logits: Float[Tensor, "*shape vocab_size"], targets: Integer[Tensor, "*shape"], ignore_index: int = -100
+    logits: Float[Tensor, "*shape vocab_size"],
+    targets: Integer[Tensor, "*shape"],
+    ignore_index: int = -100,
+    reduction: Literal["mean", "sum"] = "mean",
 ) -> Float[Tensor, ""]:
-    """Compute the mean cross entropy; no process holds logits of other tokens than its own.
+    """Compute the cross entropy; no process holds logits of other tokens than its own.
 
         loss = log sum_v exp z_v - z_target        maximum, sum and target are reduced over the processes
 
@@ -24,12 +28,13 @@ def vocabulary_cross_entropy(
         logits: of `VocabularyShards.readout`, as a DTensor sharded by tokens.
         targets: a token for each, the same on all processes.
         ignore_index: targets of this number do not count.
+        reduction: `mean` or `sum` over the targets that count.
 
     Returns:
-        The mean over all targets that count, in float32 at least; the same on all processes.
+        The loss, in float32 at least; the same on all processes.
 
     Raises:
-        SettingError: If the logits are not sharded by tokens.
+        SettingError: If the logits are not sharded by tokens, or the reduction is unknown.
         ShapeError: If there is not one target for each.
         TokenError: If a target is outside the vocabulary.
     """
@@ -38,6 +43,7 @@ def vocabulary_cross_entropy(
             "vocabulary_cross_entropy needs logits that are sharded by tokens, as VocabularyShards.readout returns "
             f"them, but got a {type(logits).__name__}.\nOf whole logits, use torch.nn.functional.cross_entropy."
         )
+    require_choice("vocabulary_cross_entropy", "reduction", reduction, ("mean", "sum"))
     if targets.shape != logits.shape[:-1]:
         raise ShapeError(
             f"logits of shape {tuple(logits.shape)} need targets of shape {tuple(logits.shape[:-1])}, but got "
@@ -57,15 +63,15 @@ def vocabulary_cross_entropy(
     assert offsets is not None
     group = logits.device_mesh.get_group()
     local = logits.to_local().flatten(0, -2)
-    loss: Tensor = _CrossEntropy.apply(local, flat - offsets[-1], counted, group)  # type: ignore[no-untyped-call]
+    loss: Tensor = _CrossEntropy.apply(local, flat - offsets[-1], counted, group, reduction)  # type: ignore[no-untyped-call]
     return loss
 
 
 class _CrossEntropy(torch.autograd.Function):
-    """The mean loss of own logits, whose gradient is (softmax - one-hot) / count."""
+    """The loss of own logits, whose gradient is softmax - one-hot; that of the mean is divided by the count."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, counted: Tensor, group: Any) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, counted: Tensor, group: Any, reduction: str) -> Tensor:
         reduce = torch.distributed.ReduceOp
         own = (targets >= 0) & (targets < logits.shape[1]) & counted
         wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
@@ -79,15 +85,15 @@ class _CrossEntropy(torch.autograd.Function):
         torch.distributed.all_reduce(sums, group=group)
         softmax /= sums[0][:, None]
         ctx.save_for_backward(softmax, targets, own, counted)
-        ctx.dtype = logits.dtype
-        losses: Tensor = sums[0].log() - sums[1]
-        return losses[counted].mean()
+        ctx.dtype, ctx.mean = logits.dtype, reduction == "mean"
+        losses: Tensor = (sums[0].log() - sums[1])[counted]
+        return losses.mean() if ctx.mean else losses.sum()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None, None, None]:
         softmax, targets, own, counted = ctx.saved_tensors
-        share = counted * (gradients[0] / counted.sum())
+        share = counted * (gradients[0] / counted.sum() if ctx.mean else gradients[0])
         gradient = softmax * share[:, None]
         gradient[own, targets[own]] -= share[own]
-        return gradient.to(ctx.dtype), None, None, None
+        return gradient.to(ctx.dtype), None, None, None, None

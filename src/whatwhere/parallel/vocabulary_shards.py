@@ -8,12 +8,13 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard, distribute_tensor
+from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
 from whatwhere.errors import SettingError
 from whatwhere.initialization import shard_offsets
 from whatwhere.kernels.embedding import scaled
+from whatwhere.parallel.mesh import alike_copy, summed
 from whatwhere.what.embedding import TokenEmbedding, logits, lookup
 
 
@@ -46,14 +47,14 @@ class VocabularyShards(TokenEmbedding):
         self._require_ids(ids)
         first, weight = self._own_rows()
         if len(weight) == 0:  # more processes than blocks of rows; the sum links it to the gradient
-            return self._summed(weight.new_zeros(*ids.shape, self.embedding_dim) + weight.sum())
+            return summed(weight.new_zeros(*ids.shape, self.embedding_dim) + weight.sum(), self.mesh)
         own = (ids >= first) & (ids < first + len(weight))
         index, padding = torch.where(own, ids - first, 0), self._own_padding(first, weight)
         if self.keeper is not None:
             rows = self.keeper.lookup(self.weight, index, padding)
         else:
             rows = lookup(weight, index, padding)
-        return self._summed(scaled(rows, self.factor).masked_fill(~own[..., None], 0))
+        return summed(scaled(rows, self.factor).masked_fill(~own[..., None], 0), self.mesh)
 
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
         """Compute logits, with the table as the output projection: each process those of its own tokens.
@@ -70,12 +71,7 @@ class VocabularyShards(TokenEmbedding):
         if self.keeper is not None:
             self.keeper.before_readout()
         first, weight = self._own_rows()
-        # Every process has the gradient of its own logits with respect to the vectors: the sum is the whole one.
-        alike = DTensor.from_local(hidden, self.mesh, [Replicate()], run_check=False)
-        own = logits(alike.to_local(grad_placements=[Partial()]), weight, self._own_padding(first, weight))
-        shape = torch.Size((*hidden.shape[:-1], self.num_embeddings))
-        stride = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
-        return DTensor.from_local(own, self.mesh, [Shard(own.dim() - 1)], run_check=False, shape=shape, stride=stride)
+        return sharded_logits(hidden, weight, self.num_embeddings, self.mesh, self._own_padding(first, weight))
 
     def extra_repr(self) -> str:
         """Return the settings, for `repr`."""
@@ -93,10 +89,28 @@ class VocabularyShards(TokenEmbedding):
         own = self.padding_idx is not None and first <= self.padding_idx < first + len(weight)
         return self.padding_idx - first if own and self.padding_idx is not None else None
 
-    def _summed(self, x: Tensor) -> Tensor:
-        partial = DTensor.from_local(x, self.mesh, [Partial()], run_check=False)
-        whole: Tensor = partial.redistribute(placements=[Replicate()]).to_local()
-        return whole
+
+def sharded_logits(
+    hidden: Float[Tensor, "*shape dim"],
+    weight: Float[Tensor, "own_rows dim"],
+    vocab_size: int,
+    mesh: DeviceMesh,
+    padding_idx: int | None = None,
+) -> Float[Tensor, "*shape vocab_size"]:
+    """Return logits as a DTensor, sharded by tokens: each process computes those of its own.
+
+    Args:
+        hidden: vectors of the last layer, the same on all processes.
+        weight: the own rows of an output projection that is spread over processes in contiguous blocks.
+        vocab_size: rows of all of them.
+        mesh: the processes, in one dimension.
+        padding_idx: the padding row among the own ones.
+    """
+    # Every process has the gradient of its own logits with respect to the vectors: the sum is the whole one.
+    own = logits(alike_copy(hidden, mesh), weight, padding_idx)
+    shape = torch.Size((*hidden.shape[:-1], vocab_size))
+    stride = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
+    return DTensor.from_local(own, mesh, [Shard(own.dim() - 1)], run_check=False, shape=shape, stride=stride)
 
 
 def shard_vocabulary(tokens: TokenEmbedding, mesh: DeviceMesh) -> VocabularyShards:

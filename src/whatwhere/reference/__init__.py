@@ -9,7 +9,7 @@ each index of the formula. In every gradient function, g is dL/dy of the output 
     input                door 1, added to the token's vector; tables of positions resized
     query_key/rotary     door 2, rotations: rotary, along several axes, xPos
     query_key/pope_fope_ssmax    door 2, maps with parameters
-    query_key/carope             door 2, rotations by content: CARoPE
+    query_key/content            door 2, rotations by content: CARoPE, Selective RoPE
     query_key/regions            door 2, rotations by a distance of each pair: Self-Extend, dual chunk attention
     query_key/temperature        door 2, queries multiplied by a fixed function of their position
     score/distance       door 3, by distance: ALiBi, T5, KERPLE, Sandwich, FIRE
@@ -45,10 +45,16 @@ from whatwhere.reference.input import learned_gradient as learned_gradient
 from whatwhere.reference.input import resized_grid as resized_grid
 from whatwhere.reference.input import resized_rows as resized_rows
 from whatwhere.reference.input import sinusoid as sinusoid
-from whatwhere.reference.query_key.carope import carope as carope
-from whatwhere.reference.query_key.carope import carope_gradient as carope_gradient
-from whatwhere.reference.query_key.carope import carope_increments as carope_increments
-from whatwhere.reference.query_key.carope import carope_increments_gradient as carope_increments_gradient
+from whatwhere.reference.query_key.content import carope as carope
+from whatwhere.reference.query_key.content import carope_gradient as carope_gradient
+from whatwhere.reference.query_key.content import carope_increments as carope_increments
+from whatwhere.reference.query_key.content import carope_increments_gradient as carope_increments_gradient
+from whatwhere.reference.query_key.content import selective_rope as selective_rope
+from whatwhere.reference.query_key.content import selective_rope_gradient as selective_rope_gradient
+from whatwhere.reference.query_key.content import selective_rope_increments as selective_rope_increments
+from whatwhere.reference.query_key.content import (
+    selective_rope_increments_gradient as selective_rope_increments_gradient,
+)
 from whatwhere.reference.query_key.pope_fope_ssmax import fope as fope
 from whatwhere.reference.query_key.pope_fope_ssmax import fope_gradient as fope_gradient
 from whatwhere.reference.query_key.pope_fope_ssmax import pope as pope

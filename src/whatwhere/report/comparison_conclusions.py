@@ -1,9 +1,11 @@
 """What can be concluded from a comparison: its first sentences, and which schemes differ, seed by seed."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import PurePath
 
 from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.read import Comparison
+from whatwhere.comparison.results import TokenizedText
 from whatwhere.comparison.statistics import Difference, PairedDifferences
 from whatwhere.records import Missing
 from whatwhere.report.comparison_sentences import (
@@ -73,7 +75,18 @@ def scope_sentence(results: Comparison) -> str:
     return (
         f"These runs show one task ({name_text(results.task.name)}) and {'one model' if one else 'models of one kind'} "
         f"({', '.join(model)}). Another task, size or learning rate can order the schemes otherwise; it was not tested "
-        "here."
+        f"here.{_tokenizer_sentence(results.task.tokenized)}"
+    )
+
+
+def _tokenizer_sentence(text: TokenizedText | None) -> str:
+    if text is None:
+        return ""
+    unknown = f", {text.unknown:.2%} of them unknown" if text.unknown else ""
+    name = name_text("/".join(PurePath(text.tokenizer).parts[-2:]))
+    return (
+        f" The text has {text.tokens:,} tokens of {name}{unknown}, of {text.bytes_per_token:.2f} "
+        "bytes in the mean: losses per token of another tokenizer, or per byte, do not compare with these."
     )
 
 

@@ -2,7 +2,9 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from statistics import median
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,6 +15,9 @@ from whatwhere.escape import cut, visible
 from whatwhere.report.claims import deviation_sentence
 from whatwhere.report.text import NARROW, capital, count, decimals, listed, number, percent, ranges
 
+if TYPE_CHECKING:
+    from whatwhere.comparison.train_one import TrainedModel
+
 _FRESH = 4
 """Names of tensors that began anew to list, for each scheme."""
 HOLDS = 0.05
@@ -22,6 +27,7 @@ _TASKS = {
     "expressions": "The task is to evaluate an expression such as Max(1,6,2): the answer is one digit. ",
     "recall": "The task is associative recall: which letter followed a given letter earlier in the sequence? ",
     "text": "The task is to predict the next byte of a text. ",
+    "text in tokens": "The task is to predict the next token of a text. ",
 }
 _UNCHANGED = 1e-3  # logits are of order 1 to 10 in float32: rounding moves them by 1e-5, absolute positions by 0.1
 _KEPT = 5e-3
@@ -195,6 +201,23 @@ def repeat_sentence(results: Comparison) -> str:
             f"versions, threads and processor, this gives the same numbers: {visible(results.record.python)}"
         )
     return f"The same command, versions, threads and processor give the same numbers: {visible(results.record.command)}"
+
+
+def training_sentence(trained: "TrainedModel") -> str:
+    """Return what was trained on how many processes, and how its loss fell.
+
+    Args:
+        trained: by `whatwhere train`.
+    """
+    sizes = {axis.name: getattr(trained.how.mesh, axis.name) for axis in fields(trained.how.mesh)}
+    axes = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
+    where = f"on {trained.processes} processes ({axes})" if axes else "on one process"
+    (_, first), (_, last) = trained.losses[0], trained.losses[-1]
+    held = max(trained.bytes_of_processes, default=0)
+    text = f"{trained.scheme}, seed {trained.seed}, {where}: loss {number(first)} to {number(last)} in "
+    text += f"{count(trained.steps, 'step')} of {number(trained.seconds_per_step * 1000)} ms"
+    text += f", at most {number(held / 1e6)} MB of weights, gradients and moments in a process" if held else ""
+    return f"{text}. Resumed at step {trained.resumed_at}." if trained.resumed_at else f"{text}."
 
 
 def ranking(results: Scored, length: int | None) -> list[tuple[str, float]]:

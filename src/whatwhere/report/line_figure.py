@@ -30,6 +30,8 @@ _MOST_MARKED = 40
 """Values of a line that has markers; more would cover it."""
 _MARKERS = "circle", "square", "triangle", "diamond", "hexagon"
 
+NO_REPORTLAB = "PDF is written by reportlab, which is not installed: pip install 'whatwhere[pdf]'"
+
 
 @dataclass(frozen=True)
 class Curve:
@@ -203,9 +205,7 @@ def to_pdf(drawing: Drawing) -> bytes:
         from reportlab.pdfbase.ttfonts import TTFont
         from reportlab.pdfgen.canvas import Canvas
     except ImportError:
-        raise MissingExtra(
-            "PDF is written by reportlab, which is not installed: pip install 'whatwhere[pdf]'; or pass --format svg."
-        ) from None
+        raise MissingExtra(f"{NO_REPORTLAB}; or pass --format svg.") from None
     font = TTFont("Vera", "Vera.ttf")  # a part of reportlab
     pdfmetrics.registerFont(font)
     out = io.BytesIO()

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from whatwhere.atomic import atomic_file
@@ -21,7 +22,7 @@ from whatwhere.records import Missing
 from whatwhere.report.comparison import baselines_near, sections, summary
 from whatwhere.report.comparison_conclusions import table as differences_table
 from whatwhere.report.comparison_sentences import learned, measure_text, name_text, unit_of
-from whatwhere.report.line_figure import Curve, LineFigure, layout, to_pdf, to_svg
+from whatwhere.report.line_figure import NO_REPORTLAB, Curve, LineFigure, layout, to_pdf, to_svg
 from whatwhere.report.scheme_looks import looks
 from whatwhere.report.section import Table
 from whatwhere.report.text import capital
@@ -99,7 +100,7 @@ def write_tables(
 def write_figures(
     results: Scored,
     folder: str | Path,
-    formats: Sequence[str] = FIGURE_FORMATS,
+    formats: Sequence[str] | None = None,
     width: int | float = 84.0,
     schemes: Sequence[str] | None = None,
 ) -> WrittenFiles:
@@ -108,18 +109,21 @@ def write_figures(
     Args:
         results: of a comparison, or OwnScores.
         folder: where to write; it is made where it is missing.
-        formats: "svg", "pdf".
+        formats: "svg", "pdf"; None is both, or without reportlab SVG alone.
         width: in millimeters: 84 for a column, 174 for a page of two columns.
         schemes: those that are drawn, in this order; None is all.
 
     Returns:
-        The names of the files.
+        The names of the files, and why there is no PDF where none was requested.
 
     Raises:
         SettingError: If a format or scheme is unknown, or the width is not between 60 and 400.
         MissingExtra: If PDF is requested and reportlab is not installed.
         ResultsError: If the folder cannot be written.
     """
+    missing = NO_REPORTLAB if formats is None and find_spec("reportlab") is None else ""
+    if formats is None:
+        formats = FIGURE_FORMATS[:1] if missing else FIGURE_FORMATS
     for each in formats:
         require_choice("figures", "format", each, FIGURE_FORMATS)
     schemes = None if schemes is None else [results.find_scheme(scheme) for scheme in schemes]
@@ -130,7 +134,7 @@ def write_figures(
             contents[f"{figure.name}.svg"] = to_svg(drawing).encode("utf-8")
         if "pdf" in formats:
             contents[f"{figure.name}.pdf"] = to_pdf(drawing)
-    return write_files(folder, contents)
+    return write_files(folder, contents, missing)
 
 
 def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[LineFigure]:

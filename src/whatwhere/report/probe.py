@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import isclose
 
 from whatwhere.models.probe.differences import Difference
 from whatwhere.models.probe.findings import (
@@ -93,10 +94,13 @@ def short(layer: Layer) -> str:
 
 
 def _layers(layers: Sequence[Layer]) -> Table:
-    groups: dict[tuple[str, ...], list[str]] = {}
+    groups: list[list[Layer]] = []
     for layer in layers:
-        groups.setdefault(_cells(layer), []).append(layer.module)
-    rows = [(_names(names), *cells) for cells, names in groups.items()]
+        group = next((each for each in groups if _alike(each[0], layer)), None)
+        if group is None:
+            groups.append(group := [])
+        group.append(layer)
+    rows = [(_names([layer.module for layer in group]), *_cells(max(group, key=_residual))) for group in groups]
     columns = ("layers", "queries", "keys", "frequencies", "residual", "scale", "sees", "bias", "sink")
     return Table("", columns, rows, shorten="never")
 
@@ -105,14 +109,30 @@ def _names(modules: Sequence[str]) -> str:
     return modules[0] if len(modules) == 1 else f"{modules[0]} and {count(len(modules) - 1, 'other')}"
 
 
+def _residual(layer: Layer) -> float:
+    return max(layer.query.residual, layer.key.residual)
+
+
+def _alike(one: Layer, other: Layer) -> bool:
+    """Return whether two layers have the same cells, and frequencies that differ as measurements of one do."""
+    cells, others = (_cells(each) for each in (one, other))
+    if (cells[:2], cells[4:]) != (others[:2], others[4:]):
+        return False
+    tolerance = 10 * max(_residual(one), _residual(other), 1e-7)
+    ours, theirs = ((*each.query.frequencies, *each.query.far_frequencies) for each in (one, other))
+    return len(ours) == len(theirs) and all(
+        isclose(a, b, rel_tol=tolerance, abs_tol=1e-30) for a, b in zip(ours, theirs, strict=True)
+    )
+
+
 def _cells(layer: Layer) -> tuple[str, ...]:
     magnitude = "" if layer.magnitude in (None, 1.0) else f", times {number(layer.magnitude, 6)}"
-    residual = max(layer.query.residual, layer.key.residual)
+    residual = _residual(layer)
     return (
         _map(layer.query) + magnitude,
         "as queries" if _map(layer.query) == _map(layer.key) else _map(layer.key) + magnitude,
         _frequencies(layer.query),
-        "below 1e-6" if residual < 1e-6 else f"below {10.0 ** -int(-_exponent(residual)):.0e}",
+        "below 1e-6" if residual < 1e-6 else f"below 1e{_exponent(residual)}",
         "not measured" if layer.scale is None else number(layer.scale, 5),
         _span(layer.span),
         _bias(layer.bias),

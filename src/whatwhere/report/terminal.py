@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 ROWS = 12
 """Rows of a long table that are printed where nothing else is requested."""
 _EVENLY = 16
+_SHOWN_FROM = 1.0
+"""Seconds of a loop from which on the time left is shown."""
 _BAR = 40
 
 
@@ -43,6 +45,7 @@ def progress() -> Iterator[Callable[[str], None]]:
     from rich.console import Console
 
     from whatwhere.models.checkpoint.hub_files import downloads  # which loads NumPy
+    from whatwhere.what.matrix_file import rows_done
 
     with Console(stderr=True, markup=False, highlight=False).status("opening") as status:
         step = "opening"
@@ -52,11 +55,33 @@ def progress() -> Iterator[Callable[[str], None]]:
             step = visible(text)
             status.update(step)
 
+        def show_rows(done: int, rows: int, seconds: float) -> None:
+            if left := rows_left(done, rows, seconds):
+                status.update(f"{step} ({left})")
+
         shown = downloads.set(Downloads(lambda amount: status.update(f"{step} ({amount})")))
+        counted = rows_done.set(show_rows)
         try:
             yield show_step
         finally:
             downloads.reset(shown)
+            rows_done.reset(counted)
+
+
+def rows_left(done: int, rows: int, seconds: float) -> str:
+    """Return how far a loop over rows is and the time that the rest takes at this speed; "" for a short one.
+
+    Args:
+        done: rows that were worked through.
+        rows: of the loop.
+        seconds: since its beginning.
+
+    Examples:
+        >>> rows_left(1_000, 4_000, 2.0), rows_left(3_000, 4_000, 0.1)
+        ('1,000 of 4,000 rows, about 6 s left', '')
+    """
+    whole = seconds * rows / done
+    return f"{done:,} of {rows:,} rows, about {whole - seconds:,.0f} s left" if whole >= _SHOWN_FROM else ""
 
 
 class Downloads:

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from whatwhere.atomic import require_writable, write_atomic
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.inspection import Inspection
+from whatwhere.installation import REBUILD
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.html import Markup, element, paragraph, sections
 from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
@@ -188,8 +189,7 @@ def check_page(page: Path | None = None) -> None:
     if not ((page or PAGE) / "index.html").is_file():
         raise MissingExtra(
             "this installation has no page for the studio: it was built without Node.js.\n"
-            "In a checkout: make page. Else install Node.js 20 or later and build again: "
-            "pip install --force-reinstall --no-deps --no-binary whatwhere whatwhere"
+            f"In a checkout: make page. Else install Node.js 20 or later and build again: {REBUILD}"
         )
 
 

@@ -289,6 +289,8 @@ def _rotaries(session: Session) -> tuple[list[ModelRotary], str | None]:
         return [], report.missing
     by_layer = {layer: group for group in report.groups for layer in group.layers}
     plans = layers_of(session.subject.description.query_key)
+    if any(plan.scheme == "rotary-learned" for plan, _ in plans):
+        return [], "the frequencies of this model are weights, which no parameter here sets: see its report"
     return [ModelRotary(plan.build(), by_layer[layers[0]]) for plan, layers in plans if layers[0] in by_layer], None
 
 

@@ -231,13 +231,23 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
         ) from None
     if not encoded.ids:
         raise TextError(f"the tokenizer makes no token of {text!r}.\nPass other text, or another tokenizer.")
-    lost = _first_lost(text, encoded.offsets)
+    require_covered(text, encoded.offsets)
+    return encoded.ids, encoded.tokens
+
+
+def require_covered(text: str, spans: Sequence[tuple[int, int]]) -> None:
+    """Raise TextError unless tokens cover every character of a text but white space and controls.
+
+    Args:
+        text: that was encoded.
+        spans: first character of each token, and the one behind its last.
+    """
+    lost = _first_lost(text, spans)
     if lost is not None:
         raise TextError(
             f"the tokenizer has no token for {text[lost]!r} at character {lost} and would leave it out.\n"
             "Use a tokenizer that has one, or a token for what is unknown."
         )
-    return encoded.ids, encoded.tokens
 
 
 def words(text: str, lowercase: bool = False) -> Tokenizer:

@@ -244,7 +244,10 @@ def padding_dependence(config: Mapping[str, Any]) -> tuple[str, int] | None:
     return None
 
 
-_HASHED = re.compile(r"(^|[._])((ngram|n_gram|hash)[a-z_]*embed|engram|hashbucket)", re.IGNORECASE)
+_HASHED = re.compile(
+    r"(^|[._])((ngram|n_gram|hash)[a-z_]*embed|engram|hashbucket|multi_head_embedding\.embedding)", re.IGNORECASE
+)
+"""Names of tables that a hash of token ids selects: all that models/checkpoint/token_tables finds, and others."""
 
 
 def why_fixed(config: Mapping[str, Any], tensors: Iterable[str], renumbering: bool) -> str | None:

@@ -4,7 +4,8 @@
 
 Three engines compute the same function: `dense` is this formula in PyTorch operations, `sdpa` is PyTorch's
 scaled_dot_product_attention, `flex` is FlexAttention. The output of a query without any visible key (padding) is zero.
-A sink adds exp(s_h) to the denominator of the softmax, for each head h.
+A sink adds exp(s_h) to the denominator of the softmax, for each head h. Each engine also returns the logarithms of the
+sums of exp(score), by which outputs over other keys are merged (where/merge_attention).
 
 For long sequences on the CPU, `sdpa` needs no dense bias: one that depends on the distance alone is a strided view, and
 any other is computed for one chunk of queries at a time, and again in the backward pass. Both skip keys outside of a
@@ -13,6 +14,7 @@ window.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import isqrt
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,8 +29,9 @@ from whatwhere.checks import require_choice
 from whatwhere.coordinates import Allowed
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.backend import disabled, full_precision
-from whatwhere.kernels.blockwise_attention import ByBlocks, attention_by_blocks
+from whatwhere.kernels.blockwise_attention import ByBlocks, attention_by_blocks, attention_with_table
 from whatwhere.tensor_checks import require_floating
+from whatwhere.where.merge_attention import with_sink
 from whatwhere.where.score_bias import Element, as_finite, as_score_mod, tabulate
 
 if TYPE_CHECKING:
@@ -122,26 +125,72 @@ def attention(
             training that it does not support.
         ShapeError: If the shapes do not match.
     """
+    return _attend(q, k, v, scores, _How(scale, sink, dropout, softcap), engine)[0]
+
+
+def attention_with_lse(
+    q: Float[Tensor, "batch heads queries head_dim"],
+    k: Float[Tensor, "batch key_heads keys head_dim"],
+    v: Float[Tensor, "batch key_heads keys value_dim"],
+    scores: Scores,
+    *,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    engine: Engine = "auto",
+) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
+    """Compute attention without a sink, and the logarithms of the sums of exp(score), in float32 at least.
+
+    Args:
+        q, k, v, scores, scale, dropout, engine: as in `attention`.
+
+    Returns:
+        The outputs, and the logarithms: minus infinity for a query without any visible key. Both have gradients.
+
+    Raises:
+        SettingError: If the engine is unknown, dropout is out of range, or FlexAttention is chosen for dropout or
+            training that it does not support.
+        ShapeError: If the shapes do not match.
+    """
+    y, lse = _attend(q, k, v, scores, _How(scale, None, dropout, lse=True), engine)
+    return y, lse
+
+
+@dataclass(frozen=True)
+class _How:
+    """What attention does beside the scores: softmax scale, sink, dropout and soft cap; and what it returns."""
+
+    scale: float | None
+    sink: Tensor | None
+    dropout: float
+    softcap: float | None = None
+    lse: bool = False
+
+
+_Results = tuple[Tensor, ...]
+"""The outputs; and the logarithms of the sums of exp(score), where these are wanted."""
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How, engine: Engine) -> _Results:
+    """Compute attention by the engine."""
     require_choice("attention", "engine", engine, ENGINES)
-    if not 0 <= dropout < 1:
-        raise SettingError(f"attention got dropout={dropout}, but needs a probability of at least 0 and below 1.")
+    if not 0 <= how.dropout < 1:
+        raise SettingError(f"attention got dropout={how.dropout}, but needs a probability of at least 0 and below 1.")
     require_heads(q, k, v)
     if not (q.dtype == k.dtype == v.dtype or torch.is_autocast_enabled(q.device.type)):
         # For example float32 queries with a bfloat16 KV cache, which sdpa refuses.
         wide = torch.promote_types(q.dtype, torch.promote_types(k.dtype, v.dtype))
-        options: dict[str, Any] = {"scale": scale, "sink": sink, "softcap": softcap, "dropout": dropout}
-        return attention(q.to(wide), k.to(wide), v.to(wide), scores, engine=engine, **options).to(q.dtype)
+        y, *lse = _attend(q.to(wide), k.to(wide), v.to(wide), scores, how, engine)
+        return y.to(q.dtype), *lse
     if engine == "auto" and _is_transformed():
         engine = "dense"
-    bare = scores.element is None and sink is None and softcap is None
+    bare = scores.element is None and how.sink is None and how.softcap is None and not how.lse
     if bare and scores.run and engine in ("auto", "sdpa"):
-        return F.scaled_dot_product_attention(
-            q, k, v, is_causal=True, dropout_p=dropout, scale=scale, enable_gqa=q.shape[1] != k.shape[1]
-        )
-    how = _How(scale, sink, dropout, softcap)
+        grouped = q.shape[1] != k.shape[1]
+        options: dict[str, Any] = {"dropout_p": how.dropout, "scale": how.scale, "enable_gqa": grouped}
+        return (F.scaled_dot_product_attention(q, k, v, is_causal=True, **options),)
     # FlexAttention cannot trace a size of zero: an empty batch or sequence takes the dense engine.
     if engine == "dense" or (engine == "flex" and 0 in (q.shape[0], q.shape[2], k.shape[2])):
-        return _dense(q, k, v, scores, how)
+        return _by_formula(q, k, v, scores.added(torch.promote_types(q.dtype, torch.float32)), how)
     if engine == "flex":
         return _flex(q, k, v, scores, how)
     if q.is_cpu and torch.is_autocast_enabled("cpu") and q.dtype != torch.float64:
@@ -151,19 +200,7 @@ def attention(
     return _with_bias(q, k, v, scores, how)
 
 
-@dataclass(frozen=True)
-class _How:
-    """What attention does beside the scores: softmax scale, sink, dropout and soft cap."""
-
-    scale: float | None
-    sink: Tensor | None
-    dropout: float
-    softcap: float | None = None
-
-
-def _with_bias(
-    q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How
-) -> Float[Tensor, "batch heads queries value_dim"]:
+def _with_bias(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _Results:
     """Use blockwise attention where it can be used, else a table, in chunks where it is large."""
     anything = scores.element is not None or scores.allowed is not None or how.sink is not None
     blockwise = anything and scores.blocks is not None and not how.dropout and how.softcap is None
@@ -171,7 +208,8 @@ def _with_bias(
         bias = scores.blocks()
         if bias is not None and bias.serves(q.dtype):
             scale = q.shape[-1] ** -0.5 if how.scale is None else how.scale
-            return attention_by_blocks(q, k, v, bias, scale, how.sink)
+            results = attention_by_blocks(q, k, v, bias, scale, how.sink)
+            return results if how.lse else results[:1]
     if _is_eager(q, k, v):  # asked first: a traced program would be bound to the side of a limit that its sizes are on
         most = _MAX_TABLE if q.is_cpu else _MAX_TABLE * _ON_GPU
         large = scores.numbers(q, k, how.sink is not None or how.softcap is not None) > most
@@ -180,16 +218,23 @@ def _with_bias(
     return _with_table(q, k, v, scores.added(_table_dtype(q)), how)
 
 
-def _with_table(
-    q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How
-) -> Float[Tensor, "batch heads queries value_dim"]:
-    if how.softcap is not None:
+def _with_table(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How) -> _Results:
+    fixed = added is None or not added.requires_grad
+    if how.softcap is not None or (how.lse and not (fixed and _has_lse(q, k, v) and not how.dropout)):
         return _by_formula(q, k, v, added, how)
+    if how.lse:
+        scale = q.shape[-1] ** -0.5 if how.scale is None else how.scale
+        return attention_with_table(q, k, v, None if added is None else _as_bias(added, _table_dtype(q)), scale)
     if how.sink is not None:  # a key of zeros, whose score is the sink, and whose value is nothing
         added = _with_column(added, how.sink, k.shape[2], _table_dtype(q))
         k, v = F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
     grouped = q.shape[1] != k.shape[1]
-    return F.scaled_dot_product_attention(q, k, v, added, how.dropout, scale=how.scale, enable_gqa=grouped)
+    return (F.scaled_dot_product_attention(q, k, v, added, how.dropout, scale=how.scale, enable_gqa=grouped),)
+
+
+def _has_lse(q: Tensor, k: Tensor, v: Tensor) -> bool:
+    """Return whether PyTorch's kernel for these tensors returns the logarithms, and we may call it."""
+    return q.is_cpu and q.dtype == k.dtype == v.dtype and not disabled() and _is_eager(q, k, v) and 0 not in k.shape
 
 
 def _with_column(
@@ -198,11 +243,16 @@ def _with_column(
     """Return the table of scores with one more key, whose score is the sink."""
     if added is None:
         added = torch.zeros(1, 1, 1, keys, dtype=dtype, device=sink.device)
-    elif added.dtype == torch.bool:
-        added = torch.zeros_like(added, dtype=dtype).masked_fill(~added, -torch.inf)
+    added = _as_bias(added, dtype)
     batch, _, queries, _ = added.shape
     column = sink.to(dtype)[None, :, None, None].expand(batch, -1, queries, 1)
     return torch.cat([added.expand(-1, len(sink), -1, -1), column], dim=-1)
+
+
+def _as_bias(added: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return a table of scores, also where it is a mask."""
+    masked = added.dtype == torch.bool
+    return torch.zeros_like(added, dtype=dtype).masked_fill(~added, -torch.inf) if masked else added
 
 
 def _table_dtype(q: Tensor) -> torch.dtype:
@@ -236,15 +286,13 @@ def _use_blockwise(q: Tensor, k: Tensor, v: Tensor) -> bool:
     return served and _is_eager(q, k, v) and q.shape[2] >= _MIN_BLOCKWISE
 
 
-def _in_chunks(
-    q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How
-) -> Float[Tensor, "batch heads queries value_dim"]:
+def _in_chunks(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _Results:
     """Process the queries in chunks, each with its rows of the table, which the backward pass recomputes.
 
     A chunk skips the keys that none of its queries sees, as far as that is known.
     """
 
-    def attend(chunk: Tensor, first: int) -> Tensor:
+    def attend(chunk: Tensor, first: int) -> _Results:
         slots = slice(0, k.shape[2]) if scores.visible is None else scores.visible(first, first + chunk.shape[2])
         keys = slots.stop - slots.start if isinstance(slots, slice) else len(slots)
         sizes = (scores.batch, q.shape[1], chunk.shape[2], keys, q.device, first)
@@ -255,10 +303,12 @@ def _in_chunks(
 
     rows = _rows_of_chunk(q, k, scores, how)
     chunks = zip(q.split(rows, dim=2), range(0, q.shape[2], rows), strict=True)
-    if not torch.is_grad_enabled():
-        return torch.cat([attend(*chunk) for chunk in chunks], dim=2)
-    outputs = [checkpoint(attend, *chunk, use_reentrant=False, preserve_rng_state=how.dropout > 0) for chunk in chunks]
-    return torch.cat(outputs, dim=2)
+    if torch.is_grad_enabled():
+        again = partial(checkpoint, attend, use_reentrant=False, preserve_rng_state=how.dropout > 0)
+        results = [again(*chunk) for chunk in chunks]
+    else:
+        results = [attend(*chunk) for chunk in chunks]
+    return tuple(torch.cat(parts, dim=2) for parts in zip(*results, strict=True))
 
 
 def _rows_of_chunk(q: Tensor, k: Tensor, scores: Scores, how: _How) -> int:
@@ -300,15 +350,7 @@ def join(
     return torch.where(mask, as_finite(table, dtype), -torch.inf)
 
 
-def _dense(
-    q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How
-) -> Float[Tensor, "batch heads queries value_dim"]:
-    return _by_formula(q, k, v, scores.added(torch.promote_types(q.dtype, torch.float32)), how)
-
-
-def _by_formula(
-    q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How
-) -> Float[Tensor, "batch heads queries value_dim"]:
+def _by_formula(q: Tensor, k: Tensor, v: Tensor, added: Tensor | None, how: _How) -> _Results:
     groups = q.shape[1] // k.shape[1]
     wide = torch.promote_types(q.dtype, torch.float32)
     q_wide, k_wide = q.to(wide), k.to(wide).repeat_interleave(groups, dim=1)
@@ -328,10 +370,11 @@ def _by_formula(
             weights = torch.cat([logits, column], dim=-1).softmax(-1)[..., :-1]
         else:
             weights = logits.softmax(-1)
-        return (F.dropout(weights.masked_fill(masked, 0), how.dropout) @ values).to(q.dtype)
+        y = (F.dropout(weights.masked_fill(masked, 0), how.dropout) @ values).to(q.dtype)
+        return (y, logits.logsumexp(-1).masked_fill(masked[..., 0], -torch.inf)) if how.lse else (y,)
 
 
-def _flex(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> Float[Tensor, "batch heads queries value_dim"]:
+def _flex(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _Results:
     from torch.nn.attention.flex_attention import AuxRequest, flex_attention  # slow to import
 
     if how.dropout:
@@ -348,18 +391,22 @@ def _flex(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> Float[T
         score_mod = _capped(score_mod, how.softcap)
     sizes = (q.shape[0], q.shape[1], q.shape[2], k.shape[2], q.device)
     mask = block_mask(scores.allowed, *sizes) if scores.block_mask is None else scores.block_mask()
-    grouped = q.shape[1] != k.shape[1]
-    if how.sink is None:
-        y = flex_attention(q, k, v, score_mod, mask, scale=how.scale, enable_gqa=grouped)
-        assert isinstance(y, Tensor)
-        return y
+    logs = how.lse or how.sink is not None
     y, aux = flex_attention(
-        q, k, v, score_mod, mask, scale=how.scale, enable_gqa=grouped, return_aux=AuxRequest(lse=True)
+        q,
+        k,
+        v,
+        score_mod,
+        mask,
+        scale=how.scale,
+        enable_gqa=q.shape[1] != k.shape[1],
+        return_aux=AuxRequest(lse=logs),
     )
     assert isinstance(y, Tensor)
+    if not logs:
+        return (y,)
     assert aux.lse is not None
-    share = torch.sigmoid(aux.lse - how.sink.to(aux.lse.dtype)[:, None])  # of the weights that is not the sink's
-    return (y * share[..., None]).to(y.dtype)
+    return (y, aux.lse) if how.lse else (with_sink(y, aux.lse, how.sink),)
 
 
 def _capped(

@@ -20,7 +20,7 @@ from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.kernels.embedding import Rows
 from whatwhere.position import Positions, PositionsLike, as_positions, is_number
 from whatwhere.position_slices import require_one_numbering
-from whatwhere.tensor_checks import require_device, require_floating
+from whatwhere.tensor_checks import readable, require_device, require_floating, require_range
 from whatwhere.where.head_shards import OfHeads
 
 Bound = tuple[Tensor, ...]
@@ -277,13 +277,33 @@ class QueryKeyMap(OfHeads, ABC):
 
         Raises:
             ShapeError: If regime_length is not a positive whole number.
+            PositionError: If a slice of positions does not say which length is meant.
         """
         if not self.follows_length:
             return self.bind(positions)
         if regime_length is None:
-            return self.bind(positions, positions.lengths(*present))
+            lengths, whole = positions.lengths(*present), positions.whole_lengths(*present)
+            bound = self.bind(positions, lengths)
+            if whole is not None and not (readable(lengths) and torch.equal(lengths, whole)):
+                self._require_one_regime(bound, self.bind(positions, whole), lengths, whole)
+            return bound
         require_whole(type(self).__name__, regime_length=regime_length)
         return self.bind(positions, regime_length)
+
+    def _require_one_regime(self, so_far: Bound, of_whole: Bound, lengths: Tensor, whole: Tensor) -> None:
+        """Raise PositionError where the length of a slice and that of the text it is of differ in what is bound."""
+
+        def several(_: int, at: tuple[int, ...]) -> PositionError:
+            slot = int((lengths != whole).flatten().nonzero()[0])
+            return PositionError(
+                f"{type(self).__name__} follows the length of the text, and these positions are a slice p[a:b]: up to "
+                f"there it has {int(lengths.flatten()[slot])} tokens, as a whole {int(whole.flatten()[slot])}.\n"
+                "For a part of the whole: p.shards(n) or p.take(slots). For a text so far, pass "
+                "where.at(queries, keys, regime_length=...), or go on by p.next() and p.append(1)."
+            )
+
+        differ = torch.stack([(a != b).any() for a, b in zip(so_far, of_whole, strict=True)])
+        require_range(differ.long(), 1, several)
 
     def require_direction(self, causal: bool) -> None:
         """Check that the scheme supports attention of this direction.
@@ -378,6 +398,20 @@ def device_of(*modules: nn.Module) -> torch.device | None:
         device(type='meta')
     """
     return next((parameter.device for module in modules for parameter in module.parameters()), None)
+
+
+def require_query_heads(owner: str, num_heads: int, q: Float[Tensor, "batch heads tokens head_dim"]) -> None:
+    """Raise ShapeError where queries have other heads than a map was made for.
+
+    Args:
+        owner: named in the error.
+        num_heads: that the map was made for.
+        q: queries.
+    """
+    if q.shape[1] != num_heads:
+        raise ShapeError(
+            f"{owner} was made for num_heads={num_heads}, but q has {q.shape[1]} heads: shape {tuple(q.shape)}."
+        )
 
 
 def require_direction(scheme: nn.Module, causal_only: bool, causal: bool, other: str) -> None:

@@ -5,7 +5,7 @@ keys, and the attention scores.
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal, overload
 
 import torch
 from jaxtyping import Bool, Float, Int64, Integer
@@ -19,11 +19,12 @@ from whatwhere.kernels.embedding import Rows, embed, summed
 from whatwhere.position import Positions, PositionsLike
 from whatwhere.tensor_checks import require_device, require_floating
 from whatwhere.what.embedding import TokenEmbedding
-from whatwhere.where.attention import Engine, attention, require_heads
+from whatwhere.where.attention import Engine, Scores, attention, attention_with_lse, require_heads
 from whatwhere.where.base import InputEncoding, QueryKeyMap, device_of, of_queries_and_keys
+from whatwhere.where.merge_attention import merge_attention, with_sink
 from whatwhere.where.pass_cache import PassCache, require_mask
 from whatwhere.where.region_map import by_region, of_first_region
-from whatwhere.where.score_bias import ScoreBias, require_no_holes
+from whatwhere.where.score_bias import ScoreBias, require_no_holes, require_own_keys
 from whatwhere.where.sink import Sink
 from whatwhere.where.window import Window, as_window
 
@@ -359,6 +360,7 @@ class Here:
         """Compute what a map by content, such as CARoPE, needs of each token, cached beside k; None for other maps."""
         return None if self.where.query_key is None else self.where.query_key.increments(x)
 
+    @overload
     def attention(
         self,
         q: Float[Tensor, "batch mapped_heads queries mapped_dim"],
@@ -370,7 +372,40 @@ class Here:
         gates: Float[Tensor, "batch heads tokens *features"] | None = None,
         dropout: float = 0.0,
         engine: Engine = "auto",
-    ) -> Float[Tensor, "batch heads queries value_dim"]:
+        return_lse: Literal[False] = False,
+    ) -> Float[Tensor, "batch heads queries value_dim"]: ...
+
+    @overload
+    def attention(
+        self,
+        q: Float[Tensor, "batch mapped_heads queries mapped_dim"],
+        k: Float[Tensor, "batch mapped_key_heads keys mapped_dim"],
+        v: Float[Tensor, "batch key_heads keys value_dim"],
+        *,
+        causal: bool = True,
+        mask: Bool[Tensor, "#batch #heads queries keys"] | None = None,
+        gates: Float[Tensor, "batch heads tokens *features"] | None = None,
+        dropout: float = 0.0,
+        engine: Engine = "auto",
+        return_lse: Literal[True],
+    ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]: ...
+
+    def attention(
+        self,
+        q: Float[Tensor, "batch mapped_heads queries mapped_dim"],
+        k: Float[Tensor, "batch mapped_key_heads keys mapped_dim"],
+        v: Float[Tensor, "batch key_heads keys value_dim"],
+        *,
+        causal: bool = True,
+        mask: Bool[Tensor, "#batch #heads queries keys"] | None = None,
+        gates: Float[Tensor, "batch heads tokens *features"] | None = None,
+        dropout: float = 0.0,
+        engine: Engine = "auto",
+        return_lse: bool = False,
+    ) -> (
+        Float[Tensor, "batch heads queries value_dim"]
+        | tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]
+    ):
         """Compute softmax attention with bias, masks and sink. It does not map q and k: call `query_key` before.
 
         Args:
@@ -382,10 +417,13 @@ class Here:
             gates: those of `gates(x)`, for all keys; of Inkling's bias those of the queries suffice.
             dropout: share of attention weights dropped; pass 0 outside of training.
             engine: `auto`, `dense`, `sdpa` or `flex`.
+            return_lse: whether these are some of the keys only: return the outputs without the sink, and the logarithm
+                of the sum of exp(score) of each query and head, for `merge`.
 
         Raises:
             ShapeError: If a tensor or the mask has another number of tokens, sequences, heads or features.
             SettingError: If the scheme or the engine cannot use the gates or an option.
+            PositionError: If the scheme sums over the keys between query and key, and some of them are missing.
         """
         for name, x, p in (("q", q, self.queries), ("k", k, self.keys)):
             if x.dim() != 4 or x.shape[2] != p.tokens or p.batch not in (1, x.shape[0]):
@@ -417,8 +455,11 @@ class Here:
         for door in (self.where.query_key, scheme):
             if door is not None:
                 door.require_direction(causal)
-        if scheme is not None and scheme.sums_between and self.where.window is None:  # a window's cache forgets keys
-            require_no_holes(self.keys)
+        if scheme is not None and scheme.sums_between:
+            if return_lse:  # what a sum lacks for all keys alike is ignored by a softmax, but not by `merge`
+                require_own_keys(self.queries, self.keys)
+            if return_lse or self.where.window is None:  # a window's cache forgets keys
+                require_no_holes(self.keys)
         if scheme is not None and scheme.by_content:
             require_heads(q, k, v)  # which its scores are computed from
         sink = self.where.sink
@@ -427,13 +468,44 @@ class Here:
                 f"Sink was made for num_heads={sink.num_heads}, but q has {q.shape[1]} heads.\nMake both equal."
             )
         scores = self._cache.scores(scheme, self.where.window, q, k, causal, mask, gates)
-        how: dict[str, Any] = {"sink": None if sink is None else sink.weight, "dropout": dropout, "engine": engine}
-        if several is None or self._cache.one_region(several):
-            return attention(q, k, v, scores, scale=self.scale, **how)
-        listed = by_region(several, *mapped, v, scores, self.queries, self.keys)
-        # The features of the regions stand side by side, so the scale is that of one of them.
-        y = attention(*listed, scale=q.shape[-1] ** -0.5 if self.scale is None else self.scale, **how)
-        return y[..., : v.shape[-1]]
+        how: dict[str, Any] = {"scale": self.scale, "dropout": dropout, "engine": engine}
+        tensors: tuple[Tensor, Tensor, Tensor, Scores] = (q, k, v, scores)
+        if several is not None and not self._cache.one_region(several):
+            tensors = by_region(several, *mapped, v, scores, self.queries, self.keys)
+            # The features of the regions stand side by side, so the scale is that of one of them.
+            how["scale"] = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        if return_lse:
+            y, lse = attention_with_lse(*tensors, **how)
+        else:
+            y = attention(*tensors, sink=None if sink is None else sink.weight, **how)
+        y = y if tensors[2] is v else y[..., : v.shape[-1]]
+        return (y, lse) if return_lse else y
+
+    def merge(
+        self,
+        parts: Iterable[tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]],
+    ) -> Float[Tensor, "batch heads queries value_dim"]:
+        """Merge attention over disjoint blocks of keys into that over all of them, and add the sink.
+
+        Args:
+            parts: for each block what `attention(q, k, v, return_lse=True)` returned, of the same queries.
+
+        Raises:
+            ShapeError: If there are no parts, or they are not of the same queries.
+
+        Examples:
+            >>> from whatwhere import ALiBi, positions
+            >>> where, p = Where(ALiBi(num_heads=2)), positions(8)
+            >>> q, k, v = torch.randn(3, 1, 2, 8, 4)
+            >>> parts = []
+            >>> for slots in p.shard_slots(2, "striped"):
+            ...     here = where.at(p, p.take(slots))
+            ...     parts.append(here.attention(q, k[:, :, slots], v[:, :, slots], return_lse=True))
+            >>> torch.allclose(here.merge(parts), where.at(p).attention(q, k, v), atol=1e-6)
+            True
+        """
+        y, lse = merge_attention(parts)
+        return with_sink(y, lse, None if self.where.sink is None else self.where.sink.weight)
 
     @property
     def _by_content(self) -> bool:
@@ -497,6 +569,7 @@ def bind(
         require_whole("bind", regime_length=regime_length)
     cache = PassCache(at_queries, at_keys, regime_length)
     for where in layers:
+        _gather_shards(where)
         if (
             where.query_key is not None and not where.query_key.by_content
         ):  # before the first layer, which may be checkpointed or compiled by itself
@@ -566,6 +639,17 @@ def require_door(owner: str, door: str, scheme: object) -> None:
                 f"Pass it as Where({other}=...)."
             )
     raise DoorError(f"{owner}({door}=...) needs {_article(kind)}, but got {_described(scheme)}")
+
+
+def _gather_shards(where: Where) -> None:
+    """Gather the parameters of what is a unit of fully_shard by itself: a pass reads them before and beside forward.
+
+    They stay gathered until the backward pass has reduced their gradients, or the model is saved.
+    """
+    parts: tuple[Any, ...] = (where, where.query_key, where.score, where.sink)
+    for module in parts:
+        if hasattr(module, "_get_fsdp_state"):
+            module.unshard()
 
 
 def _require_increments(scheme: QueryKeyMap | None, increments: Tensor | None) -> None:

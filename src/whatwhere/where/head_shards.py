@@ -41,31 +41,53 @@ class OfHeads(nn.Module):
             ALiBi(num_heads=2, slopes=(0.015625, 0.00390625))
         """
         owner = type(self).__name__
+        ranges = self.head_ranges(first, count, total=total)
+        total = _checked(self, owner, first, count, total)
+        copy = deepcopy(self)
+        changed = dict(self.attributes_of_heads(first, count, total))
+        if hasattr(self, "num_heads"):
+            changed["num_heads"] = count
+        if isinstance(sets := getattr(self, "sets", None), int):
+            changed["sets"] = _sets(owner, sets, first, count, total)[1]
+        for name, value in changed.items():
+            setattr(copy, name, value)
+        for name, part in ranges.items():
+            whole = getattr(self, name)
+            own = whole.detach().narrow(*part).clone(memory_format=torch.contiguous_format)
+            setattr(copy, name, nn.Parameter(own, requires_grad=whole.requires_grad))
+        return copy
+
+    def head_ranges(self, first: int, count: int, *, total: int | None = None) -> dict[str, tuple[int, int, int]]:
+        """Return which slice of its parameters belongs to some heads: of each that has one, axis, begin and length.
+
+        Args:
+            first, count, total: as in `heads`.
+
+        Raises:
+            ShapeError: If there are no such heads, or they share a set of parameters with other heads.
+            SettingError: If it is not known what belongs to which head.
+
+        Examples:
+            >>> from whatwhere import T5
+            >>> T5(num_heads=4).head_ranges(2, 2)
+            {'weight': (1, 2, 2)}
+        """
+        owner = type(self).__name__
         if self.head_axes is None:
             raise SettingError(
                 f"{owner} does not say what of it belongs to which head.\n"
                 "Give its class head_axes, the axis of heads of each parameter that has one ({} if none has), and "
                 "override attributes_of_heads() if a setting depends on the head."
             )
-        total = _checked(self, owner, first, count, total)
-        copy = deepcopy(self)
-        begin, number, units = first, count, total
-        changed = dict(self.attributes_of_heads(first, count, total))
-        if hasattr(self, "num_heads"):
-            changed["num_heads"] = count
+        begin, number, units = first, count, _checked(self, owner, first, count, total)
         if isinstance(sets := getattr(self, "sets", None), int):
-            begin, number = _sets(owner, sets, first, count, total)
-            changed["sets"], units = number, sets
-        for name, value in changed.items():
-            setattr(copy, name, value)
+            (begin, number), units = _sets(owner, sets, first, count, units), sets
+        ranges = {}
         for name, axis in self.head_axes.items():
-            whole = getattr(self, name)
-            if whole is not None:
+            if (whole := getattr(self, name)) is not None:
                 size = whole.shape[axis] // units  # a head may have several rows
-                own = whole.detach().narrow(axis, begin * size, number * size)
-                own = own.clone(memory_format=torch.contiguous_format)
-                setattr(copy, name, nn.Parameter(own, requires_grad=whole.requires_grad))
-        return copy
+                ranges[name] = (axis, begin * size, number * size)
+        return ranges
 
     def attributes_of_heads(self, first: int, count: int, total: int) -> Mapping[str, object]:
         """Return the attributes of a module for some of the heads that depend on which heads they are.

@@ -10,7 +10,7 @@ from jaxtyping import Bool
 from torch import Tensor, nn
 
 from whatwhere.coordinates import Allowed
-from whatwhere.errors import ShapeError
+from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.blockwise_attention import ByBlocks
 from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position import Positions
@@ -169,6 +169,7 @@ class PassCache:
         rows = common_batch(self.queries, self.keys)
         element: Element | None
         if scheme is not None and by_content:
+            _require_gathered(scheme)
             element = bound = scheme.bind(self.queries, self.keys, q=q, k=k, gates=gates, causal=causal)
             rows = q.shape[0]
             sizes = (rows, q.shape[1], q.shape[2], k.shape[2], q.device)
@@ -236,7 +237,21 @@ class PassCache:
     def _is_trained(self, scheme: nn.Module) -> bool:
         """Return whether a scheme has parameters that get gradients."""
         trained: bool = self._once(("trained", scheme), lambda: any(each.requires_grad for each in scheme.parameters()))
+        if trained:
+            _require_gathered(scheme)
         return trained
+
+
+def _require_gathered(scheme: nn.Module) -> None:
+    """Raise SettingError where a parameter is still spread over processes, by fully_shard of a block around it."""
+    for name, parameter in scheme.named_parameters():
+        if any(placement.is_shard() for placement in getattr(parameter, "placements", ())):
+            raise SettingError(
+                f"{name} of {type(scheme).__name__} is spread over processes here: fully_shard gathers it for the "
+                "forward of the block that it belongs to.\n"
+                "To bind it before, or to share it among blocks, make it a unit of its own: fully_shard(where), before "
+                "fully_shard of the blocks."
+            )
 
 
 def _stands_alone() -> bool:

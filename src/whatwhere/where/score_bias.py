@@ -16,7 +16,7 @@ from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position import Positions, PositionsLike
 from whatwhere.position_slices import common_batch
 from whatwhere.tensor_checks import readable, require_range
-from whatwhere.where.base import device_of, of_queries_and_keys, require_direction
+from whatwhere.where.base import QueryKeyMap, device_of, of_queries_and_keys, require_direction
 from whatwhere.where.head_shards import OfHeads
 
 Element = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
@@ -296,6 +296,22 @@ def for_each_head(
     return k.repeat_interleave(num_heads // k.shape[1], dim=1)
 
 
+def require_features(scheme: QueryKeyMap | ScoreBias, x: Float[Tensor, "batch tokens features"]) -> None:
+    """Raise ShapeError unless token vectors have as many features as the scheme was made for.
+
+    Args:
+        scheme: has `dim`.
+        x: token vectors.
+
+    Raises:
+        ShapeError: If they have another number of features.
+    """
+    if x.shape[-1] != scheme.dim:
+        raise ShapeError(
+            f"{type(scheme).__name__} was made for dim={scheme.dim}, but the token vectors have shape {tuple(x.shape)}."
+        )
+
+
 def contract(equation: str, *factors: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
     """Evaluate torch.einsum in float32 at least, also under autocast.
 
@@ -339,11 +355,10 @@ def slots_in_order(keys: Positions) -> Int64[Tensor, "batch keys"] | None:
         >>> slots_in_order(p), slots_in_order(p.take(torch.tensor([2, 3, 0, 1])))
         (None, tensor([[2, 3, 0, 1]]))
     """
-    if keys.run or keys.tokens == 0:
+    ordered = in_order(keys)
+    if ordered is None:
         return None
-    document = torch.zeros_like(keys.order) if keys.segment is None else keys.segment
-    slots = keys.order.argsort(dim=-1, stable=True)
-    slots = slots.gather(-1, document.gather(-1, slots).argsort(dim=-1, stable=True))
+    document, slots = ordered
     if readable(slots):
         real = document.gather(-1, slots) >= 0  # padding comes first, and adds nothing wherever it is
         if bool(((slots.diff(dim=-1) > 0) | ~real[:, :-1]).all()):
@@ -351,13 +366,26 @@ def slots_in_order(keys: Positions) -> Int64[Tensor, "batch keys"] | None:
     return slots
 
 
-def require_no_holes(keys: Positions) -> None:
-    """Raise PositionError where keys were taken from a sequence, and those between some of them were not."""
-    if keys.run or keys.tokens == 0 or keys.document_start is None:
-        return
+def in_order(keys: Positions) -> tuple[Int64[Tensor, "batch keys"], Int64[Tensor, "batch keys"]] | None:
+    """Return the document of each key, and the slots of the keys by document and order; None where they count up by 1.
+
+    Examples:
+        >>> in_order(Positions.packed([2, 1]))
+        (tensor([[0, 0, 1]]), tensor([[0, 1, 2]]))
+    """
+    if keys.run or keys.tokens == 0:
+        return None
     document = torch.zeros_like(keys.order) if keys.segment is None else keys.segment
     slots = keys.order.argsort(dim=-1, stable=True)
-    slots = slots.gather(-1, document.gather(-1, slots).argsort(dim=-1, stable=True))
+    return document, slots.gather(-1, document.gather(-1, slots).argsort(dim=-1, stable=True))
+
+
+def require_no_holes(keys: Positions) -> None:
+    """Raise PositionError where keys were taken from a sequence, and those between some of them were not."""
+    ordered = in_order(keys)
+    if ordered is None or keys.document_start is None:
+        return
+    document, slots = ordered
     steps, same = keys.order.gather(-1, slots).diff(dim=-1), document.gather(-1, slots)
     holes = (steps > 1) & (same.diff(dim=-1) == 0) & (same[:, 1:] >= 0)
     require_range(holes.long(), 1, lambda _, at: missing_between(int(keys.order[at[0], slots[at]])))

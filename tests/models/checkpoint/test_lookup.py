@@ -9,7 +9,8 @@ from tokenizers import Tokenizer, models, normalizers
 
 from whatwhere.errors import CheckpointError, TokenError
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.lookup import find_token, finite_rows, read_table, table_name
+from whatwhere.models.checkpoint.lookup import find_token, read_table, table_name
+from whatwhere.what.matrix_file import finite_rows
 
 from . import samples
 

@@ -5,6 +5,7 @@ from functools import partial
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.bloom import modeling_bloom as bloom
 from transformers.models.deberta import modeling_deberta as deberta
 from transformers.models.deberta_v2 import modeling_deberta_v2 as deberta_v2
@@ -209,3 +210,20 @@ def test_falcon_key_heads(settings: dict[str, object], key_heads: int) -> None:
     assert description.key_heads == key_heads
     assert ww.from_huggingface(ww.to_huggingface(description)) == description
     assert falcon.FalconAttention(config, layer_idx=0).num_kv_heads == key_heads
+
+
+def test_layers_of_inkling_are_those_of_its_list() -> None:
+    """Published files list the layers with windows; without a list every sixth has none."""
+    config = {"model_type": "inkling_text", "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 6}
+    config |= {"num_attention_heads": 4, "num_key_value_heads": 2, "swa_num_attention_heads": 16}
+    for listed in (None, [0, 2, 5]):
+        theirs = CONFIG_MAPPING["inkling_text"](**{**config, "local_layer_ids": listed})
+        read = ww.from_huggingface({**config, "local_layer_ids": listed, "rel_extent": 7, "sliding_window_size": 5})
+        assert read.layer_types == tuple(theirs.layer_types)
+        windows = [layer_type == "hybrid_sliding" for layer_type in theirs.layer_types]
+        assert [plan.settings["extent"] for plan in read.score if plan] == [5 if each else 7 for each in windows]
+        assert [heads.num_heads for heads in read.heads] == [16 if each else 4 for each in windows]
+    with pytest.raises(ww.errors.SettingError, match=r"layer_types\[1\] is 'full_attention', but the layers"):
+        ww.from_huggingface({**config, "layer_types": ["hybrid", "full_attention"] * 3})
+    for off in ({"log_scaling_n_floor": None}, {"log_scaling_n_floor": 9, "log_scaling_alpha": 0.0}):
+        assert not any(ww.from_huggingface({**config, **off}).temperatures)

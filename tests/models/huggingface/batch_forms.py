@@ -12,6 +12,9 @@ from transformers import DynamicCache
 import whatwhere as ww
 from whatwhere.models.huggingface import Description
 from whatwhere.models.registry import MODEL_TYPES
+from whatwhere.models.registry.two_parts import HEARING
+
+from ..tiny import inputs_of
 
 TOKENS, SPLIT = 13, 8
 PADDING, FIRST_PACKED = 4, 7
@@ -57,13 +60,13 @@ def is_causal(model: nn.Module) -> bool:
 def called(model: nn.Module, tokens: Tensor, **others: Any) -> Tensor:
     """Return the last hidden states of one call without a cache."""
     names = takes(model)
-    if "decoder_input_ids" in names:
-        others["decoder_input_ids"] = tokens
-        if "attention_mask" in others:
-            others["decoder_attention_mask"] = others["attention_mask"]
+    if "decoder_input_ids" in names and "attention_mask" in others:
+        others["decoder_attention_mask"] = others["attention_mask"]
+        if model.config.model_type in HEARING:
+            del others["attention_mask"]  # of its sounds
     if "use_cache" in names:
         others["use_cache"] = False
-    return model(input_ids=tokens, **others)[0]
+    return model(**inputs_of(model, tokens), **others)[0]
 
 
 def start_of(model: nn.Module, tokens: Tensor) -> int:
@@ -155,10 +158,14 @@ def _decoded(model: nn.Module, tokens: Tensor, ends: tuple[int, ...]) -> Tensor 
 
 def _with_cache(model: nn.Module, tokens: Tensor, ends: tuple[int, ...], cache: Any) -> Tensor | None:
     paired = has_two_parts(model)
-    encoded, out = model.get_encoder()(tokens) if paired else None, []
+    inputs, out = inputs_of(model, tokens), []
+    if paired and "encoder_outputs" not in inputs:
+        inputs["encoder_outputs"] = model.get_encoder()(inputs["input_ids"])
     for start, stop in pairwise(ends):
         part = tokens[:, start:stop]
-        given = {"decoder_input_ids": part, "encoder_outputs": encoded} if paired else {"input_ids": part}
+        given = {"input_ids": part}
+        if paired:
+            given = {"decoder_input_ids": part, "encoder_outputs": inputs["encoder_outputs"]}
         step = model(**given, past_key_values=cache, use_cache=True)
         cache = getattr(step, "past_key_values", cache)
         if cache is None:
@@ -193,14 +200,14 @@ OWN: tuple[tuple[str, str, str], ...] = (
     (
         "padded",
         "the rows of their tables count slots, and padding is among them",
-        "bart bigbird_pegasus blenderbot blenderbot-small led marian mbart mvp pegasus plbart pp_formulanet_text trocr "
-        "whisper",
+        "bart bigbird_pegasus blenderbot blenderbot-small cohere_asr led marian mbart mvp pegasus pegasus_x plbart "
+        "pp_formulanet_text trocr whisper",
     ),
     ("padded", "their recurrences read padding", "recurrent_gemma rwkv xlstm"),
     ("padded", "they approximate attention by means over slots", "mra nystromformer yoso"),
     ("padded", "convolutions, or vectors of neighboring tokens, read padding", "convbert mobilebert"),
     ("masked", "vectors of neighboring tokens are read across the border", "mobilebert"),
-    ("padded packed", "query temperatures count slots", "llama4_text"),
+    ("padded packed", "query temperatures count slots", "inkling_text llama4_text"),
     (
         "packed",
         "their masks are made without positions, so that only a mask separates sequences",
@@ -218,6 +225,12 @@ OWN: tuple[tuple[str, str, str], ...] = (
         "recurrences or convolutions run on from one sequence to the next",
         "bailing_hybrid bamba falcon_h1 granitemoehybrid jamba kimi_linear lfm2_moe nemotron_h olmo_hybrid "
         "qwen3_5_moe_text qwen3_5_text qwen3_next qwen4_exp_text zamba zamba2",
+    ),
+    ("packed masked", "recurrences run on, and its indexer knows masks of tokens alone", "glm5_next_text"),
+    (
+        "packed",
+        "convolutions run on from one sequence to the next, and windows forbid a mask",
+        "inkling2_text inkling_text",
     ),
     ("packed masked decoding stepping", "an indexer chooses among keys with equal scores of 0", "axk2 glm_moe_dsa"),
     ("stepping", "an indexer chooses among keys with equal scores of 0", "dots3_note_text hy_v4"),

@@ -27,7 +27,7 @@ from whatwhere.models.huggingface.patch import PATCHED
 from whatwhere.models.huggingface.patch_modules import RotaryTables
 from whatwhere.models.registry import MODEL_TYPES
 
-from ..tiny import config_of, model_of
+from ..tiny import config_of, inputs_of, model_of
 
 NAMED_IN_THE_PROMISE = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text", "phi3", "gpt2", "bert")
 TOKENS = 13
@@ -35,7 +35,8 @@ ROTATED = [
     name for name in PATCHED if any(isinstance(reader, RopeKeys | FalconKeys) for reader in MODEL_TYPES[name].readers)
 ]
 ALONE = (
-    "falcon_mamba", "jamba", "kimi_linear", "mamba", "mamba2", "nemotron_h", "rwkv", "xlstm", "zamba", "zamba2",
+    "falcon_mamba", "glm5_next_text", "jamba", "kimi_linear", "mamba", "mamba2", "nemotron_h", "rwkv", "xlstm", "zamba",
+    "zamba2",
 )  # fmt: skip
 """Types without positions, of which the token table alone is replaced."""
 AMPLIFYING = ("diffusion_gemma_text", "gemma4_unified_text")
@@ -59,18 +60,15 @@ def ids(tokens: int = TOKENS) -> Tensor:
 
 def said(model: nn.Module, tokens: Tensor, mask: Tensor | None = None) -> Tensor:
     """Return a model's logits, or hidden states where it has no head."""
-    others = {"decoder_input_ids": tokens} if "decoder_input_ids" in signature(model.forward).parameters else {}
-    if mask is not None:
-        others["attention_mask"] = mask
+    others = {} if mask is None else {"attention_mask": mask}
     with torch.no_grad():
-        return model(tokens, **others)[0]
+        return model(**inputs_of(model, tokens), **others)[0]
 
 
 def gradients_of(model: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
     """Return the gradient of each parameter, of a sum of all outputs with weights of their own."""
     model.zero_grad()
-    others = {"decoder_input_ids": tokens} if "decoder_input_ids" in signature(model.forward).parameters else {}
-    out = model(tokens, **others)[0]
+    out = model(**inputs_of(model, tokens))[0]
     (out * torch.linspace(-1, 1, out.shape[-1])).sum().backward()
     return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 

@@ -12,11 +12,13 @@ from transformers import GenerationConfig
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from whatwhere.errors import CheckpointError, SettingError, ShapeError
+from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.checkpoint.token_tables import find_token_tables
 from whatwhere.models.surgery import move_to_tokenizer, resize_checkpoint, trim_checkpoint
 from whatwhere.what.resizing import keep, resize
-from whatwhere.what.token_ids import renumbered, token_ids
+from whatwhere.what.token_ids import renumbered, token_ids, why_fixed
 
-from ..tiny import VOCABULARY, config_of, model_of
+from ..tiny import LAYERS, VOCABULARY, config_of, model_of
 from .conftest import WORDS, Save, loaded, logits, word_tokenizer
 
 
@@ -283,6 +285,35 @@ def test_tables_by_a_hash_of_ids_are_refused(save: Save, tmp_path: Path) -> None
     assert not (tmp_path / "out").exists()
     with pytest.raises(SettingError, match=r"ngram_embedding\.weight is looked up by a hash"):
         resize(Hashed(model.config), 40)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "m.ngram_embedding.weight", "ngram_embedding.shard_0.weight", "encoder_hash_tok_embedding.weight",
+        "layers.1.multi_head_embedding.embedding.weight", "model.ngram_embeddings.embedders.0.weight",
+    ],
+)  # fmt: skip
+def test_every_hashed_table_that_is_found_is_refused(name: str) -> None:
+    """The names by which inspect finds them and by which surgery refuses them are two lists."""
+    tables = {name: Entry(name, (40, 4), "float32", 640, Path("model.safetensors"))}
+    assert [table.kind for table in find_token_tables(tables, None)] == ["hashed n-grams"]
+    assert "hash of token ids" in str(why_fixed({}, tables, renumbering=True))
+
+
+def test_as_many_positions_as_tokens_are_no_table_of_tokens(save: Save, tmp_path: Path) -> None:
+    """The table of positions stays; of other tensors with as many rows four are named, and the others counted."""
+    folder, model = save("bert", max_position_embeddings=VOCABULARY, hidden_size=VOCABULARY - 1, num_attention_heads=4)
+    report = trim_checkpoint(folder, tmp_path / "out", keep_ids=[*range(20)])
+    kept = torch.tensor(old_ids(tmp_path / "out"))
+    new = torch.arange(6)[None]
+    after = logits(loaded(tmp_path / "out", model), new)
+    assert torch.equal(after, logits(model.eval(), kept[new])[..., kept])
+    assert "as many rows" not in " ".join(report.notes)
+    folder, _ = save("llama", hidden_size=VOCABULARY - 1, intermediate_size=VOCABULARY, head_dim=8)
+    note = next(one for one in trim_checkpoint(folder, tmp_path / "other", keep_ids=[3]).notes if "many rows" in one)
+    assert note.count("_proj") == 4
+    assert note.endswith(f" and {2 * LAYERS - 4} more")
 
 
 def test_ids_of_images_and_sound_stay_where_they_are(save: Save, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
 from whatwhere.models.checkpoint.detect import Renamed, open_contents
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.folder import CONFIG, MAX_TOKENIZER_BYTES, RESULTS_FORMAT, TABLE, open_configuration
-from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, NOT_READ
+from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, why_unread
 from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.names import Names, find_names, stated_as_tied
 from whatwhere.models.checkpoint.token_tables import TokenTable, find_token_tables
@@ -296,10 +296,10 @@ class Checkpoint:
             CheckpointError: If there is no configuration, or the layout of rotary pairs in the header is unknown.
         """
         if self.config is None:
-            name = str(self.metadata.get("general.architecture"))
-            why = next((f": of {name!r}, {why}" for why, names in NOT_READ.items() if name in names), "")
+            why = why_unread(self.metadata)
             raise CheckpointError(
-                f"{self.path} has no configuration that is known, so its positional encoding is unknown{why}.\n"
+                f"{self.path} has no configuration that is known, so its positional encoding is unknown"
+                f"{'' if why is None else f': {why}'}.\n"
                 "Put config.json beside the weights, or read it alone: whatwhere.from_huggingface(config)."
             )
         architecture = ARCHITECTURES.get(str(self.metadata.get("general.architecture")))

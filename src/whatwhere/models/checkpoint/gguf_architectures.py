@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from whatwhere.escape import quoted
+
 LLAMA: Mapping[str, str] = {
     "embedding_length": "hidden_size",
     "block_count": "num_hidden_layers",
@@ -41,6 +43,9 @@ _MPT = {
 _FALCON = {name: key for name, key in LLAMA.items() if name != "attention.key_length"}
 _JINA = {name: key for name, key in LLAMA.items() if name not in ("attention.head_count_kv", "attention.key_length")}
 _UNROTATED = {name: key for name, key in LLAMA.items() if not name.startswith("rope.")}
+_HEADS = {name: key for name, key in LLAMA.items() if "head_count" in name}
+_BY_TYPE = {name: key for name, key in LLAMA.items() if "head_count" not in name and not name.startswith("rope.")}
+"""What is alike in all layers where thetas, and maybe heads, are those of the type of a layer."""
 _WINDOW = {"attention.sliding_window": "sliding_window"}
 _THETAS = {"rope.freq_base": "global_rope_theta", "rope.freq_base_swa": "local_rope_theta"}
 
@@ -131,6 +136,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "dbrx": Architecture("dbrx", "half", _MPT, fraction_key=None),
     "deepseek": _norm("llama"),
     "deepseek2": Architecture("deepseek_v3", "interleaved", _LATENT, fraction_key=None),
+    "deepseek2-ocr": replace(_neox("deepseek_ocr2_text"), fraction_key=None),
     "dots1": _neox("dots1", _NO_WINDOW),
     "dream": _both_ways("half"),
     "ernie4_5": _norm("ernie4_5"),
@@ -159,6 +165,8 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "gemma3n": replace(
         _windowed("gemma3n_text", "half", rope__freq_base_swa="rope_local_base_freq"), needs_window=True
     ),
+    "gemma4": Architecture("gemma4_text", "half", {**_UNROTATED, **_WINDOW}, None, pattern=True, needs_window=True),
+    "glm-dsa": Architecture("glm_moe_dsa", "interleaved", _LATENT, fraction_key=None),
     "glm4": _norm("glm4"),
     "glm4moe": _neox("glm4_moe"),
     "gpt-oss": replace(_windowed("gpt_oss", "half"), needs_window=True),
@@ -169,6 +177,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "granite": Architecture("granite", "interleaved", _SCALED),
     "granitehybrid": Architecture("granitemoehybrid", "interleaved", _SCALED, recurrent="linear_attention"),
     "granitemoe": Architecture("granitemoe", "interleaved", _SCALED),
+    "grok": _neox("granite", attention__output_scale="attention_multiplier", embedding_scale="embedding_multiplier"),
     "grovemoe": _neox("qwen3_moe"),
     "hunyuan-dense": _neox("hunyuan_v1_dense"),
     "hunyuan-moe": _neox("hunyuan_v1_moe"),
@@ -182,6 +191,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "llada": _both_ways("interleaved"),
     "llada-moe": _both_ways("half"),
     "llama": _norm("llama"),
+    "llama-embed": _both_ways("interleaved"),
     "llama4": _norm("llama4_text", {"attention_chunk_size": 8192, "no_rope_layer_interval": 4}),
     "maincoder": _norm("hunyuan_v1_dense"),
     "minicpm": Architecture("granite", "interleaved", {**LLAMA, "embedding_scale": "embedding_multiplier"}),
@@ -206,10 +216,12 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "olmoe": _neox("olmoe"),
     "orion": _neox("llama"),
     "pangu-embedded": _neox("llama"),
+    "paddleocr": _neox("paddleocr_vl_text"),
     "phi2": _neox("phi"),
     "phi3": _neox("phi3", attention__sliding_window="sliding_window"),
     "phimoe": _neox("phimoe", attention__sliding_window="sliding_window"),
     "plamo": _neox("llama"),
+    "plamo3": Architecture("laguna", "half", {**_BY_TYPE, **_HEADS, **_WINDOW}, None, pattern=True),
     "plm": Architecture("deepseek_v3", "interleaved", _LATENT, fraction_key=None),
     "qwen": _neox("llama"),
     "qwen2": _neox("qwen2"),
@@ -227,6 +239,7 @@ ARCHITECTURES: Mapping[str, Architecture] = {
     "smallthinker": Architecture("llama", "half", {**LLAMA, **_WINDOW}, windowed_type="cohere2"),
     "smollm3": _norm("smollm3", {"no_rope_layer_interval": 4}),
     "stablelm": _neox("stablelm"),
+    "step35": Architecture("step3p5", "half", {**_BY_TYPE, **_WINDOW}, None, pattern=True, needs_window=True),
     "starcoder": Architecture("gpt_bigcode", None, _GPT2),
     "starcoder2": _neox("starcoder2", _NO_WINDOW),
     "t5": Architecture("t5", None, _T5),
@@ -243,9 +256,27 @@ NOT_READ: Mapping[str, tuple[str, ...]] = {
     "it has ALiBi in both directions, which no type of transformers has": ("jina-bert-v2",),
     "it has ALiBi with one key head, which no type of transformers has": ("refact",),
     "its converter leaves out the temperature of queries, by which the model was trained": ("mistral4",),
+    "its converter leaves out the window of attention, and which layers have none": ("plamo2",),
     "query and key heads differ between layers as in no type of transformers": ("deci", "openelm"),
     "which layers have sinks is said by tensors alone, and by no key": ("mimo2",),
     "it rotates nothing, and the header's number of features kept apart may be wrong": ("kimi-linear",),
-    "the same type of transformers is not read either (docs/models.md)": ("hunyuan_vl", "step35"),
+    "the same type of transformers is not read either (docs/models.md)": ("hunyuan_vl",),
 }
 """Reason -> architectures whose positions are not read for it."""
+
+
+def why_unread(metadata: Mapping[str, object]) -> str | None:
+    """Return why positions are not read of the architecture in a header of GGUF; None if they are, or of other files.
+
+    Args:
+        metadata: keys and values of the header.
+
+    Examples:
+        >>> why_unread({"general.architecture": "gptj"})
+        "positions of the GGUF architecture 'gptj' are not read: llama.cpp has a name for it, but no code"
+    """
+    name = metadata.get("general.architecture")
+    if not isinstance(name, str) or name in ARCHITECTURES:
+        return None
+    why = next((why for why, names in NOT_READ.items() if name in names), "what llama.cpp does in it is not known")
+    return f"positions of the GGUF architecture {quoted(name)} are not read: {why}"

@@ -1,10 +1,10 @@
 """Convert the keys of a GGUF header to a Hugging Face configuration, so that one reader serves both."""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import isclose, pi
 
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, Architecture
+from whatwhere.models.checkpoint.gguf_factors import gemma4, llama3, longrope, step35
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_type import MAX_LAYERS
 
@@ -35,18 +35,31 @@ _PATTERN, _SECTIONS, _ALIBI = (
 
 _BLOOM_ALIBI_BIAS = 8.0
 """The value that llama.cpp uses for BLOOM without reading the key: the slopes of the paper."""
-_LENGTH_OF_LLAMA3 = 8192
-_LLAMA3_ENDS = ((1.0, 4.0), (1.0, 1.0))
-"""Low and high frequency factors of the published models."""
-_MULTIMODAL = ("qwen2vl", "qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe")
+_MULTIMODAL = ("paddleocr", "qwen2vl", "qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe")
 _BAICHUAN_LAYERS = 32
 """Number of layers of the Baichuan that rotates; llama.cpp takes 40 for one with ALiBi, and others for one without."""
 _SMALLTHINKER_WINDOW = 4096
 """The window that llama.cpp takes for SmallThinker, whatever the header says."""
-_ONLY = ("baichuan", "exaone-moe", "gemma3n", "mistral3", "smallthinker")
+_ONLY = ("baichuan", "deepseek2-ocr", "exaone-moe", "gemma3n", "llama-embed", "mistral3", "smallthinker")
+_GROK = {"embedding_scale": 6144**0.5, "attention.output_scale": 128**-0.5}
+"""What llama.cpp takes if an older header of Grok has no scales: those of Grok-1."""
+_GROK_YARN = ("rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor")
+_GROK_BETA_FAST = 8.0
+_BY_TYPE = ("rope.freq_base", "rope.freq_base_swa")
+_PLAMO_PERIOD = 8
+"""Every how many layers of PLaMo 3 one has no window, if the header does not say."""
+_DEEPSEEK_OCR: Mapping[str, object] = {"rope.freq_base": 10_000.0, "rope.scaling.type": "none"}
+"""What llama.cpp takes in the architecture deepseek2-ocr."""
 _LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
+_SPLIT_KEYS = ("deepseek2", "glm-dsa")
+"""Latent attention whose files have the keys of one head in `attention.key_length_mla`, and YaRN's multiplier."""
 _IMPLIED_WINDOW = ("exaone4", 64)
 """Architecture and number of layers for which llama.cpp has a window even if the header has none."""
+_GEMMA4 = (
+    "attention.key_length_swa", "attention.shared_kv_layers", "embedding_length_per_layer_input",
+    "rope.dimension_count", "rope.dimension_count_swa", "rope.freq_base", "rope.freq_base_swa",
+)  # fmt: skip
+_STEP35 = ("attention.head_count", "attention.head_count_kv", *_BY_TYPE)
 _GEMMA2_WINDOW = 4096
 """The window of Gemma 2 in llama.cpp if the header has none."""
 _MINICPM_SCALE = 12.0
@@ -92,13 +105,16 @@ def config_of(
         **_windows(architecture, values),
     }
     special, known = _special(name, values)
-    longrope = _longrope(name, values, entries, factors)
-    read = (*known, "rope.scaling.attn_factor") if "rope_scaling" in longrope else known
-    config |= {**special, **longrope, **_unread(name, read, values)}
+    long = longrope(name, values, entries, factors)
+    read = (*known, "rope.scaling.attn_factor") if "rope_scaling" in long else known
+    config |= {**special, **long, **_unread(name, read, values)}
     if isinstance(padding := metadata.get("tokenizer.ggml.padding_token_id"), int):
         config["pad_token_id"] = padding
-    if "rope_freqs.weight" in entries:
-        config |= _llama3(config, values, factors("rope_freqs.weight"))
+    if name in ("gemma4", "step35"):
+        by_type = gemma4 if name == "gemma4" else step35
+        config |= by_type(config, values, factors("rope_freqs.weight") if "rope_freqs.weight" in entries else None)
+    elif "rope_freqs.weight" in entries:
+        config |= llama3(config, values, factors("rope_freqs.weight"))
     return config
 
 
@@ -131,6 +147,7 @@ def _absent(name: str, names: Mapping[str, str], values: Mapping[str, object]) -
         "attention.head_count_kv": values.get("attention.head_count"),
         "rope.freq_base": 10_000.0,
         "embedding_scale": _MINICPM_SCALE if name == "minicpm" else 1.0,
+        **(_GROK if name == "grok" else {}),
     }
     if (head_dim := _head_dim(values)) is not None:
         defaults["attention.key_length"] = head_dim
@@ -180,7 +197,7 @@ def _special(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, obje
         return {"multi_query": kv == 1}, ("attention.head_count_kv",)
     if name == "bloom" and values.get(_ALIBI) == _BLOOM_ALIBI_BIAS:
         return {}, (_ALIBI,)
-    if name in ("deepseek2", "minicpm3", "plm"):
+    if name in (*_SPLIT_KEYS, "minicpm3", "plm"):
         return _latent(name, values)
     if name == "jais":
         softmax_scale = 1 / head_dim if isinstance(head_dim := _head_dim(values), int) and head_dim > 0 else None
@@ -188,6 +205,14 @@ def _special(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, obje
         return {"attn_config": inner}, (_ALIBI,)
     if name in _ONLY:
         return _only(name, values)
+    if name == "gemma4":
+        return {}, _GEMMA4
+    if name == "step35":
+        return {}, _STEP35
+    if name == "plamo3":
+        return _plamo3(values), _BY_TYPE
+    if name == "grok":
+        return _grok(values)
     if name == "minicpm" and isinstance(head_dim := _head_dim(values), int) and head_dim > 0:
         return {"attention_multiplier": head_dim**-0.5}, ()
     if name == "granitehybrid":
@@ -217,14 +242,14 @@ def _latent(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, objec
             "num_key_value_heads": values.get("attention.head_count"),
         }
         multiplier = values.get(_LOG_MULTIPLIER)
-        if name == "deepseek2" and isinstance(multiplier, float):
+        if name in _SPLIT_KEYS and isinstance(multiplier, float):
             scaling = _scaling(values).get("rope_scaling", {})
             mscale = {"mscale": round(10 * multiplier, 6), "mscale_all_dim": round(10 * multiplier, 6)}
             found["rope_scaling"] = {**scaling, **mscale} if isinstance(scaling, dict) else scaling
             return found, known
-        if name == "deepseek2" and _scaling(values):  # without it llama.cpp has no magnitude, and transformers one
+        if name in _SPLIT_KEYS and _scaling(values):  # without it llama.cpp has no magnitude, and transformers one
             found[f"header.{_LOG_MULTIPLIER}"] = "absent"
-        return found, known[:2] if name == "deepseek2" else known[:1]
+        return found, known[:2] if name in _SPLIT_KEYS else known[:1]
     return {"num_key_value_heads": values.get("attention.head_count")}, known
 
 
@@ -234,6 +259,12 @@ def _only(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, object]
     count = layers if isinstance(layers, int) and 0 < layers <= MAX_LAYERS else 0
     if name == "baichuan":
         return {} if count == _BAICHUAN_LAYERS else {"header.block_count": layers}, ()
+    if name == "deepseek2-ocr":  # its code rotates whole heads by theta 10,000, and asserts that the header has it
+        right = {**_DEEPSEEK_OCR, "attention.head_count_kv": values.get("attention.head_count")}
+        other = {key: values[key] for key, value in right.items() if values.get(key, value) != value}
+        return {f"header.{key}": value for key, value in other.items()}, ("rope.dimension_count",)
+    if name == "llama-embed":
+        return {} if "attention.causal" in values else {"header.attention.causal": "absent"}, ()
     if name == "exaone-moe":
         pattern, usual = values.get(_PATTERN), [layer % 4 != 3 for layer in range(count)]
         same = isinstance(pattern, list) and [bool(one) for one in pattern[:count]] == usual
@@ -246,6 +277,33 @@ def _only(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, object]
         return {}, ()
     types = ["sliding_attention" if layer % 4 else "full_attention" for layer in range(count)]
     return {"layer_types": types} if window == _SMALLTHINKER_WINDOW else {"header.attention.sliding_window": window}, ()
+
+
+def _grok(values: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
+    """Return YaRN by the bound of Grok's own code where the header has none, and its two factors if they are 1."""
+    scaling = _scaling(values).get("rope_scaling")
+    if not isinstance(scaling, dict) or scaling.get("rope_type") != "yarn":
+        return {}, ()
+    known = tuple(key for key in _GROK_YARN if values.get(key) == 1.0)
+    return {"rope_scaling": {"beta_fast": _GROK_BETA_FAST, **scaling}}, known
+
+
+def _plamo3(values: Mapping[str, object]) -> Mapping[str, object]:
+    """Return thetas by the type of a layer, and the types, of which the last of each period has no window."""
+    theta = {"rope_type": "default", "rope_theta": values.get("rope.freq_base", 10_000.0)}
+    scaling = _scaling(values).get("rope_scaling", {})
+    full = {**theta, **scaling} if isinstance(scaling, dict) else {"rope_scaling": scaling}
+    sliding = {"rope_type": "default", "rope_theta": values.get("rope.freq_base_swa", 10_000.0)}
+    layers, period = values.get("block_count"), values.get(_PATTERN, _PLAMO_PERIOD)
+    count = layers if isinstance(layers, int) and 0 < layers <= MAX_LAYERS else 0
+    if not isinstance(period, int) or period < 1:  # llama.cpp reads a number alone
+        return {f"header.{_PATTERN}": period}
+    windowed = bool(values.get("attention.sliding_window"))
+    types = [
+        "sliding_attention" if windowed and layer % period < period - 1 else "full_attention" for layer in range(count)
+    ]
+    rope = {"rope_scaling": None, "rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
+    return {"layer_types": types, **rope}
 
 
 def _ministral(values: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
@@ -279,29 +337,6 @@ def _recurrent(name: str, kv: object, values: Mapping[str, object]) -> Mapping[s
         ]
         return {**heads, "layers_block_type": types}
     return {**heads, "layer_types": ["full_attention" if one else other for one in kv]} if other else heads
-
-
-def _longrope(
-    name: str,
-    values: Mapping[str, object],
-    entries: Mapping[str, Entry],
-    factors: Callable[[str], Sequence[float] | None],
-) -> Mapping[str, object]:
-    """Return LongRoPE of the two tensors of factors, which are rejected in other models than Phi-3."""
-    names = [one for one in ("rope_factors_long.weight", "rope_factors_short.weight") if one in entries]
-    original = values.get("rope.scaling.original_context_length")
-    long, short = (factors(one) for one in names) if len(names) == 2 else (None, None)
-    if name not in ("phi3", "phimoe") or not long or not short or original is None:
-        return dict.fromkeys(names, "a tensor")
-    factor = values.get("rope.scaling.attn_factor", 1.0)
-    rope: dict[str, object] = {"rope_type": "longrope", "long_factor": long, "short_factor": short}
-    if name == "phimoe":
-        own = {"short_mscale": factor, "long_mscale": factor, "original_max_position_embeddings": original}
-        return {"rope_scaling": {**rope, **own}}
-    return {
-        "rope_scaling": {**rope, "attention_factor": factor},
-        "original_max_position_embeddings": original,
-    }
 
 
 def _softmax_scale(architecture: str, values: Mapping[str, object]) -> Mapping[str, object]:
@@ -341,44 +376,3 @@ def _rotary_fraction(architecture: Architecture, values: Mapping[str, object]) -
         return {key: 1.0}
     exact = rotary_dim / head_dim
     return {key: exact if int(head_dim * exact) == rotary_dim else (rotary_dim + 0.5) / head_dim}
-
-
-def _llama3(
-    config: Mapping[str, object], values: Mapping[str, object], factors: Sequence[float] | None
-) -> Mapping[str, object]:
-    """Return the parameters of Llama 3's scaling, whereas GGUF stores the resulting factor of each pair.
-
-    The parameters of the published models are used if they reproduce every factor.
-    """
-    theta, rotary_dim = values.get("rope.freq_base", 10_000.0), values.get("rope.dimension_count")
-    unread = {"rope_freqs.weight": "a tensor"}
-    if not factors or not isinstance(rotary_dim, int) or rotary_dim != 2 * len(factors) or "rope_scaling" in config:
-        return unread
-    if not isinstance(theta, int | float) or not 1 <= theta < float("inf"):
-        return unread
-    largest = round(max(factors), 4) if max(factors) < float("inf") else 1.0
-    if largest < 1:
-        return unread
-    rotations = [_LENGTH_OF_LLAMA3 / (2 * pi * theta ** (2 * pair / rotary_dim)) for pair in range(len(factors))]
-    found = next((ends for ends in _LLAMA3_ENDS if _scaled_alike(factors, rotations, largest, *ends)), None)
-    if found is None:
-        return unread
-    parameters = {"factor": largest, "low_freq_factor": found[0], "high_freq_factor": found[1]}
-    return {
-        "rope_scaling": {
-            "rope_type": "llama3",
-            **parameters,
-            "original_max_position_embeddings": _LENGTH_OF_LLAMA3,
-        }
-    }
-
-
-def _scaled_alike(
-    factors: Sequence[float], rotations: Sequence[float], largest: float, low: float, high: float
-) -> bool:
-    """Return whether Llama 3's rule makes these factors; equal ends are a step, as in Llama 4 Scout."""
-    for factor, turns in zip(factors, rotations, strict=True):
-        smooth = float(turns > high) if low == high else min(max((turns - low) / (high - low), 0.0), 1.0)
-        if not isclose(1 / ((1 - smooth) / largest + smooth), factor, rel_tol=1e-4):
-            return False
-    return True

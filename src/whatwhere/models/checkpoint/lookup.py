@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from math import prod
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,6 +15,8 @@ from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
+from whatwhere.what import matrix_file
+from whatwhere.what.matrix_file import finite_rows, new_array, row_blocks, rows_at_a_time, selected_rows
 from whatwhere.what.text import byte_alphabet
 
 if TYPE_CHECKING:
@@ -22,7 +25,8 @@ if TYPE_CHECKING:
 TABLES = ("input", "output")
 """The token table, and the output projection (`lm_head`)."""
 
-_BLOCK = 8192
+_BY_ROWS = ("safetensors", "folder", "gguf")
+"""Formats of which some rows are read without the others."""
 _MAX_SIMILAR = 5000
 _MAX_LENGTH_DIFFERENCE = 2
 """Maximum difference in length of a similar token: a wider search takes seconds."""
@@ -231,7 +235,7 @@ def read_table(checkpoint: Checkpoint, which: str = "input") -> Table:
     entry = checkpoint.entry(name)
     if 0 in entry.shape:
         raise CheckpointError(f"{quoted(name)} of {checkpoint.path} is empty: its shape is {entry.shape}.")
-    weight = checkpoint.array(name)
+    weight = read_rows(checkpoint, name)
     if weight.dtype.kind not in "fiu":
         raise CheckpointError(f"{quoted(name)} holds {entry.dtype}, but a table of vectors holds real numbers.")
     if weight.dtype.kind in "iu":
@@ -240,18 +244,23 @@ def read_table(checkpoint: Checkpoint, which: str = "input") -> Table:
     if not finite.any():
         raise CheckpointError(f"every row of {quoted(name)} in {checkpoint.path} holds NaN or infinity.")
     ids = np.flatnonzero(finite)
-    kept = weight if len(ids) == len(weight) else weight[ids]
-    return Table(name, entry.dtype, kept, ids, np.flatnonzero(~finite), checkpoint.words or [])
+    return Table(name, entry.dtype, selected_rows(weight, ids), ids, np.flatnonzero(~finite), checkpoint.words or [])
 
 
-def finite_rows(weight: np.ndarray) -> np.ndarray:
-    """Return whether all numbers are finite, for each row.
+def read_rows(checkpoint: Checkpoint, name: str) -> np.ndarray:
+    """Read a tensor as `Checkpoint.array` does, but one that is large when widened into a scratch file, by blocks.
 
     Args:
-        weight: a table (rows, dim).
+        checkpoint: that contains it.
+        name: of the tensor.
     """
-    blocks = [np.isfinite(weight[n : n + _BLOCK]).all(axis=1) for n in range(0, len(weight), _BLOCK)]
-    return np.concatenate(blocks) if blocks else np.zeros(0, bool)
+    shape = checkpoint.entry(name).shape
+    if len(shape) != 2 or prod(shape) * 8 < matrix_file.SCRATCH_FROM or checkpoint.format not in _BY_ROWS:
+        return checkpoint.array(name)
+    table = new_array(shape, checkpoint.array(name, slice(0, 1)).dtype)
+    for part in row_blocks(shape[0], rows_at_a_time(shape[1])):
+        table[part] = checkpoint.array(name, part)
+    return table
 
 
 def _is_table(entry: Entry) -> bool:

@@ -90,6 +90,19 @@ def find_token_tables(tensors: Tables, token_table: str | None) -> tuple[TokenTa
     )
 
 
+def is_per_layer(name: str) -> bool:
+    """Return whether a tensor is a table of token vectors for each layer (Gemma 3n and 4).
+
+    Args:
+        name: of the tensor.
+
+    Examples:
+        >>> is_per_layer("model.embed_tokens_per_layer.weight")
+        True
+    """
+    return any(name == table or name.endswith(f".{table}") for table, _, _ in _PER_LAYER)
+
+
 def _table(kind: Kind, form: str, parts: Iterable[Entry], others: Mapping[str, str], between: str = "") -> TokenTable:
     """Return the table that some tensors make, one below the other."""
     entries = list(parts)
@@ -117,12 +130,12 @@ def _present(tensors: Tables, names: Mapping[str, str]) -> dict[str, str]:
 
 def _per_layer(tensors: Tables, matrices: Tables) -> list[TokenTable]:
     found = []
-    for table, projection, norm in _PER_LAYER:
-        for name in matrices:
-            if name == table or name.endswith(f".{table}"):
-                stem = name.removesuffix(table)
-                others = _present(tensors, {"projection": stem + projection, "norm": stem + norm})
-                found.append(_table("per layer", "gemma", [matrices[name]], others))
+    for name in filter(is_per_layer, matrices):
+        stem, (_, projection, norm) = next(
+            (name.removesuffix(each[0]), each) for each in _PER_LAYER if name.endswith(each[0])
+        )
+        others = _present(tensors, {"projection": stem + projection, "norm": stem + norm})
+        found.append(_table("per layer", "gemma", [matrices[name]], others))
     return found
 
 

@@ -50,7 +50,8 @@ class Description:
         query_key: for each layer the plan of the map of queries and keys, or None.
         score: for each layer the plan of the bias of attention scores, or None.
         scales: softmax scale of each layer.
-        temperatures: for each layer the curve by which queries are multiplied, after `query_key`, or None.
+        temperatures: for each layer the curve by which queries are multiplied, after `query_key`, or the plan of SSMax,
+            whose factors are weights; or None.
         embedding_scale: factor of the token vectors, or None.
         tied: whether the output projection (`lm_head`) is the token table.
         padding_idx: id of the padding token, or None.
@@ -88,7 +89,7 @@ class Description:
     layer_types: tuple[str, ...] | None = None
     windows: tuple[Window | None, ...] = ()
     sinks: tuple[bool, ...] = ()
-    temperatures: tuple[CurvePlan | None, ...] = ()
+    temperatures: tuple[CurvePlan | Plan | None, ...] = ()
     segments: int = 0
     rotary_part: int | None = None
     output_dim: int | None = None
@@ -205,8 +206,8 @@ class Description:
             if curve is None:
                 return inner
             module = next((module for map_, other, module in heated if map_ is inner and other == curve), None)
-            if module is None:
-                module = self.with_temperature(layer, inner)
+            if module is None or isinstance(curve, Plan):  # each layer has weights of its own
+                module = self.with_temperature(layer, inner, device, dtype)
                 heated.append((inner, curve, module))
             return module
 
@@ -243,16 +244,27 @@ class Description:
         has = bool(self.sinks) and self.sinks[layer]
         return Sink(self.heads[layer].num_heads, device=device, dtype=dtype) if has else None
 
-    def with_temperature(self, layer: int, query_key: "QueryKeyMap | None") -> "QueryKeyMap | None":
+    def with_temperature(
+        self,
+        layer: int,
+        query_key: "QueryKeyMap | None",
+        device: "torch.device | str | None" = None,
+        dtype: "torch.dtype | None" = None,
+    ) -> "QueryKeyMap | None":
         """Return the map of queries and keys of a layer, with its temperature if it has one.
 
         Args:
             layer: number of the layer.
             query_key: what its plan builds, or None.
+            device, dtype: of learned factors.
         """
         curve = self.temperatures[layer] if self.temperatures else None
         if curve is None:
             return query_key
+        if isinstance(curve, Plan):
+            learned: Any = curve.build(device, dtype, query_key)
+            map_: QueryKeyMap = learned
+            return map_
         from whatwhere.where.query_key.query_temperature import QueryTemperature
 
         return QueryTemperature(self.heads[layer].head_dim, curve.build(), query_key)

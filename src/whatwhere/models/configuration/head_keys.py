@@ -1,12 +1,12 @@
 """Keys of attention heads that differ between layers: wider ones in Gemma 4, more or fewer in Laguna."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.configuration.description import Description, Heads
 from whatwhere.models.configuration.keys import Keys, short_repr
-from whatwhere.models.configuration.layer_types import FULL, SLIDING, ByType
+from whatwhere.models.configuration.layer_types import FULL, HYBRID_SLIDING, SLIDING, ByType
 from whatwhere.models.configuration.model_type import MAX_FEATURES, MAX_HEADS, Position, Sizes
 
 
@@ -53,19 +53,12 @@ class WiderInFullAttention:
         }
 
     def _listed(self, keys: Keys, usual: Heads, layers: int) -> tuple[Heads, ...]:
-        inner = keys.inside(self.LISTED)
         by_layer = [usual] * layers
-        for name, own in inner.values.items():
-            if not str(name).isdigit() or int(name) >= layers or not isinstance(own, Mapping):
-                raise SettingError(
-                    f"{inner.path}{name} is {short_repr(own)}, but must be the settings of a layer, 0 to {layers - 1}."
-                )
-            one = Keys(own, {}, keys.owner, f"{inner.path}{name}.")
+        for layer, one in _settings_of_layers(keys, self.LISTED, layers):
             head_dim = one.whole("head_dim", default=usual.head_dim, most=MAX_FEATURES)
             key_heads = one.whole("num_key_value_heads", default=usual.key_heads, most=MAX_HEADS)
             one.finish_all()
-            by_layer[int(name)] = _checked(Heads(usual.num_heads, key_heads, head_dim))
-        keys.absorb(inner)
+            by_layer[layer] = _checked(Heads(usual.num_heads, key_heads, head_dim))
         return tuple(by_layer)
 
 
@@ -98,6 +91,64 @@ class QueryHeadsByLayer:
             "head_dim": usual.head_dim,
             self.key: [heads.num_heads for heads in description.heads],
         }
+
+
+@dataclass(frozen=True)
+class QueryHeadsInWindows:
+    """Layers with a window have a number of query heads of their own, as in Step-3.7.
+
+    It is in `per_layer_config`, or a key has it for all these layers, or the published files' own dictionary.
+
+    Args:
+        layers: types of the layers.
+    """
+
+    layers: ByType
+
+    LISTED, KEY, OTHER, NUMBER = (
+        "per_layer_config", "num_sliding_attention_heads", "attention_other_setting", "num_attention_heads",
+    )  # fmt: skip
+
+    def read(self, keys: Keys, sizes: Sizes) -> tuple[Heads, ...]:
+        """Return the heads of each layer."""
+        usual = Heads(sizes.num_heads, sizes.key_heads, sizes.head_dim)
+        keys.known |= {self.LISTED, self.KEY, self.OTHER}
+        types = self.layers.types(keys, sizes.layers)
+        if keys.values.get(self.LISTED) is None:
+            own = _checked(replace(usual, num_heads=self._number(keys, usual)))
+            return tuple(own if layer_type == SLIDING else usual for layer_type in types)
+        by_layer = [usual] * sizes.layers
+        for layer, one in _settings_of_layers(keys, self.LISTED, sizes.layers):
+            by_layer[layer] = _checked(replace(usual, num_heads=one.whole(self.NUMBER, most=MAX_HEADS)))
+            one.finish_all()
+        return tuple(by_layer)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the sizes of the first layer, and the query heads of layers that differ from it."""
+        usual = description.heads[0]
+        different = {
+            str(layer): {self.NUMBER: heads.num_heads}
+            for layer, heads in enumerate(description.heads)
+            if heads != usual
+        }
+        return {
+            self.NUMBER: usual.num_heads,
+            "num_key_value_heads": usual.key_heads,
+            "head_dim": usual.head_dim,
+            self.LISTED: different,
+        }
+
+    def _number(self, keys: Keys, usual: Heads) -> int:
+        number = keys.whole(self.KEY, default=None, most=MAX_HEADS)
+        if number is not None or keys.values.get(self.OTHER) is None:
+            return usual.num_heads if number is None else number
+        other = keys.inside(self.OTHER)
+        other.require("attention_type", SLIDING, "its code takes it as that of layers with a window.")
+        for name, size in (("num_attention_groups", usual.key_heads), ("head_dim", usual.head_dim)):
+            other.require(name, size, "its code takes that of the other layers.")
+        number = other.whole(self.NUMBER, default=usual.num_heads, most=MAX_HEADS)
+        keys.absorb(other)
+        return number
 
 
 @dataclass(frozen=True)
@@ -183,22 +234,26 @@ class LatentHeadsInWindows:
         }
 
     def _listed(self, keys: Keys, usual: Heads, rotated: int, layers: int) -> tuple[Heads, ...]:
-        inner = keys.inside(self.LISTED)
         by_layer = [usual] * layers
-        for name, own in inner.values.items():
-            if not str(name).isdigit() or int(name) >= layers or not isinstance(own, Mapping):
-                raise SettingError(
-                    f"{inner.path}{name} is {short_repr(own)}, but must be the settings of a layer, 0 to {layers - 1}."
-                )
-            one = Keys(own, {}, keys.owner, f"{inner.path}{name}.")
+        for layer, one in _settings_of_layers(keys, self.LISTED, layers):
             num_heads = one.whole("num_attention_heads", default=usual.num_heads, most=MAX_HEADS)
             unrotated = one.whole(self.PARTS[0], default=usual.head_dim - rotated, most=MAX_FEATURES)
             _require_rotated(one, self.PARTS[1], one.whole(self.PARTS[1], default=rotated, most=MAX_FEATURES), rotated)
             one.known |= set(self.VALUES)
             one.finish_all()
-            by_layer[int(name)] = Heads(num_heads, num_heads, unrotated + rotated)
-        keys.absorb(inner)
+            by_layer[layer] = Heads(num_heads, num_heads, unrotated + rotated)
         return tuple(by_layer)
+
+
+def _settings_of_layers(keys: Keys, name: str, layers: int) -> Iterator[tuple[int, Keys]]:
+    """Yield the layers that a dictionary of `transformers` names, with a reader of their settings."""
+    inner = keys.inside(name)
+    for layer, own in inner.values.items():
+        if not str(layer).isdigit() or int(layer) >= layers or not isinstance(own, Mapping):
+            raise SettingError(
+                f"{inner.path}{layer} is {short_repr(own)}, but must be the settings of a layer, 0 to {layers - 1}."
+            )
+        yield int(layer), Keys(own, {}, keys.owner, f"{inner.path}{layer}.")
 
 
 def _require_rotated(keys: Keys, name: str, stated: int, rotated: int) -> None:
@@ -231,6 +286,40 @@ class MoreKeyHeadsInWindows:
         heads, types = description.heads[0], description.layer_types or ()
         key_heads = heads.key_heads // 2 if types[:1] == (SLIDING,) else heads.key_heads
         return {"num_attention_heads": heads.num_heads, "num_key_value_heads": key_heads, "head_dim": heads.head_dim}
+
+
+@dataclass(frozen=True)
+class OwnHeadsInWindows:
+    """Layers with a window have heads by keys of their own, as in Inkling.
+
+    Args:
+        layers: types of the layers.
+    """
+
+    layers: ByType
+
+    OWN = "swa_"
+    NAMES = ("num_attention_heads", "num_key_value_heads", "head_dim")
+
+    def read(self, keys: Keys, sizes: Sizes) -> tuple[Heads, ...]:
+        """Return the heads of each layer."""
+        limits = zip(self.NAMES, (MAX_HEADS, MAX_HEADS, MAX_FEATURES), strict=True)
+        own = _checked(Heads(*[keys.whole(f"{self.OWN}{name}", most=most) for name, most in limits]))
+        usual = Heads(sizes.num_heads, sizes.key_heads, sizes.head_dim)
+        types = self.layers.types(keys, sizes.layers)
+        return tuple(own if layer_type == HYBRID_SLIDING else usual for layer_type in types)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the sizes of a layer without a window, or of the first one, and of one with it."""
+        typed = dict(zip(description.layer_types or (), description.heads, strict=True))
+        written: dict[str, object] = {}
+        for heads, first in (
+            (description.heads[0], ""),
+            *((heads, self.OWN if layer_type == HYBRID_SLIDING else "") for layer_type, heads in typed.items()),
+        ):
+            sizes = (heads.num_heads, heads.key_heads, heads.head_dim)
+            written |= {f"{first}{name}": size for name, size in zip(self.NAMES, sizes, strict=True)}
+        return written
 
 
 @dataclass(frozen=True)

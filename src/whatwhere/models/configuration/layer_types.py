@@ -69,9 +69,10 @@ class ByType:
         unless: a key with which, if it is null, every layer rotates (EXAONE 4 without a window).
         one_key: a key that lists the layers of type `one`, instead of a period; without it all have this type, or none
             if `listed_only`.
-        cycle: types that are repeated, instead of a period.
+        cycle: types that are repeated, instead of a period, or where the list of one_key is absent.
         at: number of a layer -> its type in spite of the cycle; -1 is the last.
         only: a key and the value of it without which no layer rotates.
+        drafts_key: key of a number of layers that draft further tokens, whose types the list may end with (Step-3.7).
     """
 
     period: int
@@ -87,6 +88,7 @@ class ByType:
     cycle: tuple[str, ...] = ()
     at: Mapping[int, str] = field(default_factory=dict)
     only: tuple[str, str] | None = None
+    drafts_key: str | None = None
 
     def read(self, keys: Keys, layers: int) -> tuple[Labels, tuple[str, ...]]:
         """Return the type of each layer as its label, or None if the type does not rotate."""
@@ -115,9 +117,9 @@ class ByType:
     def types(self, keys: Keys, layers: int) -> tuple[str, ...]:
         """Return the type of each layer, from the list if there is one, or by the period."""
         keys.known |= self._pattern_keys()
-        if (listed := read_layer_types(keys, layers)) is not None:
-            return listed
-        if self.one_key is not None:
+        if (listed := read_layer_types(keys, with_drafts(keys, "layer_types", layers, self.drafts_key))) is not None:
+            return listed[:layers]
+        if self.one_key is not None and not (self.cycle and keys.values.get(self.one_key) is None):
             return self._types_of_list(keys, self.one_key, layers)
         if self.cycle:
             types = [self.cycle[layer % len(self.cycle)] for layer in range(layers)]
@@ -430,6 +432,20 @@ def read_layer_types(keys: Keys, layers: int) -> tuple[str, ...] | None:
                 f"{', '.join(LAYER_TYPES)}.{f' Did you mean {near[0]!r}?' if near else ''}"
             )
     return tuple(OLDER_NAMES.get(layer_type, layer_type) for layer_type in listed)
+
+
+def with_drafts(keys: Keys, name: str, layers: int, drafts_key: str | None) -> int:
+    """Return the number of entries that a list by layer has: one for each layer, and for each that drafts if it has.
+
+    Args:
+        keys: the configuration.
+        name: key of the list.
+        layers: number of layers.
+        drafts_key: key of the number of layers that draft; None is none.
+    """
+    drafts = 0 if drafts_key is None else keys.whole(drafts_key, default=0, least=0, most=layers)
+    listed = keys.values.get(name)
+    return layers + drafts if isinstance(listed, list | tuple) and len(listed) == layers + drafts else layers
 
 
 def one_per_layer(path: str, listed: Any, layers: int) -> Sequence[Any]:

@@ -127,7 +127,7 @@ class WindowRule(Protocol):
 class TemperatureRule(Protocol):
     """Read and write the query temperature of each layer."""
 
-    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[CurvePlan | None, ...]:
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[CurvePlan | Plan | None, ...]:
         """Return the curve of each layer."""
 
     def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:

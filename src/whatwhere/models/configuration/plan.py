@@ -15,16 +15,18 @@ if TYPE_CHECKING:
     from whatwhere.where.temperature import Curve
 
 Setting = bool | int | float | str | None | tuple[int, ...] | tuple[float, ...] | tuple[str, ...]
-"""An argument of a constructor; that of Rotary may be a ScalingPlan too."""
+"""An argument of a constructor; that of Rotary may be a ScalingPlan too, that of Inkling a CurvePlan."""
 Settings = Mapping[str, Setting]
 """Keyword arguments of a constructor, which differ from scheme to scheme."""
 
 CLASSES: Mapping[str, str] = {
     "alibi": "score.alibi.ALiBi",
     "deberta": "score.deberta.DeBERTa",
+    "inkling": "score.inkling.Inkling",
     "learned": "input.learned.Learned",
     "rotary": "query_key.rotary.Rotary",
     "rotary-dynamic-ntk": "scaling.dynamic_ntk.DynamicNTK",
+    "rotary-learned": "query_key.learned_rotary.LearnedRotary",
     "rotary-linear": "scaling.linear.Linear",
     "rotary-llama3": "scaling.llama3.Llama3",
     "rotary-longrope": "scaling.longrope.LongRoPE",
@@ -32,6 +34,7 @@ CLASSES: Mapping[str, str] = {
     "rotary-ntk": "scaling.ntk.NTK",
     "rotary-proportional": "scaling.proportional.Proportional",
     "rotary-yarn": "scaling.yarn.YaRN",
+    "ssmax": "query_key.ssmax.SSMax",
     "sinusoidal": "input.sinusoidal.Sinusoidal",
     "t5": "score.t5.T5",
     "transformer-xl": "score.transformer_xl.TransformerXL",
@@ -60,7 +63,7 @@ def class_of(name: str) -> type:
 class _Arguments:
     """Keyword arguments of a constructor, read by type."""
 
-    settings: "Mapping[str, Setting | ScalingPlan]"
+    settings: "Mapping[str, Setting | ScalingPlan | CurvePlan]"
 
     def whole(self, name: str) -> int:
         """Return a whole number."""
@@ -139,7 +142,8 @@ class Plan(_Arguments):
 
     Args:
         scheme: its name in the catalogue without a scaling, such as `rotary`, `learned` or `t5`.
-        settings: keyword arguments of its constructor; the `scaling` of rotary positions is a ScalingPlan or None.
+        settings: keyword arguments of its constructor; the `scaling` of rotary positions is a ScalingPlan or None, the
+            `temperature` of Inkling's bias a CurvePlan or None.
         shared: whether all layers with this plan share one module, as in T5, or have one each.
 
     Examples:
@@ -151,7 +155,7 @@ class Plan(_Arguments):
     """
 
     scheme: str
-    settings: "Mapping[str, Setting | ScalingPlan]" = field(default_factory=dict)
+    settings: "Mapping[str, Setting | ScalingPlan | CurvePlan]" = field(default_factory=dict)
     shared: bool = True
 
     @property
@@ -176,19 +180,26 @@ class Plan(_Arguments):
         return _class_name(self.scheme)
 
     def build(
-        self, device: "torch.device | str | None" = None, dtype: "torch.dtype | None" = None
+        self,
+        device: "torch.device | str | None" = None,
+        dtype: "torch.dtype | None" = None,
+        then: "QueryKeyMap | None" = None,
     ) -> "InputEncoding | QueryKeyMap | ScoreBias":
         """Build the scheme.
 
         Args:
             device, dtype: of its learned tables, if it has any.
+            then: the map that SSMax is around, or None.
 
         Returns:
             The module; learned tables have random initial values.
         """
         settings: dict[str, object] = {
-            name: value.build() if isinstance(value, ScalingPlan) else value for name, value in self.settings.items()
+            name: value.build() if isinstance(value, ScalingPlan | CurvePlan) else value
+            for name, value in self.settings.items()
         }
+        if then is not None:
+            settings["then"] = then
         scheme = class_of(self.scheme)
         if "device" in signature(scheme).parameters:  # it has learned tables
             settings |= {"device": device, "dtype": dtype}

@@ -37,6 +37,9 @@ class Head:
         rotary_dim_key: key of rotary_dim itself, in place of the fraction.
         rotary_dim_unread: a key of rotary_dim that the model's code does not read: the fraction must agree with it.
         fraction_of: with dim_key, a key of features, of which the fraction is those that are rotated (dots3).
+        whole: with dim_key, whether the map is of the whole head, of which the last features are rotated, because a
+            temperature multiplies the others too (Mistral 4).
+        learned: whether the frequencies are multiplied by weights (Mistral Large 4).
         sections: number of pairs of each axis if no key has them; None if tokens have one coordinate.
         axis_layout: how pairs are assigned to axes.
         reversed: whether pairs rotate by the negative angle.
@@ -49,6 +52,8 @@ class Head:
     rotary_dim_key: str | None = None
     rotary_dim_unread: str | None = None
     fraction_of: str | None = None
+    whole: bool = False
+    learned: bool = False
     sections: tuple[int, ...] | None = None
     axis_layout: Literal["chunked", "interleaved"] = "chunked"
     reversed: bool = False
@@ -103,6 +108,11 @@ class RopeKeys:
     def by_type(self) -> bool:
         """Whether each layer type has its own parameters."""
         return "" not in self.sets
+
+    @property
+    def _states_whole(self) -> bool:
+        """Whether the fraction is that of the whole head, rather than of the features that are kept apart."""
+        return self.head.whole and not self.head.learned
 
     def read(self, keys: Keys, sizes: Sizes) -> Position:
         """Return the plan of each layer."""
@@ -205,9 +215,9 @@ class RopeKeys:
         rope.defaults = dict.fromkeys(extra)
         theta = _inside_or_beside(rope, "rope_theta", keys, defaults.theta_key, defaults.theta)
         head_dim = sizes.head_dim if self.head.dim_key is None else keys.whole(self.head.dim_key, most=MAX_FEATURES)
-        usual = self._usual_fraction(keys, defaults, head_dim)
+        usual = self._usual_fraction(keys, sizes, defaults, head_dim)
         fraction = _inside_or_beside(rope, FRACTION, keys, defaults.fraction_key, usual)
-        fraction = self._fraction_of_rotated(keys, fraction, head_dim)
+        fraction = self._fraction_of_rotated(keys, sizes, fraction, head_dim)
         self._require_fraction(keys, fraction, rope_type)
         self._require_rotary_dim(keys, int(head_dim * fraction))
         original = keys.whole(ORIGINAL, default=None)
@@ -225,7 +235,9 @@ class RopeKeys:
         )
         if self.head.reversed:
             plan = replace(plan, settings={**plan.settings, "reversed": True})
-        return plan
+        if self.head.learned:
+            plan = replace(plan, scheme="rotary-learned")
+        return _of_whole_head(plan, sizes.head_dim) if self.head.whole else plan
 
     def _rope_type(self, rope: Keys) -> str:
         """Return the `rope_type`, from either of its keys; `su` and the model type's own names are replaced."""
@@ -247,20 +259,24 @@ class RopeKeys:
             )
         return rope_type
 
-    def _usual_fraction(self, keys: Keys, defaults: RopeDefaults, head_dim: int) -> float:
+    def _usual_fraction(self, keys: Keys, sizes: Sizes, defaults: RopeDefaults, head_dim: int) -> float:
         """Return the fraction of a head that is rotated if no key has the fraction itself."""
+        if self._states_whole:
+            return rotated_fraction(head_dim, sizes.head_dim)
         key = self.head.rotary_dim_key
         rotary_dim = None if key is None else keys.whole(key, default=None, most=MAX_FEATURES)
         return defaults.fraction if rotary_dim is None else rotated_fraction(rotary_dim, head_dim)
 
-    def _fraction_of_rotated(self, keys: Keys, fraction: float, rotated: int) -> float:
+    def _fraction_of_rotated(self, keys: Keys, sizes: Sizes, fraction: float, rotated: int) -> float:
         """Return 1 for heads that keep rotated features apart, if the fraction agrees with their number."""
-        if self.head.fraction_of is None:
+        if self.head.fraction_of is None and not self._states_whole:
             return fraction
-        features = keys.whole(self.head.fraction_of, most=MAX_FEATURES)
+        name = self.head.fraction_of
+        features = sizes.head_dim if name is None else keys.whole(name, most=MAX_FEATURES)
         if (part := int(features * fraction)) != rotated:
+            of = f"a head of {features}" if name is None else f"{keys.path}{name}={features}"
             raise SettingError(
-                f"{FRACTION} is {fraction} of {keys.path}{self.head.fraction_of}={features}, {part} features, but "
+                f"{FRACTION} is {fraction} of {of}, {part} features, but "
                 f"{keys.path}{self.head.dim_key} is {rotated}: make them agree."
             )
         return 1.0
@@ -306,7 +322,7 @@ class RopeKeys:
         written = {**write_scaling(scaling), "rope_theta": settings["theta"]}
         if written["rope_type"] == "ntk" and "alpha" in self.extra.get("dynamic", ()):
             written |= {"rope_type": "dynamic", "alpha": written.pop("factor")}
-        if self.head.partial and (scaling is None or scaling.name != "rotary-proportional"):
+        if (self.head.partial or self._states_whole) and (scaling is None or scaling.name != "rotary-proportional"):
             written[FRACTION] = rotated_fraction(plan.rotary_dim, plan.whole("head_dim"))
         if self.head.fraction_of is not None:
             written[FRACTION] = 0.25
@@ -333,7 +349,7 @@ class RopeKeys:
         return written
 
     def _notes(self) -> tuple[str, ...]:
-        if self.head.dim_key is None:
+        if self.head.dim_key is None or self.head.whole:
             return ()
         return (
             f"heads keep the rotated features apart, {self.head.dim_key} of them: map only these, then join both "
@@ -422,6 +438,13 @@ def _require_sections(path: str, sections: tuple[int, ...], pairs: int, axis_lay
                 f"{len(sections)}: its last would be beyond the {pairs} pairs that there are.\n"
                 "Make the other sections equal, and that of axis 0 the same or larger."
             )
+
+
+def _of_whole_head(plan: Plan, head_dim: int) -> Plan:
+    """Return a plan of rotated features, kept apart as the last ones of a head, as one of the whole head."""
+    rotated = plan.rotary_dim
+    settings = {"head_dim": head_dim, "rotary_dim": rotated, "rotary_start": head_dim - rotated}
+    return replace(plan, settings={**plan.settings, **settings})
 
 
 def _copy(parameters: Mapping[str, object] | None) -> dict[str, object] | None:

@@ -9,9 +9,11 @@ from typing import Any
 from whatwhere.errors import SettingError
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys, short_repr
-from whatwhere.models.configuration.model_type import MAX_BUCKETS, Position, Sizes
-from whatwhere.models.configuration.plan import Plan, Setting
+from whatwhere.models.configuration.layer_types import HYBRID, HYBRID_SLIDING, ByType
+from whatwhere.models.configuration.model_type import MAX_BUCKETS, MAX_FEATURES, Position, Sizes
+from whatwhere.models.configuration.plan import CurvePlan, Plan, Setting
 from whatwhere.models.configuration.rotary_keys import RopeKeys
+from whatwhere.models.configuration.temperature import ClampedWithoutWindow
 
 TERMS = ("c2p", "p2c")
 MAX_EXPONENT = 8.0
@@ -244,6 +246,59 @@ class XLNetKeys:
     def write(self, description: Description) -> Mapping[str, object]:
         """Return no keys: the model type implies it."""
         return {}
+
+
+@dataclass(frozen=True)
+class ProfileKeys:
+    """Read Inkling's bias, whose profiles end with the window in the layers that have one.
+
+    Args:
+        layers: types of the layers.
+        norm_key: of the largest norm of the numbers by which a query mixes the profiles; None has none.
+    """
+
+    layers: ByType
+    norm_key: str | None = None
+
+    FEATURES, EXTENT, WINDOW = "d_rel", "rel_extent", "sliding_window_size"
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of each layer; every layer has profiles of its own."""
+        types, curve = self.layers.types(keys, sizes.layers), ClampedWithoutWindow().curve(keys)
+        features = keys.whole(self.FEATURES, most=MAX_FEATURES)
+        extents = {
+            HYBRID: keys.whole(self.EXTENT, most=MAX_FEATURES),
+            HYBRID_SLIDING: keys.whole(self.WINDOW, most=MAX_FEATURES),
+        }
+        max_norm = None if self.norm_key is None else keys.number(self.norm_key)
+        plans = []
+        for layer, (layer_type, heads) in enumerate(zip(types, sizes.heads, strict=True)):
+            if layer_type not in extents:
+                raise SettingError(
+                    f"{keys.path}layer_types[{layer}] is {short_repr(layer_type)}, but the layers of {keys.owner!r} "
+                    f"are {HYBRID} or {HYBRID_SLIDING}."
+                )
+            settings: dict[str, Setting | CurvePlan] = {
+                "dim": sizes.dim,
+                "num_heads": heads.num_heads,
+                "features": features,
+                "extent": extents[layer_type],
+                "max_norm": max_norm,
+                "temperature": curve if layer_type == HYBRID else None,
+            }
+            plans.append(Plan("inkling", settings, shared=False))
+        return Position(score=tuple(plans), layer_types=types)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the types of the layers and the sizes of the profiles."""
+        plans = [plan for plan in description.score if plan is not None]
+        typed = dict(zip(description.layer_types or (), plans, strict=True))
+        written = {**self.layers.write(description), self.FEATURES: plans[0].settings["features"]}
+        if HYBRID in typed:
+            written[self.EXTENT] = typed[HYBRID].settings["extent"]
+        if self.norm_key is not None:
+            written[self.norm_key] = plans[0].settings["max_norm"]
+        return written
 
 
 def alibi_slopes(num_heads: int, max_exponent: float = MAX_EXPONENT) -> tuple[float, ...]:

@@ -58,14 +58,20 @@ class ScaleKey:
 
 @dataclass(frozen=True)
 class PreAttentionScalar:
-    """Scale by 1 / sqrt of the value of a key, as in Gemma 2 and 3."""
+    """Scale by 1 / sqrt of the value of a key, as in Gemma 2 and 3.
+
+    Args:
+        key: of the value.
+        default: if it is absent; None is head_dim.
+    """
 
     key: str = "query_pre_attn_scalar"
-    default: float = 256.0
+    default: float | None = 256.0
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
         """Return the scale of each layer."""
-        return (keys.number(self.key, default=self.default) ** -0.5,) * sizes.layers
+        default = float(sizes.head_dim) if self.default is None else self.default
+        return (keys.number(self.key, default=default) ** -0.5,) * sizes.layers
 
     def write(self, description: Description) -> Mapping[str, object]:
         """Return the number whose root divides the scores."""
@@ -156,6 +162,19 @@ class KeyMultiplier:
     def write(self, description: Description) -> Mapping[str, object]:
         """Return the factor."""
         return {self.KEY: description.scale * description.head_dim**0.5}
+
+
+@dataclass(frozen=True)
+class NormedHeadScale:
+    """Divide by head_dim, as Inkling does, whose queries and keys are normed."""
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
+        """Return the scale of each layer."""
+        return tuple(1 / heads.head_dim for heads in sizes.heads)
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return no keys: the model type implies it."""
+        return {}
 
 
 @dataclass(frozen=True)

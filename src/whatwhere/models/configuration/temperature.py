@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from whatwhere.errors import SettingError
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys
+from whatwhere.models.configuration.layer_types import HYBRID
 from whatwhere.models.configuration.model_type import Position, Sizes
-from whatwhere.models.configuration.plan import CurvePlan
+from whatwhere.models.configuration.plan import CurvePlan, Plan
 from whatwhere.models.configuration.rope_scaling import ORIGINAL
 
 Curves = tuple[CurvePlan | None, ...]
@@ -36,7 +37,7 @@ class SteppedWithoutRotary:
 
     def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
         """Return the flag, and the strength and period if it is on."""
-        curve = next((curve for curve in description.temperatures if curve is not None), None)
+        curve = next((curve for curve in description.temperatures if isinstance(curve, CurvePlan)), None)
         if curve is None:
             return {self.SWITCH: False}
         return {self.SWITCH: True, self.STRENGTH: curve.settings["alpha"], self.PERIOD: curve.settings["period"]}
@@ -57,6 +58,54 @@ class PowerWithoutRotary:
     def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
         """Return no keys: the model type implies it."""
         return {}
+
+
+@dataclass(frozen=True)
+class LearnedInAllLayers:
+    """Multiply queries by a learned factor of the logarithm of the position, and a learned bias: Mistral Large 4."""
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[Plan, ...]:
+        """Return the plan of each layer, whose numbers are weights of its own."""
+        return tuple(
+            Plan("ssmax", {"head_dim": heads.head_dim, "num_heads": heads.num_heads, "bias": True}, shared=False)
+            for heads in sizes.heads
+        )
+
+    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
+        """Return no keys: the model type implies it."""
+        return {}
+
+
+@dataclass(frozen=True)
+class ClampedWithoutWindow:
+    """Multiply queries by a logarithm from a number of visible tokens on, in the layers without a window: Inkling.
+
+    1 + log_scaling_alpha ln max(1, (p + 1) / log_scaling_n_floor)
+    """
+
+    STRENGTH, LENGTH = "log_scaling_alpha", "log_scaling_n_floor"
+
+    def read(self, keys: Keys, sizes: Sizes, position: Position) -> Curves:
+        """Return the curve of each layer."""
+        curve = self.curve(keys)
+        return tuple(curve if each == HYBRID else None for each in position.layer_types or ())
+
+    def curve(self, keys: Keys) -> CurvePlan | None:
+        """Return the curve of the layers that have one, which multiplies their bias too; None if it is 1.
+
+        Args:
+            keys: the configuration.
+        """
+        alpha = keys.number(self.STRENGTH, default=0.1, zero=True)
+        length = keys.whole(self.LENGTH, default=None)
+        return None if not alpha or length is None else CurvePlan("clamped", {"alpha": alpha, "length": length})
+
+    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
+        """Return the strength, which is 0 if no layer has a curve, and the length."""
+        curve = next((curve for curve in description.temperatures if isinstance(curve, CurvePlan)), None)
+        if curve is None:
+            return {self.STRENGTH: 0.0}
+        return {self.STRENGTH: curve.settings["alpha"], self.LENGTH: curve.settings["length"]}
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.head_keys import NestedKeyHeads
 from whatwhere.models.configuration.input_keys import LearnedKeys
 from whatwhere.models.configuration.keys import Keys
+from whatwhere.models.configuration.layer_types import FULL, ByType, one_per_layer, with_drafts
 from whatwhere.models.configuration.model_type import Position, Sizes
 from whatwhere.models.configuration.plan import Plan
-from whatwhere.models.configuration.rotary_keys import RopeKeys, require_rotary_dim, rotary_plan
+from whatwhere.models.configuration.rotary_keys import FRACTION, RopeKeys, require_rotary_dim, rotary_plan
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,68 @@ class ThetaByLayer:
         """Return the rope parameters, and the list."""
         thetas = [0 if plan is None else plan.number("theta") for plan in description.query_key]
         return {**self.rope.write(description), self.key: thetas}
+
+
+@dataclass(frozen=True)
+class ListsByLayer:
+    """Read rotary positions whose theta and rotated fraction lists have for each layer, alike in layers of one type.
+
+    As in the published files of Step-3.7; what transformers writes has `rope_parameters` by type. `rope_scaling` is
+    that of full attention alone.
+
+    Args:
+        rope: reader of the parameters by type.
+        layers: types of the layers.
+    """
+
+    rope: RopeKeys
+    layers: ByType
+
+    THETA, FRACTIONS, SCALING = "rope_theta", "partial_rotary_factors", "rope_scaling"
+
+    def read(self, keys: Keys, sizes: Sizes) -> Position:
+        """Return the plan of each layer."""
+        if keys.values.get("rope_parameters") is not None:
+            return self.rope.read(keys, sizes)
+        types = self.layers.types(keys, sizes.layers)
+        thetas, fractions = (self._by_type(keys, name, types) for name in (self.THETA, self.FRACTIONS))
+        scaling = keys.take(self.SCALING, default=None)
+        sets = {
+            label: {
+                **({"rope_theta": thetas[label]} if label in thetas else {}),
+                **({FRACTION: fractions[label]} if label in fractions else {}),
+                **(dict(keys.inside(self.SCALING).values) if scaling and label == FULL else {}),
+            }
+            for label in dict.fromkeys(types)
+        }
+        others = {name: value for name, value in keys.values.items() if name not in (self.THETA, self.SCALING)}
+        inner = Keys({**others, "rope_parameters": sets}, keys.defaults, keys.owner, keys.path, keys.aliases)
+        position = self.rope.read(inner, sizes)
+        keys.absorb(inner)
+        keys.known |= inner.known
+        return position
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return the rope parameters by type."""
+        return self.rope.write(description)
+
+    def _by_type(self, keys: Keys, name: str, types: tuple[str, ...]) -> dict[str, float]:
+        """Return the number of each type of layer; none without the key."""
+        value = keys.take(name, default=None)
+        if value is None:
+            return {}
+        if not isinstance(value, list | tuple):
+            return dict.fromkeys(types, Keys({name: value}, {}, keys.owner, keys.path).number(name))
+        listed = one_per_layer(keys.path + name, value, with_drafts(keys, name, len(types), self.layers.drafts_key))
+        numbers = [Keys({name: one}, {}, keys.owner, keys.path).number(name) for one in listed[: len(types)]]
+        by_type = dict(zip(types, numbers, strict=True))
+        for layer, (layer_type, number) in enumerate(zip(types, numbers, strict=True)):
+            if number != by_type[layer_type]:
+                raise SettingError(
+                    f"{keys.path}{name}[{layer}] is {number}, but another layer of the type {layer_type} has "
+                    f"{by_type[layer_type]}: the code of {keys.owner!r} takes one of each type."
+                )
+        return by_type
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.files import read_json
 from whatwhere.models.checkpoint.safetensors import read_header
-from whatwhere.models.golden.write import FORMAT, NUMBERS, POSITIONS, RECORD, VERSION, Golden, rotated
+from whatwhere.models.golden.write import DISTANCES, FORMAT, NUMBERS, POSITIONS, RECORD, VERSION, Golden, rotated
 from whatwhere.records import from_json
 from whatwhere.testing.harness import BFLOAT16, ROTATION, Law, Measurement, Trial, float32_tolerance, run_all
 from whatwhere.testing.report import Report
@@ -21,6 +21,8 @@ from whatwhere.testing.report import Report
 _MAX_BYTES = 100_000_000
 _RELATIVE = {"float64": 2.0**-46, "float32": 2.0**-21}
 """Tolerance of numbers that are computed once and stored in a type, relative to the largest."""
+
+_REAL = ("float64", "float32", "float16", "bfloat16", "int", "uint")
 
 Numbers = Mapping[str, np.ndarray]
 
@@ -67,6 +69,7 @@ def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
 
     Raises:
         CheckpointError: If it cannot be read, has another format or version, or was changed.
+        SettingError: If a number is of no type that can be compared.
     """
     folder = Path(folder)
     record = read_json(folder / RECORD, _MAX_BYTES)
@@ -83,6 +86,13 @@ def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
             f"{folder / NUMBERS} is not the file that {RECORD} describes: its hash is another.\nWrite both again by "
             "whatwhere golden."
         )
+    named = {f"kind.{n}.{name}" for n, kind in enumerate(golden.kinds) for name in kind.names}
+    same = (golden.positions, golden.distances) == (POSITIONS, DISTANCES)
+    if not same or named != {name for name in numbers if not name.startswith("embedding_scale")}:
+        raise CheckpointError(
+            f"{folder / RECORD} has other names, positions or distances than {NUMBERS}.\nWrite both again by whatwhere "
+            "golden."
+        )
     return golden, numbers
 
 
@@ -93,6 +103,12 @@ def _read_numbers(path: Path) -> Numbers:
     ranges, _ = read_header(path)
     if sum(one.entry.bytes for one in ranges.values()) > _MAX_BYTES:
         raise CheckpointError(f"{path} has more than {_MAX_BYTES:,} bytes, and golden vectors have fewer.")
+    for name, one in ranges.items():
+        if not one.entry.dtype.startswith(_REAL):
+            raise SettingError(
+                f"{path}: {quoted(name)} is of type {one.entry.dtype}, but a real type of at least 16 bits, or a whole "
+                "one, is needed."
+            )
     if any(one.entry.dtype == "bfloat16" for one in ranges.values()):
         from safetensors.torch import load_file as load_tensors
 
@@ -139,9 +155,17 @@ def _trials(
     trials: list[Trial] = []
     for name, (expected, actual) in own.items():
         by_position = name in ("cos", "sin", "rotated_query", "rotated_key")
+        by_distance = name == "bias" or name.startswith("buckets")
         explain = partial(_explained, name, expected, actual, right, prefix)
         measure: Callable[[], Measurement] = partial(
-            _measured, expected, actual, golden, by_position, name == "bias", float32_angles, explain
+            _measured,
+            expected,
+            actual,
+            golden,
+            by_position,
+            by_distance,
+            float32_angles,
+            explain,
         )
         trials.append((Law(name.replace("_", " "), _STATEMENTS.get(name, "the number is that of the model")), measure))
     return trials
@@ -161,6 +185,8 @@ _STATEMENTS = {
     "scale": "scores are multiplied by the softmax scale",
     "window": "a query sees as many tokens as the window has",
     "bias": "the bias of each head at each distance",
+    "buckets": "the row of the table of biases at each distance",
+    "buckets_of_later_keys": "the row of the table of biases of keys as many tokens later",
     "embedding_scale": "token vectors are multiplied by the embedding scale",
     "embedding_scale_in_bfloat16": "a table in bfloat16 rounds the embedding scale first",
 }
@@ -187,13 +213,11 @@ def _measured(
         return Measurement(torch.from_numpy(rows), torch.tensor(golden.positions), allowed, explain)
     exact = np.issubdtype(actual.dtype, np.integer)
     relative = 0.0 if exact else _RELATIVE.get(stored, 2.0**-7)
-    if by_distance:
-        rows = errors.max(axis=0)
-        return Measurement(
-            torch.from_numpy(rows), torch.tensor(golden.distances), relative * size, explain, unit="distance"
-        )
     # An error of 0 is allowed of whole numbers, and divides by no tolerance of 0.
     tolerance = max(relative * size, 2.0**-60)
+    if by_distance:
+        rows = errors.reshape(-1, len(golden.distances)).max(axis=0)
+        return Measurement(torch.from_numpy(rows), torch.tensor(golden.distances), tolerance, explain, unit="distance")
     return Measurement(torch.from_numpy(errors.reshape(-1)), torch.arange(errors.size), tolerance, explain)
 
 

@@ -56,7 +56,7 @@ class Golden:
         format, version: of the folder.
         model_type, part: of the configuration.
         positions: at which cosine, sine, rotated vectors and temperatures are.
-        distances: query minus key, at which biases are.
+        distances: query minus key, at which biases and buckets are; of later keys, key minus query.
         kinds: of layers, in the order of their first layer.
         position_offset: row of position 0 in a learned position table.
         sha256: of golden.safetensors.
@@ -140,15 +140,19 @@ def _numbers_of(where: "Where", head_dim: int) -> tuple[dict[str, np.ndarray], t
     """Return the numbers of a kind of layer, and what they leave out."""
     numbers: dict[str, np.ndarray] = {}
     left: list[str] = []
-    rotary, positions = _inner(where), np.array(POSITIONS)
-    if rotary is not None:
+    rotary, positions, learned = _inner(where), np.array(POSITIONS), type(where.query_key).__name__ == "SSMax"
+    if rotary is not None and any(True for _ in rotary.parameters()):
+        left.append(f"the frequencies of {type(rotary).__name__}, which are weights")
+    elif rotary is not None:
         numbers |= _rotation(rotary, positions)
         if rotary.follows_length:
             left.append("frequencies of sequences beyond the trained length, which this scaling changes")
         if type(rotary).__name__ != "Rotary":
             left.append("coordinates that differ by axis: all have the position")
-    elif where.query_key is not None and not hasattr(where.query_key, "curve"):
+    elif where.query_key is not None and not hasattr(where.query_key, "curve") and not learned:
         left.append(f"{type(where.query_key).__name__}, which is no rotation")
+    if learned:
+        left.append("the factors of queries, which are weights")
     if (curve := getattr(where.query_key, "curve", None)) is not None:
         from torch import from_numpy
 
@@ -158,6 +162,7 @@ def _numbers_of(where: "Where", head_dim: int) -> tuple[dict[str, np.ndarray], t
     if where.window is not None:
         numbers["window"] = np.array(where.window.size)
     if where.score is not None:
+        numbers |= _buckets(where.score)
         bias = _bias(where)
         if isinstance(bias, str):
             left.append(bias)
@@ -210,6 +215,19 @@ def rotated(
     out = x.copy()
     out[:, pairs[:, 0]], out[:, pairs[:, 1]] = a * cos - b * sin, a * sin + b * cos
     return out
+
+
+def _buckets(scheme: object) -> dict[str, np.ndarray]:
+    """Return the rows of T5's table that queries read at each distance, and at as many tokens after them."""
+    from torch import tensor
+
+    from whatwhere.where.score.t5 import T5
+
+    if not isinstance(scheme, T5):
+        return {}
+    distances = tensor(DISTANCES)
+    numbers = {"buckets": scheme.buckets(distances).numpy()}
+    return numbers | ({"buckets_of_later_keys": scheme.buckets(-distances).numpy()} if scheme.bidirectional else {})
 
 
 def _bias(where: "Where") -> Float64[np.ndarray, "heads distances"] | str:

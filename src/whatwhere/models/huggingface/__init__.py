@@ -315,7 +315,7 @@ def _outer_notes(outer: Json) -> tuple[str, ...]:
     return () if note is None else (note,)
 
 
-def _temperature_notes(temperatures: tuple[CurvePlan | None, ...]) -> tuple[str, ...]:
+def _temperature_notes(temperatures: tuple[CurvePlan | Plan | None, ...]) -> tuple[str, ...]:
     count = sum(curve is not None for curve in temperatures)
     of = f"{count} of {len(temperatures)} layers multiply queries by a function of their position: see `temperatures`"
     return (of,) if count else ()

@@ -16,12 +16,14 @@ from whatwhere.models.huggingface.patch_biases import (
     bucket_bias,
     bucket_bias_of_ids,
     last_row_of_alibi,
+    profile_bias,
     replace_alibi,
     without_bias,
 )
-from whatwhere.models.huggingface.patch_modules import RotaryTables, position_table, rotary_tables, token_table
+from whatwhere.models.huggingface.patch_modules import RotaryTables, normed, position_table, rotary_tables, token_table
 from whatwhere.models.huggingface.patch_tables import LearnedRows, SinusoidalRows, replace_table
 from whatwhere.models.registry import MODEL_TYPES
+from whatwhere.models.registry.two_parts import HEARING
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.input.learned import Learned
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
@@ -33,11 +35,11 @@ UNPATCHED = {
     "ctrl": "its sinusoids are an attribute of the model, beside a token table with another name",
     "deberta": "its bias is computed from queries and keys inside its attention",
     "deberta-v2": "its bias is computed from queries and keys inside its attention",
+    "dia_encoder": "its decoder, of codes of sound, is not read, and has the same kind of rotary module",
     "evolla": "its encoder of proteins has rotary modules of its own, which are no part of the text",
     "ibert": "its tables are quantized",
     "longt5": "its function of the bias takes other arguments than T5's",
-    "muse_glimmer_text": "its token table norms what it looks up",
-    "muse_spark_text": "its token table norms what it looks up",
+    "mistral_large4_text": "the frequencies of its rotary module are weights, which a patch does not replace",
     "musicgen_decoder": "its token tables, one for each stream of codes, are a list, which is not replaced",
     "musicgen_melody_decoder": "its token tables, one for each stream of codes, are a list, which is not replaced",
     "xlnet": "its bias is computed from queries and a matrix of each layer inside its attention",
@@ -56,7 +58,7 @@ TOKENS = (
     "word_embeddings",
     "wte",
 )
-POSITIONS = ("position_embeddings", "positions_embed", "wpe")
+POSITIONS = ("pos_emb", "position_embeddings", "positions_embed", "wpe")
 OURS = (Learned, LearnedRows, RotaryTables, SinusoidalRows, TokenEmbedding)
 
 
@@ -291,7 +293,8 @@ def _parts(model: nn.Module, model_type: str) -> list[tuple[str, nn.Module]]:
         config = getattr(module, "config", None)
         stated = config.get("model_type") if isinstance(config, Mapping) else getattr(config, "model_type", None)
         types[name] = stated or types.get(name.rpartition(".")[0])
-        if types[name] == model_type:
+        of_sound = model_type in HEARING and "encoder" in name.split(".")
+        if types[name] == model_type and not of_sound:
             parts.append((name, module))
     return parts
 
@@ -313,6 +316,9 @@ def _replace(patched: Patch, name: str, module: nn.Module) -> None:
     elif kind.endswith("Attention") and getattr(module, "has_relative_attention_bias", None) is False:
         if "position_bias" in signature(module.forward).parameters:  # UMT5 always makes a table of zeros
             patched.before(name, without_bias)
+    elif kind.endswith("RelativeLogits"):
+        attention: Any = patched.model.get_submodule(name.rpartition(".")[0])
+        patched.replace_method(name, "forward", profile_bias(module, attention.num_heads))
     elif kind == "BloomModel":
         replace_alibi(patched, name, module)
     elif kind == "MptModel":
@@ -345,7 +351,7 @@ def _require_lookup(name: str, module: nn.Embedding) -> None:
     weight = module.weight
     if option is not None:
         problem = f"has {option}={getattr(module, option)}"
-    elif type(module).forward is not nn.Embedding.forward and not _scales(module):
+    elif type(module).forward is not nn.Embedding.forward and not _scales(module) and not normed(module):
         problem = f"is {_article(type(module).__name__)}, which has a forward of its own"
     elif type(weight) is not nn.Parameter or type(weight.data) is not Tensor or not weight.is_floating_point():
         problem = f"has a weight that is no plain parameter of floating-point numbers, but {type(weight.data).__name__}"
@@ -382,7 +388,8 @@ def _rotaries(description: Description, module: nn.Module) -> dict[str, Rotary |
 def _buckets(attention: nn.Module, description: Description) -> T5:
     """Return T5's buckets of one attention module, for use with its own table."""
     plan = next(plan for plan in description.score if plan is not None)
-    bidirectional = not getattr(attention, "is_decoder", False)
+    decodes = getattr(attention, "is_decoder", None)  # which attention of one part does not have
+    bidirectional = plan.settings["bidirectional"] if decodes is None else not decodes
     buckets = replace(plan, settings={**plan.settings, "bidirectional": bidirectional}).build("meta")
     assert isinstance(buckets, T5)
     return buckets

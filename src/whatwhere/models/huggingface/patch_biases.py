@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from whatwhere.models.huggingface.attention import RelativeBias
 from whatwhere.models.huggingface.attention_mask import NAME
 from whatwhere.position import Positions
 from whatwhere.where.score.alibi import ALiBi
+from whatwhere.where.score.inkling import Inkling
 from whatwhere.where.score.t5 import T5
 from whatwhere.where.score_bias import ScoreBias, tabulate
 
@@ -91,6 +92,36 @@ def bucket_bias_of_ids(encoder: nn.Module, scheme: T5) -> Callable[..., Tensor]:
         return _table(scheme, at, at).to(table.dtype).expand(x.shape[0], -1, -1, -1)
 
     return compute_position_bias
+
+
+def profile_bias(module: nn.Module, num_heads: int) -> Callable[..., Tensor]:
+    """Return a replacement for the forward of Inkling's `rel_logits_proj`, with its own profiles.
+
+    The model multiplies what it returns, or what it is given, by its temperature.
+
+    Args:
+        module: the module.
+        num_heads: heads of the queries of its attention.
+
+    Returns:
+        The method.
+    """
+    features, extent = module.get_parameter("proj").shape
+    scheme = Inkling(features, num_heads, features, extent, device="meta")
+
+    def forward(
+        relative_states: Float[Tensor, "batch queries heads features"],
+        query_positions: Integer[Tensor, " queries"],
+        key_positions: Integer[Tensor, " keys"],
+    ) -> Float[Tensor, "batch heads queries keys"]:
+        scheme.profiles = profiles = module.get_parameter("proj")
+        batch, queries, heads, _ = relative_states.shape
+        at_queries, at_keys = (Positions(at[None, None], at[None]) for at in (query_positions, key_positions))
+        element = scheme.bind(at_queries, at_keys, gates=relative_states.transpose(1, 2))
+        bias = tabulate(element, batch, heads, queries, len(key_positions), profiles.device)
+        return bias.to(relative_states.dtype)
+
+    return forward
 
 
 def last_row_of_alibi(scheme: ALiBi) -> Callable[..., Tensor]:

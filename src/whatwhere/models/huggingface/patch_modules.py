@@ -25,6 +25,9 @@ COMPARED_AT = (1, 64, 4095)
 # Rounding errors in float32 of a cosine, and of a frequency: a power, a product and a blend, each rounded.
 ROUNDED_VALUE, ROUNDED_FREQUENCY = 1e-6, 4e-6
 
+NORM = "embed_norm"
+"""Name of the norm inside a token table."""
+
 Form = Literal["half", "interleaved", "single", "complex"]
 """Form of cos and sin: repeated for both features of a pair (half, interleaved); once (single); as complex numbers."""
 
@@ -223,6 +226,9 @@ def token_table(original: nn.Embedding, scale: EmbeddingScale | None, scaled: bo
     scale = scale if scaled else None
     table = TokenEmbedding(rows, dim, scale=scale, padding_idx=original.padding_idx, device="meta")
     table.weight = original.weight
+    if normed(original):
+        table.embed_norm = original.get_submodule(NORM)
+        table.register_forward_hook(_with_norm)
     if scaled and not original.weight.is_meta:
         ids = torch.tensor([0, rows // 2, rows - 1], device=original.weight.device)
         with torch.no_grad():
@@ -233,6 +239,25 @@ def token_table(original: nn.Embedding, scale: EmbeddingScale | None, scaled: bo
                 f"{table.factor}.\nA cast to bfloat16 and back rounds its scale: load the model in the dtype you want."
             )
     return table.train(original.training)
+
+
+def normed(table: nn.Module) -> bool:
+    """Return whether a token table is of a class in transformers that norms what it looks up, as Inkling's does.
+
+    Args:
+        table: of a model.
+    """
+    kind = type(table)
+    return (
+        kind.__module__.startswith("transformers.")
+        and kind.__name__.endswith("NormedEmbedding")
+        and NORM in vars(table).get("_modules", {})
+    )
+
+
+def _with_norm(table: nn.Module, args: tuple[Tensor], rows: Tensor) -> Tensor:
+    normed: Tensor = table.get_submodule(NORM)(rows)
+    return normed
 
 
 def position_table(original: nn.Embedding) -> Learned:

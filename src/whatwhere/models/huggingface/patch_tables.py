@@ -3,6 +3,7 @@
 The class of such a table finds the index of each row (offsets, padding, a KV cache); its rows are ours.
 """
 
+from collections.abc import Callable
 from copy import copy
 from typing import Any
 
@@ -98,6 +99,26 @@ def fairseq_rows(
     return table.to(torch.get_default_dtype())
 
 
+def rows_of_slots(dim: int) -> Callable[..., Tensor]:
+    """Return a replacement for the forward of PEGASUS-X's sinusoids, which are computed anew in each call.
+
+    Args:
+        dim: features.
+    """
+
+    def forward(
+        inputs_embeds: Float[Tensor, "batch tokens dim"],
+        past_key_values_length: int = 0,
+        position_ids: Integer[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "batch tokens dim"]:
+        slots = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + past_key_values_length
+        slots = slots if position_ids is None else position_ids
+        rows: Tensor = Sinusoidal(dim, layout="tensor2tensor")(slots.reshape(1, -1))
+        return rows.to(inputs_embeds.dtype).expand(inputs_embeds.shape[0], -1, -1)
+
+    return forward
+
+
 def rotary_rows(module: nn.Module, scheme: Rotary) -> Float[Tensor, "positions features"]:
     """Return the table of sines before cosines that GPT-J's and CodeGen's attention keeps, computed by ours.
 
@@ -150,6 +171,8 @@ def replace_table(patched: Any, name: str, module: nn.Module, description: Descr
         sizes = (*before.weights.shape, before.padding_idx)
         _require_near(kind, before.weights, fairseq_rows(*sizes).to(before.weights.device))
         patched.replace_method(name, "get_embedding", fairseq_rows, lambda: before.make_weights(*sizes))
+    elif kind == "PegasusXSinusoidalPositionalEmbedding":
+        patched.replace_method(name, "forward", rows_of_slots(description.dim))
     elif "embed_positions" in dict(module.named_buffers(recurse=False)):
         scheme = next((plan.build() for plan in description.query_key if plan is not None), None)
         if isinstance(scheme, Rotary):

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,7 @@ import torch
 from whatwhere.errors import SettingError
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.plan import Plan
-from whatwhere.models.probe.findings import NONE, NOT_MEASURED, ROTARY, FeatureMap, Layer, Probe
+from whatwhere.models.probe.findings import NONE, NOT_MEASURED, ROTARY, SCALED, FeatureMap, Layer, Probe
 from whatwhere.models.probe.measure import BELOW_TABLE, FAR, NEAR
 from whatwhere.models.probe.solve import merged, solve
 from whatwhere.position import Positions
@@ -154,22 +154,29 @@ def expected_maps(scheme: "QueryKeyMap | None", positions: Sequence[int]) -> tup
     axes = getattr(scheme, "axes", 1)
     slots = torch.tensor(positions)[None]
     here = Where(query_key=scheme).at(Positions(slots.expand(axes, 1, -1), slots))
-    query, key = here.query_key(base, base)
+    with torch.no_grad():
+        query, key = here.query_key(base, base)
     return solve(query.double().numpy(), positions), solve(key.double().numpy(), positions)
 
 
 def _query_key(number: int, layer: Layer, description: Description) -> list[Difference]:
     plan, listed = description.query_key[number], []
     built: Any = None if plan is None else plan.build()
-    scheme = description.with_temperature(number, built)
+    learned = bool(description.temperatures) and isinstance(description.temperatures[number], Plan)
+    scheme = built if learned else description.with_temperature(number, built)
     for index, name in enumerate(("query", "key")):
         measured = getattr(layer, name)
         if measured.kind == NOT_MEASURED:
             continue
+        if learned and name == "query":  # by factors that are weights
+            kind = NONE if measured.kind == SCALED else measured.kind
+            measured = replace(measured, kind=kind, scales=())
         at = measured.positions
         read = expected_maps(scheme, at)[index]
         if at in (FAR, BELOW_TABLE):
             read = merged(expected_maps(scheme, NEAR)[index], read)
+        if plan is not None and plan.scheme == "rotary-learned":  # by frequencies that are weights
+            read = replace(read, frequencies=measured.frequencies, far_frequencies=measured.far_frequencies)
         listed += [Difference(number, f"{name} {what}", one, other) for what, one, other in _maps(measured, read)]
     if layer.magnitude is not None and built is not None:
         magnitude = float(getattr(built, "magnitude", 1.0))
@@ -209,7 +216,7 @@ def _score(number: int, layer: Layer, plan: Plan | None) -> list[Difference]:
     if layer.bias.kind == NOT_MEASURED:
         return []
     kinds = {None: ("none",), "alibi": ("linear",), "t5": ("by distance",), "deberta": ("by content",)}
-    kinds["transformer-xl"] = ("by content",)
+    kinds |= dict.fromkeys(("inkling", "transformer-xl"), ("by content",))
     if layer.bias.kind not in kinds.get(scheme, (layer.bias.kind,)):
         return [Difference(number, "bias", layer.bias.kind, str(scheme))]
     if scheme == "alibi" and plan is not None:

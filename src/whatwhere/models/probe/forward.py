@@ -3,13 +3,16 @@
 import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.probe.watch import Call, Recorder, recorded, same_content
+
+if TYPE_CHECKING:
+    from transformers.modeling_outputs import BaseModelOutput
 
 FIRST_TOKEN = 5
 """Lower ids are left out: special tokens, among them padding, from which some models count positions."""
@@ -89,18 +92,42 @@ def forward(
     if "decoder_input_ids" in names:
         options |= {"decoder_input_ids": ids}
         ids = ids[:, :1].expand(-1, tokens + 1)  # another length shows which attention is over another sequence
-    if "bbox" in names:  # boxes on a page: all the same
-        options["bbox"] = torch.zeros(*ids.shape, 4, dtype=torch.long)
-    if "input_features" in names and "decoder_input_ids" in names:  # Whisper: sounds before, tokens after
-        config: Any = model.config
-        if not (hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions")):
-            raise CheckpointError("it takes sounds of a size that its configuration does not name.")
+    if "bbox" in names:  # boxes on a page, all the same: rows of tables, or fractions of the page in UDOP
+        fractions = any("cell_2d_embedding" in name for name, _ in model.named_parameters())
+        options["bbox"] = torch.zeros(*ids.shape, 4, dtype=torch.float32 if fractions else torch.long)
+    config: Any = model.config
+    whisper = hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions")
+    if "input_features" in names and "input_ids" not in names and whisper:  # sounds before, tokens after
         frames = torch.randn(
             contents, config.num_mel_bins, 2 * config.max_source_positions, generator=torch.Generator()
         )
         return model(frames.to(_device(model)), **{name: _moved(value, model) for name, value in options.items()})
+    if {"decoder_input_ids", "encoder_outputs"} <= set(names) and "input_ids" not in names:
+        options["encoder_outputs"] = encoded(model, contents, tokens + 1)
+        return model(**{name: _moved(value, model) for name, value in options.items()})
     first = "input_ids" if "input_ids" in names else next(iter(names))
     return model(**{first: ids.to(_device(model))}, **{name: _moved(value, model) for name, value in options.items()})
+
+
+def encoded(model: nn.Module, contents: int, tokens: int) -> "BaseModelOutput":
+    """Return what the encoder of a model could have made of other inputs than tokens, such as sounds: random vectors.
+
+    Args:
+        model: whose encoder takes no token ids.
+        contents, tokens: number of sequences, and length of each.
+
+    Returns:
+        The `encoder_outputs` of its forward.
+    """
+    from transformers.modeling_outputs import BaseModelOutput
+
+    config: Any = model.config
+    dim = getattr(config, "encoder_config", config).hidden_size
+    vectors = torch.randn(contents, tokens, dim, generator=torch.Generator().manual_seed(0))
+    made: Any = BaseModelOutput(last_hidden_state=vectors.to(next(model.parameters())))
+    made.attention_mask = None  # of the frames, which encoders of speech return besides
+    outputs: BaseModelOutput = made
+    return outputs
 
 
 def own_calls(recorder: Recorder) -> list[Call]:

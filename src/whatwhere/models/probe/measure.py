@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import ceil
+from math import ceil, prod
 
 import torch
 
@@ -27,10 +27,11 @@ TOKENS, LEAST_CONTENTS, LONGEST = 24, 16, 4100
 
 @dataclass(frozen=True)
 class _Run:
-    """A call of attention at some positions."""
+    """A call of attention at some positions, and which of query and key follow position ids in its layer."""
 
     call: Call
     positions: tuple[int, ...]
+    follows: tuple[str, ...] = ("query", "key")
 
     def solve(self, side: str) -> FeatureMap:
         """Return the map of its queries, or of its keys."""
@@ -49,6 +50,8 @@ def layers_of(subject: Subject, notes: list[str]) -> tuple[tuple[Layer, ...], bo
     contents += contents in (TOKENS, TOKENS + 1)  # so that no axis is taken for another one
     with watched_projections(subject.model, subject.modules, contents) as projections:
         natural, replaced = subject.calls(contents, TOKENS)
+    if any(call.query_sinks for call in natural):
+        notes.append("sinks: each query has one of its own, which its token determines, and which is not measured")
     runs = _at_positions(subject, contents, notes)
     spans = _long_enough(subject, natural)
     layers = []
@@ -75,8 +78,9 @@ def _layer(call: Call, span: Call, query: FeatureMap, key: FeatureMap, projectio
     if seen is not None:
         query, factor_query = seen.compared(call.query[:, :, 0], query)
         key, factor_key = seen.compared(call.key[:, :, 0], key)
-        rotates = query.kind == ROTARY and magnitude is not None
-        factor = factor_query * factor_key / (magnitude**2 if rotates and magnitude else 1.0)
+        of_rotation = magnitude if query.kind == ROTARY and magnitude else 1.0
+        found = [each / of_rotation for each in (factor_query, factor_key) if each is not None]
+        factor = prod(found)
         factor = 1.0 if query.reason == BY_HEAD else factor
     scale = scale_of(call)
     return Layer(
@@ -110,19 +114,22 @@ def _at_positions(subject: Subject, contents: int, notes: list[str]) -> list[lis
     if not subject.names_positions and not any(map(_changes, near)):
         notes.append("far positions: the model names no position ids, and nothing changes with them")
         return none
-    follows = [not _changes(call) for call in equal]
-    if not all(follows):
+    follows = [tuple(side for side in ("query", "key") if not _changes(call, side)) for call in equal]
+    if not all(len(sides) == 2 for sides in follows):
         notes.append(
             "far positions: " + ("some layers do" if any(follows) else "the model does") + " not follow position ids"
         )
-    found = [[_Run(call, NEAR)] if its else [] for call, its in zip(near, follows, strict=True)]
+    found = [[_Run(call, NEAR, sides)] if sides else [] for call, sides in zip(near, follows, strict=True)]
     for positions in (FAR, BELOW_TABLE) if any(follows) else ():
         try:
             far = _calls_at(subject, contents, positions)
         except Exception as problem:
             notes.append(f"positions up to {positions[-1]:,}: the model fails ({type(problem).__name__})")
         else:
-            return [[*runs, _Run(call, positions)] if runs else [] for runs, call in zip(found, far, strict=True)]
+            return [
+                [*runs, replace(runs[0], call=call, positions=positions)] if runs else []
+                for runs, call in zip(found, far, strict=True)
+            ]
     return found
 
 
@@ -134,9 +141,10 @@ def _calls_at(subject: Subject, contents: int, positions: tuple[int, ...]) -> li
     return [replace(call, query=call.query[:, :, WARM:], key=call.key[:, :, WARM:]) for call in calls]
 
 
-def _changes(call: Call) -> bool:
-    """Return whether queries or keys differ between tokens of the same content."""
-    return any(bool((each - each[:, :, :1]).abs().max() > 1e-5 * each.abs().max()) for each in (call.query, call.key))
+def _changes(call: Call, *sides: str) -> bool:
+    """Return whether queries or keys, or one of them alone, differ between tokens of the same content."""
+    named = [getattr(call, side) for side in sides or ("query", "key")]
+    return any(bool((each - each[:, :, :1]).abs().max() > 1e-5 * each.abs().max()) for each in named)
 
 
 def _map(runs: Sequence[_Run], natural: Call, side: str, others_follow: bool) -> FeatureMap:
@@ -145,6 +153,7 @@ def _map(runs: Sequence[_Run], natural: Call, side: str, others_follow: bool) ->
     A factor that follows the slot in the sequence instead of the position ids shows at the model's own positions alone.
     """
     own = _Run(natural, tuple(range(natural.query.shape[2]))).solve(side)
+    runs = [run for run in runs if side in run.follows]
     if not runs:
         return replace(own, reason=BY_SLOT) if own.kind == SCALED and others_follow else own
     near, *others = [run.solve(side) for run in runs]

@@ -27,8 +27,8 @@ class Seen:
     outputs: list[Tensor] = field(default_factory=list)
     magnitude: float | None = None
 
-    def compared(self, vectors: Tensor, found: FeatureMap) -> tuple[FeatureMap, float]:
-        """Return the map with its layout in the projection's order, and the factor between projection and vectors.
+    def compared(self, vectors: Tensor, found: FeatureMap) -> tuple[FeatureMap, float | None]:
+        """Return the map with its layout in the projection's order, and the factor between both, or None.
 
         Args:
             vectors: queries or keys at position 0: (contents, heads, features).
@@ -36,12 +36,12 @@ class Seen:
         """
         candidates = [each for each in self.outputs if each.shape[0] == vectors.shape[0]]
         if not candidates or vectors.shape[0] < 8:
-            return found, 1.0
+            return found, None
         # A later bias, as in DeBERTa, is the same for all contents: deviations from the mean are compared.
         features, head = (each - each.mean(dim=0) for each in (torch.cat(candidates, dim=1), vectors[:, 0]))
         cosine = torch.nan_to_num((features / features.norm(dim=0)).mT @ (head / head.norm(dim=0)))
         best, source = cosine.abs().max(dim=0)
-        factor = 1.0
+        factor = None
         if bool((best > SAME).all()):
             ratios = (features[:, source] * head).sum(dim=0) / (features[:, source] ** 2).sum(dim=0)
             middle = float(ratios.median())

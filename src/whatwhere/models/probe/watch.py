@@ -31,6 +31,7 @@ class Call:
         mask: what is added to the scores, or True where a key may be seen; None without.
         bias: added to the scores apart from the mask, or None.
         sinks: logit of each head's sink, or None.
+        query_sinks: whether a sink of each query was passed, which its token determines (Inkling 2).
         window: the sliding window that was passed by name, or None.
         softcap: cap of the scores that was passed, or None.
         causal: whether causality was passed by a flag instead of a mask.
@@ -44,6 +45,7 @@ class Call:
     mask: Tensor | None = None
     bias: Tensor | None = None
     sinks: Tensor | None = None
+    query_sinks: bool = False
     window: int | None = None
     softcap: float | None = None
     causal: bool = False
@@ -95,6 +97,7 @@ class Recorder:
                 None if attention_mask is None else attention_mask.detach(),
                 _detached(options.get("position_bias")),
                 _detached(options.get("s_aux")),
+                options.get("sinks") is not None,
                 options.get("sliding_window"),
                 _number(options.get("softcap")),
                 bool(getattr(module, "is_causal", False) if causal is None else causal),
@@ -270,7 +273,12 @@ def same_content(
         same = content.to(hidden).expand_as(hidden).contiguous()
         replaced.add(name)
         given = tuple(same if each is hidden else each for each in args)  # CTRL passes it three times
-        return given, {name: same if each is hidden else each for name, each in kwargs.items()}
+        alike = {  # Inkling 2 computes queries, keys and values from different ones
+            name
+            for name, each in kwargs.items()
+            if each is hidden or (name.endswith("_hidden_states") and getattr(each, "shape", None) == same.shape)
+        }
+        return given, {name: same if name in alike else each for name, each in kwargs.items()}
 
     handles = [
         model.get_submodule(name).register_forward_pre_hook(

@@ -6,7 +6,7 @@ Numbers are what transformers 5 takes where a key is absent.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from whatwhere.models.configuration.head_keys import LatentHeadsInWindows, MoreKeyHeadsInWindows
+from whatwhere.models.configuration.head_keys import LatentHeadsInWindows, MoreKeyHeadsInWindows, OwnHeadsInWindows
 from whatwhere.models.configuration.input_keys import SqrtDimScale
 from whatwhere.models.configuration.keys import ANY
 from whatwhere.models.configuration.layer_lists import HybridIfFlag, LayerPattern, RepeatedBlocks
@@ -22,8 +22,10 @@ from whatwhere.models.configuration.layer_types import (
 )
 from whatwhere.models.configuration.model_type import LLAMA_KEYS, ModelType
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
-from whatwhere.models.configuration.softmax_scale import HalfHeadScale, LowRankScale
-from whatwhere.models.registry.llama import BY_TYPE, llama_like, rope
+from whatwhere.models.configuration.score_keys import ProfileKeys
+from whatwhere.models.configuration.softmax_scale import HalfHeadScale, LowRankScale, NormedHeadScale
+from whatwhere.models.configuration.temperature import ClampedWithoutWindow
+from whatwhere.models.registry.llama import BY_TYPE, EMBEDDING_NORM, llama_like, rope
 from whatwhere.models.registry.llama_variants import PARTIAL, latent_attention, multimodal
 from whatwhere.models.registry.recent import INDEXER, LATENT_ALWAYS, OTHER_LAYERS, without_rotary
 
@@ -143,6 +145,60 @@ BESIDE_ATTENTION: dict[str, ModelType] = {
 }
 """Layers have something else beside attention, or in its place."""
 
+_INKLING = ByType(1, cycle=(*(HYBRID_SLIDING,) * 5, HYBRID), one=HYBRID_SLIDING, others=HYBRID)
+_inkling = replace(
+    llama_like(
+        windows=Windows("sliding_window_size", windowed=HYBRID_SLIDING),
+        temperature=ClampedWithoutWindow(),
+        key_heads=8,
+        head_dim=128,
+        swa_head_dim=128,
+        d_rel=16,
+        rel_extent=1024,
+    ),
+    names={**LLAMA_KEYS, "max_length": ("max_position_embeddings", "model_max_length")},
+    aliases={"sliding_window": "sliding_window_size"},
+    can_tie=False,
+)
+_CONVOLVED = "short convolutions over tokens mix keys and values before attention, and are not built"
+
+PROFILES: dict[str, ModelType] = {
+    "inkling2_text": replace(
+        _inkling,
+        readers=(ProfileKeys(_INKLING, "rel_l2_clip_threshold"),),
+        heads=OwnHeadsInWindows(_INKLING),
+        defaults={
+            **_inkling.defaults,
+            "swa_num_attention_heads": 48,
+            "swa_num_key_value_heads": 8,
+            "sliding_window_size": 1024,
+            "log_scaling_n_floor": 128_000,
+            "rel_l2_clip_threshold": 8.0,
+            "max_position_embeddings": 1_048_576,
+        },
+        notes=(
+            EMBEDDING_NORM,
+            _CONVOLVED,
+            "each query has a sink of its own, a linear map of its token (sink_proj), which is not built",
+        ),
+    ),
+    "inkling_text": replace(
+        _inkling,
+        readers=(ProfileKeys(replace(_INKLING, one_key="local_layer_ids")),),
+        heads=OwnHeadsInWindows(replace(_INKLING, one_key="local_layer_ids")),
+        scale=NormedHeadScale(),
+        defaults={
+            **_inkling.defaults,
+            "swa_num_attention_heads": 64,
+            "swa_num_key_value_heads": 16,
+            "sliding_window_size": 512,
+            "max_position_embeddings": 131_072,
+        },
+        notes=(EMBEDDING_NORM, _CONVOLVED),
+    ),
+}
+"""Queries mix learned profiles of the distance, in place of rotary positions (Inkling)."""
+
 _DOTS = ByType(4, cycle=(SLIDING, INDEXED, SLIDING, SLIDING), at={0: INDEXED})
 _dots_set = {"rope_type": "default", "partial_rotary_factor": 0.25}
 
@@ -258,4 +314,9 @@ SELECTED_OR_SINKS: dict[str, ModelType] = {
 }
 """Keys are selected by a small network, or scores have sinks."""
 
-HYBRIDS: Mapping[str, ModelType] = {**WITHOUT_ATTENTION, **BESIDE_ATTENTION, **SELECTED_OR_SINKS}
+HYBRIDS: Mapping[str, ModelType] = {
+    **WITHOUT_ATTENTION,
+    **BESIDE_ATTENTION,
+    **PROFILES,
+    **SELECTED_OR_SINKS,
+}

@@ -49,9 +49,24 @@ def gemma3_rope(layers: LayerRule) -> RopeKeys:
     return rope_by_type(layers, RopeDefaults(theta=1e6), sliding)
 
 
-def latent_attention(head: Head, aliases: Mapping[str, str] | None = None, **others: Any) -> ModelType:
-    """Return a model type with latent attention (MLA), whose heads keep rotated and other features apart."""
-    model_type = llama_like(rope(head=head), scale=LatentAttentionScale(), **others)
+def latent_attention(
+    head: Head,
+    aliases: Mapping[str, str] | None = None,
+    parameters: Mapping[str, object] | None = None,
+    extra: Mapping[str, tuple[str, ...]] | None = None,
+    **others: Any,
+) -> ModelType:
+    """Return a model type with latent attention (MLA), whose heads keep rotated and other features apart.
+
+    Args:
+        head, extra: as in RopeKeys.
+        aliases: as in ModelType.
+        parameters: as in RopeDefaults.
+        others: as in llama_like.
+    """
+    model_type = llama_like(
+        rope(head=head, parameters=parameters, extra=extra or {}), scale=LatentAttentionScale(), **others
+    )
     return replace(model_type, head_dim_parts=("qk_nope_head_dim", "qk_rope_head_dim"), aliases=aliases or {})
 
 

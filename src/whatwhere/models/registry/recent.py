@@ -6,15 +6,36 @@ Numbers are what transformers 5 takes where a key is absent.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from whatwhere.models.configuration.head_keys import CausalText, NestedKeyHeads, QueryHeadsByLayer, WiderInFullAttention
+from whatwhere.models.configuration.head_keys import (
+    CausalText,
+    NestedKeyHeads,
+    QueryHeadsByLayer,
+    QueryHeadsInWindows,
+    WiderInFullAttention,
+)
 from whatwhere.models.configuration.input_keys import EmbeddingScaleKey, SqrtDimScale
 from whatwhere.models.configuration.keys import ANY
-from whatwhere.models.configuration.layer_types import CONVOLUTION, CROSS, FULL, LINEAR, SLIDING, ByType, Windows
+from whatwhere.models.configuration.layer_types import (
+    CONVOLUTION,
+    CROSS,
+    FULL,
+    LINEAR,
+    SLIDING,
+    ByType,
+    NoRopeLayers,
+    Windows,
+)
 from whatwhere.models.configuration.model_type import LLAMA_KEYS, ModelType
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
-from whatwhere.models.configuration.softmax_scale import HalfHeadScale, KeyMultiplier, NoScale, ScaleKey
-from whatwhere.models.configuration.temperature import PowerWithoutRotary
-from whatwhere.models.configuration.theta_keys import NestedTheta, ThetaByLayer
+from whatwhere.models.configuration.softmax_scale import (
+    HalfHeadScale,
+    KeyMultiplier,
+    NoScale,
+    PreAttentionScalar,
+    ScaleKey,
+)
+from whatwhere.models.configuration.temperature import LearnedInAllLayers, PowerWithoutRotary, SteppedInAllLayers
+from whatwhere.models.configuration.theta_keys import ListsByLayer, NestedTheta, ThetaByLayer
 from whatwhere.models.registry.bert_gpt_t5 import MPT
 from whatwhere.models.registry.llama import BY_TYPE, EMBEDDING_NORM, QUERY_KEY_NORM_AFTER, llama_like, rope
 from whatwhere.models.registry.llama_variants import (
@@ -26,6 +47,7 @@ from whatwhere.models.registry.llama_variants import (
 )
 
 INDEXER = "a lightning indexer with rotary positions of its own selects the keys, and is not built"
+SELECTED = "an indexer without positions selects the keys, and is not built"
 OTHER_LAYERS = "some layers have no attention (Mamba, convolution or linear attention) and are not built"
 LATENT_ALWAYS = Head(interleaved=True, dim_key="qk_rope_head_dim")
 LISTED_ATTENTION = ByType(1, others=LINEAR, one_key="attn_layer_indices", listed_only=True)
@@ -121,6 +143,7 @@ WHOLE_MODELS: dict[str, ModelType] = {
 }
 """All layers rotate alike."""
 
+STEP_LAYERS = ByType(1, cycle=(FULL,), drafts_key="num_nextn_predict_layers")
 GEMMA4_LAYERS = ByType(6, cycle=(*(SLIDING,) * 5, FULL), at={-1: FULL})
 _gemma4 = llama_like(
     rope_by_type(
@@ -162,6 +185,35 @@ BY_LAYER_HEADS: dict[str, ModelType] = {
     ),
     "gemma4_text": gemma4_like("each layer has a token table of its own besides: not built"),
     "gemma4_unified_text": replace(gemma4_like(sliding_window=1024, max_position_embeddings=262_144)),
+    "step3p5": replace(
+        llama_like(
+            scale=PreAttentionScalar(default=None),
+            windows=BY_TYPE,
+            key_heads=8,
+            head_dim=128,
+            max_length=128_000,
+            padding_idx=1,
+            unread={
+                "use_bidirectional_attention": False,
+                "use_rope_layers": [],
+                "yarn_only_types": [FULL],
+            },
+        ),
+        readers=(
+            ListsByLayer(
+                RopeKeys(
+                    PARTIAL,
+                    dict.fromkeys((FULL, SLIDING), RopeDefaults(theta_key=None, fraction_key=None)),
+                    STEP_LAYERS,
+                    reads_rope_scaling=False,
+                    required=True,
+                ),
+                STEP_LAYERS,
+            ),
+        ),
+        names={**LLAMA_KEYS, "key_heads": ("num_key_value_heads", "num_attention_groups")},
+        heads=QueryHeadsInWindows(STEP_LAYERS),
+    ),
     "laguna": replace(
         llama_like(
             RopeKeys(
@@ -302,8 +354,64 @@ RECENT_LATENT: dict[str, ModelType] = {
     "deepseek_v32": latent_attention(
         LATENT_ALWAYS, unread={"layer_types": ANY}, notes=(INDEXER,), key_heads=128, max_length=163_840
     ),
+    "glm5_next_text": replace(
+        without_rotary(
+            OTHER_LAYERS,
+            SELECTED,
+            names={"head_dim": ("qk_nope_head_dim",)},
+            key_heads=64,
+            qk_nope_head_dim=256,
+            max_length=1_048_576,
+            padding_idx=154_820,
+        ),
+        unread={"head_dim": ANY, "layer_types": ANY, "qk_rope_head_dim": 0},
+    ),
     "glm_moe_dsa": latent_attention(
         LATENT_ALWAYS, unread={"layer_types": ANY}, notes=(INDEXER,), key_heads=64, max_length=202_752
+    ),
+    "mistral4": latent_attention(
+        Head(interleaved=True, interleaved_key="rope_interleave", dim_key="qk_rope_head_dim", whole=True),
+        parameters={
+            "rope_type": "yarn",
+            "rope_theta": 10_000.0,
+            "factor": 128.0,
+            "original_max_position_embeddings": 8192,
+            "beta_fast": 32.0,
+            "beta_slow": 1.0,
+            "mscale_all_dim": 1.0,
+            "mscale": 1.0,
+            "llama_4_scaling_beta": 0.1,
+        },
+        extra={"": ("max_position_embeddings", SteppedInAllLayers.STRENGTH)},
+        temperature=SteppedInAllLayers(),
+        key_heads=32,
+        max_length=1_048_576,
+        padding_idx=11,
+    ),
+    "mistral_large4_text": replace(
+        latent_attention(
+            LATENT_ALWAYS,
+            unread={"layer_types": ANY},
+            temperature=LearnedInAllLayers(),
+            notes=(INDEXER, "layers may take keys and values of an earlier layer (kv_source_layers)"),
+            key_heads=64,
+            max_length=1_048_576,
+        ),
+        readers=(
+            rope(
+                head=Head(interleaved=True, dim_key="qk_rope_head_dim", whole=True, learned=True),
+                layers=NoRopeLayers(),
+                parameters={
+                    "rope_type": "yarn",
+                    "rope_theta": 10_000.0,
+                    "factor": 2048.0,
+                    "original_max_position_embeddings": 512,
+                    "beta_fast": 32.0,
+                    "beta_slow": 1.0,
+                    "attention_factor": 1.0,
+                },
+            ),
+        ),
     ),
     "kimi_linear": replace(
         without_rotary(

@@ -14,8 +14,9 @@ from whatwhere.checks import require_choice
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.safetensors import Part, computed
+from whatwhere.models.checkpoint.token_tables import is_per_layer
 from whatwhere.models.surgery.report import Changed, Repaired, RepairedRow, RepairedTable, Report
-from whatwhere.models.surgery.selection import is_per_layer, vocabulary_tensors
+from whatwhere.models.surgery.selection import vocabulary_tensors
 from whatwhere.models.surgery.source import Edits, Progress, Source
 from whatwhere.models.surgery.tokenizer_json import built, ids_around, trimmed
 from whatwhere.what.token_ids import nested_configs
@@ -99,7 +100,7 @@ def _tables(source: Source) -> list[Entry]:
     return [
         entry
         for entry in entries
-        if len(entry.shape) == 2 and entry.shape[0] == rows and "float" in entry.dtype and not is_per_layer(entry)
+        if len(entry.shape) == 2 and entry.shape[0] == rows and "float" in entry.dtype and not is_per_layer(entry.name)
     ]
 
 

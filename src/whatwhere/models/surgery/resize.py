@@ -12,13 +12,13 @@ import numpy as np
 from whatwhere.errors import CheckpointError, SettingError, ShapeError
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.safetensors import Part, computed
+from whatwhere.models.checkpoint.token_tables import is_per_layer
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.surgery.report import Changed, Report, Resized, RowStatistics, TableRows
 from whatwhere.models.surgery.selection import (
-    is_per_layer,
+    notes_on_missed,
     notes_on_size,
     position_tensors,
-    possibly_missed,
     require_ids_inside,
     require_one_vocabulary,
     vocabulary_tensors,
@@ -134,7 +134,7 @@ def with_rows(config: Json, tables: Sequence[Entry], old: int, new: int) -> Json
         old, new: rows.
     """
     changed = with_vocabulary_size(config, old, new)
-    return with_per_layer_size(changed, new) if any(map(is_per_layer, tables)) else changed
+    return with_per_layer_size(changed, new) if any(is_per_layer(each.name) for each in tables) else changed
 
 
 def rearrange(
@@ -157,7 +157,7 @@ def rearrange(
     what = f"{known:,} rows kept, {len(change.source) - known:,} new"
     for entry in tables:
         shape = (1, len(change.source)) if entry.shape[0] == 1 else (len(change.source), *entry.shape[1:])
-        own_change = change.of_rows(entry.shape[0]) if is_per_layer(entry) else change
+        own_change = change.of_rows(entry.shape[0]) if is_per_layer(entry.name) else change
         make = partial(_rearranged, source, own_change, entry, measured)
         parts[entry.name] = computed(entry.name, entry.dtype, shape, make)
         changed.append(Changed.of(entry, shape, what))
@@ -262,8 +262,7 @@ def _notes(source: Source, old: Sequence[Entry], change: "Rearrangement") -> lis
         notes.append("the input is one file, so no configuration was changed: its vocab_size must be that of the table")
     else:
         notes += notes_on_size(source.checkpoint.config or {}, change.rows)
-    if others := possibly_missed(source.checkpoint, old):
-        notes.append(f"unchanged, though they have as many rows: {', '.join(others[:4])}")
+    notes += notes_on_missed(source.checkpoint, old)
     return notes
 
 

@@ -12,6 +12,7 @@ from whatwhere.models.checkpoint.names import (
     TOKENS,
     WHOLE_OUTPUT_PROJECTIONS,
 )
+from whatwhere.models.checkpoint.token_tables import is_per_layer
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.huggingface import from_huggingface
 from whatwhere.models.surgery.source import Source
@@ -38,15 +39,6 @@ _TEXT = ("text_config", "llm_config", "language_config", "thinker_config", "deco
 # Tensors
 
 
-def is_per_layer(table: Entry) -> bool:
-    """Return whether a tensor is a table of token vectors for each layer (Gemma 3n).
-
-    Args:
-        table: of the checkpoint.
-    """
-    return table.name.endswith("embed_tokens_per_layer.weight")
-
-
 def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
     """Find every tensor with one row, or one value, for each token.
 
@@ -71,7 +63,7 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
     def belongs(entry: Entry) -> bool:
         if is_other_modality(entry):
             return False
-        if is_per_layer(entry) or (
+        if is_per_layer(entry.name) or (
             entry.name == f"{table}_integer" and entry.shape[0] == rows
         ):  # the quantized copy in I-BERT
             return True
@@ -87,6 +79,8 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
 def possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[str]:
     """Return the names of other tensors with as many rows as the vocabulary, which may belong to it.
 
+    Tables of positions do not, though a model may have as many positions as tokens.
+
     Args:
         checkpoint: to search.
         changed: the tensors of the vocabulary.
@@ -96,7 +90,20 @@ def possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[st
         entry.name
         for entry in checkpoint.tensors.values()
         if entry.shape and entry.shape[0] == rows and entry.name not in names and len(entry.shape) <= 2
+        if not _has_suffix(entry.name, POSITIONS)
     ]
+
+
+def notes_on_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[str]:
+    """Return a note on other tensors with as many rows as the vocabulary: the first four, and how many more there are.
+
+    Args:
+        checkpoint: to search.
+        changed: the tensors of the vocabulary.
+    """
+    others = possibly_missed(checkpoint, changed)
+    more = f" and {len(others) - 4:,} more" if len(others) > 4 else ""
+    return [f"unchanged, though they have as many rows: {', '.join(others[:4])}{more}"] if others else []
 
 
 def require_none_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> None:

@@ -19,9 +19,9 @@ from whatwhere.models.surgery.resize import rearrange, with_rows
 from whatwhere.models.surgery.selection import (
     CONFIGS,
     ids_in_configs,
+    notes_on_missed,
     notes_on_other_files,
     notes_on_size,
-    possibly_missed,
     require_none_missed,
     require_one_vocabulary,
     vocabulary_tensors,
@@ -267,8 +267,7 @@ def _notes(source: Source, contents: Json | None, tables: Sequence[Entry]) -> li
     notes += [*notes_on_other_files(source, tables[0].shape[0]), *_position_notes(source)]
     if source.folder is not None:
         notes += notes_on_size(source.checkpoint.config or {}, tables[0].shape[0])
-    if others := possibly_missed(source.checkpoint, tables):
-        notes.append(f"unchanged, though they have as many rows: {', '.join(others[:4])}")
+    notes += notes_on_missed(source.checkpoint, tables)
     return notes
 
 

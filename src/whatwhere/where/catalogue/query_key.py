@@ -21,6 +21,7 @@ from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.pope import PoPE
 from whatwhere.where.query_key.query_temperature import QueryTemperature
 from whatwhere.where.query_key.rotary import Rotary
+from whatwhere.where.query_key.selective_rope import SelectiveRoPE
 from whatwhere.where.query_key.self_extend import SelfExtend
 from whatwhere.where.query_key.ssmax import SSMax
 from whatwhere.where.query_key.xpos import XPos
@@ -144,7 +145,7 @@ ENTRIES: tuple[Scheme, ...] = (
         paper="Mistral AI, Mistral Large 4 (LeRoPE); its implementation in transformers",
         url="https://github.com/huggingface/transformers/tree/main/src/transformers/models/mistral_large4",
         year=2026,
-        used_by=("its authors' models",),
+        used_by=("Mistral Large 4",),
         build=Builder(LearnedRotary, ("head_dim",)),
         learned=True,
         relative=True,
@@ -281,6 +282,20 @@ ENTRIES: tuple[Scheme, ...] = (
         relative=True,
         causal_only=True,
         variants=({"interleaved": True}, {"theta": 100.0}),
+    ),
+    Scheme(
+        name="selective-rope",
+        door="query_key",
+        formula="rotary by w_n sum_(t = 1..i) g_t (c_0 f_(t-3) + ... + c_3 f_t) in pair n,  f_t = U_hn D x_t / |x_t|",
+        paper="Movahedi et al., Selective Rotary Position Embedding",
+        url="https://arxiv.org/abs/2511.17388",
+        year=2025,
+        used_by=("the paper's language models",),
+        build=Builder(SelectiveRoPE, ("dim", "head_dim", "num_heads")),
+        learned=True,
+        relative=True,
+        causal_only=True,
+        variants=({"gate": True}, {"gate": True, "interleaved": True}, {"theta": 1.0, "rank": 4}),
     ),
     Scheme(
         name="ssmax",

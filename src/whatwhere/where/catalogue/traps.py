@@ -269,6 +269,21 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
                 ),
             ),
         ),
+        "selective-rope": (
+            Trap(
+                "A convolution over slots reads the end of the document before, or padding: here it reads the tokens "
+                "before in the same document, wherever their slots are.",
+                (
+                    f"{_QUERY_KEY}/test_selective_rope.py::test_convolution_and_sums_begin_with_each_document",
+                    "tests/laws/test_sequence_shards.py::test_gathered_keys_need_no_order",
+                ),
+            ),
+            Trap(
+                "Increments are of either sign and no token counts by itself: with all weights near 0, as the authors' "
+                "language models start, no position differs from another.",
+                (f"{_QUERY_KEY}/test_selective_rope.py::test_no_weights_are_no_positions",),
+            ),
+        ),
         "ssmax": (
             Trap(
                 "n is the number of tokens that the query sees, so a query of a KV cache needs its true position.",

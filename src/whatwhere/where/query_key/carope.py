@@ -1,30 +1,20 @@
 """Context-aware rotary positions: each token rotates all later ones by angles that it decides."""
 
 from math import exp, log1p
-from typing import ClassVar, NoReturn, final
+from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from whatwhere.checks import require_even, require_positive, require_whole
-from whatwhere.errors import DoorError, ShapeError
-from whatwhere.kernels.rotary import rotate
 from whatwhere.position import Positions
-from whatwhere.where.base import Bound, QueryKeyMap
-from whatwhere.where.score_bias import (
-    contract,
-    query_slots,
-    require_beginnings,
-    require_no_holes,
-    slots_in_order,
-    sums_in_order,
-)
+from whatwhere.where.rotation_by_content import RotationByContent, without_padding
+from whatwhere.where.score_bias import contract, require_features, slots_in_order, sums_in_order
 
 
 @final
-class CARoPE(QueryKeyMap):
+class CARoPE(RotationByContent):
     """Rotate each pair of features by the sum of the angles that the tokens up to this one add, in each head.
 
         (x_a, x_b) -> (x_a cos - x_b sin, x_a sin + x_b cos)      angle of pair i = f_1 ** i + ... + f_t ** i
@@ -64,8 +54,6 @@ class CARoPE(QueryKeyMap):
     """
 
     head_axes: ClassVar = {"weight": 0, "bias": 0}
-    by_content = True
-    causal_only = True
     weight: Float[Tensor, "heads dim"]
     bias: Float[Tensor, " heads"]
 
@@ -108,87 +96,23 @@ class CARoPE(QueryKeyMap):
         Raises:
             ShapeError: If x does not have dim features.
         """
-        if x.shape[-1] != self.dim:
-            raise ShapeError(f"CARoPE was made for dim={self.dim}, but the token vectors have shape {tuple(x.shape)}.")
-        return 1 / (F.softplus(contract("btd,hd->bht", x, self.weight) + self.bias[:, None]) + 1)
+        require_features(self, x)
+        z = contract("btd,hd->bht", x, self.weight) + self.bias[:, None]
+        # softplus by another name: that of PyTorch 2.13 has a gradient whose strides torch.compile predicts wrongly
+        return 1 / (torch.logaddexp(z, z.new_zeros(())) + 1)
 
-    def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> NoReturn:
-        """Raise DoorError: positions do not suffice.
-
-        Args:
-            positions, lengths: not used.
-
-        Raises:
-            DoorError: If it is called: a map by content has `bind_content`.
-        """
-        raise DoorError(
-            "CARoPE depends on token vectors, so it needs more than positions.\n"
-            "Use here = where.at(positions) and here.query_key(q, k, increments=here.increments(x))."
-        )
-
-    def bind_content(
-        self, queries: Positions, keys: Positions, increments: Float[Tensor, "batch heads keys"]
-    ) -> tuple[Bound, Bound]:
-        """Return cosine and sine of every angle for queries and for keys, (batch, heads, tokens, pairs).
+    def angles(
+        self, keys: Positions, increments: Float[Tensor, "batch heads keys"]
+    ) -> Float64[Tensor, "batch heads keys pairs"]:
+        """Return f_1 ** i + ... + f_t ** i of each pair i, for each key t.
 
         Args:
-            queries, keys: positions of the queries and keys.
+            keys: positions of the keys.
             increments: f of all keys.
-
-        Raises:
-            ShapeError: If there is not one increment for each key and head.
-            PositionError: If keys were taken from a sequence without all tokens before them.
         """
-        if increments.shape[1:] != (self.num_heads, keys.tokens):
-            raise ShapeError(
-                f"CARoPE needs increments of shape (batch, {self.num_heads}, {keys.tokens}), heads and keys, but "
-                f"got {tuple(increments.shape)}.\n"
-                "With a KV cache, append the new ones to the cached: torch.cat([cached, here.increments(x)], dim=-1)."
-            )
         powers = torch.arange(self.head_dim // 2, dtype=torch.float64, device=increments.device)
-        added = increments.double()[..., None] ** powers  # (batch, heads, keys, pairs)
-        if keys.segment is not None:
-            added = added.masked_fill((keys.segment < 0)[:, None, :, None], 0)
-        require_beginnings(keys)
-        require_no_holes(keys)
-        total = sums_in_order(added.mT, slots_in_order(keys)).mT
-        dtype = torch.promote_types(increments.dtype, torch.float32)
-        at_keys = total.cos().to(dtype), total.sin().to(dtype)
-        if queries is keys:
-            return at_keys, at_keys
-        slots = query_slots(queries, keys)[:, None, :, None]
-        at_queries = total.gather(2, slots.expand(*total.shape[:2], -1, total.shape[3]))
-        return (at_queries.cos().to(dtype), at_queries.sin().to(dtype)), at_keys
-
-    def map_query(
-        self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens head_dim"]:
-        """Rotate queries.
-
-        Raises:
-            ShapeError: If q has another number of heads.
-        """
-        if q.shape[1] != self.num_heads:
-            raise ShapeError(
-                f"CARoPE was made for num_heads={self.num_heads}, but q has {q.shape[1]} heads: shape {tuple(q.shape)}."
-            )
-        cos, sin = bound
-        return rotate(q, cos, sin, self.interleaved)
-
-    def map_key(
-        self, k: Float[Tensor, "batch key_heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens head_dim"]:
-        """Rotate keys, repeated for each head of the queries.
-
-        Raises:
-            ShapeError: If the heads of k do not divide those of the queries.
-        """
-        if k.shape[1] == 0 or self.num_heads % k.shape[1]:
-            raise ShapeError(
-                f"CARoPE was made for num_heads={self.num_heads}, which the heads of k {tuple(k.shape)} do not divide."
-            )
-        cos, sin = bound
-        return rotate(k.repeat_interleave(self.num_heads // k.shape[1], dim=1), cos, sin, self.interleaved)
+        added = without_padding(increments.double()[..., None] ** powers, keys)
+        return sums_in_order(added.mT, slots_in_order(keys)).mT
 
     def extra_repr(self) -> str:
         """Return the settings."""

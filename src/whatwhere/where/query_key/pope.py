@@ -9,9 +9,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from whatwhere.checks import require_positive, require_whole
-from whatwhere.errors import ShapeError
 from whatwhere.position import Positions
-from whatwhere.where.base import Bound, QueryKeyMap
+from whatwhere.where.base import Bound, QueryKeyMap, require_query_heads
 from whatwhere.where.frequencies import rotary_tables
 
 
@@ -103,10 +102,7 @@ class PoPE(QueryKeyMap):
         Raises:
             ShapeError: If q has another number of heads.
         """
-        if q.shape[1] != self.num_heads:
-            raise ShapeError(
-                f"PoPE was made for num_heads={self.num_heads}, but q has {q.shape[1]} heads: shape {tuple(q.shape)}."
-            )
+        require_query_heads("PoPE", self.num_heads, q)
         cos, sin = bound
         norm = _norm(q)
         phase = self.delta.to(torch.promote_types(self.delta.dtype, torch.float32))[:, None]  # (heads, 1, head_dim)

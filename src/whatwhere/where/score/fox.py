@@ -12,7 +12,15 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import sample_normal
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import readable, require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract, query_slots, slots_in_order, sums_in_order
+from whatwhere.where.score_bias import (
+    Element,
+    ScoreBias,
+    contract,
+    query_slots,
+    require_features,
+    slots_in_order,
+    sums_in_order,
+)
 
 
 @final
@@ -83,8 +91,7 @@ class FoX(ScoreBias):
         Raises:
             ShapeError: If x does not have dim features.
         """
-        if x.shape[-1] != self.dim:
-            raise ShapeError(f"FoX was made for dim={self.dim}, but the token vectors have shape {tuple(x.shape)}.")
+        require_features(self, x)
         return F.logsigmoid(contract("btd,hd->bht", x, self.weight) + self.bias[:, None])
 
     def bind(

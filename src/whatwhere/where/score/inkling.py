@@ -11,7 +11,7 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import sample_normal
 from whatwhere.position import Positions
 from whatwhere.tensor_checks import readable, require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, query_slots
+from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, query_slots, require_features
 from whatwhere.where.temperature import Curve
 
 
@@ -109,8 +109,7 @@ class Inkling(ScoreBias):
         Raises:
             ShapeError: If x does not have dim features.
         """
-        if x.shape[-1] != self.dim:
-            raise ShapeError(f"Inkling was made for dim={self.dim}, but the token vectors have shape {tuple(x.shape)}.")
+        require_features(self, x)
         mixed = contract("btd,hfd->bhtf", x, self.weight.view(self.num_heads, self.features, self.dim))
         if self.gain is None or self.max_norm is None:
             return mixed

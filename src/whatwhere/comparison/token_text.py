@@ -1,0 +1,332 @@
+"""A text as the ids of a tokenizer, which are made once, kept in a file beside its record, and read by windows.
+
+    tokens/KEY.ids       the ids, little-endian, of 2 bytes for up to 65,536 tokens, else of 4
+    tokens/KEY.json      what they are, and their checksum; written last, so that ids without it are made again
+
+KEY is a digest of the text, the tokenizer and the version of this format. The file is read as any long text is, by
+`os.pread` (see byte_text.py). A text is encoded in pieces that end at line borders. Not every tokenizer splits there:
+at each border its ids of the characters on both sides must be those of either side, or the piece goes on.
+"""
+
+import codecs
+import json
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+from jaxtyping import UInt
+
+from whatwhere.atomic import atomic_file, write_atomic
+from whatwhere.comparison.byte_text import ByteText, FileText, OnRead, keep_in_file, open_files
+from whatwhere.comparison.claim_files import Claims
+from whatwhere.comparison.results import TokenizedText
+from whatwhere.errors import ResultsError, TextError
+from whatwhere.records import from_json, to_json
+from whatwhere.what import text as texts
+
+if TYPE_CHECKING:
+    from tokenizers import Tokenizer
+
+_VERSION = 1
+_PIECE = 1 << 16
+"""Characters of a piece, at least."""
+LONGEST_PIECE = 1 << 22
+"""Characters of a piece, at most: encoding takes about a hundred bytes for each."""
+_SIDE = 256
+"""Characters on either side of a border by which it is checked."""
+_NEXT = 1 << 12
+"""Characters from a border where no token ends to the next that is tried."""
+_AT_ONCE = 16
+"""Pieces that threads of the tokenizer encode together."""
+_BORDER = re.compile(r"(?<=\n)(?=\S)|(?<=\S)(?=\n)")
+
+
+@dataclass(frozen=True)
+class _Record:
+    """The content of KEY.json."""
+
+    version: int
+    sha256: str
+    text: TokenizedText
+
+
+@final
+@dataclass(frozen=True)
+class TokenText:
+    """A text as ids in a file.
+
+    Args:
+        stored: the file.
+        about: the tokenizer, and what it made of the text.
+        tokens: the vocabulary, as it is shown.
+        text_sha256: of the text.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> from whatwhere.comparison.byte_text import MemoryText
+        >>> path = Path(mkdtemp()) / "tokenizer.json"
+        >>> texts.words("the cat sat on the mat").save(str(path))
+        >>> text = tokenized(MemoryText(b"the mat sat on the cat"), path, path.parent)
+        >>> len(text), text.windows([1], 3)[0].tolist()
+        (6, [4, 2, 3])
+    """
+
+    stored: FileText
+    about: TokenizedText
+    tokens: tuple[str, ...]
+    text_sha256: str
+
+    @property
+    def dtype(self) -> np.dtype[np.unsignedinteger]:
+        """The type of the ids in the file."""
+        return _dtype(len(self.tokens))
+
+    @property
+    def identity(self) -> str:
+        """What two runs must share to be compared."""
+        return f"sha256 {self.text_sha256}, tokenizer {self.about.tokenizer_sha256}, ids {_VERSION}"
+
+    def __len__(self) -> int:
+        """Return the number of ids."""
+        return len(self.stored) // self.dtype.itemsize
+
+    def windows(self, starts: Sequence[int], count: int) -> UInt[np.ndarray, "windows ids"]:
+        """Return `count` ids from each start.
+
+        Raises:
+            TextError: If the file cannot be read, has changed, or has ids beyond the vocabulary.
+        """
+        size = self.dtype.itemsize
+        bytes_ = self.stored.windows([start * size for start in starts], count * size)
+        ids = bytes_.view(self.dtype)
+        _require_known(ids, len(self.tokens), self.stored.files[0])
+        return ids
+
+    def chunks(self, end: int) -> Iterator[bytes]:
+        """Yield the first `end` ids, as bytes, in parts of about a megabyte."""
+        yield from self.stored.chunks(end * self.dtype.itemsize)
+
+    def in_file(self, folder: Path, on_read: OnRead) -> "TokenText":
+        """Return the same ids in a copy that a folder has, as `keep_in_file` makes it."""
+        return replace(self, stored=keep_in_file(self.stored, folder, on_read))
+
+
+def cache_folder() -> Path:
+    """Return the folder of all texts that were tokenized: $XDG_CACHE_HOME/whatwhere, or ~/.cache/whatwhere."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "whatwhere"
+
+
+def tokenized(
+    text: ByteText, tokenizer: Path, cache: Path | None = None, on_read: OnRead = lambda count: None
+) -> TokenText:
+    """Return the ids of a text, which are made where no earlier call, of this or another process, has made them.
+
+    Args:
+        text: in UTF-8.
+        tokenizer: a tokenizer.json, or a folder with one.
+        cache: the folder that keeps them; None is `cache_folder()`.
+        on_read: called with the number of bytes after each part that was tokenized.
+
+    Raises:
+        TextError: If a file cannot be read or is no tokenizer, the text is not UTF-8, or the tokenizer drops parts of
+            it or has no border at any line of a long part.
+        ResultsError: If the folder cannot be written.
+    """
+    file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
+    digest = sha256(texts.read_bytes(file)).hexdigest()
+    encoder = texts.load(file)
+    encoder.no_truncation()
+    encoder.no_padding()
+    tokens = _shown(encoder)
+    key = sha256(f"ids {_VERSION} {text.sha256} {digest}".encode()).hexdigest()
+    cache = (cache_folder() if cache is None else cache).absolute()
+    ids, record = cache / "tokens" / f"{key}.ids", cache / "tokens" / f"{key}.json"
+    try:
+        for folder in ("tokens", "runs"):  # the second has the claims
+            (cache / folder).mkdir(parents=True, exist_ok=True)
+        claims = Claims(cache)
+        with claims.renewed(), claims.alone(key):
+            found = _kept(ids, record)
+            if found is None:
+                for left in ids.parent.glob(f".{key}.*.part"):
+                    left.unlink()  # of a process that was killed
+                found = _make(text, encoder, file, digest, tokens, ids, record, on_read)
+    except OSError as problem:
+        raise ResultsError(
+            f"{cache} cannot be written: {problem.strerror}.\nMake room, or choose another folder: XDG_CACHE_HOME."
+        ) from problem
+    stored, about = found
+    return TokenText(stored, about, tokens, text.sha256)
+
+
+def _kept(ids: Path, record: Path) -> tuple[FileText, TokenizedText] | None:
+    """Return ids that were made before; None where they are absent, incomplete or damaged."""
+    try:
+        content = from_json(_Record, json.loads(record.read_bytes()), str(record))
+        stored = open_files([ids])
+    except (OSError, ValueError, ResultsError, TextError):
+        return None
+    return (stored, content.text) if (content.version, content.sha256) == (_VERSION, stored.sha256) else None
+
+
+def _make(
+    text: ByteText,
+    encoder: "Tokenizer",
+    file: Path,
+    digest: str,
+    tokens: Sequence[str],
+    ids: Path,
+    record: Path,
+    on_read: OnRead,
+) -> tuple[FileText, TokenizedText]:
+    """Tokenize a text into its two files."""
+    unknown, lost = _unknown_id(encoder), 0
+    record.unlink(missing_ok=True)
+    with atomic_file(ids) as unfinished:
+        with unfinished.open("wb") as opened:
+            for some in encoded(encoder, pieces(encoder, _characters(text, on_read))):
+                _require_known(some, len(tokens), file)
+                opened.write(some.astype(_dtype(len(tokens))).tobytes())
+                lost += 0 if unknown is None else int((some == unknown).sum())
+        if not unfinished.stat().st_size:
+            raise TextError("the tokenizer makes no token of this text.\nPass other text, or another tokenizer.")
+    stored = open_files([ids])
+    count = len(stored) // _dtype(len(tokens)).itemsize
+    about = TokenizedText(
+        tokenizer=str(file.resolve()),
+        tokenizer_sha256=digest,
+        tokens=count,
+        bytes_per_token=len(text) / count,
+        unknown=None if unknown is None else lost / count,
+    )
+    write_atomic(record, json.dumps(to_json(_Record(_VERSION, stored.sha256, about), None)))
+    return stored, about
+
+
+def pieces(tokenizer: "Tokenizer", parts: Iterable[str], longest: int = LONGEST_PIECE) -> Iterator[str]:
+    """Cut a text at borders of lines where tokens end, whatever its parts.
+
+    Args:
+        tokenizer: whose ids of the pieces are those of the text.
+        parts: of the text.
+        longest: characters of a piece.
+
+    Raises:
+        TextError: If a long part has no such border.
+
+    Examples:
+        >>> tokenizer = texts.words("the cat")
+        >>> [len(piece) for piece in pieces(tokenizer, ["the cat\\n"] * 20_000)]
+        [65536, 65536, 28928]
+    """
+    pending, start = "", _PIECE
+    for part in parts:
+        pending += part
+        while (found := _BORDER.search(pending, start, len(pending) - _SIDE)) is not None:
+            if _is_border(tokenizer, pending, found.start()):
+                yield pending[: found.start()]
+                pending, start = pending[found.start() :], _PIECE
+            else:
+                start = found.start() + _NEXT
+        start = max(start, len(pending) - _SIDE - 1)
+        if len(pending) > longest:
+            raise TextError(
+                f"a text of more than {longest:,} characters is tokenized in pieces, but this tokenizer makes other "
+                "tokens of lines by themselves than of the lines together, or the text has no line ends.\nTake a "
+                "tokenizer that splits at line ends, as byte-level BPE and WordPiece do, break the lines, or leave it "
+                "out: bytes need no pieces."
+            )
+    if pending:
+        yield pending
+
+
+def encoded(tokenizer: "Tokenizer", parts: Iterable[str]) -> Iterator[UInt[np.ndarray, " ids"]]:
+    """Yield the ids of each piece of a text, without tokens that a model puts around texts.
+
+    Args:
+        tokenizer: that neither truncates nor pads.
+        parts: the pieces.
+
+    Raises:
+        TextError: If the tokenizer has no token for a part of the text.
+    """
+    drops = _may_drop(tokenizer)
+    encode = tokenizer.encode_batch if drops else tokenizer.encode_batch_fast  # the second knows no characters
+    left = iter(parts)
+    while some := list(islice(left, _AT_ONCE)):
+        try:
+            encodings = encode(some, add_special_tokens=False)
+        except Exception as problem:
+            raise TextError(
+                f"the tokenizer refuses this text: {problem}.\nTake one with a token for what is unknown."
+            ) from None
+        for part, encoding in zip(some, encodings, strict=True):
+            if drops:
+                texts.require_covered(part, encoding.offsets)
+            yield np.array(encoding.ids, np.uint32)
+
+
+def _characters(text: ByteText, on_read: OnRead) -> Iterator[str]:
+    decoder, read = codecs.getincrementaldecoder("utf-8")(), 0
+    for chunk in text.chunks(len(text)):
+        begins = read - len(decoder.getstate()[0])
+        read += len(chunk)
+        try:
+            characters = decoder.decode(chunk, final=read == len(text))
+        except UnicodeDecodeError as problem:
+            raise TextError(
+                f"the text is not UTF-8: the byte at offset {begins + problem.start:,} does not fit.\n"
+                "Convert it, or leave the tokenizer out: bytes can be anything."
+            ) from None
+        yield characters
+        on_read(len(chunk))
+
+
+def _is_border(tokenizer: "Tokenizer", text: str, at: int) -> bool:
+    before, after = text[max(0, at - _SIDE) : at], text[at : at + _SIDE]
+    sides = tokenizer.encode_batch([before, after, before + after], add_special_tokens=False)
+    first, second, both = (each.ids for each in sides)
+    return first + second == both
+
+
+def _dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
+    return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
+
+
+def _shown(tokenizer: "Tokenizer") -> tuple[str, ...]:
+    """Return the token of each id, up to the greatest."""
+    by_id = {number: token for token, number in tokenizer.get_vocab(with_added_tokens=True).items()}
+    if not by_id:
+        raise TextError("the tokenizer has no token.\nPass another one.")
+    return tuple(by_id.get(number, f"[no token {number}]") for number in range(max(by_id) + 1))
+
+
+def _unknown_id(tokenizer: "Tokenizer") -> int | None:
+    model = json.loads(tokenizer.to_str())["model"]
+    if isinstance(model.get("unk_id"), int):
+        return int(model["unk_id"])
+    return None if model.get("unk_token") is None else tokenizer.token_to_id(model["unk_token"])
+
+
+def _may_drop(tokenizer: "Tokenizer") -> bool:
+    """Return whether parts of a text can be left out: BPE without an unknown token, and without all bytes."""
+    contents = json.loads(tokenizer.to_str())
+    model = contents["model"]
+    if model.get("type") != "BPE" or model.get("unk_token") is not None:
+        return False
+    by_bytes = "ByteLevel" in str(contents.get("pre_tokenizer")) and set(texts.byte_alphabet()) <= set(model["vocab"])
+    return not (by_bytes or (model.get("byte_fallback") and all(f"<0x{n:02X}>" in model["vocab"] for n in range(256))))
+
+
+def _require_known(ids: UInt[np.ndarray, "..."], vocab_size: int, file: Path) -> None:
+    if ids.size and (largest := int(ids.max())) >= vocab_size:
+        raise TextError(
+            f"{file} gives the id {largest}, but the vocabulary has {vocab_size} tokens, the last #{vocab_size - 1}.\n"
+            "Take a complete tokenizer.json."
+        )

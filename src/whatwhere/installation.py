@@ -1,0 +1,291 @@
+"""What is installed here: packages, kernels, threads; what is missing, and how to get it."""
+
+import os
+import platform
+import re
+import sys
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, requires, version
+from importlib.util import find_spec
+from pathlib import Path
+
+from whatwhere import __version__
+from whatwhere.comparison.environment import Machine, machine
+
+EXTRAS = {
+    "compare": "tests of the differences between schemes in reports",
+    "studio": "whatwhere studio",
+    "pdf": "figures as PDF",
+    "gguf": "quantised weights of GGUF files",
+    "hub": "models at huggingface.co by name",
+    "map": "maps by t-SNE",
+    "umap": "maps by UMAP",
+    "dask": "compare on a Dask cluster",
+    "submitit": "compare by jobs of SLURM",
+    "ray": "compare on a Ray cluster",
+}
+"""Extras for users -> what needs them."""
+
+CHECKOUT_EXTRAS = ("site", "bench", "dev")
+"""Extras for work in a checkout."""
+
+_VARIABLES = ("WHATWHERE_KERNELS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE")
+
+REBUILD = "pip install --force-reinstall --no-deps --no-binary whatwhere whatwhere"
+"""The command that builds kernels and page here."""
+
+
+@dataclass(frozen=True)
+class Package:
+    """A package that whatwhere can use.
+
+    Args:
+        name: of the package.
+        needed: the versions that serve, such as ">=2.6"; empty where any does.
+        installed: the version that is here; None where there is none.
+        serves: whether that version is among those needed.
+        used_for: what needs it.
+        command: that installs it.
+        necessary: whether whatwhere does not work without it.
+    """
+
+    name: str
+    needed: str
+    installed: str | None
+    serves: bool
+    used_for: str
+    command: str
+    necessary: bool
+
+
+@dataclass(frozen=True)
+class Kernels:
+    """Which kernels compute.
+
+    Args:
+        cpu: the instruction set that the compiled library uses here; None where PyTorch computes instead.
+        gpu: names of the GPUs that PyTorch sees.
+        triton: whether the GPU kernels can be compiled: Triton is installed.
+    """
+
+    cpu: str | None
+    gpu: tuple[str, ...]
+    triton: bool
+
+
+@dataclass(frozen=True)
+class Missing:
+    """Something that is missing or does not work.
+
+    Args:
+        what: is missing, and what that costs.
+        remedy: the command or the setting that mends it.
+        necessary: whether whatwhere does not work without it.
+    """
+
+    what: str
+    remedy: str
+    necessary: bool
+
+
+@dataclass(frozen=True)
+class Installation:
+    """What is installed here.
+
+    Args:
+        whatwhere: the version.
+        python: the version.
+        folder: of the package.
+        machine: processor, cores, system.
+        threads: that PyTorch uses; None where it does not load.
+        variables: of the environment that change what is computed or read -> their values.
+        kernels: which compute; None where PyTorch does not load.
+        page: whether the page of the studio is here.
+        packages: each with its version.
+        missing: what to mend, what is necessary first.
+    """
+
+    whatwhere: str
+    python: str
+    folder: str
+    machine: Machine
+    threads: int | None
+    variables: dict[str, str]
+    kernels: Kernels | None
+    page: bool
+    packages: tuple[Package, ...]
+    missing: tuple[Missing, ...]
+
+
+def examine() -> Installation:
+    """Return what is installed here and what is missing; nothing is changed and nothing is asked of a network.
+
+    Examples:
+        >>> found = examine()
+        >>> [each.what for each in found.missing if each.necessary]
+        []
+    """
+    folder = Path(__file__).parent
+    packages = _packages()
+    loaded = _torch()
+    if isinstance(loaded, Missing):
+        threads, kernels, problems = None, None, [loaded]
+    else:
+        threads, kernels = loaded
+        problems = _kernel_problems(kernels, folder)
+    page = (folder / "studio" / "web" / "dist" / "index.html").exists()
+    if not page:
+        problems.append(Missing("The studio has no page: whatwhere was built without Node.js.", REBUILD, False))
+    problems = [*_package_problems(packages), *problems]
+    return Installation(
+        whatwhere=__version__,
+        python=platform.python_version(),
+        folder=str(folder),
+        machine=machine(),
+        threads=threads,
+        variables=_variables(),
+        kernels=kernels,
+        page=page,
+        packages=packages,
+        missing=tuple(sorted(problems, key=lambda each: not each.necessary)),
+    )
+
+
+def requirements() -> list[tuple[str, str, str | None]]:
+    """Return the packages that the installed metadata names: name, versions, extra.
+
+    Raises:
+        PackageNotFoundError: If whatwhere is not installed, but imported from its sources.
+    """
+    result = []
+    for line in requires("whatwhere") or []:
+        requirement, _, marker = line.partition(";")
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
+        match = re.match(r"([\w.-]+)(?:\[[\w,-]+\])?\s*(.*)", requirement.strip())
+        if match and match[1] != "whatwhere":
+            result.append((match[1], match[2].strip(), extra[1] if extra else None))
+    return result
+
+
+def serves(installed: str, needed: str) -> bool:
+    """Return whether a version is among those needed, of which the release numbers are compared.
+
+    Args:
+        installed: the version.
+        needed: bounds as `>=2.6` and `==2.13.0`, separated by commas.
+
+    Examples:
+        >>> serves("2.13.0+cpu", ">=2.6"), serves("1.5", ">=1.26"), serves("2.0", ">=1.0,<2")
+        (True, False, False)
+    """
+    compare = {
+        ">=": lambda a, b: a >= b,
+        "<=": lambda a, b: a <= b,
+        "==": lambda a, b: a == b,
+        "!=": lambda a, b: a != b,
+        ">": lambda a, b: a > b,
+        "<": lambda a, b: a < b,
+    }
+    bounds = re.findall(r"(>=|<=|==|!=|>|<)\s*([\w.+!-]+)", needed)
+    return all(compare[sign](_release(installed), _release(bound)) for sign, bound in bounds)
+
+
+def _release(text: str) -> tuple[int, ...]:
+    numbers = [int(part) for part in re.match(r"[\d.]*", text)[0].split(".") if part]  # type: ignore[index]
+    while numbers and numbers[-1] == 0:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def _packages() -> tuple[Package, ...]:
+    try:
+        listed = requirements()
+    except PackageNotFoundError:
+        listed = []
+    result = {}
+    for name, needed, extra in listed:
+        if extra in CHECKOUT_EXTRAS:
+            continue
+        used_for = "everything" if extra is None else EXTRAS.get(extra, extra)
+        command = f"pip install '{name}{needed}'" if extra is None else f"pip install 'whatwhere[{extra}]'"
+        result[name, extra] = _package(name, needed, used_for, command, extra is None)
+    models = _package(
+        "transformers", "", "probe, and models loaded from their classes", "pip install transformers", False
+    )
+    return (*result.values(), models)
+
+
+def _package(name: str, needed: str, used_for: str, command: str, necessary: bool) -> Package:
+    try:
+        installed = version(name)
+    except PackageNotFoundError:
+        installed = None
+    fits = installed is not None and serves(installed, needed)
+    return Package(name, needed, installed, fits, used_for, command, necessary)
+
+
+def _package_problems(packages: tuple[Package, ...]) -> list[Missing]:
+    problems = []
+    if not any(package.necessary for package in packages):
+        problems.append(
+            Missing(
+                "whatwhere is imported from a folder and not installed: which packages it needs is unknown.",
+                "pip install whatwhere, or in a checkout: pip install -e .",
+                True,
+            )
+        )
+    for package in packages:
+        if not package.serves and package.necessary:
+            state = "is not installed" if package.installed is None else f"is version {package.installed}"
+            problems.append(Missing(f"{package.name}{package.needed} {state}.", package.command, True))
+        elif not package.serves and package.installed is not None:
+            what = f"{package.name} is version {package.installed}; {package.used_for} needs {package.needed}."
+            problems.append(Missing(what, package.command, False))
+    return problems
+
+
+def _torch() -> tuple[int, Kernels] | Missing:
+    """Return PyTorch's threads and the kernels, or why it does not load."""
+    try:
+        import torch
+
+        from whatwhere.kernels import backend
+    except (ImportError, OSError) as problem:
+        return Missing(f"PyTorch does not load: {problem}.", "pip install --force-reinstall torch", True)
+    library = backend.library()
+    gpus = (
+        tuple(torch.cuda.get_device_name(n) for n in range(torch.cuda.device_count()))
+        if torch.cuda.is_available()
+        else ()
+    )
+    kernels = Kernels(library.level if library else None, gpus, find_spec("triton") is not None)
+    return torch.get_num_threads(), kernels
+
+
+def _kernel_problems(kernels: Kernels, folder: Path) -> list[Missing]:
+    from whatwhere.kernels.backend import FILE, VARIABLE, requested_kernels
+
+    problems = []
+    if kernels.cpu is None and requested_kernels() == "pytorch":
+        problems.append(Missing(f"{VARIABLE}=pytorch turns the kernels off.", f"unset {VARIABLE}", False))
+    elif kernels.cpu is None:
+        state = "was built for another system" if FILE.exists() else "is missing"
+        what = f"The compiled library of kernels {state}: PyTorch's own operations run, with the same results, slower."
+        compiler = "" if sys.platform == "win32" else "With a C++ compiler (g++ or clang++): "
+        problems.append(Missing(what, compiler + REBUILD, False))
+    if kernels.gpu and not kernels.triton:
+        problems.append(Missing("There is a GPU, but no Triton for its kernels.", "pip install triton", False))
+    return problems
+
+
+def _variables() -> dict[str, str]:
+    names = (
+        "WHATWHERE_KERNELS",
+        "OMP_NUM_THREADS",
+        "MKL_NUM_THREADS",
+        "HF_HOME",
+        "HF_HUB_OFFLINE",
+        "HF_TOKEN",
+        "NO_COLOR",
+    )
+    return {name: "set" if name == "HF_TOKEN" else os.environ[name] for name in names if name in os.environ}

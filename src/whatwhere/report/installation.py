@@ -1,0 +1,83 @@
+"""What is installed here, as sections: what is missing first."""
+
+from dataclasses import dataclass
+
+from whatwhere.installation import Installation, Package
+from whatwhere.report.section import Headline, Paragraph, Part, Section, Table
+from whatwhere.report.text import count, listed
+
+
+@dataclass(frozen=True)
+class InstallationRecord(Headline):
+    """What `whatwhere doctor --json` prints.
+
+    Args:
+        installation: the findings.
+    """
+
+    installation: Installation
+
+
+def headline(found: Installation) -> str:
+    """Return whether whatwhere works here, in one sentence without its full stop.
+
+    Args:
+        found: what is installed.
+    """
+    necessary = sum(each.necessary for each in found.missing)
+    if necessary:
+        return f"whatwhere {found.whatwhere} does not work here: {count(necessary, 'thing')} to mend"
+    if found.missing:
+        return f"whatwhere {found.whatwhere} works here; {count(len(found.missing), 'thing')} could be better"
+    return f"whatwhere {found.whatwhere} works here"
+
+
+def sections(found: Installation) -> list[Section]:
+    """Return what to mend, the machine, and the packages.
+
+    Args:
+        found: what is installed.
+    """
+    mend: list[Part] = [Paragraph(f"{each.what}\n{each.remedy}") for each in found.missing]
+    system = Table(
+        "What numbers and speed depend on",
+        ["", "here"],
+        [
+            ["Python", found.python],
+            ["package", found.folder],
+            ["machine", f"{found.machine.processor}, {count(found.machine.cores, 'core')}, {found.machine.system}"],
+            ["threads of PyTorch", "unknown" if found.threads is None else str(found.threads)],
+            ["kernels of the CPU", _cpu(found)],
+            ["kernels of the GPU", _gpu(found)],
+            ["page of the studio", "yes" if found.page else "no"],
+            *([name, value] for name, value in found.variables.items()),
+        ],
+        shorten="never",
+    )
+    packages = Table(
+        "Packages",
+        ["package", "here", "needed", "by", "to install it"],
+        [_row(package) for package in found.packages],
+        shorten="never",
+    )
+    first = [Section("mend", "To mend", mend)] if mend else []
+    return [*first, Section("system", "This installation", [system]), Section("packages", "Packages", [packages])]
+
+
+def _cpu(found: Installation) -> str:
+    if found.kernels is None:
+        return "unknown"
+    return f"compiled, {found.kernels.cpu}" if found.kernels.cpu else "none: PyTorch's own operations"
+
+
+def _gpu(found: Installation) -> str:
+    if found.kernels is None:
+        return "unknown"
+    if not found.kernels.gpu:
+        return "no GPU"
+    return f"{listed(found.kernels.gpu)}, {'by Triton' if found.kernels.triton else 'no Triton'}"
+
+
+def _row(package: Package) -> list[str]:
+    command = "" if package.serves else package.command
+    return [package.name, package.installed or "not installed", package.needed, package.used_for, command]

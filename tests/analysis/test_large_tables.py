@@ -1,0 +1,119 @@
+"""Tables in scratch files: the same numbers as in memory, bit for bit, and no copy of the table in memory."""
+
+import tracemalloc
+from mmap import mmap
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from whatwhere.inspection import examine
+from whatwhere.inspection.checkpoint_difference import difference
+from whatwhere.inspection.subject import Subject
+from whatwhere.inspection.token_neighbors import neighbors
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.lookup import read_rows, read_table
+from whatwhere.what import matrix_file
+from whatwhere.what.matrix_file import new_array, row_blocks, rows_done, selected_rows
+
+from ..running import json_of
+
+
+def _in_scratch(array: np.ndarray) -> bool:
+    base: object = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    return isinstance(base, memoryview | mmap)
+
+
+def _table(path: Path, dtype: torch.dtype, seed: int = 0) -> Path:
+    """Write a table with rows of every kind: under-trained, zero, equal, infinite."""
+    rows = torch.randn(900, 24, generator=torch.Generator().manual_seed(seed))
+    rows[10:30] = 0.1 + 0.01 * rows[10:30]
+    rows[50], rows[60:64], rows[70] = 0.0, rows[5], torch.inf
+    save_file({"embed_tokens.weight": rows.to(dtype)}, path)
+    return path
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix_file, "SCRATCH_FROM", 1)
+    monkeypatch.setattr(matrix_file, "_NUMBERS", 24 * 7)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_every_command_prints_the_same_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    one, other = _table(tmp_path / "a.safetensors", dtype), _table(tmp_path / "b.safetensors", dtype, seed=1)
+    picture = str(tmp_path / "map.json")
+    commands = (
+        ("inspect", str(one)),
+        ("neighbors", str(one), "#5", "#80", "--centered"),
+        ("diff", str(one), str(other)),
+        ("map", str(one), "--out", picture),
+    )
+    expected = [json_of(*command) for command in commands]
+    points = Path(picture).read_text()
+    monkeypatch.setattr(matrix_file, "SCRATCH_FROM", 1)
+    monkeypatch.setattr(matrix_file, "_NUMBERS", 24 * 7)
+    assert _in_scratch(read_table(Checkpoint.open(one)).weight)
+    assert [json_of(*command) for command in commands] == expected
+    assert Path(picture).read_text() == points
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_rows_are_read_by_blocks_and_reported(tmp_path: Path) -> None:
+    checkpoint = Checkpoint.open(_table(tmp_path / "a.safetensors", torch.bfloat16))
+    seen: list[tuple[int, int]] = []
+    token = rows_done.set(lambda done, rows, seconds: seen.append((done, rows)))
+    try:
+        table = read_rows(checkpoint, "embed_tokens.weight")
+    finally:
+        rows_done.reset(token)
+    assert _in_scratch(table)
+    assert np.array_equal(table, checkpoint.array("embed_tokens.weight"))
+    assert seen == [(min(7 * n, 900), 900) for n in range(1, 130)]
+
+
+def test_no_command_copies_the_table_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(matrix_file, "SCRATCH_FROM", 1 << 22)
+    rows = torch.randn(400_000, 64, generator=torch.Generator().manual_seed(0))
+    rows[7] = torch.nan  # so that the finite rows are others than those of the file
+    path, size = tmp_path / "a.safetensors", rows.numel() * 4
+    save_file({"embed_tokens.weight": rows.bfloat16()}, path)
+    del rows
+    checkpoint = Checkpoint.open(path)
+    subject = Subject(checkpoint, 0, lambda _: None)
+    work = (
+        lambda: examine(subject, ["sizes", "norms", "spectrum"]),
+        lambda: neighbors(checkpoint, ["#3"], centered=True),
+        lambda: difference(path, path, queries=8),
+    )
+    for each in work:
+        tracemalloc.start()
+        try:
+            each()
+            assert tracemalloc.get_traced_memory()[1] < size
+        finally:
+            tracemalloc.stop()
+
+
+def test_a_missing_room_for_the_scratch_file_leaves_the_array_in_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    monkeypatch.setattr(matrix_file, "SCRATCH_FROM", 1)
+    array = new_array((3, 2), np.float32)
+    assert array.shape == (3, 2)
+    assert not _in_scratch(array)
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_selected_rows() -> None:
+    table = np.arange(40.0).reshape(20, 2)
+    assert selected_rows(table, np.arange(20)) is table
+    assert selected_rows(table, np.array([9, 2, 2])).tolist() == table[[9, 2, 2]].tolist()
+    assert [(part.start, part.stop) for part in row_blocks(0, 3)] == []

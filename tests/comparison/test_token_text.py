@@ -1,0 +1,217 @@
+"""Texts in tokens: pieces give the ids of the whole, ids are made once, and models train on them by windows."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
+
+import whatwhere as ww
+from whatwhere.comparison import token_text
+from whatwhere.comparison.byte_text import MemoryText, open_files
+from whatwhere.comparison.plan import make_task
+from whatwhere.comparison.text_task import Text, python_documentation
+from whatwhere.comparison.token_text import encoded, pieces, tokenized
+from whatwhere.report.comparison_conclusions import scope_sentence
+from whatwhere.what import text as texts
+
+SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
+LINES = "The cat  sat.\nOn the mat,\n\n  é 猫 🙂 it\tsat!\n\nIt\r\nsat   \n\n\nOn and on.\n" * 60
+"""Runs of line ends and spaces, which tokenizers join in different ways."""
+
+
+@pytest.fixture
+def bpe(tmp_path: Path) -> Path:
+    """Train a byte-level BPE, which has tokens of two line ends."""
+    file = tmp_path / "tokenizer.json"
+    texts.train("bpe", LINES, vocab_size=330).save(str(file))
+    return file
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Keep tokenized texts here."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    return tmp_path / "cache" / "whatwhere" / "tokens"
+
+
+def ids_of(text: token_text.TokenText) -> list[int]:
+    """Return all ids."""
+    return np.frombuffer(b"".join(text.chunks(len(text))), text.dtype).tolist()
+
+
+@pytest.mark.parametrize("which", ["bpe", "minilm"])
+def test_pieces_have_the_ids_of_the_whole_text(
+    which: str, bpe: Path, minilm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a piece ends after every few characters, at the first border that is one."""
+    monkeypatch.setattr(token_text, "_PIECE", 5)
+    monkeypatch.setattr(token_text, "_NEXT", 1)
+    tokenizer = texts.load(bpe if which == "bpe" else minilm / "tokenizer.json")
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    for text in (LINES, python_documentation().decode()[:60_000]):
+        parts = [text[start : start + 700] for start in range(0, len(text), 700)]
+        cut = list(pieces(tokenizer, parts))
+        assert "".join(cut) == text
+        assert len(cut) > len(text) / 400
+        ids = np.concatenate(list(encoded(tokenizer, cut)))
+        assert ids.tolist() == tokenizer.encode(text, add_special_tokens=False).ids
+
+
+def test_a_border_where_tokens_are_joined_is_none(bpe: Path) -> None:
+    """Line ends before a word are a token each, at the end of a piece they would be one of two."""
+    tokenizer = texts.load(bpe)
+    whole = tokenizer.encode("sat!\n\nIt").ids
+    assert tokenizer.encode("sat!\n\n").ids + tokenizer.encode("It").ids != whole
+    assert tokenizer.encode("sat!").ids + tokenizer.encode("\n\nIt").ids == whole
+
+
+def test_a_long_text_of_a_tokenizer_that_joins_lines_is_refused() -> None:
+    """Llama 2 begins each text, and so each piece, with a space."""
+    tokenizer = Tokenizer(models.BPE({"▁": 0, "a": 1, "\n": 2}, []))
+    tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    text = "a\n" * 60_000
+    assert list(pieces(tokenizer, [text])) == [text]  # in one piece it is right
+    with pytest.raises(ww.errors.TextError, match="other tokens of lines by themselves"):
+        list(pieces(tokenizer, [text[:80_000], text[80_000:]], longest=100_000))
+
+
+def test_a_text_is_tokenized_once(bpe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / name for name in ("a.txt", "b.txt")]
+    for file in files:
+        file.write_text(LINES, encoding="utf-8", newline="")
+    text = open_files(files)
+    expected = texts.load(bpe).encode(f"{LINES}\n{LINES}").ids
+    first = tokenized(text, bpe, tmp_path / "cache")
+    assert ids_of(first) == expected
+    assert first.windows([7, 0], 3).tolist() == [expected[7:10], expected[:3]]
+    assert first.dtype.itemsize == 2
+    assert first.about.bytes_per_token == len(text) / len(expected)
+    calls: list[object] = []
+    make = token_text._make
+    monkeypatch.setattr(token_text, "_make", lambda *given: calls.append(given) or make(*given))
+    assert tokenized(text, bpe, tmp_path / "cache") == first
+    assert not calls
+    # What was changed, or never finished, is made again; another tokenizer or text has ids of its own.
+    (ids,) = (tmp_path / "cache" / "tokens").glob("*.ids")
+    ids.write_bytes(ids.read_bytes()[:-2])
+    assert ids_of(tokenized(text, bpe, tmp_path / "cache")) == expected
+    ids.with_suffix(".json").unlink()
+    (ids.parent / f".{ids.name}.0badcafe.part").write_bytes(b"half")
+    assert ids_of(tokenized(text, bpe, tmp_path / "cache")) == expected
+    assert len(calls) == 2
+    assert sorted(path.suffix for path in ids.parent.iterdir()) == [".ids", ".json"]
+    other = tmp_path / "other.json"
+    texts.train("bpe", LINES, vocab_size=270).save(str(other))
+    assert tokenized(text, other, tmp_path / "cache").identity != first.identity
+    assert len(calls) == 3
+
+
+def test_a_process_that_is_killed_leaves_nothing_half_read(bpe: Path, tmp_path: Path) -> None:
+    """Killed while it writes; the next one takes its claim over, and reads nothing of it."""
+    (tmp_path / "notes.txt").write_text(LINES, encoding="utf-8", newline="")
+    program = (
+        "import os, signal, sys\n"
+        "from pathlib import Path\n"
+        "from whatwhere.comparison import token_text\n"
+        "from whatwhere.comparison.byte_text import open_files\n"
+        "def killed(*given):\n"
+        "    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "token_text._require_known = killed\n"
+        "here = Path(sys.argv[1])\n"
+        "token_text.tokenized(open_files([here / 'notes.txt']), here / 'tokenizer.json', here / 'cache')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert list((tmp_path / "cache" / "tokens").glob(".*.part"))
+    again = tokenized(open_files([tmp_path / "notes.txt"]), bpe, tmp_path / "cache")
+    assert ids_of(again) == texts.load(bpe).encode(LINES).ids
+    assert not list((tmp_path / "cache").rglob("*.part"))
+    assert not list((tmp_path / "cache" / "runs").iterdir())
+
+
+def test_many_tokens_take_four_bytes(tmp_path: Path) -> None:
+    words = {f"w{n}": n for n in range((1 << 16) + 1)}
+    texts.from_vocabulary(words).save(str(tmp_path / "tokenizer.json"))
+    text = tokenized(MemoryText(b"w65536 w3\nw65535"), tmp_path, tmp_path)
+    assert (text.dtype.itemsize, ids_of(text)) == (4, [65536, 3, 65535])
+
+
+def test_ids_beyond_the_vocabulary_are_refused(bpe: Path, tmp_path: Path) -> None:
+    text = tokenized(MemoryText(LINES.encode()), bpe, tmp_path)
+    fewer = token_text.TokenText(text.stored, text.about, text.tokens[:100], text.text_sha256)
+    with pytest.raises(ww.errors.TextError, match="the vocabulary has 100 tokens"):
+        fewer.windows([0], len(text))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"the cat\n\xff", "not UTF-8: the byte at offset 8 does"),
+        (b"the cat\n\xc3", "not UTF-8: the byte at offset 8 does"),
+        (b" \n ", "makes no token"),
+    ],
+)
+def test_texts_without_tokens_are_refused(content: bytes, words: str, tmp_path: Path) -> None:
+    texts.words("the cat").save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(ww.errors.TextError, match=words):
+        tokenized(MemoryText(content), tmp_path, tmp_path)
+    assert not list((tmp_path / "tokens").iterdir())
+
+
+def test_what_a_tokenizer_would_drop_is_refused(tmp_path: Path) -> None:
+    tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
+    tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Whitespace(), decoders.Fuse()
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert ids_of(tokenized(MemoryText(b"a b"), tmp_path, tmp_path)) == [0, 1]
+    with pytest.raises(ww.errors.TextError, match="no token for 'c' at character 2"):
+        tokenized(MemoryText(b"a c"), tmp_path, tmp_path)
+
+
+def test_tokens_are_held_out_and_counted_as_bytes_are(bpe: Path, tmp_path: Path) -> None:
+    text = tokenized(MemoryText(LINES.encode()), bpe, tmp_path)
+    task, ids = Text(text, trained=(16,)), torch.tensor(ids_of(text))
+    cut = len(ids) * 9 // 10
+    assert torch.equal(task.test_set(32, 3).ids.flatten(), ids[cut : cut + 3 * 32])
+    assert task.sample(200, torch.Generator().manual_seed(0)).targets.shape == (200, 16)
+    assert torch.equal(task.training_counts(), torch.bincount(ids[:cut], minlength=task.vocab_size))
+    assert task.baselines(32, task.test_set(32, 3))["all tokens alike"] == pytest.approx(np.log(task.vocab_size))
+    assert (task.measure, len(task.tokens)) == ("nats per token", task.vocab_size)
+
+
+def test_a_comparison_in_tokens(bpe: Path, cache: Path, tmp_path: Path) -> None:
+    notes, out = tmp_path / "notes.txt", tmp_path / "results"
+    notes.write_text(LINES, encoding="utf-8", newline="")
+    given: dict[str, Any] = {"lengths": [24], "trained": (16,), "steps": 2, "files": [notes], "progress": False}
+    results = ww.compare(["none"], "text", seeds=1, out=out, workers=1, tokenizer=bpe.parent, **given, **SMALL)
+    task = results.task
+    assert task.tokenized is not None
+    count = len(texts.load(bpe).encode(LINES).ids)
+    assert (task.tokenized.tokens, task.tokenized.tokenizer) == (count, str(bpe.resolve()))
+    assert json.loads((out / "results.json").read_text())["task"]["tokenized"]["tokens"] == count
+    assert results.record.command is not None
+    assert f"--tokenizer {bpe.parent}" in results.record.command
+    assert len(list(cache.glob("*.ids"))) == 1
+    assert f"{count:,} tokens of {bpe.parent.name}/tokenizer.json, of" in scope_sentence(results)
+    with pytest.raises(ww.errors.ResultsError, match="another comparison: there task_identity is"):
+        ww.compare(["none"], "text", seeds=1, out=out, workers=1, **given, **SMALL)
+    with pytest.raises(ww.errors.SettingError, match="models of a tokenizer's tokens are not asked yet"):
+        ww.comparison.ask(results, "the cat")
+
+
+def test_a_tokenizer_is_for_texts() -> None:
+    with pytest.raises(ww.errors.SettingError, match="taken by task='text' only"):
+        make_task("recall", "decoder", None, [], Path("tokenizer.json"))
+
+
+def test_a_folder_that_cannot_be_written_is_said(bpe: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(ww.errors.ResultsError, match="XDG_CACHE_HOME"):
+        tokenized(MemoryText(LINES.encode()), bpe, tmp_path / "file" / "below")

@@ -1,0 +1,189 @@
+"""Selective RoPE: rotations by sums of a convolution of what tokens decide."""
+
+import jaxtyping
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+from torch.testing import assert_close
+
+import whatwhere as ww
+from whatwhere import reference
+
+DIM, HEAD_DIM, HEADS, TOKENS = 12, 8, 3, 7
+SETTINGS = ({}, {"gate": True}, {"gate": True, "interleaved": True, "theta": 10.0}, {"norm_groups": 2})
+
+
+def draw(*shape, seed=0, dtype=torch.float32):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
+
+
+def trained(dtype=torch.float32, **settings):
+    """Return a scheme whose tokens add angles of about 1."""
+    scheme = ww.SelectiveRoPE(DIM, HEAD_DIM, HEADS, rank=5, dtype=dtype, **settings)
+    with torch.no_grad():
+        for n, parameter in enumerate(scheme.parameters()):
+            parameter.copy_(draw(*parameter.shape, seed=20 + n))
+    return scheme
+
+
+def attend(where, p, x, q, k, v):
+    here = where.at(p)
+    return here.attention(*here.query_key(q, k, increments=here.increments(x)), v)
+
+
+def vectors(tokens=TOKENS, batch=1, dtype=torch.float32):
+    heads = (draw(batch, HEADS, tokens, HEAD_DIM, seed=n, dtype=dtype) for n in (2, 3, 4))
+    return draw(batch, tokens, DIM, seed=1, dtype=dtype), *heads
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=str)
+def test_it_is_the_reference_forward_and_backward(settings):
+    scheme = trained(torch.float64, **settings)
+    x, q, k, g = vectors(dtype=torch.float64)
+    x.requires_grad_(), q.requires_grad_()
+    here = ww.Where(scheme).at(TOKENS)
+    increments = here.increments(x)
+    mapped_q, mapped_k = here.query_key(q, k, increments=increments)
+    weights = {name: parameter.detach().numpy() for name, parameter in scheme.named_parameters()}
+    convolution = weights.pop("convolution")
+    given = {**weights, "groups": scheme.norm_groups}
+    expected = reference.selective_rope_increments(x[0].detach().numpy(), **given)
+    np.testing.assert_allclose(increments[0].detach().numpy(), expected, rtol=0, atol=1e-12)
+    how = (expected, convolution, scheme.theta, scheme.interleaved)
+    for ours, plain in ((mapped_q, q), (mapped_k, k)):
+        rotated = reference.selective_rope(plain[0].detach().numpy(), *how)
+        np.testing.assert_allclose(ours[0].detach().numpy(), rotated, rtol=0, atol=1e-12)
+    mapped_q.backward(g)
+    d_q, d_increments, d_convolution = reference.selective_rope_gradient(g[0].numpy(), q[0].detach().numpy(), *how)
+    d_x, *d_weights = reference.selective_rope_increments_gradient(d_increments, x[0].detach().numpy(), **given)
+    np.testing.assert_allclose(q.grad[0].numpy(), d_q, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(x.grad[0].numpy(), d_x, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(scheme.convolution.grad.numpy(), d_convolution, rtol=0, atol=1e-10)
+    for name, wanted in zip(weights, d_weights, strict=True):
+        np.testing.assert_allclose(getattr(scheme, name).grad.numpy(), wanted, rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("gate", [False, True])
+def test_angles_are_those_of_pytorchs_layers(gate):
+    """Another way to the same angles: a linear layer, conv1d with zeros before the text, a gate, a cumulative sum."""
+    scheme, (x, *_) = trained(torch.float64, gate=gate), vectors(dtype=torch.float64)
+    unit = F.normalize(x.view(1, TOKENS, HEADS, DIM // HEADS), dim=-1, eps=0).flatten(2)
+    f = F.linear(F.linear(unit, scheme.down), scheme.up.flatten(0, 1))
+    kernel = scheme.convolution.flatten(0, 1)[:, None]
+    f = F.conv1d(F.pad(f.mT, (3, 0)), kernel, groups=len(kernel)).view(1, HEADS, HEAD_DIM // 2, TOKENS)
+    if gate:
+        f = f * F.linear(unit, scheme.gate_weight, scheme.gate_bias).sigmoid().mT[:, :, None]
+    expected = f.cumsum(-1).mT * 500_000.0 ** (-torch.arange(0, HEAD_DIM, 2, dtype=torch.float64) / HEAD_DIM)
+    assert_close(scheme.angles(ww.positions(TOKENS), scheme.increments(x)), expected, rtol=0, atol=1e-4)  # of 1e-6
+
+
+@pytest.mark.parametrize("gate", [False, True])
+def test_convolution_and_sums_begin_with_each_document(gate):
+    """Packed, or padded on the left, on the right or in between, in any order: each text has its own angles."""
+    scheme, (x, *_) = trained(gate=gate), vectors(9)
+    increments = scheme.increments(x)
+    first, second = (scheme.angles(ww.positions(part.shape[2]), part) for part in increments.split([5, 4], 2))
+    packed = scheme.angles(ww.Positions.packed([5, 4]), increments)
+    assert_close(packed[:, :, :5], first)
+    assert_close(packed[:, :, 5:] - packed[:, :, 4:5], second)
+    for mask in ([0, 0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 0, 0], [1, 0, 1, 1, 0, 1, 1]):
+        real = torch.tensor(mask).nonzero()[:, 0]
+        noise = draw(1, HEADS, 7, increments.shape[-1], seed=7)
+        noise[:, :, real] = increments[:, :, :5]
+        padded = scheme.angles(ww.Positions.from_mask(torch.tensor([mask])), noise)
+        assert_close(padded[:, :, real], first)
+    order = torch.tensor([3, 8, 0, 5, 1, 7, 4, 2, 6])
+    shuffled = scheme.angles(ww.Positions.packed([5, 4]).take(order), increments[:, :, order])
+    assert_close(shuffled, packed[:, :, order])
+
+
+@pytest.mark.parametrize("gate", [False, True])
+@pytest.mark.parametrize("step", [1, 2, 5])
+def test_decoding_with_cached_increments_is_the_whole_text(gate, step):
+    """Angles of about 1 a token, so that a token of the convolution that is missing shows."""
+    where, (x, q, k, v) = ww.Where(trained(gate=gate)), vectors(11)
+    p = ww.positions(11)
+    whole = attend(where, p, x, q, k, v)
+    increments, keys, rows = [], [], []
+    for a in range(0, 11, step):
+        b = min(a + step, 11)
+        here = where.at(p[a:b], p[:b])
+        increments.append(here.increments(x[:, a:b]))
+        mapped, new = here.query_key(q[:, :, a:b], k[:, :, a:b], increments=torch.cat(increments, dim=2))
+        keys.append(new)
+        rows.append(here.attention(mapped, torch.cat(keys, dim=2), v[:, :, :b]))
+    assert_close(torch.cat(rows, dim=2), whole, rtol=0, atol=1e-5)
+
+
+def test_increments_that_all_are_one_are_rotary():
+    """With a convolution that adds them up to 1, and a text whose first tokens are not compared."""
+    scheme, n = ww.SelectiveRoPE(4, HEAD_DIM, HEADS, theta=100.0, norm_groups=1), 12
+    with torch.no_grad():
+        scheme.convolution.copy_(torch.tensor([0.4, 0.3, 0.2, 0.1]).expand_as(scheme.convolution))
+    angles = scheme.angles(ww.positions(n), torch.ones(1, HEADS, n, HEAD_DIM // 2))
+    frequencies = 100.0 ** (-torch.arange(0, HEAD_DIM, 2, dtype=torch.float64) / HEAD_DIM)
+    steps = angles.diff(dim=2)[:, :, 2:]
+    assert_close(steps, frequencies.expand_as(steps), rtol=0, atol=1e-7)
+    assert_close(angles[0, 0, :3, 0], torch.tensor([0.1, 0.4, 1.0]).double(), rtol=0, atol=1e-7)  # 0.1, + 0.3, + 0.6
+
+
+def test_no_weights_are_no_positions():
+    scheme, inputs = ww.SelectiveRoPE(DIM, HEAD_DIM, HEADS), vectors()
+    with torch.no_grad():
+        for parameter in scheme.parameters():
+            parameter.zero_()
+    here = ww.Where().at(TOKENS)
+    assert_close(attend(ww.Where(scheme), TOKENS, *inputs), here.attention(*inputs[1:]))
+
+
+def test_angles_far_from_the_start_are_exact():
+    """A sum of a million increments in float32 would have lost digits."""
+    scheme, n = ww.SelectiveRoPE(1, 2, 1), 1_000_000
+    with torch.no_grad():
+        scheme.convolution.copy_(torch.tensor([0.0, 0.0, 0.0, 1.0]))
+    scheme.requires_grad_(False)
+    increments = torch.full((1, 1, n, 1), 0.3)
+    p = ww.positions(n)
+    (cos, sin), _ = scheme.bind_content(p[-2:], p, increments)
+    exact = float(increments[0, 0, 0, 0].double()) * np.array([n - 1, n])
+    np.testing.assert_allclose(cos[0, 0, :, 0].numpy(), np.cos(exact), rtol=0, atol=1e-6)
+    np.testing.assert_allclose(sin[0, 0, :, 0].numpy(), np.sin(exact), rtol=0, atol=1e-6)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", ["carope", "selective"])
+def test_gradients_through_aot_eager_are_those_of_eager(name):
+    """That of PyTorch's softplus has strides that torch.compile predicts wrongly, and the backward pass failed."""
+    scheme = trained(gate=True) if name == "selective" else ww.CARoPE(DIM, HEAD_DIM, HEADS)
+    where, inputs, p = ww.Where(scheme), vectors(batch=2), ww.Positions.packed([2, 5])
+    gradients = []
+    for run in (attend, torch.compile(attend, backend="aot_eager", fullgraph=True)):
+        scheme.zero_grad()
+        run(where, p, *inputs).square().sum().backward()
+        gradients.append([parameter.grad.clone() for parameter in scheme.parameters()])
+    assert_close(*gradients, rtol=1e-4, atol=1e-5)
+
+
+def test_what_does_not_fit_is_refused(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    scheme, (x, q, *_) = trained(), vectors(4)
+    here = ww.Where(scheme).at(4)
+    with pytest.raises(ww.errors.SettingError, match="SelectiveRoPE needs the increments of all keys, but got none"):
+        here.query_key(q, q)
+    with pytest.raises(ww.errors.ShapeError, match=r"of shape \(batch, 3, 4, 4\), heads and keys first, but got"):
+        here.query_key(q, q, increments=trained(gate=True).increments(x))
+    with pytest.raises(ww.errors.ShapeError, match="append the new ones to the cached"):
+        here.query_key(q, q, increments=scheme.increments(x)[:, :, :3])
+    with pytest.raises(ww.errors.ShapeError, match="made for dim=12"):
+        here.increments(draw(1, 4, 6))
+    with pytest.raises(ww.errors.DoorError, match="SelectiveRoPE depends on token vectors"):
+        scheme(q, q, ww.positions(4))
+    with pytest.raises(ww.errors.SettingError, match="so none can be deleted"):
+        ww.Where(scheme, window=2).kept(ww.positions(4))
+    with pytest.raises(ww.errors.ShapeError, match="normalizes 5 equal parts of x"):
+        ww.SelectiveRoPE(12, 8, 5)
+    with pytest.raises(ww.errors.SettingError, match="theta"):
+        ww.SelectiveRoPE(5, 8, 5, theta=0.0)
+    with pytest.raises(ww.errors.SettingError, match="supports causal attention only"):
+        here.attention(q, q, q, causal=False)
