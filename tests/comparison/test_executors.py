@@ -59,6 +59,7 @@ def cluster() -> Iterator[tuple[str, list[int]]]:
     started.communicate(timeout=600)
 
 
+@pytest.mark.slow  # processes that load Dask, and wait for one another
 @needs("distributed")
 def test_dask_with_a_killed_worker_has_the_same_results(
     alone: Path, tmp_path: Path, cluster: tuple[str, list[int]], capsys: pytest.CaptureFixture[str]

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from ..laws.cases import each
+from ..laws.cases import each, varied
 from ..laws.model import Model
 
 
@@ -49,7 +49,7 @@ def waits(run: Any) -> set[str]:
     return mode.lines
 
 
-@each()
+@each(slow=varied)
 def test_a_model_does_not_wait(case):
     with torch.device("meta"):
         small, ids = Model(case), torch.zeros(2, 8, dtype=torch.int64)

@@ -52,10 +52,13 @@ def test_every_kernel_has_a_case():
 
 
 def arguments() -> Iterator[Any]:
+    """Yield the arguments of all cases, of which other types in other layouts at once are slow."""
     for name, case in CASES.items():
         for dtype, shape, layout in case.arguments():
             sizes = "x".join(map(str, shape))
-            yield pytest.param(case, dtype, shape, layout, id=f"{name}-{dtype}-{sizes}-{layout}")
+            both = dtype != case.dtypes[0] and layout != next(iter(case.layouts))
+            marks = [pytest.mark.slow] if both else []
+            yield pytest.param(case, dtype, shape, layout, id=f"{name}-{dtype}-{sizes}-{layout}", marks=marks)
 
 
 @compiled

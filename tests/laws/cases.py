@@ -102,6 +102,11 @@ def each(
     return pytest.mark.parametrize("case", chosen)
 
 
+def varied(case: Case) -> bool:
+    """It is a row with other options than its own: what takes long is tested on the row alone, unless slow."""
+    return bool(case.options)
+
+
 def positional(case: Case) -> bool:
     """It has a scheme at some door."""
     return case.row.name != "none"

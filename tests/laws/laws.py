@@ -194,11 +194,14 @@ def gradients_are_right(where: ww.Where, p: ww.Positions, dim: int) -> None:
     assert right, "gradients differ from finite differences"
 
 
-def permuting_positions_permutes_rows(encoding: ww.InputEncoding, index: Tensor) -> None:
-    """Law 8: a row depends on its own position only."""
+def permuting_positions_permutes_rows(encoding: ww.InputEncoding, index: Tensor, apart: float = 0.0) -> None:
+    """Law 8: a row depends on its own position only.
+
+    Rows that are products of matrices may be `apart` by rounding: some processors sum the last rows in another order.
+    """
     order = torch.randperm(index.numel(), generator=torch.Generator().manual_seed(0))
     moved = shared.permutation_error(lambda positions: encoding(positions)[0], index, order)
-    assert not moved.any(), f"rows are not equal: {moved.max():.1e} apart"
+    assert (moved <= apart).all(), f"rows are not equal: {moved.max():.1e} apart"
 
 
 def inner_product_is_of_distance(encoding: ww.InputEncoding, distance: int, starts: list[int]) -> None:

@@ -13,7 +13,10 @@ from .cases import MAX_LENGTH, each
 def test_law_8_permuting_positions_permutes_rows(case):
     longest = case.row.tested_up_to if case.row.any_length else MAX_LENGTH
     index = torch.tensor([0, 1, 2, 3, 5, 8, 13, 21, 34, 55, longest - 1])
-    laws.permuting_positions_permutes_rows(case.build().input, index)
+    encoding = case.build().input
+    product = case.row.learned and case.row.any_length  # not a table
+    apart = 2**-20 * encoding(index).abs().max().item() if product else 0.0
+    laws.permuting_positions_permutes_rows(encoding, index, apart)
 
 
 @each(lambda case: isinstance(case.build().input, ww.Sinusoidal | ww.AxialSinusoidal) and case.row.door == "input")

@@ -9,7 +9,7 @@ from torch import Tensor
 import whatwhere as ww
 from whatwhere.position_slices import SHARD_ORDERS
 
-from .cases import DIM, HEADS, KEY_HEADS, Case, each
+from .cases import DIM, HEADS, KEY_HEADS, Case, each, varied
 from .model import HEAD_DIM, attend, draw
 
 TOKENS, RANKS = 12, 3
@@ -47,7 +47,7 @@ def drawn(where: ww.Where) -> ww.Where:
     return where.requires_grad_(False)
 
 
-@each()
+@each(slow=varied)
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_gathered_keys_need_no_order(case: Case, positions: str) -> None:
     """No length is stated: documents beyond and within the trained length of 8 have their own on every rank."""

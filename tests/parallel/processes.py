@@ -11,6 +11,13 @@ from typing import Any
 import torch
 
 SECONDS = 300
+_PRELOADED = [
+    "torch.distributed.checkpoint",
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor",
+    "whatwhere.parallel",
+]
+"""Imported once, by the process that the others are forks of: it has run nothing, and so has no threads."""
 
 
 def on_ranks(ranks: int, folder: Path, function: Callable[..., Any], *arguments: Any) -> list[Any]:
@@ -25,7 +32,8 @@ def on_ranks(ranks: int, folder: Path, function: Callable[..., Any], *arguments:
     gloo may abort a process that has written its result, so that results are judged, and exit statuses are not.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    context = multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(_PRELOADED)
     processes = [
         context.Process(target=_run, args=(rank, ranks, str(folder), function, arguments)) for rank in range(ranks)
     ]

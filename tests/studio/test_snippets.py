@@ -187,6 +187,7 @@ def test_asking_a_comparison(look: Callable[..., dict[str, Any]], results: Path)
     same(np.stack(attention), ask.attention(session, {**question, "run": "learned-1"}).layers)
 
 
+@pytest.mark.slow
 def test_views_of_a_model(look: Callable[..., dict[str, Any]], real: Session) -> None:
     values = collected(look, real, "distance", "variance", "tokens?token=cat", "overview")
     assert all(values.values())

@@ -1,11 +1,9 @@
 """Tables in files are trained as those in memory are, whatever happens to the process."""
 
 import copy
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 
 import numpy as np
@@ -164,44 +162,36 @@ def test_a_state_of_another_step_is_refused(path: Path) -> None:
         optimizer.load_state_dict(saved)
 
 
-KILLED = """
-    import os, signal, sys, torch
-    from whatwhere.what.file_table import FileRowAdamW, FileTokenEmbedding
-    from tests.what.test_file_table import SETTINGS, batches, train
-
-    table = FileTokenEmbedding(sys.argv[1])
+def killed(path: str, when: str) -> None:
+    """Train in steps, and kill the process in the middle: of changes, or of what a flush writes."""
+    table = FileTokenEmbedding(path)
     optimizer = FileRowAdamW(table, **SETTINGS)
     train(table, optimizer, batches(10))
     optimizer.flush()
     train(table, optimizer, batches(20)[10:15])
-    if sys.argv[2] == "changes":  # in the middle of changes that were not flushed
+    if when == "changes":
         os.kill(os.getpid(), signal.SIGKILL)
     count, write = 0, os.pwrite
 
-    def write_a_few(file, data, offset):  # the last time half of a row
-        global count
+    def write_a_few(file: int, data: bytes, offset: int) -> int:  # the last time half of a row
+        nonlocal count
         count += 1
-        if count == int(sys.argv[2]):
+        if count == int(when):
             write(file, data[: len(data) // 2], offset)
             os.kill(os.getpid(), signal.SIGKILL)
         return write(file, data, offset)
 
-    os.pwrite = write_a_few
+    os.pwrite = write_a_few  # type: ignore[assignment]
     optimizer.flush()
     os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 @pytest.mark.parametrize("when", ["changes", "7", "1000000"])
 def test_after_a_kill_the_files_are_as_at_a_flush(path: Path, when: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    run = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(KILLED), str(path), when],
-        env=environment,
-        capture_output=True,
-        timeout=100,
-    )
-    assert run.returncode == -signal.SIGKILL, run.stderr.decode()
+    process = multiprocessing.get_context("forkserver").Process(target=killed, args=(str(path), when))
+    process.start()
+    process.join(100)
+    assert process.exitcode == -signal.SIGKILL
     flushed = 10 if when == "changes" else 15
     table = in_memory()
     train(table, row_adamw := ww.RowAdamW(table, **SETTINGS), batches(20)[:10])
