@@ -3,8 +3,9 @@
 import json
 import os
 import resource
+import signal
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 import whatwhere as ww
+from whatwhere import atomic
 from whatwhere.atomic import atomic_file, atomic_folder, is_unfinished, require_writable, write_atomic
 from whatwhere.cli import app
 from whatwhere.comparison.folder import write_json
@@ -114,6 +116,78 @@ def test_trying_to_write_leaves_no_trace(tmp_path: Path) -> None:
     with atomic_file(tmp_path / "out") as path:
         assert is_unfinished(path)
     assert not is_unfinished(tmp_path / "out")
+
+
+@pytest.fixture
+def killed() -> Callable[[Callable[[], object]], None]:
+    """Return a function that calls another one in a process, which that kills."""
+
+    def run(do: Callable[[], object]) -> None:
+        if not (process := os.fork()):
+            try:
+                do()
+            finally:
+                os._exit(1)
+        assert os.waitpid(process, 0)[1] == signal.SIGKILL
+
+    return run
+
+
+def kill(*_: object) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_the_next_write_removes_what_a_killed_writer_left_and_nothing_of_a_living_one(
+    tmp_path: Path, killed: Callable[[Callable[[], object]], None]
+) -> None:
+    def half() -> None:
+        with atomic_file(tmp_path / "out") as path:
+            path.write_bytes(b"half")
+            kill()
+
+    def half_a_folder() -> None:
+        with atomic_folder(tmp_path / "folder") as path:
+            (path / "inside").write_bytes(b"half")
+            kill()
+
+    foreign = tmp_path / ".out.ffff12345678.part"  # of another machine, or from before its last start
+    foreign.touch()
+    with atomic_file(tmp_path / "out") as alive:
+        killed(half)
+        killed(half_a_folder)
+        assert len(list(tmp_path.iterdir())) == 4
+        write_atomic(tmp_path / "out", b"another")
+        assert sorted(tmp_path.glob(".out*")) == sorted([alive, foreign])
+        alive.write_bytes(b"whole")
+    with atomic_folder(tmp_path / "folder"):
+        pass
+    assert sorted(path.name for path in tmp_path.iterdir()) == [foreign.name, "folder", "out"]
+    assert (tmp_path / "out").read_bytes() == b"whole"
+
+
+@pytest.mark.parametrize("can_exchange", [True, False])
+def test_a_folder_whose_replacement_was_killed_is_there_or_restored(
+    can_exchange: bool, tmp_path: Path, killed: Callable[[Callable[[], object]], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "old").touch()
+
+    def replace() -> None:
+        if not can_exchange:
+            monkeypatch.setattr(atomic, "_swap", lambda first, second: False)
+        rename = Path.rename
+        monkeypatch.setattr(Path, "rename", lambda path, name: (rename(path, name), kill()))
+        monkeypatch.setattr(atomic, "_remove", kill)
+        with atomic_folder(out, replace=True) as path:
+            (path / "new").touch()
+
+    killed(replace)
+    assert out.exists() == can_exchange
+    with pytest.raises(ZeroDivisionError), atomic_folder(out, replace=True):
+        raise ZeroDivisionError
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+    assert [path.name for path in out.iterdir()] == ["new" if can_exchange else "old"]
 
 
 # What writes

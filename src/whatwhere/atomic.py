@@ -1,12 +1,30 @@
-"""Atomic writes: files and folders appear complete under their final names, or not at all."""
+"""Atomic writes: files and folders appear complete under their final names, or not at all.
 
+    .NAME.BOOTRANDOM.part    unfinished; its writer holds a lock on it while it lives
+    .NAME.BOOTRANDOM.old     the folder that is replaced, where the system cannot exchange two in one step
+
+What a killed writer left is removed by the next write to the same name: where its lock is free, and the machine is the
+same one since its last start (BOOT), for not every network file system shares its locks among machines.
+"""
+
+import ctypes
 import errno
 import os
+import platform
 import secrets
 import shutil
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
+
+if sys.platform != "win32":
+    import fcntl
+
+_EXCHANGE, _HERE = 2, -100
+"""RENAME_EXCHANGE of Linux, which is RENAME_SWAP of macOS; and AT_FDCWD."""
 
 
 @contextmanager
@@ -41,23 +59,21 @@ def atomic_file(out: str | Path, *, replace: bool = True, sync: bool = True) -> 
     if replace and out.exists() and not out.is_file() and not out.is_dir():
         yield out
         return
-    path = _unfinished(out)
-    try:
-        _create(path)
-        if replace and out.exists():
-            shutil.copymode(out, path)
-        yield path
-        if sync:
-            _sync(path)
-        if replace:
-            path.replace(out)
-        else:
-            _take_name(path, out)
-        if sync:
-            _sync(out.parent)
-    finally:
-        with suppress(OSError):
-            path.unlink(missing_ok=True)
+    with _locked(out, "part", _create) as path:
+        try:
+            if replace and out.exists():
+                shutil.copymode(out, path)
+            yield path
+            if sync:
+                _sync(path)
+            if replace:
+                path.replace(out)
+            else:
+                _take_name(path, out)
+            if sync:
+                _sync(out.parent)
+        finally:
+            _remove(path)
 
 
 def write_atomic(out: str | Path, content: bytes | str, *, sync: bool = True) -> None:
@@ -79,8 +95,8 @@ def write_atomic(out: str | Path, content: bytes | str, *, sync: bool = True) ->
 def atomic_folder(out: str | Path, *, replace: bool = False) -> Iterator[Path]:
     """Write a folder beside its final name, and rename it once it is complete and on the disk.
 
-    Not every system can exchange two folders: a folder that is replaced is first renamed to .NAME.*.old, and removed
-    once the new one has its name.
+    Where the system cannot exchange two folders, one that is replaced is first renamed to .NAME.*.old/NAME, and removed
+    once the new one has its name; what a process that was killed in between left there, the next write restores.
 
     Args:
         out: the final name.
@@ -93,20 +109,19 @@ def atomic_folder(out: str | Path, *, replace: bool = False) -> Iterator[Path]:
         OSError: If it cannot be written, or exists and may not be replaced.
     """
     out = Path(out)
-    path = _unfinished(out)
-    try:
-        path.mkdir()
-        yield path
-        for inside in path.rglob("*"):
-            _sync(inside)
-        _sync(path)
-        if replace and os.path.lexists(out):
-            _exchange(path, out)
-        else:
-            path.rename(out)
-        _sync(out.parent)
-    finally:
-        shutil.rmtree(path, ignore_errors=True)
+    with _locked(out, "part", Path.mkdir) as path:
+        try:
+            yield path
+            for inside in path.rglob("*"):
+                _sync(inside)
+            _sync(path)
+            if replace and os.path.lexists(out):
+                _exchange(path, out)
+            else:
+                path.rename(out)
+            _sync(out.parent)
+        finally:
+            _remove(path)
 
 
 def require_writable(out: str | Path) -> None:
@@ -115,9 +130,8 @@ def require_writable(out: str | Path) -> None:
     Args:
         out: the final name.
     """
-    path = _unfinished(Path(out).resolve())
-    _create(path)
-    path.unlink()
+    with _locked(Path(out).resolve(), "part", _create) as path:
+        path.unlink()
 
 
 def is_unfinished(path: Path) -> bool:
@@ -133,9 +147,77 @@ def is_unfinished(path: Path) -> bool:
     return path.name.startswith(".") and path.name.endswith(".part")
 
 
-def _unfinished(out: Path) -> Path:
-    """Return a temporary name beside the final one."""
-    return out.with_name(f".{out.name}.{secrets.token_hex(4)}.part")
+@contextmanager
+def _locked(out: Path, suffix: str, create: Callable[[Path], None]) -> Iterator[Path]:
+    """Create a temporary file or folder beside a final name, and hold its lock; remove those of killed writers."""
+    with suppress(OSError):
+        _sweep(out)
+    lock = None
+    try:
+        while True:
+            path = out.with_name(f".{out.name}.{_boot()}{secrets.token_hex(4)}.{suffix}")
+            create(path)
+            lock = _lock(path, wait=True)
+            # A sweep of another process may have seen it before it was locked.
+            if lock is None or os.path.lexists(path):
+                break
+            os.close(lock)
+        yield path
+    finally:
+        if lock is not None:
+            os.close(lock)
+
+
+def _sweep(out: Path) -> None:
+    """Remove what killed writers left beside a name; restore the folder that one of them was replacing."""
+    prefix = f".{out.name}.{_boot()}"
+    with os.scandir(out.parent) as entries:
+        names = [each.name for each in entries if each.name.startswith(prefix)]
+    for path in map(out.with_name, names):
+        lock = _lock(path) if path.suffix in (".part", ".old") else None
+        if lock is None:
+            continue
+        try:
+            if path.suffix == ".old" and not os.path.lexists(out):
+                (path / out.name).rename(out)
+            _remove(path)
+        finally:
+            os.close(lock)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or folder as far as the system lets."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path, ignore_errors=True)
+    else:
+        with suppress(OSError):
+            path.unlink(missing_ok=True)
+
+
+def _lock(path: Path, wait: bool = False) -> int | None:
+    """Lock a file or folder until the number is closed; None where a living process has it, or there are no locks."""
+    if sys.platform == "win32":
+        return None
+    number = None
+    try:
+        # On a network file system only what is open for writing can be locked.
+        number = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+        fcntl.flock(number, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+    except OSError:
+        if number is not None:
+            os.close(number)
+        return None
+    return number
+
+
+@cache
+def _boot() -> str:
+    """Return four digits that tell this machine, since its last start, from others."""
+    try:
+        name = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8")
+    except OSError:
+        name = platform.node()
+    return sha256(name.encode()).hexdigest()[:4]
 
 
 def _create(path: Path) -> None:
@@ -157,17 +239,30 @@ def _take_name(path: Path, out: Path) -> None:
 
 def _exchange(path: Path, out: Path) -> None:
     """Rename a folder to the name of another one, which is removed."""
-    aside = out.with_name(f".{out.name}.{secrets.token_hex(4)}.old")
-    aside.mkdir()
-    try:
-        out.rename(aside / out.name)
+    if _swap(path, out):
+        return  # what has the temporary name now is removed as that of any write
+    with _locked(out, "old", Path.mkdir) as aside:
         try:
-            path.rename(out)
-        except BaseException:
-            (aside / out.name).rename(out)
-            raise
-    finally:
-        shutil.rmtree(aside, ignore_errors=True)
+            out.rename(aside / out.name)
+            try:
+                path.rename(out)
+            except BaseException:
+                (aside / out.name).rename(out)
+                raise
+        finally:
+            _remove(aside)
+
+
+def _swap(first: Path, second: Path) -> bool:
+    """Exchange two names in one step; return False where the system or the file system cannot."""
+    names = os.fsencode(first.absolute()), os.fsencode(second.absolute())
+    try:
+        system = ctypes.CDLL(None)
+        if sys.platform == "linux":
+            return bool(system.renameat2(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0)
+        return bool(system.renamex_np(*names, _EXCHANGE) == 0)
+    except (AttributeError, OSError, TypeError):  # TypeError: Windows
+        return False
 
 
 def _sync(path: Path) -> None:

@@ -73,7 +73,7 @@ def test_the_claim_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> 
     assert names(tmp_path / "runs") == []
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"process": ["another machine", "", "1", "2"]}', "\udcff"])
+@pytest.mark.parametrize("content", ["[]", '{"process": ["another machine", "", "1", "2"]}', "\udcff"])
 def test_the_claim_of_another_machine_is_kept_until_its_lease_ends(content: str, tmp_path: Path) -> None:
     path = tmp_path / "runs" / "none-0.claim"
     path.write_bytes(content.encode(errors="surrogateescape"))
@@ -82,6 +82,31 @@ def test_the_claim_of_another_machine_is_kept_until_its_lease_ends(content: str,
     assert not claims.take("none-0")
     os.utime(path, (time.time() - LEASE - 30,) * 2)
     assert claims.take("none-0")
+
+
+def test_a_claim_whose_owner_was_killed_before_it_wrote_its_name_is_taken_over_soon(tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "none-0.claim"
+    path.touch()
+    assert not Claims(tmp_path).take("none-0")  # its owner may be about to
+    os.utime(path, (time.time() - 6,) * 2)
+    assert Claims(tmp_path).take("none-0")
+
+
+def test_a_clock_that_is_set_back_makes_no_owner_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    other, utime, jump = Claims(tmp_path), os.utime, 0.0
+
+    def set_back(path: Any) -> None:
+        utime(path, (time.time() - jump,) * 2)
+
+    monkeypatch.setattr(claim_files.os, "utime", set_back)
+    monkeypatch.setattr(claim_files.os, "supports_fd", {set_back})
+    path = tmp_path / "runs" / "none-0.claim"
+    path.write_text('{"process": ["another machine", "", "1", "2"]}')
+    set_back(path)
+    assert not other.take("none-0")
+    jump = 3600.0
+    set_back(path)
+    assert not other.take("none-0")
 
 
 def test_the_owner_renews_its_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

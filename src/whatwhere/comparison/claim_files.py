@@ -11,6 +11,7 @@ are compared with that of a file that the reader has just renewed, so that clock
 import json
 import os
 import secrets
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -177,18 +178,22 @@ class Claims:
             owner = path.read_bytes()[:_LARGEST]
         except OSError:
             return False  # it has just been released
-        return _has_ended(owner) or self._now() - renewed > LEASE
+        if _has_ended(owner):
+            return True
+        # A claim without a name is that of a process that was killed before it wrote one.
+        lease = LEASE if owner else _RENEW_EVERY
+        if self._now() - renewed <= lease:
+            return False
+        self._clock = None  # it may have been set back since it was read
+        return self._now() - renewed > lease
 
     def _now(self) -> float:
-        """Return the time of the file system, by one file."""
+        """Return the time of the file system, by a file without a name."""
         if self._clock is None:
-            probe = self._folder / f".{secrets.token_hex(4)}.part"
-            try:
-                probe.touch()
-                os.utime(probe)
-                self._clock = probe.stat().st_mtime - time.monotonic()
-            finally:
-                probe.unlink(missing_ok=True)
+            with tempfile.TemporaryFile(dir=self._folder) as probe:
+                if os.utime in os.supports_fd:
+                    os.utime(probe.fileno())
+                self._clock = os.fstat(probe.fileno()).st_mtime - time.monotonic()
         return self._clock + time.monotonic()
 
     def _is_mine(self, path: Path) -> bool:
