@@ -20,7 +20,7 @@ WORKERS ?= 2
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types tests coverage slow oldest audit cuda format docs site interfaces pictures page browser release-check clean
+.PHONY: help demo test lint types tests coverage slow oldest lock audit cuda format docs site interfaces pictures page browser release-check clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -87,6 +87,11 @@ browser:
 	  { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get -qq update && apt-get -qq install -y chromium > /dev/null; } || \
 	  echo "No chromium: tests of the studio's page are skipped. On Debian: apt install chromium"
 
+lock: $(BIN)/python ## write release/locked.txt, the hashes of the packages in constraints.txt
+	$(PIP) install uv
+	grep -v '^torch==' constraints.txt | $(BIN)/uv pip compile - --no-deps --generate-hashes --no-annotate --quiet \
+	  --python-version 3.11.9 --custom-compile-command 'make lock' --output-file release/locked.txt
+
 audit: $(VENV)/page.stamp ## ask the package indexes for known vulnerabilities of what is installed
 	$(PIP) install pip-audit
 	$(BIN)/pip-audit --skip-editable
@@ -117,7 +122,10 @@ $(VENV)/studio.stamp: pyproject.toml $(VENV)/torch.stamp $(KERNELS)
 	$(PIP) install -e '.[studio]'
 	@touch $@
 
-$(VENV)/dev.stamp: pyproject.toml $(VENV)/torch.stamp $(KERNELS)
+# On the system where versions are locked, each file has the hash that release/locked.txt has of it.
+$(VENV)/dev.stamp: pyproject.toml release/locked.txt $(VENV)/torch.stamp $(KERNELS)
+	@case "$$(uname -sm) $$($(BIN)/python -V)" in "Linux x86_64 Python 3.11."*) \
+	  $(PIP) install --no-deps --require-hashes -r release/locked.txt;; esac
 	$(PIP) install -e '.[dev]'
 	@touch $@ $(VENV)/studio.stamp
 

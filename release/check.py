@@ -6,6 +6,7 @@ distribution without a compiler, Node.js and an index, the wheel must be pure Py
 into a fresh environment, each of its commands must run.
 """
 
+import json
 import os
 import shlex
 import shutil
@@ -171,6 +172,7 @@ def _check_installed(folder: Path, wheel: Path) -> None:
     _run([*pip, *index, torch], folder)
     _run([*pip, "-c", str(constraints), f"{wheel}[studio]"], folder)
     _run([str(python), "-m", "pip", "check"], folder)
+    _check_types(folder / "client", python, pip)
     work = folder / "work"
     _write_model(work)
     names = "from whatwhere.cli import app; print(*(c.name or c.callback.__name__ for c in app.registered_commands))"
@@ -193,6 +195,19 @@ def _check_installed(folder: Path, wheel: Path) -> None:
         )
         if done.returncode != 1 or "pip install" not in done.stderr or "Traceback" in done.stderr:
             raise Failed(f"whatwhere {name} does not say what is missing: {done.stderr}")
+
+
+def _check_types(client: Path, python: Path, pip: list[str]) -> None:
+    """Check a small project that uses the installed wheel, by both type checkers."""
+    client.mkdir()
+    shutil.copy(ROOT / "tests" / "typed_use.py", client)
+    settings = {"typeCheckingMode": "strict", "reportUnnecessaryTypeIgnoreComment": "error"}
+    settings |= {"venvPath": "..", "venv": "environment"}
+    (client / "pyrightconfig.json").write_text(json.dumps(settings), encoding="utf-8")
+    _run([*pip, "mypy", "pyright"], client)
+    for checker in (["mypy", "--strict", "typed_use.py"], ["pyright"]):
+        _run([str(python), "-m", *checker], client)
+        _say(f"  {checker[0]}: no error in tests/typed_use.py")
 
 
 def _write_model(folder: Path) -> None:

@@ -43,6 +43,16 @@ def test_actions_are_named_by_commit(workflow: Path) -> None:
     assert [each for each in uses if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40}", each)] == []
 
 
+def test_every_locked_version_has_hashes() -> None:
+    """But for PyTorch: its build for the CPU comes from elsewhere."""
+    locked = (ROOT / "release" / "locked.txt").read_text(encoding="utf-8")
+    hashed = re.findall(r"^(\S+)==(\S+) \\\n    --hash=sha256:[0-9a-f]{64}", locked, re.MULTILINE)
+    versions = re.findall(r"^(\S+)==(\S+)", (ROOT / "constraints.txt").read_text(encoding="utf-8"), re.MULTILINE)
+    names = {re.sub(r"[-_.]+", "-", name).lower(): version for name, version in versions}
+    del names["torch"]
+    assert dict(hashed) == names
+
+
 def test_the_recipe_needs_what_the_package_needs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     needed = {line.replace("torch", "pytorch").replace(">=", " >=") for line in project["dependencies"]}

@@ -27,30 +27,23 @@ WEB = ROOT / "src" / "whatwhere" / "studio" / "web"
 TERMS = ("NoPE", "KV cache", "length generalization", "fine-tune", "glitch token")
 
 
-built = pytest.mark.slow
-"""It needs the whole site, which takes half a minute; `make site` builds it with the same checks."""
-
-
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the site; a warning of the builder, a broken link or a page outside the navigation raises."""
     return build(tmp_path_factory.mktemp("site"), full=False)
 
 
-@built
 def test_every_page_of_the_repository_is_built(site: Path) -> None:
     pages = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
     assert not [page for page in pages if not (site / site_path(page).with_suffix(".html")).is_file()]
 
 
-@built
 def test_search_finds_the_words_of_the_field(site: Path) -> None:
     index = json.loads((site / "search.json").read_text(encoding="utf-8"))
     texts = [f"{item['title']} {re.sub('<[^>]+>', '', item['text'])}".lower() for item in index["items"]]
     assert not [term for term in TERMS if not any(term.lower() in text for text in texts)]
 
 
-@built
 def test_each_public_name_has_an_entry_in_the_reference(site: Path) -> None:
     pages = "".join(page.read_text(encoding="utf-8") for page in (site / "reference").glob("*.html"))
     ids = set(re.findall(r'id="([\w.-]+)"', pages))
@@ -65,7 +58,6 @@ def test_the_groups_of_the_reference_are_public_names_once_each() -> None:
     assert set(names) <= set(ww.__all__)
 
 
-@built
 def test_no_outline_is_left_and_live_figures_are_there(site: Path) -> None:
     for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
@@ -105,7 +97,6 @@ def test_a_figure_that_is_not_there_leaves_no_frame() -> None:
     assert '<iframe sandbox="allow-scripts ' in framed_text  # and no allow-same-origin: else it scrolls the page
 
 
-@built
 def test_notebooks_have_the_code_of_their_chapters(site: Path) -> None:
     chapters = sorted((ROOT / "docs" / "course").glob("*.md"))
     assert {file.stem for file in (site / "notebooks").iterdir()} == {chapter.stem for chapter in chapters}

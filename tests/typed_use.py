@@ -1,6 +1,6 @@
-"""What users write, for the type checker alone: mypy fails where a type is lost, or a misspelt name is not seen.
+"""What users write, for type checkers alone: they fail where a type is lost, or a misspelt name is not seen.
 
-The same was tried with pyright 1.1.414 in strict mode (and mypy 2.4.1): no error but those of misspelt names.
+`make types` checks it with mypy, `make release-check` with mypy and pyright against the installed wheel, both strict.
 """
 
 from typing import assert_type

@@ -220,7 +220,7 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
             Trap(
                 "Groups count from position 0, so shifting all positions by less than a group changes scores: padded "
                 "and packed texts need the positions that they have alone.",
-                (f"{_LAWS}::test_relative_iff_declared", f"{_LAWS}::test_law_3_padded"),
+                (f"{_LAWS}::test_relative_iff_declared", f"{_LAWS}::test_law_3_padded_between"),
             ),
         ),
         "rotary-dual-chunk": (
