@@ -16,10 +16,11 @@ pytest.importorskip("nbformat", reason="the site needs the extra `site`")
 
 import nbformat
 
+from docs.book import pages
 from docs.book.__main__ import build
 from docs.book.check import problems_of_navigation, problems_of_site
 from docs.book.diagrams import DIAGRAMS, FOLDER
-from docs.book.notebooks import notebook
+from docs.book.notebooks import notebook, write_notebooks
 from docs.book.pages import ROOT, framed, relinked, site_path
 from docs.book.reference import GROUPS
 
@@ -86,6 +87,21 @@ def test_links_are_those_of_the_site(tmp_path: Path) -> None:
     assert (tmp_path / "project" / "examples" / "encoder_decoder.py").is_file()
     assert relinked("[a](studio.md)", chapter, site_path(chapter), tmp_path) == "[a](studio.md)"
     assert relinked("[a](../README.md)", chapter, site_path(chapter), tmp_path) == "[a](index.md)"
+
+
+def test_colab_opens_notebooks_that_install_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    course = [(file, site_path(file)) for file in sorted((ROOT / "docs" / "course").glob("*.md"))]
+    monkeypatch.setattr(pages, "sources", lambda: course)
+    chapters = write_notebooks(ROOT / "docs" / "course", tmp_path / "pages" / "notebooks", "someone/whatwhere")
+    pages.stage_pages(tmp_path / "pages", frozenset(), chapters, frozenset(), "someone/whatwhere")
+    for chapter in chapters:
+        page = (tmp_path / "pages" / "course" / f"{chapter}.md").read_text(encoding="utf-8")
+        assert (
+            f"[open it in Colab](https://colab.research.google.com/github/someone/whatwhere/blob/notebooks/{chapter}.ipynb)"
+            in page
+        )
+        cells = nbformat.read(tmp_path / "pages" / "notebooks" / f"{chapter}.ipynb", as_version=4).cells
+        assert "%pip install -q 'whatwhere[studio] @ git+https://github.com/someone/whatwhere'" in cells[0].source
 
 
 def test_a_figure_that_is_not_there_leaves_no_frame() -> None:

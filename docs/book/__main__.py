@@ -1,5 +1,9 @@
-"""Build the site into build/site: `python -m docs.book`."""
+"""Build the site into build/site: `python -m docs.book`.
 
+Where GITHUB_REPOSITORY names a repository, as in its workflows, Colab opens the chapters from its branch `notebooks`.
+"""
+
+import os
 import re
 import shutil
 import subprocess
@@ -29,9 +33,10 @@ def stage(folder: Path, *, full: bool = True) -> None:
     """
     pages = folder / "pages"
     live = write_live_pages(pages / "live", full=full)
-    notebooks = write_notebooks(ROOT / "docs" / "course", pages / "notebooks")
+    repository = os.environ.get("GITHUB_REPOSITORY", "")
+    notebooks = write_notebooks(ROOT / "docs" / "course", pages / "notebooks", repository)
     figures = write_scheme_figures(pages / "schemes", read_evidence(ROOT / "evidence"))
-    stage_pages(pages, live, notebooks, figures)
+    stage_pages(pages, live, notebooks, figures, repository)
     navigation = write_reference(pages / "reference")
     config = (ROOT / "docs" / "book" / "zensical.toml").read_text(encoding="utf-8")
     config = config.replace('"written from docstrings"', navigation).replace("SOURCES", str(ROOT / "src"))

@@ -13,17 +13,21 @@ _LINK = re.compile(r"\[([^\]]+)\]\((?!https://)[^)]+\)")
 _COMMENT = re.compile(r"^<!-- .* -->\n+", re.MULTILINE)
 
 
-def write_notebooks(chapters: Path, folder: Path) -> frozenset[str]:
+def write_notebooks(chapters: Path, folder: Path, repository: str = "") -> frozenset[str]:
     """Write a notebook for each chapter, and return the names of the chapters, without the ending.
 
     Args:
         chapters: the folder of the course.
         folder: to write into.
+        repository: OWNER/NAME on GitHub, whose package the notebooks install where it is not there; none if empty.
     """
     folder.mkdir(parents=True, exist_ok=True)
     names = set()
     for chapter in sorted(chapters.glob("*.md")):
-        nbformat.write(notebook(chapter.read_text(encoding="utf-8")), folder / f"{chapter.stem}.ipynb")
+        made = notebook(chapter.read_text(encoding="utf-8"))
+        if repository:
+            made.cells.insert(0, _installation(repository))
+        nbformat.write(made, folder / f"{chapter.stem}.ipynb")
         names.add(chapter.stem)
     return frozenset(names)
 
@@ -45,6 +49,29 @@ def notebook(text: str) -> nbformat.NotebookNode:
     result = new_notebook(cells=kept, metadata={"kernelspec": {"name": "python3", "display_name": "Python 3"}})
     nbformat.validate(result)
     return result
+
+
+def colab_address(repository: str, chapter: str) -> str:
+    """Return where Colab opens a chapter, from the branch `notebooks` of a repository.
+
+    Args:
+        repository: OWNER/NAME on GitHub.
+        chapter: its name, without the ending.
+
+    Examples:
+        >>> colab_address("someone/whatwhere", "01-text-to-ids")
+        'https://colab.research.google.com/github/someone/whatwhere/blob/notebooks/01-text-to-ids.ipynb'
+    """
+    return f"https://colab.research.google.com/github/{repository}/blob/notebooks/{chapter}.ipynb"
+
+
+def _installation(repository: str) -> nbformat.NotebookNode:
+    package = f"whatwhere[studio] @ git+https://github.com/{repository}"
+    cell = new_code_cell(
+        f"import importlib.util\n\nif not importlib.util.find_spec('whatwhere'):\n    %pip install -q '{package}'"
+    )
+    cell.id = "installation"
+    return cell
 
 
 def _words(text: str) -> nbformat.NotebookNode:

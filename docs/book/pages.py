@@ -6,6 +6,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
+from docs.book.notebooks import colab_address
+
 ROOT = Path(__file__).resolve().parents[2]
 _LINK = re.compile(r"\]\(([^)\s#]*)(#[^)\s]*)?\)")
 _LIVE = re.compile(r"^<!-- live: (?P<page>\w+) (?P<view>#\S+) (?P<title>.+) -->$", re.MULTILINE)
@@ -14,7 +16,9 @@ _CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 _COPIED = (".svg", ".png", ".css", ".json")
 
 
-def stage_pages(pages: Path, live: frozenset[str], notebooks: frozenset[str], figures: frozenset[str]) -> None:
+def stage_pages(
+    pages: Path, live: frozenset[str], notebooks: frozenset[str], figures: frozenset[str], repository: str = ""
+) -> None:
     """Write all pages and pictures of the repository into the folder that the site is built from.
 
     Args:
@@ -22,6 +26,7 @@ def stage_pages(pages: Path, live: frozenset[str], notebooks: frozenset[str], fi
         live: names of the exported studio pages that are there; frames of others are left out.
         notebooks: names of the chapters that are there as notebooks, which their pages link.
         figures: file names of the figures of the schemes' cards.
+        repository: OWNER/NAME on GitHub, from which Colab opens the notebooks; empty without one.
     """
     for source, target in sources():
         file = pages / target
@@ -33,7 +38,10 @@ def stage_pages(pages: Path, live: frozenset[str], notebooks: frozenset[str], fi
         text = illustrated(framed(text, target, live), figures)
         if target.parent.name == "course" and target.stem in notebooks:
             title, _, body = text.partition("\n")
-            text = f"{title}\n\n[Download this chapter as a notebook](../notebooks/{target.stem}.ipynb)\n{body}"
+            links = f"[Download this chapter as a notebook](../notebooks/{target.stem}.ipynb)"
+            if repository:
+                links += f", or [open it in Colab]({colab_address(repository, target.stem)})"
+            text = f"{title}\n\n{links}\n{body}"
         file.write_text(text, encoding="utf-8")
 
 
