@@ -26,16 +26,15 @@ def golden(
 ) -> None:
     """Write the numbers of a model's positions, for checking a port of it in any language.
 
-    For each kind of layer: pairs, frequencies, cosine and sine, rotated vectors, temperature, scale, window, bias
-    and T5's buckets, in float64, at positions up to 131,071. The configuration alone is enough.
+    For each kind of layer: pairs, frequencies, cosine and sine, rotated vectors, temperature, scale, window, bias,
+    sinks and T5's buckets, in float64, at positions up to 131,071. A configuration is enough for all but learned ones.
 
     Example: whatwhere golden path/to/config.json --out golden
     """
-    from whatwhere.models.checkpoint import Checkpoint, read
+    from whatwhere.models.checkpoint import read
     from whatwhere.models.golden import write_golden
 
-    source = read(model, part=part, like=like)
-    written = write_golden(source.description if isinstance(source, Checkpoint) else source, out, force=force)
+    written = write_golden(read(model, part=part, like=like), out, force=force)
     if as_json:
         print_json(written)
         return

@@ -29,6 +29,14 @@ _PROFILES = {
     "gain": ("self_attn.rel_l2_clip.scale", "attn.rel_l2_clip.scale"),
 }
 """Parameter of Inkling's bias -> ends of its name in a layer, as transformers and as the published files write it."""
+_SINKS = ("sinks", "attention_sink_bias", "learnable_sink_param", "softmax_offset")
+"""Sinks of an attention, as transformers and as the files of MiMo-V2, Hy4 and Flint write them."""
+_FACTORS = {
+    "weight": ("self_attn.softmax_scaling.scale", "attention.ssmax_scaling.s"),
+    "bias": ("self_attn.softmax_scaling.bias", "attention.ssmax_scaling.b"),
+}
+_XLNET = {"u": ("rel_attn.r_w_bias",), "v": ("rel_attn.r_r_bias",), "weight": ("rel_attn.r",)}
+"""Parameters of SSMax and of Transformer-XL's bias -> ends of their names in a layer, as those of Inkling."""
 _OTHERWISE = "Choose a scheme of the catalogue: whatwhere.scheme(name, dim, num_heads, max_length)."
 
 
@@ -91,6 +99,26 @@ def load_where(source: Checkpoint | str | Path, run: str | None = None) -> Loade
     except WhatWhereError as problem:
         return _of_table(checkpoint, problem)
     return _of_description(checkpoint, description)
+
+
+def attention_of_layers(checkpoint: Checkpoint) -> "list[tuple[Where, tuple[str, ...]]]":
+    """Build the attention of each layer of a model, with the learned numbers of its files.
+
+    Args:
+        checkpoint: of the model.
+
+    Returns:
+        For each layer its schemes, without what is added to the input, and sentences on what the files lack: that is
+        as before training.
+
+    Raises:
+        CheckpointError: If the configuration is not known, or a tensor has the wrong shape.
+        SettingError: If no layer has attention.
+    """
+    description = checkpoint.description
+    description.require_attention()
+    layers = (_of_layer(checkpoint, description, layer) for layer in range(description.layers))
+    return [(where, tuple(notes)) for where, notes in layers]
 
 
 def run_names(checkpoint: Checkpoint) -> list[str]:
@@ -196,17 +224,28 @@ def fill_frequencies(scheme: Any, checkpoint: Checkpoint) -> bool:
     """
     if type(scheme).__name__ != "LearnedRotary":
         return True
-    return _copied(checkpoint, (".rotary_emb.alpha",), scheme.alpha)
+    return _copied(checkpoint, (".rotary_emb.alpha", ".lerope.alpha"), scheme.alpha)
 
 
-def _copied(checkpoint: Checkpoint, ends: tuple[str, ...], parameter: Any) -> bool:
-    """Copy the tensor whose name ends so into a parameter; return whether there is one, outside of drafting layers."""
+def _copied(checkpoint: Checkpoint, ends: tuple[str, ...], parameter: Any, *, turned: bool = False) -> bool:
+    """Copy the tensor whose name ends so into a parameter; return whether there is one, outside of drafting layers.
+
+    Args:
+        checkpoint: of the model.
+        ends: of its name, behind a point.
+        parameter: that is filled.
+        turned: whether the first axis of the tensor is the last one of the parameter.
+
+    Raises:
+        CheckpointError: If the shapes differ.
+    """
     from torch import from_numpy, no_grad
 
     name = next((name for name in checkpoint.tensors if f".{name}".endswith(ends) and "mtp" not in name), None)
     if name is None:
         return False
     values = checkpoint.array(name).astype(np.float32)
+    values = np.moveaxis(values, 0, -1) if turned else values
     if values.shape != tuple(parameter.shape):
         raise CheckpointError(
             f"{quoted(name)} has the shape {values.shape}, but the configuration needs {tuple(parameter.shape)}."
@@ -218,26 +257,51 @@ def _copied(checkpoint: Checkpoint, ends: tuple[str, ...], parameter: Any) -> bo
 
 def _load_factors(checkpoint: Checkpoint, layer: int, scheme: Any) -> list[str]:
     """Copy the learned factors of the queries of a layer; return a note where the files do not have them."""
-    names = {"weight": "scale", "bias": "bias"}
     found = [
-        _copied(checkpoint, (f".layers.{layer}.self_attn.softmax_scaling.{end}",), getattr(scheme, own))
-        for own, end in names.items()
+        getattr(scheme, own) is None or _copied(checkpoint, _in_layer(layer, ends), getattr(scheme, own))
+        for own, ends in _FACTORS.items()
     ]
     return [] if all(found) else [f"the factors of queries of layer {layer} are not in the file: they are initial"]
 
 
 def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedWhere:
-    from whatwhere.where.binding import Where
-
     description.require_attention()
-    notes = list(description.notes)
     plans = list(zip(description.query_key, description.score, strict=True))
     layer = next((n for n, pair in enumerate(plans) if any(plan is not None for plan in pair)), 0)
+    encoding: Any = None
+    absent: list[str] = []
+    if checkpoint.position_table is not None:
+        encoding = _learned(checkpoint)
+    elif description.input is not None and "max_length" in description.input.settings:
+        absent = [f"its position embedding is {description.input.class_name}, but no table of it is in the file"]
+    elif description.input is not None:
+        encoding = description.input.build()
+    where, missing = _of_layer(checkpoint, description, layer, encoding)
+    notes = list(description.notes)
+    if description.layers > 1 and plans[layer] != (None, None):
+        notes.append(f"shown is layer {layer} of {description.layers}, counted from 0")
+    return LoadedWhere(
+        f"the model's own ({description.model_type})",
+        where,
+        description.token_dim if encoding is None else encoding.dim,
+        description.heads[layer].num_heads,
+        description.heads[layer].head_dim if where.query_key is None else where.query_key.head_dim,
+        description.max_length if description.input is not None else None,
+        (*notes, *missing, *absent),
+    )
+
+
+def _of_layer(
+    checkpoint: Checkpoint, description: Description, layer: int, encoding: Any = None
+) -> "tuple[Where, list[str]]":
+    """Build the attention of a layer with the learned numbers of the files, and return notes on what they lack."""
+    from whatwhere.where.binding import Where
+
+    notes: list[str] = []
     query_key: Any
     score: Any
-    query_key, score = (None if plan is None else plan.build() for plan in plans[layer])
-    if description.layers > 1 and (query_key is not None or score is not None):
-        notes.append(f"shown is layer {layer} of {description.layers}, counted from 0")
+    plans = (description.query_key[layer], description.score[layer])
+    query_key, score = (None if plan is None else plan.build() for plan in plans)
     if not fill_frequencies(query_key, checkpoint):
         notes.append("the learned frequencies are not in the file under a known name: they are those before training")
     mapped: Any = description.with_temperature(layer, query_key)
@@ -248,30 +312,8 @@ def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedW
         notes += _load_sink(checkpoint, layer, sink)
     if score is not None:
         notes += _load_bias(checkpoint, description, layer, score)
-    encoding: Any = None
-    if checkpoint.position_table is not None:
-        encoding = _learned(checkpoint)
-    elif description.input is not None and "max_length" in description.input.settings:
-        name = description.input.class_name
-        notes.append(f"its position embedding is {name}, but no table of it is in the file")
-    elif description.input is not None:
-        encoding = description.input.build()
-    return LoadedWhere(
-        f"the model's own ({description.model_type})",
-        Where(
-            input=encoding,
-            query_key=mapped,
-            score=score,
-            scale=description.scale_of(layer, query_key, score),
-            window=description.window_of(layer),
-            sink=sink,
-        ),
-        description.token_dim if encoding is None else encoding.dim,
-        description.heads[layer].num_heads,
-        description.heads[layer].head_dim if query_key is None else query_key.head_dim,
-        description.max_length if description.input is not None else None,
-        tuple(notes),
-    )
+    scale, window = description.scale_of(layer, query_key, score), description.window_of(layer)
+    return Where(input=encoding, query_key=mapped, score=score, scale=scale, window=window, sink=sink), notes
 
 
 def _of_table(checkpoint: Checkpoint, problem: WhatWhereError) -> LoadedWhere:
@@ -314,6 +356,14 @@ def _load_bias(checkpoint: Checkpoint, description: Description, layer: int, sch
     plan = description.score[layer]
     if plan is not None and plan.scheme == "inkling":
         return _load_profiles(checkpoint, layer, scheme)
+    if plan is not None and plan.scheme == "transformer-xl" and description.model_type == "xlnet":
+        found = [
+            _copied(
+                checkpoint, tuple(f".layer.{layer}.{end}" for end in ends), getattr(scheme, own), turned=own == "weight"
+            )
+            for own, ends in _XLNET.items()
+        ]
+        return [] if all(found) else [f"the bias of layer {layer} is not in the file under a known name: it is random"]
     shared = plan is not None and plan.shared
     count = 1 if shared else layer + 1
     names = bias_tables(checkpoint, description.part, count) if hasattr(scheme, "weight") else []
@@ -333,26 +383,20 @@ def _load_profiles(checkpoint: Checkpoint, layer: int, scheme: Any) -> list[str]
         f"`{parameter}` of Inkling in layer {layer} is not in the file under a known name: random"
         for parameter, ends in _PROFILES.items()
         if getattr(scheme, parameter) is not None
-        and not _copied(checkpoint, tuple(f".layers.{layer}.{end}" for end in ends), getattr(scheme, parameter))
+        and not _copied(checkpoint, _in_layer(layer, ends), getattr(scheme, parameter))
     ]
+
+
+def _in_layer(layer: int, ends: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the ends of names in a layer."""
+    return tuple(f".layers.{layer}.{end}" for end in ends)
 
 
 def _load_sink(checkpoint: Checkpoint, layer: int, sink: "Sink") -> list[str]:
     """Copy the sinks of a layer; return a note where the files do not have them."""
-    from torch import from_numpy, no_grad
-
-    ends = (f"layers.{layer}.self_attn.sinks", f"blk.{layer}.attn_sinks.weight")
-    name = next((name for name in checkpoint.tensors if f".{name}".endswith(tuple(f".{end}" for end in ends))), None)
-    if name is None:
-        return [f"the sinks of layer {layer} are not in the file under a known name: they are 0"]
-    values = checkpoint.array(name).astype(np.float32)
-    if values.shape != tuple(sink.weight.shape):
-        raise CheckpointError(
-            f"the sinks {quoted(name)} have the shape {values.shape}, but the configuration has {sink.num_heads} heads."
-        )
-    with no_grad():
-        sink.weight.copy_(from_numpy(values))
-    return []
+    ends = (*_in_layer(layer, tuple(f"self_attn.{end}" for end in _SINKS)), f".blk.{layer}.attn_sinks.weight")
+    found = _copied(checkpoint, ends, sink.weight)
+    return [] if found else [f"the sinks of layer {layer} are not in the file under a known name: they are 0"]
 
 
 def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:

@@ -14,7 +14,7 @@ TOKENS = (
 POSITIONS = (
     "position_embeddings.weight", "wpe.weight", "embed_positions.weight", "position_embd.weight",
     "position_embedding.weight", "positions_embed.weight", "where.input.weight", "positional_embedding",
-    "decoder.pos_emb.weight",
+    "decoder.pos_emb.weight", "position_embedding.pos_enc",
 )  # fmt: skip
 
 SEGMENTS = ("token_type_embeddings.weight", "token_types.weight")

@@ -155,10 +155,11 @@ def _trials(
     trials: list[Trial] = []
     for name, (expected, actual) in own.items():
         by_position = name in ("cos", "sin", "rotated_query", "rotated_key")
-        by_distance = name == "bias" or name.startswith("buckets")
+        by_distance = name.startswith(("bias", "buckets"))
         explain = partial(_explained, name, expected, actual, right, prefix)
         measure: Callable[[], Measurement] = partial(
             _measured,
+            name,
             expected,
             actual,
             golden,
@@ -184,7 +185,11 @@ _STATEMENTS = {
     "temperature": "a query is multiplied by the temperature of its position",
     "scale": "scores are multiplied by the softmax scale",
     "window": "a query sees as many tokens as the window has",
+    "first_key": "the first key that a query sees at each position",
+    "last_key": "the last key that a query sees at each position",
+    "sink": "the logit of each head in the denominator of the softmax, by layer",
     "bias": "the bias of each head at each distance",
+    "bias_of_later_keys": "the bias of each head of keys as many tokens later",
     "buckets": "the row of the table of biases at each distance",
     "buckets_of_later_keys": "the row of the table of biases of keys as many tokens later",
     "embedding_scale": "token vectors are multiplied by the embedding scale",
@@ -193,6 +198,7 @@ _STATEMENTS = {
 
 
 def _measured(
+    name: str,
     expected: np.ndarray,
     actual: np.ndarray,
     golden: Golden,
@@ -218,6 +224,8 @@ def _measured(
     if by_distance:
         rows = errors.reshape(-1, len(golden.distances)).max(axis=0)
         return Measurement(torch.from_numpy(rows), torch.tensor(golden.distances), tolerance, explain, unit="distance")
+    if name in ("first_key", "last_key"):
+        return Measurement(torch.from_numpy(errors), torch.tensor(golden.positions), tolerance, explain)
     return Measurement(torch.from_numpy(errors.reshape(-1)), torch.arange(errors.size), tolerance, explain)
 
 

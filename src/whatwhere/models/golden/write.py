@@ -1,12 +1,13 @@
 """Write golden vectors: the numbers of a model's positions in a neutral form, to check a port in any language.
 
 A folder has golden.json, which describes the layers, and golden.safetensors with the numbers: pairs, frequencies,
-cosine and sine, rotated vectors, temperature, scale, window and bias, in float64, for each kind of layer. A port writes
-what it computes under the same names, any subset, and `verify` says which law it breaks, at which position, and which
-known mistake explains it.
+cosine and sine, rotated vectors, temperature, scale, window, sink and bias, in float64, for each kind of layer. A port
+writes what it computes under the same names, any subset, and `verify` says which law it breaks, at which position, and
+which known mistake explains it.
 """
 
 import json
+from copy import deepcopy
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -17,11 +18,14 @@ from jaxtyping import Float64, Int64
 
 from whatwhere.atomic import atomic_folder
 from whatwhere.errors import CheckpointError
+from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.configuration.description import Description
+from whatwhere.models.load_where import attention_of_layers
 from whatwhere.records import to_json
 
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
+    from whatwhere.where.window import Window
 
 FORMAT, VERSION = "whatwhere-golden", 1
 POSITIONS = (0, 1, 4097, 131_071)
@@ -73,11 +77,12 @@ class Golden:
     sha256: str
 
 
-def write_golden(description: Description, out: str | Path, *, force: bool = False) -> Golden:
+def write_golden(source: Description | Checkpoint, out: str | Path, *, force: bool = False) -> Golden:
     """Write the golden vectors of a model.
 
     Args:
-        description: of its configuration, as `ww.read(config)` returns it.
+        source: the model, or the description of its configuration alone, which has no learned numbers: both as
+            `ww.read` returns them.
         out: a new folder.
         force: replace an existing folder of golden vectors.
 
@@ -85,7 +90,7 @@ def write_golden(description: Description, out: str | Path, *, force: bool = Fal
         What was written.
 
     Raises:
-        CheckpointError: If the folder exists, or cannot be written.
+        CheckpointError: If the folder exists, or cannot be written; or a learned table has the wrong shape.
     """
     from safetensors.numpy import save
 
@@ -96,13 +101,19 @@ def write_golden(description: Description, out: str | Path, *, force: bool = Fal
         )
     numbers: dict[str, np.ndarray] = {}
     kinds = []
-    for n, (where, layers) in enumerate(_kinds(description.wheres())):
-        own, left = _numbers_of(where, description.heads[layers[0]].head_dim)
+    description = source if isinstance(source, Description) else source.description
+    for n, layers in enumerate(_kinds(_layers_of(source))):
+        where = layers[0].where
+        own, left = _numbers_of(layers, description.heads[layers[0].number].head_dim, description.causal)
         numbers |= {f"kind.{n}.{name}": value for name, value in own.items()}
         layout = getattr(_inner(where), "interleaved", None)
         kinds.append(
             LayerKind(
-                layers, repr(where), None if layout is None else "interleaved" if layout else "half", tuple(own), left
+                tuple(layer.number for layer in layers),
+                repr(where),
+                None if layout is None else "interleaved" if layout else "half",
+                tuple(own),
+                left,
             )
         )
     if description.embedding_scale is not None:
@@ -121,12 +132,38 @@ def write_golden(description: Description, out: str | Path, *, force: bool = Fal
     return golden
 
 
-def _kinds(wheres: "list[Where]") -> "list[tuple[Where, tuple[int, ...]]]":
-    """Return the distinct layers; the first one of a model may add an input encoding besides."""
-    kinds: dict[str, list[int]] = {}
-    for layer, where in enumerate(wheres):
-        kinds.setdefault(repr((where.query_key, where.score, where.scale, where.window, where.sink)), []).append(layer)
-    return [(wheres[layers[0]], tuple(layers)) for layers in kinds.values()]
+@dataclass(frozen=True, eq=False)
+class _Layer:
+    """A layer: its number, its schemes, and what is missing of their learned numbers; () where all are there."""
+
+    number: int
+    where: "Where"
+    missing: tuple[str, ...]
+
+    def kind(self) -> tuple[str, ...]:
+        """Return what layers of the same kind have in common: schemes, and learned numbers but for sinks and SSMax."""
+        where = self.where
+        shown = repr((where.query_key, where.score, where.scale, where.window, where.sink))
+        learned = [module for module in (_inner(where), where.score) if module is not None and not self.missing]
+        values = [p.detach().double().numpy().tobytes() for module in learned for p in module.parameters()]
+        return shown, str(bool(self.missing)), sha256(b"".join(values)).hexdigest()
+
+
+def _layers_of(source: Description | Checkpoint) -> list[_Layer]:
+    wheres: list[tuple[Where, tuple[str, ...]]]
+    if isinstance(source, Description):
+        wheres = [(where, ("a configuration has no weights",)) for where in source.wheres()]
+    else:
+        wheres = attention_of_layers(source)
+    return [_Layer(n, where, missing) for n, (where, missing) in enumerate(wheres)]
+
+
+def _kinds(layers: list[_Layer]) -> list[list[_Layer]]:
+    """Return the distinct kinds of layers; the first one of a model may add an input encoding besides."""
+    kinds: dict[tuple[str, ...], list[_Layer]] = {}
+    for layer in layers:
+        kinds.setdefault(layer.kind(), []).append(layer)
+    return list(kinds.values())
 
 
 def _inner(where: "Where") -> Any:
@@ -136,23 +173,26 @@ def _inner(where: "Where") -> Any:
     return scheme if hasattr(scheme, "inverse_frequencies") else None
 
 
-def _numbers_of(where: "Where", head_dim: int) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+def _numbers_of(layers: list[_Layer], head_dim: int, causal: bool) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     """Return the numbers of a kind of layer, and what they leave out."""
     numbers: dict[str, np.ndarray] = {}
     left: list[str] = []
+    where, missing = layers[0].where, layers[0].missing
     rotary, positions, learned = _inner(where), np.array(POSITIONS), type(where.query_key).__name__ == "SSMax"
-    if rotary is not None and any(True for _ in rotary.parameters()):
+    if rotary is not None and missing and _is_learned(rotary):
         left.append(f"the frequencies of {type(rotary).__name__}, which are weights")
     elif rotary is not None:
         numbers |= _rotation(rotary, positions)
         if rotary.follows_length:
             left.append("frequencies of sequences beyond the trained length, which this scaling changes")
-        if type(rotary).__name__ != "Rotary":
+        if type(rotary).__name__ not in ("Rotary", "LearnedRotary"):
             left.append("coordinates that differ by axis: all have the position")
     elif where.query_key is not None and not hasattr(where.query_key, "curve") and not learned:
         left.append(f"{type(where.query_key).__name__}, which is no rotation")
-    if learned:
+    if learned and missing:
         left.append("the factors of queries, which are weights")
+    elif learned:
+        numbers["temperature"] = np.stack([_factors(layer.where.query_key) for layer in layers])
     if (curve := getattr(where.query_key, "curve", None)) is not None:
         from torch import from_numpy
 
@@ -160,17 +200,45 @@ def _numbers_of(where: "Where", head_dim: int) -> tuple[dict[str, np.ndarray], t
     scale = where.scale if where.scale is not None else head_dim**-0.5
     numbers["scale"] = np.array(scale)
     if where.window is not None:
-        numbers["window"] = np.array(where.window.size)
+        numbers |= _seen(where.window, causal)
     if where.score is not None:
         numbers |= _buckets(where.score)
-        bias = _bias(where)
-        if isinstance(bias, str):
-            left.append(bias)
-        else:
-            numbers["bias"] = bias
-    if where.sink is not None:
+        bias = _bias(where.score, bool(missing))
+        numbers |= {} if isinstance(bias, str) else bias
+        left += [bias] if isinstance(bias, str) else []
+    if where.sink is not None and missing:
         left.append("the sinks' logits, which are weights")
+    elif where.sink is not None:
+        sinks = [layer.where.sink for layer in layers]
+        numbers["sink"] = np.stack([sink.weight.detach().double().numpy() for sink in sinks if sink is not None])
     return numbers, tuple(left)
+
+
+def _is_learned(scheme: Any) -> bool:
+    return any(True for _ in scheme.parameters())
+
+
+def _factors(scheme: Any) -> Float64[np.ndarray, "heads positions"]:
+    """Return the learned factors of queries at each position."""
+    from torch import tensor
+
+    from whatwhere.position import Positions
+
+    factors = deepcopy(scheme).double().factor(Positions.from_coordinates(tensor(POSITIONS)))
+    return np.asarray(factors.detach()[0, :, :, 0].numpy())
+
+
+def _seen(window: "Window", causal: bool) -> dict[str, np.ndarray]:
+    """Return the size of a window, and the first key that each position sees; in encoders also the last."""
+    from torch import arange, tensor
+
+    def seen(position: int) -> Any:
+        near = window.near(tensor([[position]]), arange(position + window.size + 1)[None])[0]
+        return near.nonzero()[:, 0].tolist()
+
+    numbers = {"window": np.array(window.size)}
+    numbers["first_key"] = np.array([seen(position)[0] for position in POSITIONS])
+    return numbers if causal else numbers | {"last_key": np.array([seen(position)[-1] for position in POSITIONS])}
 
 
 def _rotation(rotary: Any, positions: Int64[np.ndarray, " positions"]) -> dict[str, np.ndarray]:
@@ -180,7 +248,7 @@ def _rotation(rotary: Any, positions: Int64[np.ndarray, " positions"]) -> dict[s
     half = rotary.rotary_dim // 2
     first = np.arange(half) * (2 if rotary.interleaved else 1)
     pairs = rotary.rotary_start + np.stack([first, first + (1 if rotary.interleaved else half)], axis=1)
-    frequencies = rotary.inverse_frequencies.numpy()
+    frequencies = rotary.inverse_frequencies.detach().numpy()
     angles = positions[:, None] * frequencies
     cos, sin = np.cos(angles) * rotary.magnitude, np.sin(angles) * rotary.magnitude
     vectors = {name: sample(len(positions), rotary.head_dim, seed=n).double().numpy() for n, name in enumerate("qk")}
@@ -230,19 +298,24 @@ def _buckets(scheme: object) -> dict[str, np.ndarray]:
     return numbers | ({"buckets_of_later_keys": scheme.buckets(-distances).numpy()} if scheme.bidirectional else {})
 
 
-def _bias(where: "Where") -> Float64[np.ndarray, "heads distances"] | str:
-    """Return the bias at each distance, or why there is none."""
+def _bias(scheme: object, missing: bool) -> dict[str, np.ndarray] | str:
+    """Return the bias at each distance, and of later keys where they have their own, or why there is none."""
     import torch
 
+    from whatwhere.where.score.t5 import T5
     from whatwhere.where.score_bias import DistanceBias
 
-    scheme = where.score
     if not isinstance(scheme, DistanceBias):
         return f"the bias of {type(scheme).__name__}, which does not depend on the distance alone"
-    if any(True for _ in scheme.parameters()):
+    if missing and _is_learned(scheme):
         return f"the bias of {type(scheme).__name__}, whose numbers are weights"
     heads, distances = torch.arange(scheme.num_heads)[:, None], torch.tensor(DISTANCES)
-    return scheme.curve(torch.device("cpu"))(heads, distances).double().numpy()
+    with torch.no_grad():
+        curve = scheme.curve(torch.device("cpu"))
+        numbers = {"bias": curve(heads, distances).double().numpy()}
+        if isinstance(scheme, T5) and scheme.bidirectional:
+            numbers["bias_of_later_keys"] = curve(heads, -distances).double().numpy()
+    return numbers
 
 
 def _embedding_scales(description: Description) -> dict[str, np.ndarray]:
