@@ -30,6 +30,8 @@ DIFFERENCES: Mapping[str, str] = {
     "doge": "its mask also depends on the values, which is no position",
 }
 """Types of which probe and registry differ, with the reason."""
+_PARTS = {"dia_decoder": "dia_encoder", "t5gemma": "t5_gemma_module"}
+"""Types that are read by a part of them -> the type of that part."""
 
 
 @dataclass(frozen=True)
@@ -182,8 +184,17 @@ def _row(row: TypeRow, texts: Mapping[str, TextProbe]) -> str:
         probed = text + _cell("; ".join(found.layers)) + before
         if row.refused is None and found.differences is not None:
             probed += " (differs)" if found.differences else " (agrees)"
-    patched = "yes" if row.patched else _cell(UNPATCHED.get(row.text, ""))
+    patched = "yes" if row.patched else _cell(why_unpatched(row))
     return f"| `{row.name}` | {', '.join(row.heads)} | {read} | {probed} | {patched} |"
+
+
+def why_unpatched(row: TypeRow) -> str:
+    """Return why `ww.patch` does not support a type that is read; "" of others.
+
+    Args:
+        row: of the type.
+    """
+    return "" if row.patched or row.refused else UNPATCHED.get(_PARTS.get(row.text, row.text), "")
 
 
 def _cell(text: str) -> str:

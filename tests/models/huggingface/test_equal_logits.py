@@ -46,6 +46,11 @@ _HEATED = {
 }  # fmt: skip
 SETTINGS: dict[str, dict[str, Any]] = {
     "beam": {"num_hidden_layers": 6},
+    "deberta": {"relative_attention": True, "pos_att_type": ["c2p", "p2c"], "max_relative_positions": 8},
+    "deberta-v2": {
+        "relative_attention": True, "pos_att_type": ["p2c", "c2p"], "max_relative_positions": 12, "position_buckets": 8,
+        "share_att_key": True, "norm_rel_ebd": "layer_norm",
+    },
     "granite_swa": {"layer_rope_theta": [1e4, 500.0, 0, 500.0], "sliding_window": 5},
     "granitemoe_swa": {"layer_rope_theta": [0, 500.0, 1e4, 500.0], "sliding_window": 5},
     **{name: {"log_scaling_n_floor": 3, "log_scaling_alpha": 0.5} for name in ("inkling2_text", "inkling_text")},

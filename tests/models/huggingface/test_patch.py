@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from inspect import signature
+from typing import Any
 
 import mpmath
 import pytest
@@ -206,6 +207,33 @@ def test_gradients(model_type: str) -> None:
     assert before.keys() == after.keys()
     for name, gradient in before.items():
         require_close(after[name], gradient, factor=3)
+
+
+_V2 = {"relative_attention": True, "max_relative_positions": 12, "position_buckets": 8, "pos_att_type": ["c2p", "p2c"]}
+DISENTANGLED: dict[str, tuple[str, dict[str, Any]]] = {
+    "the first": ("deberta", {key: value for key, value in _V2.items() if key != "position_buckets"}),
+    "v3": ("deberta-v2", {**_V2, "share_att_key": True, "norm_rel_ebd": "layer_norm"}),
+    "v2, with projections of its own": ("deberta-v2", _V2),
+    "one term, without buckets": ("deberta-v2", {**_V2, "position_buckets": -1, "pos_att_type": ["p2c"]}),
+}
+
+
+@pytest.mark.parametrize("case", DISENTANGLED)
+def test_the_bias_of_deberta_is_ours(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outputs and gradients are the model's; with other rows they are not."""
+    name, settings = DISENTANGLED[case]
+    model, tokens = made(name, **settings), ids(11)
+    with torch.no_grad():
+        model.get_parameter(f"{name.partition('-')[0]}.encoder.rel_embeddings.weight").normal_()
+    before, gradients = said(model, tokens), gradients_of(model, tokens)
+    largest = max(float(gradient.abs().max()) for gradient in gradients.values())
+    with ww.patch(model) as patched:
+        assert sum("disentangled" in each for each in patched.replaced) == model.config.num_hidden_layers
+        require_close(said(model, tokens), before)
+        for each, gradient in gradients_of(model, tokens).items():
+            torch.testing.assert_close(gradient, gradients[each], rtol=0, atol=3e-5 * largest)
+        monkeypatch.setattr(ww.DeBERTa, "rows", lambda self, distance: 0 * distance)
+        assert (said(model, tokens) - before).abs().max() > 1e-2 * before.abs().max()
 
 
 def test_a_shared_module_is_replaced_by_one() -> None:

@@ -15,6 +15,7 @@ from whatwhere.models.huggingface import Description, from_huggingface
 from whatwhere.models.huggingface.patch_biases import (
     bucket_bias,
     bucket_bias_of_ids,
+    disentangled_bias,
     last_row_of_alibi,
     profile_bias,
     replace_alibi,
@@ -33,8 +34,6 @@ from whatwhere.where.score.t5 import T5
 
 UNPATCHED = {
     "ctrl": "its sinusoids are an attribute of the model, beside a token table with another name",
-    "deberta": "its bias is computed from queries and keys inside its attention",
-    "deberta-v2": "its bias is computed from queries and keys inside its attention",
     "dia_encoder": "its decoder, of codes of sound, is not read, and has the same kind of rotary module",
     "evolla": "its encoder of proteins has rotary modules of its own, which are no part of the text",
     "ibert": "its tables are quantized",
@@ -42,6 +41,7 @@ UNPATCHED = {
     "mistral_large4_text": "the frequencies of its rotary module are weights, which a patch does not replace",
     "musicgen_decoder": "its token tables, one for each stream of codes, are a list, which is not replaced",
     "musicgen_melody_decoder": "its token tables, one for each stream of codes, are a list, which is not replaced",
+    "t5_gemma_module": "its encoder and its decoder have configurations of their own",
     "xlnet": "its bias is computed from queries and a matrix of each layer inside its attention",
 }
 """Model types that are read and not patched -> why."""
@@ -319,6 +319,9 @@ def _replace(patched: Patch, name: str, module: nn.Module) -> None:
     elif kind.endswith("RelativeLogits"):
         attention: Any = patched.model.get_submodule(name.rpartition(".")[0])
         patched.replace_method(name, "forward", profile_bias(module, attention.num_heads))
+    elif kind == "DisentangledSelfAttention" and description.score[0] is not None:
+        scheme: Any = description.score[0].build("meta")
+        patched.replace_method(name, *disentangled_bias(module, scheme))
     elif kind == "BloomModel":
         replace_alibi(patched, name, module)
     elif kind == "MptModel":

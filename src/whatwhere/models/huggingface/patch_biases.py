@@ -12,6 +12,7 @@ from whatwhere.models.huggingface.attention import RelativeBias
 from whatwhere.models.huggingface.attention_mask import NAME
 from whatwhere.position import Positions
 from whatwhere.where.score.alibi import ALiBi
+from whatwhere.where.score.deberta import DeBERTa
 from whatwhere.where.score.inkling import Inkling
 from whatwhere.where.score.t5 import T5
 from whatwhere.where.score_bias import ScoreBias, tabulate
@@ -122,6 +123,44 @@ def profile_bias(module: nn.Module, num_heads: int) -> Callable[..., Tensor]:
         return bias.to(relative_states.dtype)
 
     return forward
+
+
+def disentangled_bias(attention: Any, scheme: DeBERTa) -> tuple[str, Callable[..., Tensor]]:
+    """Return the name of the method of DeBERTa's attention that computes its bias, and a replacement for it.
+
+    The attention's own projections make the tables of each call. Positions are slots, as in the model.
+
+    Args:
+        attention: the module, of DeBERTa, or of DeBERTa-v2 and v3.
+        scheme: of its rows and terms.
+    """
+    first = hasattr(attention, "in_proj")
+    shared = not first and attention.share_att_key
+    names = {
+        "position_keys": "pos_proj" if first else "key_proj" if shared else "pos_key_proj",
+        "position_queries": "pos_q_proj" if first else "query_proj" if shared else "pos_query_proj",
+    }
+    tables = {name: path for name, path in names.items() if getattr(scheme, name) is not None}
+    rows = len(next(scheme.parameters()))
+    for name in tables:
+        delattr(scheme, name)  # what is projected in each call is no parameter
+
+    def bias(
+        query_layer: Tensor, key_layer: Tensor, relative_pos: Tensor | None, rel_embeddings: Tensor, scale_factor: int
+    ) -> Tensor:
+        heads = scheme.num_heads
+        for name, path in tables.items():
+            projected = attention.get_submodule(path)(rel_embeddings[:rows])
+            setattr(scheme, name, projected.unflatten(-1, (heads, scheme.head_dim)))
+        # The first DeBERTa has divided queries by the scale already, the others have heads and sequences in one axis.
+        q, k = (query_layer, key_layer) if first else (x.unflatten(0, (-1, heads)) for x in (query_layer, key_layer))
+        at = [torch.arange(x.shape[2], device=x.device)[None] for x in (q, k)]
+        at_queries, at_keys = (Positions(each[None], each) for each in at)
+        element = scheme.bind(at_queries, at_keys, q=q / scheme.scale if first else q, k=k)
+        table = tabulate(element, q.shape[0], heads, q.shape[2], k.shape[2], q.device).to(q.dtype)
+        return table if first else table.flatten(0, 1)
+
+    return "disentangled_att_bias" if first else "disentangled_attention_bias", bias
 
 
 def last_row_of_alibi(scheme: ALiBi) -> Callable[..., Tensor]:
