@@ -13,6 +13,7 @@ from transformers.masking_utils import chunked_overlay, sliding_window_bidirecti
 
 import whatwhere as ww
 from tests.running import json_of
+from whatwhere.errors import CheckpointError
 from whatwhere.models.golden import verify, write_golden
 
 from .tiny import config_of, model_of
@@ -114,6 +115,11 @@ def test_keys_that_windows_leave_are_those_of_transformers(name: str, tmp_path: 
     save_file({f"kind.{n}.{each}": torch.tensor(x) for each, x in numbers.items()}, tmp_path / "port")
     (report,) = verify(tmp_path / "golden", tmp_path / "port").values()
     report.require()
+
+
+def test_a_folder_without_golden_vectors_is_named(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"has no golden.json\.\nPass a folder that whatwhere golden"):
+        verify(tmp_path, tmp_path / "port")
 
 
 def test_a_window_is_no_chunk(tmp_path: Path) -> None:

@@ -72,6 +72,8 @@ def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
         SettingError: If a number is of no type that can be compared.
     """
     folder = Path(folder)
+    if not (folder / RECORD).is_file():
+        raise CheckpointError(f"{folder} has no {RECORD}.\nPass a folder that whatwhere golden has written.")
     record = read_json(folder / RECORD, _MAX_BYTES)
     if (record.get("format"), record.get("version")) != (FORMAT, VERSION):
         raise CheckpointError(
