@@ -48,13 +48,15 @@ def probe(
     from whatwhere.models.probe import probe as measured
     from whatwhere.models.probe.differences import differences_of_parts
     from whatwhere.models.probe.load import model_to_probe
+    from whatwhere.models.probe.tiny import quiet
     from whatwhere.report.probe import ProbeRecord, headline, sections
 
     with progress() as show_step:
         show_step("building the model")
         built, _ = model_to_probe(model, weights=weights, trust_remote_code=trust_remote_code)
         show_step("probing")
-        found = measured(built)
+        with quiet():
+            found = measured(built)
     try:
         listed, unread = differences_of_parts(found, lambda part: from_huggingface(built.config, part=part)), None
     except WhatWhereError as problem:

@@ -231,5 +231,8 @@ def test_what_the_code_of_llama_cpp_does_not_read_is_refused(
 ) -> None:
     checkpoint = Checkpoint.open(write(tmp_path / "a.gguf", arch, keys))
     assert checkpoint.array("token_embd.weight").shape == (ROWS, DIM)
-    with pytest.raises((ww.errors.SettingError, ww.errors.ShapeError, ww.errors.CheckpointError), match=name):
+    with pytest.raises(
+        (ww.errors.SettingError, ww.errors.ShapeError, ww.errors.CheckpointError), match=name
+    ) as refused:
         _ = checkpoint.description
+    assert f"config.pop('{arch}." not in str(refused.value)  # a header is no configuration that one can change

@@ -295,11 +295,16 @@ class Keys:
             )
 
     def refuse(self, name: str) -> None:
-        """Raise SettingError for an unknown key."""
+        """Raise SettingError for an unknown key; those of a GGUF header, whose names have points, cannot be removed."""
+        way = f"If it has no effect, remove it: config.pop({name!r})."
+        if "." in name:
+            way = (
+                "It stands in the header of a GGUF file. Read the model's config.json instead, with whatwhere.read, or "
+                "build its positions from parts: Rotary, ALiBi, Learned, Where."
+            )
         raise SettingError(
             f"{self.path}{name}={short_repr(self.values[name])} is no key of {self.owner!r} that whatwhere knows, but "
-            f"its name suggests positions: ignoring it could change every score.{_near(name, self.known)}\n"
-            f"If it has no effect, remove it: config.pop({name!r})."
+            f"its name suggests positions: ignoring it could change every score.{_near(name, self.known)}\n{way}"
         )
 
     def refuse_misspelling(self, name: str, value: object) -> None:
