@@ -2,6 +2,7 @@
 
 import copy
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from math import cos, log, pi
 from typing import Any
 
@@ -17,7 +18,7 @@ from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.run import Job, run
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Batch, Expressions
-from whatwhere.comparison.train import Trained, Training, autocast, build, one_thread, to_device, train
+from whatwhere.comparison.train import Trained, Training, autocast, build, deterministic, one_thread, to_device, train
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 12, "device": "cpu"}
 
@@ -273,6 +274,33 @@ def test_two_runs_with_one_seed_have_equal_bytes_on_one_thread_and_on_two() -> N
         assert {name: value.tobytes() for name, value in other.tensors.items()} == {
             name: value.tobytes() for name, value in first.tensors.items()
         }
+
+
+def test_deterministic_algorithms_are_used_while_a_run_wants_them() -> None:
+    seen = []
+
+    def on_step(step: int) -> None:
+        seen.append((torch.are_deterministic_algorithms_enabled(), torch.get_num_threads()))
+
+    settings = small_settings(steps=2)
+    plain = run(Job("rotary", 0, Expressions(), settings), on_step)
+    other = run(Job("rotary", 0, Expressions(), replace(settings, deterministic=True)), on_step)
+    assert seen == [(False, 1), (False, 1), (True, 1), (True, 1)]
+    assert not torch.are_deterministic_algorithms_enabled()
+    assert {name: value.tobytes() for name, value in other.tensors.items()} == {
+        name: value.tobytes() for name, value in plain.tensors.items()
+    }
+
+
+def test_what_is_not_deterministic_is_refused() -> None:
+    with (
+        pytest.raises(ww.errors.SettingError, match=r"not deterministic: put_.*\nLeave out --deterministic"),
+        deterministic(True),
+    ):
+        torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
+    assert not torch.are_deterministic_algorithms_enabled()
+    with pytest.raises(RuntimeError, match=r"^another$"), deterministic(True):
+        raise RuntimeError("another")
 
 
 def test_a_callback_may_stop_the_training() -> None:

@@ -70,6 +70,24 @@ def losses(found: TrainedModel) -> list[float]:
     return [loss for _, loss in found.losses]
 
 
+def test_a_deterministic_training_has_equal_bytes_on_one_thread_and_on_two(notes: Path, tmp_path: Path) -> None:
+    before, files = torch.get_num_threads(), []
+    for threads in (1, 2, 2):
+        out = tmp_path / str(len(files))
+        torch.set_num_threads(threads)
+        try:
+            found = train_one(
+                "rotary", "text", [32], files=[notes], out=out, progress=False, deterministic=True, **SMALL
+            )
+            assert torch.get_num_threads() == threads
+        finally:
+            torch.set_num_threads(before)
+        assert found is not None
+        files.append((out / found.file).read_bytes())
+        assert json.loads((out / "results.json").read_text(encoding="utf-8"))["threads_per_run"] == 1
+    assert files[0] == files[1] == files[2]
+
+
 def stopped_at(step: int, rank: int) -> None:
     """Let one process get SIGTERM before a step."""
     whole = Training.step

@@ -122,6 +122,13 @@ def compare(
     device: Annotated[
         str | None, typer.Option(help="Device: cpu, cuda or auto. On CUDA the training runs in bfloat16.")
     ] = None,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="Use deterministic algorithms alone, slower on CUDA. Runs on the CPU have equal bytes without it.",
+        ),
+    ] = False,
     vary: Annotated[
         list[str] | None,
         typer.Option(help="Values of a setting, crossed with the schemes: --vary dim=16,64,256; may be repeated."),
@@ -190,7 +197,9 @@ def compare(
     options: dict[str, Any] = {"files": file or [], "recipe": recipe, "vary": _varied(vary or []), "workers": workers}
     options |= {"model": own.model, "tokenizer": tokenizer}
     options |= settings_of(
-        setting or [], {"steps": steps, "dim": dim, "layers": layers, "heads": heads, "device": device}
+        setting or [],
+        {"steps": steps, "dim": dim, "layers": layers, "heads": heads, "device": device}
+        | {"deterministic": deterministic or None},
     )
     if not schemes and not own.schemes:  # all of them take a quarter of an hour
         _confirm(estimate(requested, subject, tested, numbers, **options), yes)

@@ -123,6 +123,13 @@ def train(
     layers: Annotated[int | None, typer.Option(help="Number of Transformer blocks.")] = None,
     heads: Annotated[int | None, typer.Option(help="Attention heads of each block.")] = None,
     device: Annotated[str | None, typer.Option(help="Device: cpu, cuda or auto.")] = None,
+    deterministic: Annotated[
+        bool,
+        typer.Option(
+            "--deterministic",
+            help="Compute on one thread by deterministic algorithms alone: equal bytes on every number of cores.",
+        ),
+    ] = False,
     setting: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting, as in --set batch=512 or --set trained=1024.")
     ] = None,
@@ -190,7 +197,9 @@ def train(
             "trained by whatwhere compare."
         )
     options: dict[str, Any] = settings_of(
-        setting or [], {"steps": steps, "dim": dim, "layers": layers, "heads": heads, "device": device}
+        setting or [],
+        {"steps": steps, "dim": dim, "layers": layers, "heads": heads, "device": device}
+        | {"deterministic": deterministic or None},
     )
     with _first_speaks(), report_own_errors(module or []):
         trained = train_one(

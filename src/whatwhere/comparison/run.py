@@ -105,7 +105,7 @@ def run(job: Job, on_step: Callable[[int], None] | None = None) -> Run:
         TextError: If the text has changed since the comparison began.
         Stopped: If the file `stop` is beside the job's channel, or its folder was removed.
     """
-    with train.one_thread():
+    with train.one_thread(), train.deterministic(job.settings.deterministic):
         return _run(job, on_step or _channel_writer(job.channel))
 
 

@@ -65,6 +65,8 @@ class Settings:
         max_length: positions to sample from; None is twice the tokens of the longest sequence.
         test_positions: `same` as in training, or `plain`, which raises a warning where training samples positions.
         device: `cpu`, `cuda` or `auto`; on CUDA the training runs in bfloat16.
+        deterministic: compute on one thread, by PyTorch's deterministic algorithms alone. Runs of `compare` on the CPU
+            have equal bytes without it; on CUDA it is slower.
 
     Raises:
         SettingError: If an option is outside its range, or two exclude each other.
@@ -97,6 +99,7 @@ class Settings:
     max_length: int | None = None
     test_positions: str = "same"
     device: str = "auto"
+    deterministic: bool = False
 
     def __post_init__(self) -> None:
         """Check every setting by itself and against the others."""
@@ -107,8 +110,9 @@ class Settings:
         require_positive("compare", learning_rate=self.learning_rate)
         _require_table(self.init, self.table, self.dim)
         _require_adamw(self.betas, self.weight_decay)
-        if not isinstance(self.tied, bool):
-            raise SettingError(f"a run got tied={self.tied!r}, but needs True or False.")
+        for name in ("tied", "deterministic"):
+            if not isinstance(value := getattr(self, name), bool):
+                raise SettingError(f"a run got {name}={value!r}, but needs True or False.")
         require_choice("compare", "schedule", self.schedule, ("cosine", "constant"))
         require_choice("compare", "direction", self.direction, ("decoder", "encoder"))
         require_choice("compare", "device", self.device, ("auto", "cpu", "cuda"))

@@ -1,6 +1,8 @@
-"""Train one Transformer: one scheme, one seed, one thread."""
+"""Train one Transformer: one scheme and one seed."""
 
 import math
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,6 +29,8 @@ Precision = Literal["auto", "float32", "bfloat16"]
 """Of what is computed; `auto` is bfloat16 on CUDA, and float32 on the CPU."""
 _CLIP = 1.0
 _LOSSES = 50
+_LOCK, _WANTED = threading.Lock(), list[bool]()
+"""PyTorch's switch before it was set, and one entry for each thread that wants it: it is one for the whole process."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -308,6 +312,42 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+@contextmanager
+def deterministic(wanted: bool) -> Iterator[None]:
+    """Use one thread of PyTorch inside, and its deterministic algorithms alone while any thread of Python wants them.
+
+    Args:
+        wanted: False changes nothing.
+
+    Raises:
+        SettingError: If an operation inside has no such algorithm.
+    """
+    if not wanted:
+        yield
+        return
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # read when the first product on CUDA is computed
+    with _LOCK:
+        if not _WANTED:
+            _WANTED.append(torch.are_deterministic_algorithms_enabled())
+        _WANTED.append(True)
+        torch.use_deterministic_algorithms(True)
+    try:
+        with one_thread():
+            yield
+    except RuntimeError as problem:
+        if "deterministic" not in str(problem):
+            raise
+        raise SettingError(
+            f"the run is not deterministic: {str(problem).splitlines()[0]}\nLeave out --deterministic, or choose a "
+            "scheme or model without that operation; on the CPU (--device cpu) there is none."
+        ) from problem
+    finally:
+        with _LOCK:
+            _WANTED.pop()
+            if len(_WANTED) == 1:
+                torch.use_deterministic_algorithms(_WANTED.pop())
 
 
 def _share(step: int, settings: Settings) -> float:

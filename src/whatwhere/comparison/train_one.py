@@ -35,7 +35,7 @@ from whatwhere.comparison.saved_model import saved_tensors
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.sharded_model import SharedWork, require_mesh_fits, shard_model
 from whatwhere.comparison.tasks import Task
-from whatwhere.comparison.train import Precision, Training, new_model
+from whatwhere.comparison.train import Precision, Training, deterministic, new_model
 from whatwhere.comparison.training_checkpoint import (
     complete_checkpoints,
     load_checkpoint,
@@ -184,25 +184,27 @@ def train_one(
     rehearse(job)
     require_mesh_fits(job, mesh, order)
     choose_gpu(job)
-    with joined(job.settings.resolved_device), _lost_processes():
-        identity = f"{job.name}, seed {seed}, precision {precision}"
-        folder = Folder(out, subject, chosen, plans, identity)
-        wait_for_all()
-        if folder.finished(job.name, seed) is not None:
-            return _reported(read_results(folder.path), job, how, 0, ()) if first else None
-        claims = folder.claims()
-        with claims.renewed():
-            job = with_text_in_file([job], folder, claims, progress and first)[0]
-        began = perf_counter()
-        training, resumed_at, sizes = _trained(job, how, folder.path, first, progress)
-        whole = _whole_model(training, job, first)
-    if whole is None:
-        return None
-    run = kept(job, whole, measured(job, whole, training.losses, training.seconds, began))
+    with deterministic(job.settings.deterministic):
+        with joined(job.settings.resolved_device), _lost_processes():
+            identity = f"{job.name}, seed {seed}, precision {precision}"
+            folder = Folder(out, subject, chosen, plans, identity)
+            wait_for_all()
+            if folder.finished(job.name, seed) is not None:
+                return _reported(read_results(folder.path), job, how, 0, ()) if first else None
+            claims = folder.claims()
+            with claims.renewed():
+                job = with_text_in_file([job], folder, claims, progress and first)[0]
+            began = perf_counter()
+            training, resumed_at, sizes = _trained(job, how, folder.path, first, progress)
+            whole = _whole_model(training, job, first)
+        if whole is None:
+            return None
+        run = kept(job, whole, measured(job, whole, training.losses, training.seconds, began))
+        threads = torch.get_num_threads()
     finished = folder.keep(run)
     record = record_of([finished], describe(subject, chosen), chosen, [seed])
     command = _command(job, task, how, chosen, paths, folder.path, tokenizer)
-    record = replace(record, command=command, seconds=perf_counter() - began, threads_per_run=torch.get_num_threads())
+    record = replace(record, command=command, seconds=perf_counter() - began, threads_per_run=threads)
     return _reported(folder.write_results(record), job, how, resumed_at, sizes)
 
 
