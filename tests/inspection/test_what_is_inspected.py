@@ -1,6 +1,7 @@
 """inspect of a configuration, of one run of a comparison, of random tables, and of what is no model."""
 
 import json
+from math import log
 from pathlib import Path
 
 import numpy as np
@@ -67,6 +68,20 @@ def test_sinks_are_said(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert json_of("inspect", tmp_path)["rotary"]["sinks"] == [0, 1]
     assert "each head has a learned sink" in whatwhere("inspect", tmp_path).out
+
+
+def test_temperatures_are_said(tmp_path: Path) -> None:
+    config = CONFIG | {"model_type": "llama4_text", "num_key_value_heads": 2, "head_dim": 8}
+    config |= {"no_rope_layers": [1, 0], "attn_temperature_tuning": True, "floor_scale": 8, "attn_scale": 0.5}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (found,) = json_of("inspect", tmp_path)["rotary"]["temperatures"]
+    assert found["layers"] == [1]
+    assert found["curve"] == "SteppedLog(alpha=0.5, period=8, offset=1)"
+    of = dict(zip(found["positions"], found["factors"], strict=True))
+    assert of[0] == 1.0
+    assert of[10] == pytest.approx(1 + 0.5 * log(2), rel=1e-5)
+    assert max(of) == config["max_position_embeddings"] - 1
+    assert "Layer 1 of 2: queries are multiplied by a function of their position" in whatwhere("inspect", tmp_path).out
 
 
 def test_a_model_without_attention_is_inspected(tmp_path: Path) -> None:

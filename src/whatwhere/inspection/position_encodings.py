@@ -15,10 +15,12 @@ from whatwhere.analysis.position_table import TrainedPositions, trained_position
 from whatwhere.analysis.rotary_frequencies import RotarySpectrum, rotary_agreement, rotary_spectrum
 from whatwhere.inspection.subject import Absent, Subject
 from whatwhere.inspection.token_table import TableSpectrum, table_spectrum
+from whatwhere.models.configuration.plan import CurvePlan
 from whatwhere.models.load_where import fill_frequencies
 from whatwhere.models.model_text import token_factor
 
 if TYPE_CHECKING:
+    from whatwhere.models.configuration.description import Description
     from whatwhere.models.huggingface import Plan
 
 _NORMS = (
@@ -148,6 +150,23 @@ class WindowedLayers:
 
 
 @dataclass(frozen=True, eq=False)
+class TemperatureLayers:
+    """Layers that multiply queries by a function of their position.
+
+    Args:
+        layers: their numbers.
+        curve: the function in code; of a learned one the scheme.
+        positions: up to the claimed length.
+        factors: of queries there; None where the function is learned.
+    """
+
+    layers: Sequence[int]
+    curve: str
+    positions: Sequence[int]
+    factors: Float[np.ndarray, " positions"] | None
+
+
+@dataclass(frozen=True, eq=False)
 class RotaryReport:
     """The rotations of a model.
 
@@ -158,6 +177,7 @@ class RotaryReport:
         between: the first group against each other one with as many pairs.
         windows: layers with sliding windows; all others attend to every earlier token.
         sinks: layers whose heads have a learned sink in the denominator of the softmax.
+        temperatures: layers whose queries are multiplied by a function of their position, after the rotation.
     """
 
     layers: int
@@ -166,6 +186,7 @@ class RotaryReport:
     between: Sequence[LayerAgreement]
     windows: Sequence[WindowedLayers] = ()
     sinks: Sequence[int] = ()
+    temperatures: Sequence[TemperatureLayers] = ()
 
 
 def positions(subject: Subject) -> PositionTable:
@@ -267,6 +288,7 @@ def rotary(subject: Subject) -> RotaryReport:
             if one is not None
         ],
         sinks=[layer for layer, has in enumerate(description.sinks) if has],
+        temperatures=_temperatures(description),
     )
 
 
@@ -310,6 +332,8 @@ def _instead(subject: Subject, reason: str) -> str:
         description = subject.description
         names = {plan.class_name for plan in (*description.query_key, *description.score) if plan is not None}
         names |= {type(window).__name__ for window in description.windows if window is not None}
+        curves = [curve for curve in description.temperatures if curve is not None]
+        names |= {"QueryTemperature" if isinstance(curve, CurvePlan) else curve.class_name for curve in curves}
     if not names:
         return "this model has no positional encoding: every position is treated alike"
     return f"{reason}: positions enter its attention, by {' and '.join(sorted(names))}"
@@ -370,6 +394,19 @@ def _between(examined: list[tuple[RotaryLayers, np.ndarray]]) -> list[LayerAgree
             distances = _distances(max(first.claimed, group.claimed))
             compared.append(LayerAgreement(distances, rotary_agreement(frequencies, other, distances), 0, n))
     return compared
+
+
+def _temperatures(description: "Description") -> list[TemperatureLayers]:
+    from torch import tensor
+
+    found = []
+    for one in dict.fromkeys(repr(curve) for curve in description.temperatures if curve is not None):
+        layers = [n for n, own in enumerate(description.temperatures) if repr(own) == one]
+        curve = description.temperatures[layers[0]]
+        at = [0, *_distances((description.max_length or 2) - 1)]
+        factors = curve.build().at(tensor(at)).numpy() if isinstance(curve, CurvePlan) else None
+        found.append(TemperatureLayers(layers, one, at, factors))
+    return found
 
 
 def _distances(last: int) -> list[int]:

@@ -5,13 +5,20 @@ from collections.abc import Sequence
 import numpy as np
 
 from whatwhere.inspection.biases import BiasCurves, BiasReport
-from whatwhere.inspection.position_encodings import Agreement, PositionTable, RotaryLayers, RotaryReport
+from whatwhere.inspection.position_encodings import (
+    Agreement,
+    PositionTable,
+    RotaryLayers,
+    RotaryReport,
+    TemperatureLayers,
+)
 from whatwhere.inspection.token_table import TableSpectrum
 from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table
 from whatwhere.report.text import capital, count, decimals, number, percent, ranges
 
 _DISTANCES = tuple(2**n for n in range(10))
+_DECADES = {factor * 10**power for factor in (1, 8) for power in range(9)}
 _OUTLIERS = 20
 
 
@@ -50,7 +57,7 @@ def rotary(findings: RotaryReport) -> list[Part]:
     for n, group in enumerate(findings.groups):
         layers = layers_text(group.layers, findings.layers)
         text = [
-            f"{layers}: {group.scheme}, theta {group.theta:,.6g}, {_pairs(group)} of {group.head_dim} features, "
+            f"{layers}: {group.scheme}, theta {group.theta:,.10g}, {_pairs(group)} of {group.head_dim} features, "
             f"{group.scaling or 'no scaling'}.",
             *_lengths(group),
             *([_agreement("with and without the scaling", group.effect)] if group.scaling else []),
@@ -63,6 +70,7 @@ def rotary(findings: RotaryReport) -> list[Part]:
         parts += [*map(Paragraph, text), _pair_table(layers, group)]
     if findings.without:
         parts.append(Paragraph(f"{layers_text(findings.without, findings.layers)}: no rotation."))
+    parts += [Paragraph(_temperature(one, findings.layers)) for one in findings.temperatures]
     for one in findings.windows:
         kind = "chunks" if one.chunked else "a sliding window"
         where = layers_text(one.layers, findings.layers)
@@ -180,9 +188,20 @@ def _lengths(group: RotaryLayers) -> list[str]:
     return lines
 
 
+def _temperature(findings: TemperatureLayers, layers: int) -> str:
+    """Return the curve, and its factors at 0 and at the positions where a decade begins and its eightfold."""
+    where = layers_text(findings.layers, layers)
+    if findings.factors is None:
+        return f"{where}: queries are multiplied by a learned function of their position, {findings.curve}."
+    each = list(zip(findings.positions, findings.factors.tolist(), strict=True))
+    chosen = {0, each[-1][0]} | _DECADES
+    listed = ", ".join(f"{decimals(factor)} at {position:,}" for position, factor in each if position in chosen)
+    return f"{where}: queries are multiplied by a function of their position, {findings.curve}: {listed}."
+
+
 def _agreement(how: str, agreement: Agreement) -> str:
     """Return the cosine at a few distances: those that begin a decade, their eightfold, and the last."""
-    chosen = {factor * 10**power for factor in (1, 8) for power in range(9)} | {agreement.distances[-1]}
+    chosen = _DECADES | {agreement.distances[-1]}
     each = zip(agreement.distances, agreement.cosine.tolist(), strict=True)
     listed = ", ".join(f"{decimals(cosine)} at {distance:,}" for distance, cosine in each if distance in chosen)
     return f"Cosine of a vector rotated {how}, by distance: {listed}."
