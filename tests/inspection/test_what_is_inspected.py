@@ -14,7 +14,7 @@ from whatwhere.analysis.input_variance import variance_split
 from whatwhere.comparison import compare
 from whatwhere.inspection import inspect
 from whatwhere.inspection.diagnostics import TokenDiagnostics
-from whatwhere.inspection.position_encodings import InputVariance
+from whatwhere.inspection.position_embedding import InputVariance
 from whatwhere.inspection.token_table import Sizes
 from whatwhere.models.checkpoint import read
 from whatwhere.report.diagnostics import diagnostics as written

@@ -15,7 +15,7 @@ from transformers.models.inkling2 import modeling_inkling2 as inkling2
 
 import whatwhere as ww
 from whatwhere.errors import CheckpointError, SettingError
-from whatwhere.inspection.position_encodings import rotary
+from whatwhere.inspection.rotary_layers import rotary
 from whatwhere.inspection.subject import Absent, Subject
 from whatwhere.models.load_where import attention_of_layers
 from whatwhere.models.probe.tiny import tiny_config, tiny_model

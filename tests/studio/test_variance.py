@@ -13,7 +13,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from whatwhere.errors import SettingError, WhatWhereError
-from whatwhere.inspection.position_encodings import variance
+from whatwhere.inspection.position_embedding import variance
 from whatwhere.inspection.subject import Subject
 from whatwhere.studio.api import QUERIES
 from whatwhere.studio.api import variance as api

@@ -9,14 +9,8 @@ from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.inspection.biases import BiasReport, biases
 from whatwhere.inspection.diagnostics import TokenDiagnostics, diagnostics
-from whatwhere.inspection.position_encodings import (
-    InputVariance,
-    PositionTable,
-    RotaryReport,
-    positions,
-    rotary,
-    variance,
-)
+from whatwhere.inspection.position_embedding import InputVariance, PositionTable, positions, variance
+from whatwhere.inspection.rotary_layers import RotaryReport, rotary
 from whatwhere.inspection.subject import Progress, Subject, tried
 from whatwhere.inspection.token_table import Norms, Sizes, TableSpectrum, norms, sizes, token_spectrum
 from whatwhere.inspection.token_tables import SiblingTables, token_tables

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.bias_range import effective_range
 from whatwhere.errors import CheckpointError, SettingError
-from whatwhere.inspection.position_encodings import layers_of
+from whatwhere.inspection.rotary_layers import layers_of
 from whatwhere.inspection.subject import Absent, Subject, reason_of
 from whatwhere.models.huggingface import from_huggingface
 from whatwhere.models.load_where import bias_tables, fill_bias

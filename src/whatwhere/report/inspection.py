@@ -8,7 +8,8 @@ from typing import Any
 from whatwhere.analysis.diagnostics import InitialScale
 from whatwhere.inspection import SECTIONS, Inspection
 from whatwhere.inspection.diagnostics import TokenDiagnostics
-from whatwhere.inspection.position_encodings import InputVariance, PositionTable, RotaryReport
+from whatwhere.inspection.position_embedding import InputVariance, PositionTable
+from whatwhere.inspection.rotary_layers import RotaryReport
 from whatwhere.inspection.token_table import OTHER, Histogram, Norms, NormsOfGroup, SizeOfPart, Sizes, TableSpectrum
 from whatwhere.records import Missing
 from whatwhere.report.diagnostics import diagnostics

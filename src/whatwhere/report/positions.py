@@ -5,13 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from whatwhere.inspection.biases import BiasCurves, BiasReport
-from whatwhere.inspection.position_encodings import (
-    Agreement,
-    PositionTable,
-    RotaryLayers,
-    RotaryReport,
-    TemperatureLayers,
-)
+from whatwhere.inspection.position_embedding import PositionTable
+from whatwhere.inspection.rotary_layers import Agreement, RotaryLayers, RotaryReport, TemperatureLayers
 from whatwhere.inspection.token_table import TableSpectrum
 from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table

@@ -11,8 +11,8 @@ from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.inspection.biases import BiasLayers
 from whatwhere.inspection.biases import biases as inspected_biases
-from whatwhere.inspection.position_encodings import RotaryLayers, layers_of
-from whatwhere.inspection.position_encodings import rotary as inspected_rotary
+from whatwhere.inspection.rotary_layers import RotaryLayers, layers_of
+from whatwhere.inspection.rotary_layers import rotary as inspected_rotary
 from whatwhere.inspection.subject import Absent, Subject, tried
 from whatwhere.models.huggingface import from_huggingface
 from whatwhere.models.load_where import TOKENS, default_heads, fill_bias, load_where, run_names

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int
 from whatwhere.analysis.input_variance import VarianceSplit as Split
 from whatwhere.analysis.input_variance import variance_split
 from whatwhere.errors import SettingError, WhatWhereError
-from whatwhere.inspection.position_encodings import first_norm
+from whatwhere.inspection.position_embedding import first_norm
 from whatwhere.report.section import Section, Table
 from whatwhere.studio.api.pipeline import TOKENS
 from whatwhere.studio.api.runs import of_first_runs
