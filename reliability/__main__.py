@@ -1,6 +1,6 @@
-"""Run campaigns and write what they found: `python -m reliability [NAME ...] [--times N]`.
+"""Run campaigns and write what they found: `python -m reliability [NAME ...] [--times N [--write]]`.
 
-With `--times` (for a quick look) nothing is written. `python -m docs.generate` then writes docs/reliability.md.
+With `--times` alone (for a quick look) nothing is written. `python -m docs.generate` then writes docs/reliability.md.
 """
 
 import argparse
@@ -15,6 +15,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m reliability", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"campaigns: {', '.join(CAMPAIGNS)}")
     parser.add_argument("--times", type=int, help="of each trial; what is found is printed only")
+    parser.add_argument("--write", action="store_true", help="with --times: write what is found too")
     options = parser.parse_args()
     if unknown := set(options.names) - set(CAMPAIGNS):
         parser.error(f"there is no campaign {', '.join(sorted(unknown))}; there are {', '.join(CAMPAIGNS)}")
@@ -29,8 +30,9 @@ def main() -> int:
                 *trial.failures,
                 sep="\n  ",
             )
-        if not options.times:
-            write_campaign(name, f"python -m reliability {name}", time.monotonic() - start, trials)
+        if not options.times or options.write:
+            command = f"python -m reliability {name}" + (f" --times {options.times} --write" if options.times else "")
+            write_campaign(name, command, time.monotonic() - start, trials)
         lost += sum(trial.lost for trial in trials)
     return int(lost > 0)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from reliability import kills
+from reliability import fuzz, kills
 from reliability.findings import Trial
 
 
@@ -12,8 +12,8 @@ class Runnable:
     """A campaign that can be run.
 
     Args:
-        run: makes its trials, each so many times.
-        times: by default; what docs/reliability.md shows.
+        run: makes its trials, each so many times, or for so many seconds.
+        times: by default.
         few: times in the tests.
     """
 
@@ -23,5 +23,6 @@ class Runnable:
 
 
 CAMPAIGNS: Mapping[str, Runnable] = {
+    "fuzz": Runnable(fuzz.run, times=3600, few=3),
     "kills": Runnable(kills.run, times=300, few=20),
 }

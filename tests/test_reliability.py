@@ -1,9 +1,15 @@
-"""What `python -m reliability` tries, in small: nothing is lost. Marked slow, as often as docs/reliability.md says."""
+"""What `python -m reliability` tries, in small: nothing is lost. Marked slow, as often as its default."""
 
 import pytest
 
 from reliability.campaigns import CAMPAIGNS
 from reliability.findings import Trial, read_campaigns
+
+
+@pytest.fixture(autouse=True)
+def _skip_fuzzing_without_its_tool(request: pytest.FixtureRequest) -> None:
+    if "fuzz" in request.node.name:
+        pytest.importorskip("atheris", reason="made for Linux on x86-64 alone")
 
 
 def failures(trials: tuple[Trial, ...]) -> list[str]:
@@ -29,4 +35,4 @@ def test_the_page_has_every_campaign_and_none_lost_anything() -> None:
     assert set(found) == set(CAMPAIGNS)
     for name, campaign in found.items():
         assert not failures(campaign.trials)
-        assert campaign.command == f"python -m reliability {name}"
+        assert campaign.command.startswith(f"python -m reliability {name}")

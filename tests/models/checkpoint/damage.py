@@ -134,7 +134,7 @@ def read_all(path: Path) -> dict[str, Any]:
 
 
 def withstands(sample: Sample, content: bytes, folder: Path) -> bool:
-    """Read a damaged file; tell whether it was refused. Anything but CheckpointError passes through, and so fails.
+    """Read a damaged file; return whether it was refused. Anything but CheckpointError passes through, and so fails.
 
     What Python and NumPy allocate is measured, and must follow the size of the files, not what they claim. It is
     measured again where it does not: a table of Python's own, such as that of its names, grows at any time, but once.
@@ -144,9 +144,15 @@ def withstands(sample: Sample, content: bytes, folder: Path) -> bool:
     message, peak = _tried(path)
     if peak >= most:
         message, peak = _tried(path)
+    size = sum(len(kept) for name, kept in sample.files.items() if name != sample.damaged) + len(content)
+    PEAKS[:] = [max([*PEAKS, (size, peak)], key=lambda each: each[1] - 4 * each[0])]
     assert peak < most, f"{peak:,} bytes were allocated, but for these files at most {most:,} are right"
     assert message is None or "\n" in message, "an error states the way out in a line of its own"
     return message is not None
+
+
+PEAKS: list[tuple[int, int]] = []
+"""The size of the files, and the bytes at the peak, of that reading which took most beyond four times the size."""
 
 
 def _tried(path: Path) -> tuple[str | None, int]:

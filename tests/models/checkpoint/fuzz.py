@@ -14,7 +14,7 @@ import atheris
 with atheris.instrument_imports(include=["whatwhere.models.checkpoint"]):
     import whatwhere.models.checkpoint  # noqa: F401
 
-from .damage import EDITS, read_all, withstands
+from .damage import EDITS, PEAKS, read_all, withstands
 from .samples import make
 
 MEMORY = 1 << 30
@@ -53,7 +53,10 @@ def main(names: str, seconds: str, path: str = "") -> None:
 
     def one(content: bytes) -> None:
         number = (content[0] if content else 0) % len(samples)
+        before = list(PEAKS)
         withstands(samples[number], content[1:], work / str(number))
+        if before != PEAKS:
+            (folder / "peak").write_text(f"{PEAKS[0][0]} {PEAKS[0][1]}")
 
     longest = 4096 + 4 * max(len(sample.files[sample.damaged]) for sample in samples)
     rules = [f"-artifact_prefix={folder}/", f"-max_total_time={seconds}", "-timeout=20", f"-max_len={longest}"]

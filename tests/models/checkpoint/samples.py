@@ -16,6 +16,22 @@ CONFIG = {
     "tie_word_embeddings": True, "architectures": ["GPT2LMHeadModel"],
 }  # fmt: skip
 
+FORMATS = {
+    "safetensors": ["safetensors"],
+    "folder": ["folder-index", "folder-shard", "folder-config", "folder-tokenizer", "folder-vocabulary",
+               "folder-sentencepiece"],
+    "gguf": ["gguf"],
+    "word2vec": ["word2vec", "fasttext"],
+    "word2vec-binary": ["word2vec-binary"],
+    "glove": ["glove"],
+    "npy": ["npy"],
+    "npz": ["npz", "npz-pressed"],
+    "projector": ["projector", "projector-labels"],
+    "results": ["results"],
+    "pickle": ["pickle"],
+}  # fmt: skip
+"""Names of samples by format; those of one are fuzzed together."""
+
 
 @dataclass(frozen=True)
 class Sample:
