@@ -223,7 +223,11 @@ HUGE = 2**62
         (made(string(b"general.alignment") + struct.pack("<II", 4, 0)), "general.alignment is 0"),
         (made(string(b"general.alignment") + struct.pack("<If", 6, 32.0)), "general.alignment is 32.0"),
         (made(tensors=described() * 2, counts=(2, 0)), "the tensor 'x' occurs twice"),
-        (made(tensors=described() + described(b"y"), counts=(2, 0)), "'x' and 'y' share bytes"),
+        (made(tensors=described() + described(b"y"), counts=(2, 0)), "the tensors before it end at byte 64"),
+        (
+            made(tensors=described(offset=4) + bytes(32)),
+            "at byte 4 of the data, but the tensors before it end at byte 0",
+        ),
         (made(tensors=described(kind=5)), "the type 5, which is not known"),
         (made(tensors=described(shape=(4, 40))), "ends at byte"),
         (made(tensors=described(offset=HUGE)), "ends at byte"),

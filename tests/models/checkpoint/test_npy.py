@@ -207,3 +207,23 @@ def test_damage_among_pressed_numbers(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(ww.errors.CheckpointError, match="it cannot be decompressed"):
         Checkpoint.open(path).array("x")
+
+
+def test_damage_among_stored_numbers(tmp_path: Path) -> None:
+    """Rows are read in place, where zip compares no checksum: so the whole array is read once before."""
+    np.savez(tmp_path / "x.npz", x=np.ones((100, 100)))
+    content = bytearray((tmp_path / "x.npz").read_bytes())
+    content[40_000] ^= 1
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(ww.errors.CheckpointError, match="it cannot be decompressed: Bad CRC-32"):
+        Checkpoint.open(tmp_path / "x.npz").array("x", [0])
+
+
+def test_a_directory_that_hides_a_member(tmp_path: Path) -> None:
+    """A longer comment of the first member takes the entry of the second as its own."""
+    np.savez(tmp_path / "x.npz", x=np.ones(3), y=np.ones(3))
+    content = bytearray((tmp_path / "x.npz").read_bytes())
+    content[content.index(b"PK\1\2") + 33] ^= 8
+    (tmp_path / "x.npz").write_bytes(content)
+    with pytest.raises(ww.errors.CheckpointError, match="1 arrays are found in it, but it says that it has others"):
+        Checkpoint.open(tmp_path / "x.npz")

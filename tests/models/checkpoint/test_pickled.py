@@ -138,3 +138,24 @@ def test_an_older_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(torch, "__version__", "2.5.1+cpu")
     with pytest.raises(ww.errors.CheckpointError, match=r"torch 2\.5\.1\+cpu does not read pickles safely"):
         Checkpoint.open(tmp_path / "a.pt", allow_pickle=True)
+
+
+@pytest.mark.parametrize("checksums", [True, False])
+def test_a_flipped_number_has_another_checksum(checksums: bool, tmp_path: Path) -> None:
+    """torch compares no checksum; where it was told to write none, there is none to compare."""
+    path = tmp_path / "model.pt"
+    torch.serialization.set_crc32_options(checksums)
+    try:
+        torch.save({"wte.weight": WEIGHT, "same": WEIGHT[1:], "other": torch.ones(3)}, path)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    content = bytearray(path.read_bytes())
+    content[content.index(WEIGHT.numpy().tobytes()) + 40] ^= 1
+    path.write_bytes(content)
+    checkpoint = Checkpoint.open(path, allow_pickle=True)
+    assert checkpoint.array("other").tolist() == [1, 1, 1]
+    if not checksums:
+        assert checkpoint.array("same").shape == (4, 4)
+        return
+    with pytest.raises(ww.errors.CheckpointError, match="the checksum of the tensor 'same' is another"):
+        checkpoint.array("same", [3])

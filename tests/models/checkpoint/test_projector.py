@@ -72,6 +72,12 @@ def test_labels_that_are_too_few(tmp_path: Path) -> None:
         _ = checkpoint.words
 
 
+def test_one_damaged_number_is_no_label(tmp_path: Path) -> None:
+    (tmp_path / "vectors.tsv").write_bytes(lines(separator="\t").replace(b"-", b"/", 1))
+    with pytest.raises(ww.errors.CheckpointError, match="its first line holds no numbers between tabs"):
+        Checkpoint.open(tmp_path)
+
+
 def test_a_file_without_numbers(tmp_path: Path) -> None:
     (tmp_path / "vectors.tsv").write_text("a\tb\nc\td\n")
     with pytest.raises(ww.errors.CheckpointError, match="its first line holds no numbers between tabs"):

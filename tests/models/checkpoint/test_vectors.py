@@ -192,3 +192,11 @@ def test_numbers_that_only_python_accepts_are_refused(number: bytes, tmp_path: P
     path = write(tmp_path / "a.txt", b"2 2\ncat 1 2\nsat 3 " + number + b"\n")
     with pytest.raises(ww.errors.CheckpointError, match=rf"line 3: '{number.decode()}' is not a number"):
         Checkpoint.open(path).array("vectors")
+
+
+def test_a_word_that_ends_in_a_number_is_a_line_with_too_many(tmp_path: Path) -> None:
+    """The first line lacks a space: by it, the other lines would begin with words such as "dog 1.0"."""
+    path = tmp_path / "words.txt"
+    path.write_text("cat!1.0 2.0 3.0\n. . . 1.0 2.0 3.0\ndog 1.0 2.0 3.0\n")
+    with pytest.raises(ww.errors.CheckpointError, match="line 2: it has more than 2 numbers"):
+        Checkpoint.open(path).array("vectors")

@@ -54,7 +54,8 @@ def open_projector(path: str | Path) -> Contents:
     begin = first_byte(file)
     lines = first_lines(file, begin)
     width = len(lines[0].rstrip(b"\r\n").split(b"\t")) if lines else 0
-    labelled = bool(lines) and parsed([lines[0].split(b"\t")[0]]) is None
+    # A label may be a number, and a number may be damaged: most of the lines decide.
+    labelled = sum(parsed([line.split(b"\t")[0]]) is None for line in lines) > len(lines) // 2
     if width - labelled < 1 or parsed(separated(lines[0], width - labelled)[labelled:]) is None:
         raise file.wrong(
             "its first line holds no numbers between tabs", "Pass the file of vectors, not that of its labels."

@@ -181,11 +181,14 @@ def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], 
     if not allow_pickle:
         raise pickled.refuse(index)
     files = {name: File(_shard(index, name)) for name in sorted(names)}
-    loaded = {name: pickled.load(file) for name, file in files.items()}
+    loaded, stored = {}, set[tuple[int, int]]()
+    for name, file in files.items():
+        loaded[name], own = pickled.load(file)
+        stored |= own
     tensors = {tensor: _in_shard(index, tensor, shards[tensor], loaded[shards[tensor]]) for tensor in shards}
     entries = {name: pickled.entry_of(files[shards[name]], name, tensor) for name, tensor in tensors.items()}
     largest = max(files.values(), key=lambda file: file.size)
-    return entries, pickled.Pickled(largest, tensors), metadata
+    return entries, pickled.Pickled(largest, tensors, stored), metadata
 
 
 def _shard(index: Path, name: str) -> Path:

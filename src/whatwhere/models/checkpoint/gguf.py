@@ -13,7 +13,7 @@ from typing import Any, final
 
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Contents, Entry
-from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader, check_disjoint, checked_size
+from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader, checked_size
 from whatwhere.models.checkpoint.dtypes import STORED_TYPES
 from whatwhere.models.checkpoint.files import File, Stream
 from whatwhere.models.checkpoint.gguf_config import config_of
@@ -157,7 +157,7 @@ def _read_header(file: File) -> tuple[dict[str, Value], dict[str, ByteRange]]:
                 raise file.wrong(f"the key {quoted(name)} occurs twice in its header", _DAMAGED)
             metadata[name] = _value(cursor, cursor.number("I", f"the type of {quoted(name)}"), name)
         headers = [_tensor(cursor) for _ in range(tensors)]
-        return metadata, _byte_ranges(file, headers, _data_begin(file, metadata, cursor.offset))
+        return metadata, _byte_ranges(file, headers, cursor.offset, _alignment(file, metadata))
 
 
 def _value(cursor: _Cursor, kind: int, name: str) -> Value:
@@ -196,15 +196,19 @@ def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     return name, shape[::-1], kind, offset  # the file has the contiguous dimension first
 
 
-def _data_begin(file: File, metadata: Mapping[str, Value], end: int) -> int:
+def _alignment(file: File, metadata: Mapping[str, Value]) -> int:
     alignment = metadata.get("general.alignment", 32)
     if not isinstance(alignment, int) or isinstance(alignment, bool) or not 1 <= alignment <= 1 << 24:
         raise file.wrong(f"general.alignment is {str(alignment)[:40]}, which is no alignment", _DAMAGED)
-    return -(-end // alignment) * alignment
+    return alignment
 
 
-def _byte_ranges(file: File, headers: list[tuple[str, tuple[int, ...], int, int]], begin: int) -> dict[str, ByteRange]:
+def _byte_ranges(
+    file: File, headers: list[tuple[str, tuple[int, ...], int, int]], end: int, alignment: int
+) -> dict[str, ByteRange]:
+    """Return the byte range of each tensor: one after another, aligned, behind the end of the header."""
     ranges: dict[str, ByteRange] = {}
+    begin, next_offset = -(-end // alignment) * alignment, 0
     for name, shape, number, offset in headers:
         if name in ranges:
             raise file.wrong(f"the tensor {quoted(name)} occurs twice in its header", _DAMAGED)
@@ -220,8 +224,14 @@ def _byte_ranges(file: File, headers: list[tuple[str, tuple[int, ...], int, int]
                 f"the tensor {quoted(name)} ends at byte {begin + offset + size:,}, but the file at {file.size:,}",
                 _DAMAGED,
             )
+        if offset != next_offset:  # ggml requires the same
+            raise file.wrong(
+                f"the tensor {quoted(name)} is at byte {offset:,} of the data, but the tensors before it end at byte "
+                f"{next_offset:,}, with padding",
+                _DAMAGED,
+            )
+        next_offset += -(-size // alignment) * alignment
         ranges[name] = ByteRange(Entry(name, shape, stored_type.name, size, file.path), file, begin + offset)
-    check_disjoint(file, ranges.values())
     return ranges
 
 

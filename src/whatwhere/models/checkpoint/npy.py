@@ -80,6 +80,9 @@ def open_npz(path: str | Path) -> Contents:
     compressed: dict[str, ByteRange] = {}
     with _zip(file) as archive:
         members = archive.infolist()
+        end = file.read(max(0, file.size - 22 - len(archive.comment)), min(22, file.size))
+        if end[:4] == b"PK\5\6" and len(members) % 2**16 != struct.unpack_from("<H", end, 10)[0] != 2**16 - 1:
+            raise file.wrong(f"{len(members):,} arrays are found in it, but it says that it has others", _DAMAGED)
         if len(members) > _MAX_MEMBERS:
             raise file.wrong(f"it holds {len(members):,} arrays, but at most {_MAX_MEMBERS:,} are read", _DAMAGED)
         for info in members:
@@ -106,10 +109,19 @@ class _NpzReader(Reader):
 
     def __init__(self, file: File, stored: Mapping[str, ByteRange], compressed: Mapping[str, ByteRange]) -> None:
         self._file, self._stored, self._compressed = file, ByteRangeReader(stored), compressed
+        self._intact: set[str] = set()
 
     def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        """Read rows in place, or decompress the whole array: a compressed stream has no random access."""
+        """Read rows in place, or decompress the whole array: a compressed stream has no random access.
+
+        What is in place is read once as a whole before, which compares its checksum.
+        """
         if name not in self._compressed:
+            if name not in self._intact:
+                with _zip(self._file) as archive, archive.open(f"{name}.npy") as member:
+                    while member.read(_BLOCK >> 4):
+                        pass
+                self._intact.add(name)
             return self._stored.array(name, rows)
         source = self._compressed[name]
         shape = source.entry.shape

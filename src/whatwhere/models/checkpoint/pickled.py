@@ -5,8 +5,10 @@ containers, which is reliable since torch 2.6 (before, CVE-2025-32434); with `mm
 they are read.
 """
 
+import ctypes
 import zipfile
-from collections.abc import Iterator, Mapping
+import zlib
+from collections.abc import Iterator, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 _SAFE_VERSION = (2, 6)
 _MAX_DICTIONARIES = 500
 """Maximum number of dictionaries in a pickle; no model has more."""
+_BLOCK = 1 << 20
+_DAMAGED = "It is truncated or damaged: save it again."
 
 
 def is_zip(head: bytes) -> bool:
@@ -68,10 +72,12 @@ class Pickled(Reader):
     Args:
         file: that contains them.
         tensors: by name.
+        stored: the size and checksum of each storage.
     """
 
-    def __init__(self, file: File, tensors: "Mapping[str, Tensor]") -> None:
-        self._file, self._tensors = file, tensors
+    def __init__(self, file: File, tensors: "Mapping[str, Tensor]", stored: "Set[tuple[int, int]]") -> None:
+        self._file, self._tensors, self._stored = file, tensors, stored
+        self._intact: set[int] = set()
 
     def array(self, name: str, rows: Chosen | None) -> np.ndarray:
         """Read a copy of rows, widened.
@@ -114,7 +120,22 @@ class Pickled(Reader):
                 f"the tensor {quoted(name)} of shape {tuple(tensor.shape)} claims more bytes than the file has",
                 "Save it with .contiguous().",
             )
+        self._require_intact(name, tensor)
         return tensor
+
+    def _require_intact(self, name: str, tensor: "Tensor") -> None:
+        """Raise CheckpointError unless the storage of a tensor has a checksum of the zip; torch does not compare it."""
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() in self._intact or not storage.nbytes():
+            return
+        size, found = storage.nbytes(), 0
+        content = (ctypes.c_ubyte * size).from_address(storage.data_ptr())
+        for begin in range(0, size, _BLOCK):
+            found = zlib.crc32(memoryview(content)[begin : begin + _BLOCK], found)
+        # torch writes zeros where it was told to compute no checksums.
+        if not {(size, found), (size, 0)} & self._stored:
+            raise self._file.wrong(f"the checksum of the tensor {quoted(name)} is another", _DAMAGED)
+        self._intact.add(storage.data_ptr())
 
 
 def open_pickled(path: str | Path) -> Contents:
@@ -127,9 +148,9 @@ def open_pickled(path: str | Path) -> Contents:
         CheckpointError: As `load` raises it.
     """
     file = File(path)
-    tensors = load(file)
+    tensors, stored = load(file)
     entries = {name: entry_of(file, name, tensor) for name, tensor in tensors.items()}
-    return Contents("pickle", entries, Pickled(file, tensors))
+    return Contents("pickle", entries, Pickled(file, tensors, stored))
 
 
 def entry_of(file: File, name: str, tensor: "Tensor") -> Entry:
@@ -143,8 +164,8 @@ def entry_of(file: File, name: str, tensor: "Tensor") -> Entry:
     return Entry(name, tuple(tensor.shape), _dtype_name(tensor), tensor.numel() * tensor.element_size(), file.path)
 
 
-def load(file: File) -> "dict[str, Tensor]":
-    """Unpickle the tensors of a file, and no other objects.
+def load(file: File) -> "tuple[dict[str, Tensor], Set[tuple[int, int]]]":
+    """Unpickle the tensors of a file, and no other objects; return them, and the size and checksum of each storage.
 
     Args:
         file: whose author the caller trusts.
@@ -169,26 +190,36 @@ def load(file: File) -> "dict[str, Tensor]":
     tensors = dict(_tensors(contents, "", set()))
     if not tensors:
         raise file.wrong("it holds no named tensors", "Save model.state_dict().")
-    _check_sizes(file, tensors)
-    return tensors
+    return tensors, _require_members(file, tensors)
 
 
-def _check_sizes(file: File, tensors: "Mapping[str, Tensor]") -> None:
-    """Raise CheckpointError if a storage is larger than its member of the zip: torch would read beyond it."""
+def _require_members(file: File, tensors: "Mapping[str, Tensor]") -> "Set[tuple[int, int]]":
+    """Return the size and checksum of each storage of the zip, and compare the checksums of its other members.
+
+    Raises:
+        CheckpointError: If a tensor's storage is larger than any member, so that torch would read beyond it.
+    """
+    stored: set[tuple[int, int]] = set()
     try:
         with zipfile.ZipFile(file.path) as archive:
-            sizes = {info.file_size for info in archive.infolist() if "/data/" in info.filename}
-    except (zipfile.BadZipFile, NotImplementedError, ValueError, OSError) as problem:
-        raise file.wrong(
-            f"it cannot be decompressed: {problem}", "It is truncated or damaged: save it again."
-        ) from None
+            for info in archive.infolist():
+                if "/data/" in info.filename:
+                    stored.add((info.file_size, info.CRC))
+                elif info.CRC and info.file_size == info.compress_size:
+                    with archive.open(info) as member:
+                        while member.read(_BLOCK):
+                            pass
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, OSError) as problem:
+        raise file.wrong(f"it cannot be decompressed: {problem}", _DAMAGED) from None
+    sizes = {size for size, _ in stored}
     for name, tensor in tensors.items():
         claimed = tensor.untyped_storage().nbytes()
         if claimed and claimed not in sizes:
             raise file.wrong(
                 f"the values of the tensor {quoted(name)} claim {claimed:,} bytes, which no part of the file has",
-                "It is truncated or damaged: save it again.",
+                _DAMAGED,
             )
+    return stored
 
 
 def _tensors(value: Any, prefix: str, visited: set[int]) -> "Iterator[tuple[str, Tensor]]":
