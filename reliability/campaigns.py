@@ -23,7 +23,7 @@ class Runnable:
 
 
 CAMPAIGNS: Mapping[str, Runnable] = {
-    "flips": Runnable(flips.run, times=10_000, few=200),
+    "flips": Runnable(flips.run, times=10_000, few=40),
     "fuzz": Runnable(fuzz.run, times=3600, few=3),
     "kills": Runnable(kills.run, times=300, few=20),
 }

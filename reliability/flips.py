@@ -23,8 +23,10 @@ import torch
 from reliability.findings import Trial
 from whatwhere.errors import WhatWhereError
 
-MEMORY = 1 << 30
-"""Bytes that a process may take while it reads flipped files."""
+_ADDRESSES = 4 << 30
+"""Bytes of addresses that a process may take, threads included, so that a claim of a terabyte fails at once."""
+_ALLOWED = 64 << 20
+"""Bytes of memory that reading may take beyond four times the size of the file."""
 _SECONDS = 20
 Values = Mapping[str, object]
 """What was read, by name: arrays, and all else as something that can be compared."""
@@ -100,7 +102,7 @@ def _counted(file: Readable, content: bytes, times: int) -> tuple[Mapping[str, i
     right = dict(file.read())
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (used + _ADDRESSES, used + _ADDRESSES))
     signal.signal(signal.SIGALRM, _too_long)
     bits = 8 * len(content)
     counts: Counter[str] = Counter()
@@ -115,7 +117,10 @@ def _counted(file: Readable, content: bytes, times: int) -> tuple[Mapping[str, i
         counts[kind if kind in OUTCOMES else "lost"] += 1
         if kind not in OUTCOMES:
             failures.append(f"bit {bit % 8} of byte {bit // 8}: {kind}")
-    return counts, failures, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) >> 10
+    memory = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10
+    if memory > 4 * len(content) + _ALLOWED:
+        failures.append(f"{memory:,} bytes of memory were taken for a file of {len(content):,}")
+    return counts, failures, memory >> 20
 
 
 OUTCOMES = (

@@ -1,7 +1,10 @@
 """docs/reliability.md, from the findings of `python -m reliability` in docs/reliability/."""
 
+import inspect
+import sys
 from collections.abc import Iterable
 
+from reliability.campaigns import CAMPAIGNS
 from reliability.findings import Campaign
 
 _INTRODUCTION = (
@@ -9,6 +12,11 @@ _INTRODUCTION = (
     "finished result was gone, something half written was read, a number was wrong, or a command ended with a "
     "traceback. The same trials run in small with `make test`, and whole with `make slow`."
 )
+
+
+def _about(name: str) -> list[str]:
+    """Return what the module of a campaign says of it."""
+    return [inspect.cleandoc(str(sys.modules[CAMPAIGNS[name].run.__module__].__doc__)), ""]
 
 
 def page(campaigns: Iterable[tuple[str, Campaign]]) -> str:
@@ -22,6 +30,7 @@ def page(campaigns: Iterable[tuple[str, Campaign]]) -> str:
         lines += [
             f"## {name.capitalize()}",
             "",
+            *_about(name),
             f"`{found.command}`, {found.seconds:,.0f} s with torch {found.torch} and Python {found.python} on "
             f"{found.machine}, {found.date}.",
             "",

@@ -1,12 +1,19 @@
-"""Typed results as JSON and back: results are dataclasses, and only this file writes or reads them."""
+"""Typed results as JSON and back: results are dataclasses, and only this file writes or reads them.
 
+Files of ours state a format, a version and a checksum: see `Schema`.
+"""
+
+import json
 import math
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Annotated, Any, TypeVar
 
 import msgspec
 
-from whatwhere.errors import ResultsError
+from whatwhere.errors import ResultsError, WhatWhereError
+from whatwhere.escape import quoted
 
 Record = TypeVar("Record")
 MaybeNaN = Annotated[float, "NaN where there is no value"]
@@ -63,6 +70,101 @@ def from_json(kind: type[Record], value: object, source: str) -> Record:
             f"{source} does not hold what was expected: {problem}.\n"
             "The file was changed, or written by another version. Run the command that wrote it again."
         ) from None
+
+
+CHECKSUM = "checksum"
+"""The key of the checksum of all else in a file."""
+
+
+@dataclass(frozen=True)
+class Schema:
+    """What a file of ours states of itself: a format, a version, and a checksum of its values.
+
+    The checksum is that of the values, not of the bytes: other spaces and line ends leave it as it is.
+
+    Args:
+        format: its name.
+        version: that is written, and read.
+        way_out: what a person can do where it is not read, as sentences.
+        unchecked: earlier versions, which hold the same but for the checksum; they are read as this one.
+
+    Examples:
+        >>> notes = Schema("notes", 2, "Write it again.", unchecked={1})
+        >>> content = notes.sealed({"text": "all of it"})
+        >>> notes.opened(content, "notes.json")
+        {'format': 'notes', 'version': 2, 'text': 'all of it'}
+        >>> notes.opened({**content, "text": "some"}, "notes.json")
+        Traceback (most recent call last):
+        whatwhere.errors.ResultsError: notes.json has another checksum than it states: it is damaged, or was changed.
+        Write it again.
+    """
+
+    format: str
+    version: int
+    way_out: str
+    unchecked: Collection[int] = ()
+
+    def sealed(self, record: object) -> dict[str, Any]:
+        """Return a record as what JSON holds, with format, version and checksum; every number keeps all its digits.
+
+        Args:
+            record: a dataclass, or a dictionary.
+        """
+        return sealed({"format": self.format, "version": self.version, **to_json(record, None)})
+
+    def opened(
+        self, content: Mapping[str, Any], source: str, error: type[WhatWhereError] = ResultsError
+    ) -> dict[str, Any]:
+        """Return the content of a file without its checksum, which is compared.
+
+        Args:
+            content: what `json.loads` returned.
+            source: what was read, for the message.
+            error: that is raised.
+
+        Raises:
+            ResultsError: Or another `error`, if it has another format, version or checksum.
+        """
+        stated = content.get("format")
+        if stated != self.format:
+            raise error(f"{source} has the format {_shown(stated)}, but {self.format!r} is needed.\n{self.way_out}")
+        version = content.get("version")
+        older = version in self.unchecked and CHECKSUM not in content
+        if version != self.version and not older:
+            raise error(
+                f"{source} has version {_shown(version)}, but this whatwhere reads version {self.version}.\n"
+                f"{self.way_out}"
+            )
+        if not older and content.get(CHECKSUM) != checksum(content):
+            raise error(f"{source} has another checksum than it states: it is damaged, or was changed.\n{self.way_out}")
+        return {**{key: value for key, value in content.items() if key != CHECKSUM}, "version": self.version}
+
+
+def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what JSON holds with the checksum of it.
+
+    Args:
+        content: what `json.loads` returns; a checksum in it is replaced.
+    """
+    return {**content, CHECKSUM: checksum(content)}
+
+
+def checksum(content: Mapping[str, Any]) -> str:
+    """Return the checksum of a JSON object, of all but its own checksum: SHA-256 of its values, in their order.
+
+    Args:
+        content: of JSON.
+    """
+    values = {key: value for key, value in content.items() if key != CHECKSUM}
+    try:
+        text = json.dumps(values, separators=(",", ":"))
+    except RecursionError:  # which no record is
+        return ""
+    return sha256(text.encode()).hexdigest()
+
+
+def _shown(value: object) -> str:
+    return quoted(value) if isinstance(value, str) else str(value)[:40]
 
 
 def _array(value: object) -> Any:

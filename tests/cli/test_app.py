@@ -22,7 +22,7 @@ from tokenizers import Tokenizer, models
 import whatwhere as ww
 from whatwhere import cli
 from whatwhere.cli.app import program
-from whatwhere.records import to_json
+from whatwhere.records import sealed, to_json
 from whatwhere.what.expressions import expression_tokenizer
 from whatwhere.where.catalogue import describe
 
@@ -220,7 +220,7 @@ def test_a_comparison_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     differences = result.pop("differences")
     assert [{pair["first"], pair["second"]} for pair in differences["pairs"]] == [{"rotary+alibi", "none"}]
     assert (differences["length"], differences["seeds"], differences["seeds_needed"]) == (8, [5], 6)
-    assert result == json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
+    assert sealed(result) == json.loads((tmp_path / "out" / "results.json").read_text(encoding="utf-8"))
     assert [run["scheme"] for run in result["runs"]] == ["rotary+alibi", "none"]
     line = next(line for line in first.out.splitlines() if line.split()[:1] == ["none"])
     assert line.split()[-1] == f"{100 * result['summary']['none']['scores']['8']['all']['median']:.1f}"

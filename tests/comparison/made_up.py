@@ -11,7 +11,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from whatwhere.comparison.results import spread
-from whatwhere.records import to_json
+from whatwhere.records import sealed, to_json
 
 SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
 DOORS = {"sinusoidal": ["input"], "learned": ["input"], "rotary": ["query_key"], "alibi": ["score"]}
@@ -72,7 +72,7 @@ def made_up_folder(folder: Path, task: str = "expressions", schemes: tuple[str, 
     runs = [_run(folder, described, scheme, seed) for scheme in schemes for seed in range(seeds)]
     data = {
         "format": "whatwhere-results",
-        "version": 3,
+        "version": 4,
         "created": "2026-01-02T03:04:05Z",
         "seconds": 106.4,
         "versions": {"whatwhere": "0.1.0", "torch": "2.13.0", "python": "3.11.9", "numpy": "2.4.6"},
@@ -99,7 +99,7 @@ def made_up_folder(folder: Path, task: str = "expressions", schemes: tuple[str, 
         "summary": {s: _summary([r for r in runs if r["scheme"] == s]) for s in schemes},
         "schemes": {scheme: _scheme(scheme) for scheme in schemes},
     }
-    (folder / "results.json").write_text(json.dumps(data), encoding="utf-8")
+    (folder / "results.json").write_text(json.dumps(sealed(data)), encoding="utf-8")
     return folder
 
 
@@ -235,7 +235,7 @@ def change(folder: Path, how: Callable[[dict[str, Any]], Any]) -> Path:
     path = folder / "results.json"
     data = json.loads(path.read_text(encoding="utf-8"))
     how(data)
-    path.write_text(json.dumps(data), encoding="utf-8")
+    path.write_text(json.dumps(sealed(data)), encoding="utf-8")
     return folder
 
 

@@ -26,7 +26,7 @@ from whatwhere.comparison.saved_model import saved_tensors
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build
-from whatwhere.records import from_json, to_json
+from whatwhere.records import from_json, sealed, to_json
 from whatwhere.report.comparison_conclusions import headline
 
 from ..running import error_of, whatwhere
@@ -249,10 +249,10 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
     compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
     path = tmp_path / "a" / "runs" / "none-0.json"
     path.write_text(path.read_text()[:100])
-    with pytest.raises(ww.errors.ResultsError, match=r"none-0\.json cannot be read as JSON"):
+    with pytest.raises(ww.errors.ResultsError, match=r"none-0\.json is not JSON"):
         compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
     path.write_text("[]")
-    with pytest.raises(ww.errors.ResultsError, match="holds no JSON object"):
+    with pytest.raises(ww.errors.ResultsError, match="holds a list, but an object is needed"):
         compare(["none"], out=tmp_path / "a", seeds=1, **QUICK)
     path.write_text("{}")
     with pytest.raises(ww.errors.ResultsError, match="is not a run"):
@@ -342,10 +342,10 @@ def test_what_cannot_be_pickled_is_reported(tmp_path: Path) -> None:
 def test_results_are_complete_and_finite(tmp_path: Path) -> None:
     report = compare(["sinusoidal", "alibi"], out=tmp_path / "a", seeds=2, **QUICK)
     result = json.loads((tmp_path / "a" / "results.json").read_text())
-    assert result == json.loads(json.dumps(to_json(report.record, None)))
+    assert result == sealed(json.loads(json.dumps(to_json(report.record, None))))
     assert read_results(tmp_path / "a").record == from_json(ComparisonRecord, result, "results.json")
     assert to_json(read_results(tmp_path / "a").record, None) == to_json(report.record, None), "to the last bit"
-    assert (result["format"], result["version"]) == ("whatwhere-results", 3)
+    assert (result["format"], result["version"]) == ("whatwhere-results", 4)
     assert result["settings"]["steps"] == 3
     assert result["command"].startswith("whatwhere compare sinusoidal alibi --task expressions --lengths 8 --seeds 0,1")
     run_ = result["runs"][0]

@@ -27,6 +27,7 @@ from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build, one_thread, train
+from whatwhere.records import sealed
 
 from . import made_up
 
@@ -147,7 +148,7 @@ def change(path: Path, *changes: Callable[[Any], Any]) -> None:
     content = json.loads(path.read_text())
     for part in changes:
         part(content)
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps(sealed(content)))
 
 
 @pytest.mark.parametrize(
@@ -180,8 +181,8 @@ def test_a_run_that_lacks_a_part_or_is_another_is_refused(damage: Any, kept: Pat
 @pytest.mark.parametrize(
     ("difference", "words"),
     [
-        (lambda c: c.update(version=1), "there version is 1, here 3"),
-        (lambda c: c.update(format="x"), "there format is 'x', here 'whatwhere-comparison'"),
+        (lambda c: c.update(version=1), "has version 1, but this whatwhere reads version 4"),
+        (lambda c: c.update(format="x"), "has the format 'x', but 'whatwhere-comparison' is needed"),
         (lambda c: c["versions"].update(torch="1.0"), "there torch is '1.0', here '.*'"),
         (lambda c: c["settings"].update(steps=4), "there steps is 4, here 3"),
         (lambda c: c["settings"].update(trained=[2]), r"there trained is \[2\], here \[2, 3\]"),

@@ -13,6 +13,7 @@ import whatwhere as ww
 from whatwhere.comparison import Comparison, compare, load_model, measure, read_results
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import one_thread
+from whatwhere.records import sealed
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "steps": 4}
 CALL: dict[str, Any] = {"lengths": [4], "trained": [2, 3], "workers": 1, "progress": False}
@@ -78,7 +79,7 @@ def test_absurd_sizes_are_refused_before_anything_is_built(results: Comparison, 
     folder = changed(results, tmp_path / "b", lambda tensors: None)
     content = json.loads((folder / "results.json").read_text())
     content["runs"][0]["max_length"] = 2**40
-    (folder / "results.json").write_text(json.dumps(content))
+    (folder / "results.json").write_text(json.dumps(sealed(content)))
     with pytest.raises(ww.errors.ResultsError, match="1099511627776 positions"):
         load_model(folder, read_results(folder).runs[0])
 
@@ -87,7 +88,7 @@ def test_a_run_whose_scheme_is_not_named_is_refused(results: Comparison, tmp_pat
     folder = changed(results, tmp_path / "b", lambda tensors: None)
     content = json.loads((folder / "results.json").read_text())
     del content["runs"][0]["base"]
-    (folder / "results.json").write_text(json.dumps(content))
+    (folder / "results.json").write_text(json.dumps(sealed(content)))
     with pytest.raises(ww.errors.ResultsError, match=r"does not name the scheme that the run 'learned', seed 3"):
         load_model(folder, read_results(folder).runs[0])
 

@@ -20,6 +20,7 @@ from whatwhere.evidence.robustness import robustness
 from whatwhere.evidence.table_contents import table_contents
 from whatwhere.evidence.text import text
 from whatwhere.evidence.under_trained import under_trained
+from whatwhere.records import sealed
 
 from ..comparison.made_up import made_up_folder
 
@@ -37,7 +38,7 @@ class MadeUp(Bench):
         for run in data["runs"]:
             run["in_length"] = 1.0
             self.change(run)
-        (path / "results.json").write_text(json.dumps(data))
+        (path / "results.json").write_text(json.dumps(sealed(data)))
         return read_results(path)
 
 

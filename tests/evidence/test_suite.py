@@ -11,6 +11,7 @@ from whatwhere.errors import ResultsError, SettingError
 from whatwhere.evidence import suite
 from whatwhere.evidence.bench import Experiment
 from whatwhere.evidence.record import FaultRow, Statement
+from whatwhere.records import sealed
 from whatwhere.report.evidence import fault_row, headline, page, sections
 
 ONE = Statement("X1.1", "one is one", "arithmetic", "one", "1", lambda value: value == 1, "number")
@@ -61,7 +62,7 @@ def test_another_version_is_measured_again(calls, tmp_path):
     path = tmp_path / "X1.json"
     content = json.loads(path.read_text())
     content["versions"]["torch"] = "1.0"
-    path.write_text(json.dumps(content))
+    path.write_text(json.dumps(sealed(content)))
     suite.run_evidence(tmp_path, "quick")
     assert len(calls) == 2
 

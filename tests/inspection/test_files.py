@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.inspection import SECTIONS, Inspection, inspect
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.records import Missing, to_json
+from whatwhere.records import Missing, sealed, to_json
 from whatwhere.report.inspection import headline, sections
 from whatwhere.report.section import Paragraph
 
@@ -278,7 +278,7 @@ def test_tokens_and_positions_of_results_are_of_one_run(tmp_path: Path) -> None:
         save_file(tensors, tmp_path / "models" / f"{run}.safetensors")
     runs = {run: {"file": f"models/{run}.safetensors"} for run in ("none-0", "learned-0")}
     results = {"format": "whatwhere-results", "version": 3}
-    (tmp_path / "results.json").write_text(json.dumps(results | {"runs": [*runs.values()]}))
+    (tmp_path / "results.json").write_text(json.dumps(sealed(results | {"runs": [*runs.values()]})))
     with pytest.raises(SettingError, match="Name one, as in --run none-0"):
         inspect(tmp_path)
     for run, paired in (("none-0", False), ("learned-0", True)):

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from whatwhere.claims import verdicts
 from whatwhere.cli import app
 from whatwhere.errors import ResultsError, SettingError
+from whatwhere.records import sealed
 from whatwhere.report.section import Chart, Paragraph, Section
 from whatwhere.studio.api import compare as api
 from whatwhere.studio.api.about import about
@@ -113,7 +114,7 @@ def test_damaged_results_are_refused(results: Path, tmp_path: Path) -> None:
     shutil.copytree(results, tmp_path / "a")
     content = json.loads((tmp_path / "a/results.json").read_text(encoding="utf-8"))
     content["summary"]["learned"]["in_length"] = {"median": "high"}
-    (tmp_path / "a/results.json").write_text(json.dumps(content), encoding="utf-8")
+    (tmp_path / "a/results.json").write_text(json.dumps(sealed(content)), encoding="utf-8")
     with pytest.raises(ResultsError, match="Expected `float`, got `str`"):
         api.results(Session.open(tmp_path / "a"), {})
 

@@ -17,7 +17,7 @@ from safetensors.numpy import load_file, save_file
 from whatwhere import catalogue, reference
 from whatwhere.comparison.results import DistanceCurves, SchemeView
 from whatwhere.errors import ResultsError, SettingError
-from whatwhere.records import Missing
+from whatwhere.records import Missing, sealed
 from whatwhere.report.section import Table
 from whatwhere.report.text import number
 from whatwhere.studio.api import distance as api
@@ -159,7 +159,7 @@ def test_damaged_results_are_refused(results: Path, tmp_path: Path) -> None:
     file = tmp_path / "damaged" / "results.json"
     content = json.loads(file.read_text(encoding="utf-8"))
     content["schemes"]["learned"]["by_distance"]["curves"] = [3]
-    file.write_text(json.dumps(content), encoding="utf-8")
+    file.write_text(json.dumps(sealed(content)), encoding="utf-8")
     with pytest.raises(ResultsError, match="does not hold what was expected"):
         api.curves(Session.open(tmp_path / "damaged"), {})
 

@@ -20,9 +20,11 @@ from pathlib import Path
 
 from whatwhere.atomic import write_atomic
 from whatwhere.errors import ResultsError
+from whatwhere.records import Schema
 
 LEASE = 60.0
 """Seconds without a sign of life after which the owner of a claim counts as dead."""
+_SCHEMA = Schema("whatwhere-claim", 1, "Wait until it is no longer renewed.")
 _RENEW_EVERY = 5.0  # seconds
 _RETRY_EVERY = 0.25
 _LARGEST = 1 << 16  # bytes of a file that is read here
@@ -40,7 +42,7 @@ class Claims:
         self._held: dict[str, Path] = {}
         self._lock = threading.Lock()
         self._clock: float | None = None
-        self._owner = json.dumps({"process": _process(os.getpid()), "key": secrets.token_hex(8)})
+        self._owner = json.dumps(_SCHEMA.sealed({"process": _process(os.getpid()), "key": secrets.token_hex(8)}))
 
     def take(self, name: str) -> bool:
         """Claim a run, unless a living process has claimed it.
@@ -238,10 +240,10 @@ def _process(number: int) -> list[str] | None:
 def _has_ended(owner: bytes) -> bool:
     """Return whether the owner of a claim was a process of this machine that has ended."""
     try:
-        machine, container, number, started = json.loads(owner)["process"]
+        machine, container, number, started = _SCHEMA.opened(json.loads(owner), "a claim")["process"]
         here = _process(os.getpid())
         if here is None or [machine, container] != here[:2]:
             return False
         return _process(int(number)) != [machine, container, number, started]
-    except (ValueError, TypeError, KeyError):
-        return False  # it is being written, or comes from elsewhere
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return False  # it is being written, is damaged, or comes from elsewhere

@@ -31,7 +31,7 @@ from whatwhere.comparison.plan import (
 )
 from whatwhere.comparison.progress import bytes_read
 from whatwhere.comparison.read import Comparison
-from whatwhere.comparison.results import FORMAT, VERSION, ComparisonRecord, RunResult, TaskDescription, summarize
+from whatwhere.comparison.results import ComparisonRecord, RunResult, TaskDescription, summarize
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.runner import Shared, run_all
 from whatwhere.comparison.scalars import RunLog
@@ -39,6 +39,7 @@ from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Task
 from whatwhere.comparison.text_task import Text
 from whatwhere.errors import SettingError
+from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.where.catalogue import canonical_name
 
 DEMO_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
@@ -379,8 +380,8 @@ def record_of(
     names = list(dict.fromkeys(run.scheme for run in runs))
     first: Mapping[str, FinishedRun] = {run.result.scheme: run for run in reversed(finished)}
     return ComparisonRecord(
-        format=FORMAT,
-        version=VERSION,
+        format=RESULTS_SCHEMA.format,
+        version=RESULTS_SCHEMA.version,
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=0.0,
         command=None,

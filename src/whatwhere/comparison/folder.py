@@ -18,7 +18,6 @@ from whatwhere.comparison.model import build_wheres
 from whatwhere.comparison.own_model import OwnModel, model_name, own_types
 from whatwhere.comparison.read import RESULTS, Comparison, read_json
 from whatwhere.comparison.results import (
-    VERSION,
     ComparisonRecord,
     RunResult,
     SchemeView,
@@ -29,20 +28,20 @@ from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.start import Start
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import ResultsError
+from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.models.checkpoint.safetensors import Part, computed, write_safetensors
-from whatwhere.records import from_json, to_json
+from whatwhere.records import Schema, from_json, to_json
 
 TOKENS = "tokens"
 """The folder of the text that runs read, in one file named by its checksum."""
-_REQUEST, _RUN = "whatwhere-comparison", "whatwhere-run"
+_REQUEST = Schema("whatwhere-comparison", 4, "Choose another folder.", unchecked={3})
+_RUN = Schema("whatwhere-run", 2, "Delete this run to train it again, or choose another folder.")
 
 
 @dataclass(frozen=True)
 class _Request:
     """The content of comparison.json: what two calls must share to write into one folder."""
 
-    format: str
-    version: int
     versions: Mapping[str, str]
     settings: Settings
     device: str
@@ -56,13 +55,11 @@ class FinishedRun:
     """The content of a file in runs/.
 
     Args:
-        format: of the file.
         scheme_identity: a digest of how the scheme is built.
         result: scores and costs.
         view: what the scheme makes of positions and distances.
     """
 
-    format: str
     scheme_identity: str
     result: RunResult
     view: SchemeView
@@ -94,7 +91,7 @@ class Folder:
         settings = replace(settings, trained=tuple(task.trained))
         device = settings.resolved_device
         own = next((model_name(job.model) for job in jobs if job.model is not None), None)
-        self._request = _Request(_REQUEST, VERSION, versions(), settings, device, task.identity, own, training)
+        self._request = _Request(versions(), settings, device, task.identity, own, training)
         self._jobs = {job.name: job for job in jobs}
         self._identities = {name: _identity(job) for name, job in self._jobs.items()}
         try:
@@ -121,12 +118,11 @@ class Folder:
         path = self._run_path(scheme, seed)
         if not path.is_file():
             return None
-        content = read_json(path)
         try:
-            run = from_json(FinishedRun, content, str(path))
+            run = from_json(FinishedRun, read_json(path, _RUN), str(path))
         except ResultsError as problem:
             raise _no_run(path, problem) from None
-        if run.format != _RUN or (run.result.scheme, run.result.seed) != (scheme, seed) or not run.result.file:
+        if (run.result.scheme, run.result.seed) != (scheme, seed) or not run.result.file:
             raise _no_run(path)
         if run.scheme_identity != self._identities[scheme]:
             raise ResultsError(
@@ -156,7 +152,6 @@ class Folder:
         result = replace(run.result, file=f"models/{name}", trace=f"traces/{name}")
         settings = self._jobs[scheme].settings
         metadata = {
-            "version": str(VERSION),
             "scheme": scheme,
             "seed": str(seed),
             "task": settings.task,
@@ -164,8 +159,8 @@ class Folder:
         }
         _write_tensors(self.path / result.trace, run.trace, {"format": "whatwhere-trace"} | metadata)
         _write_tensors(self.path / result.file, run.tensors, {"format": "whatwhere-model"} | metadata)
-        finished = FinishedRun(_RUN, self._identities[scheme], result, run.view)
-        write_json(self._run_path(scheme, seed), finished)
+        finished = FinishedRun(self._identities[scheme], result, run.view)
+        write_json(self._run_path(scheme, seed), finished, _RUN)
         return finished
 
     def write_results(self, record: ComparisonRecord) -> Comparison:
@@ -177,7 +172,7 @@ class Folder:
         Raises:
             ResultsError: If it cannot be written.
         """
-        write_json(self.path / RESULTS, record)
+        write_json(self.path / RESULTS, record, RESULTS_SCHEMA)
         return Comparison(self.path, record)
 
     def _open(self) -> None:
@@ -193,9 +188,10 @@ class Folder:
                     "Choose a new or an empty folder."
                 )
             self.path.mkdir(parents=True, exist_ok=True)
-            write_json(path, self._request)
-        before = read_json(path)
-        difference = _first_difference(before, json.loads(json.dumps(to_json(self._request, None))))
+            write_json(path, self._request, _REQUEST)
+        before = read_json(path, _REQUEST)
+        now = _REQUEST.opened(json.loads(json.dumps(_REQUEST.sealed(self._request))), str(path))
+        difference = _first_difference(before, now)
         if difference is not None:
             name, old, new = difference
             raise ResultsError(
@@ -213,18 +209,20 @@ class Folder:
         return self.path / "runs" / f"{run_name(scheme, seed)}.json"
 
 
-def write_json(path: Path, record: object) -> None:
+def write_json(path: Path, record: object, schema: Schema | None = None) -> None:
     """Write a record as JSON, whole or not at all; every number is kept to the last bit.
 
     Args:
         path: to write.
         record: a dataclass.
+        schema: of a file that the product reads again: its format, its version and a checksum are written too.
 
     Raises:
         ResultsError: If the file cannot be written.
     """
     try:
-        write_atomic(path, json.dumps(to_json(record, None), indent=1, allow_nan=False) + "\n")
+        content = to_json(record, None) if schema is None else schema.sealed(record)
+        write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
     except OSError as problem:
         raise ResultsError(f"{path} cannot be written: {problem.strerror}.\nMake room, then run it again.") from problem
 
@@ -234,7 +232,7 @@ def _start_text(start: Start | StartRecord | None) -> str:
 
 
 def _no_run(path: Path, problem: ResultsError | None = None) -> ResultsError:
-    reason = "" if problem is None else f" ({str(problem).splitlines()[0]})"
+    reason = "" if problem is None else f" ({str(problem).splitlines()[0].rstrip('.')})"
     return ResultsError(f"{path} is not a run of a comparison{reason}.\nMove it away, or choose another folder.")
 
 
@@ -244,7 +242,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapp
     try:
         with atomic_file(path) as unfinished:
             # The safetensors library writes metadata in another order each time, and files that others cannot read.
-            write_safetensors(unfinished, parts, dict(sorted(metadata.items())))
+            write_safetensors(unfinished, parts, metadata, schema=RESULTS_SCHEMA)
     except OSError as problem:
         raise ResultsError(f"{path} cannot be written: {problem}.\nMake room, then run it again.") from problem
 

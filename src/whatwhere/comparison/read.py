@@ -1,6 +1,5 @@
 """Reading a comparison's results: the typed content of its folder."""
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,6 @@ from jaxtyping import Float
 from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.results import (
     ALL,
-    FORMAT,
-    VERSION,
     ComparisonRecord,
     RunResult,
     Spread,
@@ -20,9 +17,12 @@ from whatwhere.comparison.results import (
     TaskDescription,
 )
 from whatwhere.comparison.settings import Settings, with_settings
-from whatwhere.errors import ResultsError, SettingError
+from whatwhere.errors import CheckpointError, ResultsError, SettingError
 from whatwhere.escape import visible
-from whatwhere.records import from_json
+from whatwhere.models.checkpoint.files import read_json as read_object
+from whatwhere.models.checkpoint.folder import MAX_RESULTS_BYTES, RESULTS_SCHEMA
+from whatwhere.models.checkpoint.safetensors import require_checksum
+from whatwhere.records import Schema, from_json
 
 RESULTS = "results.json"
 BEFORE, AFTER = "input.tokens.weight@0", "input.tokens.weight"
@@ -240,18 +240,7 @@ def read_results(folder: str | Path) -> Comparison:
             f"{folder} holds no {RESULTS}, so there is nothing to show yet.\n"
             "It is written when a comparison ends. Run: whatwhere compare"
         )
-    content = read_json(path)
-    if content.get("format") != FORMAT:
-        raise ResultsError(
-            f"{path} is not a comparison of ours: its format is not {FORMAT!r}.\n"
-            "Pass the folder that whatwhere compare or whatwhere demo wrote."
-        )
-    if content.get("version") != VERSION:
-        raise ResultsError(
-            f"{path} has version {content.get('version')!r}, but this whatwhere reads version {VERSION}.\n"
-            "Run the comparison again, into a new folder, or read it with the whatwhere that wrote it."
-        )
-    record = from_json(ComparisonRecord, content, str(path))
+    record = from_json(ComparisonRecord, read_json(path, RESULTS_SCHEMA), str(path))
     if not (record.summary and record.task.trained):
         raise ResultsError(f"{path} names no scheme or no trained length.\nRun the comparison again.")
     if incomplete := sorted(record.summary.keys() ^ {run.scheme for run in record.runs}):
@@ -268,24 +257,22 @@ def read_results(folder: str | Path) -> Comparison:
     return Comparison(folder, record)
 
 
-def read_json(path: Path) -> Mapping[str, object]:
-    """Read a file that holds one JSON object.
+def read_json(path: Path, schema: Schema) -> Mapping[str, object]:
+    """Read a file of ours that holds one JSON object.
 
     Args:
         path: to read.
+        schema: of the file.
 
     Raises:
-        ResultsError: If the file cannot be read, or holds something else.
+        ResultsError: If the file cannot be read, is damaged, or has another format or version.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as problem:
-        raise ResultsError(
-            f"{path} cannot be read as JSON: {problem}.\nMove it away, or choose another folder."
-        ) from problem
-    if not isinstance(content, dict):
-        raise ResultsError(f"{path} holds no JSON object.\nMove it away, or choose another folder.")
-    return content
+        content = read_object(path, MAX_RESULTS_BYTES)
+    except CheckpointError as problem:
+        first = str(problem).partition("\n")[0].rstrip(".")
+        raise ResultsError(f"{first}.\nMove it away, or choose another folder.") from None
+    return schema.opened(content, str(path))
 
 
 def _cell(values: Spread | None) -> str:
@@ -299,10 +286,11 @@ def _read_tensors(path: Path, chosen: Callable[[str], bool]) -> dict[str, np.nda
     from safetensors import SafetensorError, safe_open
 
     try:
+        require_checksum(path, RESULTS_SCHEMA)
         with safe_open(path, framework="numpy") as opened:
             names = [name for name in opened.keys() if chosen(name)]  # noqa: SIM118
             return {name: np.asarray(opened.get_tensor(name), dtype=np.float64) for name in names}
-    except (SafetensorError, OSError, TypeError, ValueError) as error:
+    except (SafetensorError, OSError, TypeError, ValueError) as error:  # CheckpointError is a ValueError
         raise ResultsError(
             f"{path} cannot be read as safetensors: {error}.\n"
             "Delete it to have the report without it, or run the comparison again."

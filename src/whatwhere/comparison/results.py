@@ -6,8 +6,6 @@ from dataclasses import dataclass, field
 
 from whatwhere.comparison.environment import Machine
 from whatwhere.comparison.settings import Settings
-from whatwhere.models.checkpoint.folder import FORMAT as FORMAT
-from whatwhere.models.checkpoint.folder import VERSION as VERSION
 
 ALL = "all"
 """The group of all targets, in scores."""

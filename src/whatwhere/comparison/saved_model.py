@@ -14,6 +14,8 @@ from whatwhere.comparison.results import RunResult
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.train import new_model, new_own_model
 from whatwhere.errors import ResultsError, SettingError
+from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
+from whatwhere.models.checkpoint.safetensors import require_checksum
 
 _MAX_POSITIONS = 1 << 20
 
@@ -107,6 +109,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     from safetensors import SafetensorError
 
     try:
+        require_checksum(path, RESULTS_SCHEMA)
         return load_file(path)
     except (SafetensorError, OSError, ValueError) as problem:
         raise ResultsError(

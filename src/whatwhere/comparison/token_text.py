@@ -25,17 +25,20 @@ from jaxtyping import UInt
 from whatwhere.atomic import atomic_file, write_atomic
 from whatwhere.comparison.byte_text import ByteText, FileText, OnRead, keep_in_file, open_files
 from whatwhere.comparison.claim_files import Claims
+from whatwhere.comparison.read import read_json
 from whatwhere.comparison.results import TokenizedText
 from whatwhere.errors import ResultsError, TextError
-from whatwhere.records import from_json, to_json
+from whatwhere.records import Schema, from_json
 from whatwhere.what import text as texts
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_VERSION = 1
+_SCHEMA = Schema("whatwhere-tokens", 2, "Remove it: it is made again.")
 _PIECE = 1 << 16
 """Characters of a piece, at least."""
+_IDS = 1
+"""The way of making them: ids of another are made again."""
 LONGEST_PIECE = 1 << 22
 """Characters of a piece, at most: encoding takes about a hundred bytes for each."""
 _SIDE = 256
@@ -51,7 +54,6 @@ _BORDER = re.compile(r"(?<=\n)(?=\S)|(?<=\S)(?=\n)")
 class _Record:
     """The content of KEY.json."""
 
-    version: int
     sha256: str
     text: TokenizedText
 
@@ -90,7 +92,7 @@ class TokenText:
     @property
     def identity(self) -> str:
         """What two runs must share to be compared."""
-        return f"sha256 {self.text_sha256}, tokenizer {self.about.tokenizer_sha256}, ids {_VERSION}"
+        return f"sha256 {self.text_sha256}, tokenizer {self.about.tokenizer_sha256}, ids {_IDS}"
 
     def __len__(self) -> int:
         """Return the number of ids."""
@@ -144,7 +146,7 @@ def tokenized(
     encoder.no_truncation()
     encoder.no_padding()
     tokens = _shown(encoder)
-    key = sha256(f"ids {_VERSION} {text.sha256} {digest}".encode()).hexdigest()
+    key = sha256(f"ids {_IDS} {text.sha256} {digest}".encode()).hexdigest()
     cache = (cache_folder() if cache is None else cache).absolute()
     ids, record = cache / "tokens" / f"{key}.ids", cache / "tokens" / f"{key}.json"
     try:
@@ -168,11 +170,11 @@ def tokenized(
 def _kept(ids: Path, record: Path) -> tuple[FileText, TokenizedText] | None:
     """Return ids that were made before; None where they are absent, incomplete or damaged."""
     try:
-        content = from_json(_Record, json.loads(record.read_bytes()), str(record))
+        content = from_json(_Record, read_json(record, _SCHEMA), str(record))
         stored = open_files([ids])
-    except (OSError, ValueError, ResultsError, TextError):
+    except (OSError, ResultsError, TextError):
         return None
-    return (stored, content.text) if (content.version, content.sha256) == (_VERSION, stored.sha256) else None
+    return (stored, content.text) if content.sha256 == stored.sha256 else None
 
 
 def _make(
@@ -205,7 +207,7 @@ def _make(
         bytes_per_token=len(text) / count,
         unknown=None if unknown is None else lost / count,
     )
-    write_atomic(record, json.dumps(to_json(_Record(_VERSION, stored.sha256, about), None)))
+    write_atomic(record, json.dumps(_SCHEMA.sealed(_Record(stored.sha256, about))))
     return stored, about
 
 

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import file_digest
 from pathlib import Path
 
 import torch
@@ -27,10 +28,12 @@ from whatwhere.comparison.read import read_json
 from whatwhere.comparison.sharded_model import ShardedBlock, by_head, by_kind
 from whatwhere.comparison.train import Training
 from whatwhere.errors import ResultsError
-from whatwhere.records import from_json
+from whatwhere.records import Schema, from_json
 
 CHECKPOINTS = "checkpoints"
-_STATE, _FORMAT, _KEPT = "state.json", "whatwhere-training", 2
+_STATE, _KEPT = "state.json", 2
+_ANEW = "Remove that folder to resume from the one before, or to begin anew."
+_SCHEMA = Schema("whatwhere-training", 2, _ANEW)
 
 
 @dataclass(frozen=True)
@@ -38,18 +41,16 @@ class TrainingState:
     """The content of state.json.
 
     Args:
-        format: of the file.
         step: steps done.
         losses: (step, loss) so far.
         seconds: of the steps.
-        files: sizes in bytes, by name.
+        files: SHA-256 by name.
     """
 
-    format: str
     step: int
     losses: tuple[tuple[int, float], ...]
     seconds: float
-    files: Mapping[str, int]
+    files: Mapping[str, str]
 
 
 def save_checkpoint(training: Training, folder: Path, first: bool) -> None:
@@ -74,8 +75,9 @@ def save_checkpoint(training: Training, folder: Path, first: bool) -> None:
             writer = HuggingFaceStorageWriter(str(partial), save_distributed=True)
             save(_stored(training), storage_writer=writer)
         wait_for_all()
+        files = _checksums(partial)
         if first:
-            _complete(training, partial, path)
+            _complete(training, partial, path, files)
         wait_for_all()
     except (OSError, CheckpointException) as problem:
         raise ResultsError(
@@ -83,14 +85,31 @@ def save_checkpoint(training: Training, folder: Path, first: bool) -> None:
         ) from problem
 
 
-def _complete(training: Training, partial: Path, path: Path) -> None:
-    files = {each.name: each.stat().st_size for each in sorted(partial.glob("*.safetensors"))}
-    state = TrainingState(_FORMAT, training.done, tuple(training.losses), training.seconds, files)
-    write_json(partial / _STATE, state)
+def _complete(training: Training, partial: Path, path: Path, files: Mapping[str, str]) -> None:
+    state = TrainingState(training.done, tuple(training.losses), training.seconds, files)
+    write_json(partial / _STATE, state, _SCHEMA)
     shutil.rmtree(path, ignore_errors=True)
     partial.rename(path)
     for old in complete_checkpoints(path.parent.parent)[:-_KEPT]:
         shutil.rmtree(old, ignore_errors=True)
+
+
+def _checksums(path: Path) -> dict[str, str]:
+    """Return SHA-256 of each file of tensors, of which each process reads its share."""
+    files = sorted(path.glob("*.safetensors"))
+    spread = torch.distributed.is_initialized()
+    rank, count = (torch.distributed.get_rank(), torch.distributed.get_world_size()) if spread else (0, 1)
+    own = {}
+    for file in files[rank::count]:
+        try:
+            with file.open("rb") as content:
+                own[file.name] = file_digest(content, "sha256").hexdigest()
+        except OSError as problem:  # which all processes must know
+            own[file.name] = str(problem)
+    shares: list[dict[str, str]] = [own] * count
+    if spread:
+        torch.distributed.all_gather_object(shares, own)
+    return {name: digest for share in shares for name, digest in share.items()}
 
 
 def complete_checkpoints(folder: Path) -> list[Path]:
@@ -112,9 +131,8 @@ def load_checkpoint(training: Training, path: Path) -> None:
     Raises:
         ResultsError: If it is damaged, or of another model.
     """
-    state = from_json(TrainingState, read_json(path / _STATE), str(path / _STATE))
-    found = {each.name: each.stat().st_size for each in path.glob("*.safetensors")}
-    if state.format != _FORMAT or found != dict(state.files):
+    state = from_json(TrainingState, read_json(path / _STATE, _SCHEMA), str(path / _STATE))
+    if _checksums(path) != dict(state.files):
         raise _damaged(path, "its files are not those that were written")
     try:
         reader = HuggingFaceStorageReader(str(path))
@@ -232,7 +250,4 @@ def _quiet() -> Iterator[None]:
 
 
 def _damaged(path: Path, why: str) -> ResultsError:
-    return ResultsError(
-        f"the checkpoint {path} cannot be read: {why}.\nRemove that folder to resume from the one before, or to begin "
-        "anew."
-    )
+    return ResultsError(f"the checkpoint {path} cannot be read: {why}.\n{_ANEW}")

@@ -13,13 +13,14 @@ from whatwhere.claims.trained import Judgment
 from whatwhere.comparison.environment import Machine
 from whatwhere.comparison.results import ComparisonRecord, Spread, spread
 from whatwhere.comparison.statistics import LEVEL, holm, seeds_needed, sign_flip_test
+from whatwhere.records import Schema
 
 Verdict = Literal["holds", "fails", "depends", "not reproduced", "not measured"]
 """Of a statement: `fails` where a tutorial says it, `not reproduced` where a paper measured it at another scale."""
 
 Unit = Literal["share", "nats", "number", "count"]
 
-FORMAT, VERSION = "whatwhere evidence", 1
+SCHEMA = Schema("whatwhere evidence", 2, "Move it away, or choose another folder with --out.", unchecked={1})
 
 
 @dataclass(frozen=True)

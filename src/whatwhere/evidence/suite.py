@@ -20,7 +20,7 @@ from whatwhere.evidence.bench import Bench, Experiment, Scope
 from whatwhere.evidence.context_extension import context_extension
 from whatwhere.evidence.layouts import layouts
 from whatwhere.evidence.length import length, randomized
-from whatwhere.evidence.record import FORMAT, VERSION, Evidence, Result, Statement
+from whatwhere.evidence.record import SCHEMA, Evidence, Result, Statement
 from whatwhere.evidence.robustness import robustness
 from whatwhere.evidence.silent_fault_costs import silent_fault_costs
 from whatwhere.evidence.table_contents import table_contents
@@ -224,8 +224,8 @@ def _run(folder: Path, experiment: Experiment, bench: Bench) -> Evidence:
         raise ResultsError(f"{folder} cannot be written: {problem.strerror}.\nChoose another with --out.") from None
     results = experiment.measure(bench)
     evidence = Evidence(
-        format=FORMAT,
-        version=VERSION,
+        format=SCHEMA.format,
+        version=SCHEMA.version,
         id=experiment.id,
         title=experiment.title,
         scope=bench.scope,
@@ -240,7 +240,7 @@ def _run(folder: Path, experiment: Experiment, bench: Bench) -> Evidence:
         verdicts=tuple(decided(bench.comparisons.values())),
         faults=tuple(bench.faults),
     )
-    write_json(folder / f"{experiment.id}.json", evidence)
+    write_json(folder / f"{experiment.id}.json", evidence, SCHEMA)
     return evidence
 
 
@@ -277,10 +277,4 @@ def _light(record: ComparisonRecord) -> ComparisonRecord:
 
 
 def _read(path: Path) -> Evidence:
-    content = read_json(path)
-    if content.get("format") != FORMAT or content.get("version") != VERSION:
-        raise ResultsError(
-            f"{path} is no evidence of this version ({FORMAT}, version {VERSION}).\n"
-            "Move it away, or choose another folder with --out."
-        )
-    return from_json(Evidence, content, str(path))
+    return from_json(Evidence, read_json(path, SCHEMA), str(path))

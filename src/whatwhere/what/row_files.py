@@ -11,6 +11,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 from typing import final
 
@@ -19,6 +20,7 @@ from jaxtyping import Float64, Int64, UInt8
 
 from whatwhere.atomic import write_atomic
 from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.records import CHECKSUM, Schema
 from whatwhere.what.matrix_file import (
     MatrixFile,
     OpenFile,
@@ -214,8 +216,9 @@ class RowFiles:
         assert steps is not None
         numbers = {name: getattr(steps, name) for name in ("algorithm", "base", "number", "eps", "betas")}
         about = {"tensor": self.weight.tensor, "shape": self.weight.shape, "type": self.weight.type}
-        text = np.frombuffer(json.dumps({**numbers, **about}).encode(), np.uint8)
         settings = np.array(steps.settings, np.float64).reshape(-1, 4)
+        stated = _SCHEMA.sealed({**numbers, **about, "arrays": _digest(settings, pending)})
+        text = np.frombuffer(json.dumps(stated).encode(), np.uint8)
         from safetensors.numpy import save
 
         content = save({"steps": text, "settings": settings, "pending": pending})
@@ -309,6 +312,7 @@ def require_up_to_date(path: Path) -> None:
         )
 
 
+_SCHEMA = Schema("whatwhere-steps", 2, "Remove its folder to train the table from step 0.", unchecked={1})
 _STATE, _STEPS, _LOG = "state.safetensors", "steps.safetensors", "changes.log"
 
 
@@ -320,11 +324,21 @@ def _steps_file(path: Path) -> tuple[dict, Float64[np.ndarray, "steps settings"]
 
     try:
         tensors = load(content)
-        return json.loads(tensors["steps"].tobytes()), tensors["settings"], tensors["pending"]
-    except (SafetensorError, KeyError, ValueError) as problem:
-        raise CheckpointError(
-            f"{path} has no steps of an optimizer: {problem}.\nRemove its folder to train the table from step 0."
-        ) from None
+        numbers = json.loads(tensors["steps"].tobytes())
+        settings, pending = tensors["settings"], tensors["pending"]
+        earlier = {} if CHECKSUM in numbers else {"format": _SCHEMA.format, "version": 1}
+        numbers = _SCHEMA.opened({**earlier, **numbers}, str(path), CheckpointError)
+        if not earlier and numbers["arrays"] != _digest(settings, pending):
+            raise CheckpointError(f"{path} is damaged: its settings or rows are others.\n{_SCHEMA.way_out}")
+        return numbers, settings, pending
+    except CheckpointError:
+        raise
+    except (SafetensorError, KeyError, TypeError, ValueError) as problem:
+        raise CheckpointError(f"{path} has no steps of an optimizer: {problem}.\n{_SCHEMA.way_out}") from None
+
+
+def _digest(*arrays: np.ndarray) -> str:
+    return sha256(b"".join(f"{each.dtype.str} {each.shape}".encode() + each.tobytes() for each in arrays)).hexdigest()
 
 
 def _foreign(folder: Path, what: str, weight: MatrixFile) -> CheckpointError:

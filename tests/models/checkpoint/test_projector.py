@@ -8,6 +8,7 @@ import pytest
 
 import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint, write_projector
+from whatwhere.records import sealed
 
 from .samples import WEIGHT, WORDS, lines
 
@@ -117,7 +118,7 @@ def test_results(results: Path) -> None:
     ("change", "message"),
     [
         ({"format": "other"}, "has the format 'other'"),
-        ({"version": 1}, "has version '1', but this whatwhere reads version 3"),
+        ({"version": 1}, "has version 1, but this whatwhere reads version 4"),
         ({"runs": {}}, "has no list of runs"),
         ({"runs": [3]}, "has no list of runs"),
         ({"runs": [{"file": "models/../../secret.safetensors"}]}, "only a plain name in its own folder"),
@@ -128,7 +129,7 @@ def test_results(results: Path) -> None:
 )
 def test_results_that_claim_otherwise(change: dict[str, object], message: str, results: Path, tmp_path: Path) -> None:
     said = json.loads((results / "results.json").read_text()) | change
-    (tmp_path / "results.json").write_text(json.dumps(said))
+    (tmp_path / "results.json").write_text(json.dumps(sealed(said)))
     (tmp_path / "models").mkdir()
     (tmp_path.parent / "secret.safetensors").write_bytes((results / "models" / "none-2.safetensors").read_bytes())
     with pytest.raises(ww.errors.CheckpointError, match=message):

@@ -13,8 +13,9 @@ from whatwhere.models.checkpoint.base import Contents, Entry, Reader
 from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader
 from whatwhere.models.checkpoint.files import File, is_whole_number, plain_name, read_json
 from whatwhere.models.checkpoint.gguf import PART, open_gguf
-from whatwhere.models.checkpoint.safetensors import read_header
+from whatwhere.models.checkpoint.safetensors import read_header, require_checksum
 from whatwhere.models.configuration.keys import Json
+from whatwhere.records import Schema
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,9 +30,14 @@ _SAFETENSORS = ("model.safetensors.index.json", "model.safetensors", "diffusion_
 _PICKLES = ("pytorch_model.bin.index.json", "pytorch_model.bin")
 _MAX_UNUSED_IDS = 1 << 16
 
-FORMAT, VERSION = "whatwhere-results", 3
+RESULTS_SCHEMA = Schema(
+    "whatwhere-results",
+    4,
+    "Run the comparison again, into a new folder, or read it with the whatwhere that wrote it.",
+    unchecked={3},
+)
 RESULTS, RESULTS_FORMAT = "results.json", "results"
-_MAX_RESULTS_BYTES = 200_000_000
+MAX_RESULTS_BYTES = 200_000_000
 TABLE = "input.tokens.weight"
 _MODELS = "models"
 _SURROGATE = re.compile("[\ud800-\udfff]")
@@ -355,21 +361,12 @@ def open_results(folder: str | Path) -> Contents:
         CheckpointError: If it has another format or version, or a file is missing or damaged.
     """
     path = Path(folder) / RESULTS
-    results = read_json(path, _MAX_RESULTS_BYTES)
-    if results.get("format") != FORMAT:
-        raise CheckpointError(
-            f"{path} has the format {quoted(str(results.get('format')))}, but {FORMAT!r} is needed.\n"
-            "Pass a folder that whatwhere compare has written."
-        )
-    if results.get("version") != VERSION:
-        raise CheckpointError(
-            f"{path} has version {quoted(str(results.get('version')))}, but this whatwhere reads version {VERSION}.\n"
-            "Run the comparison again, into a new folder, or read it with the whatwhere that wrote it."
-        )
+    results = RESULTS_SCHEMA.opened(read_json(path, MAX_RESULTS_BYTES), str(path), CheckpointError)
     ranges: dict[str, ByteRange] = {}
     files = _model_files(path, results.get("runs"))
     # Results without trained models have no such folder; if there is one, a missing file is an error.
     for file in files if (path.parent / _MODELS).is_dir() else ():
+        require_checksum(file, RESULTS_SCHEMA)
         header, _ = read_header(file)
         ranges |= {f"{file.stem}/{name}": _renamed(one, f"{file.stem}/{name}") for name, one in header.items()}
     entries = {name: one.entry for name, one in ranges.items()}

@@ -232,6 +232,10 @@ def _byte_ranges(
             )
         next_offset += -(-size // alignment) * alignment
         ranges[name] = ByteRange(Entry(name, shape, stored_type.name, size, file.path), file, begin + offset)
+    if begin + next_offset + alignment <= file.size:
+        raise file.wrong(
+            f"{file.size - begin - next_offset:,} bytes follow the {len(ranges):,} tensors of its header", _DAMAGED
+        )
     return ranges
 
 

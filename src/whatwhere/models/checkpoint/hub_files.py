@@ -10,7 +10,8 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from hashlib import sha256
 from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, final
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, final
 from whatwhere.atomic import atomic_file
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import visible
+from whatwhere.records import Schema
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -26,6 +28,11 @@ BLOCK = 1 << 20
 """Bytes of a block of the cache, and the least that is requested."""
 _MAX_REQUEST = 16 * BLOCK
 _MAX_POINTER = 4096
+_DIGEST = 32
+"""Bytes of the checksum behind a block."""
+_intact: dict[Path, tuple[int, int]] = {}
+"""Blocks whose checksum this process has compared, and what the file system said of them then."""
+_SCHEMA = Schema("whatwhere-pointer", 2, "Remove its folder: it is made again.")
 _FIRST_LINE = b"whatwhere: a file at huggingface.co, read by byte ranges\n"
 _ATTEMPTS = 3
 _TIMEOUT = 30.0
@@ -68,7 +75,7 @@ class HubFile:
             path: in the folder of the model in the cache.
         """
         with atomic_file(path, replace=True) as unfinished:
-            unfinished.write_bytes(_FIRST_LINE + json.dumps(asdict(self)).encode())
+            unfinished.write_bytes(_FIRST_LINE + json.dumps(_SCHEMA.sealed(asdict(self))).encode())
 
     def wrong(self, what: str, way_out: str) -> CheckpointError:
         """Return an error about this file."""
@@ -91,9 +98,13 @@ def read_pointer(path: Path, size: int) -> HubFile | None:
     if not content.startswith(_FIRST_LINE):
         return None
     try:
-        return HubFile(**json.loads(content[len(_FIRST_LINE) :]))
-    except (ValueError, TypeError):
-        raise CheckpointError(f"{path} is a damaged pointer to a file.\nRemove its folder: it is made again.") from None
+        pointer = json.loads(content[len(_FIRST_LINE) :])
+        stated = _SCHEMA.opened(pointer, f"{path}, a pointer to a file,", CheckpointError)
+        return HubFile(**{each.name: stated[each.name] for each in fields(HubFile)})
+    except CheckpointError:
+        raise
+    except (ValueError, TypeError, AttributeError, KeyError):
+        raise CheckpointError(f"{path} is a damaged pointer to a file.\n{_SCHEMA.way_out}") from None
 
 
 @final
@@ -162,13 +173,24 @@ class RangeReader(RawIOBase):
             self._blocks.mkdir(parents=True, exist_ok=True)
             for n, block in enumerate(run):
                 with atomic_file(self._path(block), replace=True) as unfinished:
-                    unfinished.write_bytes(content[n * BLOCK : (n + 1) * BLOCK])
+                    part = content[n * BLOCK : (n + 1) * BLOCK]
+                    unfinished.write_bytes(part + sha256(part).digest())
             if (report := downloads.get()) is not None:
                 report(len(content), left)
 
     def _is_cached(self, block: int) -> bool:
+        """Return whether the cache has a block, with the checksum behind it, which is compared once."""
         path = self._path(block)
-        return path.is_file() and path.stat().st_size == min(BLOCK, self._file.size - block * BLOCK)
+        if not path.is_file() or path.stat().st_size != min(BLOCK, self._file.size - block * BLOCK) + _DIGEST:
+            return False
+        status = path.stat()
+        known = status.st_mtime_ns, status.st_ino
+        if _intact.get(path) != known:
+            content = path.read_bytes()
+            if sha256(content[:-_DIGEST]).digest() != content[-_DIGEST:]:
+                return False
+            _intact[path] = known
+        return True
 
 
 def download_range(file: HubFile, begin: int, end: int) -> bytes:

@@ -10,6 +10,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,7 @@ from whatwhere.models.checkpoint.byte_ranges import ByteRange, check_disjoint, c
 from whatwhere.models.checkpoint.dtypes import STORED_TYPES
 from whatwhere.models.checkpoint.files import File, is_whole_number, parse_json, paused_collector
 from whatwhere.models.configuration.keys import Json
+from whatwhere.records import CHECKSUM, Schema
 from whatwhere.what.row_files import require_up_to_date
 
 if TYPE_CHECKING:
@@ -191,8 +193,44 @@ def _bytes(array: np.ndarray) -> memoryview:
     return memoryview(array.data).cast("B")
 
 
+def require_checksum(path: Path, schema: Schema) -> None:
+    """Raise CheckpointError unless a file has the checksum that its header states; an earlier version states none.
+
+    Args:
+        path: of a file that `write_safetensors` wrote with a schema.
+        schema: whose version has checksums.
+
+    Raises:
+        CheckpointError: If it is damaged, or cannot be read.
+    """
+    _, metadata = read_header(path)
+    file = File(path)
+    begin = 8 + int.from_bytes(file.head(8), "little")
+    if CHECKSUM not in metadata and metadata.get("version") != str(schema.version):
+        return
+    header = parse_json(file.read(8, begin - 8), f"{path}: the header")
+    with file.opened() as stream:
+        chunks = (stream.read(at, min(_CHUNK, file.size - at)) for at in range(begin, file.size, _CHUNK))
+        found = _checksum(header, chunks)
+    if found != metadata.get(CHECKSUM):
+        raise file.wrong(f"it has another {CHECKSUM} than it states: it is damaged, or was changed", schema.way_out)
+
+
+def _checksum(header: Json, chunks: Iterable[Chunk]) -> str:
+    """Return the checksum of a file: SHA-256 of its header, without the checksum, and of its tensors."""
+    own = {key: value for key, value in header["__metadata__"].items() if key != CHECKSUM}
+    digest = sha256(json.dumps({**header, "__metadata__": own}, sort_keys=True).encode())
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
 def write_safetensors(
-    path: Path, parts: Sequence[Part], metadata: Json, progress: Callable[[int], None] | None = None
+    path: Path,
+    parts: Sequence[Part],
+    metadata: Json,
+    progress: Callable[[int], None] | None = None,
+    schema: Schema | None = None,
 ) -> int:
     """Write a file of safetensors.
 
@@ -201,6 +239,7 @@ def write_safetensors(
         parts: its tensors; wider types are written first, so that all are aligned.
         metadata: of the header, if it is not empty.
         progress: called with the number of bytes of each chunk.
+        schema: of a file of ours: its version and a checksum become metadata.
 
     Returns:
         The size in bytes.
@@ -209,13 +248,17 @@ def write_safetensors(
         CheckpointError: If two tensors have the same name, a type cannot be stored, or an input has changed meanwhile.
     """
     ordered = sorted(parts, key=lambda part: -STORED_TYPES[part.dtype].bytes)
-    header: dict[str, object] = {"__metadata__": dict(metadata)} if metadata else {}
+    metadata = dict(metadata) if schema is None else {**metadata, "version": str(schema.version)}
+    header: dict[str, Any] = {"__metadata__": metadata} if metadata else {}
     end = 0
     for part in ordered:
         begin, end = end, end + part.bytes
         header[part.name] = {"dtype": _CODES[part.dtype], "shape": list(part.shape), "data_offsets": [begin, end]}
     if len(header) < len(ordered) + bool(metadata):
         raise CheckpointError(f"{path.name} would contain two tensors with the same name.\nRename one of them.")
+    if schema is not None:
+        own = {CHECKSUM: _checksum(header, (chunk for part in ordered for chunk in part.chunks()))}
+        header["__metadata__"] = dict(sorted({**metadata, **own}.items()))
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with path.open("wb") as out:

@@ -114,13 +114,9 @@ class TextVectors(Reader):
         fields = separated(line, self.dim)
         if len(fields) != self.dim + self._has_words:
             raise self._wrong(f"it has {len(fields) - self._has_words:,} numbers, and others {self.dim:,}", row)
-        # Words may contain spaces, but one that ends in a number is the sign of a line with too many.
-        if (
-            self._has_words
-            and b" " in fields[0]
-            and b"\t" not in line
-            and parsed(fields[0].split(b" ")[-1:]) is not None
-        ):
+        inside = fields[0].split(b" ")[1:] if self._has_words and b"\t" not in line else []
+        # Words may contain spaces, but a number after one is the sign of too many numbers, or of two lines in one.
+        if any(parsed([part]) is not None for part in inside):
             raise self._wrong(f"it has more than {self.dim:,} numbers", row)
         return (fields[0], fields[1:]) if self._has_words else (b"", fields)
 

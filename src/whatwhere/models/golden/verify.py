@@ -13,7 +13,7 @@ from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.files import read_json
 from whatwhere.models.checkpoint.safetensors import read_header
-from whatwhere.models.golden.write import DISTANCES, FORMAT, NUMBERS, POSITIONS, RECORD, VERSION, Golden, rotated
+from whatwhere.models.golden.write import DISTANCES, NUMBERS, POSITIONS, RECORD, SCHEMA, Golden, rotated
 from whatwhere.records import from_json
 from whatwhere.testing.harness import BFLOAT16, ROTATION, Law, Measurement, Trial, float32_tolerance, run_all
 from whatwhere.testing.report import Report
@@ -74,13 +74,7 @@ def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
     folder = Path(folder)
     if not (folder / RECORD).is_file():
         raise CheckpointError(f"{folder} has no {RECORD}.\nPass a folder that whatwhere golden has written.")
-    record = read_json(folder / RECORD, _MAX_BYTES)
-    if (record.get("format"), record.get("version")) != (FORMAT, VERSION):
-        raise CheckpointError(
-            f"{folder / RECORD} has the format {quoted(str(record.get('format')))}, version "
-            f"{quoted(str(record.get('version')))}, but {FORMAT}, version {VERSION}, is needed.\nWrite it by whatwhere "
-            "golden."
-        )
+    record = SCHEMA.opened(read_json(folder / RECORD, _MAX_BYTES), str(folder / RECORD), CheckpointError)
     golden = from_json(Golden, record, RECORD)
     numbers = _read_numbers(folder / NUMBERS)
     if sha256((folder / NUMBERS).read_bytes()).hexdigest() != golden.sha256:

@@ -21,13 +21,13 @@ from whatwhere.errors import CheckpointError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.load_where import attention_of_layers
-from whatwhere.records import to_json
+from whatwhere.records import Schema
 
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
     from whatwhere.where.window import Window
 
-FORMAT, VERSION = "whatwhere-golden", 1
+SCHEMA = Schema("whatwhere-golden", 2, "Write both files again by whatwhere golden.", unchecked={1})
 POSITIONS = (0, 1, 4097, 131_071)
 DISTANCES = (0, 1, 2, 7, 8, 63, 64, 127, 128, 4096)
 RECORD, NUMBERS = "golden.json", "golden.safetensors"
@@ -120,13 +120,13 @@ def write_golden(source: Description | Checkpoint, out: str | Path, *, force: bo
         numbers |= _embedding_scales(description)
     content = save({name: np.array(value, order="C") for name, value in numbers.items()})
     golden = Golden(
-        FORMAT, VERSION, description.model_type, description.part, POSITIONS, DISTANCES, tuple(kinds),
+        SCHEMA.format, SCHEMA.version, description.model_type, description.part, POSITIONS, DISTANCES, tuple(kinds),
         description.position_offset, sha256(content).hexdigest(),
     )  # fmt: skip
     try:
         with atomic_folder(out, replace=force) as folder:
             (folder / NUMBERS).write_bytes(content)
-            (folder / RECORD).write_text(json.dumps(to_json(golden, None), indent=1) + "\n", encoding="utf-8")
+            (folder / RECORD).write_text(json.dumps(SCHEMA.sealed(golden), indent=1) + "\n", encoding="utf-8")
     except OSError as problem:
         raise CheckpointError(f"{out} cannot be written: {problem.strerror or problem}.") from None
     return golden

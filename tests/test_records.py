@@ -1,0 +1,77 @@
+"""Files of ours state a format, a version and a checksum; earlier versions are read or refused with the way out."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import whatwhere as ww
+from whatwhere.comparison.read import read_results
+from whatwhere.evidence.suite import read_evidence
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.golden.verify import read_golden
+from whatwhere.models.golden.write import write_golden
+from whatwhere.records import CHECKSUM, Schema, sealed
+
+from .comparison.made_up import made_up_folder
+
+NOTES = Schema("notes", 3, "Write it again.", unchecked={2})
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": "pages"}, r"notes\.json has the format 'pages', but 'notes' is needed\.\nWrite it again\."),
+        ({"version": 1}, r"notes\.json has version 1, but this whatwhere reads version 3\.\nWrite it again\."),
+        ({"version": 2}, r"has version 2, but"),  # an earlier version has no checksum
+        ({"version": "3"}, r"has version '3', but"),
+        ({"number": 0.1}, r"notes\.json has another checksum than it states"),
+        ({"more": None}, r"has another checksum"),
+        ({CHECKSUM: 7}, r"has another checksum"),
+    ],
+)
+def test_what_was_changed_is_refused(change: dict[str, Any], message: str) -> None:
+    content = NOTES.sealed({"number": 1 / 3, "by length": {8: float("nan")}})
+    read = json.loads(json.dumps(content, indent=3))  # other spaces
+    assert NOTES.opened(read, "notes.json") == {
+        "format": "notes", "version": 3, "number": 1 / 3, "by length": {"8": None},
+    }  # fmt: skip
+    with pytest.raises(ww.errors.ResultsError, match=message):
+        NOTES.opened({**read, **change}, "notes.json")
+
+
+def test_an_earlier_version_without_a_checksum_is_read() -> None:
+    content = {"format": "notes", "version": 2, "number": 5}
+    assert NOTES.opened(content, "notes.json") == {**content, "version": 3}
+    with pytest.raises(ww.errors.ResultsError, match="has another checksum"):
+        NOTES.opened({**content, "version": 3}, "notes.json")
+
+
+def test_results_evidence_and_golden_vectors_of_the_versions_before_are_read(tmp_path: Path) -> None:
+    """Those of 0.1.0, which had no checksum; with one that is wrong they are refused, as any file is."""
+    results = made_up_folder(tmp_path / "results", schemes=("none",), seeds=1)
+    evidence = tmp_path / "evidence" / "E5.json"
+    evidence.parent.mkdir()
+    evidence.write_bytes((Path(__file__).parents[1] / "evidence" / "E5.json").read_bytes())
+    (tmp_path / "config.json").write_text(
+        '{"model_type": "gpt2", "n_embd": 4, "n_head": 2, "n_layer": 1, "vocab_size": 7}'
+    )
+    write_golden(ww.read(tmp_path / "config.json"), tmp_path / "golden")
+    files = {
+        results / "results.json": lambda: (read_results(results), Checkpoint.open(results)),
+        evidence: lambda: read_evidence(evidence.parent),
+        tmp_path / "golden" / "golden.json": lambda: read_golden(tmp_path / "golden"),
+    }
+    for path, read in files.items():
+        content = json.loads(path.read_text())
+        assert content == sealed(content)
+        del content[CHECKSUM]
+        path.write_text(json.dumps(content))
+        with pytest.raises(ww.errors.WhatWhereError, match=r"has another checksum.*\n[A-Z].*\."):
+            read()
+        path.write_text(json.dumps({**content, "version": content["version"] - 1}))
+        assert read()
+        path.write_text(json.dumps({**content, "version": content["version"] + 1}))
+        with pytest.raises(ww.errors.WhatWhereError, match=r"has version \d, but this whatwhere reads.*\n[A-Z].*\."):
+            read()
