@@ -120,10 +120,10 @@ class Schema:
         Args:
             content: what `json.loads` returned.
             source: what was read, for the message.
-            error: that is raised.
+            error: the type that is raised.
 
         Raises:
-            ResultsError: Or another `error`, if it has another format, version or checksum.
+            ResultsError: If it has another format, version or checksum; or another `error` where one is passed.
         """
         stated = content.get("format")
         if stated != self.format:

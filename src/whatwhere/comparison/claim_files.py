@@ -240,7 +240,7 @@ def _process(number: int) -> list[str] | None:
 def _has_ended(owner: bytes) -> bool:
     """Return whether the owner of a claim was a process of this machine that has ended."""
     try:
-        machine, container, number, started = _SCHEMA.opened(json.loads(owner), "a claim")["process"]
+        machine, container, number, started = _SCHEMA.opened(dict(json.loads(owner)), "a claim")["process"]
         here = _process(os.getpid())
         if here is None or [machine, container] != here[:2]:
             return False

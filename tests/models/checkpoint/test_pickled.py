@@ -142,7 +142,7 @@ def test_an_older_torch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("checksums", [True, False])
 def test_a_flipped_number_has_another_checksum(checksums: bool, tmp_path: Path) -> None:
-    """torch compares no checksum; where it was told to write none, there is none to compare."""
+    """torch compares no checksum; where it has written none, there is none to compare."""
     path = tmp_path / "model.pt"
     torch.serialization.set_crc32_options(checksums)
     try:

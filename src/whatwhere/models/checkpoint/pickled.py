@@ -132,7 +132,7 @@ class Pickled(Reader):
         content = (ctypes.c_ubyte * size).from_address(storage.data_ptr())
         for begin in range(0, size, _BLOCK):
             found = zlib.crc32(memoryview(content)[begin : begin + _BLOCK], found)
-        # torch writes zeros where it was told to compute no checksums.
+        # torch writes zeros where its checksums are switched off.
         if not {(size, found), (size, 0)} & self._stored:
             raise self._file.wrong(f"the checksum of the tensor {quoted(name)} is another", _DAMAGED)
         self._intact.add(storage.data_ptr())
