@@ -277,7 +277,7 @@ def test_tokens_and_positions_of_results_are_of_one_run(tmp_path: Path) -> None:
             tensors["input.where.input.weight"] = g.standard_normal((32, 8)).astype(np.float32)
         save_file(tensors, tmp_path / "models" / f"{run}.safetensors")
     runs = {run: {"file": f"models/{run}.safetensors"} for run in ("none-0", "learned-0")}
-    results = {"format": "whatwhere-results", "version": 3}
+    results = {"format": "whatwhere-results", "version": 4}
     (tmp_path / "results.json").write_text(json.dumps(sealed(results | {"runs": [*runs.values()]})))
     with pytest.raises(SettingError, match="Name one, as in --run none-0"):
         inspect(tmp_path)

@@ -452,8 +452,8 @@ def nested(data: dict[str, Any], *path: Any) -> Any:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        (lambda data: data.update(format="results"), "not a comparison of ours"),
-        (lambda data: data.update(version=1), r"has version 1, but this whatwhere reads version 3\.\nRun the"),
+        (lambda data: data.update(format="results"), "has the format 'results', but"),
+        (lambda data: data.update(version=1), r"has version 1, but this whatwhere reads version 4\.\nRun the"),
         (lambda data: data.pop("summary"), "`summary`"),
         (lambda data: data.update(runs={}), r"`\$\.runs`"),
         (lambda data: data["task"].pop("unit"), "`unit`"),

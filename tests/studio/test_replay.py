@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from whatwhere.errors import SettingError
+from whatwhere.records import sealed
 from whatwhere.studio.api import replay as api
 from whatwhere.studio.api import runs
 from whatwhere.studio.jobs import Stopped
@@ -103,7 +104,7 @@ def test_runs_without_a_trace_have_their_first_table_and_their_last(copy: Path) 
     content = json.loads((copy / "results.json").read_text(encoding="utf-8"))
     for run in content["runs"]:
         run["trace"] = ""
-    (copy / "results.json").write_text(json.dumps(content), encoding="utf-8")
+    (copy / "results.json").write_text(json.dumps(sealed(content)), encoding="utf-8")
     session = Session.open(copy)
     result = api.frames(session, {"run": "learned-0"})
     layer = load_file(copy / "models/learned-0.safetensors")
@@ -131,7 +132,7 @@ def test_a_training_that_diverged_has_no_film(copy: Path) -> None:
 def test_an_encoder_looks_both_ways(copy: Path) -> None:
     content = json.loads((copy / "results.json").read_text(encoding="utf-8"))
     content["settings"]["direction"] = "encoder"
-    (copy / "results.json").write_text(json.dumps(content), encoding="utf-8")
+    (copy / "results.json").write_text(json.dumps(sealed(content)), encoding="utf-8")
     path = copy / "traces/learned-0.safetensors"
     save_file({"attention@3": np.zeros((2, 2, 15), np.float32)}, path)
     (result,) = api.attention(Session.open(copy), {"run": "learned-0"}).lengths

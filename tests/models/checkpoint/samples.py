@@ -168,6 +168,7 @@ def make(folder: Path) -> dict[str, Sample]:
     beside = {"config.json": json.dumps(CONFIG).encode(), "tokenizer.json": tokenizer(WORDS)}
     sharded = {**shards, "model.safetensors.index.json": json.dumps(index).encode(), **beside}
     layer = safetensors({"input.tokens.weight": ("F32", (7, 4), WEIGHT.tobytes())}, {"format": "whatwhere-model"})
+    # The version before, without a checksum: damage then reaches what is behind it.
     results = {"format": "whatwhere-results", "version": 3, "task": {"tokens": WORDS},
                "runs": [{"scheme": "rotary", "seed": 0, "file": "models/rotary-0.safetensors"}]}  # fmt: skip
     run = {"models/rotary-0.safetensors": layer, "results.json": json.dumps(results).encode()}
