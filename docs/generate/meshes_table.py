@@ -17,6 +17,7 @@ MESHES: Mapping[str, Mapping[str, Any]] = {
     "data 2 x tensor 2": {"data": 2, "tensor": 2},
     "shard 2 x tensor 2": {"shard": 2, "tensor": 2},
     "shard 2 x context 2, zig-zag": {"shard": 2, "context": 2, "order": "zigzag"},
+    "shard 2 x context 2, zig-zag, on a ring": {"shard": 2, "context": 2, "order": "zigzag", "keys": "ring"},
     "tensor 2 x context 2, striped": {"tensor": 2, "context": 2, "order": "striped"},
 }
 

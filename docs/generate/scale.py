@@ -1,7 +1,7 @@
 """Train a small Transformer under every scheme on several processes, and compare with one process.
 
 `python -m docs.generate.scale` writes docs/scale.json; `python -m docs.generate` puts its table into docs/scale.md.
-Schemes that the file has already are kept, so that an interrupted run is resumed; named ones are measured again.
+What the file has already is kept, so that an interrupted run is resumed; named schemes are measured again.
 """
 
 import argparse
@@ -21,26 +21,26 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed.nn.functional as collective
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import fully_shard
-from torch.nn.functional import cross_entropy, linear
+from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from docs.generate.scale_page import DATA, RANKS, Cell, ScaleTable, SchemeRow, read_data
 from whatwhere.comparison.folder import write_json
-from whatwhere.comparison.model import Block, Transformer, build_wheres
+from whatwhere.comparison.model import Transformer, build_wheres
 from whatwhere.comparison.settings import make_settings
-from whatwhere.parallel import heads_of
-from whatwhere.position import Positions, positions
-from whatwhere.position_slices import ShardOrder
-from whatwhere.where.binding import Here, Where, bind
+from whatwhere.comparison.sharded_model import KeysOfOthers, SharedWork, shard_model
+from whatwhere.comparison.tasks import Batch
+from whatwhere.comparison.training_checkpoint import whole_tensors
+from whatwhere.parallel.mesh import MeshSizes, make_mesh
+from whatwhere.position_slices import SHARD_ORDERS, ShardOrder
 from whatwhere.where.catalogue import catalogue
 
 VOCAB, DIM, HEADS, LAYERS, TOKENS, BATCH, STEPS, EXPORTED = 97, 64, 4, 2, 24, 8, 4, 4096
 ATTEMPTS = 3
-ORDERS: tuple[ShardOrder, ...] = ("contiguous", "zigzag", "striped")
+ORDERS = SHARD_ORDERS
 SETTINGS = make_settings("expressions", (8,), dim=DIM, heads=HEADS, feedforward=DIM, layers=LAYERS, tied=True)
 
 
@@ -49,32 +49,38 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("schemes", nargs="*", help="schemes to measure again; default: those that are missing")
     options = parser.parse_args()
-    kept = {row.scheme: row for row in (read_data().rows if DATA.exists() else ())}
-    names = options.schemes or [name for name in catalogue if name not in kept]
+    read = read_data().rows if DATA.exists() else ()
+    kept = {row.scheme: {cell.way: cell for cell in row.cells} for row in read}
+    missing = {name: [way for way in WAYS if name in options.schemes or way not in kept.get(name, {})]
+               for name in options.schemes or catalogue}  # fmt: skip
+    missing = {name: ways for name, ways in missing.items() if ways}
     tried = Counter[str]()
-    while names:
-        tried[names[0]] += 1
-        if tried[names[0]] > ATTEMPTS:
-            raise SystemExit(f"a process ended {ATTEMPTS} times at {names[0]}")
-        for name, row in _measured(names):
-            kept[name] = row
-            names = [each for each in names if each != name]
-            write_json(DATA, _table([kept[each] for each in catalogue if each in kept]))
+    while missing:
+        tried[next(iter(missing))] += 1
+        if tried[next(iter(missing))] > ATTEMPTS:
+            raise SystemExit(f"a process ended {ATTEMPTS} times at {next(iter(missing))}")
+        for name, cells in _measured(dict(missing)):
+            kept.setdefault(name, {}).update((cell.way, cell) for cell in cells)
+            del missing[name]
+            rows = {
+                each: tuple(kept[each][way] for way in WAYS if way in kept[each]) for each in catalogue if each in kept
+            }
+            write_json(DATA, _table([SchemeRow(*row) for row in rows.items()]))
 
 
-def _measured(names: list[str]) -> Iterator[tuple[str, SchemeRow]]:
-    """Yield each scheme and its row, until all are measured or a process has ended: gloo may abort one."""
+def _measured(missing: dict[str, list[str]]) -> Iterator[tuple[str, list[Cell]]]:
+    """Yield each scheme and its cells, until all are measured or a process has ended: gloo may abort one."""
     context = multiprocessing.get_context("spawn")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        workers = [context.Process(target=_work, args=(rank, folder, names), daemon=True) for rank in range(RANKS)]
+        workers = [context.Process(target=_work, args=(rank, folder, missing), daemon=True) for rank in range(RANKS)]
         for worker in workers:
             worker.start()
         try:
-            for number, name in enumerate(names):
-                sys.stderr.write(f"{number + 1} of {len(names)}: {name}\n")
-                if (row := _row(Path(folder), name, workers)) is None:
+            for number, name in enumerate(missing):
+                sys.stderr.write(f"{number + 1} of {len(missing)}: {name}\n")
+                if (cells := _cells(Path(folder), name, workers)) is None:
                     return
-                yield name, row
+                yield name, cells
         finally:
             for worker in workers:
                 worker.kill()
@@ -86,7 +92,7 @@ def _table(rows: list[SchemeRow]) -> ScaleTable:
     return ScaleTable(*versions, datetime.now(UTC).date().isoformat(), tuple(rows))
 
 
-def _row(folder: Path, name: str, workers: list[Any]) -> SchemeRow | None:
+def _cells(folder: Path, name: str, workers: list[Any]) -> list[Cell] | None:
     """Return what the processes wrote of a scheme: of each way the largest difference of any rank, or the error.
 
     None if a process has ended.
@@ -103,17 +109,17 @@ def _row(folder: Path, name: str, workers: list[Any]) -> SchemeRow | None:
     for way in found[0]:
         errors = [each[way][1] for each in found if each[way][1]]
         cells.append(Cell(way, None if errors else max(each[way][0] for each in found), errors[0] if errors else ""))
-    return SchemeRow(name, tuple(cells))
+    return cells
 
 
-def _work(rank: int, folder: str, names: list[str]) -> None:
+def _work(rank: int, folder: str, missing: dict[str, list[str]]) -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     os.environ["TORCH_CPP_LOG_LEVEL"] = "ERROR"
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=RANKS)
-    for name in names:
-        found = {way: _tried(measure, name, rank) for way, measure in WAYS.items()}
+    for name, ways in missing.items():
+        found = {way: _tried(WAYS[way], name, rank) for way in ways}
         partly = Path(folder) / f"{name}.{rank}.partial"
         partly.write_text(json.dumps(found), encoding="utf-8")
         partly.rename(Path(folder) / f"{name}.{rank}.json")
@@ -211,137 +217,27 @@ def _fully_sharded(name: str, rank: int) -> float:
     return _of_ranks(_losses(model, _ids()[rank::RANKS]), name)
 
 
-class _Copy(torch.autograd.Function):
-    """Pass a tensor on to the heads of a rank; their gradients are summed over the ranks."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Return x."""
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        """Return the sum of the gradients."""
-        total = grad.contiguous().clone()
-        distributed.all_reduce(total)
-        return total
-
-
-class _Sum(torch.autograd.Function):
-    """Sum what the heads of all ranks add; each rank goes on with the same vectors."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        """Return the sum."""
-        total = x.contiguous().clone()
-        distributed.all_reduce(total)
-        return total
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        """Return the gradient."""
-        return grad
-
-
-class _OwnHeads(nn.Module):
-    """A block with the heads of one rank."""
-
-    def __init__(self, block: Block, first: int, count: int) -> None:
-        super().__init__()
-        head_dim = DIM // HEADS
-        own = torch.arange(first * head_dim, (first + count) * head_dim)
-        rows = torch.cat([own + n * DIM for n in range(3)])
-        self.whole, self.count = block, count
-        self.qkv = nn.Parameter(block.qkv.weight.detach()[rows])
-        self.out = nn.Parameter(block.out.weight.detach()[:, own])
-
-    def forward(self, x: Tensor, here: Here) -> Tensor:
-        """Apply the block, with gates of the own heads."""
-        block = self.whole
-        y = _Copy.apply(block.norm_attention(x))
-        q, k, v = linear(y, self.qkv).unflatten(-1, (3, self.count, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        q, k = here.query_key(q, k, increments=here.increments(y))
-        out = here.attention(q, k, v, causal=block.causal, gates=here.gates(y))
-        x = x + _Sum.apply(linear(out.transpose(1, 2).flatten(-2), self.out))
-        return x + block.feed(block.norm_feed(x))
-
-
-def _of_heads(name: str, rank: int) -> float:
-    """Compare loss and gradients of the schemes' parameters: those of own heads, and the sum of those of all."""
-    model, count = _model(name), HEADS // RANKS
-    wheres = heads_of([where for where in model.wheres if isinstance(where, Where)], rank * count, count, total=HEADS)
-    blocks = [_OwnHeads(block, rank * count, count) for block in model.blocks if isinstance(block, Block)]
-    ids, heres = _ids(), bind(wheres, TOKENS)
-    x = model.input(ids, heres[0])
-    for block, here in zip(blocks, heres, strict=True):
-        x = block(x, here)
-    loss = _loss(model.input.tokens.readout(model.norm(x)), ids)
-    loss.backward()
-    whole = _model(name)
+def _on_mesh(sizes: MeshSizes, keys: KeysOfOthers, orders: tuple[ShardOrder, ...], name: str, rank: int) -> float:
+    """Compare loss and gradients of all parameters, as `whatwhere train` computes them on a mesh."""
+    whole, mesh, most = _model(name), make_mesh(sizes, "cpu"), 0.0
+    ids = _ids()
     wanted = _loss(whole(ids), ids)
     wanted.backward()
-    most = _distance(loss.detach(), wanted.detach())
-    for where, other in zip(nn.ModuleList(wheres).modules(), whole.wheres.modules(), strict=True):
-        axes = getattr(other, "head_axes", None) or {}
-        for key, parameter in other.named_parameters(recurse=False):
-            own = where.get_parameter(key).grad
-            if own is None or parameter.grad is None:
-                continue
-            grad = parameter.grad
-            if key in axes and getattr(other, "sets", HEADS) > 1:
-                size = grad.shape[axes[key]] // HEADS
-                grad = grad.narrow(axes[key], rank * count * size, count * size)
-            elif not _is_input(other, whole):
-                own = own.clone()
-                distributed.all_reduce(own)
-            most = max(most, _distance(own, grad) / _unit(parameter.grad, whole))
+    targets = torch.cat([ids[:, 1:], torch.full_like(ids[:, :1], -100)], dim=1)
+    for order in orders:
+        model, work = shard_model(_model(name), mesh, order, keys), SharedWork(mesh, order)
+        own, p = work.own(Batch(ids, targets, targets, None), None)
+        loss = work.loss(model, own, p, (targets >= 0).sum())
+        loss.backward()
+        with torch.no_grad():  # the gradients in place of the weights, which are gathered by name
+            for parameter in model.parameters():
+                parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
+        found = dict(whole_tensors(model))
+        most = max(most, _distance(work.mean(loss), wanted.detach()))
+        for key, parameter in whole.named_parameters():
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            most = max(most, _distance(found[key], gradient) / _unit(gradient, whole))
     return most
-
-
-def _is_input(module: nn.Module, model: Transformer) -> bool:
-    """Return whether a module is of the first door, which every rank computes as a whole."""
-    return any(module is each for where in model.wheres if where.input is not None for each in where.input.modules())
-
-
-def _of_tokens(name: str, rank: int) -> float:
-    """Compare logits where each rank has a part of the tokens, in three orders; keys and gates are gathered."""
-    model, ids, whole = _model(name), _ids(), positions(TOKENS)
-    most = 0.0
-    with torch.no_grad():
-        wanted = model(ids)
-        for order in ORDERS:
-            slots = whole.shard_slots(RANKS, order)
-            gathered = whole.take(slots.flatten())
-            logits = _with_gathered_keys(model, ids[:, slots[rank]], whole.take(slots[rank]), gathered)
-            most = max(most, _distance(logits, wanted[:, slots[rank]]))
-    return most
-
-
-def _with_gathered_keys(model: Transformer, ids: Tensor, own: Positions, gathered: Positions) -> Tensor:
-    wheres = [where for where in model.wheres if isinstance(where, Where)]
-    to_rotate, to_attend = (bind(wheres, *each) for each in ((own,), (own, gathered)))
-    x = model.input(ids, to_rotate[0])
-    for block, mapped, here in zip(model.blocks, to_rotate, to_attend, strict=True):
-        assert isinstance(block, Block)
-        y = block.norm_attention(x)
-        q, k, v = block.qkv(y).unflatten(-1, (3, HEADS, -1)).permute(2, 0, 3, 1, 4).unbind(0)
-        increments, gates = mapped.increments(y), mapped.gates(y)
-        if increments is None:
-            q, k = mapped.query_key(q, k)
-        k, v = _gathered(k), _gathered(v)
-        if increments is not None:  # sums over all earlier tokens: keys are mapped after they are gathered
-            q, k = here.query_key(q, k, increments=_gathered(increments))
-        if gates is not None and here.where.score is not None and here.where.score.sums_between:
-            gates = _gathered(gates)
-        out = here.attention(q, k, v, causal=block.causal, gates=gates)
-        x = x + block.out(out.transpose(1, 2).flatten(-2))
-        x = x + block.feed(block.norm_feed(x))
-    return model.input.tokens.readout(model.norm(x))
-
-
-def _gathered(x: Tensor) -> Tensor:
-    """Return the keys, values or gates of all ranks, in their order."""
-    return torch.cat(collective.all_gather(x.contiguous()), dim=2)
 
 
 # On each process by itself
@@ -390,8 +286,9 @@ def _on_rank_0(measure: Callable[[str, int], float]) -> Callable[[str, int], flo
 WAYS: dict[str, Callable[[str, int], float]] = {
     "DDP": _replicated,
     "FSDP2": _fully_sharded,
-    "head shards": _of_heads,
-    "context shards": _of_tokens,
+    "head shards": partial(_on_mesh, MeshSizes(tensor=RANKS), "gathered", ORDERS[:1]),
+    "context, gathered": partial(_on_mesh, MeshSizes(context=RANKS), "gathered", ORDERS),
+    "context, ring": partial(_on_mesh, MeshSizes(context=RANKS), "ring", ORDERS),
     "checkpointing": _on_rank_0(_checkpointed),
     "compile": _on_rank_0(_compiled),
     "export": _on_rank_0(_exported),

@@ -13,12 +13,14 @@ from whatwhere.report.text import number, percent
 DATA = Path(__file__).resolve().parents[1] / "scale.json"
 COMMAND = "python -m docs.generate.scale && python -m docs.generate"
 RANKS = 4
-_WAYS = {
+WAYS = {
     "DDP": "the losses of 4 steps with AdamW, a quarter of the batch on each process",
     "FSDP2": "the same, with `fully_shard` of each block and of the model, whose table is tied",
-    "head shards": "loss and gradients of the schemes' parameters in one step, one head on each process (`heads_of`)",
-    "context shards": "logits, a quarter of the tokens on each process, in contiguous, zig-zag and striped order, with "
-    "keys gathered",
+    "head shards": "loss and gradients of all parameters in one step, with a head, hidden features and rows of the "
+    "token table on each process (`heads_of`, `shard_vocabulary`)",
+    "context, gathered": "the same with a quarter of the tokens and of the weights on each process, in contiguous, "
+    "zig-zag and striped order, with keys gathered",
+    "context, ring": "the same with keys on a ring (`ring_attention`)",
     "checkpointing": "gradients with activation checkpointing of each block, reentrant and not (one process)",
     "compile": "gradients of the model captured by torch.compile without a graph break, by its backend aot_eager, or "
     "by Inductor where that one fails (one process)",
@@ -133,12 +135,12 @@ def page(data: ScaleTable, meshes: MeshTable) -> str:
             "",
             f"Measured with torch {data.torch} and Python {data.python} on {data.machine}, {data.date}: `{COMMAND}`.",
             "",
-            *[f"- *{way}*: {what}." for way, what in _WAYS.items()],
+            *[f"- *{way}*: {what}." for way, what in WAYS.items()],
             "",
             f"{_UNITS} The largest difference of the table is {number(worst, 2)}.",
             "",
-            f"| scheme | {' | '.join(_WAYS)} |",
-            f"|---|{'---:|' * len(_WAYS)}",
+            f"| scheme | {' | '.join(WAYS)} |",
+            f"|---|{'---:|' * len(WAYS)}",
             *[f"| `{row.scheme}` | {' | '.join(_cell(cell) for cell in row.cells)} |" for row in data.rows],
             "",
             *(["Stopped by an error:", ""] if stopped else []),

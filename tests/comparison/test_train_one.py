@@ -33,8 +33,14 @@ ROUNDING = 5e-6
 MESHES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "replicas and shards, an uneven batch": ("fire", {"data": 2, "shard": 2}),
     "replicas and heads, tied": ("t5", {"data": 2, "tensor": 2, "tied": True, "recompute": True}),
-    "shards and tokens": ("rotary+alibi", {"shard": 2, "context": 2, "order": "zigzag"}),
+    "shards and tokens": ("rotary+t5", {"shard": 2, "context": 2, "order": "zigzag", "keys": "ring"}),
+    "shards and tokens, gathered": ("rotary+alibi", {"shard": 2, "context": 2, "order": "zigzag"}),
     "heads and tokens, sums over tokens": ("fox", {"tensor": 2, "context": 2, "order": "striped"}),
+    "a ring of tokens, sums over tokens": (
+        "selective-rope+fox",
+        {"tensor": 2, "context": 2, "order": "zigzag", "keys": "ring", "recompute": True},
+    ),
+    "a ring of parts of the weights": ("fire", {"context": 2, "shard": 2, "order": "striped", "keys": "ring"}),
     "sampled positions": ("carope@randomized", {"data": 2, "context": 2, "recompute": True}),
     "compiled": ("kerple", {"shard": 2, "tensor": 2, "compiled": True, "layers": 1}),
     "one target a sequence": ("transformer-xl", {"tensor": 2, "task": "expressions", "trained": [1, 2, 3]}),
@@ -60,7 +66,7 @@ def trained(scheme: str, notes: Path, out: Path, **options: Any) -> TrainedModel
 
 
 def alone(scheme: str, notes: Path, out: Path, **options: Any) -> TrainedModel:
-    mesh = {"data", "shard", "tensor", "context", "order", "compiled", "recompute"}
+    mesh = {"data", "shard", "tensor", "context", "order", "keys", "compiled", "recompute"}
     found = trained(scheme, notes, out, **{key: value for key, value in options.items() if key not in mesh})
     assert found is not None
     return found
@@ -169,6 +175,7 @@ def test_what_is_interrupted_goes_on_from_its_checkpoint(
         ({"data": 3, "context": 2}, r"data 3 x shard 1 x tensor 1 x context 2 needs 6 processes"),
         ({"precision": "half"}, "precision='half'"),
         ({"order": "random"}, "order='random'"),
+        ({"keys": "sent"}, "keys='sent'"),
         ({"steps": 0}, "steps=0 trains nothing"),
     ],
 )
@@ -210,6 +217,7 @@ def on_meshes(
     for scheme, options in (
         ("rotary", {"tensor": 4}),
         ("rotary", {"context": 4, "order": "zigzag", "trained": [20]}),
+        ("cope", {"context": 4, "keys": "ring"}),
         ("rotary", {"data": 4, "batch": 3}),
         ("rotary", {"tensor": 2, "table": "rank2"}),
     ):
@@ -259,7 +267,8 @@ def test_meshes_have_the_losses_of_one_process_and_checkpoints_are_resumed_on_fe
     wanted = alone("t5", notes, tmp_path / "alone", steps=9)
     (found, refused), *others = on_ranks(4, tmp_path / "four", on_meshes, FEW, str(notes), str(tmp_path))
     require_alike(found, alone_on(FEW, notes, tmp_path))
-    words = ["heads=2 cannot be split among 4", "do not divide into 4 zigzag shards", "batch=3 has too few sequences",
+    words = ["heads=2 cannot be split among 4", "do not divide into 4 zigzag shards", "CoPE counts",
+             "batch=3 has too few sequences",
              "vocabulary of a TokenEmbedding can be sharded", "stopped"]  # fmt: skip
     for expected, message in zip(words, refused, strict=True):
         assert expected in message

@@ -1,16 +1,19 @@
 """Attention whose keys travel around a ring of processes: losses and gradients of one process, in three orders."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
 
 import whatwhere as ww
 from whatwhere.errors import SettingError
 from whatwhere.parallel import ring_attention
+from whatwhere.parallel.mesh import gathered
 from whatwhere.parallel.ring_attention import _Ring
 from whatwhere.position_slices import SHARD_ORDERS, ShardOrder
 from whatwhere.where.binding import Here, bind
@@ -38,7 +41,15 @@ CASES: dict[str, Case] = {
     "FIRE, not causal": (lambda: ww.Where(ww.FIRE(HEADS)), lambda: ww.positions(TOKENS)),
     "by content": (lambda: ww.scheme("deberta", DIM, HEADS, TOKENS), lambda: ww.Positions.packed([9, 7])),
     "gates of queries": (lambda: ww.scheme("inkling", DIM, HEADS, TOKENS), lambda: ww.positions(TOKENS)),
+    "FoX, window, documents": (lambda: ww.Where(ww.FoX(DIM, HEADS), window=5), lambda: ww.Positions.packed([9, 7])),
+    "FoX, padding": (
+        lambda: ww.Where(ww.FoX(DIM, HEADS), sink=ww.Sink(HEADS)),
+        lambda: ww.Positions.from_mask(torch.arange(TOKENS) >= torch.tensor([[0], [5]])),
+    ),
+    "CARoPE": (lambda: ww.scheme("carope", DIM, HEADS, TOKENS), lambda: ww.positions(TOKENS)),
+    "selective RoPE": (lambda: ww.scheme("selective-rope", DIM, HEADS, TOKENS), lambda: ww.Positions.packed([9, 7])),
 }
+OF_FOUR = ("sinusoidal, rotary, padding", "FIRE, not causal", "FoX, padding", "selective RoPE")
 
 
 class Model(nn.Module):
@@ -55,12 +66,15 @@ class Model(nn.Module):
             if not bool(weights.any()):
                 nn.init.normal_(weights, std=0.3, generator=generator)
 
-    def forward(self, x: Tensor, here: Here, attend: Callable[..., Tensor]) -> Tensor:
+    def forward(
+        self, x: Tensor, here: Here, attend: Callable[..., Tensor], gather: Callable[[Tensor], Tensor] = lambda x: x
+    ) -> Tensor:
         """Return the vectors of the tokens of one process."""
         x = here.input(x)
         for layer, weights in enumerate(self.projections):
             q, k, v = (x @ weights).unflatten(-1, (3, HEADS, HEAD_DIM)).permute(2, 0, 3, 1, 4)
-            q, k = here.query_key(q, k)
+            increments = here.increments(x)
+            q, k = here.query_key(q, k, increments=None if increments is None else gather(increments))
             x = x + attend(layer, q, k, v, here.gates(x)).transpose(1, 2).flatten(2)
         return x
 
@@ -86,7 +100,12 @@ def losses(name: str, order: ShardOrder | None, group: Any = None) -> list[float
                 heres = [heres[layer] for heres in of_ranks]
                 return ring_attention(heres, q, k, v, causal=causal, gates=gates, group=group)
 
-            y = model(x[:, slots], of_ranks[rank][0], attend)
+            # With increments, of all tokens, keys are mapped as the new rows of a cache are.
+            by_content = model.where.query_key is not None and model.where.query_key.by_content
+            slots_of_all = p.shard_slots(ranks, order).flatten()
+            here = model.where.at(shards[rank], p.take(slots_of_all)) if by_content else of_ranks[rank][0]
+            gather = partial(gathered, axis=2, mesh=init_device_mesh("cpu", (ranks,))) if by_content else lambda x: x
+            y = model(x[:, slots], here, attend, gather)
             loss = (y - target[:, slots]).square().sum() / target.numel()
         loss.backward()
         if order is not None:
@@ -104,7 +123,7 @@ def on_each_rank() -> dict[str, Any]:
     """Return how far losses of rings are from those of one process, and what else is judged."""
     found: dict[str, Any] = {}
     ranks = torch.distributed.get_world_size()
-    for name in CASES if ranks == 2 else (*CASES,)[1:6:2]:
+    for name in CASES if ranks == 2 else OF_FOUR:
         wanted = losses(name, None)
         for order in SHARD_ORDERS:
             found[f"{name}, {order}"] = max(abs(a - b) for a, b in zip(losses(name, order), wanted, strict=True))
@@ -123,7 +142,8 @@ def refused() -> list[str]:
     q, k, v = torch.randn(3, 1, HEADS, own.tokens, HEAD_DIM)
     hooked = ww.Where(ww.T5(HEADS))
     hooked.score.weight.register_hook(lambda g: g)
-    for where, n in ((ww.Where(ww.FoX(DIM, HEADS)), ranks), (ww.Where(), 1), (hooked, ranks)):
+    cope, fox = ww.scheme("cope", DIM, HEADS, TOKENS), ww.Where(ww.FoX(DIM, HEADS))
+    for where, n in ((cope, ranks), (fox, ranks), (ww.Where(), 1), (hooked, ranks)):
         try:
             ring_attention([where.at(own, each) for each in shards][:n], q, k, v)
         except SettingError as problem:
@@ -154,7 +174,9 @@ def test_a_ring_of_processes_is_one_process(ranks: int, tmp_path: Path) -> None:
     for found in on_ranks(ranks, tmp_path, on_each_rank):
         for name, difference in found["differences"].items():
             assert difference < 1e-11, (name, difference)
-        for message, expected in zip(found["refused"], ("FoX sums", f"ring of {ranks}", "has a hook"), strict=True):
+        for message, expected in zip(
+            found["refused"], ("CoPE counts", "FoX needs the gates", f"ring of {ranks}", "a hook"), strict=True
+        ):
             assert expected in message
         block = 2 * found["block"]  # keys and values
         assert found["forward"] == (ranks - 1) * block * 2  # two bytes a number

@@ -150,6 +150,9 @@ def train(
     order: Annotated[
         str, typer.Option(help="Tokens of each process of context: contiguous, zigzag or striped.")
     ] = "contiguous",
+    keys: Annotated[
+        str, typer.Option(help="Keys of other processes of context: gathered, or on a ring, two blocks at a time.")
+    ] = "gathered",
     precision: Annotated[
         str, typer.Option(help="Of what is computed: float32, bfloat16, or auto (bfloat16 on CUDA).")
     ] = "auto",
@@ -175,7 +178,7 @@ def train(
 
     On 8 processes: torchrun --nproc-per-node 8 -m whatwhere train rotary --shard 4 --tensor 2 --layers 12 --dim 768
 
-    Long sequences: torchrun --nproc-per-node 4 -m whatwhere train alibi --context 4 --order zigzag --set trained=4096
+    Long sequences: torchrun --nproc-per-node 4 -m whatwhere train alibi --context 4 --keys ring --set trained=4096
 
     Restarted by itself: torchrun --nproc-per-node 4 --max-restarts 3 -m whatwhere train rotary --every 50
     """
@@ -215,6 +218,7 @@ def train(
             tensor=tensor,
             context=context,
             order=order,  # type: ignore[arg-type]  # which is checked there
+            keys=keys,  # type: ignore[arg-type]
             precision=precision,  # type: ignore[arg-type]
             recompute=recompute,
             compiled=compiled,

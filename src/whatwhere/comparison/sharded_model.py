@@ -2,14 +2,14 @@
 
     data, shard   sequences of its own; `fully_shard` spreads weights, gradients and moments over shard and context
     tensor        heads and hidden features of its own, and rows of the token table, for the same tokens
-    context       tokens of its own; keys and values are gathered
+    context       tokens of its own; keys and values are gathered, or travel around a ring
 
 The losses are those of one process up to rounding: each process samples the whole batch, and computes its part.
 """
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.nn import functional as F
 
-from whatwhere.comparison.model import Block, Transformer
+from whatwhere.comparison.model import Block, Transformer, build_wheres, table_rows
 from whatwhere.comparison.own_model import ComparedModel
 from whatwhere.comparison.run import Job
 from whatwhere.comparison.tasks import Batch
@@ -25,23 +25,28 @@ from whatwhere.comparison.train import Work, loss_sum
 from whatwhere.errors import SettingError
 from whatwhere.parallel.gradient_norm import clip_gradient_norm
 from whatwhere.parallel.mesh import Mesh, MeshSizes, alike_copy, gathered, summed
+from whatwhere.parallel.ring_attention import require_ring, ring_attention
 from whatwhere.parallel.vocabulary_loss import vocabulary_cross_entropy
 from whatwhere.parallel.vocabulary_shards import shard_vocabulary, sharded_logits
 from whatwhere.position import Positions, positions
 from whatwhere.position_slices import ShardOrder
 from whatwhere.where.binding import Here, Where, bind, heads_of
 
+KeysOfOthers = Literal["gathered", "ring"]
+"""How processes of context attend to the keys of others: each has all of them, or two blocks at a time."""
 
-def require_mesh_fits(job: Job, sizes: MeshSizes, order: ShardOrder) -> None:
+
+def require_mesh_fits(job: Job, sizes: MeshSizes, order: ShardOrder, keys: KeysOfOthers = "gathered") -> None:
     """Raise before training if a mesh cannot carry the model, the batch or the sequences.
 
     Args:
         job: what to train.
         sizes: of the mesh.
         order: of the tokens of context.
+        keys: how processes of context attend to the keys of others.
 
     Raises:
-        SettingError: If heads, features or sequences do not divide.
+        SettingError: If heads, features or sequences do not divide, or a bias cannot be computed on a ring.
         ShapeError: If the tokens of a sequence do not divide.
     """
     settings = job.settings
@@ -59,15 +64,23 @@ def require_mesh_fits(job: Job, sizes: MeshSizes, order: ShardOrder) -> None:
     if sizes.context > 1:
         for length in job.task.trained:
             positions(job.task.token_count(length)).shard_slots(sizes.context, order)
+        if keys == "ring":
+            for where in build_wheres(
+                job.scheme, settings.dim, settings.heads, table_rows(settings, job.task), settings.layers
+            ):
+                require_ring(where.score)
 
 
-def shard_model(model: Transformer, mesh: Mesh, order: ShardOrder) -> "ShardedTransformer":
+def shard_model(
+    model: Transformer, mesh: Mesh, order: ShardOrder, keys: KeysOfOthers = "gathered"
+) -> "ShardedTransformer":
     """Spread a model over a mesh of processes, in place.
 
     Args:
         model: whole, the same on all processes, without an optimizer.
         mesh: of the processes.
         order: which tokens each process of context has.
+        keys: how processes of context attend to the keys of others.
 
     Returns:
         The same module, now a ShardedTransformer.
@@ -99,7 +112,7 @@ def shard_model(model: Transformer, mesh: Mesh, order: ShardOrder) -> "ShardedTr
     model.__class__ = ShardedTransformer
     assert isinstance(model, ShardedTransformer)
     object.__setattr__(model, "shards", own)  # its modules are views of those of the model, and no parts of it
-    model.mesh, model.order = mesh, order
+    model.mesh, model.order, model.keys = mesh, order, keys
     if mesh.sizes.processes > count:
         for block in model.blocks:
             fully_shard(block, mesh=mesh.replicas)
@@ -231,11 +244,13 @@ class ShardedTransformer(Transformer):
     Attributes:
         mesh: of the processes.
         order: which tokens each process of context has: `forward` takes its own ids, with the positions of all tokens.
+        keys: how they attend to the keys of others.
         shards: the schemes of its heads, where these are split.
     """
 
     mesh: Mesh
     order: ShardOrder
+    keys: KeysOfOthers
     shards: HeadShards | None
 
     @property
@@ -249,10 +264,14 @@ class ShardedTransformer(Transformer):
             return super()._bind(ids, at, p)
         p = positions(ids.shape[1] * n, device=ids.device) if p is None else p
         wheres, slots = self.layer_wheres, p.shard_slots(n, self.order)
-        own, keys = p.take(slots[self.mesh.rank("context")]), p.take(slots.flatten())
-        to_map, to_attend = bind(wheres, own), bind(wheres, own, keys)
-        pairs = zip(to_map, to_attend, strict=True)
-        heres: list[Here] = [GatheredKeys(one, other, self.mesh) for one, other in pairs]
+        parts = [p.take(each) for each in slots]
+        own = parts[self.mesh.rank("context")]
+        to_map, to_attend = bind(wheres, own), bind(wheres, own, p.take(slots.flatten()))
+        blocks = [bind(wheres, own, part) for part in parts] if self.keys == "ring" else []
+        layers = zip(to_map, to_attend, strict=True)
+        heres: list[Here] = [
+            AllKeys(*pair, [block[number] for block in blocks], self.mesh) for number, pair in enumerate(layers)
+        ]
         return [to_map[0], *heres], [None] * len(wheres)
 
     def _logits(self, x: Tensor) -> Tensor:
@@ -262,33 +281,38 @@ class ShardedTransformer(Transformer):
 
 
 @final
-class GatheredKeys(Here):
+class AllKeys(Here):
     """A Where bound to own tokens, which attend to the keys of all processes of context.
 
     Args:
         own: bound to the own tokens.
         attended: with the own tokens as queries, and the keys in the order in which they are gathered.
+        blocks: the own tokens as queries of the keys of each process, which travel around a ring; none if gathered.
         mesh: of the processes.
     """
 
-    def __init__(self, own: Here, attended: Here, mesh: Mesh) -> None:
+    def __init__(self, own: Here, attended: Here, blocks: Sequence[Here], mesh: Mesh) -> None:
         super().__init__(own.where, own._cache)
-        self._attended, self._mesh = attended, mesh
+        self._attended, self._blocks, self._mesh = attended, blocks, mesh
 
     def query_key(
         self, q: Tensor, k: Tensor, *, increments: Tensor | None = None, in_place: bool = False
     ) -> tuple[Tensor, Tensor]:
-        """Map own queries and keys, and return the keys of all processes."""
+        """Map own queries and keys; return the keys of all processes where they are gathered."""
         if increments is None:
             q, k = super().query_key(q, k, in_place=in_place)
-            return q, self._gathered(k)
-        # Sums over all earlier tokens: keys are mapped after they are gathered.
-        return self._attended.query_key(q, self._gathered(k), increments=self._gathered(increments))
+        else:  # which are summed over all earlier tokens; own keys are at the positions of the queries
+            q, k = self._attended.query_key(q, k, increments=self._gathered(increments))
+        return q, k if self._blocks else self._gathered(k)
 
     def attention(  # type: ignore[override]  # of which the model needs these arguments alone
         self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool = True, gates: Tensor | None = None
     ) -> Tensor:
         """Compute attention of own queries to all keys; v and gates are those of own tokens."""
+        if self._blocks:
+            group = self._mesh.context.get_group()
+            y: Tensor = ring_attention(self._blocks, q, k, v, causal=causal, gates=gates, group=group)
+            return y
         score = self.where.score
         if gates is not None and score is not None and score.sums_between:
             gates = self._gathered(gates)

@@ -33,7 +33,7 @@ from whatwhere.comparison.results import ParameterCount, Scores
 from whatwhere.comparison.run import Job, kept, measured
 from whatwhere.comparison.saved_model import saved_tensors
 from whatwhere.comparison.settings import Settings
-from whatwhere.comparison.sharded_model import SharedWork, require_mesh_fits, shard_model
+from whatwhere.comparison.sharded_model import KeysOfOthers, SharedWork, require_mesh_fits, shard_model
 from whatwhere.comparison.tasks import Task
 from whatwhere.comparison.train import Precision, Training, deterministic, new_model
 from whatwhere.comparison.training_checkpoint import (
@@ -59,6 +59,7 @@ class HowToTrain:
     Args:
         mesh: of the processes; a resumed training may have another one.
         order: which tokens each process of context has: `contiguous`, `zigzag` or `striped`.
+        keys: how these attend to the keys of others: `gathered`, so that each has all of them, or on a `ring`.
         precision: of what is computed: `float32`, `bfloat16`, or `auto` for bfloat16 on CUDA; weights are float32.
         recompute: compute the blocks again in the backward pass, instead of storing what they computed.
         compiled: compile each block.
@@ -71,6 +72,7 @@ class HowToTrain:
 
     mesh: MeshSizes = field(default_factory=MeshSizes)
     order: ShardOrder = "contiguous"
+    keys: KeysOfOthers = "gathered"
     precision: Precision = "auto"
     recompute: bool = False
     compiled: bool = False
@@ -79,6 +81,7 @@ class HowToTrain:
     def __post_init__(self) -> None:
         """Check the options."""
         require_choice("train", "order", self.order, SHARD_ORDERS)
+        require_choice("train", "keys", self.keys, ("gathered", "ring"))
         require_choice("train", "precision", self.precision, ("auto", "float32", "bfloat16"))
         require_whole("train", every=1 if self.every is None else self.every)
 
@@ -134,6 +137,7 @@ def train_one(
     tensor: int = 1,
     context: int = 1,
     order: ShardOrder = "contiguous",
+    keys: KeysOfOthers = "gathered",
     precision: Precision = "auto",
     recompute: bool = False,
     compiled: bool = False,
@@ -151,7 +155,7 @@ def train_one(
         seed: of tokens, layers and batches.
         out: the results folder, which all processes share.
         data, shard, tensor, context: sizes of the mesh; None of data is what the others leave.
-        order, precision, recompute, compiled, every: as in HowToTrain.
+        order, keys, precision, recompute, compiled, every: as in HowToTrain.
         progress: show the progress on standard error.
 
     Returns:
@@ -175,14 +179,14 @@ def train_one(
         (2, 2, 0)
     """
     mesh = fill_mesh(data, shard, tensor, context, world_size())
-    how = HowToTrain(mesh, order, precision, recompute, compiled, every)
+    how = HowToTrain(mesh, order, keys, precision, recompute, compiled, every)
     first = is_first()
     subject, chosen, plans, paths = planned(
         [scheme], task, lengths, "quick", None, files, tokenizer, None, settings, progress and first
     )
     job = replace(with_seeds(plans, [seed], None)[0], settings=on_device(plans[0].settings))
     rehearse(job)
-    require_mesh_fits(job, mesh, order)
+    require_mesh_fits(job, mesh, order, keys)
     choose_gpu(job)
     with deterministic(job.settings.deterministic):
         with joined(job.settings.resolved_device), _lost_processes():
@@ -217,7 +221,7 @@ def _trained(
     model = model.to(settings.resolved_device)
     mesh = make_mesh(how.mesh, settings.resolved_device) if how.mesh.processes > 1 else None
     if mesh is not None:
-        model = shard_model(model, mesh, how.order)
+        model = shard_model(model, mesh, how.order, how.keys)
     for block in model.blocks:
         if how.recompute:
             block.forward = partial(recomputed, block.forward, use_reentrant=False)
@@ -352,7 +356,7 @@ def _command(
         if (size := getattr(how.mesh, axis.name)) > 1:
             words += [f"--{axis.name}", str(size)]
     default = HowToTrain()
-    words += [word for name in ("order", "precision") if (value := getattr(how, name)) != getattr(default, name)
+    words += [word for name in ("order", "keys", "precision") if (value := getattr(how, name)) != getattr(default, name)
               for word in (f"--{name}", value)]  # fmt: skip
     words += ["--recompute"] * how.recompute + ["--compile"] * how.compiled
     words += [] if how.every is None else ["--every", str(how.every)]

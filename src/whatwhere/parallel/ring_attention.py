@@ -3,6 +3,10 @@
 Each process keeps its queries. While it attends to one block, that block goes on to the next process and another one
 arrives; the outputs are merged by the logarithms of their sums. In the backward pass the blocks go around once more,
 with their gradients, and attention to each is computed again. A process has two blocks of keys at a time, not all.
+
+The bias of FoX is a difference of sums over all tokens, of which each head and token has one number: its gates are
+gathered. A count of CoPE differs from query to query: each process would need its queries times all keys, which is more
+than the keys themselves.
 """
 
 from collections.abc import Sequence
@@ -13,13 +17,17 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, distributed
 from torch.distributed import P2POp, ProcessGroup
+from torch.distributed.device_mesh import DeviceMesh
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.backend import full_precision
+from whatwhere.parallel.mesh import gathered
+from whatwhere.position import Positions
 from whatwhere.tensor_checks import readable
 from whatwhere.where.attention import Engine
-from whatwhere.where.binding import Here
+from whatwhere.where.binding import Here, Where
 from whatwhere.where.merge_attention import merge_attention, with_sink
+from whatwhere.where.score_bias import Element, ScoreBias, at_slots, differences, query_slots, require_no_holes
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -45,7 +53,7 @@ def ring_attention(
         k: the own keys, mapped; as many on each process.
         v: the own values.
         causal: mask keys that are later than the query.
-        gates: of a bias that reads those of queries (Inkling's), the own ones.
+        gates: those of the own tokens, of a gated bias: Inkling's and FoX's.
         engine: `auto`, `dense`, `sdpa` or `flex`.
         group: the processes; None is all of them.
 
@@ -53,9 +61,10 @@ def ring_attention(
         The same as attention to all keys at once. All processes take part, also in the backward pass.
 
     Raises:
-        SettingError: If there is not one Here for each process, or the bias sums over the keys between query and key;
-            or a parameter of the bias has a hook. On all processes alike.
+        SettingError: If there is not one Here for each process, the bias counts keys between query and key (CoPE),
+            gates are missing, or a parameter of the bias has a hook. On all processes alike.
         ShapeError: If a tensor has another number of tokens, sequences, heads or features.
+        PositionError: If the bias sums over the tokens between query and key, and some are on no process.
 
     Examples:
         >>> import whatwhere as ww
@@ -78,6 +87,8 @@ def ring_attention(
             f"k has {k.shape[2]} keys, but the blocks have {[here.keys.tokens for here in heres]}: all need as many.\n"
             "Make the blocks by p.shards(n), and pass the own keys alone."
         )
+    if size > 1 and own.where.score is not None and own.where.score.sums_between:
+        heres, gates = _with_sums(heres, gates, rank, group)
     q, k, v = _of_one_dtype(q, k, v)
     ring = _Ring(tuple(heres), causal, engine, group, rank, size, k.shape, v.shape)
     with full_precision(q.device):
@@ -95,10 +106,8 @@ def _checked(heres: Sequence[Here], size: int) -> list[Tensor]:
         )
     score = heres[0].where.score
     if size > 1 and score is not None and score.sums_between:
-        raise SettingError(
-            f"{type(score).__name__} sums over the keys between a query and a key, which no process of a ring has.\n"
-            "Gather keys, values and gates of all processes, and bind their positions: where.at(own, p.take(slots))."
-        )
+        require_ring(score)
+        return []  # of FoX, which enter by the gates alone
     parameters: list[Tensor] = [] if score is None else [each for each in score.parameters() if each.requires_grad]
     if any(each._backward_hooks for each in parameters):
         raise SettingError(
@@ -106,6 +115,94 @@ def _checked(heres: Sequence[Here], size: int) -> list[Tensor]:
             "\nRemove it, and change the gradient after the backward pass."
         )
     return parameters
+
+
+def require_ring(score: ScoreBias | None) -> None:
+    """Raise SettingError where a bias cannot be computed while keys travel around a ring.
+
+    Args:
+        score: the bias; None is none.
+    """
+    if score is not None and score.sums_between and type(score).sums is ScoreBias.sums:
+        raise SettingError(
+            f"{type(score).__name__} counts, for each query, all keys between it and a key, which no process of a ring "
+            "has.\nGather keys and values of all processes, and bind their positions: where.at(own, p.take(slots)); in "
+            "train, pass keys='gathered'."
+        )
+
+
+def _with_sums(
+    heres: Sequence[Here], gates: Tensor | None, rank: int, group: ProcessGroup | None
+) -> tuple[list[Here], Tensor]:
+    """Return bindings whose bias is a difference of sums, and the sums: of the own queries, then of all keys."""
+    own, score = heres[rank], heres[rank].where.score
+    assert score is not None
+    if gates is None or gates.shape[-1] != own.keys.tokens:
+        raise SettingError(
+            f"{type(score).__name__} needs the gates of the {own.keys.tokens} own keys, but got "
+            f"{'none' if gates is None else f'those of {gates.shape[-1]}'}.\nPass gates=here.gates(x)."
+        )
+    keys = _joined([here.keys for here in heres])
+    require_no_holes(keys)
+    everyone = distributed.group.WORLD if group is None else group
+    assert everyone is not None
+    sums = score.sums(keys, gathered(gates, 2, DeviceMesh.from_group(everyone, gates.device.type)))
+    assert sums is not None
+    count = own.keys.tokens
+    at_queries = sums[..., rank * count : (rank + 1) * count]
+    if own.queries is not own.keys:
+        at_queries = at_slots(sums, query_slots(own.queries, keys))
+    found = []
+    for number, here in enumerate(heres):
+        where, first = here.where, own.queries.tokens + number * count
+        bias = _Difference(score.num_heads, first, gates.dtype)
+        whole = Where(query_key=where.query_key, score=bias, scale=where.scale, window=where.window, sink=where.sink)
+        found.append(Here(whole, here._cache))
+    return found, torch.cat([at_queries, sums], dim=-1)
+
+
+def _joined(parts: Sequence[Positions]) -> Positions:
+    """Return the positions of the keys of all processes, one after another."""
+    rows = max(p.batch for p in parts)
+    index = torch.cat([p.index.expand(-1, rows, -1) for p in parts], dim=-1)
+    order = torch.cat([p.order.expand(rows, -1) for p in parts], dim=-1)
+    segment = starts = None
+    if any(p.segment is not None for p in parts):
+        of_parts = [torch.zeros_like(p.order) if p.segment is None else p.segment for p in parts]
+        segment = torch.cat([each.expand(rows, -1) for each in of_parts], dim=-1)
+    if any(p.document_start is not None for p in parts):
+        starts = torch.cat([p.known_starts().expand(rows, -1) for p in parts], dim=-1)
+    return Positions(index, order, segment, document_start=starts)
+
+
+class _Difference(ScoreBias):
+    """A bias that is a number of the query minus one of the key, which are passed as gates."""
+
+    by_content = True
+    causal_only = True
+
+    def __init__(self, num_heads: int, first: int, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.num_heads, self._first, self._dtype = num_heads, first, dtype
+
+    def gates(self, x: Tensor) -> Tensor:
+        """Return the numbers."""
+        return x
+
+    def bind(
+        self,
+        queries: Positions,
+        keys: Positions,
+        *,
+        q: Tensor | None = None,
+        k: Tensor | None = None,
+        gates: Tensor | None = None,
+        causal: bool = True,
+    ) -> Element:
+        """Return the differences between the queries and a block of keys."""
+        assert gates is not None
+        of_keys = gates[..., self._first : self._first + keys.tokens]
+        return differences(gates[..., : queries.tokens], of_keys, self._dtype)
 
 
 def _of_one_dtype(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:

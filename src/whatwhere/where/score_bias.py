@@ -6,7 +6,7 @@ from functools import reduce
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Float, Float64, Int64, Shaped
 from torch import Tensor
 
 from whatwhere.errors import DoorError, PositionError, ShapeError
@@ -85,6 +85,19 @@ class ScoreBias(OfHeads, ABC):
 
         Args:
             x: the vectors from which queries and keys are projected.
+        """
+        return None
+
+    def sums(
+        self, keys: Positions, gates: Float[Tensor, "batch heads keys"]
+    ) -> Float64[Tensor, "batch heads keys"] | None:
+        """Return a number for each key, where the bias is that of the query's own key minus that of the key, as FoX's.
+
+        None for any other bias. With these numbers a query needs no key between it and another one.
+
+        Args:
+            keys: positions of all keys.
+            gates: what `gates` returned for them.
         """
         return None
 
@@ -344,6 +357,35 @@ def query_slots(queries: Positions, keys: Positions) -> Int64[Tensor, "batch que
         return torch.arange(keys.tokens, device=keys.device)[None]
     visible = queries.mask(keys)[:, 0]  # (batch, queries, keys)
     return keys.tokens - 1 - torch.where(visible, keys.order[:, None], -1).flip(-1).argmax(-1)
+
+
+def at_slots(
+    total: Float64[Tensor, "batch heads keys"], slots: Int64[Tensor, "rows queries"]
+) -> Float64[Tensor, "batch heads queries"]:
+    """Return the numbers of keys for each query, whose own key is at a slot.
+
+    Examples:
+        >>> at_slots(torch.tensor([[[1.0, 2.0]]], dtype=torch.float64), torch.tensor([[1]])).item()
+        2.0
+    """
+    return total.gather(-1, slots[:, None].expand(*total.shape[:2], -1))
+
+
+def differences(
+    of_queries: Float64[Tensor, "batch heads queries"], of_keys: Float64[Tensor, "batch heads keys"], dtype: torch.dtype
+) -> Element:
+    """Return the bias that is the number of a query minus that of a key.
+
+    Args:
+        of_queries, of_keys: their numbers.
+        dtype: of the bias, float32 at least.
+    """
+    dtype = torch.promote_types(dtype, torch.float32)
+
+    def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
+        return (of_queries[b, h, i] - of_keys[b, h, j]).to(dtype)
+
+    return element
 
 
 def slots_in_order(keys: Positions) -> Int64[Tensor, "batch keys"] | None:

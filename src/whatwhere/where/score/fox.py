@@ -3,7 +3,7 @@
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Float64
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -15,7 +15,9 @@ from whatwhere.tensor_checks import readable, require_generator
 from whatwhere.where.score_bias import (
     Element,
     ScoreBias,
+    at_slots,
     contract,
+    differences,
     query_slots,
     require_features,
     slots_in_order,
@@ -112,14 +114,18 @@ class FoX(ScoreBias):
             PositionError: If gates between the keys are missing.
         """
         gates = self._require_gates(gates, keys, q)
+        total = self.sums(keys, gates)
+        return differences(at_slots(total, query_slots(queries, keys)), total, gates.dtype)
+
+    def sums(self, keys: Positions, gates: Float[Tensor, "batch heads keys"]) -> Float64[Tensor, "batch heads keys"]:
+        """Return the cumulative sum of the gates up to each key, in the order of the tokens.
+
+        Args:
+            keys: positions of all keys.
+            gates: theirs.
+        """
         visible = gates if keys.segment is None else gates.masked_fill(keys.segment[:, None] < 0, 0)
-        total, slot = sums_in_order(visible.double(), slots_in_order(keys)), query_slots(queries, keys)
-        dtype = torch.promote_types(gates.dtype, torch.float32)
-
-        def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return (total[b, h, slot[b % slot.shape[0], i]] - total[b, h, j]).to(dtype)
-
-        return element
+        return sums_in_order(visible.double(), slots_in_order(keys))
 
     def extra_repr(self) -> str:
         """Return the settings."""
