@@ -58,7 +58,7 @@ def pages() -> dict[str, str]:
         **{f"json/{command}.json": json_schemas.page(command) for command in json_schemas.PRINTED},
         "public-api.txt": public_api.page(),
         "reliability.md": reliability_page.page(read_campaigns()),
-        "scale.md": scale_page.page(scale_page.read_data(), meshes_table.read_meshes()),
+        "scale.md": scale_page.page(scale_page.read_data(), meshes_table.read_meshes(), scale_page.read_holdings()),
         "evidence.md": evidence_page(evidence, EXPERIMENTS),
         "figures/length.svg": pictures["scores"],
         "figures/shift.svg": pictures["shift"],

@@ -11,6 +11,8 @@ from whatwhere.report.plan import size
 from whatwhere.report.text import number, percent
 
 DATA = Path(__file__).resolve().parents[1] / "scale.json"
+HOLDINGS = DATA.with_name("holdings.json")
+HELD_COMMAND = "python -m docs.generate.holdings && python -m docs.generate"
 COMMAND = "python -m docs.generate.scale && python -m docs.generate"
 RANKS = 4
 WAYS = {
@@ -97,17 +99,53 @@ class ScaleTable(Measured):
     rows: tuple[SchemeRow, ...]
 
 
+@dataclass(frozen=True)
+class Held:
+    """One way to hold a token table.
+
+    Args:
+        way: its name.
+        planned, measured: bytes that a process keeps between steps, has at most, and sends in a step.
+    """
+
+    way: str
+    planned: tuple[int, int, int]
+    measured: tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Holdings(Measured):
+    """All ways.
+
+    Args:
+        rows, dim, tokens, ranks: of the table, of a process in a step, and of the processes.
+        ways: that were measured.
+    """
+
+    rows: int
+    dim: int
+    tokens: int
+    ranks: int
+    ways: tuple[Held, ...]
+
+
 def read_data() -> ScaleTable:
     """Return the measurements of the file."""
     return from_json(ScaleTable, json.loads(DATA.read_text(encoding="utf-8")), str(DATA))
 
 
-def page(data: ScaleTable, meshes: MeshTable) -> str:
+def read_holdings() -> Holdings:
+    """Return the measurements of the ways to hold a table."""
+    return from_json(Holdings, json.loads(HOLDINGS.read_text(encoding="utf-8")), str(HOLDINGS))
+
+
+def page(data: ScaleTable, meshes: MeshTable, holdings: Holdings) -> str:
     """Return the page.
 
     Args:
         data: the measurements.
         meshes: those of one model on several meshes.
+        holdings: those of the ways to hold a table.
     """
     worst = max(cell.difference for row in data.rows for cell in row.cells if cell.difference is not None)
     stopped = [(row.scheme, cell) for row in data.rows for cell in row.cells if cell.difference is None]
@@ -126,6 +164,8 @@ def page(data: ScaleTable, meshes: MeshTable) -> str:
             *_costs(),
             "",
             *_fading(),
+            "",
+            *_held(holdings),
             "",
             "Ways by rows save nothing for a table that is also the output projection: its gradient has all rows.",
             "",
@@ -167,6 +207,26 @@ def _costs() -> list[str]:
             cells = " | ".join(f"{size(way.peak)}, {size(way.sent)}" for way in ways)
             lines.append(f"| {ways[0].name} | {cells} |")
     return lines
+
+
+def _held(data: Holdings) -> list[str]:
+    """Return a table of what was computed and what was measured, by way."""
+    lines = [
+        f"Measured with {data.rows:,} x {data.dim} in float32, {data.tokens} tokens of each of {data.ranks} processes "
+        f"(gloo, CPU), torch {data.torch} and Python {data.python} on {data.machine}, {data.date}: `{HELD_COMMAND}`. "
+        "Memory is what PyTorch allocated, bytes sent are those that Linux counted for the TCP connections of a process.",
+        "",
+        "| computed / measured | kept between steps | at most held | sent in a step |",
+        "|---|---:|---:|---:|",
+    ]
+    for way in data.ways:
+        pairs = zip(way.planned, way.measured, strict=True)
+        lines.append(f"| {way.way} | {' | '.join(f'{size(computed)} / {size(found)}' for computed, found in pairs)} |")
+    return [
+        *lines,
+        "",
+        "gloo makes an all-reduce of FSDP's reduce-scatter, which sends half as much again; NCCL was not run.",
+    ]
 
 
 def _fading() -> list[str]:

@@ -1,4 +1,7 @@
-"""plan: expected rows against sums and draws, bytes against what tensors take, and the command."""
+"""plan: expected rows against sums and draws, bytes against those that were allocated and sent, and the command."""
+
+import socket
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,6 +9,8 @@ import pytest
 from tests.running import error_of, json_of, whatwhere
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.parallel.plan import TableSettings, expected_rows, plan_table
+
+from .processes import on_ranks
 
 
 def summed(vocab_size, tokens, exponent):
@@ -41,6 +46,19 @@ def test_ways_by_rows_do_not_grow_with_the_ranks():
     assert sent[1024]["rows to their owners"] < 1.02 * sent[64]["rows to their owners"]
     assert sent[1024]["replicated, rows gathered"] > 15 * sent[64]["replicated, rows gathered"]
     assert sent[64]["replicated, rows gathered"] < sent[64]["replicated"] < sent[1024]["replicated, rows gathered"]
+
+
+@pytest.mark.skipif(not hasattr(socket, "TCP_INFO"), reason="Linux counts the bytes of connections")
+def test_memory_and_bytes_sent_are_those_that_were_measured(tmp_path: Path) -> None:
+    measure = pytest.importorskip("docs.generate.holdings").held_and_sent
+    for ways in on_ranks(2, tmp_path / "ranks", measure):
+        for way in ways:
+            kept, peak, sent = (found / planned for found, planned in zip(way.measured, way.planned, strict=True))
+            assert kept == pytest.approx(1, abs=1e-3), way
+            assert peak == pytest.approx(1, abs=0.05), way
+            # gloo makes an all-reduce of a reduce-scatter
+            assert sent == pytest.approx(1.5 if way.way == "FSDP" else 1, abs=0.1), way
+        assert [way.way for way in ways] == [way.name for way in plan_table(TableSettings(9, 2, 2)).holdings]
 
 
 @pytest.mark.parametrize("change", [{"ranks": 0}, {"vocab_size": 10**13}, {"exponent": 0.0}, {"compute_bytes": 3}])

@@ -1,10 +1,9 @@
-"""RowAdamW on shards, and rows on their owners: losses of one process, bytes of the plan, and what is refused."""
+"""RowAdamW on shards, and rows on their owners: losses of one process, and what is refused."""
 
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -14,7 +13,6 @@ from torch.nn.functional import cross_entropy
 
 import whatwhere as ww
 from whatwhere.parallel import clip_gradient_norm, deal_rows, shard_vocabulary
-from whatwhere.parallel.plan import TableSettings, plan_table
 
 from .processes import on_ranks
 
@@ -163,36 +161,3 @@ def test_losses_norms_and_tables_are_those_of_one_process(ranks: int, tmp_path: 
             assert text.startswith("SettingError")
             assert words in text
         assert step == "nothing"
-
-
-def sent(steps: int, tokens: int, rows: int) -> float:
-    """Return the bytes that this process sends to others in a step, counted where they are sent."""
-    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
-    rank, ranks = torch.distributed.get_rank(), mesh.size()
-    owners = deal_rows(ww.TokenEmbedding(rows, DIM), mesh)
-    exchange, count = torch.distributed.all_to_all_single, [0]
-
-    def counted(output: Tensor, given: Tensor, to: Any = None, sizes: Any = None, group: Any = None) -> Any:
-        if sizes is not None:  # without: a number for each process
-            others = sum(size for number, size in enumerate(sizes) if number != rank)
-            count[0] += others * given[:1].numel() * given.element_size() if others else 0
-        return exchange(output, given, to, sizes, group=group)
-
-    torch.distributed.all_to_all_single = counted
-    generator = np.random.default_rng(rank)
-    share = 1 / np.arange(1.0, rows + 1)
-    for _ in range(steps):
-        ids = torch.from_numpy(generator.choice(rows, tokens, p=share / share.sum()))
-        owners(ids).sum().backward()
-    torch.distributed.all_to_all_single = exchange
-    assert ranks > 1
-    return count[0] / steps
-
-
-def test_bytes_sent_are_those_of_the_plan(tmp_path: Path) -> None:
-    """The plan's rows are sent, and their gradients back, each in float32, and the ids."""
-    measured = on_ranks(2, tmp_path / "ranks", sent, 40, 300, 1000)
-    plan = plan_table(TableSettings(1000, DIM, 2, tokens=300, compute_bytes=4))
-    planned = {way.name: way.sent for way in plan.holdings}
-    assert np.mean(measured) == pytest.approx(planned["rows to their owners"], rel=0.03)
-    assert np.mean(measured) < planned["FSDP"] / 4

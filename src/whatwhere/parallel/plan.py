@@ -96,7 +96,8 @@ def plan_table(settings: TableSettings) -> TablePlan:
 
     All ways hold float32 weights with the two moments of AdamW. An all-reduce sends each byte 2 (n - 1) / n times, an
     all-gather, reduce-scatter or all-to-all (n - 1) / n times. The table is not tied: the gradient of a tied output
-    projection has all rows, so of the ways by rows none saves anything.
+    projection has all rows, so of the ways by rows none saves anything. DistributedDataParallel reduces a copy of
+    the gradient, which FSDP's peak has too.
 
     Args:
         settings: of the table.
@@ -120,7 +121,7 @@ def plan_table(settings: TableSettings) -> TablePlan:
     groups = n / shards
     activations = settings.tokens * settings.dim * settings.compute_bytes
     holdings = (
-        _holding("replicated", full, full, _reduced(n) * table * GRADIENT),
+        _holding("replicated", full, full + (table * GRADIENT if n > 1 else 0), _reduced(n) * table * GRADIENT),
         _holding("replicated, rows gathered", state, state + n * row_elements * GRADIENT,
                  (n - 1) * (row_elements * GRADIENT + rows * ID)),
         _holding("FSDP", full / n, full / n + copies, _spread(n) * table * (settings.compute_bytes + GRADIENT)),
