@@ -214,7 +214,7 @@ def _held(data: Holdings) -> list[str]:
     lines = [
         f"Measured with {data.rows:,} x {data.dim} in float32, {data.tokens} tokens of each of {data.ranks} processes "
         f"(gloo, CPU), torch {data.torch} and Python {data.python} on {data.machine}, {data.date}: `{HELD_COMMAND}`. "
-        "Memory is what PyTorch allocated, bytes sent are those that Linux counted for the TCP connections of a process.",
+        "Memory is what PyTorch allocated; bytes sent are those that Linux counted for a process's TCP connections.",
         "",
         "| computed / measured | kept between steps | at most held | sent in a step |",
         "|---|---:|---:|---:|",
