@@ -1,6 +1,7 @@
 """Texts in tokens: pieces give the ids of the whole, ids are made once, and models train on them by windows."""
 
 import json
+import pickle
 import signal
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from whatwhere.comparison.byte_text import MemoryText, open_files
 from whatwhere.comparison.plan import make_task
 from whatwhere.comparison.text_task import Text, python_documentation
 from whatwhere.comparison.token_text import encoded, pieces, tokenized
+from whatwhere.report.comparison import summary
 from whatwhere.report.comparison_conclusions import scope_sentence
 from whatwhere.what import text as texts
 
@@ -146,7 +148,7 @@ def test_many_tokens_take_four_bytes(tmp_path: Path) -> None:
 
 def test_ids_beyond_the_vocabulary_are_refused(bpe: Path, tmp_path: Path) -> None:
     text = tokenized(MemoryText(LINES.encode()), bpe, tmp_path)
-    fewer = token_text.TokenText(text.stored, text.about, text.tokens[:100], text.text_sha256)
+    fewer = token_text.TokenText(text.stored, text.about, 100, text.text_sha256)
     with pytest.raises(ww.errors.TextError, match="the vocabulary has 100 tokens"):
         fewer.windows([0], len(text))
 
@@ -202,8 +204,27 @@ def test_a_comparison_in_tokens(bpe: Path, cache: Path, tmp_path: Path) -> None:
     assert f"{count:,} tokens of {bpe.parent.name}/tokenizer.json, of" in scope_sentence(results)
     with pytest.raises(ww.errors.ResultsError, match="another comparison: there task_identity is"):
         ww.compare(["none"], "text", seeds=1, out=out, workers=1, **given, **SMALL)
-    with pytest.raises(ww.errors.SettingError, match="models of a tokenizer's tokens are not asked yet"):
+    answers = ww.comparison.ask(results, "the cat")
+    assert list(answers.ids) == texts.load(bpe).encode("the cat").ids
+    assert sum(one.probability for one in answers.answers[0].top) <= 1
+    assert f"files=['{notes}']" in results.record.python
+    assert f"tokenizer='{bpe.parent}'" in results.record.python
+    table = summary(results)
+    score = results.score("none", None)
+    assert score is not None
+    bits = score.median / np.log(2) * count / len(LINES.encode())
+    assert float(table.rows[0][-1].replace("\u2212", "-")) == pytest.approx(bits, abs=0.005)
+    bpe.write_text(bpe.read_text() + " ")
+    with pytest.raises(ww.errors.TextError, match="has changed since the text was tokenized"):
         ww.comparison.ask(results, "the cat")
+
+
+def test_a_job_carries_the_path_of_its_tokenizer(bpe: Path, cache: Path, tmp_path: Path) -> None:
+    task = Text(tokenized(MemoryText(LINES.encode()), bpe), trained=(16,)).in_file(tmp_path / "kept")
+    sent = pickle.dumps(task)
+    assert len(sent) < 2000
+    token_text.shown_tokens.cache_clear()
+    assert pickle.loads(sent).tokens == task.tokens
 
 
 def test_a_tokenizer_is_for_texts() -> None:

@@ -16,13 +16,13 @@ from whatwhere.comparison.results import ALL, RunResult, TokenProbability
 from whatwhere.comparison.saved_model import load_model
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Expressions, Recall, answered_at
-from whatwhere.comparison.text_task import Bytes
+from whatwhere.comparison.text_task import Bytes, TextTokens
 from whatwhere.comparison.train import one_thread
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
 from whatwhere.position import Positions, positions
 
 Chosen = Literal["median", "all", "given"]
-AskableTask = Expressions | Recall | Bytes
+AskableTask = Expressions | Recall | Bytes | TextTokens
 TOP = 3
 """How many of the most probable tokens an answer lists."""
 LONGEST, FARTHEST = 1024, 1_000_000
@@ -104,7 +104,7 @@ def ask(
     Args:
         results: a comparison, or its folder.
         text: a sequence of the task, such as "First(6,2,1)" of the expressions or "aKcR?c" of recall; of the task text,
-            any text, whose next byte is predicted.
+            any text, whose next byte or token is predicted.
         schemes: which are asked; None is all.
         seed: of the run; None is the run of the median score, "all" every one.
         positions: the position of each token; None counts them as the tests of the comparison do.
@@ -180,6 +180,7 @@ def task_of(comparison: Comparison) -> AskableTask:
 
     Raises:
         SettingError: If its task is not one of whatwhere's.
+        TextError: If the tokenizer of its text cannot be read, or has changed.
     """
     described = comparison.task
     for task in (Expressions, Recall):
@@ -188,10 +189,7 @@ def task_of(comparison: Comparison) -> AskableTask:
     if described.name == Bytes.name and described.tokens == Bytes.tokens:
         return Bytes()
     if described.tokenized is not None:
-        raise SettingError(
-            "models of a tokenizer's tokens are not asked yet: only those of bytes are. For yours:\n"
-            "model = ww.comparison.load_model(results, run); model(ids)."
-        )
+        return TextTokens(described.tokenized)
     raise SettingError(
         f"the task {described.name!r} is not in whatwhere, so nobody knows how its sequences are written. Models of "
         "expressions, recall and text can be asked; for yours:\n"
@@ -234,7 +232,7 @@ def _answer(
     settings = comparison.settings(run)
     sequence = torch.tensor([list(ids)])
     p = _positions(settings, sequence, requested)
-    at = (-1 if isinstance(task, Bytes) else answered_at(settings.direction)) % len(ids)
+    at = (-1 if isinstance(task, Bytes | TextTokens) else answered_at(settings.direction)) % len(ids)
     with one_thread():
         probabilities = model(sequence, at, p)[0].double().softmax(-1)
         weights = model.weights(sequence, p=p) if isinstance(model, Transformer) else []

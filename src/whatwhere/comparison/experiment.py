@@ -160,7 +160,7 @@ def compare(
     names = [written_scheme(plan) for plan in plans]
     command = command_line(task, names, numbers, chosen, folder.path, paths, start, model, workers, tokenizer)
     record = record_of([run for run in finished.values() if run is not None], description, chosen, numbers)
-    call = python_call(task, names, numbers, chosen, folder.path, model)
+    call = python_call(task, names, numbers, chosen, folder.path, paths, start, model, tokenizer)
     seconds = perf_counter() - began
     return folder.write_results(replace(record, command=command, python=call, seconds=seconds, model=owns[0]))
 
@@ -245,12 +245,15 @@ def python_call(
     seeds: Sequence[int],
     settings: Settings,
     out: Path,
+    files: Sequence[Path] = (),
+    start: str | Path | None = None,
     model: BuildModel | None = None,
+    tokenizer: str | Path | None = None,
 ) -> str:
     """Return the Python call that repeats a comparison, in which what is the caller's own has its name alone.
 
     Args:
-        task, schemes, seeds, settings, out, model: as for `command_line`.
+        task, schemes, seeds, settings, out, files, start, model, tokenizer: as for `command_line`.
 
     Examples:
         >>> python_call("recall", ["alibi"], [0], make_settings("recall", [9], steps=5), Path("a"))
@@ -263,6 +266,9 @@ def python_call(
     default = make_settings(settings.task, settings.lengths)
     changed = {field.name: getattr(settings, field.name) for field in fields(settings)}
     given = [f"{name}={value!r}" for name, value in changed.items() if value != getattr(default, name)]
+    given += [f"files={[str(file) for file in files]}"] if files else []
+    texts = {"start": start, "tokenizer": tokenizer}
+    given += [f"{name}={str(value)!r}" for name, value in texts.items() if value is not None]
     given += [] if model is None else [f"model={model_name(model)}"]
     named = repr(task) if isinstance(task, str) else f"{type(task).__name__}(...)"
     words = [f"[{listed}]", named, f"lengths={settings.lengths}", f"seeds={list(seeds)}", f"out={str(out)!r}", *given]

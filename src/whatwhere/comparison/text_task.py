@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from math import log
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 import torch
@@ -13,8 +13,10 @@ from torch import Tensor
 from whatwhere.comparison.byte_text import ByteText, MemoryText, OnRead, keep_in_file, require_unchanged
 from whatwhere.comparison.results import TokenizedText
 from whatwhere.comparison.tasks import Batch
-from whatwhere.comparison.token_text import TokenText
+from whatwhere.comparison.token_text import TokenText, encoded, load_tokenizer, shown_tokens
 from whatwhere.errors import SettingError, TextError
+
+_BYTES = tuple(chr(n) if 32 < n < 127 else f"0x{n:02x}" for n in range(256))
 
 
 @final
@@ -43,7 +45,7 @@ class Text:
     unit: str = "bytes"
     measure: str = "nats per byte"
     vocab_size: int = 256
-    tokens: tuple[str, ...] = tuple(chr(n) if 32 < n < 127 else f"0x{n:02x}" for n in range(256))
+    tokens: tuple[str, ...]
     groups: tuple[str, ...] = ("last quarter",)
 
     def __init__(self, text: bytes | ByteText | TokenText | None = None, trained: Sequence[int] = (64,)) -> None:
@@ -52,11 +54,12 @@ class Text:
         self.trained = self.tested_in_length = tuple(trained)
         self.shift_length = max(1, trained[0] // 2)
         content = python_documentation() if text is None else text
+        self.tokens = _BYTES
         self._text: ByteText | TokenText = MemoryText(content) if isinstance(content, bytes) else content
         self.tokenized: TokenizedText | None = None
         if isinstance(self._text, TokenText):
             self.name, self.unit, self.measure = "text in tokens", "tokens", "nats per token"
-            self.tokens, self.vocab_size = self._text.tokens, len(self._text.tokens)
+            self.tokens, self.vocab_size = self._text.tokens, self._text.vocab_size
             self.identity, self.tokenized = self._text.identity, self._text.about
         else:
             self.identity = f"sha256 {self._text.sha256}"
@@ -67,6 +70,20 @@ class Text:
                 f"the text has {len(self._text)} {self.unit}, too few for windows of {trained[0]}: nine tenths train, "
                 "one tenth tests.\nPass a longer text or a shorter window."
             )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs: of a vocabulary, the file that has it."""
+        state = dict(self.__dict__)
+        if self.tokenized is not None:
+            state.pop("tokens", None)
+        return state
+
+    def __getattr__(self, name: str) -> Any:
+        """Read the vocabulary in a process that has not done so."""
+        if name != "tokens" or not isinstance(text := self.__dict__.get("_text"), TokenText):
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self.tokens = text.tokens
+        return self.tokens
 
     def in_file(self, folder: Path, on_read: OnRead = lambda count: None) -> "Text":
         """Return the same task on a copy of the text in a folder, which is sent to other processes by its path.
@@ -155,7 +172,7 @@ class Bytes:
     """
 
     name: str = Text.name
-    tokens: tuple[str, ...] = Text.tokens
+    tokens: tuple[str, ...] = _BYTES
 
     def token_count(self, length: int) -> int:
         """Return the length: a byte is a token."""
@@ -174,6 +191,40 @@ class Bytes:
         if not ids:
             raise TextError("the text is empty: write its beginning, and models predict the next byte.")
         return ids, [self.tokens[n] for n in ids]
+
+    def answer(self, ids: Sequence[int]) -> int | None:
+        """Return None: a text may go on in many ways."""
+        return None
+
+
+@final
+class TextTokens:
+    """The tokens of a text task whose text was tokenized, without its text: what is needed to ask for the next token.
+
+    Args:
+        trained: the tokenizer of the text.
+    """
+
+    name: str = "text in tokens"
+
+    def __init__(self, trained: TokenizedText) -> None:
+        self._tokenizer = load_tokenizer(trained)
+        self.tokens = shown_tokens(trained)
+
+    def token_count(self, length: int) -> int:
+        """Return the length, which counts tokens."""
+        return length
+
+    def encode(self, text: str) -> tuple[list[int], list[str]]:
+        """Return the ids of a text, and how each is shown.
+
+        Raises:
+            TextError: If it has no token, or the tokenizer would leave parts of it out.
+        """
+        (ids,) = encoded(self._tokenizer, [text])
+        if not len(ids):
+            raise TextError("the text has no token: write its beginning, and models predict the next token.")
+        return ids.tolist(), [self.tokens[n] for n in ids]
 
     def answer(self, ids: Sequence[int]) -> int | None:
         """Return None: a text may go on in many ways."""

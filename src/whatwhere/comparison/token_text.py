@@ -14,6 +14,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import sha256
 from itertools import islice
 from pathlib import Path
@@ -66,7 +67,7 @@ class TokenText:
     Args:
         stored: the file.
         about: the tokenizer, and what it made of the text.
-        tokens: the vocabulary, as it is shown.
+        vocab_size: tokens of the tokenizer, up to the greatest id.
         text_sha256: of the text.
 
     Examples:
@@ -81,13 +82,18 @@ class TokenText:
 
     stored: FileText
     about: TokenizedText
-    tokens: tuple[str, ...]
+    vocab_size: int
     text_sha256: str
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The vocabulary, as it is shown, which the file of the tokenizer has: other processes get its path alone."""
+        return shown_tokens(self.about)
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
         """The type of the ids in the file."""
-        return _dtype(len(self.tokens))
+        return _dtype(self.vocab_size)
 
     @property
     def identity(self) -> str:
@@ -107,7 +113,7 @@ class TokenText:
         size = self.dtype.itemsize
         bytes_ = self.stored.windows([start * size for start in starts], count * size)
         ids = bytes_.view(self.dtype)
-        _require_known(ids, len(self.tokens), self.stored.files[0])
+        _require_known(ids, self.vocab_size, self.stored.files[0])
         return ids
 
     def chunks(self, end: int) -> Iterator[bytes]:
@@ -145,7 +151,9 @@ def tokenized(
     encoder = texts.load(file)
     encoder.no_truncation()
     encoder.no_padding()
-    tokens = _shown(encoder)
+    size = 1 + max(encoder.get_vocab(with_added_tokens=True).values(), default=-1)
+    if not size:
+        raise TextError("the tokenizer has no token.\nPass another one.")
     key = sha256(f"ids {_IDS} {text.sha256} {digest}".encode()).hexdigest()
     cache = (cache_folder() if cache is None else cache).absolute()
     ids, record = cache / "tokens" / f"{key}.ids", cache / "tokens" / f"{key}.json"
@@ -158,13 +166,47 @@ def tokenized(
             if found is None:
                 for left in ids.parent.glob(f".{key}.*.part"):
                     left.unlink()  # of a process that was killed
-                found = _make(text, encoder, file, digest, tokens, ids, record, on_read)
+                found = _make(text, encoder, file, digest, size, ids, record, on_read)
     except OSError as problem:
         raise ResultsError(
             f"{cache} cannot be written: {problem.strerror}.\nMake room, or choose another folder: XDG_CACHE_HOME."
         ) from problem
     stored, about = found
-    return TokenText(stored, about, tokens, text.sha256)
+    return TokenText(stored, replace(about, tokenizer=str(file.resolve())), size, text.sha256)
+
+
+def load_tokenizer(about: TokenizedText) -> "Tokenizer":
+    """Return the tokenizer of a text, without truncation and padding.
+
+    Args:
+        about: the tokenizer, and what it made of the text.
+
+    Raises:
+        TextError: If its file cannot be read, or has changed.
+    """
+    if sha256(texts.read_bytes(about.tokenizer)).hexdigest() != about.tokenizer_sha256:
+        raise TextError(
+            f"{about.tokenizer} has changed since the text was tokenized.\nPut the file back, of SHA-256 "
+            f"{about.tokenizer_sha256}."
+        )
+    encoder = texts.load(about.tokenizer)
+    encoder.no_truncation()
+    encoder.no_padding()
+    return encoder
+
+
+@lru_cache(maxsize=4)
+def shown_tokens(about: TokenizedText) -> tuple[str, ...]:
+    """Return the token of each id, up to the greatest.
+
+    Args:
+        about: the tokenizer, and what it made of the text.
+
+    Raises:
+        TextError: If its file cannot be read, or has changed.
+    """
+    by_id = {number: token for token, number in load_tokenizer(about).get_vocab(with_added_tokens=True).items()}
+    return tuple(by_id.get(number, f"[no token {number}]") for number in range(max(by_id) + 1))
 
 
 def _kept(ids: Path, record: Path) -> tuple[FileText, TokenizedText] | None:
@@ -182,7 +224,7 @@ def _make(
     encoder: "Tokenizer",
     file: Path,
     digest: str,
-    tokens: Sequence[str],
+    vocab_size: int,
     ids: Path,
     record: Path,
     on_read: OnRead,
@@ -193,13 +235,13 @@ def _make(
     with atomic_file(ids) as unfinished:
         with unfinished.open("wb") as opened:
             for some in encoded(encoder, pieces(encoder, _characters(text, on_read))):
-                _require_known(some, len(tokens), file)
-                opened.write(some.astype(_dtype(len(tokens))).tobytes())
+                _require_known(some, vocab_size, file)
+                opened.write(some.astype(_dtype(vocab_size)).tobytes())
                 lost += 0 if unknown is None else int((some == unknown).sum())
         if not unfinished.stat().st_size:
             raise TextError("the tokenizer makes no token of this text.\nPass other text, or another tokenizer.")
     stored = open_files([ids])
-    count = len(stored) // _dtype(len(tokens)).itemsize
+    count = len(stored) // _dtype(vocab_size).itemsize
     about = TokenizedText(
         tokenizer=str(file.resolve()),
         tokenizer_sha256=digest,
@@ -299,14 +341,6 @@ def _is_border(tokenizer: "Tokenizer", text: str, at: int) -> bool:
 
 def _dtype(vocab_size: int) -> np.dtype[np.unsignedinteger]:
     return np.dtype("<u2" if vocab_size <= 1 << 16 else "<u4")
-
-
-def _shown(tokenizer: "Tokenizer") -> tuple[str, ...]:
-    """Return the token of each id, up to the greatest."""
-    by_id = {number: token for token, number in tokenizer.get_vocab(with_added_tokens=True).items()}
-    if not by_id:
-        raise TextError("the tokenizer has no token.\nPass another one.")
-    return tuple(by_id.get(number, f"[no token {number}]") for number in range(max(by_id) + 1))
 
 
 def _unknown_id(tokenizer: "Tokenizer") -> int | None:

@@ -18,6 +18,7 @@ from whatwhere.report.comparison_conclusions import headline, last_length, scope
 from whatwhere.report.comparison_conclusions import section as differences_section
 from whatwhere.report.comparison_sentences import (
     baseline_in_length,
+    bits_per_byte,
     distance_curves,
     distance_sentence,
     doors_sentence,
@@ -98,14 +99,20 @@ def sections(results: Comparison) -> list[Section]:
 def summary(results: Scored) -> Table:
     """Return the scores of each scheme and baseline in and beyond the trained length."""
     columns = ["scheme", "in length", *(f"at {length}" for length in results.beyond)]
-    rows = []
+    rows, losses = [], []
     for scheme in results.schemes:
         scores = [results.score(scheme, length) for length in (None, *results.beyond)]
+        losses.append(None if scores[0] is None else scores[0].median)
         rows.append([name_text(scheme), *(score_cell(results, score) for score in scores)])
     for name, baseline in results.task.baselines.items():
         values = [baseline_in_length(results, baseline), *map(baseline.get, results.beyond)]
         scores = list(map(_single, values))
+        losses.append(values[0])
         rows.append([name_text(name), *("" if score is None else score_cell(results, score) for score in scores)])
+    bits = [bits_per_byte(results, loss) for loss in losses]
+    if any(each is not None for each in bits):
+        columns.append("bits per byte")
+        rows = [[*row, "" if each is None else decimals(each)] for row, each in zip(rows, bits, strict=True)]
     caption = f"Scores: {measure_text(results)}; “at” counts {unit_of(results)}"
     return Table(caption, columns, rows, numeric=range(1, len(columns)), shorten="never")
 

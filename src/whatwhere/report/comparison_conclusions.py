@@ -86,7 +86,7 @@ def _tokenizer_sentence(text: TokenizedText | None) -> str:
     name = name_text("/".join(PurePath(text.tokenizer).parts[-2:]))
     return (
         f" The text has {text.tokens:,} tokens of {name}{unknown}, of {text.bytes_per_token:.2f} "
-        "bytes in the mean: losses per token of another tokenizer, or per byte, do not compare with these."
+        "bytes in the mean: losses per token of another tokenizer do not compare with these, but bits per byte do."
     )
 
 

@@ -300,6 +300,20 @@ def blind_scores(results: Comparison) -> dict[str, float]:
     return {name: score for name, score in scores.items() if score is not None}
 
 
+def bits_per_byte(results: Scored, score: float | None) -> float | None:
+    """Return a loss in bits per byte of the text, which compares across tokenizers; None for other tasks.
+
+    Args:
+        results: of a comparison.
+        score: one of them, in nats per byte or per token; a token has as many bytes as those of the whole text have in
+            the mean.
+    """
+    tokenized = results.task.tokenized
+    if score is None or (tokenized is None and results.task.measure != "nats per byte"):
+        return None
+    return score / math.log(2) / (1 if tokenized is None else tokenized.bytes_per_token)
+
+
 def measure_text(results: Scored) -> str:
     """Return the measure with its unit and its better side."""
     side = "higher" if results.task.higher_is_better else "lower"
