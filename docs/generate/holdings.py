@@ -110,7 +110,7 @@ def _bytes_sent() -> int:
 
 
 def _replicated(tokens: TokenEmbedding, mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
-    dense = nn.Sequential(nn.Embedding.from_pretrained(tokens.weight.detach(), freeze=False))
+    dense = nn.Sequential(nn.Embedding(*tokens.weight.shape))
     return DistributedDataParallel(dense, gradient_as_bucket_view=True), _adamw(dense)
 
 

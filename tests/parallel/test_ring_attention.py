@@ -14,7 +14,7 @@ import whatwhere as ww
 from whatwhere.errors import SettingError
 from whatwhere.parallel import ring_attention
 from whatwhere.parallel.mesh import gathered
-from whatwhere.parallel.ring_attention import _Ring
+from whatwhere.parallel.ring import _Ring
 from whatwhere.position_slices import SHARD_ORDERS, ShardOrder
 from whatwhere.where.binding import Here, bind
 

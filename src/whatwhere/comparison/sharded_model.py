@@ -25,7 +25,7 @@ from whatwhere.comparison.train import Work, loss_sum
 from whatwhere.errors import SettingError
 from whatwhere.parallel.gradient_norm import clip_gradient_norm
 from whatwhere.parallel.mesh import Mesh, MeshSizes, alike_copy, gathered, summed
-from whatwhere.parallel.ring_attention import require_ring, ring_attention
+from whatwhere.parallel.ring import require_ring, ring_attention
 from whatwhere.parallel.vocabulary_loss import vocabulary_cross_entropy
 from whatwhere.parallel.vocabulary_shards import shard_vocabulary, sharded_logits
 from whatwhere.position import Positions, positions

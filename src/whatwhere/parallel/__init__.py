@@ -6,7 +6,7 @@ from whatwhere.public_names import loader
 
 if TYPE_CHECKING:
     from whatwhere.parallel.gradient_norm import clip_gradient_norm as clip_gradient_norm
-    from whatwhere.parallel.ring_attention import ring_attention as ring_attention
+    from whatwhere.parallel.ring import ring_attention as ring_attention
     from whatwhere.parallel.row_owners import RowOwners as RowOwners
     from whatwhere.parallel.row_owners import deal_rows as deal_rows
     from whatwhere.parallel.vocabulary_loss import vocabulary_cross_entropy as vocabulary_cross_entropy
@@ -23,7 +23,7 @@ _HOME = {
     "VocabularyParallel": "vocabulary_shards",
     "VocabularyShards": "vocabulary_shards",
     "heads_of": "whatwhere.where.binding",
-    "ring_attention": "ring_attention",
+    "ring_attention": "ring",
     "shard_vocabulary": "vocabulary_shards",
     "vocabulary_cross_entropy": "vocabulary_loss",
 }
