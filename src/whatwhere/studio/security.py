@@ -11,7 +11,6 @@ A page of any other site can make the user's browser send requests to 127.0.0.1.
 import hashlib
 import secrets
 from contextlib import suppress
-from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
 from typing import final
 
@@ -23,6 +22,8 @@ from whatwhere.errors import SettingError
 
 HOSTS = ("127.0.0.1", "localhost", "[::1]")
 """The port is not checked: a tunnel may lead another port of this machine here."""
+LARGEST_HEAD = 1 << 14
+"""Bytes of all headers of a request."""
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
     "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -61,12 +62,10 @@ class Key:
         return secrets.compare_digest(token.encode(), self.token.encode())
 
     def known(self, header: str) -> bool:
-        """Return whether a Cookie header holds the cookie."""
-        try:
-            morsel = SimpleCookie(header).get(self.name)
-        except CookieError:
-            return False
-        return morsel is not None and secrets.compare_digest(morsel.value.encode(), self._cookie.encode())
+        """Return whether a Cookie header holds the cookie, among any that other programs of this machine have set."""
+        pairs = (part.strip().partition("=") for part in header.split(";"))
+        values = [value for name, _, value in pairs if name == self.name]
+        return any([secrets.compare_digest(value.encode(), self._cookie.encode()) for value in values])
 
 
 @final
@@ -95,10 +94,16 @@ class Guard:
                     headers.append("set-cookie", self._key.cookie)
             await send(message)
 
-        refused = self._refused(Headers(scope=scope), opened)
+        refused = self._refused(Headers(scope=scope), scope["http_version"], opened)
+        if refused is not None:  # what it has sent behind the head is not read
+            refused.headers["connection"] = "close"
         await (refused or self._app)(scope, receive, sending)
 
-    def _refused(self, headers: Headers, opened: bool) -> PlainTextResponse | None:
+    def _refused(self, headers: Headers, version: str, opened: bool) -> PlainTextResponse | None:
+        if sum(len(name) + len(value) for name, value in headers.raw) > LARGEST_HEAD:
+            return PlainTextResponse(f"Headers have at most {LARGEST_HEAD:,} bytes.\n", 431)
+        if version not in ("1.0", "1.1") or ("content-length" in headers and "transfer-encoding" in headers):
+            return PlainTextResponse("The studio speaks HTTP/1.1, and a request has one length.\n", 400)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or _bare(hosts[0]) not in HOSTS:
             return PlainTextResponse("The studio answers to 127.0.0.1 and localhost alone.\n", 400)
@@ -127,4 +132,4 @@ def confined(root: Path, name: str) -> Path:
 def _bare(host: str) -> str:
     """Return a Host header without its port."""
     name, colon, port = host.rpartition(":")
-    return (name if colon and port.isdigit() else host).lower()
+    return (name if colon and port.isascii() and port.isdigit() else host).lower()

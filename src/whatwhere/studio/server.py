@@ -1,5 +1,6 @@
 """The studio's server: transport only. The answers are in api/, access control in security.py."""
 
+import asyncio
 import json
 import mimetypes
 import socket
@@ -7,10 +8,12 @@ import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import contextmanager
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import anyio
+import h11
 import uvicorn
 from anyio import to_thread
 from starlette.applications import Starlette
@@ -19,19 +22,24 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.studio.api import JOBS, QUERIES, JobFunction, Query
 from whatwhere.studio.export import PAGE as PAGE
 from whatwhere.studio.export import check_page
 from whatwhere.studio.jobs import Job, Jobs
-from whatwhere.studio.security import BLOCKED, Guard, Key, confined
+from whatwhere.studio.security import BLOCKED, LARGEST_HEAD, Guard, Key, confined
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import MEDIA_TYPE, pack
 
 LARGEST_REQUEST = 1 << 17
 AT_ONCE, CONNECTIONS = 4, 64
 """Queries that are answered at a time, and connections; more are refused until later."""
+PATIENCE = 20.0
+"""Seconds that a client has to send a request, and to take some part of the answer."""
+SPARE = 8
+"""Connections that are kept for new clients, by closing the oldest that has sent no request yet."""
 
 _ASSETS = (".html", ".js", ".css", ".txt")
 
@@ -60,7 +68,9 @@ def create_app(
         Route("/{name}", server.asset, methods=["GET"]),
     ]
     handlers: Mapping[Any, Any] = {WhatWhereError: _ours, HTTPException: _http, Exception: _unexpected}
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), key)
+    app = Starlette(routes=routes, exception_handlers=handlers)
+    app.router.redirect_slashes = False
+    return Guard(app, key)
 
 
 class _Server:
@@ -137,6 +147,9 @@ async def _events(job: Job, every: float = 0.1, patience: float = 10.0) -> Async
 
 async def _settings(request: Request) -> dict[str, Any]:
     """Read the settings of a query, a JSON object of a bounded size."""
+    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if kind != "application/json":  # what a form of another page cannot send
+        raise HTTPException(415, "The settings of a query are application/json.")
     body = bytearray()
     try:
         async for part in request.stream():
@@ -210,17 +223,7 @@ def serve(session: Session, port: int | None, browser: bool, on_start: Callable[
     check_page(PAGE)
     key, listening = Key(), bound(port)
     address = _address(listening, key)
-    config = uvicorn.Config(
-        create_app(session, key),
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        limit_concurrency=CONNECTIONS,
-        timeout_graceful_shutdown=1,
-        h11_max_incomplete_event_size=1 << 14,
-        lifespan="off",
-        ws="none",
-    )
+    config = _config(create_app(session, key), "warning")
     # What the first view needs is read while the browser starts; the view itself reports what is wrong with it.
     threading.Thread(target=_warm, args=(session,), daemon=True).start()
     on_start(address, listening.getsockname()[1])
@@ -248,8 +251,7 @@ def served(
         queries, jobs: as in `create_app`.
     """
     key, listening = Key(), bound()
-    app = create_app(session, key, page, queries, jobs)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="off", ws="none"))
+    server = uvicorn.Server(_config(create_app(session, key, page, queries, jobs), "error"))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
     thread.start()
     try:
@@ -258,6 +260,81 @@ def served(
         server.should_exit = True
         thread.join()
         listening.close()
+
+
+def _config(app: ASGIApp, log_level: str) -> uvicorn.Config:
+    return uvicorn.Config(
+        app,
+        log_level=log_level,
+        access_log=False,
+        server_header=False,
+        limit_concurrency=CONNECTIONS,
+        timeout_graceful_shutdown=1,
+        http=_Connection,
+        h11_max_incomplete_event_size=LARGEST_HEAD,
+        lifespan="off",
+        ws="none",
+    )
+
+
+class _Connection(H11Protocol):
+    """A connection that ends where the client keeps it waiting: for a request, or to take an answer.
+
+    Without that, as many clients as there are connections, each sending a byte at a time, would shut out all others.
+    """
+
+    since: float
+    _sending: asyncio.TimerHandle | None = None
+    _taking: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        waiting = [each for each in self.connections if isinstance(each, _Connection) and each.cycle is None]
+        if waiting and len(self.connections) >= CONNECTIONS - SPARE:
+            min(waiting, key=attrgetter("since")).transport.abort()
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(0)  # so that any rest that is not taken counts as waiting
+        self.since = self.loop.time()
+        self._sending = self.loop.call_later(PATIENCE, transport.abort)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        incomplete = self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
+        if incomplete and self._sending is None:
+            self._sending = self.loop.call_later(PATIENCE, self.transport.abort)
+        elif not incomplete:
+            self._sending = _cancelled(self._sending)
+
+    def send_400_response(self, msg: str) -> None:
+        if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
+            super().send_400_response(msg)
+        else:  # an answer has begun: what is no HTTP came behind the request
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._taking = _cancelled(self._taking)
+        self._check_taken(self.transport.get_write_buffer_size() + 1)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._taking = _cancelled(self._taking)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        self._sending, self._taking = _cancelled(self._sending), _cancelled(self._taking)
+
+    def _check_taken(self, before: int) -> None:
+        """Close the connection if nothing of the answer was taken since the last time."""
+        left = self.transport.get_write_buffer_size()
+        if left < before:
+            self._taking = self.loop.call_later(PATIENCE, self._check_taken, left)
+        else:
+            self.transport.abort()
+
+
+def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
 
 
 def _address(listening: socket.socket, key: Key) -> str:

@@ -104,14 +104,30 @@ class Session:
         second = None if other is None else Checkpoint.open(other, allow_pickle=allow_pickle)
         return cls(checkpoint, None if corpus is None else Corpus(corpus), second)
 
-    def once(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return what is kept under a key, computed by the first caller; concurrent callers wait for it."""
+    def once(self, key: Hashable, make: Callable[[], Value], most: int | None = None) -> Value:
+        """Return what is kept under a key, computed by the first caller; concurrent callers wait for it.
+
+        Args:
+            key: what it is; a tuple, whose first item names its type, where there are several.
+            make: computes it.
+            most: values with the same first item of the key that are kept; the oldest go.
+        """
         with self._door:
             lock = self._locks.setdefault(key, threading.RLock())
         with lock:
-            if key not in self._kept:
-                self._kept[key] = make()
-            value: Value = self._kept[key]
+            try:
+                value: Value = self._kept[key] if key in self._kept else make()
+            except BaseException:
+                with self._door:  # keys that a client made up leave nothing behind
+                    self._locks.pop(key, None)
+                raise
+            with self._door:
+                self._kept.setdefault(key, value)
+                if most is not None and isinstance(key, tuple):
+                    same = [each for each in self._kept if isinstance(each, tuple) and each[0] == key[0]]
+                    for old in same[:-most]:
+                        del self._kept[old]
+                        self._locks.pop(old, None)
             return value
 
     def kept(self, key: Hashable) -> Any:

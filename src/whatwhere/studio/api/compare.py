@@ -82,4 +82,4 @@ def difference(session: Session, settings: Mapping[str, Any], report: Report) ->
         findings = compute_difference(*paths, table=table, k=k, rows=most, allow_pickle=pickles, progress=progress)
         return DifferenceReport(capital(texts.headline(findings)), texts.sections(findings))
 
-    return session.once(("difference", table, k, most), compared)
+    return session.once(("difference", table, k, most), compared, most=8)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from whatwhere.comparison.results import RunResult
 
 MOST_STEPS = 800
+_KEPT = 8
+"""Trained models that are kept."""
 _LENGTHS = (8, 12, 16, 24, 32)
 _TABLES = ("steps", "tables")
 _ATTENTION, _UNIFORM = "attention@", "uniform@"
@@ -171,7 +173,7 @@ def train(session: Session, settings: Mapping[str, Any], report: Report) -> Trai
 
     scheme = one_of(settings, "scheme", tuple(catalogue), "rotary")
     steps, seed = whole(settings, "steps", 200, 1, MOST_STEPS), whole(settings, "seed", 0, 0, 9)
-    return session.once(("trained", scheme, steps, seed), lambda: _trained(scheme, steps, seed, report))
+    return session.once(("trained", scheme, steps, seed), lambda: _trained(scheme, steps, seed, report), most=_KEPT)
 
 
 def exported(session: Session) -> ExportedView | None:

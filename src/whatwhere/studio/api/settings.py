@@ -1,5 +1,6 @@
 """What the views share: settings of a query, checked, and what an exported page holds of a view."""
 
+import reprlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -101,4 +102,4 @@ def scheme(session: Session, settings: Mapping[str, Any], max_length: int, dim: 
 
 
 def _short(value: Any) -> str:
-    return repr(value)[:80]
+    return reprlib.repr(value)[:80]  # which does not descend into what is nested deeply

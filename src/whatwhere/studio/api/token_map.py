@@ -35,6 +35,8 @@ MOST_NEIGHBORS = 50
 MOST_EXPORTED = 60_000
 """Rows whose neighbors an exported page holds: 0.8 MB for 30,000 tokens."""
 SEED = 0
+_KEPT = 8
+"""Maps of named tokens that are kept."""
 
 
 @dataclass(frozen=True)
@@ -186,8 +188,8 @@ def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:
         used, named = named_tokens(session, table, written)
         enough = len(used) >= MINIMUM_ROWS[method] and _missing_extra(method) is None
         method = method if enough and method == "tsne" else "pca"
-        k, key = neighbors_to_compare(len(used)), ("map", which, method, tuple(used.tolist()))
-        made = session.once(key, lambda: make_map(table.weight[used], method, k, seed=SEED))
+        k, key = neighbors_to_compare(len(used)), ("named map", which, method, tuple(used.tolist()))
+        made = session.once(key, lambda: make_map(table.weight[used], method, k, seed=SEED), most=_KEPT)
     elif method == "pca":
         used = np.arange(len(table.weight))
         k = neighbors_to_compare(len(used))

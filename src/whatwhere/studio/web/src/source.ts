@@ -100,8 +100,9 @@ async function call(method: string, path: string, settings?: Settings, signal?: 
   let answer: Response;
   try {
     const body = settings === undefined ? null : JSON.stringify(settings);
+    const headers = { "content-type": "application/json" };
     // A request that stops a job is sent even while the page is closed.
-    answer = await fetch(path, { method, body, signal: signal ?? null, keepalive: method === "DELETE" });
+    answer = await fetch(path, { method, body, headers, signal: signal ?? null, keepalive: method === "DELETE" });
   } catch (problem) {
     if (problem instanceof DOMException && problem.name === "AbortError") throw problem;
     throw new Problem(GONE, "connection");

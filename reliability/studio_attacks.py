@@ -1,0 +1,256 @@
+"""Attacks on the studio over a socket, byte by byte: each with the one status that must come back."""
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+PATIENCE = 5.0
+"""Seconds to wait for an answer; the studio waits longer for a client."""
+_BYTES = 1 << 22
+_QUERY = "/query/about"
+
+
+@dataclass(frozen=True)
+class Door:
+    """The way into one studio, as its holder has it.
+
+    Args:
+        port: of 127.0.0.1.
+        token: of the start address.
+        cookie: "name=value", as a browser sends it.
+    """
+
+    port: int
+    token: str
+    cookie: str
+
+
+@dataclass(frozen=True)
+class Attack:
+    """A request that should not get what it wants, or that shows that the studio still answers its owner.
+
+    Args:
+        way: the group that it belongs to.
+        name: what is done.
+        request: the bytes, in which PORT, TOKEN, COOKIE, NAME and VALUE are those of the studio.
+        statuses: of the answers on this connection, in order; 0 is a connection that is closed without one.
+    """
+
+    way: str
+    name: str
+    request: bytes
+    statuses: tuple[int, ...]
+
+
+def enter(address: str) -> Door:
+    """Return the way into a studio, by its start address.
+
+    Args:
+        address: that the program printed.
+    """
+    parts = urlsplit(address)
+    port, token = int(parts.port or 0), parts.query.removeprefix("token=")
+    head = f"GET /?token={token} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nConnection: close\r\n\r\n"
+    answer = exchange(port, head.encode()).decode("latin-1")
+    cookie = next(line for line in answer.split("\r\n") if line.lower().startswith("set-cookie:"))
+    return Door(port, token, cookie.partition(":")[2].partition(";")[0].strip())
+
+
+def exchange(port: int, request: bytes, patience: float = PATIENCE) -> bytes:
+    """Send bytes to a port of 127.0.0.1, and return all that comes back until the connection is closed.
+
+    Args:
+        port: of the studio.
+        request: the bytes.
+        patience: seconds without an answer after which there is none.
+    """
+    came = b""
+    with socket.create_connection(("127.0.0.1", port), timeout=patience) as client:
+        try:
+            client.sendall(request)
+            while len(came) < _BYTES and (part := client.recv(1 << 16)):
+                came += part
+        except (ConnectionError, TimeoutError):
+            pass
+    return came
+
+
+def statuses(answer: bytes) -> tuple[int, ...]:
+    """Return the status of each answer on one connection, or 0 where there is none."""
+    found = []
+    rest = answer
+    while rest.startswith(b"HTTP/1.1 "):
+        head, _, rest = rest.partition(b"\r\n\r\n")
+        found.append(int(head[9:12]))
+        named = [line.partition(b":") for line in head.lower().split(b"\r\n")]
+        length = next((int(value) for name, _, value in named if name == b"content-length"), len(rest))
+        rest = rest[length:]
+    return tuple(found) or (0,)
+
+
+def attempted(attack: Attack, door: Door) -> str:
+    """Make an attack, and return how it went otherwise than it must: nothing if it did not.
+
+    Args:
+        attack: of the list.
+        door: the studio's.
+    """
+    name, _, value = door.cookie.partition("=")
+    request = attack.request
+    for word, meant in (("PORT", str(door.port)), ("TOKEN", door.token), ("COOKIE", door.cookie)):
+        request = request.replace(word.encode(), meant.encode())
+    request = request.replace(b"NAME", name.encode()).replace(b"VALUE", value.encode())
+    answer = exchange(door.port, request)
+    if (came := statuses(answer)) != attack.statuses:
+        return f"{attack.way}, {attack.name}: {came} instead of {attack.statuses}"
+    head = answer.partition(b"\r\n\r\n")[0].lower()
+    if b"access-control-" in head or b"\r\nx-injected" in head or (b"set-cookie" in head and came != (200,)):
+        return f"{attack.way}, {attack.name}: a header that must not be there"
+    return ""
+
+
+def _request(
+    line: str = f"POST {_QUERY}",
+    *headers: str,
+    host: str | None = "127.0.0.1:PORT",
+    cookie: str | None = "COOKIE",
+    body: bytes = b"{}",
+    length: bool = True,
+) -> bytes:
+    """Return a request that would be answered, changed in something."""
+    lines = [f"{line} HTTP/1.1"]
+    lines += [] if host is None else [f"Host: {host}"]
+    lines += [] if cookie is None else [f"Cookie: {cookie}"]
+    lines += [f"Content-Length: {len(body)}"] if length and not line.startswith("GET") else []
+    lines += [*headers, "Connection: close"]
+    return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (b"" if line.startswith("GET") else body)
+
+
+def _each(way: str, status: int, requests: Sequence[tuple[str, bytes]]) -> list[Attack]:
+    return [Attack(way, name, request, (status,)) for name, request in requests]
+
+
+_NAMES = (
+    "evil.example", "evil.example:PORT", "127.0.0.1.evil.example", "localhost.evil.example:PORT", "127.0.0.1.nip.io",
+    "localhost@evil.example", "localhost.", "127.0.0.1.", "127.1", "0x7f000001", "2130706433", "0.0.0.0", "127.0.0.2",
+    "[::2]", "[::ffff:127.0.0.1]", "[0:0:0:0:0:0:0:1]", "[::1", "::1", "[::1]x", "127.0.0.1:", "127.0.0.1:x",
+    "127.0.0.1:\u00b2", "127.0.0.1:80:80", "127.0.0.1, evil.example", "localhost/..", "",
+)  # fmt: skip
+_ORIGINS = (
+    "null", "", "http://evil.example", "http://127.0.0.1:1", "http://localhost:PORT", "https://127.0.0.1:PORT",
+    "http://127.0.0.1:PORT.evil.example", "http://127.0.0.1:PORT@evil.example", "http://127.0.0.1:PORT/",
+    "http://127.0.0.1", "HTTP://127.0.0.1:PORT", "http://127.0.0.1:PORT http://evil.example", "file://",
+    "chrome-extension://a", "127.0.0.1:PORT",
+)  # fmt: skip
+_PATHS = (
+    "/../secret.txt", "/..%2fsecret.txt", "/%2e%2e/secret.txt", "/%252e%252e%252fsecret.txt", "/..%5csecret.txt",
+    "/..\\secret.txt", "/....//secret.txt", "/%2fetc%2fpasswd", "//etc/passwd", "/file:%2f%2f%2fetc%2fpasswd.txt",
+    "/index.html%00.txt", "/studio.js%00", "/studio.js/", "/studio.js%20", "/STUDIO.JS", "/link.txt", "/.js",
+    "/%c0%ae%c0%ae%c0%afsecret.txt", "/%ff.js", "/studio.py", "/index.html::$DATA", "/con.txt", "/a/../studio.js",
+    f"/{'a' * 300}.js", "/jobs/1e9/events", "/jobs/-1/events",
+)  # fmt: skip
+_COOKIES = (
+    "", "=", ";", "NAME=", "NAME=guess", "NAME=VALUEx", "NAME=VALU", "NAME=TOKEN", "__Host-NAME=VALUE",
+    "__Secure-NAME=VALUE", "NAMEx=VALUE", "name=VALUE", "a=NAME=VALUE", 'a="; NAME=VALUE"', "NAME=VALUE2; NAME=x",
+    "NAME=%56ALUE", "$Version=1; NAME=x", "NAME=\u00e9",
+)  # fmt: skip
+_SIMPLE = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a", "text/plain;json")
+_CHUNKED = "Transfer-Encoding: chunked"
+_HIDDEN = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\nCookie: COOKIE\r\n\r\n"
+_SMUGGLED = (
+    ("both lengths, chunked wins", _request(f"POST {_QUERY}", _CHUNKED, body=b"0\r\n\r\n" + _HIDDEN)),
+    ("two lengths that differ", _request(f"POST {_QUERY}", "Content-Length: 5")),
+    ("a length with a sign", _request(f"POST {_QUERY}", "Content-Length: +2", length=False)),
+    ("a negative length", _request(f"POST {_QUERY}", "Content-Length: -2", length=False)),
+    ("a length in hexadecimal", _request(f"POST {_QUERY}", "Content-Length: 0x2", length=False)),
+    ("a length of 400 digits", _request(f"POST {_QUERY}", "Content-Length: " + "9" * 400, length=False)),
+    ("a blank before the colon", _request(f"POST {_QUERY}", "Transfer-Encoding : chunked")),
+    ("an HTTP version that is none", _request().replace(b"HTTP/1.1", b"HTTP/9.9", 1)),
+    ("a line feed in a header's name", _request(f"POST {_QUERY}", "X-\nA: b")),
+    ("NUL in a header", _request(f"POST {_QUERY}", "X-A: \0b")),
+    ("a header without a colon", _request(f"POST {_QUERY}", "nonsense")),
+    ("one header of 1 MB", _request(f"POST {_QUERY}", "X-A: " + "a" * (1 << 20))),
+    ("an address of 1 MB", _request("GET /" + "a" * (1 << 20))),
+    ("no HTTP at all", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"),
+    ("the preface of HTTP/2", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"),
+)
+
+ATTACKS: tuple[Attack, ...] = (
+    *_each("owner", 200, [
+        ("a query", _request()),
+        ("with Origin", _request(f"POST {_QUERY}", "Origin: http://127.0.0.1:PORT")),
+        ("by localhost", _request(host="localhost:PORT")),
+        ("by IPv6", _request(host="[::1]:PORT")),
+        ("as JSON", _request(f"POST {_QUERY}", "Content-Type: application/json; charset=utf-8")),
+        ("in chunks", _request(f"POST {_QUERY}", _CHUNKED, body=b"2\r\n{}\r\n0\r\n\r\n", length=False)),
+        ("the page", _request("GET /")),
+        ("with a folded header, which hides nothing", _request(f"POST {_QUERY}", "X-A: b\r\n\tTransfer-Encoding: chunked")),
+        ("after other cookies", _request(cookie="a=b; COOKIE; c")),
+    ]),
+    *_each("Host and DNS rebinding", 400, [
+        *((f"Host: {name.encode('unicode_escape').decode()}", _request(host=name)) for name in _NAMES),
+        *((f"the start address of {name}", _request("GET /?token=TOKEN", host=name)) for name in _NAMES[:5]),
+        ("no Host", _request(host=None)),
+        ("two Hosts", _request(f"POST {_QUERY}", "Host: evil.example")),
+        ("two equal Hosts", _request(f"POST {_QUERY}", "Host: 127.0.0.1:PORT")),
+        ("X-Forwarded-Host counts for nothing", _request("GET /", "X-Forwarded-Host: localhost", host="evil.example")),
+    ]),
+    *_each("request target", 404, [
+        ("absolute, of another host", _request("GET http://evil.example/")),
+        ("absolute, of this one", _request("GET http://127.0.0.1:PORT/")),
+        ("without a slash", _request("GET studio.js")),
+        ("a query in capitals", _request("POST /QUERY/about")),
+        ("a query that is a module", _request("POST /query/os.system")),
+        ("a job that is a module", _request("POST /jobs/os.system")),
+    ]),
+    *_each("path traversal", 404, [(path[:40], _request(f"GET {path}")) for path in _PATHS]),
+    *_each("Origin", 403, [(f"Origin: {name}", _request(f"POST {_QUERY}", f"Origin: {name}")) for name in _ORIGINS]),
+    *_each("Sec-Fetch-Site", 403, [
+        *((site, _request(f"POST {_QUERY}", f"Sec-Fetch-Site: {site}")) for site in ("cross-site", "same-site", "x", "")),
+        ("a script of another site", _request("GET /studio.js", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Dest: script")),
+    ]),
+    *_each("cookies and keys", 403, [
+        ("no cookie", _request(cookie=None)),
+        *((f"Cookie: {value.encode('unicode_escape').decode()}", _request(cookie=value)) for value in _COOKIES),
+        ("the token for a query", _request(f"POST {_QUERY}?token=TOKEN", cookie=None)),
+        ("a wrong token", _request("GET /?token=x", cookie=None)),
+        ("the token in another case", _request("GET /?Token=TOKEN", cookie=None)),
+        ("the token as a prefix", _request("GET /?token=TOKENx", cookie=None)),
+        ("the token for a script", _request("GET /studio.js?token=TOKEN", cookie=None)),
+        ("the token as a header", _request("GET /", "Authorization: Bearer TOKEN", cookie=None)),
+        ("a cookie set beforehand", _request("GET /?token=", cookie="NAME=fixed")),
+    ]),
+    *_each("forged requests", 415, [(f"a form: {kind}", _request(f"POST {_QUERY}", f"Content-Type: {kind}")) for kind in _SIMPLE]),
+    *_each("methods", 405, [
+        *((line, _request(line)) for line in (
+            f"GET {_QUERY}", f"HEAD {_QUERY}", f"PUT {_QUERY}", f"DELETE {_QUERY}", f"PATCH {_QUERY}", f"OPTIONS {_QUERY}",
+            "TRACE /", "CONNECT /", "POST /", "DELETE /studio.js", "PROPFIND /", "GET /jobs/maps.draw",
+        )),
+        ("override by header", _request(f"GET {_QUERY}", "X-HTTP-Method-Override: POST")),
+        ("override by address", _request(f"GET {_QUERY}?_method=POST")),
+        ("override of GET by a header", _request("POST /", "X-HTTP-Method: DELETE")),
+    ]),
+    *_each("header injection", 403, [
+        ("CRLF in a token", _request("GET /?token=a%0d%0aX-Injected:%20yes", cookie=None)),
+        ("CRLF in an Origin", _request("GET /", "Origin: http://a%0d%0aX-Injected: yes")),
+    ]),
+    *_each("header injection", 404, [
+        ("CRLF in a path", _request("GET /a%0d%0aX-Injected:%20yes")),
+        ("CRLF in a name of a query", _request("POST /query/a%0d%0aX-Injected:%20yes")),
+    ]),
+    *_each("smuggling and floods", 400, _SMUGGLED),
+    Attack("smuggling and floods", "a coding that is not known", _request(f"POST {_QUERY}", "Transfer-Encoding: gzip"), (400,)),
+    Attack("smuggling and floods", "a chunk of no size", _request(f"POST {_QUERY}", _CHUNKED, body=b"x\r\n{}\r\n", length=False), (400,)),
+    Attack("smuggling and floods", "a chunk of 20 hexadecimal digits", _request(f"POST {_QUERY}", _CHUNKED, body=b"f" * 21 + b"\r\n{}", length=False), (400,)),
+    Attack("smuggling and floods", "40 kB of headers at once", _request(f"POST {_QUERY}", *(f"X-{n}: {'a' * 100}" for n in range(400))), (431,)),
+    Attack("smuggling and floods", "a request behind the last one", _request("GET /none") + _HIDDEN, (404,)),
+    Attack("smuggling and floods", "a request behind a refused one", _request(cookie=None, body=_HIDDEN).replace(b"Connection: close\r\n", b"") + _HIDDEN, (403,)),
+    Attack("smuggling and floods", "garbage behind a refusal", _request(cookie=None, body=b"{}\r\n\x00\x01"), (403,)),
+    Attack("bodies", "more than the largest", _request(body=b" " * ((1 << 17) + 1)), (413,)),
+    Attack("bodies", "a chunked one without end", _request(f"POST {_QUERY}", _CHUNKED, body=(b"10000\r\n" + b" " * (1 << 16) + b"\r\n") * 3, length=False), (413,)),
+    Attack("websockets", "an upgrade", _request("GET /", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="), (200,)),
+    Attack("websockets", "an upgrade by another page", _request("GET /", "Upgrade: websocket", "Origin: http://evil.example", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="), (403,)),
+    Attack("websockets", "h2c", _request(f"POST {_QUERY}", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"), (200,)),
+)  # fmt: skip
+"""The written list; tests/studio/test_attacks.py has a test for each."""
