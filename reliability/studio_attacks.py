@@ -89,19 +89,20 @@ def statuses(answer: bytes) -> tuple[int, ...]:
     return tuple(found) or (0,)
 
 
-def attempted(attack: Attack, door: Door) -> str:
+def attempted(attack: Attack, door: Door, patience: float = PATIENCE) -> str:
     """Make an attack, and return how it went otherwise than it must: nothing if it did not.
 
     Args:
         attack: of the list.
         door: the studio's.
+        patience: seconds to wait for an answer.
     """
     name, _, value = door.cookie.partition("=")
     request = attack.request
     for word, meant in (("PORT", str(door.port)), ("TOKEN", door.token), ("COOKIE", door.cookie)):
         request = request.replace(word.encode(), meant.encode())
     request = request.replace(b"NAME", name.encode()).replace(b"VALUE", value.encode())
-    answer = exchange(door.port, request)
+    answer = exchange(door.port, request, patience)
     if (came := statuses(answer)) != attack.statuses:
         return f"{attack.way}, {attack.name}: {came} instead of {attack.statuses}"
     head = answer.partition(b"\r\n\r\n")[0].lower()
@@ -177,80 +178,185 @@ _SMUGGLED = (
 )
 
 ATTACKS: tuple[Attack, ...] = (
-    *_each("owner", 200, [
-        ("a query", _request()),
-        ("with Origin", _request(f"POST {_QUERY}", "Origin: http://127.0.0.1:PORT")),
-        ("by localhost", _request(host="localhost:PORT")),
-        ("by IPv6", _request(host="[::1]:PORT")),
-        ("as JSON", _request(f"POST {_QUERY}", "Content-Type: application/json; charset=utf-8")),
-        ("in chunks", _request(f"POST {_QUERY}", _CHUNKED, body=b"2\r\n{}\r\n0\r\n\r\n", length=False)),
-        ("the page", _request("GET /")),
-        ("with a folded header, which hides nothing", _request(f"POST {_QUERY}", "X-A: b\r\n\tTransfer-Encoding: chunked")),
-        ("after other cookies", _request(cookie="a=b; COOKIE; c")),
-    ]),
-    *_each("Host and DNS rebinding", 400, [
-        *((f"Host: {name.encode('unicode_escape').decode()}", _request(host=name)) for name in _NAMES),
-        *((f"the start address of {name}", _request("GET /?token=TOKEN", host=name)) for name in _NAMES[:5]),
-        ("no Host", _request(host=None)),
-        ("two Hosts", _request(f"POST {_QUERY}", "Host: evil.example")),
-        ("two equal Hosts", _request(f"POST {_QUERY}", "Host: 127.0.0.1:PORT")),
-        ("X-Forwarded-Host counts for nothing", _request("GET /", "X-Forwarded-Host: localhost", host="evil.example")),
-    ]),
-    *_each("request target", 404, [
-        ("absolute, of another host", _request("GET http://evil.example/")),
-        ("absolute, of this one", _request("GET http://127.0.0.1:PORT/")),
-        ("without a slash", _request("GET studio.js")),
-        ("a query in capitals", _request("POST /QUERY/about")),
-        ("a query that is a module", _request("POST /query/os.system")),
-        ("a job that is a module", _request("POST /jobs/os.system")),
-    ]),
+    *_each(
+        "owner",
+        200,
+        [
+            ("a query", _request()),
+            ("with Origin", _request(f"POST {_QUERY}", "Origin: http://127.0.0.1:PORT")),
+            ("by localhost", _request(host="localhost:PORT")),
+            ("by IPv6", _request(host="[::1]:PORT")),
+            ("as JSON", _request(f"POST {_QUERY}", "Content-Type: application/json; charset=utf-8")),
+            ("in chunks", _request(f"POST {_QUERY}", _CHUNKED, body=b"2\r\n{}\r\n0\r\n\r\n", length=False)),
+            ("the page", _request("GET /")),
+            (
+                "with a folded header, which hides nothing",
+                _request(f"POST {_QUERY}", "X-A: b\r\n\tTransfer-Encoding: chunked"),
+            ),
+            ("after other cookies", _request(cookie="a=b; COOKIE; c")),
+        ],
+    ),
+    *_each(
+        "Host and DNS rebinding",
+        400,
+        [
+            *((f"Host: {name.encode('unicode_escape').decode()}", _request(host=name)) for name in _NAMES),
+            *((f"the start address of {name}", _request("GET /?token=TOKEN", host=name)) for name in _NAMES[:5]),
+            ("no Host", _request(host=None)),
+            ("two Hosts", _request(f"POST {_QUERY}", "Host: evil.example")),
+            ("two equal Hosts", _request(f"POST {_QUERY}", "Host: 127.0.0.1:PORT")),
+            (
+                "X-Forwarded-Host counts for nothing",
+                _request("GET /", "X-Forwarded-Host: localhost", host="evil.example"),
+            ),
+        ],
+    ),
+    *_each(
+        "request target",
+        404,
+        [
+            ("absolute, of another host", _request("GET http://evil.example/")),
+            ("absolute, of this one", _request("GET http://127.0.0.1:PORT/")),
+            ("without a slash", _request("GET studio.js")),
+            ("a query in capitals", _request("POST /QUERY/about")),
+            ("a query that is a module", _request("POST /query/os.system")),
+            ("a job that is a module", _request("POST /jobs/os.system")),
+        ],
+    ),
     *_each("path traversal", 404, [(path[:40], _request(f"GET {path}")) for path in _PATHS]),
     *_each("Origin", 403, [(f"Origin: {name}", _request(f"POST {_QUERY}", f"Origin: {name}")) for name in _ORIGINS]),
-    *_each("Sec-Fetch-Site", 403, [
-        *((site, _request(f"POST {_QUERY}", f"Sec-Fetch-Site: {site}")) for site in ("cross-site", "same-site", "x", "")),
-        ("a script of another site", _request("GET /studio.js", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Dest: script")),
-    ]),
-    *_each("cookies and keys", 403, [
-        ("no cookie", _request(cookie=None)),
-        *((f"Cookie: {value.encode('unicode_escape').decode()}", _request(cookie=value)) for value in _COOKIES),
-        ("the token for a query", _request(f"POST {_QUERY}?token=TOKEN", cookie=None)),
-        ("a wrong token", _request("GET /?token=x", cookie=None)),
-        ("the token in another case", _request("GET /?Token=TOKEN", cookie=None)),
-        ("the token as a prefix", _request("GET /?token=TOKENx", cookie=None)),
-        ("the token for a script", _request("GET /studio.js?token=TOKEN", cookie=None)),
-        ("the token as a header", _request("GET /", "Authorization: Bearer TOKEN", cookie=None)),
-        ("a cookie set beforehand", _request("GET /?token=", cookie="NAME=fixed")),
-    ]),
-    *_each("forged requests", 415, [(f"a form: {kind}", _request(f"POST {_QUERY}", f"Content-Type: {kind}")) for kind in _SIMPLE]),
-    *_each("methods", 405, [
-        *((line, _request(line)) for line in (
-            f"GET {_QUERY}", f"HEAD {_QUERY}", f"PUT {_QUERY}", f"DELETE {_QUERY}", f"PATCH {_QUERY}", f"OPTIONS {_QUERY}",
-            "TRACE /", "CONNECT /", "POST /", "DELETE /studio.js", "PROPFIND /", "GET /jobs/maps.draw",
-        )),
-        ("override by header", _request(f"GET {_QUERY}", "X-HTTP-Method-Override: POST")),
-        ("override by address", _request(f"GET {_QUERY}?_method=POST")),
-        ("override of GET by a header", _request("POST /", "X-HTTP-Method: DELETE")),
-    ]),
-    *_each("header injection", 403, [
-        ("CRLF in a token", _request("GET /?token=a%0d%0aX-Injected:%20yes", cookie=None)),
-        ("CRLF in an Origin", _request("GET /", "Origin: http://a%0d%0aX-Injected: yes")),
-    ]),
-    *_each("header injection", 404, [
-        ("CRLF in a path", _request("GET /a%0d%0aX-Injected:%20yes")),
-        ("CRLF in a name of a query", _request("POST /query/a%0d%0aX-Injected:%20yes")),
-    ]),
+    *_each(
+        "Sec-Fetch-Site",
+        403,
+        [
+            *(
+                (site, _request(f"POST {_QUERY}", f"Sec-Fetch-Site: {site}"))
+                for site in ("cross-site", "same-site", "x", "")
+            ),
+            (
+                "a script of another site",
+                _request("GET /studio.js", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Dest: script"),
+            ),
+        ],
+    ),
+    *_each(
+        "cookies and keys",
+        403,
+        [
+            ("no cookie", _request(cookie=None)),
+            *((f"Cookie: {value.encode('unicode_escape').decode()}", _request(cookie=value)) for value in _COOKIES),
+            ("the token for a query", _request(f"POST {_QUERY}?token=TOKEN", cookie=None)),
+            ("a wrong token", _request("GET /?token=x", cookie=None)),
+            ("the token in another case", _request("GET /?Token=TOKEN", cookie=None)),
+            ("the token as a prefix", _request("GET /?token=TOKENx", cookie=None)),
+            ("the token for a script", _request("GET /studio.js?token=TOKEN", cookie=None)),
+            ("the token as a header", _request("GET /", "Authorization: Bearer TOKEN", cookie=None)),
+            ("a cookie set beforehand", _request("GET /?token=", cookie="NAME=fixed")),
+        ],
+    ),
+    *_each(
+        "forged requests",
+        415,
+        [(f"a form: {kind}", _request(f"POST {_QUERY}", f"Content-Type: {kind}")) for kind in _SIMPLE],
+    ),
+    *_each(
+        "methods",
+        405,
+        [
+            *(
+                (line, _request(line))
+                for line in (
+                    f"GET {_QUERY}",
+                    f"HEAD {_QUERY}",
+                    f"PUT {_QUERY}",
+                    f"DELETE {_QUERY}",
+                    f"PATCH {_QUERY}",
+                    f"OPTIONS {_QUERY}",
+                    "TRACE /",
+                    "CONNECT /",
+                    "POST /",
+                    "DELETE /studio.js",
+                    "PROPFIND /",
+                    "GET /jobs/maps.draw",
+                )
+            ),
+            ("override by header", _request(f"GET {_QUERY}", "X-HTTP-Method-Override: POST")),
+            ("override by address", _request(f"GET {_QUERY}?_method=POST")),
+            ("override of GET by a header", _request("POST /", "X-HTTP-Method: DELETE")),
+        ],
+    ),
+    *_each(
+        "header injection",
+        403,
+        [
+            ("CRLF in a token", _request("GET /?token=a%0d%0aX-Injected:%20yes", cookie=None)),
+            ("CRLF in an Origin", _request("GET /", "Origin: http://a%0d%0aX-Injected: yes")),
+        ],
+    ),
+    *_each(
+        "header injection",
+        404,
+        [
+            ("CRLF in a path", _request("GET /a%0d%0aX-Injected:%20yes")),
+            ("CRLF in a name of a query", _request("POST /query/a%0d%0aX-Injected:%20yes")),
+        ],
+    ),
     *_each("smuggling and floods", 400, _SMUGGLED),
-    Attack("smuggling and floods", "a coding that is not known", _request(f"POST {_QUERY}", "Transfer-Encoding: gzip"), (400,)),
-    Attack("smuggling and floods", "a chunk of no size", _request(f"POST {_QUERY}", _CHUNKED, body=b"x\r\n{}\r\n", length=False), (400,)),
-    Attack("smuggling and floods", "a chunk of 20 hexadecimal digits", _request(f"POST {_QUERY}", _CHUNKED, body=b"f" * 21 + b"\r\n{}", length=False), (400,)),
-    Attack("smuggling and floods", "40 kB of headers at once", _request(f"POST {_QUERY}", *(f"X-{n}: {'a' * 100}" for n in range(400))), (431,)),
+    Attack(
+        "smuggling and floods",
+        "a coding that is not known",
+        _request(f"POST {_QUERY}", "Transfer-Encoding: gzip"),
+        (400,),
+    ),
+    Attack(
+        "smuggling and floods",
+        "a chunk of no size",
+        _request(f"POST {_QUERY}", _CHUNKED, body=b"x\r\n{}\r\n", length=False),
+        (400,),
+    ),
+    Attack(
+        "smuggling and floods",
+        "a chunk of 20 hexadecimal digits",
+        _request(f"POST {_QUERY}", _CHUNKED, body=b"f" * 21 + b"\r\n{}", length=False),
+        (400,),
+    ),
+    Attack(
+        "smuggling and floods",
+        "40 kB of headers at once",
+        _request(f"POST {_QUERY}", *(f"X-{n}: {'a' * 100}" for n in range(400))),
+        (431,),
+    ),
     Attack("smuggling and floods", "a request behind the last one", _request("GET /none") + _HIDDEN, (404,)),
-    Attack("smuggling and floods", "a request behind a refused one", _request(cookie=None, body=_HIDDEN).replace(b"Connection: close\r\n", b"") + _HIDDEN, (403,)),
+    Attack(
+        "smuggling and floods",
+        "a request behind a refused one",
+        _request(cookie=None, body=_HIDDEN).replace(b"Connection: close\r\n", b"") + _HIDDEN,
+        (403,),
+    ),
     Attack("smuggling and floods", "garbage behind a refusal", _request(cookie=None, body=b"{}\r\n\x00\x01"), (403,)),
     Attack("bodies", "more than the largest", _request(body=b" " * ((1 << 17) + 1)), (413,)),
-    Attack("bodies", "a chunked one without end", _request(f"POST {_QUERY}", _CHUNKED, body=(b"10000\r\n" + b" " * (1 << 16) + b"\r\n") * 3, length=False), (413,)),
-    Attack("websockets", "an upgrade", _request("GET /", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="), (200,)),
-    Attack("websockets", "an upgrade by another page", _request("GET /", "Upgrade: websocket", "Origin: http://evil.example", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="), (403,)),
+    Attack(
+        "bodies",
+        "a chunked one without end",
+        _request(f"POST {_QUERY}", _CHUNKED, body=(b"10000\r\n" + b" " * (1 << 16) + b"\r\n") * 3, length=False),
+        (413,),
+    ),
+    Attack(
+        "websockets",
+        "an upgrade",
+        _request(
+            "GET /", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
+        ),
+        (200,),
+    ),
+    Attack(
+        "websockets",
+        "an upgrade by another page",
+        _request(
+            "GET /", "Upgrade: websocket", "Origin: http://evil.example", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
+        ),
+        (403,),
+    ),
     Attack("websockets", "h2c", _request(f"POST {_QUERY}", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"), (200,)),
-)  # fmt: skip
+)
 """The written list; tests/studio/test_attacks.py has a test for each."""

@@ -34,6 +34,11 @@ PHI = {
     "pad_token_id": 0,
     "rope_scaling": {"type": "longrope", "short_factor": [1, 1.1, 1.2, 1.3], "long_factor": [2, 3, 5, 9]},
 }  # fmt: skip
+QWEN = {
+    "model_type": "qwen", "vocab_size": 8, "hidden_size": 16, "num_attention_heads": 2, "num_hidden_layers": 2,
+    "kv_channels": 8, "intermediate_size": 32, "max_position_embeddings": 8192, "seq_length": 2048,
+    "rotary_emb_base": 10_000.0, "rotary_pct": 1.0, "use_dynamic_ntk": True, "use_logn_attn": False,
+}  # fmt: skip
 GEMMA = {
     "model_type": "gemma3_text", "vocab_size": 8, "hidden_size": 16, "num_attention_heads": 2, "head_dim": 8,
     "num_key_value_heads": 1, "num_hidden_layers": 4, "max_position_embeddings": 4096, "rope_theta": 1_000_000.0,
@@ -65,6 +70,7 @@ SETTINGS = "head_dim=48 rotary_dim=40 theta=20000 original_length=512 factor=6"
         ("scaling=linear", reference.linear_frequencies(40, 20_000.0, 6.0)),
         ("scaling=ntk", reference.ntk_frequencies(40, 20_000.0, 6.0)),
         ("scaling=dynamic-ntk", reference.dynamic_ntk_frequencies(40, 20_000.0, 6.0, 512, 2000)),
+        ("scaling=dynamic-ntk doubling=true", reference.dynamic_ntk_frequencies(40, 20_000.0, 6.0, 512, 2000, True)),
         ("scaling=yarn beta_fast=8 beta_slow=2", reference.yarn_frequencies(40, 20_000.0, 6.0, 512, 8.0, 2.0)),
         (
             "scaling=llama3 low_frequency_factor=0.5 high_frequency_factor=9",
@@ -133,6 +139,13 @@ def test_lists_of_factors_are_the_models_own(tmp_path: Path) -> None:
     assert one.rotations.magnitude == pytest.approx(reference.longrope_magnitude(8.0, 1024))
     short = api.lab(opened(tmp_path, PHI), {"claimed": 1000}).sides[0]
     np.testing.assert_allclose(short.rotations.spectrum.wavelengths, 2 * pi / plain * [1, 1.1, 1.2, 1.3])
+
+
+def test_a_length_rounded_up_as_in_qwen_is_the_models_own(tmp_path: Path) -> None:
+    one = api.lab(opened(tmp_path, QWEN), {"claimed": 5000}).sides[0]
+    assert {parameter.name: parameter.value for parameter in one.parameters}["doubling"] is True
+    right = reference.dynamic_ntk_frequencies(8, 10_000.0, 2.0, 2048, 5000, True)
+    np.testing.assert_allclose(one.rotations.spectrum.wavelengths, 2 * pi / np.array(right), rtol=1e-12)
 
 
 def test_kinds_of_layers_are_laid_over_each_other(tmp_path: Path) -> None:

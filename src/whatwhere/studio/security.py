@@ -65,7 +65,7 @@ class Key:
         """Return whether a Cookie header holds the cookie, among any that other programs of this machine have set."""
         pairs = (part.strip().partition("=") for part in header.split(";"))
         values = [value for name, _, value in pairs if name == self.name]
-        return any([secrets.compare_digest(value.encode(), self._cookie.encode()) for value in values])
+        return any([secrets.compare_digest(value.encode(), self._cookie.encode()) for value in values])  # noqa: C419
 
 
 @final

@@ -103,7 +103,12 @@ class _Server:
         settings = await _settings(request)
         if self._limit is None:  # belongs to the event loop, which runs only now
             self._limit = anyio.CapacityLimiter(AT_ONCE)
-        packed = await to_thread.run_sync(lambda: pack(query(self._session, settings)), limiter=self._limit)
+        if not await _turn(self._limit, request):
+            raise HTTPException(400, "The query broke off.")
+        try:
+            packed = await to_thread.run_sync(lambda: pack(query(self._session, settings)))
+        finally:
+            self._limit.release_on_behalf_of(request)
         return Response(packed, media_type=MEDIA_TYPE)
 
     async def start(self, request: Request) -> Response:
@@ -126,6 +131,23 @@ class _Server:
     async def events(self, request: Request) -> Response:
         job = self._jobs.find(request.path_params["number"])
         return StreamingResponse(_events(job), media_type="text/event-stream")
+
+
+async def _turn(limit: anyio.CapacityLimiter, request: Request) -> bool:
+    """Wait until a query may be answered, and return whether anybody still waits for its answer."""
+    taken = False
+
+    async def leave() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(leave)
+        await limit.acquire_on_behalf_of(request)
+        taken = True
+        group.cancel_scope.cancel()
+    return taken
 
 
 async def _events(job: Job, every: float = 0.1, patience: float = 10.0) -> AsyncIterator[str]:
@@ -288,8 +310,10 @@ class _Connection(H11Protocol):
     _taking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        waiting = [each for each in self.connections if isinstance(each, _Connection) and each.cycle is None]
-        if waiting and len(self.connections) >= CONNECTIONS - SPARE:
+        others = [each for each in self.connections if isinstance(each, _Connection)]
+        others = [each for each in others if not each.transport.is_closing()]  # these count until the loop's next turn
+        waiting = [each for each in others if each.cycle is None]
+        if waiting and len(others) >= CONNECTIONS - SPARE:
             min(waiting, key=attrgetter("since")).transport.abort()
         super().connection_made(transport)
         transport.set_write_buffer_limits(0)  # so that any rest that is not taken counts as waiting
@@ -332,9 +356,11 @@ class _Connection(H11Protocol):
             self.transport.abort()
 
 
-def _cancelled(timer: asyncio.TimerHandle | None) -> None:
+def _cancelled(timer: asyncio.TimerHandle | None) -> asyncio.TimerHandle | None:
+    """Cancel a timer, and return what stands for none."""
     if timer is not None:
         timer.cancel()
+    return None
 
 
 def _address(listening: socket.socket, key: Key) -> str:

@@ -67,6 +67,7 @@ _OWN = (
     Parameter("mscale", 0.0, 0, 2, 0, 1e6, steps=20, help="DeepSeek's magnitude, with the next; 0 is none", rare=True),
     Parameter("mscale_all_dim", 0.0, 0, 2, 0, 1e6, steps=20, help="0 is none", rare=True),
     Parameter("truncate", True, help="ramp between whole pairs", rare=True),
+    Parameter("doubling", False, help="the length is rounded up to a power of 2 of the trained one, as in Qwen"),
 )
 _OPTIONAL = ("attention_factor", "mscale", "mscale_all_dim")
 
