@@ -1,4 +1,4 @@
-"""Atomic writes: files and folders appear complete under their final names, or not at all.
+"""Atomic writes: files and folders appear complete under their final names, or not at all. Pipes are read at once.
 
     .NAME.BOOTRANDOM.part    unfinished; its writer holds a lock on it while it lives
     .NAME.BOOTRANDOM.old     the folder that is replaced, where the system cannot exchange two in one step
@@ -13,12 +13,16 @@ import os
 import platform
 import secrets
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
+from typing import BinaryIO
+
+from whatwhere.errors import TextError
 
 if sys.platform != "win32":
     import fcntl
@@ -28,17 +32,18 @@ _EXCHANGE, _HERE = 2, -100
 
 
 @contextmanager
-def atomic_file(out: str | Path, *, replace: bool = True, sync: bool = True) -> Iterator[Path]:
+def atomic_file(out: str | Path, *, replace: bool = True, sync: bool = True, follow: bool = True) -> Iterator[Path]:
     """Write a file beside its final name, and rename it once it is complete and on the disk.
 
     If the block ends early (an error, a full disk, an interruption), an existing file is kept, and otherwise there is
-    none. The target of a link is replaced, not the link. A device or a pipe cannot be replaced by a file: it is written
-    to directly.
+    none. Of a link the target is replaced, unless `follow` is False. A device or a pipe is never
+    replaced, but written directly.
 
     Args:
         out: the final name.
         replace: an existing file may be replaced.
         sync: wait until the bytes are on the disk; otherwise they may be lost if the machine stops.
+        follow: a link that a person named. One among files of ours is replaced: it could lead out of their folder.
 
     Yields:
         The path to write to.
@@ -55,13 +60,15 @@ def atomic_file(out: str | Path, *, replace: bool = True, sync: bool = True) -> 
         >>> out.read_text(), [each.name for each in out.parent.iterdir()]
         ('all of it', ['notes.txt'])
     """
-    out = Path(out).resolve() if replace else Path(out)
-    if replace and out.exists() and not out.is_file() and not out.is_dir():
-        yield out
+    out = _resolved(out) if replace and follow else Path(out)
+    kept = out.exists() and not out.is_symlink()
+    if replace and kept and not out.is_file() and not out.is_dir():
+        with _reader_of(out):
+            yield out
         return
     with _locked(out, "part", _create) as path:
         try:
-            if replace and out.exists():
+            if replace and kept:
                 shutil.copymode(out, path)
             yield path
             if sync:
@@ -76,18 +83,34 @@ def atomic_file(out: str | Path, *, replace: bool = True, sync: bool = True) -> 
             _remove(path)
 
 
-def write_atomic(out: str | Path, content: bytes | str, *, sync: bool = True) -> None:
+def _resolved(path: str | Path) -> Path:
+    """Return a path without links; one that leads to itself stays, where Path.resolve raises what is no OSError."""
+    return Path(os.path.realpath(path))
+
+
+@contextmanager
+def _reader_of(pipe: Path) -> Iterator[None]:
+    """Raise OSError at once if nobody reads from a pipe, and hold it open in a `with` block."""
+    number = os.open(pipe, os.O_WRONLY | os.O_NONBLOCK) if pipe.is_fifo() else None
+    try:
+        yield
+    finally:
+        if number is not None:
+            os.close(number)
+
+
+def write_atomic(out: str | Path, content: bytes | str, *, sync: bool = True, follow: bool = True) -> None:
     """Write a file atomically: readers see the old contents or the new ones, never a part.
 
     Args:
         out: the final name; an existing file is replaced.
         content: bytes, or text, which is written as UTF-8 with unchanged line ends.
-        sync: as `atomic_file` takes it.
+        sync, follow: as `atomic_file` takes them.
 
     Raises:
         OSError: If it cannot be written.
     """
-    with atomic_file(out, sync=sync) as path:
+    with atomic_file(out, sync=sync, follow=follow) as path:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
 
 
@@ -124,13 +147,34 @@ def atomic_folder(out: str | Path, *, replace: bool = False) -> Iterator[Path]:
             _remove(path)
 
 
+def open_bytes(path: Path) -> BinaryIO:
+    """Open a file or a pipe for reading, without waiting for somebody to write to it: then it is empty.
+
+    Args:
+        path: of a file, or of a pipe such as a shell's <(command).
+
+    Raises:
+        TextError: If it is a device, which may never end.
+        OSError: If it cannot be opened: a folder, a socket.
+    """
+    at_once = getattr(os, "O_NONBLOCK", 0)
+    opened = open(path, "rb", opener=lambda name, flags: os.open(name, flags | at_once))  # noqa: SIM115
+    mode = os.fstat(opened.fileno()).st_mode
+    if stat.S_ISCHR(mode) or stat.S_ISBLK(mode):
+        opened.close()
+        raise TextError(f"{path} is a device, which may never end.\nPass a file, or a pipe.")
+    if at_once:
+        os.set_blocking(opened.fileno(), True)
+    return opened
+
+
 def require_writable(out: str | Path) -> None:
     """Raise OSError unless a file can be created beside a name, to check it before long work.
 
     Args:
         out: the final name.
     """
-    with _locked(Path(out).resolve(), "part", _create) as path:
+    with _locked(_resolved(out), "part", _create) as path:
         path.unlink()
 
 

@@ -10,6 +10,7 @@ from jaxtyping import Float, Float64, Int64
 
 from whatwhere.analysis.float64_similarity import summed
 from whatwhere.analysis.nearest_neighbors import Nearest, Search, as_array, row_ids
+from whatwhere.atomic import open_bytes
 from whatwhere.errors import SettingError, ShapeError, TextError
 
 Rule = Literal["add", "multiply"]
@@ -294,7 +295,8 @@ def is_analogies(file: Path) -> bool:
 
 def _lines(file: Path) -> list[tuple[int, str]]:
     try:
-        text = file.read_text(encoding="utf-8")
+        with open_bytes(file) as opened:
+            text = opened.read().decode("utf-8")
     except UnicodeDecodeError as error:
         raise TextError(f"{file.name} is not UTF-8 text: {error.reason} at byte {error.start}.") from None
     numbered = ((n, line.strip()) for n, line in enumerate(text.splitlines(), 1))

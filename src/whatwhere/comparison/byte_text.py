@@ -17,7 +17,7 @@ from typing import final
 import numpy as np
 from jaxtyping import UInt8
 
-from whatwhere.atomic import atomic_file
+from whatwhere.atomic import atomic_file, open_bytes
 from whatwhere.errors import ResultsError, TextError
 
 OnRead = Callable[[int], None]
@@ -174,7 +174,7 @@ def keep_in_file(text: ByteText, folder: Path, on_read: OnRead = lambda count: N
                 return kept
         folder.mkdir(exist_ok=True)
         digest = sha256()
-        with atomic_file(path) as unfinished:
+        with atomic_file(path, follow=False) as unfinished:
             with unfinished.open("wb") as opened:
                 for chunk in text.chunks(len(text)):
                     digest.update(chunk)
@@ -248,7 +248,7 @@ def _digest(files: Sequence[Path], on_read: OnRead = lambda count: None) -> str:
     for number, path in enumerate(files):
         digest.update(_BETWEEN if number else b"")
         try:
-            with path.open("rb", buffering=0) as opened:
+            with open_bytes(path) as opened:
                 while chunk := opened.read(_CHUNK):
                     digest.update(chunk)
                     on_read(len(chunk))

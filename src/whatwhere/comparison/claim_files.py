@@ -103,7 +103,7 @@ class Claims:
         """
         with suppress(OSError):  # then they train it, and see for themselves
             self._failed.mkdir(exist_ok=True)
-            write_atomic(self._failure(name), message[:_LARGEST])
+            write_atomic(self._failure(name), message[:_LARGEST], follow=False)
 
     def failure(self, name: str) -> str | None:
         """Return why a run failed in another process, or None.

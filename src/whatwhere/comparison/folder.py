@@ -199,6 +199,8 @@ class Folder:
                 "Choose another folder, or run the command that made it again to resume it."
             )
         for part in ("runs", "models", "traces"):
+            if (self.path / part).is_symlink():
+                raise ResultsError(f"{self.path / part} is a link, which nothing is written through.\nRemove it.")
             (self.path / part).mkdir(exist_ok=True)
 
     def claims(self) -> Claims:
@@ -222,7 +224,7 @@ def write_json(path: Path, record: object, schema: Schema | None = None) -> None
     """
     try:
         content = to_json(record, None) if schema is None else schema.sealed(record)
-        write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+        write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n", follow=False)
     except OSError as problem:
         raise ResultsError(f"{path} cannot be written: {problem.strerror}.\nMake room, then run it again.") from problem
 
@@ -240,7 +242,7 @@ def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapp
     """Write tensors, whole or not at all; equal ones make equal files, byte for byte."""
     parts = [_part(name, np.ascontiguousarray(array)) for name, array in sorted(tensors.items())]
     try:
-        with atomic_file(path) as unfinished:
+        with atomic_file(path, follow=False) as unfinished:
             # The safetensors library writes metadata in another order each time, and files that others cannot read.
             write_safetensors(unfinished, parts, metadata, schema=RESULTS_SCHEMA)
     except OSError as problem:

@@ -1,5 +1,6 @@
 """Reading a comparison's results: the typed content of its folder."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -198,7 +199,7 @@ class Comparison(Scored):
             ResultsError: If it lies outside the folder.
         """
         try:
-            path = (self.folder / name).resolve()
+            path = Path(os.path.realpath(self.folder / name))
         except ValueError as problem:  # a null byte
             raise ResultsError(
                 f"{RESULTS} names the file {name!r}: {problem}.\nRun the comparison again, into a new folder."

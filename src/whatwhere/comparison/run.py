@@ -255,7 +255,7 @@ def _channel_writer(channel: Path | None) -> Callable[[int], None]:
             raise Stopped
         seen = seen or channel.parent.exists()
         try:
-            write_atomic(channel, str(step), sync=False)
+            write_atomic(channel, str(step), sync=False, follow=False)
         except OSError:
             return  # a display that lags is no reason to lose a run
 

@@ -232,7 +232,7 @@ def _make(
     """Tokenize a text into its two files."""
     unknown, lost = _unknown_id(encoder), 0
     record.unlink(missing_ok=True)
-    with atomic_file(ids) as unfinished:
+    with atomic_file(ids, follow=False) as unfinished:
         with unfinished.open("wb") as opened:
             for some in encoded(encoder, pieces(encoder, _characters(text, on_read))):
                 _require_known(some, vocab_size, file)
@@ -249,7 +249,7 @@ def _make(
         bytes_per_token=len(text) / count,
         unknown=None if unknown is None else lost / count,
     )
-    write_atomic(record, json.dumps(_SCHEMA.sealed(_Record(stored.sha256, about))))
+    write_atomic(record, json.dumps(_SCHEMA.sealed(_Record(stored.sha256, about))), follow=False)
     return stored, about
 
 

@@ -193,7 +193,7 @@ def write_files(folder: str | Path, contents: Mapping[str, bytes], missing: str 
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
-            with atomic_file(Path(folder) / name) as path:
+            with atomic_file(Path(folder) / name, follow=False) as path:
                 path.write_bytes(content)
     except OSError as problem:
         raise ResultsError(f"{folder} cannot be written: {problem.strerror}.\nPass another folder.") from None

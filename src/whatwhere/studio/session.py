@@ -5,6 +5,7 @@ from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from importlib import import_module
+from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
 
@@ -15,6 +16,7 @@ from whatwhere.analysis.diagnostics import unreachable
 from whatwhere.analysis.float64_similarity import norms
 from whatwhere.analysis.nearest_neighbors import Search
 from whatwhere.analysis.token_types import Marking, marking, scripts, texts, token_types
+from whatwhere.atomic import open_bytes
 from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import quoted
 from whatwhere.inspection import SECTIONS, Inspection, examine
@@ -349,13 +351,15 @@ class Corpus:
         self.path = path
         self.whole = True
         try:
-            with path.open(encoding="utf-8") as file:
+            with TextIOWrapper(open_bytes(path), encoding="utf-8") as file:
                 self._text = file.read(LARGEST_CORPUS)
                 self.whole = not file.read(1)
         except UnicodeDecodeError:
             raise TextError(f"{path} is not UTF-8.\nConvert it: iconv -f ... -t utf-8.") from None
         except OSError as problem:
             raise TextError(f"{path} cannot be read: {problem.strerror}.") from None
+        if not self._text:
+            raise TextError(f"{path} is empty, but needs text.\nCheck the path.")
 
     def counts(self, tokenizer: "Tokenizer", rows: int) -> Int64[np.ndarray, " rows"]:
         """Return how often each token id occurs in the text, encoded line by line without special tokens."""

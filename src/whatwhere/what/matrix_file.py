@@ -6,6 +6,7 @@ the rows of large arrays report their progress.
 
 import json
 import os
+import stat
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -52,8 +53,12 @@ class OpenFile:
 
     def __init__(self, path: Path, flags: int) -> None:
         with own_errors(path):
-            self.number = os.open(path, flags | os.O_CLOEXEC, 0o666)
+            # Opening a pipe would wait for somebody to write to it.
+            self.number = os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK, 0o666)
         self.close = weakref.finalize(self, os.close, self.number)
+        if not stat.S_ISREG(os.fstat(self.number).st_mode):
+            self.close()
+            raise CheckpointError(f"{path} is no regular file, so its size is not known.\nPass a file.")
 
 
 @final

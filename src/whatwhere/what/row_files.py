@@ -223,7 +223,7 @@ class RowFiles:
 
         content = save({"steps": text, "settings": settings, "pending": pending})
         with own_errors(self.folder / _STEPS):
-            write_atomic(self.folder / _STEPS, content)
+            write_atomic(self.folder / _STEPS, content, follow=False)
 
     def _open_state(self) -> None:
         self.steps, pending = self._read_steps()

@@ -11,6 +11,7 @@ from unicodedata import category
 
 from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
+from whatwhere.atomic import open_bytes
 from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import visible
 
@@ -162,9 +163,11 @@ def read_bytes(file: str | Path) -> bytes:
     path = Path(file)
     try:
         size = path.stat().st_size
-        with path.open("rb") as opened:
-            # Pipes and devices have no size, and some have no end.
+        with open_bytes(path) as opened:
+            # Pipes have no size.
             content = b"" if size > LARGEST_FILE else opened.read(LARGEST_FILE + 1)
+    except TextError:
+        raise
     except (OSError, ValueError) as problem:  # ValueError: a path with a null byte
         reason = getattr(problem, "strerror", None) or problem
         raise TextError(f"{file!s} cannot be read: {reason}.\nCheck the path.") from problem

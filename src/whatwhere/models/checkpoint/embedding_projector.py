@@ -106,7 +106,10 @@ def write_projector(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for path, rows in zip(paths, ((line % tuple(row) for row in weight), map(_label, words)), strict=True):
-            with atomic_file(path) as unfinished, unfinished.open("w", encoding="utf-8", newline="\n") as out:
+            with (
+                atomic_file(path, follow=False) as unfinished,
+                unfinished.open("w", encoding="utf-8", newline="\n") as out,
+            ):
                 out.writelines(rows)
     except OSError as problem:
         raise CheckpointError(f"{folder} cannot be written: {problem.strerror}.\nChoose another folder.") from None

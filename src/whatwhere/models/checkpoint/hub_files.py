@@ -74,7 +74,7 @@ class HubFile:
         Args:
             path: in the folder of the model in the cache.
         """
-        with atomic_file(path, replace=True) as unfinished:
+        with atomic_file(path, follow=False) as unfinished:
             unfinished.write_bytes(_FIRST_LINE + json.dumps(_SCHEMA.sealed(asdict(self))).encode())
 
     def wrong(self, what: str, way_out: str) -> CheckpointError:
@@ -172,7 +172,7 @@ class RangeReader(RawIOBase):
             content = download_range(self._file, begin, end)
             self._blocks.mkdir(parents=True, exist_ok=True)
             for n, block in enumerate(run):
-                with atomic_file(self._path(block), replace=True) as unfinished:
+                with atomic_file(self._path(block), follow=False) as unfinished:
                     part = content[n * BLOCK : (n + 1) * BLOCK]
                     unfinished.write_bytes(part + sha256(part).digest())
             if (report := downloads.get()) is not None:

@@ -286,11 +286,11 @@ def require_writable_output(out: Path, sources: Iterable[Path], force: bool) -> 
         force: allow to replace an existing file or folder.
     """
     try:
-        target = out.resolve()
+        target = Path(os.path.realpath(out))
         for source in sources:
             same = out.exists() and source.exists() and out.samefile(source)
             inside = target in source.resolve().parents or target in source.absolute().parents
-            if same or target == source.resolve() or inside:
+            if same or target == Path(os.path.realpath(source)) or inside:
                 raise CheckpointError(
                     f"{out} is an input of this command ({source.name}), and an input is never overwritten.\n"
                     "Choose another output path."
