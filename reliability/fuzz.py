@@ -50,7 +50,7 @@ def fuzzed(name: str, samples: Sequence[str], seconds: int) -> Trial:
         done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=seconds + 300)
         tried = Trial(f"{name}: damaged files, led by coverage", *_counts(done.stderr, Path(folder)))
         if done.returncode:
-            return replace(tried, lost=1, failures=(done.stderr[-2000:],))
+            return replace(tried, lost=1, failures=((done.stdout + done.stderr)[-2000:],))
     return tried
 
 

@@ -25,6 +25,7 @@ NOTES = Schema("notes", 3, "Write it again.", unchecked={2})
         ({"format": "pages"}, r"notes\.json has the format 'pages', but 'notes' is needed\.\nWrite it again\."),
         ({"version": 1}, r"notes\.json has version 1, but this whatwhere reads version 3\.\nWrite it again\."),
         ({"version": 2}, r"has version 2, but"),  # an earlier version has no checksum
+        ({"version": []}, r"has version \[\], but"),
         ({"version": "3"}, r"has version '3', but"),
         ({"number": 0.1}, r"notes\.json has another checksum than it states"),
         ({"more": None}, r"has another checksum"),

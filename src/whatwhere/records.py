@@ -129,7 +129,7 @@ class Schema:
         if stated != self.format:
             raise error(f"{source} has the format {_shown(stated)}, but {self.format!r} is needed.\n{self.way_out}")
         version = content.get("version")
-        older = version in self.unchecked and CHECKSUM not in content
+        older = type(version) is int and version in self.unchecked and CHECKSUM not in content
         if version != self.version and not older:
             raise error(
                 f"{source} has version {_shown(version)}, but this whatwhere reads version {self.version}.\n"
