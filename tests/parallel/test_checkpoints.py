@@ -1,4 +1,4 @@
-"""A distributed checkpoint of vocabulary shards is resumed on fewer processes, and read as safetensors; and patch."""
+"""Distributed checkpoints are resumed on fewer processes, read as safetensors, or refused by name; and patch."""
 
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.functional import cross_entropy
 
 import whatwhere as ww
-from whatwhere.parallel import shard_vocabulary, vocabulary_cross_entropy
+from whatwhere.parallel import deal_rows, shard_vocabulary, vocabulary_cross_entropy
 
 from .processes import on_ranks
 
@@ -147,3 +147,50 @@ def test_a_model_is_patched_before_it_is_sharded(tmp_path: Path) -> None:
     for refused, losses in on_ranks(2, tmp_path / "ranks", patched):
         assert refused.endswith("Patch it before fully_shard.")
         assert losses == pytest.approx(wanted, abs=3e-6)
+
+
+def owners_saved(folder: str) -> Tensor:
+    """Save rows on their owners, read them again in two ways, and return them by id."""
+    mesh, rows = init_device_mesh("cpu", (torch.distributed.get_world_size(),)), torch.arange(ROWS * DIM)
+    read, other = (deal_rows(ww.TokenEmbedding(ROWS, DIM), mesh) for _ in range(2))
+    saved = deal_rows(ww.TokenEmbedding.from_pretrained(rows.float().view(ROWS, DIM)), mesh)
+    even = deal_rows(ww.TokenEmbedding(ROWS - 1, DIM), mesh)
+    checkpoint.save({**saved.state_dict(), "even": even.weight}, checkpoint_id=folder)
+    loaded = states.get_model_state_dict(read)
+    checkpoint.load(loaded, checkpoint_id=folder)
+    states.set_model_state_dict(read, loaded)
+    other.load_state_dict(saved.state_dict())
+    assert torch.equal(other.whole_table(), read.whole_table())
+    return read.whole_table()
+
+
+def owners_refused(folder: str) -> list[str]:
+    """Return what is said of rows of other owners, and of rows by id."""
+    mesh, said = init_device_mesh("cpu", (torch.distributed.get_world_size(),)), []
+    owners, whole = deal_rows(ww.TokenEmbedding(ROWS, DIM), mesh), ww.TokenEmbedding(ROWS, DIM)
+    loaded = states.get_model_state_dict(owners)
+    checkpoint.load(loaded, checkpoint_id=folder)  # into the rows themselves
+    faults: list[Any] = [
+        lambda: states.set_model_state_dict(owners, loaded),
+        lambda: owners(torch.tensor([1])),
+        owners.whole_table,
+        lambda: owners.load_state_dict(whole.state_dict()),
+        lambda: checkpoint.load({"even": torch.empty(ROWS - 1, DIM)}, checkpoint_id=folder),  # a table without owners
+    ]
+    for fault in faults:
+        try:
+            fault()
+        except (ww.errors.SettingError, checkpoint.CheckpointException) as problem:
+            said.append(str(problem))
+    return said
+
+
+def test_rows_of_other_owners_are_refused(tmp_path: Path) -> None:
+    folder = str(tmp_path / "saved")
+    for rows in on_ranks(2, tmp_path / "two", owners_saved, folder):
+        assert torch.equal(rows, torch.arange(ROWS * DIM).float().view(ROWS, DIM))
+    *other, by_id, without_owners = on_ranks(1, tmp_path / "one", owners_refused, folder)[0]
+    assert len(other) == 3
+    assert all("in the order of 2 owners, but this table has 1" in said for said in other)
+    assert "the rows are by id" in by_id
+    assert "Size mismatch" in without_owners

@@ -25,14 +25,17 @@ class RowOwners(TokenEmbedding):
     DistributedDataParallel average gradients. So what is sent grows with the tokens of a batch, not with the table.
     Frequent tokens, which have the first ids in most vocabularies, are spread evenly.
 
-    `weight` is a DTensor: the rows of each owner in turn, with up to n - 1 rows of zeros that nothing reads. Its order
-    depends on n: to save a table that another number of processes can load, save `whole_table()`.
+    `weight` is a DTensor: the rows of each owner in turn, with one to n rows of zeros that nothing reads. Its order
+    depends on n: to save a table that another number of processes can load, save `whole_table()`. A state of another
+    number of processes, or of a table in the order of its ids, is refused when it is loaded, or when rows are read.
 
     Attributes:
         mesh: the processes, in one dimension.
+        owners: their number, which the state stores beside the rows.
     """
 
     mesh: DeviceMesh
+    owners: Tensor
     sharding = "owners"
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
@@ -44,8 +47,10 @@ class RowOwners(TokenEmbedding):
 
         Raises:
             TokenError: If an id is outside the vocabulary, on any process, or ids are not whole numbers.
+            SettingError: If rows of another number of processes were read into the table.
         """
         self._require_whole(ids)
+        self._require_order(self.owners)
         group, n = self.mesh.get_group(), self.mesh.size()
         different, slots = ids.long().flatten().unique(return_inverse=True)
         wrong = bool(((different < 0) | (different >= self.num_embeddings)).any())
@@ -89,7 +94,12 @@ class RowOwners(TokenEmbedding):
         raise SettingError("the rows of this table are dealt already.\nReset the table before deal_rows.")
 
     def whole_table(self) -> Float[Tensor, "vocab_size dim"]:
-        """Return all rows, in the order of their ids, on every process."""
+        """Return all rows, in the order of their ids, on every process.
+
+        Raises:
+            SettingError: If rows of another number of processes were read into the table.
+        """
+        self._require_order(self.owners)
         if self.keeper is not None:
             with torch.no_grad():
                 self.keeper.before_readout()
@@ -100,6 +110,21 @@ class RowOwners(TokenEmbedding):
     def extra_repr(self) -> str:
         """Return the settings, for `repr`."""
         return f"{super().extra_repr()}, owners={self.mesh.size()}"
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Load a state, of as many owners."""
+        if f"{prefix}weight" in state_dict:
+            self._require_order(state_dict.get(f"{prefix}owners"))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+    def _require_order(self, owners: Tensor | None) -> None:
+        """Raise SettingError unless rows are in the order of as many owners."""
+        if owners is None or int(owners) != self.mesh.size():
+            order = "by id, or of no known order" if owners is None else f"in the order of {int(owners)} owners"
+            raise SettingError(
+                f"the rows are {order}, but this table has {self.mesh.size()} owners.\nLoad a state of as many "
+                "processes, or load whole_table(), saved by those, into a TokenEmbedding before deal_rows."
+            )
 
     def _own(self, index: Tensor) -> Tensor:
         """Return own rows, with a gradient."""
@@ -144,11 +169,15 @@ def deal_rows(tokens: TokenEmbedding, mesh: DeviceMesh) -> RowOwners:
     tokens.__class__ = RowOwners
     assert isinstance(tokens, RowOwners)
     tokens.mesh = mesh
+    tokens.register_buffer("owners", torch.tensor(mesh.size(), device=dealt.device))
     return tokens
 
 
 def _dealt(weight: Tensor, mesh: DeviceMesh) -> Tensor:
-    """Return the rows of this owner, of a table in contiguous blocks; rows of zeros make owners equal."""
+    """Return the rows of this owner, of a table in contiguous blocks; rows of zeros make owners equal.
+
+    There is always one, so that no table in the order of its ids has the shape of this one.
+    """
     n, rank, own = mesh.size(), mesh.get_local_rank(), own_rows(weight).detach()
     offsets = shard_offsets(weight)
     assert offsets is not None
@@ -157,7 +186,7 @@ def _dealt(weight: Tensor, mesh: DeviceMesh) -> Tensor:
     sent = torch.bincount(ids % n, minlength=n).tolist()
     everyone = torch.arange(rank, weight.shape[0], n, device=own.device)
     taken = torch.bincount(everyone // block, minlength=n).tolist()
-    dealt = own.new_zeros(block, own.shape[1])
+    dealt = own.new_zeros(weight.shape[0] // n + 1, own.shape[1])
     by_owner = own[torch.argsort(ids % n, stable=True)]
     torch.distributed.all_to_all_single(dealt[: sum(taken)], by_owner, taken, sent, group=mesh.get_group())
     return dealt
