@@ -10,11 +10,12 @@ import torch
 from safetensors.torch import save_file
 
 from whatwhere.inspection import examine
-from whatwhere.inspection.checkpoint_difference import difference
+from whatwhere.inspection.checkpoint_difference import TokensDifference, difference
 from whatwhere.inspection.subject import Subject
 from whatwhere.inspection.token_neighbors import neighbors
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import read_rows, read_table
+from whatwhere.models.surgery import repair_checkpoint
 from whatwhere.what import matrix_file
 from whatwhere.what.matrix_file import new_array, row_blocks, rows_done, selected_rows
 
@@ -54,14 +55,16 @@ def test_every_command_prints_the_same_numbers(
         ("neighbors", str(one), "#5", "#80", "--centered"),
         ("diff", str(one), str(other)),
         ("map", str(one), "--out", picture),
+        ("repair", str(one), str(tmp_path / "repaired.safetensors"), "--force"),
     )
     expected = [json_of(*command) for command in commands]
-    points = Path(picture).read_text()
+    points, repaired = Path(picture).read_text(), (tmp_path / "repaired.safetensors").read_bytes()
     monkeypatch.setattr(matrix_file, "SCRATCH_FROM", 1)
     monkeypatch.setattr(matrix_file, "_NUMBERS", 24 * 7)
     assert _in_scratch(read_table(Checkpoint.open(one)).weight)
     assert [json_of(*command) for command in commands] == expected
     assert Path(picture).read_text() == points
+    assert (tmp_path / "repaired.safetensors").read_bytes() == repaired
 
 
 @pytest.mark.usefixtures("small_blocks")
@@ -91,6 +94,7 @@ def test_no_command_copies_the_table_into_memory(tmp_path: Path, monkeypatch: py
         lambda: examine(subject, ["sizes", "norms", "spectrum"]),
         lambda: neighbors(checkpoint, ["#3"], centered=True),
         lambda: difference(path, path, queries=8),
+        lambda: repair_checkpoint(path, tmp_path / "repaired.safetensors"),
     )
     for each in work:
         tracemalloc.start()
@@ -99,6 +103,18 @@ def test_no_command_copies_the_table_into_memory(tmp_path: Path, monkeypatch: py
             assert tracemalloc.get_traced_memory()[1] < size
         finally:
             tracemalloc.stop()
+
+
+def test_a_difference_counts_all_tokens_and_lists_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whatwhere.inspection.checkpoint_difference.LISTED", 3)
+    rows = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
+    rows[4:9] = torch.nan
+    for name, count in (("a", 40), ("b", 30)):
+        save_file({"embed_tokens.weight": rows[:count].clone()}, tmp_path / f"{name}.safetensors")
+    found = difference(tmp_path / "a.safetensors", tmp_path / "b.safetensors", queries=8).tokens
+    assert isinstance(found, TokensDifference)
+    assert (found.removed_count, found.removed) == (10, ["#30", "#31", "#32"])
+    assert (found.tables[0].not_finite_count, found.tables[0].not_finite) == (5, ["#4", "#5", "#6"])
 
 
 def test_a_missing_room_for_the_scratch_file_leaves_the_array_in_memory(

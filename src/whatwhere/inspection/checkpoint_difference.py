@@ -27,6 +27,8 @@ from whatwhere.records import Missing
 from whatwhere.what.matrix_file import selected_rows
 
 Part = TypeVar("Part")
+LISTED = 10_000
+"""Names that a difference lists of each kind, at most; it counts all."""
 
 
 @dataclass(frozen=True)
@@ -50,13 +52,15 @@ class ComparedTable:
         name: of the tensor.
         dtype: the stored type.
         rows, dim: its shape.
-        not_finite: the rows that are ignored, for they hold NaN or infinity.
+        not_finite_count: rows that are ignored, for they hold NaN or infinity.
+        not_finite: the first of them.
     """
 
     name: str
     dtype: str
     rows: int
     dim: int
+    not_finite_count: int
     not_finite: Sequence[str]
 
 
@@ -68,8 +72,8 @@ class TokensDifference:
         matched_by: "text", or "id" where one of the two has no tokens.
         tables: both.
         shared: tokens of both.
-        removed_count, removed: tokens of the first alone.
-        new_count, new: tokens of the second alone.
+        removed_count, removed: number of tokens of the first alone, and the first of them.
+        new_count, new: the same of the second.
         rows: matched row by row.
         rotated: the same after a rotation.
         neighbors: of the matched tokens.
@@ -230,16 +234,14 @@ def _tokens(
             rows = rows_difference(moved, name, ids, settings.rows)
             rotated = rotated_difference(moved, x, y, name, ids, settings, progress)
         neighbors = neighbors_difference(x, y, name, settings, progress)
-    removed = [one.word(row) for row in alignment.removed.tolist()]
-    new = [other.word(row) for row in alignment.new.tolist()]
     return TokensDifference(
         matched_by=matched_by,
         tables=(_described(one), _described(other)),
         shared=len(x),
-        removed_count=len(removed),
-        removed=removed,
-        new_count=len(new),
-        new=new,
+        removed_count=len(alignment.removed),
+        removed=[one.word(row) for row in alignment.removed[:LISTED].tolist()],
+        new_count=len(alignment.new),
+        new=[other.word(row) for row in alignment.new[:LISTED].tolist()],
         rows=rows,
         rotated=rotated,
         neighbors=neighbors,
@@ -302,5 +304,5 @@ def _ids(one: Table, other: Table, alignment: Alignment) -> Int64[np.ndarray, "s
 
 
 def _described(table: Table) -> ComparedTable:
-    not_finite = [word_of(table.words, n) for n in table.broken.tolist()]
-    return ComparedTable(table.name, table.dtype, table.rows, table.weight.shape[1], not_finite)
+    not_finite = [word_of(table.words, n) for n in table.broken[:LISTED].tolist()]
+    return ComparedTable(table.name, table.dtype, table.rows, table.weight.shape[1], len(table.broken), not_finite)

@@ -101,7 +101,7 @@ def _tokens(tokens: TokensDifference) -> list[Part]:
     text = [f"{count(tokens.shared, 'token')} in both, matched by {tokens.matched_by}."]
     for side, total, names in (("A", tokens.removed_count, tokens.removed), ("B", tokens.new_count, tokens.new)):
         if total:
-            text.append(f"{count(total, 'token')} in {side} alone: {_some(names)}.")
+            text.append(f"{count(total, 'token')} in {side} alone: {_some(names, total)}.")
     parts: list[Part] = [_tables(tokens.tables), *_ignored(tokens.tables), *map(Paragraph, text)]
     one, other = tokens.tables
     if one.dtype != other.dtype and isinstance(tokens.rows, RowsDifference):
@@ -140,7 +140,8 @@ def _tables(tables: tuple[ComparedTable, ComparedTable]) -> Table:
 def _ignored(tables: tuple[ComparedTable, ComparedTable]) -> list[Part]:
     return [
         Paragraph(
-            f"Ignored in {side}, with NaN or infinity: {count(len(each.not_finite), 'row')}, {_some(each.not_finite)}."
+            f"Ignored in {side}, with NaN or infinity: {count(each.not_finite_count, 'row')}, "
+            f"{_some(each.not_finite, each.not_finite_count)}."
         )
         for side, each in zip("AB", tables, strict=True)
         if each.not_finite
@@ -281,6 +282,6 @@ def _rotary(rotary: RotaryDifference) -> list[Part]:
     return parts
 
 
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - _NAMES:,} more" if len(names) > _NAMES else ""
+def _some(names: Sequence[str], total: int) -> str:
+    more = f" and {total - _NAMES:,} more" if total > _NAMES else ""
     return ", ".join(map(visible_token, names[:_NAMES])) + more

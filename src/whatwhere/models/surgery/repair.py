@@ -1,29 +1,29 @@
 """Repair rows of a checkpoint's token tables that training did not write, or broke."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import numpy as np
-from jaxtyping import Float64, Int64
+from jaxtyping import Float64
 
-from whatwhere.analysis.diagnostics import diagnostics
+from whatwhere.analysis.diagnostics import diagnostics, row_norms
 from whatwhere.analysis.token_types import marking, texts
 from whatwhere.checks import require_choice
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.models.checkpoint.base import Entry
-from whatwhere.models.checkpoint.safetensors import Part, computed
+from whatwhere.models.checkpoint.lookup import read_rows
+from whatwhere.models.checkpoint.safetensors import Chunk, Part
 from whatwhere.models.checkpoint.token_tables import is_per_layer
 from whatwhere.models.surgery.report import Changed, Repaired, RepairedRow, RepairedTable, Report
 from whatwhere.models.surgery.selection import vocabulary_tensors
 from whatwhere.models.surgery.source import Edits, Progress, Source
 from whatwhere.models.surgery.tokenizer_json import built, ids_around, trimmed
+from whatwhere.what.matrix_file import finite_rows, row_blocks, rows_at_a_time, selected_rows
 from whatwhere.what.token_ids import nested_configs
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
+NewRows = Mapping[int, Float64[np.ndarray, " dim"]]
 Method = Literal["mean", "subtokens"]
 METHODS: tuple[Method, ...] = ("mean", "subtokens")
 _REQUESTED = "requested"
@@ -83,8 +83,7 @@ def repair_checkpoint(
         if reasons := broken.get(entry.name):
             new = _new_rows(source, entry, reasons, every, pieces)
             measured.append(_measured(source, entry, reasons, new, pieces))
-            make = partial(_repaired, source, entry, np.array(list(reasons)), new)
-            parts[entry.name] = computed(entry.name, entry.dtype, entry.shape, make)
+            parts[entry.name] = Part(entry.name, entry.dtype, entry.shape, partial(_repaired, source, entry, new))
             changed.append(Changed.of(entry, entry.shape, f"{len(reasons):,} rows repaired"))
     written = source.write(out, Edits(parts, {}), force, progress)
     return Report(
@@ -117,7 +116,7 @@ def _checked(ids: Iterable[int], rows: int) -> dict[int, str]:
 def _broken(source: Source, entry: Entry) -> dict[int, str]:
     """Return the broken rows of a table, and why each is: a row that has two reasons has the first one."""
     words = source.checkpoint.words
-    found = diagnostics(source.checkpoint.array(entry.name), None if words is None else len(words), hub_queries=0)
+    found = diagnostics(read_rows(source.checkpoint, entry.name), None if words is None else len(words), hub_queries=0)
     reasons = dict.fromkeys(found.non_finite.tolist(), "not finite")
     beyond = set(found.beyond_vocabulary.tolist()) | _padding(source)
     others = [(number, "zero") for number in found.zero.tolist()]
@@ -170,10 +169,12 @@ def _pieces(source: Source, broken: Sequence[int]) -> Mapping[int, list[int]]:
 
 def _new_rows(
     source: Source, entry: Entry, reasons: Mapping[int, str], broken: Sequence[int], pieces: Mapping[int, list[int]]
-) -> Float64[np.ndarray, "rows dim"]:
-    """Return the new rows of a table, in the order of `reasons`."""
-    table = source.checkpoint.array(entry.name)
-    whole = np.isfinite(table).all(axis=1) & table.any(axis=1)
+) -> NewRows:
+    """Return the new rows of a table by id."""
+    table = read_rows(source.checkpoint, entry.name)
+    whole = finite_rows(table)
+    for part in row_blocks(len(table), rows_at_a_time(table.shape[1])):
+        whole[part] &= table[part].any(axis=1)
     whole[list(broken)] = False
     words = source.checkpoint.words
     if words is not None:
@@ -182,20 +183,14 @@ def _new_rows(
         raise CheckpointError(
             f"{entry.name} has no row that is not to be repaired, so there is no mean.\nRepair fewer rows: --ids FILE."
         )
-    mean = table[whole].mean(axis=0, dtype=np.float64)
-    made = [table[own].mean(axis=0, dtype=np.float64) if (own := pieces.get(n)) else mean for n in reasons]
-    return np.stack(made)
+    mean = selected_rows(table, np.flatnonzero(whole)).mean(axis=0, dtype=np.float64)
+    return {n: table[own].mean(axis=0, dtype=np.float64) if (own := pieces.get(n)) else mean for n in reasons}
 
 
 def _measured(
-    source: Source,
-    entry: Entry,
-    reasons: Mapping[int, str],
-    new: Float64[np.ndarray, "rows dim"],
-    pieces: Mapping[int, list[int]],
+    source: Source, entry: Entry, reasons: Mapping[int, str], new: NewRows, pieces: Mapping[int, list[int]]
 ) -> RepairedTable:
-    table, words = source.checkpoint.array(entry.name).astype(np.float64), source.checkpoint.words or []
-    norms = np.linalg.norm(table, axis=1)
+    norms, words = row_norms(read_rows(source.checkpoint, entry.name)), source.checkpoint.words or []
     usable = np.delete(norms, list(reasons))
     rows = [
         RepairedRow(
@@ -204,23 +199,26 @@ def _measured(
             why=why,
             pieces=tuple(pieces.get(number, ())),
             norm_before=float(norms[number]) if np.isfinite(norms[number]) else None,
-            norm_after=float(np.linalg.norm(after)),
+            norm_after=float(np.linalg.norm(new[number])),
         )
-        for (number, why), after in zip(reasons.items(), new, strict=True)
+        for number, why in reasons.items()
     ]
     return RepairedTable(entry.name, tuple(rows), float(np.median(usable[np.isfinite(usable)])))
 
 
-def _repaired(
-    source: Source, entry: Entry, ids: Int64[np.ndarray, " rows"], new: Float64[np.ndarray, "rows dim"]
-) -> "Tensor":
-    """Return a table with new rows; all other rows keep their bits."""
+def _repaired(source: Source, entry: Entry, new: NewRows) -> Iterator[Chunk]:
+    """Yield the bytes of a table with new rows, some rows at a time; all other rows keep their bits."""
     import torch
 
-    table = source.checkpoint.tensor(entry.name)
-    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[table.element_size()]
-    table.view(bits)[torch.from_numpy(ids)] = torch.from_numpy(new).to(table.dtype).view(bits)
-    return table
+    ids = np.array(sorted(new))
+    for part in row_blocks(entry.shape[0], rows_at_a_time(entry.shape[1])):
+        block = source.checkpoint.tensor(entry.name, part)
+        own = ids[np.searchsorted(ids, part.start) : np.searchsorted(ids, part.stop)].tolist()
+        if own:
+            rows = torch.from_numpy(np.stack([new[number] for number in own])).to(block.dtype)
+            stored = block.view(torch.uint8).view(len(block), -1)
+            stored[torch.tensor(own) - part.start] = rows.view(torch.uint8).view(len(own), -1)
+        yield memoryview(block.view(torch.uint8).numpy().reshape(-1).data)
 
 
 def _notes(measured: Sequence[RepairedTable], rows: Method) -> list[str]:
