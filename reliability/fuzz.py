@@ -10,7 +10,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 
 from reliability.findings import Trial
@@ -19,6 +18,8 @@ from tests.models.checkpoint.samples import FORMATS
 _ROOT = Path(__file__).resolve().parents[1]
 _SHORT = 30
 """Seconds below which all formats share a process, whose start takes some itself."""
+_AT_ONCE = 300
+"""Seconds of a process, after which another goes on with its corpus: the memory of atheris grows with what it tries."""
 _ALLOWED = 64 << 20
 """Bytes that reading may take beyond four times the size of the files."""
 
@@ -45,23 +46,24 @@ def fuzzed(name: str, samples: Sequence[str], seconds: int) -> Trial:
     Returns:
         What ended the process, of which there is at most one thing: libFuzzer stops there.
     """
+    title = f"{name}: damaged files, led by coverage"
+    tried = elapsed = reached = 0
+    peaks: list[tuple[int, int]] = []
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, "-m", "tests.models.checkpoint.fuzz", ",".join(samples), str(seconds), folder]
-        done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=seconds + 300)
-        tried = Trial(f"{name}: damaged files, led by coverage", *_counts(done.stderr, Path(folder)))
-        if done.returncode:
-            return replace(tried, lost=1, failures=((done.stdout + done.stderr)[-2000:],))
-    return tried
-
-
-def _counts(log: str, folder: Path) -> tuple[int, int, str]:
-    """Return how many files were tried, how many took too much memory, and what was seen."""
-    tried, elapsed = re.search(r"Done (\d+) runs in (\d+) second", log), re.findall(r"cov: (\d+)", log)
-    if tried is None or not elapsed:
-        return 1, 1, "the process ended early"
-    size, peak = map(int, (folder / "peak").read_text(encoding="utf-8").split())
+        for begin in range(0, seconds, _AT_ONCE):
+            part = min(_AT_ONCE, seconds - begin)
+            command = [sys.executable, "-m", "tests.models.checkpoint.fuzz", ",".join(samples), str(part), folder]
+            done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=part + 300)
+            counts = re.search(r"Done (\d+) runs in (\d+) second", done.stderr)
+            if done.returncode or counts is None:
+                return Trial(title, tried + 1, 1, "the process ended early", ((done.stdout + done.stderr)[-2000:],))
+            tried, elapsed = tried + int(counts[1]), elapsed + int(counts[2])
+            reached = max(reached, *map(int, re.findall(r"cov: (\d+)", done.stderr)))
+            size, peak = map(int, (Path(folder) / "peak").read_text(encoding="utf-8").split())
+            peaks.append((size, peak))
+    size, peak = max(peaks, key=lambda each: each[1] - 4 * each[0])
     seen = (
-        f"{int(tried[2]) / 60:.1f} minutes, {int(elapsed[-1]):,} branches reached; at most {peak / 1e6:.1f} MB "
-        f"allocated at once, for files of {size / 1e3:.1f} kB"
+        f"{elapsed / 60:.1f} minutes, {reached:,} branches reached; at most {peak / 1e6:.2f} MB allocated at once, for "
+        f"files of {size / 1e3:.1f} kB"
     )
-    return int(tried[1]), int(peak > 4 * size + _ALLOWED), seen
+    return Trial(title, tried, int(peak > 4 * size + _ALLOWED), seen)

@@ -44,7 +44,7 @@ def main(names: str, seconds: str, path: str = "") -> None:
     made = make(folder)
     samples = [made[name] for name in names.split(",")]
     work, corpus = folder / "work", folder / "corpus"
-    corpus.mkdir()
+    corpus.mkdir(exist_ok=True)
     for number, sample in enumerate(samples):
         (corpus / f"valid{number}").write_bytes(bytes([number]) + sample.files[sample.damaged])
         read_all(sample.write(work / str(number)))  # imports what it needs
