@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from reliability import flips, fuzz, kills
+from reliability import flips, fuzz, kills, soak
 from reliability.findings import Trial
 
 
@@ -26,4 +26,5 @@ CAMPAIGNS: Mapping[str, Runnable] = {
     "flips": Runnable(flips.run, times=10_000, few=40),
     "fuzz": Runnable(fuzz.run, times=3600, few=3),
     "kills": Runnable(kills.run, times=300, few=20),
+    "soak": Runnable(soak.run, times=10_000, few=200),
 }
