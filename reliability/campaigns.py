@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from reliability import flips, fuzz, kills, soak
+from reliability import flips, fuzz, kills, soak, studio
 from reliability.findings import Trial
 
 
@@ -27,4 +27,5 @@ CAMPAIGNS: Mapping[str, Runnable] = {
     "fuzz": Runnable(fuzz.run, times=3600, few=3),
     "kills": Runnable(kills.run, times=300, few=20),
     "soak": Runnable(soak.run, times=10_000, few=200),
+    "studio": Runnable(studio.run, times=120, few=2),
 }
