@@ -1,7 +1,7 @@
 /** The frame of every figure: what it shows, the table of the same numbers, files of both, and how it was computed. */
 
 import type { ComponentChildren } from "preact";
-import { useState } from "preact/hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { messageOf } from "../hooks";
 import { announce } from "./announce";
 import { printAlone, saveCsv, savePng, saveSvg } from "./save";
@@ -25,6 +25,15 @@ interface Props<Row> {
 export function Figure<Row>({ title, note, file, svg, columns, rows, how, children }: Props<Row>) {
   const [open, setOpen] = useState(false);
   const [size, setSize] = useState(0);
+  const heading = useRef<HTMLHeadingElement>(null);
+  useLayoutEffect(() => {
+    // Its title is one level below what stands above it: a section's title, or the view's.
+    const above = document.querySelector("main h2");
+    const below = above && above.compareDocumentPosition(heading.current!) & Node.DOCUMENT_POSITION_FOLLOWING;
+    const level = below ? 3 : 2;
+    heading.current!.ariaLevel = String(level);
+    for (const each of heading.current!.closest("figure")!.querySelectorAll("h4")) each.ariaLevel = String(level + 1);
+  });
   const header = columns.map((column) => column.title);
   const cells = () => rows.map((row) => columns.map((column) => column.value(row)));
   const drawn = () => sized(svg, SIZES[size]!);
@@ -36,7 +45,7 @@ export function Figure<Row>({ title, note, file, svg, columns, rows, how, childr
   return (
     <figure class="figure">
       <figcaption>
-        <h3>{title}</h3>
+        <h3 ref={heading}>{title}</h3>
         {note && <p>{note}</p>}
       </figcaption>
       {children}
