@@ -57,7 +57,7 @@ def remove(content: bytes, at: int, value: int) -> bytes:
 def overwrite(content: bytes, at: int, value: int) -> bytes:
     """Write a number that no length should have, of 2, 4 or 8 bytes."""
     size = (2, 4, 8)[value % 3]
-    number = NUMBERS[value // 3 % len(NUMBERS)] % 256**size
+    number = NUMBERS[value // 3 % len(NUMBERS)] % (1 << 8 * size)
     at %= max(1, len(content) - size)
     return content[:at] + number.to_bytes(size, "little") + content[at + size :]
 

@@ -4,6 +4,7 @@ import io
 import json
 import struct
 import zipfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,7 +63,7 @@ def single(name: str, content: bytes) -> Sample:
 
 
 def safetensors(
-    tensors: dict[str, tuple[str, tuple[int, ...], bytes]], metadata: dict[str, str] | None = None
+    tensors: Mapping[str, tuple[str, tuple[int, ...], bytes]], metadata: dict[str, str] | None = None
 ) -> bytes:
     """Write the format by hand: type, shape and bytes of each tensor."""
     header: dict[str, object] = {} if metadata is None else {"__metadata__": metadata}
