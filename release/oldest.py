@@ -29,6 +29,15 @@ TESTS = (
     "tests/report",
 )
 """Tests that need no peer and no oracle, whose versions do not go with the oldest PyTorch."""
+NEED_TRANSFORMERS = (
+    "tests/what/resizing/test_modules.py",
+    "tests/what/resizing/test_trained_rows.py",
+    "tests/analysis/test_rotary_frequencies.py",
+    "tests/analysis/test_token_types.py",
+    "tests/inspection/test_models.py",
+    "tests/where/test_sink.py::test_gpt_oss_of_transformers",
+)
+"""Those among them that ask transformers, which needs newer packages."""
 
 
 def main() -> None:
@@ -50,7 +59,9 @@ def main() -> None:
         run([*resolve, "-r", str(Path(folder) / "wanted.in")])
     run([*pip, "--no-deps", "-e", str(ROOT), next(line for line in pins if line.startswith(MODEL))])
     run([python, "-m", "pip", "freeze"])
-    run([python, "-m", "pytest", "-q", "-n", "2", "-m", "not compile and not slow", *TESTS], ROOT)
+    left = [f"--deselect={name}" if "::" in name else f"--ignore={name}" for name in NEED_TRANSFORMERS]
+    chosen = ["-m", "not compile and not slow", "-W", "ignore::DeprecationWarning"]  # old packages call newer ones
+    run([python, "-m", "pytest", "-q", "-n", "2", *chosen, *left, *TESTS], ROOT)
 
 
 def oldest(line: str) -> str:

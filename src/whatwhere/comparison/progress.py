@@ -1,7 +1,7 @@
 """The progress of the runs of a comparison: on a terminal one bar with the time left, elsewhere a line for each run."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 from rich.console import Console
 from rich.progress import (
@@ -32,8 +32,8 @@ class Display:
     def __init__(self, jobs: Sequence[Job], show: bool) -> None:
         self._steps, self._done, self._elsewhere, self._runs = 0, 0, 0, len(jobs)
         self._console = Console(stderr=True)
-        self._live = show and self._console.is_terminal
-        self._lines = show and not self._live
+        self.live = show and self._console.is_terminal
+        self._lines = show and not self.live
         self._show = show
         columns = (
             TextColumn("{task.description}"),
@@ -45,7 +45,7 @@ class Display:
             TimeRemainingColumn(),
             TextColumn("left"),
         )
-        self.progress = Progress(*columns, console=self._console, disable=not self._live)
+        self.progress = Progress(*columns, console=self._console)
         self._bar = self.progress.add_task(self._text(), total=sum(job.settings.steps for job in jobs))
 
     def _text(self) -> str:
@@ -92,7 +92,7 @@ def display(jobs: Sequence[Job], show: bool) -> Iterator[Display]:
         show: on standard error; otherwise nothing is shown.
     """
     shown = Display(jobs, show)
-    with shown.progress:
+    with shown.progress if shown.live else nullcontext():  # rich before 14.3 ends one that is disabled by a line
         yield shown
 
 
@@ -120,6 +120,7 @@ def bytes_read(what: str, total: int, show: bool, shown_from: int = _SHOWN_FROM)
         TimeRemainingColumn(),
         TextColumn("left"),
     )
-    with Progress(*columns, console=console, disable=not (show and console.is_terminal), transient=True) as progress:
+    progress = Progress(*columns, console=console, transient=True)
+    with progress if show and console.is_terminal else nullcontext():
         bar = progress.add_task(what, total=total)
         yield lambda count: progress.advance(bar, count)

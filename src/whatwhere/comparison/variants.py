@@ -24,6 +24,7 @@ FIXED: Mapping[str, str] = {
     "trained": "lengths of training decide what is in length, and so what is tested",
     "test_sequences": _TEST,
     "device": "one comparison runs on one device, since another one rounds otherwise",
+    "deterministic": "it is how all runs are computed",
     "betas": "it has two numbers",
 }
 """Settings that cannot vary within a comparison, and why."""
