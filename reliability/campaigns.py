@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from reliability import flips, fuzz, kills, soak, studio
+from reliability import flips, fuzz, kills, soak, studio, threads
 from reliability.findings import Trial
 
 
@@ -28,4 +28,5 @@ CAMPAIGNS: Mapping[str, Runnable] = {
     "kills": Runnable(kills.run, times=300, few=20),
     "soak": Runnable(soak.run, times=10_000, few=200),
     "studio": Runnable(studio.run, times=120, few=2),
+    "threads": Runnable(threads.run, times=10, few=1),
 }

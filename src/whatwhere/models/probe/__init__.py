@@ -1,5 +1,6 @@
 """Probe a model: measure what its attention does with positions, instead of reading its configuration."""
 
+from threading import Lock
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +12,9 @@ from whatwhere.models.probe.measure import layers_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
+
+_ALONE = Lock()
+"""Of several threads one probes at a time: a process has one registry of attention functions."""
 
 
 def probe(model: "PreTrainedModel") -> Probe:
@@ -37,15 +41,16 @@ def probe(model: "PreTrainedModel") -> Probe:
     """
     import transformers
 
-    training = model.training
-    model.train(False)
     notes: list[str] = []
-    try:
-        subject = subject_of(model)
-        layers, follows = layers_of(subject, notes)
-        change, embedding_scale = input_of(subject)
-    finally:
-        model.train(training)
+    with _ALONE:
+        training = model.training
+        model.train(False)
+        try:
+            subject = subject_of(model)
+            layers, follows = layers_of(subject, notes)
+            change, embedding_scale = input_of(subject)
+        finally:
+            model.train(training)
     return Probe(
         str(getattr(model.config, "model_type", "")),
         type(model).__name__,
