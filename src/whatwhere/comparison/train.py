@@ -295,7 +295,8 @@ def diverged(what: str, settings: Settings) -> SettingError:
     """
     return SettingError(
         f"{what}: training diverged at learning_rate={settings.learning_rate}.\n"
-        "Pass a smaller one (--set learning_rate=...). Where that does not help, the scheme itself computes numbers that are not finite."
+        "Pass a smaller one (--set learning_rate=...). Where that does not help, the scheme itself computes numbers "
+        "that are not finite."
     )
 
 
