@@ -25,7 +25,7 @@ class Runnable:
 CAMPAIGNS: Mapping[str, Runnable] = {
     "flips": Runnable(flips.run, times=10_000, few=40),
     "fuzz": Runnable(fuzz.run, times=3600, few=3),
-    "kills": Runnable(kills.run, times=300, few=20),
+    "kills": Runnable(kills.run, times=300, few=1),
     "soak": Runnable(soak.run, times=10_000, few=200),
     "studio": Runnable(studio.run, times=120, few=2),
     "threads": Runnable(threads.run, times=10, few=1),

@@ -1,10 +1,12 @@
 """The command line: what it prints is what the library computes, and no traceback reaches its user."""
 
+import errno
 import json
 import math
 import os
 import re
 import shlex
+import signal
 import subprocess
 import sys
 from io import BytesIO, TextIOWrapper
@@ -275,6 +277,15 @@ BEFALLS = [
     (KeyboardInterrupt(), 130, "interrupted. What is finished is kept; run the same command again to resume."),
     (MemoryError("1 TB"), 1, "too little memory: 1 TB.\nChoose smaller sizes"),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "too little memory: DefaultCPU"),
+    (ImportError("libtorch.so: failed to map segment from shared object"), 1, "too little memory: libtorch.so"),
+    (OSError(errno.ENOMEM, "Cannot allocate memory"), 1, "too little memory: [Errno 12]"),
+    (
+        OSError(errno.EROFS, "Read-only file system", "out"),
+        1,
+        "[Errno 30] Read-only file system: 'out'.\nChoose another path",
+    ),
+    (OSError(errno.EMFILE, "Too many open files"), 1, "[Errno 24] Too many open files.\nAllow more"),
+    (OSError(errno.EIO, "Input/output error"), 1, "the system refused: [Errno 5] Input/output error."),
 ]
 
 
@@ -283,6 +294,20 @@ def test_what_befalls_a_command(problem, status, message, monkeypatch) -> None: 
     monkeypatch.setattr("whatwhere.where.catalogue.describe", Mock(side_effect=problem))
     said = whatwhere("schemes")
     assert (said.status, said.out, said.err[: 11 + len(message)]) == (status, "", f"whatwhere: {message}")
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize("place", ["whatwhere.where.catalogue.describe", "typer.core.TyperGroup.make_context"])
+def test_a_signal_ends_a_command_with_one_line(
+    place: str, number: signal.Signals, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a command runs, and before it begins."""
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(place, lambda *_, **options: os.kill(os.getpid(), number))
+    said = whatwhere(*(["schemes"] if "describe" in place else []))
+    assert (said.status, said.out, said.err.count("\n")) == (status, "", 1)
+    assert said.err.endswith("What is finished is kept; run the same command again to resume.\n")
+    assert signal.getsignal(signal.SIGTERM) is before
 
 
 @pytest.mark.parametrize(("command", "status"), [("--version", 1), ("schemes", 1), ("schemes --json", 141)])
@@ -298,7 +323,11 @@ def test_a_reader_that_leaves(command: str, status: int) -> None:
 def test_a_full_disk() -> None:
     with FULL.open("w") as full:
         done = python("-m", "whatwhere", "--help", stdout=full)
-    assert (done.returncode, done.stderr) == (1, "whatwhere: the system refused: [Errno 28] No space left on device.\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        "whatwhere: [Errno 28] No space left on device.\nMake room, or choose another folder, and run the same command "
+        "again; what is finished is kept.\n",
+    )
 
 
 def test_a_terminal_that_lacks_characters_and_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:

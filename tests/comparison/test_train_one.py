@@ -158,6 +158,8 @@ def test_what_is_interrupted_goes_on_from_its_checkpoint(
     assert found.resumed_at == 3
     assert losses(found) == wanted
     assert alone("learned", notes, tmp_path / "resumed").losses == found.losses  # which trains nothing
+    (tmp_path / "resumed" / "results.json").unlink()  # as where a process is killed just before it writes that
+    assert alone("learned", notes, tmp_path / "resumed").scores == found.scores
     with pytest.raises(ww.errors.ResultsError, match=r"training is .*seed 0.*here .*seed 1"):
         alone("learned", notes, tmp_path / "resumed", seed=1)
     (file,) = (tmp_path / "damaged" / "checkpoints" / "step-00000003").glob("*.safetensors")

@@ -11,6 +11,7 @@ from jaxtyping import Float, Int64
 from whatwhere.analysis.nearest_neighbors import Search
 from whatwhere.errors import ShapeError
 from whatwhere.what.matrix_file import row_blocks, selected_rows
+from whatwhere.what.text import ids_of_each
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -176,20 +177,12 @@ def unreachable_among(tokenizer: "Tokenizer", ids: Sequence[int]) -> Int64[np.nd
     """Return the unreachable tokens among some ids, see `unreachable`."""
     left = np.array(ids, np.int64)
     for context in _CONTEXTS:
-        front = _encoded(tokenizer, [context])[0]
+        front = ids_of_each(tokenizer, [context])[0]
         texts = tokenizer.decode_batch([[*front, int(n)] for n in left], skip_special_tokens=False)
-        encoded = _encoded(tokenizer, texts)
+        encoded = ids_of_each(tokenizer, texts)
         back = [n in code or _REPLACEMENT in text for n, code, text in zip(left, encoded, texts, strict=True)]
         left = left[~np.array(back, bool)]
     return left
-
-
-def _encoded(tokenizer: "Tokenizer", texts: list[str]) -> list[list[int]]:
-    """Encode texts; a text on which the tokenizer fails, such as one without an unknown token, has no ids."""
-    try:
-        return [code.ids for code in tokenizer.encode_batch(texts, add_special_tokens=False)]
-    except Exception:  # the library raises nothing narrower
-        return [] if not texts else [[]] if len(texts) == 1 else [_encoded(tokenizer, [text])[0] for text in texts]
 
 
 def _compared(table: np.ndarray, norms: np.ndarray, valid: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

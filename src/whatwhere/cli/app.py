@@ -1,15 +1,19 @@
 """The command line: parse, call, print. Modules that take long to import are imported in the commands."""
 
+import errno
 import functools
 import json
 import os
 import re
 import shutil
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any, ParamSpec, TextIO, TypeVar
 
 import typer
@@ -62,6 +66,8 @@ CHANGE = "Change a checkpoint"
 PORT = "Check a port"
 PREPARE = "Prepare"
 """Groups of commands in `whatwhere --help`."""
+
+_NO_MEMORY = re.compile("allocate|out of memory|bad_alloc|create a primitive|start new thread|failed to map segment")
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -120,12 +126,78 @@ def main() -> None:
         elif isinstance(stream, TextIOWrapper):
             # A character that the terminal's encoding lacks is shown as its code point instead of ending the program.
             stream.reconfigure(errors="backslashreplace")
+    in_main_thread = threading.current_thread() is threading.main_thread()
+    before = signal.signal(signal.SIGTERM, _terminate) if in_main_thread else None
     try:
         app(prog_name="whatwhere")  # also as python -m whatwhere
-    except OSError as problem:
+    except SystemExit as end:
+        # What typer itself catches, before a command begins, it does not report.
+        cause = getattr(end.__context__, "__cause__", None)
+        if not isinstance(cause, KeyboardInterrupt):
+            raise
+        sys.exit(interrupted(cause).exit_code)
+    except KeyboardInterrupt as stop:
+        sys.exit(interrupted(stop).exit_code)
+    except (OSError, MemoryError, RuntimeError, ImportError) as problem:
+        if (reason := refused(problem)) is None:
+            raise
         _leave(sys.stdout)  # where the disk is full, Python would complain again while it ends
-        print_message(f"the system refused: {problem}.")
+        print_message(reason)
         sys.exit(1)
+    finally:
+        if in_main_thread:
+            signal.signal(signal.SIGTERM, before)
+
+
+class Terminated(KeyboardInterrupt):
+    """The process got SIGTERM."""
+
+
+def _terminate(number: int, frame: FrameType | None) -> None:
+    raise Terminated
+
+
+def interrupted(
+    stop: KeyboardInterrupt, message: str = "What is finished is kept; run the same command again to resume."
+) -> typer.Exit:
+    """Print that a command was interrupted, and return how it ends.
+
+    Args:
+        stop: by Ctrl-C, or Terminated.
+        message: what is kept, and what to do.
+    """
+    ended = isinstance(stop, Terminated)
+    print_message(f"{'ended by SIGTERM' if ended else 'interrupted'}. {message}")
+    return typer.Exit(143 if ended else 130)
+
+
+def refused(problem: Exception) -> str | None:
+    """Return what the system refused, and the way out; None of an error that is no such one.
+
+    Args:
+        problem: an error of the operating system, or of an allocation.
+
+    Examples:
+        >>> print(refused(OSError(28, "No space left on device", "results.json")))
+        [Errno 28] No space left on device: 'results.json'.
+        Make room, or choose another folder, and run the same command again; what is finished is kept.
+    """
+    text = str(problem).strip() or type(problem).__name__
+    number = problem.errno if isinstance(problem, OSError) else None
+    # PyTorch's allocators raise RuntimeError, and an import whose library does not fit ImportError.
+    if number == errno.ENOMEM or isinstance(problem, MemoryError) or _NO_MEMORY.search(text):
+        return f"too little memory: {text}.\nChoose smaller sizes, shorter lengths, or a shorter text."
+    if not isinstance(problem, OSError):
+        return None
+    if number in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+        way = "Make room, or choose another folder, and run the same command again; what is finished is kept."
+    elif number in (errno.EROFS, errno.EACCES, errno.EPERM):
+        way = "Choose another path, or change who may read and write it."
+    elif number in (errno.EMFILE, errno.ENFILE):
+        way = "Allow more open files: ulimit -n 4096."
+    else:
+        return f"the system refused: {text}."
+    return f"{text}.\n{way}"
 
 
 def program() -> str:
@@ -179,17 +251,15 @@ def exit_on_error(command: Callable[P, R]) -> Callable[P, R]:
         except WhatWhereError as problem:
             print_message(str(problem))
             raise typer.Exit(1) from None
-        except KeyboardInterrupt:
-            print_message("interrupted. What is finished is kept; run the same command again to resume.")
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as stop:
+            raise interrupted(stop) from None
         except BrokenPipeError:
             _leave(sys.stdout)  # the reader has gone, as `| head` does
             raise typer.Exit(141) from None
-        except (MemoryError, RuntimeError) as problem:
-            # PyTorch's allocators raise RuntimeError.
-            if isinstance(problem, RuntimeError) and not re.search("allocate|out of memory", str(problem)):
+        except (MemoryError, RuntimeError, ImportError) as problem:
+            if (reason := refused(problem)) is None:
                 raise
-            print_message(f"too little memory: {problem}.\nChoose smaller sizes, shorter lengths, or a shorter text.")
+            print_message(reason)
             raise typer.Exit(1) from None
         return result
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from whatwhere.cli.app import CHANGE, AsJson, Pickles, app, exit_on_error, print_json, print_message, to_path
+from whatwhere.cli.app import CHANGE, AsJson, Pickles, app, exit_on_error, interrupted, print_json, to_path
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, new_table, progress
@@ -221,9 +221,8 @@ def _writing() -> Iterator[Callable[[int], None]]:
                 show(f"writing: {written / 1e6:,.0f} MB")
 
             yield count
-    except KeyboardInterrupt:
-        print_message("interrupted. Nothing was written: run the same command again to start over.")
-        raise typer.Exit(130) from None
+    except KeyboardInterrupt as stop:
+        raise interrupted(stop, "Nothing was written: run the same command again to start over.") from None
 
 
 def _print(report: "Report", as_json: bool) -> None:

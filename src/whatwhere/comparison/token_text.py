@@ -301,16 +301,9 @@ def encoded(tokenizer: "Tokenizer", parts: Iterable[str]) -> Iterator[UInt[np.nd
         TextError: If the tokenizer has no token for a part of the text.
     """
     drops = _may_drop(tokenizer)
-    encode = tokenizer.encode_batch if drops else tokenizer.encode_batch_fast  # the second knows no characters
     left = iter(parts)
     while some := list(islice(left, _AT_ONCE)):
-        try:
-            encodings = encode(some, add_special_tokens=False)
-        except Exception as problem:
-            raise TextError(
-                f"the tokenizer refuses this text: {problem}.\nTake one with a token for what is unknown."
-            ) from None
-        for part, encoding in zip(some, encodings, strict=True):
+        for part, encoding in zip(some, texts.encodings(tokenizer, some, characters=drops), strict=True):
             if drops:
                 texts.require_covered(part, encoding.offsets)
             yield np.array(encoding.ids, np.uint32)
@@ -334,7 +327,10 @@ def _characters(text: ByteText, on_read: OnRead) -> Iterator[str]:
 
 def _is_border(tokenizer: "Tokenizer", text: str, at: int) -> bool:
     before, after = text[max(0, at - _SIDE) : at], text[at : at + _SIDE]
-    sides = tokenizer.encode_batch([before, after, before + after], add_special_tokens=False)
+    try:
+        sides = texts.encodings(tokenizer, [before, after, before + after])
+    except TextError:  # half a word at an end may have no token
+        return False
     first, second, both = (each.ids for each in sides)
     return first + second == both
 

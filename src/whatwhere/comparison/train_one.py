@@ -24,11 +24,11 @@ from torch.utils.checkpoint import checkpoint as recomputed
 from whatwhere.checks import require_choice, require_whole
 from whatwhere.comparison.executors import choose_gpu
 from whatwhere.comparison.experiment import command_line, describe, on_device, planned, record_of, with_text_in_file
-from whatwhere.comparison.folder import Folder
+from whatwhere.comparison.folder import FinishedRun, Folder
 from whatwhere.comparison.model import SchemeLike, Transformer, table_rows
 from whatwhere.comparison.plan import rehearse, with_seeds, written_scheme
 from whatwhere.comparison.progress import Display, display
-from whatwhere.comparison.read import Comparison, read_results
+from whatwhere.comparison.read import RESULTS, Comparison, read_results
 from whatwhere.comparison.results import ParameterCount, Scores
 from whatwhere.comparison.run import Job, kept, measured
 from whatwhere.comparison.saved_model import saved_tensors
@@ -39,6 +39,7 @@ from whatwhere.comparison.train import Precision, Training, deterministic, new_m
 from whatwhere.comparison.training_checkpoint import (
     complete_checkpoints,
     load_checkpoint,
+    remove_old_checkpoints,
     save_checkpoint,
     wait_for_all,
     whole_tensors,
@@ -193,8 +194,12 @@ def train_one(
             identity = f"{job.name}, seed {seed}, precision {precision}"
             folder = Folder(out, subject, chosen, plans, identity)
             wait_for_all()
-            if folder.finished(job.name, seed) is not None:
-                return _reported(read_results(folder.path), job, how, 0, ()) if first else None
+            finished, report = folder.finished(job.name, seed), partial(_reported, job=job, how=how)
+            if finished is not None and (not first or (folder.path / RESULTS).is_file()):
+                return report(read_results(folder.path), resumed_at=0, sizes=()) if first else None
+            record = partial(_write_results, folder, job, how, (task, subject, chosen, paths, tokenizer))
+            if finished is not None:  # a process was killed between its run and the results
+                return report(record(finished, finished.result.seconds), resumed_at=0, sizes=())
             claims = folder.claims()
             with claims.renewed():
                 job = with_text_in_file([job], folder, claims, progress and first)[0]
@@ -204,12 +209,22 @@ def train_one(
         if whole is None:
             return None
         run = kept(job, whole, measured(job, whole, training.losses, training.seconds, began))
-        threads = torch.get_num_threads()
-    finished = folder.keep(run)
-    record = record_of([finished], describe(subject, chosen), chosen, [seed])
+    return report(record(folder.keep(run), perf_counter() - began), resumed_at=resumed_at, sizes=sizes)
+
+
+def _write_results(
+    folder: Folder,
+    job: Job,
+    how: HowToTrain,
+    request: tuple[str | Task, Task, Settings, Sequence[Path], str | Path | None],
+    finished: FinishedRun,
+    seconds: float,
+) -> Comparison:
+    task, subject, chosen, paths, tokenizer = request
+    record = record_of([finished], describe(subject, chosen), chosen, [job.seed])
     command = _command(job, task, how, chosen, paths, folder.path, tokenizer)
-    record = replace(record, command=command, seconds=perf_counter() - began, threads_per_run=threads)
-    return _reported(folder.write_results(record), job, how, resumed_at, sizes)
+    threads = 1 if job.settings.deterministic else torch.get_num_threads()
+    return folder.write_results(replace(record, command=command, seconds=seconds, threads_per_run=threads))
 
 
 def _trained(
@@ -229,6 +244,8 @@ def _trained(
             block.compile()
     work = None if mesh is None else SharedWork(mesh, how.order)
     training = Training(model, job.seed, job.task, settings, work, how.precision)
+    if first:
+        remove_old_checkpoints(folder)
     found = complete_checkpoints(folder)
     if found:
         load_checkpoint(training, found[-1])

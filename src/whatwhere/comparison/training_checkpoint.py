@@ -80,8 +80,12 @@ def save_checkpoint(training: Training, folder: Path, first: bool) -> None:
             _complete(training, partial, path, files)
         wait_for_all()
     except (OSError, CheckpointException) as problem:
+        if first:
+            shutil.rmtree(partial, ignore_errors=True)
+        failures = problem.failures.values() if isinstance(problem, CheckpointException) else [(problem,)]
+        reason = str(next(iter(failures))[0]).splitlines()[0]
         raise ResultsError(
-            f"{path} cannot be written: {str(problem).splitlines()[0]}.\nMake room, then run the same command again."
+            f"{path} cannot be written: {reason}.\nMake room, then run the same command again."
         ) from problem
 
 
@@ -90,8 +94,19 @@ def _complete(training: Training, partial: Path, path: Path, files: Mapping[str,
     write_json(partial / _STATE, state, _SCHEMA)
     shutil.rmtree(path, ignore_errors=True)
     partial.rename(path)
-    for old in complete_checkpoints(path.parent.parent)[:-_KEPT]:
-        shutil.rmtree(old, ignore_errors=True)
+    remove_old_checkpoints(path.parent.parent)
+
+
+def remove_old_checkpoints(folder: Path) -> None:
+    """Remove all but the last two checkpoints, and what a process left that was killed while it wrote or removed one.
+
+    Args:
+        folder: of the results.
+    """
+    kept = complete_checkpoints(folder)[-_KEPT:]
+    for path in (folder / CHECKPOINTS).glob("*step-*"):
+        if path not in kept:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _checksums(path: Path) -> dict[str, str]:

@@ -13,6 +13,7 @@ from whatwhere.inspection.subject import Absent, Subject, reason_of
 from whatwhere.models.checkpoint.token_tables import TokenTable
 from whatwhere.models.token_tables import ngram_embedding
 from whatwhere.records import Missing
+from whatwhere.what.text import encodings
 
 SAMPLED_ROWS = 4096
 _MAX_NUMBERS = 1 << 24
@@ -147,4 +148,4 @@ def _documents(subject: Subject) -> Iterator[Sequence[int]]:
     """Yield the ids of each text; of a long one, of its beginning."""
     for text in subject.texts:
         subject.progress("encoding the text")
-        yield subject.tokenizer.encode(text[:_MAX_CHARACTERS], add_special_tokens=False).ids
+        yield encodings(subject.tokenizer, [text[:_MAX_CHARACTERS]])[0].ids

@@ -29,6 +29,7 @@ from whatwhere.models.checkpoint.lookup import TABLES, Table, read_table, table_
 from whatwhere.models.load_where import run_names
 from whatwhere.models.model_text import reader_of
 from whatwhere.records import Missing
+from whatwhere.what.text import encodings
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -366,7 +367,7 @@ class Corpus:
         lines = self._text.splitlines(keepends=True)
         counts = np.zeros(rows, np.int64)
         for first in range(0, len(lines), _LINES):
-            for code in tokenizer.encode_batch(lines[first : first + _LINES], add_special_tokens=False):
+            for code in encodings(tokenizer, lines[first : first + _LINES]):
                 ids = np.array(code.ids, np.int64)
                 counts += np.bincount(ids[ids < rows], minlength=rows)
         return counts

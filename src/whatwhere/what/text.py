@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Literal
 from unicodedata import category
 
-from tokenizers import Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from whatwhere.atomic import open_bytes
 from whatwhere.errors import SettingError, TextError
@@ -236,6 +236,48 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
         raise TextError(f"the tokenizer makes no token of {text!r}.\nPass other text, or another tokenizer.")
     require_covered(text, encoded.offsets)
     return encoded.ids, encoded.tokens
+
+
+def encodings(tokenizer: Tokenizer, texts: Sequence[str], *, characters: bool = True) -> list[Encoding]:
+    """Return the encodings of texts, without the tokens that a model puts around texts.
+
+    Args:
+        tokenizer: of the `tokenizers` library.
+        texts: to encode.
+        characters: the encodings know which characters their tokens cover, which takes longer.
+
+    Raises:
+        TextError: If the tokenizer refuses a text; the library itself raises a bare Exception.
+
+    Examples:
+        >>> [each.ids for each in encodings(from_vocabulary({"the": 0, "cat": 1}), ["the cat", "cat"])]
+        [[0, 1], [1]]
+    """
+    encode = tokenizer.encode_batch if characters else tokenizer.encode_batch_fast
+    try:
+        result: list[Encoding] = encode(list(texts), add_special_tokens=False)
+    except Exception as problem:
+        raise TextError(
+            f"the tokenizer refuses this text: {problem}.\nTake one with a token for what is unknown."
+        ) from None
+    return result
+
+
+def ids_of_each(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
+    """Return the ids of each text, as `encodings` has them; one that the tokenizer refuses has none.
+
+    Args:
+        tokenizer: of the `tokenizers` library.
+        texts: to encode.
+
+    Examples:
+        >>> ids_of_each(from_vocabulary({"the": 0, "cat": 1}), ["the cat", "the dog"])
+        [[0, 1], []]
+    """
+    try:
+        return [encoding.ids for encoding in encodings(tokenizer, texts, characters=False)]
+    except TextError:
+        return [[]] if len(texts) == 1 else [ids for text in texts for ids in ids_of_each(tokenizer, [text])]
 
 
 def require_covered(text: str, spans: Sequence[tuple[int, int]]) -> None:

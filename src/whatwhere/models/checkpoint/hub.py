@@ -7,9 +7,17 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whatwhere.atomic import write_atomic
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import visible
-from whatwhere.models.checkpoint.hub_files import HubFile, download_range, hub_errors, hugging_face_home, ranges_folder
+from whatwhere.models.checkpoint.hub_files import (
+    HubFile,
+    cache_errors,
+    download_range,
+    hub_errors,
+    hugging_face_home,
+    ranges_folder,
+)
 
 if TYPE_CHECKING:
     from huggingface_hub.hf_api import ModelInfo
@@ -145,14 +153,15 @@ def _folder_at_hub(name: str, revision: str) -> Path:
     if not _COMMIT.fullmatch(commit):
         raise CheckpointError(f"huggingface.co names no commit of {name}.\nTry again later.")
     folder = _folder(name, commit)
-    if not (folder / _COMPLETE).is_file():
-        folder.mkdir(parents=True, exist_ok=True)
-        for file in _files(name, commit, info):
-            _write(file, folder / file.name)
-        (folder / _COMPLETE).touch()
-    reference = _reference(name, revision)
-    reference.parent.mkdir(parents=True, exist_ok=True)
-    reference.write_text(commit, encoding="ascii")
+    with cache_errors(folder):
+        if not (folder / _COMPLETE).is_file():
+            folder.mkdir(parents=True, exist_ok=True)
+            for file in _files(name, commit, info):
+                _write(file, folder / file.name)
+            (folder / _COMPLETE).touch()
+        reference = _reference(name, revision)
+        reference.parent.mkdir(parents=True, exist_ok=True)
+        write_atomic(reference, commit, follow=False)
     return folder
 
 
@@ -185,4 +194,4 @@ def _write(file: HubFile, path: Path) -> None:
     if file.size > _SMALL or file.name.endswith((".safetensors", ".gguf")):
         file.write_pointer(path)
         return
-    path.write_bytes(download_range(file, 0, file.size) if file.size else b"")
+    write_atomic(path, download_range(file, 0, file.size) if file.size else b"", follow=False)

@@ -16,7 +16,7 @@ from io import RawIOBase
 from pathlib import Path
 from typing import TYPE_CHECKING, final
 
-from whatwhere.atomic import atomic_file
+from whatwhere.atomic import write_atomic
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import visible
 from whatwhere.records import Schema
@@ -74,8 +74,8 @@ class HubFile:
         Args:
             path: in the folder of the model in the cache.
         """
-        with atomic_file(path, follow=False) as unfinished:
-            unfinished.write_bytes(_FIRST_LINE + json.dumps(_SCHEMA.sealed(asdict(self))).encode())
+        content = _FIRST_LINE + json.dumps(_SCHEMA.sealed(asdict(self))).encode()
+        write_atomic(path, content, follow=False)
 
     def wrong(self, what: str, way_out: str) -> CheckpointError:
         """Return an error about this file."""
@@ -170,11 +170,11 @@ class RangeReader(RawIOBase):
             run, missing = missing[:count], missing[count:]
             begin, end = run[0] * BLOCK, min((run[-1] + 1) * BLOCK, self._file.size)
             content = download_range(self._file, begin, end)
-            self._blocks.mkdir(parents=True, exist_ok=True)
-            for n, block in enumerate(run):
-                with atomic_file(self._path(block), follow=False) as unfinished:
+            with cache_errors(self._blocks):
+                self._blocks.mkdir(parents=True, exist_ok=True)
+                for n, block in enumerate(run):
                     part = content[n * BLOCK : (n + 1) * BLOCK]
-                    unfinished.write_bytes(part + sha256(part).digest())
+                    write_atomic(self._path(block), part + sha256(part).digest(), follow=False)
             if (report := downloads.get()) is not None:
                 report(len(content), left)
 
@@ -244,6 +244,21 @@ def _request(file: HubFile, begin: int, end: int) -> tuple[bytes, str]:
         else:
             problem = f"the server answered {status} to a request for a range"
     return b"".join(pieces), problem
+
+
+@contextmanager
+def cache_errors(folder: Path) -> Iterator[None]:
+    """Raise CheckpointError where the cache cannot be written.
+
+    Args:
+        folder: in the cache.
+    """
+    try:
+        yield
+    except OSError as problem:
+        raise CheckpointError(
+            f"{folder} cannot be written: {problem.strerror or problem}.\nMake room, or choose another folder: HF_HOME."
+        ) from None
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.what import matrix_file
 from whatwhere.what.matrix_file import finite_rows, new_array, row_blocks, rows_at_a_time, selected_rows
-from whatwhere.what.text import byte_alphabet
+from whatwhere.what.text import byte_alphabet, encodings
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -297,7 +297,7 @@ def _encoded(tokenizer: "Tokenizer", words: Sequence[str], text: str) -> int | N
 
 def _ids(tokenizer: "Tokenizer", text: str) -> list[int]:
     """Encode a text, without the padding that many tokenizers are configured to add."""
-    encoding = tokenizer.encode(text, add_special_tokens=False)
+    (encoding,) = encodings(tokenizer, [text])
     return [number for number, mask in zip(encoding.ids, encoding.attention_mask, strict=True) if mask]
 
 

@@ -21,6 +21,7 @@ from whatwhere.models.surgery.selection import vocabulary_tensors
 from whatwhere.models.surgery.source import Edits, Progress, Source
 from whatwhere.models.surgery.tokenizer_json import built, ids_around, trimmed
 from whatwhere.what.matrix_file import finite_rows, row_blocks, rows_at_a_time, selected_rows
+from whatwhere.what.text import ids_of_each
 from whatwhere.what.token_ids import nested_configs
 
 NewRows = Mapping[int, Float64[np.ndarray, " dim"]]
@@ -161,7 +162,7 @@ def _pieces(source: Source, broken: Sequence[int]) -> Mapping[int, list[int]]:
     pieces: dict[int, list[int]] = {}
     for number, text in zip(broken, decoded, strict=True):
         if isinstance(text, str) and text and number not in stay:
-            ids = [kept[new] for new in tokenizer.encode(text, add_special_tokens=False).ids]
+            ids = [kept[new] for new in ids_of_each(tokenizer, [text])[0]]
             if ids and not unknown.intersection(ids):
                 pieces[number] = ids
     return pieces

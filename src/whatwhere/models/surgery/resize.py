@@ -28,6 +28,7 @@ from whatwhere.models.surgery.selection import (
 )
 from whatwhere.models.surgery.source import Edits, Progress, Source, as_json
 from whatwhere.models.surgery.tokenizer_json import STALE, built, with_added
+from whatwhere.what.text import encodings
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -209,7 +210,7 @@ def _add(source: Source, texts: Sequence[str], rows: Rows, files: dict[str, byte
         )
     if rows != "subtokens":
         return {number: [] for number in ids}
-    return {n: before.encode(text, add_special_tokens=False).ids for n, text in zip(ids, texts, strict=True)}
+    return {n: encoding.ids for n, encoding in zip(ids, encodings(before, texts), strict=True)}
 
 
 def _change(

@@ -30,6 +30,7 @@ from whatwhere.models.surgery.selection import (
 )
 from whatwhere.models.surgery.source import Edits, Progress, Source, as_json
 from whatwhere.models.surgery.tokenizer_json import STALE, built, ids_of
+from whatwhere.what.text import ids_of_each
 from whatwhere.what.token_ids import lost_id, nested_configs, padding_dependence, renumbered, token_ids
 
 if TYPE_CHECKING:
@@ -163,8 +164,8 @@ def _means_of_subtokens(
 
 def _shortest(tokenizer: "Tokenizer", text: str) -> list[int]:
     """Encode a text with and without its leading space, which some tokenizers add, and return the shorter result."""
-    encodings = (tokenizer.encode(one, add_special_tokens=False).ids for one in (text, text.removeprefix(" ")))
-    return min((ids for ids in encodings if ids), key=len, default=[])
+    found = ids_of_each(tokenizer, [text, text.removeprefix(" ")])
+    return min((ids for ids in found if ids), key=len, default=[])
 
 
 def _matching_pursuit(

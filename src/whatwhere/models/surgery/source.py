@@ -174,8 +174,8 @@ class Source:
     def _index(self) -> Path | None:
         if self.folder is None:
             return None
-        first = weight_files(self.folder)[0]
-        return first if first.name.endswith(INDEX) else None
+        first = next(iter(weight_files(self.folder)), None)  # files may vanish at any moment
+        return first if first is not None and first.name.endswith(INDEX) else None
 
     def _parts(self, shard: Shard, edits: Edits) -> Iterator[Part]:
         for name, source in sorted(shard.ranges.items(), key=lambda item: item[1].offset):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from whatwhere.errors import CheckpointError, TokenError
 from whatwhere.escape import quoted
 from whatwhere.models.configuration.keys import Json
-from whatwhere.what.text import byte_alphabet
+from whatwhere.what.text import byte_alphabet, encodings
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -106,7 +106,7 @@ def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
     changed = {**contents, "added_tokens": [*(contents.get("added_tokens") or []), *new]}
     tokenizer = built(changed)
     for token in new:
-        encoded = tokenizer.encode(token["content"], add_special_tokens=False).ids
+        encoded = encodings(tokenizer, [token["content"]])[0].ids
         if encoded != [token["id"]]:
             raise TokenError(
                 f"with the token {quoted(token['content'])} added, the tokenizer makes {len(encoded)} tokens of that "

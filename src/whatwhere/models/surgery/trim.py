@@ -29,6 +29,7 @@ from whatwhere.models.surgery.selection import (
 )
 from whatwhere.models.surgery.source import Edits, Progress, Source, as_json
 from whatwhere.models.surgery.tokenizer_json import STALE, built, ids_around, needed, trimmed
+from whatwhere.what.text import encodings
 from whatwhere.what.token_ids import padding_dependence, renumbered, token_ids
 
 ID_MAP = "id_map.json"
@@ -164,7 +165,7 @@ def _lines(corpus: Sequence[str | Path]) -> Iterator[list[str]]:
 
 def _encoded(tokenizer: Any, corpus: Sequence[str | Path]) -> Iterator[list[int]]:
     for lines in _lines(corpus):
-        for encoding in tokenizer.encode_batch(lines, add_special_tokens=False):
+        for encoding in encodings(tokenizer, lines):
             yield encoding.ids
 
 
