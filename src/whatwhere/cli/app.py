@@ -14,7 +14,7 @@ from contextlib import suppress
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, ParamSpec, TextIO, TypeVar
+from typing import Annotated, Any, ParamSpec, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -141,7 +141,7 @@ def main() -> None:
     except (OSError, MemoryError, RuntimeError, ImportError) as problem:
         if (reason := refused(problem)) is None:
             raise
-        _leave(sys.stdout)  # where the disk is full, Python would complain again while it ends
+        _silence_stdout()  # where the disk is full, Python would complain again while it ends
         print_message(reason)
         sys.exit(1)
     finally:
@@ -230,10 +230,10 @@ def print_json(result: object, digits: int | None = None) -> None:
     print(json.dumps(to_json(result, digits), allow_nan=False), flush=True)  # the studio runs on after its line
 
 
-def _leave(stream: TextIO) -> None:
-    """Redirect a stream to the null device, so that flushing it raises nothing."""
+def _silence_stdout() -> None:
+    """Redirect standard output to the null device, so that flushing it raises nothing."""
     with suppress(OSError):  # not every stream is a file
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def exit_on_error(command: Callable[P, R]) -> Callable[P, R]:
@@ -254,7 +254,7 @@ def exit_on_error(command: Callable[P, R]) -> Callable[P, R]:
         except KeyboardInterrupt as stop:
             raise interrupted(stop) from None
         except BrokenPipeError:
-            _leave(sys.stdout)  # the reader has gone, as `| head` does
+            _silence_stdout()  # the reader has gone, as `| head` does
             raise typer.Exit(141) from None
         except (MemoryError, RuntimeError, ImportError) as problem:
             if (reason := refused(problem)) is None:
