@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from reliability import flips, fuzz, kills, soak, studio, threads
+from reliability import faults, flips, fuzz, kills, soak, studio, threads
 from reliability.findings import Trial
 
 
@@ -23,6 +23,7 @@ class Runnable:
 
 
 CAMPAIGNS: Mapping[str, Runnable] = {
+    "faults": Runnable(faults.run, times=10, few=1),
     "flips": Runnable(flips.run, times=10_000, few=40),
     "fuzz": Runnable(fuzz.run, times=3600, few=3),
     "kills": Runnable(kills.run, times=300, few=1),

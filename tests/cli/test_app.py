@@ -310,6 +310,14 @@ def test_a_signal_ends_a_command_with_one_line(
     assert signal.getsignal(signal.SIGTERM) is before
 
 
+def test_an_interruption_may_meet_another_library_that_fails_to_clean_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = KeyError("half a font")
+    problem.__context__ = KeyboardInterrupt()
+    monkeypatch.setattr("whatwhere.where.catalogue.describe", Mock(side_effect=problem))
+    said = whatwhere("schemes")
+    assert (said.status, said.err.split(".")[0]) == (130, "whatwhere: interrupted")
+
+
 @pytest.mark.parametrize(("command", "status"), [("--version", 1), ("schemes", 1), ("schemes --json", 141)])
 def test_a_reader_that_leaves(command: str, status: int) -> None:
     words = [sys.executable, "-m", "whatwhere", *command.split()]

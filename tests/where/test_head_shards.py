@@ -50,11 +50,11 @@ CASES = cases()
 
 @pytest.mark.parametrize("name", CASES)
 def test_shards_side_by_side_equal_the_whole(name: str) -> None:
-    where = disturbed(CASES[name])
+    where = disturbed(CASES[name]).double()
     positions = ww.Positions.grid(3, 3) if any(part in name for part in TWO_AXES) else ww.positions(TOKENS)
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn(2, TOKENS, DIM, generator=generator)
-    q, k, v = (torch.randn(2, HEADS, TOKENS, 16, generator=generator) for _ in range(3))
+    x = torch.randn(2, TOKENS, DIM, generator=generator, dtype=torch.float64)
+    q, k, v = (torch.randn(2, HEADS, TOKENS, 16, generator=generator, dtype=torch.float64) for _ in range(3))
     whole = attend(where, x, q, k, v, positions)
     for split in SPLITS:
         if name == "sets of fope" and split == SPLITS[1]:
@@ -64,7 +64,7 @@ def test_shards_side_by_side_equal_the_whole(name: str) -> None:
             own = slice(first, first + count)
             shard = where.heads(first, count, total=HEADS)
             parts.append(attend(shard, x, q[:, own], k[:, own], v[:, own], positions))
-        torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(torch.cat(parts, dim=1), whole, atol=1e-12, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -138,7 +138,9 @@ def main() -> None:
         sys.exit(interrupted(cause).exit_code)
     except KeyboardInterrupt as stop:
         sys.exit(interrupted(stop).exit_code)
-    except (OSError, MemoryError, RuntimeError, ImportError) as problem:
+    except Exception as problem:
+        if (cause := _interruption(problem)) is not None:
+            sys.exit(interrupted(cause).exit_code)
         if (reason := refused(problem)) is None:
             raise
         _silence_stdout()  # where the disk is full, Python would complain again while it ends
@@ -151,6 +153,13 @@ def main() -> None:
 
 class Terminated(KeyboardInterrupt):
     """The process got SIGTERM."""
+
+
+def _interruption(problem: BaseException | None) -> KeyboardInterrupt | None:
+    """Return the interruption during whose cleaning up another library failed, or None."""
+    while problem is not None and not isinstance(problem, KeyboardInterrupt):
+        problem = problem.__context__
+    return problem
 
 
 def _terminate(number: int, frame: FrameType | None) -> None:
