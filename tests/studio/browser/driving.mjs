@@ -12,9 +12,26 @@ const QUIET = [
   ..."disable-component-update disable-sync disable-extensions".split(" "),
 ].map((flag) => `--${flag}`);
 
+// Firefox is told by its settings what Chromium is told for each page: light, and little motion.
+const CALM = { "ui.prefersReducedMotion": 1, "layout.css.prefers-color-scheme.content-override": 1 };
+
+/** Let a Firefox that knows no such command be asked for a color scheme. */
+function likeOthers(started) {
+  const session = Object.getPrototypeOf(started._connection.toImpl(started)._browserSession);
+  const { send } = session;
+  session.send = async function (method, parameters) {
+    return method === "emulation.setMediaFeaturesOverride" ? {} : send.call(this, method, parameters);
+  };
+  return started;
+}
+
 /** Start a browser; 3D is on or off as a whole, WebGL in software included. */
 export async function browser(flat = true) {
-  const { chromium } = need("playwright-core");
+  const { chromium, firefox } = need("playwright-core");
+  if (given.firefox) {
+    const where = { executablePath: given.firefox, downloadsPath: given.saved };
+    return likeOthers(await firefox.launch({ channel: "moz-firefox", ...where, firefoxUserPrefs: CALM }));
+  }
   const args = flat ? [...QUIET, "--disable-3d-apis"] : QUIET;
   return chromium.launch({ executablePath: given.chromium, args });
 }
