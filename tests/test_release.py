@@ -59,4 +59,15 @@ def test_the_recipe_needs_what_the_package_needs() -> None:
     recipe = (ROOT / "release" / "recipe.yaml").read_text(encoding="utf-8")
     run = recipe.partition("  run:\n")[2].partition("  run_constraints:")[0]
     assert {line.strip(" -") for line in run.splitlines() if line} == needed | {f"python {project['requires-python']}"}
-    assert f'version: "{ww.__version__}"' in recipe
+
+
+def test_the_version_and_its_day_are_the_same_everywhere() -> None:
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    newest = re.findall(r"^## (\d\S+) \((\d{4}-\d{2}-\d{2})\)$", changes, re.MULTILINE)[0]
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    cited = re.search(r"^version: (\S+)\ndate-released: (\S+)$", citation, re.MULTILINE)
+    recipe = re.search(r'version: "(\S+)"', (ROOT / "release" / "recipe.yaml").read_text(encoding="utf-8"))
+    assert cited
+    assert recipe
+    assert newest == cited.groups()
+    assert ww.__version__ == newest[0] == recipe[1]

@@ -14,7 +14,7 @@ from typing import Any
 from whatwhere import errors as errors
 from whatwhere.errors import WhatWhereError as WhatWhereError
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Loaded when first used: torch takes two seconds to import, and `whatwhere --help` needs none of it. Type checkers and
 # editors read __init__.pyi.
