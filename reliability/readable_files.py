@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from shutil import copy
 from unittest.mock import patch
@@ -12,9 +12,11 @@ import torch
 
 import whatwhere as ww
 from reliability.flips import Readable, Values
+from reliability.seals import of_block, of_digest, of_json, of_steps, of_tensors
 from tests.models.checkpoint.damage import read_all
 from tests.models.checkpoint.samples import CONFIG, WORDS, make, tokenizer
 from whatwhere.comparison.byte_text import MemoryText
+from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.experiment import describe, record_of
 from whatwhere.comparison.folder import Folder
 from whatwhere.comparison.read import read_results
@@ -51,7 +53,7 @@ def readable_files(folder: Path) -> Iterator[Readable]:
             path = sample.write(folder / name)
             file = folder / name / sample.damaged
             yield Readable(name, file, _checkpoint(path), name in _CHECKED, _BLOCK if name == "gguf" else 1)
-    for make_some in (_comparison, _training, _records, _table, _hub):
+    for make_some in OWN.values():
         yield from make_some(folder)
 
 
@@ -85,15 +87,28 @@ def _comparison(folder: Path) -> Iterator[Readable]:
         state = load_model(path, result).state_dict()
         return {f"tensor {name}": tensor.numpy() for name, tensor in state.items()}
 
+    def results() -> Values:
+        comparison = read_results(path)
+        for each in comparison.runs:  # what is behind the record: names of files, settings of models
+            comparison.tables(each), comparison.trace(each), load_model(comparison, each)
+        return {**_plain(comparison.record), "shown": f"{comparison!r} {comparison}"}
+
     def resumed() -> Values:
         return _plain(Folder(path, task, settings, [job]).finished("learned", _SEED))
 
-    yield Readable("results.json", path / "results.json", lambda: _plain(read_results(path).record), True)
-    yield Readable("comparison.json", path / "comparison.json", resumed, True)
-    yield Readable("a finished run", path / "runs" / "learned-2.json", resumed, True)
-    yield Readable("the model of a run", path / result.file, model, True)
-    yield Readable("the model of a run, inspected", path / result.file, _checkpoint(path), True)
-    yield Readable("the trace of a run", path / result.trace, lambda: read_results(path).trace(result), True)
+    def taken() -> Values:
+        return {"taken": Claims(path).take("learned-2")}
+
+    assert Claims(path).take("learned-2")  # by this process, which lives: nobody may take it over
+    record, request, finished = path / "results.json", path / "comparison.json", path / "runs" / "learned-2.json"
+    claim, saved, trace = finished.with_suffix(".claim"), path / result.file, path / result.trace
+    yield Readable("results.json", record, results, True, seal=of_json(record))
+    yield Readable("comparison.json", request, resumed, True, seal=of_json(request))
+    yield Readable("a finished run", finished, resumed, True, seal=of_json(finished))
+    yield Readable("the claim of a run", claim, taken, True, seal=of_json(claim))
+    yield Readable("the model of a run", saved, model, True, seal=of_tensors(saved))
+    yield Readable("the model of a run, inspected", saved, _checkpoint(path), True, seal=of_tensors(saved))
+    yield Readable("the trace of a run", trace, lambda: read_results(path).trace(result), True, seal=of_tensors(trace))
 
 
 def _training(folder: Path) -> Iterator[Readable]:
@@ -115,15 +130,18 @@ def _training(folder: Path) -> Iterator[Readable]:
         weights = {f"tensor {name}": tensor.numpy() for name, tensor in other.model.state_dict().items()}
         return {**weights, "done": (other.done, other.losses), "random": other.generator.get_state().tolist()}
 
-    yield Readable("state.json of a training", path / "state.json", resumed, True)
-    yield Readable("weights of a training", next(path.glob("*.safetensors")), resumed, True)
+    state, weights = path / "state.json", next(path.glob("*.safetensors"))
+    yield Readable("state.json of a training", state, resumed, True, seal=of_json(state))
+    yield Readable("weights of a training", weights, resumed, True, seal=of_digest(weights, state))
 
 
 def _records(folder: Path) -> Iterator[Readable]:
-    """Yield evidence, golden vectors and a tokenized text; a damaged one of the last is made again."""
+    """Yield evidence and golden vectors."""
     (folder / "evidence").mkdir()
     evidence = Path(copy("evidence/E5.json", folder / "evidence"))
-    yield Readable("evidence", evidence, lambda: _plain(read_evidence(folder / "evidence")), True)
+    yield Readable(
+        "evidence", evidence, lambda: _plain(read_evidence(folder / "evidence")), True, seal=of_json(evidence)
+    )
     (folder / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     write_golden(ww.read(folder / "config.json"), folder / "golden")
 
@@ -131,8 +149,13 @@ def _records(folder: Path) -> Iterator[Readable]:
         record, numbers = read_golden(folder / "golden")
         return {**{f"tensor {name}": np.asarray(value) for name, value in numbers.items()}, **_plain(record)}
 
-    yield Readable("golden.json", folder / "golden" / "golden.json", golden, True)
-    yield Readable("golden.safetensors", folder / "golden" / "golden.safetensors", golden, True)
+    vectors, numbers = folder / "golden" / "golden.json", folder / "golden" / "golden.safetensors"
+    yield Readable("golden.json", vectors, golden, True, seal=of_json(vectors))
+    yield Readable("golden.safetensors", numbers, golden, True, seal=of_digest(numbers, vectors))
+
+
+def _texts(folder: Path) -> Iterator[Readable]:
+    """Yield the files of a tokenized text; a damaged one is made again."""
     (folder / "tokenizer.json").write_bytes(tokenizer(WORDS))
 
     def text() -> Values:
@@ -140,9 +163,9 @@ def _records(folder: Path) -> Iterator[Readable]:
         return {"tensor ids": ids.windows([0], len(ids)), **_plain(ids.about)}
 
     text()
-    for suffix in ("json", "ids"):
-        (path,) = (folder / "cache" / "tokens").glob(f"*.{suffix}")
-        yield Readable(f"a tokenized text, .{suffix}", path, text, True)
+    (about,), (ids,) = (list((folder / "cache" / "tokens").glob(f"*.{suffix}")) for suffix in ("json", "ids"))
+    yield Readable("a tokenized text, .json", about, text, True, seal=of_json(about))
+    yield Readable("a tokenized text, .ids", ids, text, True, seal=of_digest(ids, about))
 
 
 def _table(folder: Path) -> Iterator[Readable]:
@@ -157,6 +180,10 @@ def _table(folder: Path) -> Iterator[Readable]:
     table.close()
 
     def read() -> Values:
+        trained = FileTokenEmbedding(path)
+        FileRowAdamW(trained, lr=0.1)
+        trained(torch.arange(7))  # rows up to date, of which more than one number depends on one of the state
+        trained.close()
         files = RowFiles(path, writable=True)
         try:
             weight, state = files.read(np.arange(7))
@@ -165,24 +192,39 @@ def _table(folder: Path) -> Iterator[Readable]:
         finally:
             files.close()
 
-    steps = path.with_name("rows.safetensors.training")
-    yield Readable("steps of a table in training", steps / "steps.safetensors", read, True)
+    steps, state = (path.with_name("rows.safetensors.training") / f"{name}.safetensors" for name in ("steps", "state"))
+    yield Readable("steps of a table in training", steps, read, True, seal=of_steps(steps))
     yield Readable("rows of a table in training", path, read, False)
-    yield Readable("state of a table in training", steps / "state.safetensors", read, False)
+    yield Readable("state of a table in training", state, read, False)
 
 
 def _hub(folder: Path) -> Iterator[Readable]:
     """Yield the files of the cache of byte ranges; a damaged block is requested again."""
     content = make(folder)["safetensors"].files["model.safetensors"]
+    path = folder / "hub" / "whatwhere" / "model" / "model.safetensors"
+    block = path.parent / ".blocks" / path.name / "000000"
 
     def download(file: hub_files.HubFile, begin: int, end: int) -> bytes:
         return content[begin:end]
 
-    with patch.dict(os.environ, HF_HOME=str(folder / "hub")), patch.object(hub_files, "download_range", download):
-        path = hub_files.ranges_folder() / "model" / "model.safetensors"
-        path.parent.mkdir(parents=True)
-        hub_files.HubFile("a/b", "0" * 40, path.name, len(content)).write_pointer(path)
-        read = _checkpoint(path)
-        read()
-        yield Readable("a pointer to a file at huggingface.co", path, read, True)
-        yield Readable("a block of such a file", path.parent / ".blocks" / path.name / "000000", read, True)
+    def read() -> Values:
+        hub_files._intact.clear()  # by the time of the last change, which two quick ones may share
+        with patch.dict(os.environ, HF_HOME=str(folder / "hub")), patch.object(hub_files, "download_range", download):
+            return _checkpoint(path)()
+
+    path.parent.mkdir(parents=True)
+    hub_files.HubFile("a/b", "0" * 40, path.name, len(content)).write_pointer(path)
+    read()
+    yield Readable("a pointer to a file at huggingface.co", path, read, True, seal=of_json(path))
+    yield Readable("a block of such a file", block, read, True, seal=of_block(block))
+
+
+OWN: Mapping[str, Callable[[Path], Iterator[Readable]]] = {
+    "comparisons": _comparison,
+    "trainings": _training,
+    "evidence and golden vectors": _records,
+    "tokenized texts": _texts,
+    "tables in training": _table,
+    "the cache of huggingface.co": _hub,
+}
+"""What makes the files of ours, by what they are of."""

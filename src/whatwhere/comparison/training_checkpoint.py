@@ -16,6 +16,7 @@ from hashlib import file_digest
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from torch import Tensor
 from torch.distributed.checkpoint.api import CheckpointException
 from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader, HuggingFaceStorageWriter
@@ -34,6 +35,11 @@ CHECKPOINTS = "checkpoints"
 _STATE, _KEPT = "state.json", 2
 _ANEW = "Remove that folder to resume from the one before, or to begin anew."
 _SCHEMA = Schema("whatwhere-training", 2, _ANEW)
+_OF_READERS = (
+    CheckpointException, SafetensorError, OSError, ValueError, RuntimeError, AssertionError, LookupError, TypeError,
+    AttributeError,
+)  # fmt: skip
+"""What the readers of PyTorch and safetensors raise for damaged files."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +158,7 @@ def load_checkpoint(training: Training, path: Path) -> None:
     try:
         reader = HuggingFaceStorageReader(str(path))
         _load(training, reader, path)
-    except (CheckpointException, OSError, KeyError, ValueError, RuntimeError, AssertionError) as problem:
+    except _OF_READERS as problem:
         raise _damaged(path, str(problem).splitlines()[0] if str(problem) else type(problem).__name__) from problem
     training.done, training.losses, training.seconds = state.step, list(state.losses), state.seconds
 

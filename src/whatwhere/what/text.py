@@ -24,6 +24,7 @@ MOST_LISTED = 40
 """Vocabularies up to this size are listed where a word is unknown."""
 LARGEST_FILE = 1 << 30
 """Files above this many bytes are refused; the largest tokenizer.json in use has about 30 MB."""
+_CHUNK = 1 << 20
 
 
 def train(
@@ -164,8 +165,12 @@ def read_bytes(file: str | Path) -> bytes:
     try:
         size = path.stat().st_size
         with open_bytes(path) as opened:
-            # Pipes have no size.
-            content = b"" if size > LARGEST_FILE else opened.read(LARGEST_FILE + 1)
+            # Pipes have no size; read(n) would reserve n bytes, whatever there is to read.
+            parts, left = list[bytes](), 0 if size > LARGEST_FILE else LARGEST_FILE + 1
+            while left and (part := opened.read(min(_CHUNK, left))):
+                parts.append(part)
+                left -= len(part)
+            content = parts[0] if len(parts) == 1 else b"".join(parts)
     except TextError:
         raise
     except (OSError, ValueError) as problem:  # ValueError: a path with a null byte

@@ -1,11 +1,12 @@
-"""Damage a file, read what is left, and see that nothing but CheckpointError comes of it."""
+"""Damage a file, read what is left, and see that nothing but one clear error comes of it."""
 
 import io
+import json
 import re
 import struct
 import tracemalloc
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,10 @@ from .samples import Sample
 
 NUMBERS = (0, 1, -1, 2**31 - 1, 2**31, 2**32 - 1, 2**62, 2**63 - 1, 2**63, 2**64 - 1, 1_500_000_000_000)
 WORDS = (b"NaN", b"-5", b"1e400", b"null", b"true", b'"x"', b"[]", b"{}", b"[" * 3000, b"1" * 5000, b'"\\ud800"')
+VALUES: tuple[Any, ...] = (
+    None, True, 0, 1, -1, 7, 2**31, 2**63, 2**64, -(2**63), 10**40, 0.5, -1e308, float("nan"), float("inf"), "", "x",
+    "\ud800", "\0", "../x", "/dev/zero", "a/b", "0" * 64, "none", "float32", [], {}, [[]], [0], ["x"], {"x": 0}, [1, 2],
+)  # fmt: skip
 DIGITS = re.compile(rb"\d+")
 ALLOWANCE = 3 << 20
 """Bytes that reading may take whatever the size of the file: a chunk of text, and what Python makes of an error."""
@@ -73,9 +78,37 @@ def renumber(content: bytes, at: int, value: int) -> bytes:
     return content[: entry.start()] + new + content[entry.end() :]
 
 
+def revalue(content: bytes, at: int, value: int) -> bytes:
+    """Replace a value of JSON by another one, of its type or of any, or leave it out."""
+    begin = content.find(b"{")
+    try:
+        whole, end = json.JSONDecoder().raw_decode(content[max(0, begin) :].decode("latin-1"))
+    except (ValueError, RecursionError):
+        return renumber(content, at, value)
+    slots = [(each, key) for each in _parts(whole) for key in (each if isinstance(each, dict) else range(len(each)))]
+    if begin < 0 or not slots:
+        return content
+    owner, key = slots[at % len(slots)]
+    alike = [each for each in VALUES if type(each) is type(owner[key])] or list(VALUES)
+    if value % 7 == 0:
+        del owner[key]
+    else:
+        choices = alike if value % 7 < 4 else VALUES
+        owner[key] = choices[value // 7 % len(choices)]
+    return content[:begin] + json.dumps(whole).encode() + content[begin + end :]
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """Yield the lists and objects of what JSON holds."""
+    if isinstance(value, list | dict):
+        yield value
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _parts(each)
+
+
 def inside(content: bytes, at: int, value: int) -> bytes:
     """Damage what a length or a checksum stands guard over, and make these right again."""
-    edit = (flip, renumber, splice, remove, overwrite)[value % 5]
+    edit = (flip, renumber, splice, remove, overwrite, revalue)[value % 6]
     if content[:4] == b"PK\x03\x04":
         return _inside_zip(content, at, value, edit)
     code, first = ("<H", 8) if content[:6] == b"\x93NUMPY" else ("<Q", 0)
@@ -104,7 +137,7 @@ def _inside_zip(content: bytes, at: int, value: int, edit: "Edit") -> bytes:
 
 
 Edit = Callable[[bytes, int, int], bytes]
-EDITS: tuple[Edit, ...] = (flip, cut, insert, splice, remove, overwrite, renumber, inside, inside)
+EDITS: tuple[Edit, ...] = (flip, cut, insert, splice, remove, overwrite, renumber, inside, inside, revalue)
 
 
 def damaged(content: bytes, edits: list[tuple[int, int, int]]) -> bytes:
@@ -136,18 +169,34 @@ def read_all(path: Path) -> dict[str, Any]:
 def withstands(sample: Sample, content: bytes, folder: Path) -> bool:
     """Read a damaged file; return whether it was refused. Anything but CheckpointError passes through, and so fails.
 
-    What Python and NumPy allocate is measured, and must follow the size of the files, not what they claim. It is
-    measured again where it does not: a table of Python's own, such as that of its names, grows at any time, but once.
+    Args:
+        sample: the files of a checkpoint.
+        content: of the damaged one.
+        folder: to write into.
     """
     path = sample.write(folder, content)
-    most = ALLOWANCE + TIMES * (sum(len(kept) for kept in sample.files.values()) + len(content))
-    message, peak = _tried(path)
-    if peak >= most:
-        message, peak = _tried(path)
     size = sum(len(kept) for name, kept in sample.files.items() if name != sample.damaged) + len(content)
+    return refuses_or_reads(lambda: read_all(path), size, CheckpointError)
+
+
+def refuses_or_reads(read: Callable[[], object], size: int, error: type[WhatWhereError] = WhatWhereError) -> bool:
+    """Read damaged files; return whether they were refused. Anything but one error passes through, and so fails.
+
+    What Python and NumPy allocate is measured, and must follow the size of the files, not what they claim. It is
+    measured again where it does not: a table of Python's own, such as that of its names, grows at any time, but once.
+
+    Args:
+        read: reads them.
+        size: of the files, in bytes.
+        error: the type of the one error.
+    """
+    most = ALLOWANCE + TIMES * size
+    message, peak = _tried(read, error)
+    if peak >= most:
+        message, peak = _tried(read, error)
     PEAKS[:] = [max([*PEAKS, (size, peak)], key=lambda each: each[1] - 4 * each[0])]
     assert peak < most, f"{peak:,} bytes were allocated, but for these files at most {most:,} are right"
-    assert message is None or "\n" in message, "an error states the way out in a line of its own"
+    assert message is None or "\n" in message, f"an error states the way out in a line of its own: {message}"
     return message is not None
 
 
@@ -155,13 +204,13 @@ PEAKS: list[tuple[int, int]] = []
 """The size of the files, and the bytes at the peak, of that reading which took most beyond four times the size."""
 
 
-def _tried(path: Path) -> tuple[str | None, int]:
+def _tried(read: Callable[[], object], error: type[WhatWhereError]) -> tuple[str | None, int]:
     """Return the message of the error, if there was one, and the peak of memory in bytes."""
     message = None
     tracemalloc.start()
     try:
-        read_all(path)
-    except CheckpointError as problem:
+        read()
+    except error as problem:
         message = str(problem)
     finally:
         peak = tracemalloc.get_traced_memory()[1]

@@ -11,12 +11,15 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from .damage import EDITS as ALL_EDITS
 from .damage import damaged, read_all, withstands
 from .samples import FORMATS, Sample, make
 
 SECONDS = float(os.environ.get("WHATWHERE_FUZZ_SECONDS", "0"))
 NAMES = [name for names in FORMATS.values() for name in names]
-EDITS = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 2**16), st.integers(0, 2**41)), min_size=1, max_size=4)
+EDITS = st.lists(
+    st.tuples(st.integers(0, len(ALL_EDITS) - 1), st.integers(0, 2**16), st.integers(0, 2**41)), min_size=1, max_size=4
+)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from io import RawIOBase
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, final
 from whatwhere.atomic import write_atomic
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import visible
-from whatwhere.records import Schema
+from whatwhere.records import Schema, from_json
 
 if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
@@ -100,10 +100,13 @@ def read_pointer(path: Path, size: int) -> HubFile | None:
     try:
         pointer = json.loads(content[len(_FIRST_LINE) :])
         stated = _SCHEMA.opened(pointer, f"{path}, a pointer to a file,", CheckpointError)
-        return HubFile(**{each.name: stated[each.name] for each in fields(HubFile)})
+        file = from_json(HubFile, stated, str(path))
+        if file.size < 0:
+            raise ValueError(file.size)
+        return file
     except CheckpointError:
         raise
-    except (ValueError, TypeError, AttributeError, KeyError):
+    except (ValueError, TypeError, AttributeError, RecursionError):  # ResultsError is a ValueError
         raise CheckpointError(f"{path} is a damaged pointer to a file.\n{_SCHEMA.way_out}") from None
 
 

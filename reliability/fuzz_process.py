@@ -1,6 +1,6 @@
 """Damage files of some formats for some seconds, led by which lines of our readers the damage reaches.
 
-From the root of the repository: python -m tests.models.checkpoint.fuzz gguf,npz 600
+From the root of the repository: python -m reliability.fuzz_process gguf,npz 600
 """
 
 import random
@@ -9,13 +9,11 @@ import sys
 import tempfile
 from pathlib import Path
 
-import atheris
+import atheris  # type: ignore[import-untyped]
 
-with atheris.instrument_imports(include=["whatwhere.models.checkpoint"]):
-    import whatwhere.models.checkpoint  # noqa: F401
-
-from .damage import EDITS, PEAKS, read_all, withstands
-from .samples import make
+with atheris.instrument_imports(include=["whatwhere"]):
+    from reliability.fuzz_targets import targets
+    from tests.models.checkpoint.damage import EDITS, PEAKS
 
 MEMORY = 1 << 30
 """Bytes that the process may ask for beyond what it begins with: whatever asks for a terabyte fails at once."""
@@ -36,29 +34,28 @@ def main(names: str, seconds: str, path: str = "") -> None:
     """Fuzz formats.
 
     Args:
-        names: of samples, with commas; the first byte of an input says which of them it damages.
+        names: for `targets`, with commas; the first byte of an input says which of them it damages.
         seconds: how long.
         path: a folder to work in; what made a reader fail is left there.
     """
     folder = Path(path or tempfile.mkdtemp())
-    made = make(folder)
-    samples = [made[name] for name in names.split(",")]
-    work, corpus = folder / "work", folder / "corpus"
+    work, corpus = Path(tempfile.mkdtemp(dir=folder)), folder / "corpus"
     corpus.mkdir(exist_ok=True)
-    for number, sample in enumerate(samples):
-        (corpus / f"valid{number}").write_bytes(bytes([number]) + sample.files[sample.damaged])
-        read_all(sample.write(work / str(number)))  # imports what it needs
+    made = targets(work, names.split(","))
+    for number, target in enumerate(made):
+        (corpus / f"valid{number}").write_bytes(bytes([number]) + target.content)
+        target.withstands(target.content)  # imports what it needs
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
 
     def one(content: bytes) -> None:
-        number = (content[0] if content else 0) % len(samples)
+        number = (content[0] if content else 0) % len(made)
         before = list(PEAKS)
-        withstands(samples[number], content[1:], work / str(number))
+        made[number].withstands(content[1:])
         if before != PEAKS:
             (folder / "peak").write_text(f"{PEAKS[0][0]} {PEAKS[0][1]}")
 
-    longest = 4096 + 4 * max(len(sample.files[sample.damaged]) for sample in samples)
+    longest = 4096 + 4 * max(len(target.content) for target in made)
     rules = [f"-artifact_prefix={folder}/", f"-max_total_time={seconds}", "-timeout=20", f"-max_len={longest}"]
     rules += ["-rss_limit_mb=3000", "-print_final_stats=1"]
     atheris.Setup([sys.argv[0], *rules, str(corpus)], one, custom_mutator=mutate)
