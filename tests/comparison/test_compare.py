@@ -30,6 +30,7 @@ from whatwhere.records import from_json, sealed, to_json
 from whatwhere.report.comparison_conclusions import headline
 
 from ..running import error_of, whatwhere
+from ..systems import unix
 
 QUICK: dict[str, Any] = {"lengths": [8], "steps": 3, "test_sequences": 40, "workers": 1, "progress": False}
 
@@ -184,6 +185,7 @@ def test_an_interrupted_comparison_keeps_finished_runs_and_resumes(tmp_path: Pat
     assert numbers(report) == numbers(whole)
 
 
+@unix
 def test_ctrl_c_on_the_command_line(tmp_path: Path, our_own_checks: None) -> None:
     out = tmp_path / "a"
     small = ["--steps", "80", "--lengths", "8", "--layers", "1", "--set", "batch=8", "--set", "test_sequences=40"]
@@ -307,7 +309,7 @@ def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
         ({"dim": 66}, ww.errors.ShapeError, "heads must divide dim"),
         ({"dim": 12, "schemes": ["rotary"]}, ww.errors.ShapeError, "even number"),
         ({"learning_rate": -1.0}, ww.errors.SettingError, "learning_rate=-1.0"),
-        ({"depth": 3}, ww.errors.SettingError, "does not know the setting 'depth'"),
+        ({"depth": 3}, ww.errors.SettingError, "has no setting 'depth'"),
         ({"recipe": "secret"}, ww.errors.SettingError, "quick, author"),
         ({"recipe": "author", "task": "recall"}, ww.errors.SettingError, "expressions task"),
         ({"direction": "sideways"}, ww.errors.SettingError, "decoder, encoder"),

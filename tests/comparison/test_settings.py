@@ -163,7 +163,7 @@ def test_cuda_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_unknown_setting_lists_those_that_are_known() -> None:
-    with pytest.raises(ww.errors.SettingError, match="does not know the setting 'depth'") as caught:
+    with pytest.raises(ww.errors.SettingError, match="has no setting 'depth'") as caught:
         make_settings("recall", None, depth=3)
     known = set(Settings.__dataclass_fields__) - {"task", "lengths"}
     assert all(name in str(caught.value) for name in known)

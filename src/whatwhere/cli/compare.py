@@ -312,7 +312,7 @@ def settings_of(assignments: Sequence[str], options: Mapping[str, Setting | None
         if name in OPTIONS:
             raise SettingError(f"--set got {name}, which is no setting; its option, if any: whatwhere compare -h.")
         if name in settings:
-            raise SettingError(f"compare got {name} twice: {settings[name]!r} and {value!r}. Pass it once.")
+            raise SettingError(f"{name} was passed twice: {settings[name]!r} and {value!r}. Pass it once.")
         settings[name] = _value(name, value)
     return settings
 

@@ -75,7 +75,7 @@ def make_task(
     if name == "text":
         _require_decoder(direction)
         return Text(_text(files, tokenizer, show), **options)
-    raise SettingError(f"compare got task={name!r}, but the tasks are: expressions, recall, text.")
+    raise SettingError(f"a run got task={name!r}, but the tasks are: expressions, recall, text.")
 
 
 def _text(files: Sequence[Path], tokenizer: Path | None, show: bool) -> bytes | ByteText | TokenText | None:

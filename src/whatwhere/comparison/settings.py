@@ -104,18 +104,18 @@ class Settings:
     def __post_init__(self) -> None:
         """Check every setting by itself and against the others."""
         sizes = ("batch", "dim", "layers", "heads", "feedforward", "test_sequences")
-        require_whole("compare", **{name: getattr(self, name) for name in sizes})
+        require_whole("a run", **{name: getattr(self, name) for name in sizes})
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 0:
             raise ShapeError(f"a run got steps={self.steps!r}, but needs a whole number of at least 0.")
-        require_positive("compare", learning_rate=self.learning_rate)
+        require_positive("a run", learning_rate=self.learning_rate)
         _require_table(self.init, self.table, self.dim)
         _require_adamw(self.betas, self.weight_decay)
         for name in ("tied", "deterministic"):
             if not isinstance(value := getattr(self, name), bool):
                 raise SettingError(f"a run got {name}={value!r}, but needs True or False.")
-        require_choice("compare", "schedule", self.schedule, ("cosine", "constant"))
-        require_choice("compare", "direction", self.direction, ("decoder", "encoder"))
-        require_choice("compare", "device", self.device, ("auto", "cpu", "cuda"))
+        require_choice("a run", "schedule", self.schedule, ("cosine", "constant"))
+        require_choice("a run", "direction", self.direction, ("decoder", "encoder"))
+        require_choice("a run", "device", self.device, ("auto", "cpu", "cuda"))
         _require_positions(self.positions, self.max_length, self.test_positions)
         if self.dim % self.heads:
             raise ShapeError(
@@ -123,9 +123,9 @@ class Settings:
                 f"heads must divide dim."
             )
         for length in self.lengths:
-            require_whole("compare", length=length)
+            require_whole("a run", length=length)
         for length in self.trained or ():
-            require_whole("compare", trained=length)
+            require_whole("a run", trained=length)
 
     @property
     def resolved_device(self) -> str:
@@ -156,7 +156,7 @@ def make_settings(task: str, lengths: Sequence[int] | None, recipe: str = "quick
     known = {field.name for field in fields(Settings)} - {"task", "lengths"}
     unknown = sorted(set(given) - known)
     if unknown:
-        raise SettingError(f"compare does not know the setting {unknown[0]!r}; it knows {', '.join(sorted(known))}.")
+        raise SettingError(f"a run has no setting {unknown[0]!r}; its settings are {', '.join(sorted(known))}.")
     require_choice("compare", "recipe", recipe, ("quick", "author"))
     if recipe == "author" and task != "expressions":
         raise SettingError(f"recipe='author' is the program of the expressions task, not of {task!r}.")
@@ -219,12 +219,12 @@ def rank_of(table: str) -> int | None:
 
 def _require_table(init: float | str, table: str, dim: int) -> None:
     if isinstance(init, str):
-        require_choice("compare", "init", init, INITS)
+        require_choice("a run", "init", init, INITS)
     else:
-        require_positive("compare", init=init)
+        require_positive("a run", init=init)
     rank = rank_of(table)
     if rank is None:
-        require_choice("compare", "table", table, (*TABLES, "rank2"))
+        require_choice("a run", "table", table, (*TABLES, "rank2"))
     elif rank > dim:
         raise SettingError(f"a run got table={table!r}, but dim={dim}: a rank is at most dim.")
 
@@ -234,11 +234,11 @@ def _is_from_zero(value: object, below: float) -> bool:
 
 
 def _require_positions(positions: str, max_length: int | None, test_positions: str) -> None:
-    require_choice("compare", "positions", positions, ("plain", "randomized", "random_offset"))
-    require_choice("compare", "test_positions", test_positions, ("same", "plain"))
+    require_choice("a run", "positions", positions, ("plain", "randomized", "random_offset"))
+    require_choice("a run", "test_positions", test_positions, ("same", "plain"))
     if max_length is None:
         return
-    require_whole("compare", max_length=max_length)
+    require_whole("a run", max_length=max_length)
     if positions == "plain":
         raise SettingError(
             f"a run got max_length={max_length}, but plain positions are not sampled: pass positions='randomized' or "
