@@ -6,18 +6,20 @@
 import os
 import platform
 import socket
+import stat
 import struct
 import tempfile
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import accumulate
 from pathlib import Path
+from statistics import median_low
 
 import numpy as np
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.multiprocessing.spawn import start_processes
 from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
@@ -53,31 +55,44 @@ def _work(rank: int, folder: str) -> None:
 
 
 def held_and_sent() -> tuple[Held, ...]:
-    """Return for each way what this process holds between steps and at most, and sends to others in a step."""
+    """Return for each way what this process holds between steps and at most, and sends to others in a step.
+
+    All ways in float32; then what differs with half of the processes sharing the vocabulary, and in bfloat16.
+    """
     ranks = distributed.get_world_size()
-    plan = plan_table(TableSettings(ROWS, DIM, ranks, tokens=TOKENS, shards=ranks, compute_bytes=4))
-    share = np.arange(1.0, ROWS + 1) ** -1.0
-    mesh, found = init_device_mesh("cpu", (ranks,)), []
-    for way in plan.holdings:
-        generator = np.random.default_rng(0 if way.name == "vocabulary shards" else distributed.get_rank())
-        texts = [torch.from_numpy(generator.choice(ROWS, TOKENS, p=share / share.sum()))[None] for _ in range(STEPS)]
-        model, optimizer = _BUILD[way.name](TokenEmbedding(ROWS, DIM), mesh)
-        before, peaks = 0, []
-        for step, ids in enumerate(texts):
-            before = _bytes_sent() if step == WARM else before
-            kept = _bytes_kept(model, optimizer)
-            with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
-                optimizer.zero_grad()
-                vectors = model(ids)
-                vectors.backward(vectors.detach())
-                del vectors
-                optimizer.step()
-            peaks.append(kept + _most_allocated(recorded))
-        sent = round((_bytes_sent() - before) / (STEPS - WARM))
-        # What threads of gloo free is not recorded, so that single steps may seem to take more.
-        measured = _bytes_kept(model, optimizer), min(peaks[WARM:]), sent
-        found.append(Held(way.name, (way.kept, way.peak, way.sent), measured))
+    half = max(1, ranks // 2)
+    found: list[Held] = []
+    for shards, compute_bytes in dict.fromkeys(((ranks, 4), (half, 4), (ranks, 2), (half, 2))):
+        settings = TableSettings(ROWS, DIM, ranks, tokens=TOKENS, shards=shards, compute_bytes=compute_bytes)
+        mesh = init_device_mesh("cpu", (ranks // shards, shards), mesh_dim_names=("groups", "shards"))
+        for way in plan_table(settings).holdings:
+            planned = way.kept, way.peak, way.sent
+            if all((each.way, each.planned) != (way.name, planned) for each in found):
+                found.append(Held(way.name, shards, compute_bytes, planned, _measured(way.name, settings, mesh)))
     return tuple(found)
+
+
+def _measured(way: str, settings: TableSettings, mesh: DeviceMesh) -> tuple[int, int, int]:
+    """Return what this process holds between steps and at most, and sends to others in a step."""
+    share = np.arange(1.0, ROWS + 1) ** -1.0
+    same = settings.shards if way == "vocabulary shards" else 1  # processes with the same text
+    generator = np.random.default_rng(distributed.get_rank() // same)
+    texts = [torch.from_numpy(generator.choice(ROWS, TOKENS, p=share / share.sum()))[None] for _ in range(STEPS)]
+    model, optimizer = _BUILD[way](TokenEmbedding(ROWS, DIM), mesh, settings)
+    before, peaks = 0, []
+    for step, ids in enumerate(texts):
+        before = _bytes_sent() if step == WARM else before
+        kept = _bytes_kept(model, optimizer)
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as recorded:
+            optimizer.zero_grad()
+            vectors = model(ids)
+            vectors.backward(vectors.detach())
+            del vectors
+            optimizer.step()
+        peaks.append(kept + _most_allocated(recorded))
+    sent = round((_bytes_sent() - before) / (STEPS - WARM))
+    # What threads of gloo allocate and free is not always recorded: single steps may seem to take more or less.
+    return _bytes_kept(model, optimizer), median_low(peaks[WARM:]), sent
 
 
 def _bytes_kept(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
@@ -102,6 +117,8 @@ def _bytes_sent() -> int:
     total = 0
     for number in Path("/proc/self/fd").iterdir():
         try:
+            if not stat.S_ISSOCK(os.fstat(int(number.name)).st_mode):
+                continue
             with socket.socket(fileno=os.dup(int(number.name))) as one:
                 total += struct.unpack_from("Q", one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), _SENT_AT)[0]
         except OSError:
@@ -109,28 +126,33 @@ def _bytes_sent() -> int:
     return total
 
 
-def _replicated(tokens: TokenEmbedding, mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+Built = tuple[nn.Module, torch.optim.Optimizer]
+
+
+def _replicated(tokens: TokenEmbedding, mesh: DeviceMesh, settings: TableSettings) -> Built:
     dense = nn.Sequential(nn.Embedding(*tokens.weight.shape))
     return DistributedDataParallel(dense, gradient_as_bucket_view=True), _adamw(dense)
 
 
-def _gathered(tokens: TokenEmbedding, mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
+def _gathered(tokens: TokenEmbedding, mesh: DeviceMesh, settings: TableSettings) -> Built:
     optimizer = RowAdamW(tokens)
     return DistributedDataParallel(nn.Sequential(tokens)), optimizer
 
 
-def _fully_sharded(tokens: TokenEmbedding, mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
-    fully_shard(tokens, mesh=mesh)
+def _fully_sharded(tokens: TokenEmbedding, mesh: DeviceMesh, settings: TableSettings) -> Built:
+    fully_shard(tokens, mesh=_all_ranks(), mp_policy=_policy(settings))
     return tokens, _adamw(tokens)
 
 
-def _vocabulary_shards(tokens: TokenEmbedding, mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
-    shards = shard_vocabulary(tokens, mesh)
+def _vocabulary_shards(tokens: TokenEmbedding, mesh: DeviceMesh, settings: TableSettings) -> Built:
+    shards = shard_vocabulary(tokens, mesh["shards"])
+    if mesh["groups"].size() > 1:
+        fully_shard(shards, mesh=mesh["groups"], mp_policy=_policy(settings))
     return shards, _adamw(shards)
 
 
-def _owners(tokens: TokenEmbedding, mesh: DeviceMesh) -> tuple[nn.Module, torch.optim.Optimizer]:
-    owners = deal_rows(tokens, mesh)
+def _owners(tokens: TokenEmbedding, mesh: DeviceMesh, settings: TableSettings) -> Built:
+    owners = deal_rows(tokens, _all_ranks())
     return owners, RowAdamW(owners)
 
 
@@ -138,7 +160,17 @@ def _adamw(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.AdamW(model.parameters(), fused=True)
 
 
-_BUILD: dict[str, Callable[[TokenEmbedding, DeviceMesh], tuple[nn.Module, torch.optim.Optimizer]]] = {
+def _all_ranks() -> DeviceMesh:
+    return init_device_mesh("cpu", (distributed.get_world_size(),))
+
+
+def _policy(settings: TableSettings) -> MixedPrecisionPolicy:
+    if settings.compute_bytes == 4:
+        return MixedPrecisionPolicy()
+    return MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+
+
+_BUILD: dict[str, Callable[[TokenEmbedding, DeviceMesh, TableSettings], Built]] = {
     "replicated": _replicated,
     "replicated, rows gathered": _gathered,
     "FSDP": _fully_sharded,

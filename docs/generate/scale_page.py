@@ -36,7 +36,8 @@ _INTRODUCTION = (
 )
 _COMPUTED = (
     "Computed, not measured: bytes of each process for an input table in float32 with AdamW, 8,192 tokens of each "
-    "process drawn by Zipf's law, rows in bfloat16 in the forward pass. For other sizes: "
+    "process drawn by Zipf's law. `fully_shard` gathers bfloat16 and reduces float32; vocabulary shards are groups of "
+    "8 processes with the same tokens, over which `fully_shard` spreads each shard. For other sizes: "
     "`whatwhere plan --vocab 1e6 --dim 8192 --ranks 1024`."
 )
 _MEASURED = (
@@ -105,10 +106,14 @@ class Held:
 
     Args:
         way: its name.
+        shards: processes that share the vocabulary, where it is sharded.
+        compute_bytes: of an element that `fully_shard` gathers.
         planned, measured: bytes that a process keeps between steps, has at most, and sends in a step.
     """
 
     way: str
+    shards: int
+    compute_bytes: int
     planned: tuple[int, int, int]
     measured: tuple[int, int, int]
 
@@ -212,8 +217,9 @@ def _costs() -> list[str]:
 def _held(data: Holdings) -> list[str]:
     """Return a table of what was computed and what was measured, by way."""
     lines = [
-        f"Measured with {data.rows:,} x {data.dim} in float32, {data.tokens} tokens of each of {data.ranks} processes "
-        f"(gloo, CPU), torch {data.torch} and Python {data.python} on {data.machine}, {data.date}: `{HELD_COMMAND}`. "
+        f"Measured with {data.rows:,} x {data.dim}, float32 unless named, {data.tokens} tokens of each of "
+        f"{data.ranks} processes (gloo, CPU), torch {data.torch} and Python {data.python} on {data.machine}, "
+        f"{data.date}: `{HELD_COMMAND}`. "
         "Memory is what PyTorch allocated; bytes sent are those that Linux counted for a process's TCP connections.",
         "",
         "| computed / measured | kept between steps | at most held | sent in a step |",
@@ -221,12 +227,21 @@ def _held(data: Holdings) -> list[str]:
     ]
     for way in data.ways:
         pairs = zip(way.planned, way.measured, strict=True)
-        lines.append(f"| {way.way} | {' | '.join(f'{size(computed)} / {size(found)}' for computed, found in pairs)} |")
+        cells = " | ".join(f"{size(computed)} / {size(found)}" for computed, found in pairs)
+        lines.append(f"| {_label(way, data.ranks)} | {cells} |")
     return [
         *lines,
         "",
-        "gloo makes an all-reduce of FSDP's reduce-scatter, which sends half as much again; NCCL was not run.",
+        "gloo makes an all-reduce of the reduce-scatter of `fully_shard`, which sends its bytes twice; and on the CPU "
+        "PyTorch copies bfloat16 gradients once more (2 bytes each) as it converts them to float32 for it. NCCL was "
+        "not run.",
     ]
+
+
+def _label(way: Held, ranks: int) -> str:
+    """Return the way, with what differs from float32 and from a vocabulary that all processes share."""
+    shared = f"{way.way} of {way.shards}" if way.way == "vocabulary shards" and way.shards < ranks else way.way
+    return f"{shared}, bfloat16" if way.compute_bytes == 2 else shared
 
 
 def _fading() -> list[str]:

@@ -59,10 +59,10 @@ def plan(
         int, typer.Option(parser=_whole, metavar="NUMBER", help="Tokens of each rank in one step.")
     ] = 8192,
     shards: Annotated[
-        int, typer.Option(parser=_whole, metavar="NUMBER", help="Ranks among which vocabulary shards split the rows.")
+        int, typer.Option(parser=_whole, metavar="NUMBER", help="Most ranks that split the rows as vocabulary shards.")
     ] = 8,
     zipf: Annotated[float, typer.Option(help="Exponent of Zipf's law, by which tokens are drawn.")] = 1.0,
-    float32: Annotated[bool, typer.Option("--float32", help="Compute in float32 rather than bfloat16.")] = False,
+    float32: Annotated[bool, typer.Option("--float32", help="fully_shard gathers float32, not bfloat16.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compute what a token table costs on many ranks: memory and bytes sent, for each way to hold it.

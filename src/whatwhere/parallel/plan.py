@@ -1,6 +1,7 @@
 """Memory and traffic of one token table under AdamW, for every way of holding it on many ranks: arithmetic alone."""
 
 from dataclasses import dataclass
+from math import ceil, isqrt
 
 import numpy as np
 
@@ -22,9 +23,10 @@ class TableSettings:
         dim: features.
         ranks: processes, each with its own tokens.
         tokens: of each rank in one step.
-        shards: ranks that share one table's rows, where the vocabulary is sharded; the others repeat these groups.
+        shards: most ranks among which the vocabulary is sharded, for the same tokens; the largest divisor of ranks up
+            to it is used, and `fully_shard` spreads each shard over these groups.
         exponent: of Zipf's law, by which token number r is drawn r to this power less often than the first.
-        compute_bytes: of an element of rows in the forward pass: 2 of bfloat16, 4 of float32.
+        compute_bytes: of an element of what `fully_shard` gathers: 2 under a bfloat16 policy, 4 of float32.
 
     Raises:
         ShapeError: If a size is no whole number of at least 1.
@@ -51,8 +53,14 @@ class TableSettings:
         require_positive("plan", exponent=self.exponent)
         if self.compute_bytes not in (2, 4):
             raise SettingError(f"compute_bytes is 2 (bfloat16) or 4 (float32), but got {self.compute_bytes}.")
-        if self.vocab_size > 10**12 or self.dim > 10**7 or self.ranks > 10**7 or self.tokens > 10**12:
-            raise SettingError("plan: at most 10^12 rows and tokens, 10^7 features and ranks.")
+        if max(self.vocab_size, self.tokens) > 10**12 or max(self.dim, self.ranks, self.shards) > 10**7:
+            raise SettingError("plan: at most 10^12 rows and tokens, 10^7 features, ranks and shards.")
+
+    @property
+    def used_shards(self) -> int:
+        """The ranks that share the vocabulary: the largest divisor of all that is at most `shards`."""
+        small = [n for n in range(1, isqrt(self.ranks) + 1) if self.ranks % n == 0]
+        return max(n for n in (*small, *(self.ranks // n for n in small)) if n <= self.shards)
 
 
 @dataclass(frozen=True)
@@ -78,6 +86,7 @@ class TablePlan:
 
     Args:
         settings: of the table.
+        shards: ranks among which vocabulary shards split the rows, `settings.used_shards`.
         rows_of_rank: different tokens that one rank's text is expected to have.
         rows_of_all: different tokens of all ranks' texts together.
         gathered_up_to: most ranks for which gathering all rows sends less than reducing a dense gradient.
@@ -85,6 +94,7 @@ class TablePlan:
     """
 
     settings: TableSettings
+    shards: int
     rows_of_rank: float
     rows_of_all: float
     gathered_up_to: int
@@ -95,9 +105,10 @@ def plan_table(settings: TableSettings) -> TablePlan:
     """Return the bytes that a token table takes on each rank, and that a rank sends in a step, for each way to hold it.
 
     All ways hold float32 weights with the two moments of AdamW. An all-reduce sends each byte 2 (n - 1) / n times, an
-    all-gather, reduce-scatter or all-to-all (n - 1) / n times. The table is not tied: the gradient of a tied output
-    projection has all rows, so of the ways by rows none saves anything. DistributedDataParallel reduces a copy of
-    the gradient, which FSDP's peak has too.
+    all-gather, reduce-scatter or all-to-all (n - 1) / n times. A rank has whole rows, V / n of them rounded up; an
+    owner has one more where n divides V. Ways by rows, and shards of all ranks, send float32. The table is not tied:
+    the gradient of a tied output projection has all rows, so of the ways by rows none saves anything.
+    DistributedDataParallel reduces a copy of the gradient, which FSDP's peak has too.
 
     Args:
         settings: of the table.
@@ -108,29 +119,33 @@ def plan_table(settings: TableSettings) -> TablePlan:
     Examples:
         >>> plan = plan_table(TableSettings(131_072, 4096, 1024))
         >>> {holding.name: round(holding.sent / 1e9, 2) for holding in plan.holdings}["rows to their owners"]
-        0.09
+        0.12
     """
-    n, shards = settings.ranks, min(settings.shards, settings.ranks)
-    table = settings.vocab_size * settings.dim
+    n, shards = settings.ranks, settings.used_shards
+    groups, width = n // shards, settings.dim
     rows = expected_rows(settings.vocab_size, settings.tokens, settings.exponent)
     all_rows = expected_rows(settings.vocab_size, settings.tokens * n, settings.exponent)
-    row_elements = rows * settings.dim
-    state = table * (WEIGHT + MOMENTS)
-    full = state + table * GRADIENT
-    copies = table * (2 * settings.compute_bytes + GRADIENT)
-    groups = n / shards
-    activations = settings.tokens * settings.dim * settings.compute_bytes
+    table, row_elements = settings.vocab_size * width, rows * width
+    part = ceil(settings.vocab_size / n) * width
+    part_of_shard = ceil(ceil(settings.vocab_size / shards) / groups) * width
+    own = (settings.vocab_size // n + 1) * width
+    state = WEIGHT + MOMENTS
+    full = state + GRADIENT
+    copies, spread = 2 * settings.compute_bytes + GRADIENT, settings.compute_bytes + GRADIENT
+    vectors = settings.tokens * width * (WEIGHT if groups == 1 else settings.compute_bytes)
     holdings = (
-        _holding("replicated", full, full + (table * GRADIENT if n > 1 else 0), _reduced(n) * table * GRADIENT),
-        _holding("replicated, rows gathered", state, state + n * row_elements * GRADIENT,
+        _holding("replicated", full * table, full * table + (GRADIENT * table if n > 1 else 0),
+                 _reduced(n) * table * GRADIENT),
+        _holding("replicated, rows gathered", state * table, state * table + n * row_elements * GRADIENT,
                  (n - 1) * (row_elements * GRADIENT + rows * ID)),
-        _holding("FSDP", full / n, full / n + copies, _spread(n) * table * (settings.compute_bytes + GRADIENT)),
-        _holding("vocabulary shards", full / n, full / n + (copies / shards if groups > 1 else 0),
-                 _reduced(shards) * activations + _reduced(groups) * table * GRADIENT / shards),
-        _holding("rows to their owners", state / n, state / n + 3 * row_elements * GRADIENT,
-                 _spread(n) * (row_elements * (settings.compute_bytes + GRADIENT) + rows * ID)),
+        _holding("FSDP", full * part, full * part + copies * part * n, (n - 1) * spread * part),
+        _holding("vocabulary shards", full * part_of_shard,
+                 full * part_of_shard + (copies * part_of_shard * groups if groups > 1 else 0),
+                 _reduced(shards) * vectors + (groups - 1) * spread * part_of_shard),
+        _holding("rows to their owners", state * own, state * own + 3 * row_elements * GRADIENT,
+                 _spread(n) * (row_elements * (WEIGHT + GRADIENT) + rows * ID)),
     )  # fmt: skip
-    return TablePlan(settings, rows, all_rows, int(2 * settings.vocab_size / rows), holdings)
+    return TablePlan(settings, shards, rows, all_rows, int(2 * settings.vocab_size / rows), holdings)
 
 
 def expected_rows(vocab_size: int, tokens: int, exponent: float) -> float:

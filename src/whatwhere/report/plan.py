@@ -47,7 +47,7 @@ def sections(plan: TablePlan) -> list[Section]:
     settings = plan.settings
     compute = "bfloat16" if settings.compute_bytes == 2 else "float32"
     ways = Table(
-        f"Bytes of each rank: float32 weights and AdamW, rows in {compute} in the forward pass",
+        f"Bytes of each rank: float32 weights and AdamW; fully_shard gathers {compute}",
         ["way", "between steps", "at most in a step", "sent in a step"],
         [_row(holding) for holding in plan.holdings],
         numeric=(1, 2, 3),
@@ -62,7 +62,12 @@ def sections(plan: TablePlan) -> list[Section]:
         numeric=(0, 1, 2),
         shorten="never",
     )
+    groups = settings.ranks // plan.shards
+    wanted = min(settings.shards, settings.ranks)
     notes = [
+        f"Vocabulary shards: the rows are split among {count(plan.shards, 'rank')} with the same tokens"
+        + (f" ({wanted:,} do not divide {settings.ranks:,})" if plan.shards < wanted else "")
+        + (f", and each shard among {count(groups, 'group')} of them by fully_shard." if groups > 1 else "."),
         f"Gathering the rows of all ranks sends less than reducing a dense gradient up to "
         f"{count(plan.gathered_up_to, 'rank')}.",
         f"Computed, not measured: tokens are drawn by Zipf's law with exponent {number(settings.exponent)}. The table "
