@@ -13,11 +13,12 @@ from whatwhere.inspection import examine
 from whatwhere.inspection.checkpoint_difference import TokensDifference, difference
 from whatwhere.inspection.subject import Subject
 from whatwhere.inspection.token_neighbors import neighbors
+from whatwhere.long_work import reports_to
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import read_rows, read_table
 from whatwhere.models.surgery import repair_checkpoint
 from whatwhere.what import matrix_file
-from whatwhere.what.matrix_file import new_array, row_blocks, rows_done, selected_rows
+from whatwhere.what.matrix_file import new_array, row_blocks, selected_rows
 
 from ..running import json_of
 
@@ -70,15 +71,15 @@ def test_every_command_prints_the_same_numbers(
 @pytest.mark.usefixtures("small_blocks")
 def test_rows_are_read_by_blocks_and_reported(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(_table(tmp_path / "a.safetensors", torch.bfloat16))
-    seen: list[tuple[int, int]] = []
-    token = rows_done.set(lambda done, rows, seconds: seen.append((done, rows)))
+    seen: list[str] = []
+    token = reports_to.set(lambda work: seen.append(work.amount))
     try:
         table = read_rows(checkpoint, "embed_tokens.weight")
     finally:
-        rows_done.reset(token)
+        reports_to.reset(token)
     assert _in_scratch(table)
     assert np.array_equal(table, checkpoint.array("embed_tokens.weight"))
-    assert seen == [(min(7 * n, 900), 900) for n in range(1, 130)]
+    assert seen == [f"{min(7 * n, 900)} of 900 rows" for n in range(1, 130)]
 
 
 def test_no_command_copies_the_table_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,9 @@ from whatwhere.comparison import run as running
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
+from whatwhere.long_work import part_of
+
+from ..systems import unix
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
 
@@ -54,6 +57,7 @@ def is_killed_once(dim: int, num_heads: int, max_length: int, mark: str) -> ww.W
     raise AssertionError
 
 
+@unix
 def test_a_killed_worker_costs_its_run_another_attempt_and_nothing_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,6 +144,15 @@ def test_a_terminal_shows_all_runs_and_the_time_left(monkeypatch: pytest.MonkeyP
     done = {int(n) for n in re.findall(r"(\d+)/120 steps", page)}
     assert any(0 < n < 60 for n in done), "the steps of a run under way are counted too"
     assert re.search(r"[01] of 2 runs .* 0:\d\d:\d\d left", page)
+
+
+def test_a_terminal_shows_the_work_of_which_the_runs_are_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    token = part_of.set(lambda: "in all about 1 h 5 min left")
+    try:
+        page = shown(monkeypatch, [job()], terminal=True)
+    finally:
+        part_of.reset(token)
+    assert "0 of 1 runs (in all about 1 h 5 min left)" in page
 
 
 def test_where_there_is_no_terminal_each_run_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

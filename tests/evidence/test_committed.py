@@ -7,6 +7,7 @@ import pytest
 from whatwhere.claims.registry import CLAIMS
 from whatwhere.claims.trained import TrainedClaim
 from whatwhere.comparison import Comparison
+from whatwhere.evidence import suite
 from whatwhere.evidence.record import Evidence
 from whatwhere.evidence.suite import EXPERIMENTS, decided, first_verdicts, read_evidence
 
@@ -31,6 +32,11 @@ def test_claims_have_the_verdicts_of_the_committed_runs(measured: list[Evidence]
     }
     written = {id: (each.verdict, each.experiment) for id, each in TRAINED.items() if each.verdict != "not measured"}
     assert written == first
+
+
+def test_the_expected_times_are_those_of_the_committed_evidence(measured: list[Evidence]) -> None:
+    assert all(suite._SECONDS[each.scope][each.id] == round(suite.seconds_of(each)) for each in measured)
+    assert set(suite._SECONDS["full"]) == {each.id for each in measured}
 
 
 def test_the_committed_runs_are_judged_so_again(measured: list[Evidence]) -> None:

@@ -1,11 +1,14 @@
 """The suite: which experiments run, what is kept, what is done again, and what is refused."""
 
 import json
+from dataclasses import replace
+from io import StringIO
 
 import pytest
 from typer.testing import CliRunner
 
 from whatwhere.cli import app
+from whatwhere.cli.evidence import evidence
 from whatwhere.comparison.results import Spread
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.evidence import suite
@@ -13,6 +16,8 @@ from whatwhere.evidence.bench import Experiment
 from whatwhere.evidence.record import FaultRow, Statement
 from whatwhere.records import sealed
 from whatwhere.report.evidence import fault_row, headline, page, sections
+
+from ..running import fitting
 
 ONE = Statement("X1.1", "one is one", "arithmetic", "one", "1", lambda value: value == 1, "number")
 
@@ -67,6 +72,45 @@ def test_another_version_is_measured_again(calls, tmp_path):
     assert len(calls) == 2
 
 
+@pytest.fixture
+def clock(monkeypatch):
+    """Replace the clock by one that goes on when it is told to, and the expected times by round ones."""
+    now = [0.0]
+    monkeypatch.setattr(suite, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(suite, "_SECONDS", {"quick": {"X1": 100}, "full": {"X1": 600, "X3": 3000}})
+    return now
+
+
+def test_the_time_left_is_scaled_by_what_is_finished(calls, clock, tmp_path):
+    [evidence] = suite.run_evidence(tmp_path, "quick")
+    first, second = (Experiment(id, "", "", lambda bench: []) for id in ("X1", "X3"))
+    left = suite.TimeLeft([first, second], "full")
+    assert left.seconds() == 3600
+    left.begin(first)
+    clock[0] += 200
+    assert left.seconds() == 3400
+    left.finish(replace(evidence, seconds=1260.0))
+    assert left.seconds() == pytest.approx(3000 * (60 + 1260) / (60 + 600)), "half as fast as was expected"
+    left.begin(second)
+    clock[0] += 10_000
+    assert left.seconds() == 0
+    left.finish(evidence)
+    assert left.seconds() == 0
+    assert suite.TimeLeft([first], "quick").seconds() == 100
+
+
+def test_a_terminal_shows_the_time_left_of_all_experiments(calls, clock, tmp_path, monkeypatch):
+    lines = {}
+    for terminal in (True, False):
+        screen = StringIO()
+        screen.isatty = lambda terminal=terminal: terminal
+        monkeypatch.setattr("sys.stderr", screen)
+        evidence(out=tmp_path / str(terminal), as_json=True)
+        lines[terminal] = screen.getvalue().splitlines()
+    assert lines[True][0] == "X1: One; in all about 1 min 40 s left, estimated"
+    assert lines[False][0] == "X1: One"
+
+
 def test_scopes_are_not_mixed_in_a_folder(calls, tmp_path):
     suite.run_evidence(tmp_path, "quick")
     with pytest.raises(ResultsError, match="quick scope, but full was requested"):
@@ -116,8 +160,8 @@ def test_the_command_prints_keeps_and_lists(calls, tmp_path):
     assert "one is one" in done.stdout
     assert (tmp_path / "out" / "X1.json").is_file()
     record = runner.invoke(app, ["evidence", "--out", str(tmp_path / "out"), "--json"])
-    assert json.loads(record.stdout)[0]["results"][0]["verdict"] == "holds"
-    listed = json.loads(runner.invoke(app, ["evidence", "--list", "--json"]).stdout)
+    assert fitting("evidence", record.stdout)[0]["results"][0]["verdict"] == "holds"
+    listed = fitting("evidence", runner.invoke(app, ["evidence", "--list", "--json"]).stdout)
     assert [each["scope"] for each in listed] == ["quick and full", "not measured: needs a larger machine"]
 
 

@@ -34,11 +34,13 @@ _EXAGGERATED, _STEPS, _EVERY = 150, 500, 10
 _INTERVAL = 2
 """Side of a cell of the grid that interpolates repulsion; openTSNE's default of 1 takes four times as long."""
 _SEARCHED, _OPTIMIZED = 0.5, 0.95
-"""Approximate progress after the search for neighbors, and after the last iteration."""
+"""Approximate progress after UMAP's search for neighbors, and after the last iteration."""
 _FEW_ROWS = 5000
 _SEARCH_BLOCK = 2048
 _SOON, _MOST_ROWS = 3.6e11, 50_000
 """Multiplications of the search for neighbors, about 12 s on one core; and rows whose optimization takes about 15 s."""
+_SECONDS_OF_SEARCH, _SECONDS_OF_STEPS = 12, 15
+"""These times."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -214,7 +216,8 @@ def _tsne(table: np.ndarray, seed: int, progress: Progress) -> np.ndarray:
         from openTSNE.nearest_neighbors import PrecomputedNeighbors
     except ImportError as error:
         raise _missing("t-SNE", "openTSNE", "map") from error
-    near = _nearest(table, min(_NEIGHBORS, (len(table) - 1) // 3), progress)
+    searched = _searched(*table.shape)
+    near = _nearest(table, min(_NEIGHBORS, (len(table) - 1) // 3), searched, progress)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         affinities = Uniform(knn_index=PrecomputedNeighbors(near, np.ones(near.shape)), symmetrize="mean")
@@ -231,17 +234,23 @@ def _tsne(table: np.ndarray, seed: int, progress: Progress) -> np.ndarray:
 
             def step(done: int, error: float, coordinates: object, begin: int = begin) -> None:
                 share = (begin + done) / _STEPS
-                progress(_SEARCHED + (_OPTIMIZED - _SEARCHED) * share, f"step {begin + done} of {_STEPS}")
+                progress(searched + (_OPTIMIZED - searched) * share, f"step {begin + done} of {_STEPS}")
 
             embedding.optimize(end - begin, inplace=True, exaggeration=exaggeration, momentum=0.8, callbacks=step)
         return np.asarray(embedding)
 
 
-def _nearest(table: np.ndarray, k: int, progress: Progress) -> np.ndarray:
+def _searched(rows: int, dim: int) -> float:
+    """Return the share of the time of t-SNE that the search for neighbors takes."""
+    search = _SECONDS_OF_SEARCH * rows**2 * dim / _SOON
+    return _OPTIMIZED * search / (search + _SECONDS_OF_STEPS * rows / _MOST_ROWS)
+
+
+def _nearest(table: np.ndarray, k: int, searched: float, progress: Progress) -> np.ndarray:
     """Return the k nearest other rows of each row, by cosine."""
     search, found = Search(table, "cosine"), []
     for begin in range(0, len(table), _SEARCH_BLOCK):
-        progress(_SEARCHED * begin / len(table), f"searching neighbors, {begin:,} of {len(table):,} tokens")
+        progress(searched * begin / len(table), f"searching neighbors, {begin:,} of {len(table):,} tokens")
         own = np.arange(begin, min(begin + _SEARCH_BLOCK, len(table)))[:, None]
         found.append(search.nearest(table[begin : begin + _SEARCH_BLOCK], k, without=own).ids)
     return np.concatenate(found)

@@ -9,8 +9,8 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
@@ -178,6 +178,15 @@ def interrupted(
     ended = isinstance(stop, Terminated)
     print_message(f"{'ended by SIGTERM' if ended else 'interrupted'}. {message}")
     return typer.Exit(143 if ended else 130)
+
+
+@contextmanager
+def nothing_resumed() -> Iterator[None]:
+    """End a command that is interrupted in a `with` block, of which nothing is kept, with a message on that."""
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise interrupted(stop, "Nothing was written: run the same command again to start over.") from None
 
 
 def refused(problem: Exception) -> str | None:

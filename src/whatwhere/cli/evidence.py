@@ -16,7 +16,7 @@ from whatwhere.escape import visible
 @exit_on_error
 def evidence(
     quick: Annotated[bool, typer.Option("--quick", help="What takes two cores five minutes: the default.")] = False,
-    full: Annotated[bool, typer.Option("--full", help="Everything: about two hours on two cores.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Everything: about five hours on two cores.")] = False,
     only: Annotated[list[str] | None, typer.Option(help="Id of an experiment, such as E3; may be repeated.")] = None,
     out: Annotated[Path | None, typer.Option(parser=to_path, help="Folder. Default: whatwhere-evidence-SCOPE.")] = None,
     model: Annotated[
@@ -30,7 +30,8 @@ def evidence(
     """Measure what tutorials and papers claim: claims, length, shift, text, tables, scalings, silent faults.
 
     Prints each statement with its source, what was measured (median and range over the seeds), and the verdict. Each
-    experiment is kept in the folder; if interrupted, run the same command again to resume.
+    experiment is kept in the folder, and in it each run; if interrupted, run the same command again to resume. On a
+    terminal the time left is an estimate: what the committed evidence took, by the speed of what is finished here.
 
     Example: whatwhere evidence --quick
 
@@ -38,10 +39,12 @@ def evidence(
     """
     from whatwhere.evidence.bench import Experiment, Scope
     from whatwhere.evidence.record import Evidence
-    from whatwhere.evidence.suite import run_evidence
+    from whatwhere.evidence.suite import TimeLeft, run_evidence, select
+    from whatwhere.long_work import part_of
     from whatwhere.models.checkpoint import Checkpoint
     from whatwhere.report.evidence import headline, sections
     from whatwhere.report.terminal import new_console, print_sections
+    from whatwhere.report.text import duration
 
     if quick and full:
         raise SettingError("evidence got --quick and --full: pass one of them.")
@@ -49,18 +52,30 @@ def evidence(
         _list(as_json)
         return
 
+    scope: Scope = "full" if full else "quick"
+    time_left = TimeLeft(select(scope, only or []), scope)
+
+    def left() -> str:
+        return f"in all about {duration(time_left.seconds())} left"
+
     def tell(experiment: Experiment, finished: Evidence | None) -> None:
         if finished is None:
-            print(f"{experiment.id}: {experiment.title}", file=sys.stderr, flush=True)
+            time_left.begin(experiment)
+            shown = f"; {left()}, estimated" if sys.stderr.isatty() else ""
+            print(f"{experiment.id}: {experiment.title}{shown}", file=sys.stderr, flush=True)
         else:
+            time_left.finish(finished)
             print(f"{experiment.id}: done, {finished.seconds:.0f} s", file=sys.stderr, flush=True)
 
-    scope: Scope = "full" if full else "quick"
     folder = out or Path(f"whatwhere-evidence-{scope}")
     checkpoint = None if model is None else Checkpoint.open(model)
-    measured = run_evidence(
-        folder, scope, only or [], workers=workers, executor=executor, checkpoint=checkpoint, on_experiment=tell
-    )
+    token = part_of.set(left)
+    try:
+        measured = run_evidence(
+            folder, scope, only or [], workers=workers, executor=executor, checkpoint=checkpoint, on_experiment=tell
+        )
+    finally:
+        part_of.reset(token)
     if as_json:
         print_json(measured)
         return

@@ -7,9 +7,9 @@ from typing import Annotated
 
 import typer
 
-from whatwhere.cli.app import PORT, AsJson, app, exit_on_error, print_json, to_path
+from whatwhere.cli.app import PORT, AsJson, app, exit_on_error, nothing_resumed, print_json, to_path
 from whatwhere.escape import visible
-from whatwhere.report.terminal import new_console
+from whatwhere.report.terminal import new_console, progress
 
 Model = Annotated[Path, typer.Argument(parser=to_path, help="Model or config.json, or its name at huggingface.co.")]
 
@@ -34,7 +34,10 @@ def golden(
     from whatwhere.models.checkpoint import read
     from whatwhere.models.golden import write_golden
 
-    written = write_golden(read(model, part=part, like=like), out, force=force)
+    with nothing_resumed(), progress() as show_step:
+        source = read(model, part=part, like=like)
+        show_step("computing the numbers")
+        written = write_golden(source, out, force=force)
     if as_json:
         print_json(written)
         return

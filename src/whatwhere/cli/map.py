@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING, Annotated, cast
 import typer
 
 from whatwhere.atomic import write_atomic
-from whatwhere.cli.app import READ, AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
+from whatwhere.cli.app import (
+    READ,
+    AsJson,
+    Model,
+    Pickles,
+    Which,
+    app,
+    exit_on_error,
+    nothing_resumed,
+    print_json,
+    to_path,
+)
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, progress
@@ -148,6 +159,8 @@ def draw(
 ) -> None:
     """Project the token embeddings onto a plane, and measure how many nearest neighbors the map keeps.
 
+    Nothing is resumed: a map by tsne or umap that is interrupted starts over.
+
     Named tokens, in groups: whatwhere map path/to/model --tokens "animals: cat,dog,kitten,puppy; royalty:
     king,queen,prince,princess; actions: ran,walked,ate,drank; places: city,town,country,nation"
 
@@ -157,6 +170,7 @@ def draw(
     """
     from whatwhere.analysis.table_difference import sample_rows
     from whatwhere.analysis.token_map import make_map, neighbors_to_compare
+    from whatwhere.long_work import by_share
     from whatwhere.models.checkpoint import Checkpoint, write_projector
     from whatwhere.models.checkpoint.lookup import read_table
     from whatwhere.what.matrix_file import selected_rows
@@ -173,7 +187,13 @@ def draw(
             used, titles = _named_rows(checkpoint, source, tokens, rows)
         show_step(f"computing the map of {count(len(used), 'token')} by {method}")
         weight = selected_rows(source.weight, used)
-        token_map = make_map(weight, cast("Method", method), k or neighbors_to_compare(len(used)), seed=seed)
+        chosen, nearest = cast("Method", method), k or neighbors_to_compare(len(used))
+        with nothing_resumed():
+            if method == "pca":  # whose loops over rows report themselves
+                token_map = make_map(weight, chosen, nearest, seed=seed)
+            else:
+                with by_share() as report:
+                    token_map = make_map(weight, chosen, nearest, seed=seed, progress=report)
         names = [source.word(row) for row in used.tolist()]
         files = [str(file) for file in (out, tsv) if file is not None]
         facts = _facts(path, source, token_map, seed, files, _groups(source, used, titles))

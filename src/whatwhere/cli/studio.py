@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from whatwhere.cli.app import READ, AsJson, Pickles, app, exit_on_error, print_json, print_message, to_path
+from whatwhere.cli.app import (
+    READ,
+    AsJson,
+    Pickles,
+    app,
+    exit_on_error,
+    nothing_resumed,
+    print_json,
+    print_message,
+    to_path,
+)
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import progress
@@ -82,7 +92,8 @@ def studio(
     from whatwhere.studio.server import serve
     from whatwhere.studio.session import Session
 
-    session = Session.open(path, other, allow_pickle=allow_pickle, corpus=corpus)
+    with progress():
+        session = Session.open(path, other, allow_pickle=allow_pickle, corpus=corpus)
 
     def on_start(address: str, number: int) -> None:
         if as_json:
@@ -100,7 +111,7 @@ def _export(
     """Write the exported page."""
     from whatwhere.studio.export import export
 
-    with progress() as show_step:
+    with nothing_resumed(), progress() as show_step:
         method = cast("Method", map_method or "pca")
         export(path, file, map_method=method, corpus=corpus, allow_pickle=allow_pickle, progress=show_step)
     size = file.stat().st_size

@@ -1,13 +1,11 @@
 """The commands resize, trim, repair and convert, which write changed checkpoints."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from whatwhere.cli.app import CHANGE, AsJson, Pickles, app, exit_on_error, interrupted, print_json, to_path
+from whatwhere.cli.app import CHANGE, AsJson, Pickles, app, exit_on_error, nothing_resumed, print_json, to_path
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, new_table, progress
@@ -63,11 +61,13 @@ def resize(
     features. Or they are the mean of the old rows, which makes them equal, or of the sub-tokens of their text.
     Configuration and tokenizer.json are changed with the table; other tensors are copied byte for byte.
 
+    Nothing is resumed: the output appears whole or not at all, and an interrupted command starts over.
+
     Example: whatwhere resize path/to/model path/to/new --add-token electroencephalogram --rows subtokens
     """
     from whatwhere.models.surgery import resize_checkpoint
 
-    with _writing() as count:
+    with nothing_resumed(), progress():
         report = resize_checkpoint(
             path,
             out,
@@ -80,7 +80,6 @@ def resize(
             rule=cast("Rule", rule),
             align=cast("Align", align),
             force=force,
-            progress=count,
         )
     _print(report, as_json)
 
@@ -104,18 +103,19 @@ def trim(
     Special and added tokens are kept too, as are the parts from which byte-pair merges build kept tokens. Tokens are
     renumbered in tokenizer.json and the configuration; id_map.json maps new ids to old ones.
 
+    Nothing is resumed: the output appears whole or not at all, and an interrupted command starts over.
+
     Example: whatwhere trim path/to/model path/to/new --corpus corpus.txt
     """
     from whatwhere.models.surgery import read_ids, trim_checkpoint
 
-    with _writing() as count:
+    with nothing_resumed(), progress():
         report = trim_checkpoint(
             path,
             out,
             corpus=corpus or (),
             keep_ids=None if keep_ids is None else read_ids(keep_ids),
             force=force,
-            progress=count,
         )
     _print(report, as_json)
 
@@ -140,18 +140,19 @@ def repair(
     Each table is judged by itself, as by whatwhere inspect --sections diagnostics; the row of the padding token may be
     zero. All other rows and tensors are copied byte for byte.
 
+    Nothing is resumed: the output appears whole or not at all, and an interrupted command starts over.
+
     Example: whatwhere repair path/to/model path/to/new --rows subtokens
     """
     from whatwhere.models.surgery import read_ids, repair_checkpoint
 
-    with _writing() as count:
+    with nothing_resumed(), progress():
         report = repair_checkpoint(
             path,
             out,
             rows=cast("Repair", rows),
             ids=None if ids is None else read_ids(ids),
             force=force,
-            progress=count,
         )
     _print(report, as_json)
 
@@ -182,6 +183,8 @@ def convert(
 
     Pass one of --layout, --dtype, --tokenizer and --format; --dtype can be combined with --format safetensors.
 
+    Nothing is resumed: the output appears whole or not at all, and an interrupted command starts over.
+
     Example: whatwhere convert path/to/model path/to/new --dtype bfloat16
     """
     from whatwhere.models import surgery
@@ -192,37 +195,18 @@ def convert(
             "convert does one thing.\nPass --layout, --dtype, --tokenizer or --format; --dtype can be combined with "
             "--format safetensors."
         )
-    with _writing() as count:
+    with nothing_resumed(), progress():
         if layout is not None:
-            report = surgery.convert_layout(path, out, cast("Layout", layout), force=force, progress=count)
+            report = surgery.convert_layout(path, out, cast("Layout", layout), force=force)
         elif tokenizer is not None:
             chosen_method = cast("Method", method)
-            report = surgery.move_to_tokenizer(path, out, tokenizer, method=chosen_method, force=force, progress=count)
+            report = surgery.move_to_tokenizer(path, out, tokenizer, method=chosen_method, force=force)
         elif format is not None:
             kind = cast("Format", format)
-            report = surgery.convert_format(
-                path, out, kind, dtype=dtype, allow_pickle=allow_pickle, force=force, progress=count
-            )
+            report = surgery.convert_format(path, out, kind, dtype=dtype, allow_pickle=allow_pickle, force=force)
         else:
-            report = surgery.convert_dtype(path, out, dtype or "", force=force, progress=count)
+            report = surgery.convert_dtype(path, out, dtype or "", force=force)
     _print(report, as_json)
-
-
-@contextmanager
-def _writing() -> Iterator[Callable[[int], None]]:
-    """Yield a callback that shows on a terminal how much has been written."""
-    written = 0
-    try:
-        with progress() as show:
-
-            def count(size: int) -> None:
-                nonlocal written
-                written += size
-                show(f"writing: {written / 1e6:,.0f} MB")
-
-            yield count
-    except KeyboardInterrupt as stop:
-        raise interrupted(stop, "Nothing was written: run the same command again to start over.") from None
 
 
 def _print(report: "Report", as_json: bool) -> None:

@@ -16,6 +16,7 @@ from rich.progress import (
 
 from whatwhere.comparison.results import RunResult
 from whatwhere.comparison.run import Job
+from whatwhere.long_work import part_of
 
 _SHOWN_FROM = 1 << 28
 """Bytes of a text that takes a second to read."""
@@ -35,6 +36,7 @@ class Display:
         self.live = show and self._console.is_terminal
         self._lines = show and not self.live
         self._show = show
+        self._whole = part_of.get()  # here, for the steps are shown from another thread
         columns = (
             TextColumn("{task.description}"),
             BarColumn(),
@@ -50,11 +52,12 @@ class Display:
 
     def _text(self) -> str:
         elsewhere = f", {self._elsewhere} in other processes" if self._elsewhere else ""
-        return f"{self._done} of {self._runs} runs{elsewhere}"
+        whole = "" if self._whole is None else f" ({self._whole()})"
+        return f"{self._done} of {self._runs} runs{elsewhere}{whole}"
 
     def in_progress(self, steps: int) -> None:
         """Show how many steps the unfinished runs have done."""
-        self.progress.update(self._bar, completed=self._steps + steps)
+        self.progress.update(self._bar, description=self._text(), completed=self._steps + steps)
 
     def finished(self, result: RunResult, elsewhere: bool = False) -> None:
         """Count a finished run, of this process or elsewhere."""

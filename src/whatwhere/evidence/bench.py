@@ -16,7 +16,7 @@ from whatwhere.evidence.record import FaultRow, Result, Statement, judge, judge_
 from whatwhere.models.checkpoint import Checkpoint
 
 Scope = Literal["quick", "full"]
-"""`quick` is everything that two cores do in five minutes; `full` takes about two hours."""
+"""`quick` is everything that two cores do in five minutes; `full` takes about five hours."""
 
 
 @dataclass

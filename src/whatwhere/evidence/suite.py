@@ -1,10 +1,11 @@
 """The experiments of the evidence, and the one loop that runs, keeps and resumes them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
+from typing import final
 
 from whatwhere.claims.registry import CLAIMS, measure_claims
 from whatwhere.claims.trained import Judgment
@@ -78,6 +79,18 @@ EXPERIMENTS = (
     Experiment("E15", "Larger models", "Does any order hold at 100 million parameters?", None, (), "needs a GPU"),
 )
 """In the order of the table; those with a reason in `deferred` are not measured."""
+
+_SECONDS: Mapping[Scope, Mapping[str, int]] = {
+    "quick": {"E0": 10, "E1": 206, "E5": 4, "E13": 6},
+    "full": {
+        "E0": 10, "E1": 809, "E2": 376, "E3": 4185, "E4": 1171, "E5": 4, "E8": 703, "E10": 229, "E13": 108,
+        "E14": 2005, "E16": 965, "E17": 6734,
+    },
+}  # fmt: skip
+"""What experiments take on two cores: `full` by the committed evidence, E1 of `quick` by runs of its schemes there."""
+_PRIOR = 60.0
+"""Seconds of the committed evidence that count as measured here, at its speed: a first experiment of seconds tells
+little of the speed of this machine."""
 
 
 def run_evidence(
@@ -198,6 +211,49 @@ def read_evidence(folder: str | Path) -> list[Evidence]:
     """
     files = [Path(folder) / f"{each.id}.json" for each in EXPERIMENTS]
     return [_read(file) for file in files if file.is_file()]
+
+
+@final
+class TimeLeft:
+    """The time that the rest of some experiments takes.
+
+    Args:
+        experiments: all of them, in their order.
+        scope: quick or full; an experiment that is not in it has its other one.
+    """
+
+    def __init__(self, experiments: Sequence[Experiment], scope: Scope) -> None:
+        other: Scope = "quick" if scope == "full" else "full"
+        expected = {each.id: _SECONDS[scope].get(each.id, _SECONDS[other].get(each.id)) for each in experiments}
+        self._waiting = {id: seconds for id, seconds in expected.items() if seconds is not None}
+        self._expected = self._measured = _PRIOR
+        self._current, self._begin = 0, perf_counter()
+
+    def begin(self, experiment: Experiment) -> None:
+        """Note that an experiment begins now."""
+        self._current, self._begin = self._waiting.pop(experiment.id, 0), perf_counter()
+
+    def finish(self, evidence: Evidence) -> None:
+        """Note that the experiment that began last is finished, here or by an earlier command."""
+        self._expected += self._current
+        self._measured += seconds_of(evidence) if self._current else 0
+        self._current = 0
+
+    def seconds(self) -> float:
+        """Return the seconds that are left."""
+        factor = self._measured / self._expected
+        current = max(factor * self._current - (perf_counter() - self._begin), 0.0)
+        return current + factor * sum(self._waiting.values())
+
+
+def seconds_of(evidence: Evidence) -> float:
+    """Return how long an experiment took, also where its last command found some of its runs finished.
+
+    Args:
+        evidence: of the experiment.
+    """
+    runs = (run.seconds for record in evidence.comparisons.values() for run in record.runs)
+    return max(evidence.seconds, sum(runs) / evidence.machine.cores)
 
 
 def _kept(folder: Path, experiment: Experiment, bench: Bench) -> Evidence | None:

@@ -13,7 +13,7 @@ from whatwhere.comparison.read import AFTER, BEFORE, Comparison
 from whatwhere.comparison.results import DistanceCurves
 from whatwhere.escape import cut, visible
 from whatwhere.report.claims import deviation_sentence
-from whatwhere.report.text import NARROW, capital, count, decimals, listed, number, percent, ranges
+from whatwhere.report.text import NARROW, capital, count, decimals, duration, listed, number, percent, ranges
 
 if TYPE_CHECKING:
     from whatwhere.comparison.train_one import TrainedModel
@@ -174,7 +174,7 @@ def record_sentence(results: Comparison) -> str:
     seconds = sum(run.seconds for run in record.runs)
     versions = [f"{name} {name_text(record.versions.get(name, '?'))}" for name in ("whatwhere", "torch")]
     return (
-        f"{count(len(record.runs), 'run')} took {_duration(seconds)}, added up, on a machine of "
+        f"{count(len(record.runs), 'run')} took {duration(seconds)}, added up, on a machine of "
         f"{count(record.machine.cores, 'core')} ({name_text(record.machine.processor)}), with {listed(versions)}."
     )
 
@@ -397,11 +397,3 @@ def _first_rise(curves: DistanceCurves) -> int | None:
         slack = 1e-4 * (float(np.ptp(known)) if known.size else 0.0) or 1e-4
         rises += [curves.distances[1 + int(n)] for n in np.flatnonzero(curve[1:] > curve[:-1] + slack)[:1]]
     return min(rises, default=None)
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    if hours:
-        return f"{hours} h {minutes} min"
-    return f"{minutes} min {rest} s" if minutes else f"{decimals(seconds, 0)} s"

@@ -7,7 +7,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from whatwhere.escape import visible
+from whatwhere.long_work import WorkDone, reports_to
 from whatwhere.report.section import Chart, Paragraph, Section, Table
+from whatwhere.report.text import duration
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,7 +19,7 @@ ROWS = 12
 """Rows of a long table that are printed where nothing else is requested."""
 _EVENLY = 16
 _SHOWN_FROM = 1.0
-"""Seconds of a loop from which on the time left is shown."""
+"""Seconds that work takes from which on the time left is shown."""
 _BAR = 40
 
 
@@ -38,50 +40,84 @@ def new_table(*header: str) -> "RichTable":
 
 @contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """Yield a function that shows on standard error what is being done; into a file or pipe it writes nothing."""
+    """Yield a function that shows on standard error what is being done; into a file or pipe it writes nothing.
+
+    Work that reports how far it is (`long_work`) and downloads are shown with the time that the rest takes.
+    """
     if not sys.stderr.isatty():
         yield lambda _: None
         return
     from rich.console import Console
 
     from whatwhere.models.checkpoint.hub_files import downloads  # which loads NumPy
-    from whatwhere.what.matrix_file import rows_done
 
     with Console(stderr=True, markup=False, highlight=False).status("opening") as status:
-        step = "opening"
-
-        def show_step(text: str) -> None:
-            nonlocal step
-            step = visible(text)
-            status.update(step)
-
-        def show_rows(done: int, rows: int, seconds: float) -> None:
-            if left := rows_left(done, rows, seconds):
-                status.update(f"{step} ({left})")
-
-        shown = downloads.set(Downloads(lambda amount: status.update(f"{step} ({amount})")))
-        counted = rows_done.set(show_rows)
+        steps = Steps(status.update)
+        downloading = downloads.set(Downloads(steps.show_amount))
+        working = reports_to.set(steps.show_work)
         try:
-            yield show_step
+            yield steps.show
         finally:
-            downloads.reset(shown)
-            rows_done.reset(counted)
+            downloads.reset(downloading)
+            reports_to.reset(working)
 
 
-def rows_left(done: int, rows: int, seconds: float) -> str:
-    """Return how far a loop over rows is and the time that the rest takes at this speed; "" for a short one.
+class Steps:
+    """The line of text on what is being done: the step, how much of it is done, and the time that the rest takes.
 
     Args:
-        done: rows that were worked through.
-        rows: of the loop.
-        seconds: since its beginning.
+        update: called with the text.
+    """
+
+    def __init__(self, update: Callable[[str], None]) -> None:
+        self._update, self._step = update, "opening"
+
+    def show(self, step: str) -> None:
+        """Show what is being done.
+
+        Args:
+            step: in words.
+        """
+        self._step = visible(step)
+        self._update(self._step)
+
+    def show_amount(self, amount: str) -> None:
+        """Show how much of the step is done.
+
+        Args:
+            amount: in words.
+        """
+        self._update(f"{self._step} ({visible(amount)})")
+
+    def show_work(self, work: WorkDone) -> None:
+        """Show a report of long work; of one that takes less than a second nothing but the step.
+
+        Args:
+            work: how far it is.
+        """
+        if work.step:
+            self.show(work.step)
+        if amount := amount_and_left(work):
+            self.show_amount(amount)
+
+
+def amount_and_left(work: WorkDone) -> str:
+    """Return how much of some work is done and the time that the rest takes; "" for what takes less than a second.
+
+    Args:
+        work: how far it is.
 
     Examples:
-        >>> rows_left(1_000, 4_000, 2.0), rows_left(3_000, 4_000, 0.1)
-        ('1,000 of 4,000 rows, about 6 s left', '')
+        >>> amount_and_left(WorkDone("", "1,000 of 4,000 rows", 0.25, 2.0, 6.0))
+        '1,000 of 4,000 rows, about 6 s left'
+        >>> amount_and_left(WorkDone("", "3,000 of 4,000 rows", 0.75, 0.1, 0.03))
+        ''
     """
-    whole = seconds * rows / done
-    return f"{done:,} of {rows:,} rows, about {whole - seconds:,.0f} s left" if whole >= _SHOWN_FROM else ""
+    if work.left is None:
+        return work.amount
+    if work.seconds + work.left < _SHOWN_FROM:
+        return ""
+    return f"{work.amount}, about {duration(work.left)} left"
 
 
 class Downloads:
@@ -103,7 +139,7 @@ class Downloads:
         """
         self._bytes += arrived
         seconds = left * (perf_counter() - self._start) / self._bytes
-        rest = f", {left / 1e6:,.0f} MB and about {seconds:,.0f} s left" if left else ""
+        rest = f", {left / 1e6:,.0f} MB and about {duration(seconds)} left" if left else ""
         self._show(f"{self._bytes / 1e6:,.1f} MB downloaded{rest}")
 
 

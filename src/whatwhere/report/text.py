@@ -129,6 +129,20 @@ def _rounded(value: Decimal, places: int) -> Decimal:
     return value.quantize(Decimal(1).scaleb(-places), ROUND_HALF_UP, _EXACT)
 
 
+def duration(seconds: float) -> str:
+    """Format a time in its two largest units of hours, minutes and seconds.
+
+    Examples:
+        >>> duration(6.2), duration(185), duration(5_400)
+        ('6 s', '3 min 5 s', '1 h 30 min')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes} min"
+    return f"{minutes} min {rest} s" if minutes else f"{decimals(seconds, 0)} s"
+
+
 def percent(share: float | int | None, places: int = 1) -> str:
     """Format a share in percent; a small one with two significant digits.
 

@@ -14,6 +14,7 @@ from whatwhere.atomic import require_writable, write_atomic
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.inspection import Inspection
 from whatwhere.installation import REBUILD
+from whatwhere.long_work import by_share
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.html import Markup, element, paragraph, sections
 from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
@@ -71,7 +72,13 @@ def export(
     check_file(file, session.checkpoint)
     if map_method != "pca":
         settings = {"method": map_method, "table": "input"}
-        JOBS["maps.draw"](session, settings, lambda fraction, message: progress(f"{map_method}: {message}"))
+        with by_share(map_method) as report:
+
+            def show(fraction: float, message: str) -> None:
+                progress(f"{map_method}: {message}")
+                report(fraction, message)
+
+            JOBS["maps.draw"](session, settings, show)
     return write_page(session, file, progress)
 
 

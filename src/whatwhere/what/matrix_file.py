@@ -8,14 +8,12 @@ import json
 import os
 import stat
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from math import prod
 from mmap import mmap
 from pathlib import Path
 from tempfile import TemporaryFile
-from time import perf_counter
 from typing import Any, final
 
 import numpy as np
@@ -24,6 +22,7 @@ from jaxtyping import Bool, Int64, UInt8
 from whatwhere.atomic import atomic_file
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.escape import quoted
+from whatwhere.long_work import Pace, report_rows
 
 BYTES = {"F32": 4, "BF16": 2, "F16": 2}
 """The types of rows, as safetensors names them, and the bytes of a number."""
@@ -32,9 +31,6 @@ SCRATCH_FROM = 1 << 29
 """Bytes of an array from which on it is in a scratch file."""
 _NUMBERS = 1 << 22
 """Numbers that are copied or checked at a time."""
-
-rows_done: ContextVar[Callable[[int, int, float], None] | None] = ContextVar("rows_done", default=None)
-"""Called by `row_blocks` after each block: rows done, rows of the loop, seconds since its first block."""
 _BLOCK = 1 << 22
 _DAMAGED = "It is truncated or damaged: copy or create it again."
 
@@ -304,18 +300,17 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
 
 
 def row_blocks(rows: int, step: int) -> Iterator[slice]:
-    """Yield slices of at most `step` rows, and report to `rows_done` when each was worked through.
+    """Yield slices of at most `step` rows, and report when each was worked through.
 
     Examples:
         >>> list(row_blocks(5, 3))
         [slice(0, 3, None), slice(3, 5, None)]
     """
-    report, begin = rows_done.get(), perf_counter()
+    pace = Pace()
     for first in range(0, rows, step):
         last = min(first + step, rows)
         yield slice(first, last)
-        if report is not None:
-            report(last, rows, perf_counter() - begin)
+        report_rows(last, rows, pace)
 
 
 def rows_at_a_time(dim: int) -> int:

@@ -23,11 +23,13 @@ from whatwhere.models.checkpoint.word_vectors import (
     separated,
     vectors,
 )
+from whatwhere.what.matrix_file import row_blocks
 
 VECTORS, LABELS = "vectors.tsv", "metadata.tsv"
 _VECTOR_NAMES = ("vectors.tsv", "tensors.tsv", "vecs.tsv", "embeddings.tsv")
 _LABEL_NAMES = ("metadata.tsv", "meta.tsv", "labels.tsv")
 _MAX_LABEL_BYTES = 1 << 30
+_ROWS = 1024
 
 
 def is_projector(folder: Path) -> bool:
@@ -105,12 +107,13 @@ def write_projector(
     paths = folder / VECTORS, folder / LABELS
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        for path, rows in zip(paths, ((line % tuple(row) for row in weight), map(_label, words)), strict=True):
+        rows = (line % tuple(row) for part in row_blocks(len(weight), _ROWS) for row in weight[part])
+        for path, lines in zip(paths, (rows, map(_label, words)), strict=True):
             with (
                 atomic_file(path, follow=False) as unfinished,
                 unfinished.open("w", encoding="utf-8", newline="\n") as out,
             ):
-                out.writelines(rows)
+                out.writelines(lines)
     except OSError as problem:
         raise CheckpointError(f"{folder} cannot be written: {problem.strerror}.\nChoose another folder.") from None
     return paths

@@ -10,6 +10,7 @@ import numpy as np
 
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.escape import quoted
+from whatwhere.long_work import begin_step, counted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.dtypes import QUANTIZED
@@ -32,7 +33,8 @@ from whatwhere.models.surgery.report import (
     Report,
     TableDamage,
 )
-from whatwhere.models.surgery.source import Edits, Progress, Source, as_json, copy_other_files
+from whatwhere.models.surgery.source import Edits, Progress, Source, as_json, copy_other_files, writing
+from whatwhere.what.matrix_file import row_blocks
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -119,23 +121,26 @@ def _cast(checkpoint: Checkpoint, entry: Entry, dtype: str, errors: _CastErrors)
     flat, cast, limits = before.reshape(-1), after.reshape(-1), torch.finfo(after.dtype)
     # Values just above the maximum are rounded to it, but some types also clip larger values.
     largest = limits.max * (1 + limits.eps / 4)
-    for begin in range(0, len(flat), _BLOCK):
-        x, y = flat[begin : begin + _BLOCK].double(), cast[begin : begin + _BLOCK].double()
-        lost = torch.isfinite(x) & (~torch.isfinite(y) | (x.abs() > largest))
-        if lost.any():
-            raise CheckpointError(
-                f"{quoted(entry.name)} holds {float(x[lost][0]):.6g}, beyond the range of {dtype}, which ends at "
-                f"{limits.max:.6g}.\nChoose bfloat16, which has the range of float32."
-            )
-        finite = torch.isfinite(x)
-        error += float((y - x)[finite].square().sum())
-        size += float(x[finite].square().sum())
+    with counted(f"casting {entry.name}", len(flat), "numbers") as advance:
+        for x, y in zip(flat.split(_BLOCK), cast.split(_BLOCK), strict=True):
+            x, y = x.double(), y.double()
+            lost = torch.isfinite(x) & (~torch.isfinite(y) | (x.abs() > largest))
+            if lost.any():
+                raise CheckpointError(
+                    f"{quoted(entry.name)} holds {float(x[lost][0]):.6g}, beyond the range of {dtype}, which ends at "
+                    f"{limits.max:.6g}.\nChoose bfloat16, which has the range of float32."
+                )
+            finite = torch.isfinite(x)
+            error += float((y - x)[finite].square().sum())
+            size += float(x[finite].square().sum())
+            advance(len(x))
     errors.error += error
     errors.size += size
     relative = (error / size) ** 0.5 if size else 0.0
     if relative >= errors.worst:
         errors.worst_tensor, errors.worst = entry.name, relative
     if entry.name == checkpoint.token_table:
+        begin_step(f"comparing neighbors in {entry.name}")
         errors.table = damage(before.float().numpy(), after.float().numpy())
     return after
 
@@ -256,11 +261,12 @@ def _as_safetensors(
     not_copied: list[NotCopied] = []
     if path.is_dir() and out.suffix != ".safetensors":
         with new_folder(out, force) as unfinished:
-            size = write_safetensors(unfinished / "model.safetensors", list(parts.values()), metadata, progress)
+            with writing(parts.values(), progress) as count:
+                size = write_safetensors(unfinished / "model.safetensors", list(parts.values()), metadata, count)
             not_copied = copy_other_files(path, unfinished, {"model.safetensors"}, {})
     else:
-        with new_file(out, force) as unfinished:
-            size = write_safetensors(unfinished, list(parts.values()), metadata, progress)
+        with new_file(out, force) as unfinished, writing(parts.values(), progress) as count:
+            size = write_safetensors(unfinished, list(parts.values()), metadata, count)
     widened = {entry.dtype for entry in checkpoint.tensors.values()} & QUANTIZED.keys()
     notes = [f"{', '.join(sorted(widened))} became float32"] if widened and dtype is None else []
     return Report(
@@ -270,8 +276,8 @@ def _as_safetensors(
 
 
 def _blocks(checkpoint: Checkpoint, name: str, rows: int, progress: Progress | None) -> Iterator[np.ndarray]:
-    for begin in range(0, rows, _ROWS):
-        yield (block := checkpoint.array(name, slice(begin, min(begin + _ROWS, rows))))
+    for part in row_blocks(rows, _ROWS):
+        yield (block := checkpoint.array(name, part))
         if progress is not None:
             progress(block.nbytes)
 

@@ -12,6 +12,7 @@ from whatwhere.analysis.diagnostics import diagnostics, row_norms
 from whatwhere.analysis.token_types import marking, texts
 from whatwhere.checks import require_choice
 from whatwhere.errors import CheckpointError, SettingError, TokenError
+from whatwhere.long_work import begin_step
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.lookup import read_rows
 from whatwhere.models.checkpoint.safetensors import Chunk, Part
@@ -117,6 +118,7 @@ def _checked(ids: Iterable[int], rows: int) -> dict[int, str]:
 def _broken(source: Source, entry: Entry) -> dict[int, str]:
     """Return the broken rows of a table, and why each is: a row that has two reasons has the first one."""
     words = source.checkpoint.words
+    begin_step(f"looking for broken rows of {entry.name}")
     found = diagnostics(read_rows(source.checkpoint, entry.name), None if words is None else len(words), hub_queries=0)
     reasons = dict.fromkeys(found.non_finite.tolist(), "not finite")
     beyond = set(found.beyond_vocabulary.tolist()) | _padding(source)

@@ -10,6 +10,7 @@ import numpy as np
 from whatwhere.analysis.table_difference import Alignment, align, token_keys
 from whatwhere.analysis.token_types import marking, texts
 from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.long_work import begin_step, counted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import File, read_json
@@ -151,14 +152,17 @@ def _means_of_subtokens(
     unknown = tokenizer.token_to_id(str(contents["model"].get("unk_token")))
     convention, old_convention = marking(new), marking(old)
     new_texts = texts(new, convention)
-    for n in missing:
-        text = new_texts[n]
-        text = text.decode("utf-8", "ignore") if isinstance(text, bytes) else text
-        if convention == "wordpiece" and old_convention in ("bytes", "sentencepiece") and not new[n].startswith("##"):
-            text = f" {text}"
-        ids = [number for number in _shortest(tokenizer, text) if number != unknown and number < rows]
-        if ids:
-            mixtures[n] = (ids, [1 / len(ids)] * len(ids))
+    with counted("splitting the text of new tokens", len(missing), "tokens") as advance:
+        for n in missing:
+            text = new_texts[n]
+            text = text.decode("utf-8", "ignore") if isinstance(text, bytes) else text
+            words = convention == "wordpiece" and old_convention in ("bytes", "sentencepiece")
+            if words and not new[n].startswith("##"):
+                text = f" {text}"
+            ids = [number for number in _shortest(tokenizer, text) if number != unknown and number < rows]
+            if ids:
+                mixtures[n] = (ids, [1 / len(ids)] * len(ids))
+            advance(1)
     return mixtures
 
 
@@ -184,6 +188,7 @@ def _matching_pursuit(
         )
     if not len(shared.first):
         raise CheckpointError("the two tokenizers share no token, so others cannot be sums of shared ones.")
+    begin_step(f"reading {donor.path}")
     table = torch.from_numpy(donor.array(donor.token_table))
     ids, weights = pursue(
         table[torch.from_numpy(shared.second)], table[torch.tensor(missing, dtype=torch.int64)], atoms

@@ -2,12 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
 from pathlib import Path
 
 from whatwhere.errors import CheckpointError
+from whatwhere.long_work import counted
 from whatwhere.models.checkpoint.byte_ranges import ByteRange
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import File, parse_json, plain_name, read_json
@@ -156,12 +158,14 @@ class Source:
             CheckpointError: If it cannot be written.
         """
         self.require_output(out, force)
+        parts = (part for shard in self.shards for part in self._parts(shard, edits))
         if self.folder is None:
-            with new_file(out, force) as path:
-                size = self._write_shard(self.shards[0], path, edits, progress)
+            with new_file(out, force) as path, writing(parts, progress) as count:
+                size = self._write_shard(self.shards[0], path, edits, count)
             return Written(size, self._kept(edits))
         with new_folder(out, force) as path:
-            size = sum(self._write_shard(shard, path / shard.path.name, edits, progress) for shard in self.shards)
+            with writing(parts, progress) as count:
+                size = sum(self._write_shard(shard, path / shard.path.name, edits, count) for shard in self.shards)
             if self.index is not None:
                 (path / self.index.name).write_bytes(self._new_index(edits))
             names = {file.name for file in (*(shard.path for shard in self.shards), self.index) if file is not None}
@@ -199,6 +203,27 @@ class Source:
         metadata = contents.get("metadata") or {}
         contents["metadata"] = _edited({key: totals.get(key, value) for key, value in metadata.items()}, edits)
         return as_json(contents)
+
+
+@contextmanager
+def writing(parts: Iterable[Part], progress: Progress | None) -> Iterator[Progress]:
+    """Report how much of a checkpoint is written, in a `with` block.
+
+    Args:
+        parts: all tensors of the checkpoint.
+        progress: called with the number of bytes of each chunk too.
+
+    Yields:
+        A function to call with the number of bytes of each chunk.
+    """
+    with counted("writing", sum(part.bytes for part in parts), "bytes") as advance:
+
+        def count(size: int) -> None:
+            advance(size)
+            if progress is not None:
+                progress(size)
+
+        yield count
 
 
 def _edited(metadata: Json, edits: Edits) -> Json:

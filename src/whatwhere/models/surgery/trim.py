@@ -1,15 +1,17 @@
 """Trim the vocabulary of a checkpoint to tokens by id or by a corpus, and those that these need."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from io import TextIOWrapper
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from whatwhere.errors import CheckpointError, SettingError, TextError, TokenError
+from whatwhere.long_work import counted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.safetensors import Part, new_file, require_writable_output
@@ -150,36 +152,40 @@ def read_ids(path: str | Path) -> list[int]:
         raise file.wrong("it holds more than whole numbers", "Write one id per line, or a list in JSON.") from None
 
 
-def _lines(corpus: Sequence[str | Path]) -> Iterator[list[str]]:
+def _lines(corpus: Sequence[str | Path], advance: Callable[[int], None]) -> Iterator[list[str]]:
     for path in corpus:
         File(path)  # raises an error for devices and pipes, which may never end
+        read = 0
         try:
-            with Path(path).open(encoding="utf-8", newline="") as text:
+            with Path(path).open("rb") as file, TextIOWrapper(file, encoding="utf-8", newline="") as text:
                 while lines := [line for _, line in zip(range(_LINES), text, strict=False)]:
                     yield lines
+                    read, before = file.tell(), read
+                    advance(read - before)
         except UnicodeDecodeError:
             raise TextError(f"{path} is not UTF-8.\nConvert it first: iconv -t UTF-8.") from None
         except OSError as problem:
             raise TextError(f"{path} cannot be read: {problem.strerror}.\nPass a file that you may read.") from None
 
 
-def _encoded(tokenizer: Any, corpus: Sequence[str | Path]) -> Iterator[list[int]]:
-    for lines in _lines(corpus):
+def _encoded(tokenizer: Any, corpus: Sequence[str | Path], advance: Callable[[int], None]) -> Iterator[list[int]]:
+    for lines in _lines(corpus, advance):
         for encoding in encodings(tokenizer, lines):
             yield encoding.ids
 
 
-def _corpus_tokens(contents: Json, corpus: Sequence[str | Path], old: np.ndarray | None) -> CorpusTokens:
-    """Encode a corpus; `old` maps ids to the ids that are hashed."""
+def _corpus_tokens(contents: Json, corpus: Sequence[str | Path], old: np.ndarray | None, step: str) -> CorpusTokens:
+    """Encode a corpus; `old` maps ids to the ids that are hashed, and `step` names the work."""
     tokenizer, model = built(contents), contents["model"]
     unknown: Any = tokenizer.token_to_id(str(model["unk_token"])) if model.get("unk_token") else model.get("unk_id")
     count, unknown_count, digest = 0, 0, sha256()
     distinct: set[int] = set()
-    for ids in _encoded(tokenizer, corpus):
-        count, unknown_count = count + len(ids), unknown_count + ids.count(unknown)
-        distinct.update(ids)
-        numbers = np.asarray(ids, dtype=np.int64)
-        digest.update(np.append(numbers if old is None else old[numbers], -1).tobytes())
+    with counted(step, sum(File(path).size for path in corpus), "bytes") as advance:
+        for ids in _encoded(tokenizer, corpus, advance):
+            count, unknown_count = count + len(ids), unknown_count + ids.count(unknown)
+            distinct.update(ids)
+            numbers = np.asarray(ids, dtype=np.int64)
+            digest.update(np.append(numbers if old is None else old[numbers], -1).tobytes())
     return CorpusTokens(count, frozenset(distinct), unknown_count, digest.digest())
 
 
@@ -189,7 +195,7 @@ def _encode_corpus(source: Source, contents: Json | None, corpus: Sequence[str |
             f"{source.path} has no tokenizer.json, so the tokens of a text are not known.\n"
             "Pass the folder of the model, or ids: --keep-ids FILE."
         )
-    tokens = _corpus_tokens(contents, corpus, None)
+    tokens = _corpus_tokens(contents, corpus, None, "encoding the corpus")
     if not tokens.tokens:
         raise TextError("the corpus holds no token.\nPass files with text.")
     return tokens
@@ -257,7 +263,8 @@ def _check_corpus(
     before: CorpusTokens, corpus: Sequence[str | Path], contents: Json, new_ids: Mapping[int, int]
 ) -> CorpusCheck:
     """Encode the corpus again with the trimmed tokenizer, and compare every token."""
-    after = _corpus_tokens(contents, corpus, np.fromiter(new_ids, dtype=np.int64))
+    old = np.fromiter(new_ids, dtype=np.int64)
+    after = _corpus_tokens(contents, corpus, old, "encoding the corpus again, by the trimmed tokenizer")
     return CorpusCheck(before.tokens, before.unknown, after.digest == before.digest)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import ShapeError, TokenError
+from whatwhere.long_work import counted
 
 Draw = Literal["mean", "noise", "covariance"]
 DRAWS: tuple[Draw, ...] = ("mean", "noise", "covariance")
@@ -336,7 +337,11 @@ def pursue(
     most = min(most, *atoms.shape)
     atoms = atoms.detach().float()
     norms = atoms.norm(dim=1).clamp_min(torch.finfo(torch.float32).tiny)
-    sums = [_pursue(atoms, norms, block.detach(), most) for block in targets.split(_TARGETS)]
+    sums = []
+    with counted("decomposing tokens by matching pursuit", len(targets), "tokens") as advance:
+        for block in targets.split(_TARGETS):
+            sums.append(_pursue(atoms, norms, block.detach(), most))
+            advance(len(block))
     if not sums:
         return torch.zeros(0, most, dtype=torch.int64), torch.zeros(0, most, dtype=torch.float64)
     return torch.cat([ids for ids, _ in sums]), torch.cat([coefficients for _, coefficients in sums])

@@ -1,0 +1,156 @@
+"""Long work reports how far it is to whoever shows it: what is done, of how much, and the time that the rest takes."""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from time import perf_counter
+from typing import final
+
+_EVERY, _RECENT = 0.5, 40
+"""Seconds between two points by which the speed is known, and how many are kept: the speed of the last 20 seconds."""
+
+
+@dataclass(frozen=True)
+class WorkDone:
+    """How far a piece of work is.
+
+    Args:
+        step: what is being done, in words; "" where that was said before.
+        amount: what is done, in words, such as "3 of 4 rows".
+        share: of the work that is done, 0 to 1.
+        seconds: since it began.
+        left: seconds that the rest takes at the recent speed; None where no speed is known yet.
+    """
+
+    step: str
+    amount: str
+    share: float
+    seconds: float
+    left: float | None
+
+
+Report = Callable[[WorkDone], None]
+
+reports_to: ContextVar[Report | None] = ContextVar("reports_to", default=None)
+"""Called by work that takes long, with how far it is; None where nobody shows it."""
+
+
+part_of: ContextVar[Callable[[], str] | None] = ContextVar("part_of", default=None)
+"""Returns in words how far the work is of which trainings are a part; None where there is no other work."""
+
+
+@final
+class Pace:
+    """How long the rest of some work takes, by the speed of the last seconds; by that of all of it where they had none.
+
+    Work has parts of different speed, such as a table that is computed before files that are copied.
+    """
+
+    def __init__(self) -> None:
+        self.begin = perf_counter()
+        self._recent: deque[tuple[float, float]] = deque([(self.begin, 0.0)], _RECENT)
+
+    def left(self, share: float) -> float | None:
+        """Return the seconds that the rest takes, or None where no speed is known yet.
+
+        Args:
+            share: of the work that is done, 0 to 1.
+        """
+        now = perf_counter()
+        for time, before in (self._recent[0], (self.begin, 0.0)):
+            if share > before and now > time:
+                break
+        else:
+            return None
+        if now - self._recent[-1][0] >= _EVERY:
+            self._recent.append((now, share))
+        return (1 - share) * (now - time) / (share - before)
+
+
+def begin_step(step: str) -> None:
+    """Report what is being done now, of work whose length is not known.
+
+    Args:
+        step: in words.
+    """
+    if (report := reports_to.get()) is not None:
+        report(WorkDone(step, "", 0.0, 0.0, None))
+
+
+@contextmanager
+def counted(step: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
+    """Report how much of some work is done, in a `with` block.
+
+    Args:
+        step: what is being done, in words; "" where that was said before.
+        total: how much there is.
+        unit: of the total, in plural: "rows", or "bytes", which are shown in MB.
+
+    Yields:
+        A function to call with the amount of each part that is done.
+
+    Examples:
+        >>> token = reports_to.set(lambda work: print(work.step, work.amount, work.share))
+        >>> with counted("reading", 4000, "rows") as advance:
+        ...     advance(1000)
+        ...     advance(3000)
+        reading 0 of 4,000 rows 0.0
+        reading 1,000 of 4,000 rows 0.25
+        reading 4,000 of 4,000 rows 1.0
+        >>> reports_to.reset(token)
+    """
+    report, done, pace = reports_to.get(), 0, Pace()
+
+    def advance(size: int) -> None:
+        nonlocal done
+        done += size
+        if report is not None:
+            report(_done(step, done, total, unit, pace))
+
+    advance(0)
+    yield advance
+
+
+@contextmanager
+def by_share(step: str = "") -> Iterator[Callable[[float, str], None]]:
+    """Report the share of some work that is done, in a `with` block; what is in it reports nothing of its own.
+
+    Args:
+        step: what is being done, in words; "" where that was said before.
+
+    Yields:
+        A function to call with the finished share, 0 to 1, and a message, as `make_map` does.
+    """
+    report, pace = reports_to.get(), Pace()
+
+    def show(share: float, message: str) -> None:
+        if report is not None:
+            left = pace.left(share)
+            report(WorkDone(step, message, share, perf_counter() - pace.begin, left))
+
+    token = reports_to.set(None)
+    try:
+        yield show
+    finally:
+        reports_to.reset(token)
+
+
+def report_rows(done: int, rows: int, pace: Pace) -> None:
+    """Report how many rows of a loop are done.
+
+    Args:
+        done: rows that were worked through.
+        rows: of the loop.
+        pace: of the loop.
+    """
+    if (report := reports_to.get()) is not None:
+        report(_done("", done, rows, "rows", pace))
+
+
+def _done(step: str, done: int, total: int, unit: str, pace: Pace) -> WorkDone:
+    share = min(done / total, 1.0) if total else 1.0
+    million, unit = (1e6, "MB") if unit == "bytes" else (1, unit)
+    amount = f"{done / million:,.0f} of {total / million:,.0f} {unit}"
+    return WorkDone(step, amount, share, perf_counter() - pace.begin, pace.left(share))
