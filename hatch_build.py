@@ -3,7 +3,8 @@
 `python hatch_build.py` compiles the kernels in place, for work on them; hatch_page.py has the page.
 
 Each kernel file is compiled once for each level of processor, none for the machine it is built on; the library picks a
-level when it is loaded. It needs neither PyTorch nor Python's headers, so one wheel serves every version of both.
+level when it is loaded. It needs neither PyTorch nor Python's headers, so one wheel serves every version of both. On
+Windows MinGW's g++ compiles it. With WHATWHERE_BUILD=whole nothing is left out: what cannot be built ends the build.
 """
 
 import hashlib
@@ -32,6 +33,8 @@ LIBRARY = KERNELS / "_native.so"
 FLAGS = ["-std=c++17", "-O3", "-fPIC", "-fvisibility=hidden", "-fno-math-errno", "-fno-trapping-math"]
 # Products and sums are rounded separately, as PyTorch's eager operations do: kernels equal these to the bit.
 FLAGS += ["-ffp-contract=off"]
+# Windows aligns the stack to 16 bytes, where GCC expects 32 and 64 of vectors that it keeps there.
+MINGW = ["-Wa,-muse-unaligned-vector-move"]
 AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 AVX512 = ["-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mprefer-vector-width=512"]
 LEVELS = {"baseline": [], "avx2": AVX2, "avx512": [*AVX2, *AVX512]}
@@ -52,12 +55,14 @@ class Hook(BuildHookInterface):
             hatch_page.build()
             build_data["artifacts"].append("src/whatwhere/studio/web/dist/*")
         except (OSError, subprocess.CalledProcessError) as problem:
+            end_if_whole(problem)
             self.app.display_warning(f"whatwhere is built without the page of its studio. {reason(problem)}")
         if self.target_name != "wheel":
             return
         try:
             build()
         except (OSError, subprocess.CalledProcessError) as problem:
+            end_if_whole(problem)
             LIBRARY.unlink(missing_ok=True)
             self.app.display_warning(
                 f"whatwhere is built without compiled kernels: PyTorch runs instead. {reason(problem)}"
@@ -72,9 +77,10 @@ def build() -> Path:
     """Compile the library in place; a failure leaves what was there."""
     compiler = shlex.split(os.environ.get("CXX", ""))
     compiler = compiler or [found for found in ("c++", "g++", "clang++") if shutil.which(found)][:1]
-    if not compiler or sys.platform == "win32":
+    if not compiler:
         raise OSError("No C++ compiler was found: install one (Debian, Ubuntu: apt install g++), or set CXX.")
-    common = [*compiler, *FLAGS, f"-DWHATWHERE_SOURCES={sources()}", "-c"]
+    mingw = "mingw" in run([*compiler, "-dumpmachine"])
+    common = [*compiler, *FLAGS, *(MINGW if mingw else []), f"-DWHATWHERE_SOURCES={sources()}", "-c"]
     x86 = platform.machine().lower() in ("x86_64", "amd64")
     with tempfile.TemporaryDirectory() as folder:
         jobs = [([str(KERNELS / "native.cpp")], Path(folder) / "native.o")]
@@ -86,7 +92,8 @@ def build() -> Path:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             list(pool.map(lambda job: run([*common, *job[0], "-o", str(job[1])]), jobs))
         made = Path(folder) / LIBRARY.name
-        run([*compiler, "-shared", "-o", str(made), *(str(target) for _, target in jobs), "-lpthread"])
+        objects = [str(target) for _, target in jobs]
+        run([*compiler, "-shared", "-o", str(made), *objects, "-lpthread", *(["-static", "-s"] if mingw else [])])
         unfinished = LIBRARY.with_suffix(".part")
         shutil.copyfile(made, unfinished)
         unfinished.replace(LIBRARY)  # at once: a process that has loaded the old one keeps it
@@ -101,9 +108,15 @@ def sources() -> str:
     return "h" + digest.hexdigest()[:16]
 
 
-def run(command: list[str]) -> None:
-    """Run a command; its output is in the error."""
-    subprocess.run(command, check=True, capture_output=True, text=True)
+def run(command: list[str]) -> str:
+    """Run a command and return what it prints; its output is in the error."""
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout
+
+
+def end_if_whole(problem: Exception) -> None:
+    """End the build if nothing may be left out."""
+    if os.environ.get("WHATWHERE_BUILD") == "whole":
+        raise SystemExit(f"WHATWHERE_BUILD=whole leaves nothing out. {reason(problem)}")
 
 
 def reason(problem: Exception) -> str:

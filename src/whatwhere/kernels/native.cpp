@@ -10,7 +10,7 @@
 #include <sys/mman.h>
 #endif
 
-#define EXPORT extern "C" __attribute__((visibility("default")))
+#include "native.h"
 
 namespace {
 

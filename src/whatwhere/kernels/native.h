@@ -12,10 +12,17 @@
 #include <immintrin.h>
 #endif
 
+// What others may call; a library of Windows exports nothing else, once it exports something so.
+#if defined(_WIN32)
+#define EXPORT extern "C" __declspec(dllexport)
+#else
+#define EXPORT extern "C" __attribute__((visibility("default")))
+#endif
+
 // KERNEL(rotate) is rotate_avx512 in the file compiled for that level.
 #define WHATWHERE_JOIN_(name, level) name##_##level
 #define WHATWHERE_JOIN(name, level) WHATWHERE_JOIN_(name, level)
-#define KERNEL(name) extern "C" __attribute__((visibility("default"))) WHATWHERE_RESULT WHATWHERE_JOIN(name, WHATWHERE_LEVEL)
+#define KERNEL(name) EXPORT WHATWHERE_RESULT WHATWHERE_JOIN(name, WHATWHERE_LEVEL)
 #define WHATWHERE_RESULT void
 
 // Before a loop whose iterations are independent, even where a target is also a source.
