@@ -15,23 +15,23 @@ from whatwhere.comparison.settings import make_settings
 from .processes import on_ranks
 
 VOCABULARY, TOKENS, BATCH, STEPS, PARTS = 31, 12, 8, 3, 4
-SETTINGS = make_settings("recall", (9,), dim=16, heads=2, feedforward=32, layers=2, tied=True)
-SCHEMES = ("sinusoidal+t5", "fox")
+SCHEMES = ("sinusoidal+t5", "fox", "learned+kerple")
 
 
-def model_of(scheme: str) -> Transformer:
-    """Return two layers that share their schemes, and a table that is the output projection too."""
-    wheres = build_wheres(scheme, 16, 2, TOKENS, 2, seed=1)
-    return Transformer(VOCABULARY, wheres, SETTINGS, torch.Generator().manual_seed(2))
+def model_of(scheme: str, layers: int) -> Transformer:
+    """Return layers that share their schemes, and a table that is the output projection too."""
+    wheres = build_wheres(scheme, 16, 2, TOKENS, layers, seed=1)
+    settings = make_settings("recall", (9,), dim=16, heads=2, feedforward=32, layers=layers, tied=True)
+    return Transformer(VOCABULARY, wheres, settings, torch.Generator().manual_seed(2))
 
 
 class Stage(nn.Module):
-    """The first layer with the token table, or the last one with the output projection."""
+    """A layer: the first one with the token table, the last one with the output projection."""
 
     def __init__(self, model: Transformer, number: int) -> None:
         super().__init__()
         self.number, self.table, self.block = number, model.input, model.blocks[number]
-        self.norm = model.norm if number else None
+        self.norm = model.norm if number == len(model.blocks) - 1 else None
         self.where = model.wheres[number]
 
     def forward(self, x: Tensor) -> Tensor:
@@ -39,9 +39,8 @@ class Stage(nn.Module):
         where = self.where
         assert isinstance(where, ww.Where)
         here = where.at(x.shape[1])
-        if self.norm is None:
-            return self.block(self.table(x, here), here)  # type: ignore[no-any-return]
-        return self.table.tokens.readout(self.norm(self.block(x, here)))
+        y: Tensor = self.block(x if self.number else self.table(x, here), here)
+        return y if self.norm is None else self.table.tokens.readout(self.norm(y))
 
 
 def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
@@ -54,20 +53,22 @@ def batch(step: int) -> tuple[Tensor, Tensor]:
 
 
 def staged() -> dict[str, list[float]]:
-    """Return the losses of each step on two stages, by scheme and schedule; those of the last stage."""
-    rank, found = torch.distributed.get_rank(), {}
+    """Return the losses of each step on as many stages as processes, by scheme and schedule; those of the last."""
+    rank, ranks, found = torch.distributed.get_rank(), torch.distributed.get_world_size(), {}
     for scheme in SCHEMES:
         for kind in (ScheduleGPipe, Schedule1F1B):
-            stage = Stage(model_of(scheme), rank)
-            runner = kind(PipelineStage(stage, rank, 2, torch.device("cpu")), PARTS, loss_fn=loss_of)
+            stage = Stage(model_of(scheme, ranks), rank)
+            runner = kind(PipelineStage(stage, rank, ranks, torch.device("cpu")), PARTS, loss_fn=loss_of)
             optimizer = torch.optim.AdamW(stage.parameters(), lr=1e-2)
-            shared = [stage.table.tokens.weight, *stage.where.parameters()]
+            shared = [*stage.table.parameters(), *stage.where.parameters()]
             losses: list[float] = []
             for step in range(STEPS):
                 ids, targets = batch(step)
                 parts: list[Tensor] = []
-                runner.step(*([ids] if rank == 0 else []), target=targets if rank else None, losses=parts)
-                for weights in shared:
+                last = rank == ranks - 1
+                runner.step(*([ids] if rank == 0 else []), target=targets if last else None, losses=parts)
+                for weights in shared:  # of which a stage may use none
+                    weights.grad = torch.zeros_like(weights) if weights.grad is None else weights.grad
                     torch.distributed.all_reduce(weights.grad)
                 optimizer.step()
                 optimizer.zero_grad()
@@ -76,8 +77,8 @@ def staged() -> dict[str, list[float]]:
     return found
 
 
-def alone(scheme: str) -> list[float]:
-    model, losses = model_of(scheme), []
+def alone(scheme: str, layers: int) -> list[float]:
+    model, losses = model_of(scheme, layers), []
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
     for step in range(STEPS):
         ids, targets = batch(step)
@@ -89,9 +90,10 @@ def alone(scheme: str) -> list[float]:
     return losses
 
 
-def test_two_stages_have_the_losses_of_one_process(tmp_path: Path) -> None:
-    _, last = on_ranks(2, tmp_path / "ranks", staged)
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
+def test_stages_have_the_losses_of_one_process(ranks: int, tmp_path: Path) -> None:
+    *_, last = on_ranks(ranks, tmp_path / "ranks", staged)
     for scheme in SCHEMES:
-        wanted = alone(scheme)
+        wanted = alone(scheme, ranks)
         for kind in ("ScheduleGPipe", "Schedule1F1B"):
             assert last[f"{scheme}, {kind}"] == pytest.approx(wanted, abs=3e-6), (scheme, kind)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.utils.checkpoint import checkpoint
 
 import whatwhere as ww
 from whatwhere.errors import SettingError
@@ -48,15 +49,36 @@ CASES: dict[str, Case] = {
     ),
     "CARoPE": (lambda: ww.scheme("carope", DIM, HEADS, TOKENS), lambda: ww.positions(TOKENS)),
     "selective RoPE": (lambda: ww.scheme("selective-rope", DIM, HEADS, TOKENS), lambda: ww.Positions.packed([9, 7])),
+    "KERPLE, grouped keys, chunks, documents": (
+        lambda: ww.Where(ww.Rotary(HEAD_DIM), ww.KERPLE(HEADS), window=ww.Window(6, chunked=True)),
+        lambda: ww.Positions.packed([9, 7]),
+    ),
+    "T5, recomputed, reentrant": (
+        lambda: ww.Where(ww.T5(HEADS), window=ww.Window(3, first=2), sink=ww.Sink(HEADS)),
+        lambda: ww.positions(TOKENS),
+    ),
+    "FIRE, recomputed, grouped keys, chunks": (
+        lambda: ww.Where(ww.FIRE(HEADS), window=ww.Window(5, chunked=True), sink=ww.Sink(HEADS)),
+        lambda: ww.Positions.from_mask(torch.arange(TOKENS) >= torch.tensor([[0], [5]])),
+    ),
 }
-OF_FOUR = ("sinusoidal, rotary, padding", "FIRE, not causal", "FoX, padding", "selective RoPE")
+OF_FOUR = (
+    "KERPLE, grouped keys, chunks, documents",
+    "T5, recomputed, reentrant",
+    "sinusoidal, rotary, padding",
+    "FIRE, not causal",
+    "FoX, padding",
+    "selective RoPE",
+)
 
 
 class Model(nn.Module):
-    """Two layers of attention over given vectors, which share a Where."""
+    """Two layers of attention over given vectors, which share a Where; the name of a case says how they compute."""
 
-    def __init__(self, where: ww.Where) -> None:
+    def __init__(self, where: ww.Where, name: str) -> None:
         super().__init__()
+        self.key_heads = 1 if "grouped keys" in name else HEADS
+        self.recomputed, self.reentrant = "recomputed" in name, "reentrant" in name
         generator = torch.Generator().manual_seed(1)
         self.where = where
         weights = torch.randn(LAYERS, DIM, 3 * DIM, generator=generator) * DIM**-0.5
@@ -70,12 +92,20 @@ class Model(nn.Module):
         self, x: Tensor, here: Here, attend: Callable[..., Tensor], gather: Callable[[Tensor], Tensor] = lambda x: x
     ) -> Tensor:
         """Return the vectors of the tokens of one process."""
-        x = here.input(x)
-        for layer, weights in enumerate(self.projections):
-            q, k, v = (x @ weights).unflatten(-1, (3, HEADS, HEAD_DIM)).permute(2, 0, 3, 1, 4)
+
+        def attended(x: Tensor, layer: int) -> Tensor:
+            q, k, v = (x @ self.projections[layer]).unflatten(-1, (3, HEADS, HEAD_DIM)).permute(2, 0, 3, 1, 4)
+            k, v = k[:, : self.key_heads], v[:, : self.key_heads]
             increments = here.increments(x)
             q, k = here.query_key(q, k, increments=None if increments is None else gather(increments))
-            x = x + attend(layer, q, k, v, here.gates(x)).transpose(1, 2).flatten(2)
+            return x + attend(layer, q, k, v, here.gates(x)).transpose(1, 2).flatten(2)
+
+        x = here.input(x)
+        for layer in range(LAYERS):
+            if self.recomputed:
+                x = checkpoint(attended, x.requires_grad_(), layer, use_reentrant=self.reentrant)
+            else:
+                x = attended(x, layer)
         return x
 
 
@@ -83,7 +113,7 @@ def losses(name: str, order: ShardOrder | None, group: Any = None) -> list[float
     """Return the loss of each step of training, on one process or on a ring."""
     torch.manual_seed(0)
     make_where, make_positions = CASES[name]
-    model, p, causal = Model(make_where()), make_positions(), "not causal" not in name
+    model, p, causal = Model(make_where(), name), make_positions(), "not causal" not in name
     x, target = torch.randn(2, 2, TOKENS, DIM, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     optimizer, found = torch.optim.AdamW(model.parameters(), lr=3e-2), []
     for _ in range(STEPS):
@@ -130,8 +160,48 @@ def on_each_rank() -> dict[str, Any]:
     if ranks == 4:
         groups = [torch.distributed.new_group(each) for each in ([2, 3], [1, 0])]
         group = groups[torch.distributed.get_rank() // 2 == 0]
+        found["two rings, of half of the heads each"] = of_heads()
         found["a part of the processes"] = abs(losses("none", "zigzag", group)[-1] - losses("none", None)[-1])
     return {"differences": found, "refused": refused(), **of_a_large_ring()}
+
+
+def of_heads() -> float:
+    """Return how far two rings of two processes are from one process, each ring with half of the heads."""
+    rank, heads = torch.distributed.get_rank(), 4
+    half, part = rank % 2, rank // 2
+    group = [torch.distributed.new_group([n, n + 2]) for n in range(2)][half]
+    generator = torch.Generator().manual_seed(3)
+    window = ww.Window(4, first=1)
+    where = ww.Where(ww.Rotary(HEAD_DIM), ww.T5(heads), window=window, sink=ww.Sink(heads)).double()
+    for weights in where.parameters():
+        nn.init.normal_(weights, generator=generator)
+    p = ww.Positions.packed([9, 7])
+    q, target = torch.randn(2, 2, heads, TOKENS, HEAD_DIM, generator=generator, dtype=torch.float64)
+    k, v = torch.randn(2, 2, heads // 2, TOKENS, HEAD_DIM, generator=generator, dtype=torch.float64)
+
+    def gradients(where: ww.Where, attend: Callable[..., Tensor], *qkvt: Tensor) -> list[Tensor]:
+        q, k, v = (x.clone().requires_grad_() for x in qkvt[:3])
+        y = attend(q, k, v)
+        (y * qkvt[3]).sum().backward()
+        return [y.detach(), *(x.grad for x in (q, k, v, *where.parameters()) if x.grad is not None)]
+
+    here = where.at(p)
+    wanted = gradients(where, lambda q, k, v: here.attention(*here.query_key(q, k), v), q, k, v, target)
+    own = where.heads(2 * half, 2)
+    shards, slots = p.shards(2, "zigzag"), p.shard_slots(2, "zigzag")[part]
+    heres = [own.at(shards[part], each) for each in shards]
+    parts = (x.chunk(2, 1)[half][:, :, slots] for x in (q, k, v, target))
+
+    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return ring_attention(heres, *heres[part].query_key(q, k), v, group=group)
+
+    found = gradients(own, attend, *parts)
+    for gradient in found[4:]:
+        torch.distributed.all_reduce(gradient, group=group)
+    assert len(found) == len(wanted) == 6
+    expected = [x.chunk(2, 1)[half][:, :, slots] for x in wanted[:4]]
+    expected += [x.chunk(2, x.shape.index(heads))[half] for x in wanted[4:]]
+    return max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
 
 
 def refused() -> list[str]:

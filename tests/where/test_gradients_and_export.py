@@ -97,11 +97,7 @@ def test_gradients_flow_after_a_first_use_without_them(name: str) -> None:
 @pytest.mark.compile
 @pytest.mark.parametrize(
     "name",
-    [
-        "rotary",
-        "fire",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("alibi", "t5", "kerple", "fope", "shaw", "ssmax")),
-    ],
+    [name if name in ("rotary", "fire") else pytest.param(name, marks=pytest.mark.slow) for name in SCHEMES],
 )
 def test_a_checkpoint_within_a_compiled_model_has_the_same_gradients(name: str) -> None:
     layers, x = Layers(name), sample()
