@@ -15,7 +15,14 @@ from typer.testing import CliRunner
 
 import whatwhere as ww
 from whatwhere import atomic
-from whatwhere.atomic import atomic_file, atomic_folder, is_unfinished, require_writable, write_atomic
+from whatwhere.atomic import (
+    atomic_file,
+    atomic_folder,
+    is_unfinished,
+    require_writable,
+    temporary_folder,
+    write_atomic,
+)
 from whatwhere.cli import app
 from whatwhere.comparison.folder import write_json
 from whatwhere.models.checkpoint import write_projector
@@ -163,6 +170,24 @@ def test_the_next_write_removes_what_a_killed_writer_left_and_nothing_of_a_livin
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == [foreign.name, "folder", "out"]
     assert (tmp_path / "out").read_bytes() == b"whole"
+
+
+def test_the_temporary_folder_of_a_killed_process_is_removed_by_the_next_one(
+    tmp_path: Path, killed: Callable[[Callable[[], object]], None]
+) -> None:
+    def leave() -> None:
+        with temporary_folder(tmp_path / "runs") as path:
+            (path / "1").write_bytes(b"12")
+            kill()
+
+    with temporary_folder(tmp_path / "runs") as alive:
+        killed(leave)
+        assert len(list(tmp_path.iterdir())) == 2
+        with temporary_folder(tmp_path / "runs") as second:
+            assert set(tmp_path.iterdir()) == {alive, second}
+            assert stat.S_IMODE(second.stat().st_mode) == 0o700
+            assert is_unfinished(second)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("can_exchange", [True, False])

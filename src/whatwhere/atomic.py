@@ -147,6 +147,28 @@ def atomic_folder(out: str | Path, *, replace: bool = False) -> Iterator[Path]:
             _remove(path)
 
 
+@contextmanager
+def temporary_folder(name: Path) -> Iterator[Path]:
+    """Create a folder that this user alone may open, and remove it at the end of a `with` block.
+
+    What a killed process leaves of it is removed by the next call with the same name.
+
+    Args:
+        name: of no file; the folder is .NAME.BOOTRANDOM.part beside it.
+
+    Yields:
+        The folder.
+
+    Raises:
+        OSError: If it cannot be created.
+    """
+    with _locked(name, "part", lambda path: path.mkdir(0o700)) as path:
+        try:
+            yield path
+        finally:
+            _remove(path)
+
+
 def open_bytes(path: Path) -> BinaryIO:
     """Open a file or a pipe for reading, without waiting for somebody to write to it: then it is empty.
 

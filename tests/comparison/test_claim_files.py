@@ -109,6 +109,41 @@ def test_a_clock_that_is_set_back_makes_no_owner_dead(tmp_path: Path, monkeypatc
     assert not other.take("none-0")
 
 
+def test_a_claim_with_a_time_in_the_future_is_taken_over_once_it_has_not_changed_for_a_lease(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "runs" / "none-0.claim"
+    path.write_text('{"process": ["another machine", "", "1", "2"]}')
+    claims, clock, began = Claims(tmp_path), time.monotonic, time.time() + 1e6
+    os.utime(path, (began,) * 2)
+    assert not claims.take("none-0")
+    monkeypatch.setattr(claim_files.time, "monotonic", lambda: clock() + LEASE - 1)
+    assert not claims.take("none-0")
+    os.utime(path, (began + 5,) * 2)  # its owner lives, by the same clock
+    monkeypatch.setattr(claim_files.time, "monotonic", lambda: clock() + LEASE + 1)
+    assert not claims.take("none-0")
+    monkeypatch.setattr(claim_files.time, "monotonic", lambda: clock() + 2 * LEASE + 2)
+    assert claims.take("none-0")
+
+
+@pytest.mark.parametrize("kind", ["folder", "full folder", "link to nothing", "pipe"])
+def test_what_has_the_name_of_a_claim_and_is_no_file_ends_with_its_lease_and_stays(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "runs" / "none-0.claim"
+    if kind == "link to nothing":
+        path.symlink_to(tmp_path / "absent")
+    elif kind == "pipe":
+        os.mkfifo(path)
+    else:
+        (path / "inside").mkdir(parents=True) if kind == "full folder" else path.mkdir()
+    claims, old = Claims(tmp_path), time.time() - LEASE - 30
+    assert not claims.take("none-0")
+    os.utime(path, (old, old), follow_symlinks=False)
+    assert claims.take("none-0")
+    (tmp_path / "runs" / "none-0.json").touch()
+    claims.release("none-0")
+    assert names(tmp_path / "runs") == (["none-0.claim"] if "folder" in kind else []) + ["none-0.json"]
+
+
 def test_the_owner_renews_its_claims(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claim_files, "_RENEW_EVERY", 0.02)
     claims = Claims(tmp_path)

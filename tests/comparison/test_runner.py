@@ -14,6 +14,7 @@ import torch
 
 import whatwhere as ww
 from whatwhere.comparison import run as running
+from whatwhere.comparison import runner
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.runner import run_all
 from whatwhere.comparison.settings import make_settings
@@ -187,6 +188,20 @@ def test_what_was_finished_at_the_same_time_is_kept(error: BaseException) -> Non
     with pytest.raises((KeyboardInterrupt, ww.errors.ResultsError)):
         on(Together(), [job("none", seed) for seed in range(6)], kept.append)
     assert sorted(kept.names) == [("none", seed) for seed in (0, 1, 3, 4, 5)]
+
+
+def test_runs_remove_what_a_killed_process_left_in_the_folder_of_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    seen: list[Path] = []
+    monkeypatch.setattr(runner, "run", lambda job: seen.extend(tmp_path.glob(".whatwhere*")) or run(job))
+    on(None, JOBS[:1], lambda run: None, workers=1)
+    (folder,) = seen
+    (folder / "1").mkdir(parents=True)  # nobody has its lock
+    on(None, JOBS[:1], lambda run: None, workers=1)
+    assert folder not in seen[1:]
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_an_interrupt_during_submission_cancels_runs() -> None:

@@ -5,12 +5,15 @@
     failed/NAME.txt      why the run failed, for the processes that are waiting for it; the next call removes it
 
 A claim is created by O_EXCL, which one process succeeds in, also on a network file system; the last one counts. Times
-are compared with that of a file that the reader has just renewed, so that clocks of machines need not agree.
+are compared with that of a file that the reader has just renewed, so that clocks of machines need not agree. Of a time
+in the future, which a clock that was set back leaves, a reader only watches whether it changes. What has the name of a
+claim and is no file counts as a claim that nobody renews; it is left where it is.
 """
 
 import json
 import os
 import secrets
+import stat
 import tempfile
 import threading
 import time
@@ -42,6 +45,7 @@ class Claims:
         self._held: dict[str, Path] = {}
         self._lock = threading.Lock()
         self._clock: float | None = None
+        self._in_future: dict[Path, tuple[float, float]] = {}
         self._owner = json.dumps(_SCHEMA.sealed({"process": _process(os.getpid()), "key": secrets.token_hex(8)}))
 
     def take(self, name: str) -> bool:
@@ -90,9 +94,10 @@ class Claims:
         if path is None or not self._is_mine(path):
             return
         for number in sorted(self._numbers(name)):
-            self._path(name, number).unlink(missing_ok=True)
             if self._path(name, number) == path:
+                path.unlink(missing_ok=True)
                 return  # a later one belongs to a process that took this one for dead
+            _remove(self._path(name, number))
 
     def fail(self, name: str, message: str) -> None:
         """Write for other processes that a run has failed, so that they do not train it in vain.
@@ -171,19 +176,26 @@ class Claims:
         for path in list(self._folder.glob("*.claim*")):
             run = self._folder / f"{path.name.partition('.claim')[0]}.json"
             if run.exists() and self._is_dead(path):
-                path.unlink(missing_ok=True)
+                _remove(path)
 
     def _is_dead(self, path: Path) -> bool:
         """Return whether the owner of a claim has ended, or has shown no sign of life for the time of a lease."""
         try:
-            renewed = path.stat().st_mtime
-            owner = path.read_bytes()[:_LARGEST]
-        except OSError:
+            status = path.lstat()
+            owner = _owner_of(path, status)
+        except FileNotFoundError:
             return False  # it has just been released
         if _has_ended(owner):
             return True
         # A claim without a name is that of a process that was killed before it wrote one.
         lease = LEASE if owner else _RENEW_EVERY
+        renewed = status.st_mtime
+        if renewed > self._now():
+            time_seen, since = self._in_future.get(path, (None, 0.0))
+            if time_seen != renewed:
+                self._in_future[path] = renewed, time.monotonic()
+                return False
+            return time.monotonic() - since > lease
         if self._now() - renewed <= lease:
             return False
         self._clock = None  # it may have been set back since it was read
@@ -220,6 +232,25 @@ class Claims:
         return self._failed / f"{name}.txt"
 
 
+def _owner_of(path: Path, status: os.stat_result) -> bytes:
+    """Return the name of the owner of a claim; of what cannot be read, one that nobody has."""
+    if not stat.S_ISREG(status.st_mode):
+        return b"no file"  # opening a pipe would wait for somebody to write to it
+    try:
+        with path.open("rb") as file:
+            return file.read(_LARGEST)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return b"unreadable"
+
+
+def _remove(path: Path) -> None:
+    """Remove the claim of a dead owner; a folder, or what another user owns, stays."""
+    with suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
 def _process(number: int) -> list[str] | None:
     """Return what names a process among all of all machines, or None where the system does not tell.
 
@@ -245,5 +276,5 @@ def _has_ended(owner: bytes) -> bool:
         if here is None or [machine, container] != here[:2]:
             return False
         return _process(int(number)) != [machine, container, number, started]
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return False  # it is being written, is damaged, or comes from elsewhere

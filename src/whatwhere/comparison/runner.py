@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from whatwhere.atomic import temporary_folder
 from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.executors import Opened, is_local, opened
 from whatwhere.comparison.folder import run_name
@@ -71,16 +72,14 @@ def run_all(
     home = None if folder is None or is_local(executor) else folder.resolve()
     with (
         # The name is that of an unfinished file: what a killed process leaves of it is no result.
-        tempfile.TemporaryDirectory(
-            prefix=".whatwhere-", suffix=".part", dir=home, ignore_cleanup_errors=True
-        ) as channels,
+        temporary_folder((home or Path(tempfile.gettempdir())) / "whatwhere-runs") as channels,
         display(jobs, show) as shown,
         opened(
-            executor, jobs, workers, lambda job, reason: shown.note(f"{_name(job)}: {reason}"), home or Path(channels)
+            executor, jobs, workers, lambda job, reason: shown.note(f"{_name(job)}: {reason}"), home or channels
         ) as where,
-        _watched(Path(channels), shown),
+        _watched(channels, shown),
     ):
-        _collect(where, jobs, keep, shown, Path(channels), shared)
+        _collect(where, jobs, keep, shown, channels, shared)
 
 
 def _collect(
