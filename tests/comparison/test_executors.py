@@ -4,22 +4,25 @@ import importlib.util
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.comparison import executors
+from whatwhere.comparison import engines, executors
 from whatwhere.comparison import run as running
-from whatwhere.comparison.executors import RayExecutor, SubmititExecutor
+from whatwhere.comparison.engines import RayExecutor, SubmititExecutor
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
@@ -28,6 +31,7 @@ from ..running import error_of
 from . import six_runs
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20}
+NO_ADDRESS = "executor 'dask' needs the address of a scheduler, dask:tcp://HOST:PORT"
 CLUSTER = """
 import sys
 import threading
@@ -138,7 +142,7 @@ def fails() -> None:
 
 
 def test_jobs_of_submitit_become_futures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "_POLL_EVERY", 0.01)
+    monkeypatch.setattr(engines, "_POLL_EVERY", 0.01)
     with SubmititExecutor(jobs := Jobs(lost=2), Lost) as executor:
         assert executor.submit(abs, -3).result(30) == 3
         assert jobs.submitted == 3, "a lost job is submitted again"
@@ -152,7 +156,7 @@ def test_jobs_of_submitit_become_futures(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_jobs_that_nobody_waits_for_are_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "_POLL_EVERY", 30.0)
+    monkeypatch.setattr(engines, "_POLL_EVERY", 30.0)
     with SubmititExecutor(jobs := Jobs(), Lost) as executor:
         executor.submit(abs, -3)
     assert jobs.cancelled == 1
@@ -197,9 +201,12 @@ def test_tasks_of_ray_become_futures() -> None:
     ("executor", "words"),
     [
         ("slurm", "knows processes, threads, dask:ADDRESS, submitit:PARTITION"),
-        ("threads:4", "executor='threads:4'"),
-        ("dask", "dask:tcp://HOST:8786"),
+        ("threads:4", "another option: workers, or --workers"),
+        ("Processes", "Write 'processes'."),
+        ("DASK:tcp://127.0.0.1:8786", "Write 'dask'."),
+        ("dask", NO_ADDRESS),
         ("submitit:", "needs a partition"),
+        pytest.param("submitit:local,foo=1", "'foo'", marks=needs("submitit")),
     ],
 )
 def test_wrong_executors_are_refused(executor: str, words: str, tmp_path: Path) -> None:
@@ -207,20 +214,98 @@ def test_wrong_executors_are_refused(executor: str, words: str, tmp_path: Path) 
         "compare", "none", "--steps", "2", "--lengths", "8", "--executor", executor, "--out", tmp_path / "a"
     )
     assert words in message
+    assert message.count("\n") <= 2
+    assert len(message) < 400
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("executor", [None, "processes", "threads"])
+@pytest.mark.parametrize("workers", [0, -1])
+def test_no_workers_are_refused(executor: str | None, workers: int, tmp_path: Path) -> None:
+    with pytest.raises(ww.errors.SettingError, match=f"workers={workers}, but needs at least 1"):
+        ww.compare(["none"], lengths=[4], steps=2, executor=executor, workers=workers, out=tmp_path / "a", **SMALL)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.fixture
+def other_server() -> Iterator[str]:
+    """Listen at a port, and answer everybody with what is no message of Dask."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            with suppress(OSError):
+                while True:
+                    with server.accept()[0] as connection:
+                        connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer, daemon=True)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+        thread.join()
 
 
 @needs("distributed")
-def test_a_scheduler_that_does_not_answer_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(executors, "_CONNECT_IN", 1)
-    words = ["compare", "none", "--steps", "2", "--lengths", "8", "--executor", "dask:tcp://127.0.0.1:9"]
-    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in error_of(*words, "--out", tmp_path / "a")
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("tcp://127.0.0.1:9", "no Dask scheduler answers at tcp://127.0.0.1:9: "),
+        ("127.0.0.1:9", "no Dask scheduler answers at tcp://127.0.0.1:9: "),
+        ("tls://OTHER", "Dask has no certificates for TLS"),
+        ("OTHER", "no Dask scheduler answers at tcp://OTHER: "),
+        ("foo", NO_ADDRESS),
+        ("http://127.0.0.1:9", NO_ADDRESS),
+        ("tcp://", NO_ADDRESS),
+        ("tcp://127.0.0.1", NO_ADDRESS),
+        ("tcp://127.0.0.1:99999", NO_ADDRESS),
+        ("tcp://127.0.0.1:9/path", NO_ADDRESS),
+        ("/etc/passwd", NO_ADDRESS),
+        ("inproc://x", NO_ADDRESS),
+    ],
+)
+def test_a_scheduler_that_does_not_answer(
+    address: str, words: str, other_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is named in few lines, and there is no folder of results."""
+    monkeypatch.setattr(engines, "_CONNECT_IN", 1)
+    given = f"dask:{address.replace('OTHER', other_server)}"
+    message = error_of(
+        "compare", "none", "--steps", "2", "--lengths", "8", "--executor", given, "--out", tmp_path / "a"
+    )
+    assert words.replace("OTHER", other_server) in message
+    assert message.count("\n") <= 2
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "ray://127.0.0.1:9"])
+def test_a_cluster_of_ray_that_does_not_answer(address: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray itself would try again for minutes."""
+    module = ModuleType("ray")
+    module.is_initialized = lambda: False  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "ray", module)
+    words = ["compare", "none", "--steps", "2", "--lengths", "8", "--executor", f"ray:{address}"]
+    message = error_of(*words, "--out", tmp_path / "a")
+    assert f"Ray cannot be reached at '{address}': " in message
+    assert "refused" in message
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("package", ["distributed", "submitit", "ray"])
 def test_a_package_that_is_missing_is_named(package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)
     name = {"distributed": "dask"}.get(package, package)
-    words = ["compare", "none", "--steps", "2", "--lengths", "8", "--executor", f"{name}:x", "--out", tmp_path / "a"]
+    words = [
+        "compare",
+        "none",
+        "--steps",
+        "2",
+        "--lengths",
+        "8",
+        "--executor",
+        f"{name}:127.0.0.1:9",
+        "--out",
+        tmp_path / "a",
+    ]
     assert f"pip install 'whatwhere[{name}]'" in error_of(*words)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from whatwhere.comparison import measure
 from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.environment import machine, versions
-from whatwhere.comparison.executors import is_local
+from whatwhere.comparison.executors import connected, require_executor
 from whatwhere.comparison.folder import TOKENS, FinishedRun, Folder
 from whatwhere.comparison.model import SchemeLike, warn_of_plain_tests, with_max_length
 from whatwhere.comparison.own_model import BuildModel, model_name
@@ -122,7 +122,7 @@ def compare(
         (['none', 'alibi'], 0)
     """
     began = perf_counter()
-    is_local(executor)  # an unknown name ends here
+    require_executor(executor, workers)
     numbers = seed_numbers(seeds)
     subject, chosen, plans, paths = planned(
         schemes, task, lengths, recipe, vary, files, tokenizer, model, settings, progress
@@ -132,31 +132,32 @@ def compare(
     owns = [rehearse(plan) for plan in plans]
     jobs = with_seeds(plans, numbers, start)
     description = describe(subject, chosen)
-    folder = Folder(out, subject, chosen, plans)
-    finished = {(job.name, job.seed): folder.finished(job.name, job.seed, job.start) for job in jobs}
-    missing = [job for job in jobs if finished[job.name, job.seed] is None]
+    with connected(executor, Path(out)) as engine:
+        folder = Folder(out, subject, chosen, plans)
+        finished = {(job.name, job.seed): folder.finished(job.name, job.seed, job.start) for job in jobs}
+        missing = [job for job in jobs if finished[job.name, job.seed] is None]
 
-    def keep(run: Run) -> None:
-        kept = finished[run.result.scheme, run.result.seed] = folder.keep(run)
-        if on_run is not None:
-            on_run(kept.result)
+        def keep(run: Run) -> None:
+            kept = finished[run.result.scheme, run.result.seed] = folder.keep(run)
+            if on_run is not None:
+                on_run(kept.result)
 
-    def read(job: Job) -> RunResult | None:
-        kept = finished[job.name, job.seed] = folder.finished(job.name, job.seed, job.start)
-        return None if kept is None else kept.result
+        def read(job: Job) -> RunResult | None:
+            kept = finished[job.name, job.seed] = folder.finished(job.name, job.seed, job.start)
+            return None if kept is None else kept.result
 
-    claims = folder.claims()
-    with claims.renewed():
-        missing = with_text_in_file(missing, folder, claims, progress)
-        run_all(
-            [replace(job, settings=on_device(job.settings), versions=versions()) for job in missing],
-            keep,
-            executor=executor,
-            workers=workers,
-            show=progress,
-            folder=folder.path,
-            shared=Shared(claims, read),
-        )
+        claims = folder.claims()
+        with claims.renewed():
+            missing = with_text_in_file(missing, folder, claims, progress)
+            run_all(
+                [replace(job, settings=on_device(job.settings), versions=versions()) for job in missing],
+                keep,
+                executor=engine,
+                workers=workers,
+                show=progress,
+                folder=folder.path,
+                shared=Shared(claims, read),
+            )
     names = [written_scheme(plan) for plan in plans]
     command = command_line(task, names, numbers, chosen, folder.path, paths, start, model, workers, tokenizer)
     record = record_of([run for run in finished.values() if run is not None], description, chosen, numbers)
