@@ -1,5 +1,9 @@
 """Tables in scratch files: the same numbers as in memory, bit for bit, and no copy of the table in memory."""
 
+import json
+import os
+import subprocess
+import sys
 import tracemalloc
 from mmap import mmap
 from pathlib import Path
@@ -9,6 +13,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from whatwhere.analysis.token_map import make_map
+from whatwhere.errors import SettingError
 from whatwhere.inspection import examine
 from whatwhere.inspection.checkpoint_difference import TokensDifference, difference
 from whatwhere.inspection.subject import Subject
@@ -84,7 +90,7 @@ def test_rows_are_read_by_blocks_and_reported(tmp_path: Path) -> None:
 
 def test_no_command_copies_the_table_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(matrix_file, "SCRATCH_FROM", 1 << 22)
-    rows = torch.randn(400_000, 64, generator=torch.Generator().manual_seed(0))
+    rows = torch.randn(200_000, 128, generator=torch.Generator().manual_seed(0))
     rows[7] = torch.nan  # so that the finite rows are others than those of the file
     path, size = tmp_path / "a.safetensors", rows.numel() * 4
     save_file({"embed_tokens.weight": rows.bfloat16()}, path)
@@ -96,6 +102,7 @@ def test_no_command_copies_the_table_into_memory(tmp_path: Path, monkeypatch: py
         lambda: neighbors(checkpoint, ["#3"], centered=True),
         lambda: difference(path, path, queries=8),
         lambda: repair_checkpoint(path, tmp_path / "repaired.safetensors"),
+        lambda: make_map(read_table(checkpoint).weight, queries=64),
     )
     for each in work:
         tracemalloc.start()
@@ -118,14 +125,59 @@ def test_a_difference_counts_all_tokens_and_lists_some(tmp_path: Path, monkeypat
     assert (found.tables[0].not_finite_count, found.tables[0].not_finite) == (5, ["#4", "#5", "#6"])
 
 
-def test_a_missing_room_for_the_scratch_file_leaves_the_array_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+@pytest.fixture
+def no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Return the folder of temporary files, which has no room, as nothing has been said of it."""
     monkeypatch.setattr(matrix_file, "SCRATCH_FROM", 1)
-    array = new_array((3, 2), np.float32)
-    assert array.shape == (3, 2)
+    monkeypatch.setattr(matrix_file, "_in_memory", set())
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
+    return str(tmp_path / "absent")
+
+
+def test_a_missing_room_for_the_scratch_file_leaves_the_array_in_memory_with_one_warning(no_room: str) -> None:
+    with pytest.warns(UserWarning, match=r"A table needs 0\.02 GB in a scratch file") as seen:
+        array = new_array((3000, 2000), np.float32)
+    assert array.shape == (3000, 2000)
     assert not _in_scratch(array)
+    (message,) = (str(each.message) for each in seen)
+    assert f"in {no_room}: No such file or directory. It takes memory.\nSet TMPDIR to a folder on a disk" in message
+    new_array((5, 2), np.float32)  # another warning would be an error
+
+
+def test_an_array_with_room_neither_in_a_file_nor_in_memory_is_refused(
+    no_room: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(matrix_file, "_available_memory", lambda: 23_999_999)
+    with pytest.raises(SettingError, match=r"and 0\.02 GB of memory are available\.\nSet TMPDIR"):
+        new_array((3000, 2000), np.float32)
+    with pytest.warns(UserWarning, match="It takes memory"):
+        new_array((2999, 2000), np.float32)
+    monkeypatch.setattr(matrix_file, "_available_memory", lambda: None)  # a system that does not state it
+    new_array((3000, 2000), np.float32)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux states it")
+def test_the_memory_that_is_available_is_more_than_none_and_less_than_all() -> None:
+    available = matrix_file._available_memory()
+    assert available is not None
+    assert 0 < available < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def test_a_command_without_room_prints_one_note(tmp_path: Path) -> None:
+    path = _table(tmp_path / "a.safetensors", torch.float32)
+    program = "import resource; from whatwhere.what import matrix_file; matrix_file.SCRATCH_FROM = 1\n"
+    program += "from whatwhere.cli import main\n"
+    program += "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"  # as little as a full disk has
+    program += "main()"
+    words = [sys.executable, "-c", program, "neighbors", path, "#5", "--centered", "--json"]
+    done = subprocess.run(
+        words, capture_output=True, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}, check=True
+    )
+    assert json.loads(done.stdout)
+    first, second = done.stderr.splitlines()
+    assert first.startswith("whatwhere: A table needs 0.00 GB in a scratch file, but in ")
+    assert first.endswith(f"in {tmp_path}: File too large. It takes memory.")
+    assert second.startswith("Set TMPDIR to a folder on a disk with room")
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from io import TextIOWrapper
@@ -126,6 +127,8 @@ def main() -> None:
         elif isinstance(stream, TextIOWrapper):
             # A character that the terminal's encoding lacks is shown as its code point instead of ending the program.
             stream.reconfigure(errors="backslashreplace")
+    as_python = warnings.formatwarning
+    warnings.formatwarning = functools.partial(_shown_warning, as_python)
     in_main_thread = threading.current_thread() is threading.main_thread()
     before = signal.signal(signal.SIGTERM, _terminate) if in_main_thread else None
     try:
@@ -147,8 +150,23 @@ def main() -> None:
         print_message(reason)
         sys.exit(1)
     finally:
+        warnings.formatwarning = as_python
         if in_main_thread:
             signal.signal(signal.SIGTERM, before)
+
+
+def _shown_warning(
+    as_python: Callable[..., str],
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    line: str | None = None,
+) -> str:
+    """Return a warning of ours as messages are printed, without a line of our code; others as Python shows them."""
+    if issubclass(category, UserWarning) and Path(filename).is_relative_to(Path(__file__).parents[1]):
+        return f"{_of_program(str(message))}\n"
+    return as_python(message, category, filename, lineno, line)
 
 
 class Terminated(KeyboardInterrupt):
@@ -235,7 +253,11 @@ def print_message(message: str) -> None:
     Args:
         message: its lines; characters that a terminal would obey are shown as code points.
     """
-    print("whatwhere: " + "\n".join(map(visible, message.split("\n"))), file=sys.stderr)
+    print(_of_program(message), file=sys.stderr)
+
+
+def _of_program(message: str) -> str:
+    return "whatwhere: " + "\n".join(map(visible, message.split("\n")))
 
 
 def print_json(result: object, digits: int | None = None) -> None:

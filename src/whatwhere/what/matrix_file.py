@@ -6,14 +6,16 @@ the rows of large arrays report their progress.
 
 import json
 import os
+import re
 import stat
+import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from math import prod
 from mmap import mmap
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryFile, gettempdir
 from typing import Any, final
 
 import numpy as np
@@ -29,6 +31,8 @@ BYTES = {"F32": 4, "BF16": 2, "F16": 2}
 
 SCRATCH_FROM = 1 << 29
 """Bytes of an array from which on it is in a scratch file."""
+_in_memory: set[str] = set()
+"""Folders of temporary files that lacked room for an array, of which a warning was given."""
 _NUMBERS = 1 << 22
 """Numbers that are copied or checked at a time."""
 _BLOCK = 1 << 22
@@ -279,10 +283,14 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
     """Return an uninitialized array: a large one is in a scratch file, which the system may write back to the disk.
 
     The file is in the folder of temporary files (TMPDIR), has no name and ends with the array. Its room is taken at
-    once. Where that room is missing, and on systems that cannot reserve it, the array is in memory.
+    once. Where that room is missing, a warning says so, and the array is in memory; so it is on systems that cannot
+    reserve room.
 
     Args:
         shape, dtype: of the array.
+
+    Raises:
+        SettingError: If there is neither room for the file nor memory for the array.
 
     Examples:
         >>> new_array((2, 3), np.float32).shape
@@ -295,8 +303,33 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
         with TemporaryFile(prefix="whatwhere-") as file:
             os.posix_fallocate(file.fileno(), 0, size)  # else a full disk would end the process at a later write
             return np.frombuffer(mmap(file.fileno(), size), dtype).reshape(shape)
-    except OSError:
+    except OSError as problem:
+        _require_memory(size, problem)
         return np.empty(shape, dtype)
+
+
+def _require_memory(size: int, problem: OSError) -> None:
+    """Warn, once for each folder, that an array takes memory; raise SettingError where there is less than it needs."""
+    try:
+        folder = gettempdir()
+    except OSError:  # none can be written
+        folder = os.environ.get("TMPDIR", "/tmp")
+    reason = f"A table needs {size / 1e9:,.2f} GB in a scratch file, but in {folder}: {problem.strerror}"
+    way = "Set TMPDIR to a folder on a disk with room for three such files, such as TMPDIR=/var/tmp before the command."
+    if (available := _available_memory()) is not None and available < size:
+        raise SettingError(f"{reason}, and {available / 1e9:,.2f} GB of memory are available.\n{way}")
+    if folder not in _in_memory:
+        _in_memory.add(folder)
+        warnings.warn(f"{reason}. It takes memory.\n{way}", stacklevel=3)
+
+
+def _available_memory() -> int | None:
+    """Return the bytes that can be used without swapping, as Linux estimates them; None elsewhere."""
+    try:
+        found = re.search(r"^MemAvailable: +(\d+) kB$", Path("/proc/meminfo").read_text(encoding="ascii"), re.MULTILINE)
+    except (OSError, ValueError):
+        return None
+    return None if found is None else int(found[1]) << 10
 
 
 def row_blocks(rows: int, step: int) -> Iterator[slice]:
