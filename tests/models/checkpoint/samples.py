@@ -75,8 +75,8 @@ def safetensors(
     return struct.pack("<Q", len(text)) + text + b"".join(content for _, _, content in tensors.values())
 
 
-def gguf_file(path: Path) -> bytes:
-    """Write a model of a few tensors with the authors' package."""
+def gguf_file(path: Path, words: list[str] = WORDS, table: np.ndarray | None = None) -> bytes:
+    """Write a model of a few tensors with the authors' package; the table has 32 columns."""
     import gguf
 
     writer = gguf.GGUFWriter(path, "gpt2")
@@ -85,8 +85,8 @@ def gguf_file(path: Path) -> bytes:
     writer.add_head_count(2)
     writer.add_context_length(5)
     writer.add_array("some.numbers", [1, 2, 3])
-    writer.add_token_list(WORDS)
-    table = np.linspace(-1, 1, 7 * 32, dtype=np.float32).reshape(7, 32)
+    writer.add_token_list(words)
+    table = np.linspace(-1, 1, 7 * 32, dtype=np.float32).reshape(7, 32) if table is None else table
     kind = gguf.GGMLQuantizationType.Q8_0
     writer.add_tensor("token_embd.weight", gguf.quants.quantize(table, kind), raw_dtype=kind)
     writer.add_tensor("position_embd.weight", table[:5].astype(np.float16))

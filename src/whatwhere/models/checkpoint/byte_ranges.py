@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from math import prod
+from operator import attrgetter
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -83,14 +84,13 @@ def check_disjoint(file: File, ranges: Iterable[ByteRange]) -> None:
         CheckpointError: If two of them overlap.
     """
     end, before = 0, ""
-    for one in sorted(ranges, key=lambda one: (one.offset, one.entry.bytes)):
-        if one.entry.bytes and one.offset < end:
+    for one in sorted((one for one in ranges if one.entry.bytes), key=attrgetter("offset")):
+        if one.offset < end:
             raise file.wrong(
                 f"the tensors {quoted(before)} and {quoted(one.entry.name)} share bytes",
                 "The header is damaged: create or download the file again.",
             )
-        if one.entry.bytes:
-            end, before = one.offset + one.entry.bytes, one.entry.name
+        end, before = one.offset + one.entry.bytes, one.entry.name
 
 
 @final
@@ -143,7 +143,8 @@ class ByteRangeReader(Reader):
         shape = source.entry.shape
         if source.fortran_order and len(shape) > 1:
             whole = self._read(source, range(shape[-1]), shape[::-1], dtype).transpose()
-            return whole[rows.start : rows.stop] if isinstance(rows, range) else whole[rows]
+            # A copy, for a view of some rows would keep all of them.
+            return whole[rows.start : rows.stop].copy("K") if isinstance(rows, range) else whole[rows]
         if rows is None:
             return self._read(source, range(1), (1,), dtype).reshape(())
         return self._read(source, rows, shape, dtype)

@@ -40,8 +40,10 @@ class Checkpoint:
     """A model in a file or folder of any format: headers are read on opening, tensors on request.
 
     Reading takes the memory of the returned rows, and a few MB to widen them; text and compressed files are scanned as
-    a whole once. Only `tensor` and pickles import torch. Files are not trusted: lengths, offsets and shapes are
-    compared with the size of the file before anything is allocated, and raise CheckpointError if they do not fit.
+    a whole once. Names and words take at most 4 times the size of the files and 64 MiB (40 times that of a tokenizer's
+    JSON); a file of so many tiny entries that it would take more is refused. Only `tensor` and pickles import torch.
+    Files are not trusted: lengths, offsets and shapes are compared with the size of the file before anything is
+    allocated, and raise CheckpointError if they do not fit.
 
     Supported are safetensors (one file, or shards with their index), Hugging Face folders, GGUF, word2vec (text and
     binary), GloVe, fastText .vec, .npy and .npz, the TSV pair of the Embedding Projector, folders of
@@ -69,7 +71,7 @@ class Checkpoint:
         self.format = contents.format
         self.config = contents.config
         self.metadata = contents.metadata
-        self.tensors: Mapping[str, Entry] = MappingProxyType(dict(contents.entries))
+        self.tensors: Mapping[str, Entry] = MappingProxyType(contents.entries)
         self._contents, self._part, self._like = contents, part, like
 
     @classmethod
@@ -217,7 +219,7 @@ class Checkpoint:
                 f"it has {file.size:,} bytes, but a tokenizer has at most {MAX_TOKENIZER_BYTES:,}", "Pass another."
             )
         try:
-            return Tokenizer.from_str(file.head(file.size).decode("utf-8"))
+            return Tokenizer.from_buffer(file.head(file.size))
         except BaseException as problem:  # a panic in Rust is no Exception
             if isinstance(problem, KeyboardInterrupt | SystemExit | MemoryError):
                 raise
@@ -228,7 +230,7 @@ class Checkpoint:
     @cached_property
     def names(self) -> Names:
         """The names of the tables of the input layer, and whether that of the token table is a guess."""
-        shapes = {name: entry.shape for name, entry in self.tensors.items()}
+        shapes = {name: entry.shape for name, entry in self.tensors.items() if len(entry.shape) == 2}
         table = self._contents.token_table
         names = find_names(shapes, None, table)
         if names.token_table is not None and not names.guessed:

@@ -17,6 +17,13 @@ from whatwhere.models.checkpoint.hub import why_not_found
 from whatwhere.models.checkpoint.hub_files import RangeReader, read_pointer
 from whatwhere.models.configuration.keys import Json
 
+TIMES, BASE = 4, 64 << 20
+"""Reading takes at most so many times the size of a file, and so many bytes more, beyond the array that is returned."""
+JSON_TIMES = 40
+"""Of JSON beside the weights, such as tokenizer.json: Python makes objects of entries of a dozen bytes."""
+_COMMA, _COLON, _BRACKET = 72, 330, 80
+"""Bytes of memory for each in JSON: a short string in a list; a new key, its value and their slots; an empty list."""
+
 
 @final
 class File:
@@ -88,6 +95,19 @@ class File:
         """Return the first `count` bytes, or all if there are fewer."""
         return self.read(0, min(count, self.size))
 
+    def require_memory(self, needed: int, what: str) -> None:
+        """Raise an error if many tiny entries would take more memory than the size of the file justifies.
+
+        Args:
+            needed: an upper bound, in bytes.
+            what: has the entries, for the message.
+
+        Raises:
+            CheckpointError: If it is more than TIMES the size of the file and BASE.
+        """
+        if needed > (most := TIMES * self.size + BASE):
+            raise self.wrong(_too_much(what, needed, most), _FEWER)
+
     def wrong(self, what: str, way_out: str) -> CheckpointError:
         """Return an error about this file.
 
@@ -143,15 +163,30 @@ class Stream:
         return offset
 
 
-def parse_json(text: bytes, where: str) -> Json:
+_FEWER = "No model has so many entries of so few bytes: store their numbers in fewer and larger tensors or rows."
+
+
+def _too_much(what: str, needed: int, most: int) -> str:
+    return f"{what} would take up to {needed / 1e6:,.0f} MB of memory, but for its size at most {most / 1e6:,.0f} MB"
+
+
+def _memory_of_json(text: bytes) -> int:
+    """Return an upper bound of what parsing takes, from what separates its values."""
+    width = 1 if text.isascii() else 4 if np.frombuffer(text, np.uint8).max() >= 0xF0 else 2
+    brackets = text.count(b"[") + text.count(b"{")
+    return width * len(text) + _COMMA * text.count(b",") + _COLON * text.count(b":") + _BRACKET * brackets
+
+
+def parse_json(text: bytes, where: str, most: int | None = None) -> Json:
     """Parse a JSON object in UTF-8, in which no key occurs twice.
 
     Args:
         text: to parse.
         where: the file, and the part of it, for messages.
+        most: bytes of memory that it may take; None is JSON_TIMES its size and BASE.
 
     Raises:
-        CheckpointError: If it is not a JSON object, has a key twice, or is nested too deeply.
+        CheckpointError: If it is not a JSON object, has a key twice, is nested too deeply, or would take more memory.
 
     Examples:
         >>> parse_json(b'{"a": 1, "a": 2}', "config.json")
@@ -159,8 +194,13 @@ def parse_json(text: bytes, where: str) -> Json:
         whatwhere.errors.CheckpointError: config.json: the key 'a' occurs twice in one object.
         Keep one of them.
     """
+    most = JSON_TIMES * len(text) + BASE if most is None else most
+    if (needed := _memory_of_json(text)) > most:
+        raise CheckpointError(f"{where}: {_too_much('its JSON', needed, most)}.\n{_FEWER}")
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=lambda pairs: _without_duplicates(pairs, where))
+        decoded = text.decode("utf-8")
+        del text  # one copy is enough while it is parsed
+        value = json.loads(decoded, object_pairs_hook=lambda pairs: _without_duplicates(pairs, where))
     except CheckpointError:
         raise
     except RecursionError:
@@ -188,20 +228,21 @@ def paused_collector() -> Iterator[None]:
             gc.enable()
 
 
-def read_json(path: str | Path, max_bytes: int) -> Json:
+def read_json(path: str | Path, max_bytes: int, times: int = JSON_TIMES) -> Json:
     """Read a JSON object from a file.
 
     Args:
         path: of the file.
         max_bytes: a larger file is rejected.
+        times: its size that its values may take in memory, beyond BASE.
 
     Raises:
-        CheckpointError: If it cannot be read, is larger, or is not a JSON object.
+        CheckpointError: If it cannot be read, is larger, takes more memory, or is not a JSON object.
     """
     file = File(path)
     if file.size > max_bytes:
         raise file.wrong(f"it has {file.size:,} bytes, but such a file has at most {max_bytes:,}", "Pass another file.")
-    return parse_json(file.head(max_bytes), str(file.path))
+    return parse_json(file.head(max_bytes), str(file.path), times * file.size + BASE)
 
 
 def _without_duplicates(pairs: list[tuple[str, Any]], where: str) -> Json:

@@ -1,8 +1,10 @@
 """Folders: models of Hugging Face (weights, configuration, tokenizer), and results of our own comparisons."""
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from io import BytesIO
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -11,7 +13,7 @@ from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import pickled
 from whatwhere.models.checkpoint.base import Contents, Entry, Reader
 from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader
-from whatwhere.models.checkpoint.files import File, is_whole_number, plain_name, read_json
+from whatwhere.models.checkpoint.files import TIMES, File, is_whole_number, plain_name, read_json
 from whatwhere.models.checkpoint.gguf import PART, open_gguf
 from whatwhere.models.checkpoint.safetensors import read_header, require_checksum
 from whatwhere.models.configuration.keys import Json
@@ -149,14 +151,14 @@ def open_configuration(path: Path) -> Contents:
         {},
         ByteRangeReader({}),
         words=_tokens_of(path.parent),
-        config=read_json(path, _MAX_CONFIG_BYTES),
+        config=read_json(path, _MAX_CONFIG_BYTES, TIMES),
         tokenizer=tokenizer if tokenizer.is_file() else None,
     )
 
 
 def _config_in(folder: Path) -> Json | None:
     path = folder / CONFIG
-    return read_json(path, _MAX_CONFIG_BYTES) if path.is_file() else None
+    return read_json(path, _MAX_CONFIG_BYTES, TIMES) if path.is_file() else None
 
 
 def _open_safetensors(weights: list[Path]) -> tuple[Mapping[str, Entry], Reader, Json]:
@@ -175,7 +177,7 @@ def _open_safetensors(weights: list[Path]) -> tuple[Mapping[str, Entry], Reader,
 
 def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], Reader, Json]:
     """Read an index, and the headers of its shards."""
-    contents = read_json(index, _MAX_INDEX_BYTES)
+    contents = read_json(index, _MAX_INDEX_BYTES, TIMES)
     shards, metadata = contents.get("weight_map"), contents.get("metadata") or {}
     if not isinstance(shards, dict) or not shards or not isinstance(metadata, dict):
         raise CheckpointError(f"{index} has no weight_map from tensors to files.\nDownload it again.")
@@ -233,30 +235,28 @@ def _from_tokenizer(path: Path) -> list[str]:
     model = contents.get("model")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     added = contents.get("added_tokens") or []
-    pairs: list[tuple[Any, Any]]
+    pairs: Iterable[tuple[Any, Any]]
     if isinstance(vocabulary, dict):
-        pairs = list(vocabulary.items())
+        pairs = vocabulary.items()
     elif isinstance(vocabulary, list):  # Unigram: [piece, log probability]; the id is the index in the list
         pairs = [(row[0] if isinstance(row, list) and row else None, n) for n, row in enumerate(vocabulary)]
     else:
         raise _wrong(path, "it has no vocabulary where model.vocab should be")
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
         raise _wrong(path, "added_tokens is no list of objects")
-    return _by_id(path, [*pairs, *((token.get("content"), token.get("id")) for token in added)])
+    return _by_id(path, pairs, [(token.get("content"), token.get("id")) for token in added])
 
 
 def _from_json(path: Path) -> list[str]:
     """Read vocab.json, as GPT-2 has it, and added_tokens.json beside it."""
-    pairs = list(read_json(path, MAX_TOKENIZER_BYTES).items())
     added = path.with_name("added_tokens.json")
-    return _by_id(path, pairs + (list(read_json(added, MAX_TOKENIZER_BYTES).items()) if added.is_file() else []))
+    more = read_json(added, MAX_TOKENIZER_BYTES) if added.is_file() else {}
+    return _by_id(path, read_json(path, MAX_TOKENIZER_BYTES).items(), more.items())
 
 
 def _from_text(path: Path) -> list[str]:
     """Read vocab.txt, as BERT has it: one token on each line; bytes that are not UTF-8 become U+FFFD."""
-    text = _whole(path)
-    lines = text.removesuffix(b"\n").split(b"\n") if text else []
-    return [line.rstrip(b"\r").decode("utf-8", "replace") for line in lines]
+    return [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in BytesIO(_whole(path))]
 
 
 def _from_sentencepiece(path: Path) -> list[str]:
@@ -288,18 +288,19 @@ def _whole(path: Path) -> bytes:
     return file.head(file.size)
 
 
-def _by_id(path: Path, pairs: list[tuple[Any, Any]]) -> list[str]:
-    """Return tokens by id; the token of an unused id is the empty string."""
-    for token, number in pairs:
+def _by_id(path: Path, *parts: Iterable[tuple[Any, Any]]) -> list[str]:
+    """Return tokens by id, of tables that can be read twice; the token of an unused id is the empty string."""
+    count = given = 0
+    for token, number in chain(*parts):
         if not isinstance(token, str) or not is_whole_number(number):
             raise _wrong(path, f"the token {quoted(str(token))} has the number {quoted(str(number))}")
-    count = max((number for _, number in pairs), default=-1) + 1
-    if count > 16 * len(pairs) + _MAX_UNUSED_IDS:
-        raise _wrong(path, f"it numbers {len(pairs):,} tokens up to {count - 1:,}")
+        count, given = max(count, number + 1), given + 1
+    if count > 16 * given + _MAX_UNUSED_IDS:
+        raise _wrong(path, f"it numbers {given:,} tokens up to {count - 1:,}")
     tokens = [""] * count
-    for token, number in pairs:
+    for token, number in chain(*parts):
         # Lone surrogates, which JSON can express and UTF-8 cannot, become a replacement character.
-        tokens[number] = token.encode("utf-8", "replace").decode()
+        tokens[number] = _SURROGATE.sub("?", token)
     return tokens
 
 

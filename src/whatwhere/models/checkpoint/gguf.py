@@ -31,6 +31,8 @@ _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: 
 _STRING, _LIST = 8, 9
 _SHORT_LIST = 1000  # shorter lists of numbers are read with the header
 _CHUNK = 1 << 20
+_KEY, _TENSOR, _TEXT, _NUMBER = 400, 800, 72, 48
+"""Bytes of memory of each in the header."""
 _MAX_PARTS = 1000
 _MAX_STRINGS = 1 << 24  # of a list; vocabularies have a quarter of a million
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
@@ -62,13 +64,18 @@ class _Cursor:
     """A position in a header, which is read sequentially, in chunks, and never beyond the end of the file."""
 
     def __init__(self, file: File, stream: Stream, offset: int = 0) -> None:
-        self.file, self._stream = file, stream
+        self.file, self._stream, self._spent = file, stream, 0
         self._chunk, self._begin, self._at = b"", offset, 0
 
     @property
     def offset(self) -> int:
         """The offset of the next byte."""
         return self._begin + self._at
+
+    def spend(self, memory: int) -> None:
+        """Count what entries of the header take in memory, which must not be much more than they take in the file."""
+        self._spent += memory
+        self.file.require_memory(self._spent, "its header")
 
     def take(self, count: int, what: str) -> bytes:
         """Return the next bytes."""
@@ -150,6 +157,7 @@ def _read_header(file: File) -> tuple[dict[str, Value], dict[str, ByteRange]]:
         # A key takes at least 13 bytes, and a tensor 24.
         if keys * 13 + tensors * 24 > left:
             raise file.wrong(f"it claims {keys:,} keys and {tensors:,} tensors in {left:,} bytes", _DAMAGED)
+        cursor.spend(keys * _KEY + tensors * _TENSOR)
         metadata: dict[str, Value] = {}
         for _ in range(keys):
             name = cursor.text("a key").decode("utf-8", "replace")
@@ -174,6 +182,7 @@ def _value(cursor: _Cursor, kind: int, name: str) -> Value:
     if kind == _STRING:
         if count > min(_MAX_STRINGS, (cursor.file.size - cursor.offset) // 8):
             raise cursor.file.wrong(f"{what} claims {count:,} strings, more than can be", _DAMAGED)
+        cursor.spend(count * _TEXT)
         for _ in range(count):
             cursor.skip(cursor.number("Q", what), what)
         return long_list
@@ -181,6 +190,7 @@ def _value(cursor: _Cursor, kind: int, name: str) -> Value:
         raise cursor.file.wrong(f"{what} is a list of the type {kind}, which is not known or not read", _DAMAGED)
     size = struct.calcsize("<" + _SCALARS[kind])
     if count <= _SHORT_LIST:
+        cursor.spend(count * _NUMBER)
         return list(struct.unpack(f"<{count}{_SCALARS[kind]}", cursor.take(count * size, what)))
     cursor.skip(count * size, what)
     return long_list

@@ -32,7 +32,10 @@ _HEADER = re.compile(
 )
 _DESCR = re.compile(rb"'([<>|=]?)([fiubc?])(\d{0,2})'")
 _MAX_COMPRESSION = 100
-_MAX_MEMBERS = 100_000
+_MAX_MEMBERS, _MEMBER = 100_000, 1200
+"""Members that are read, and the bytes of memory of each."""
+_MAX_TAIL = 22 + 2**16 + 76
+"""Bytes at the end of a zip: its last record, a comment, and the larger form of that record."""
 _BLOCK = 1 << 20
 _DAMAGED = "It is truncated or damaged: create it again with numpy.save or numpy.savez."
 _ZIP_ERRORS = (
@@ -78,6 +81,7 @@ def open_npz(path: str | Path) -> Contents:
     entries: dict[str, Entry] = {}
     stored: dict[str, ByteRange] = {}
     compressed: dict[str, ByteRange] = {}
+    _require_memory(file)
     with _zip(file) as archive:
         members = archive.infolist()
         end = file.read(max(0, file.size - 22 - len(archive.comment)), min(22, file.size))
@@ -95,6 +99,17 @@ def open_npz(path: str | Path) -> Contents:
                 array = compressed[name] = _byte_range(file, name, head, 0, info.file_size)
             entries[name] = array.entry
     return Contents("npz", entries, _NpzReader(file, stored, compressed))
+
+
+def _require_memory(file: File) -> None:
+    """Raise CheckpointError if the list of members alone would take too much memory, before it is read."""
+    tail = file.read(begin := max(0, file.size - _MAX_TAIL), file.size - begin)
+    at = tail.rfind(b"PK\5\6", 0, len(tail) - 18)
+    size = struct.unpack_from("<I", tail, at + 12)[0] if at >= 0 else 0
+    if at >= 76 and tail[at - 20 : at - 16] == b"PK\6\7":  # of a zip of more than 4 GB, or of 65,535 members
+        size = struct.unpack_from("<Q", tail, at - 76 + 40)[0]
+    members = min(size, file.size) // 46
+    file.require_memory(members * _MEMBER, f"its list of up to {members:,} arrays")
 
 
 @final
@@ -126,22 +141,29 @@ class _NpzReader(Reader):
         source = self._compressed[name]
         shape = source.entry.shape
         flat = self._decompressed(name, source)
-        whole = widened(flat.reshape(shape[::-1]).transpose() if source.fortran_order else flat.reshape(shape))
+        whole = flat.reshape(shape[::-1]).transpose() if source.fortran_order else flat.reshape(shape)
         if rows is None:
             return whole
-        return whole[rows.start : rows.stop] if isinstance(rows, range) else whole[rows]
+        # A copy, for a view of some rows would keep all of them.
+        return whole[rows.start : rows.stop].copy("K") if isinstance(rows, range) else whole[rows]
 
     def _decompressed(self, name: str, source: ByteRange) -> np.ndarray:
+        """Return all values, widened block by block."""
         dtype = np.dtype(source.stored_type.stored).newbyteorder(">" if source.big_endian else "<")
-        out = allocate(source, (source.entry.bytes // dtype.itemsize,), dtype)
-        view, done = memoryview(out.data).cast("B") if out.nbytes else memoryview(b""), 0
+        out, done = allocate(source, (source.entry.bytes // dtype.itemsize,), source.stored_type.wide), 0
         with _zip(self._file) as archive, archive.open(f"{name}.npy") as member:
             member.read(source.offset)
-            while done < len(view) and (piece := member.read(min(_BLOCK, len(view) - done))):
-                view[done : done + len(piece)] = piece
-                done += len(piece)
-        if done < len(view):
-            raise self._file.wrong(f"the array {quoted(name)} ends after {done:,} of {len(view):,} bytes", _DAMAGED)
+            while done < len(out) and (piece := member.read(min(_BLOCK, (len(out) - done) * dtype.itemsize))):
+                values = np.frombuffer(piece, dtype, len(piece) // dtype.itemsize)
+                if not len(values):
+                    break
+                out[done : done + len(values)] = widened(values)
+                done += len(values)
+        if done < len(out):
+            raise self._file.wrong(
+                f"the array {quoted(name)} ends after {done * dtype.itemsize:,} of {source.entry.bytes:,} bytes",
+                _DAMAGED,
+            )
         return out
 
 

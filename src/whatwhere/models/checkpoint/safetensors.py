@@ -22,7 +22,7 @@ from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.byte_ranges import ByteRange, check_disjoint, checked_size
 from whatwhere.models.checkpoint.dtypes import STORED_TYPES
-from whatwhere.models.checkpoint.files import File, is_whole_number, parse_json, paused_collector
+from whatwhere.models.checkpoint.files import BASE, TIMES, File, is_whole_number, parse_json, paused_collector
 from whatwhere.models.configuration.keys import Json
 from whatwhere.records import CHECKSUM, Schema
 from whatwhere.what.row_files import require_up_to_date
@@ -82,12 +82,13 @@ def _read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
             f"its header claims {length:,} bytes, of a file of {file.size:,} (at most {MAX_HEADER_BYTES:,} are read)",
             _DAMAGED,
         )
-    header = dict(parse_json(file.read(8, length), f"{file.path}: the header"))
+    header = dict(parse_json(file.read(8, length), f"{file.path}: the header", TIMES * file.size + BASE))
     metadata = header.pop("__metadata__", {})
     if not isinstance(metadata, dict):
         raise file.wrong("__metadata__ in its header is no object", _DAMAGED)
     begin = 8 + length
-    ranges = {name: _byte_range(file, name, fields, begin) for name, fields in header.items()}
+    # What has been read of the header is dropped, so that a tensor is not described twice in memory.
+    ranges = {name: _byte_range(file, name, header.pop(name), begin) for name in list(header)}
     check_disjoint(file, ranges.values())
     described = sum(one.entry.bytes for one in ranges.values())
     if begin + described != file.size:

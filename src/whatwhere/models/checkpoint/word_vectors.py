@@ -10,6 +10,7 @@ is allocated, the numbers of the header are compared with the size of the file.
 
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from typing import final
 
@@ -23,6 +24,10 @@ from whatwhere.models.checkpoint.files import File, Stream
 
 NAME = "vectors"
 _CHUNK = 1 << 20
+_PARSED = 1 << 16
+"""Numbers that are parsed at once."""
+_ROW, _NUMBER = 120, 64
+"""Bytes of memory of a word and the offset of its line, and of a number as text."""
 _MAX_WORD_BYTES, _MAX_BINARY_WORD_BYTES = 1 << 16, 10_000
 _SAMPLED_LINES = 100
 _MAX_DIGITS = 15
@@ -66,6 +71,7 @@ class TextVectors(Reader):
                 lines, offset = lines + len(ends), offset + len(chunk)
                 if lines * 2 * self.dim > offset - self._begin:
                     raise self._wrong(f"lines up to here are too short for {self.dim:,} numbers each", lines - 1)
+                self.file.require_memory(lines * _ROW, f"{lines:,} lines of words")
         starts.append(np.array([end] if end > self._begin else [], dtype=np.int64))
         offsets = np.concatenate(starts)
         if self._claimed is not None and len(offsets) - 1 != self._claimed:
@@ -90,8 +96,15 @@ class TextVectors(Reader):
         """
         rows = range(self.rows) if rows is None else rows
         out = np.empty((len(rows), self.dim), dtype=np.float32)
-        for n, (row, line) in enumerate(self._lines(rows)):
-            out[n] = self._numbers(line, row)
+        lines, done = self._lines(rows), 0
+        # Many lines are parsed at once, and one by one only to find that which is wrong.
+        while block := list(islice(lines, max(1, _PARSED // self.dim))):
+            numbers = [number for row, line in block for number in self._split(line, row)[1]]
+            values = parsed(numbers)
+            if values is None:
+                values = np.concatenate([self._numbers(line, row) for row, line in block])
+            out[done : done + len(block)] = values.reshape(-1, self.dim)
+            done += len(block)
         return out
 
     def words(self) -> list[str]:
@@ -248,6 +261,7 @@ def check_header(file: File, counts: tuple[int, int, int], min_bytes: int) -> No
             f"{file.size - begin:,} follow",
             "It is truncated, or its first line is not a header: remove that line.",
         )
+    file.require_memory(rows * _ROW + dim * _NUMBER, f"{rows:,} words with {dim:,} numbers each")
 
 
 def vectors(format: str, reader: TextVectors) -> Contents:
@@ -345,7 +359,7 @@ class BinaryVectors(Reader):
 
     def words(self) -> list[str]:
         """Return the words; bytes that are not UTF-8 become U+FFFD."""
-        return list(self._words) if len(self._starts) else []
+        return self._words if len(self._starts) else []
 
 
 def is_binary(file: File) -> bool:
