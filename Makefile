@@ -7,6 +7,7 @@ BIN := $(VENV)/bin
 # TORCH_INDEX, if set, is the package index of that one step.
 TORCH_PIN := $(shell grep -i '^torch==' constraints.txt)
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
+PIP_AUDIT := 2.10.1
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export HF_HUB_OFFLINE := 1
 # Installing compiles the kernels, so the package is installed again when one has changed.
@@ -19,8 +20,14 @@ WORKERS ?= 2
 # Compiled code is kept, for the second pass and for the programs that tests start.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
+# `command -v` of some shells looks at its first word alone.
+has = for each in $(1); do command -v $$each > /dev/null && break; done
+apt = { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get -qq update && apt-get -qq install -y $(1) > /dev/null; }
+# In CI, a test that is skipped for want of a tool would be a test that nobody runs.
+without = { echo "$(1)"; [ -z "$$CI" ]; }
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types tests coverage slow oldest lock audit cuda format docs site interfaces pictures page browser release-check clean
+.PHONY: help demo test lint types tests coverage slow oldest newest tag lock audit cuda format docs site interfaces pictures page browser firefox release-check clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -49,12 +56,23 @@ coverage: ## the tests, with line coverage
 	rm -f .coverage .coverage.*
 	$(MAKE) tests COVER="--cov --cov-report=" COVER_MORE="--cov --cov-append --cov-report=term:skip-covered"
 
-slow: $(VENV)/dev.stamp ## the tests of several minutes that `make test` skips
-	$(PYTEST) -m slow
+# Fuzzing alone takes an hour for each format: ONLY is an expression of pytest -k, by which CI runs it in jobs of its own.
+slow: $(VENV)/page.stamp browser firefox ## the tests of minutes and hours that `make test` skips (ONLY='not fuzz': some of them)
+	$(PYTEST) -m slow $(if $(ONLY),-k "$(ONLY)")
 
 # Those that a user's environment may have; the checkers and peers are as ever. TORCH_OLDEST=torch==2.13.0 tests the others alone.
 oldest: $(BIN)/python ## the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
 	$(BIN)/python release/oldest.py $(TORCH_OLDEST)
+
+# It installs the newest transformers into .venv, in place of the version of constraints.txt.
+newest: $(VENV)/dev.stamp ## probe the model types of the newest transformers; fails where docs/models.md changes
+	PIP_CONSTRAINT= $(PIP) install --upgrade --pre transformers
+	$(BIN)/python -m docs.generate.model_types --again
+	$(BIN)/python -m docs.generate
+	git diff --exit-code -- docs/models.md
+
+tag: $(BIN)/python ## fail unless TAG is that of this version
+	test "v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/whatwhere/__init__.py)" = "$(TAG)"
 
 cuda: $(VENV)/dev.stamp ## the tests for an NVIDIA GPU (WHATWHERE_CUDA=1 make cuda, with a torch built for it)
 	$(PYTEST) -m cuda
@@ -81,11 +99,15 @@ pictures: $(VENV)/page.stamp browser ## take the screenshots of docs/studio.md (
 
 page: $(VENV)/page.stamp ## bundle the studio's page, with what its tests need
 
-# By the package manager where it may install; else the tests that need a browser are skipped with a message.
+# By the package manager where it may install; else the tests that need a browser are skipped with a message, and fail
+# where CI is set, as the tests themselves do.
 browser:
-	@command -v chromium chromium-browser google-chrome > /dev/null || \
-	  { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get -qq update && apt-get -qq install -y chromium > /dev/null; } || \
-	  echo "No chromium: tests of the studio's page are skipped. On Debian: apt install chromium"
+	@{ $(call has,chromium chromium-browser google-chrome); } || $(call apt,chromium) || \
+	  $(call without,No chromium: tests of the studio's page are skipped. On Debian: apt install chromium)
+
+firefox:
+	@{ $(call has,firefox firefox-esr); } || $(call apt,firefox-esr) || \
+	  $(call without,No firefox: a slow test of the studio's page is skipped. On Debian: apt install firefox-esr)
 
 lock: $(BIN)/python ## write release/locked.txt, the hashes of the packages in constraints.txt
 	$(PIP) install uv
@@ -93,7 +115,7 @@ lock: $(BIN)/python ## write release/locked.txt, the hashes of the packages in c
 	  --python-version 3.11.9 --custom-compile-command 'make lock' --output-file release/locked.txt
 
 audit: $(VENV)/page.stamp ## ask the package indexes for known vulnerabilities of what is installed
-	$(PIP) install pip-audit
+	$(PIP) install pip-audit==$(PIP_AUDIT)
 	$(BIN)/pip-audit --skip-editable
 	cd $(PAGE) && npm audit
 
@@ -132,6 +154,6 @@ $(VENV)/dev.stamp: pyproject.toml release/locked.txt $(VENV)/torch.stamp $(KERNE
 $(VENV)/page.stamp: $(PAGE_FILES) $(VENV)/dev.stamp
 	@if command -v npm > /dev/null; then \
 	  cd $(PAGE) && npm ci --ignore-scripts --no-audit --no-fund --silent; \
-	else echo "No npm: tests of the studio's page are skipped. On Debian: apt install npm"; fi
+	else $(call without,No npm: tests of the studio's page are skipped. On Debian: apt install npm); fi
 	$(BIN)/python hatch_page.py || echo "The studio has no page here, and tests of it are skipped."
 	@touch $@

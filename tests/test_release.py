@@ -1,5 +1,6 @@
 """What a release promises is true: the tests, targets of make and packages that its files name are there."""
 
+import json
 import re
 import tomllib
 from pathlib import Path
@@ -7,6 +8,8 @@ from pathlib import Path
 import pytest
 
 import whatwhere as ww
+
+from .running import script
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
@@ -71,3 +74,65 @@ def test_the_version_and_its_day_are_the_same_everywhere() -> None:
     assert recipe
     assert newest == cited.groups()
     assert ww.__version__ == newest[0] == recipe[1]
+
+
+def test_jobs_on_linux_run_what_a_checkout_runs() -> None:
+    """Each step that is no action is a target of make; but what a service alone can do: publish, build every wheel."""
+    yaml = pytest.importorskip("yaml")
+    tried = []
+    for workflow in WORKFLOWS:
+        for name, job in yaml.safe_load(workflow.read_text(encoding="utf-8"))["jobs"].items():
+            systems = job.get("strategy", {}).get("matrix", {}).get("os", [job["runs-on"]])
+            if "ubuntu" in "".join(systems) and name not in ("publish", "notebooks", "wheels"):
+                steps = [step["run"] for step in job["steps"] if "run" in step]
+                assert [step for step in steps if not step.startswith("make ")] == [], name
+                tried += steps
+    assert len(tried) > 8
+
+
+@pytest.mark.parametrize("part", ["kernels", "page"])
+def test_a_build_that_must_be_whole_leaves_nothing_out(
+    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("hatchling")
+    module = script(ROOT / "hatch_build.py")
+
+    def fail() -> None:
+        raise OSError("there is no tool")
+
+    monkeypatch.setenv("WHATWHERE_BUILD", "whole")
+    monkeypatch.setattr(module, "build", fail if part == "kernels" else lambda: None)
+    monkeypatch.setattr(module.hatch_page, "build", fail if part == "page" else lambda: None)
+    hook = module.Hook(str(tmp_path), {}, None, None, str(tmp_path), "wheel")
+    with pytest.raises(SystemExit, match=r"leaves nothing out\..*there is no tool"):
+        hook.initialize("standard", {"artifacts": []})
+
+
+def test_every_wheel_is_tried_where_it_is_built() -> None:
+    built = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cibuildwheel"]
+    assert built["environment"]["WHATWHERE_BUILD"] == built["windows"]["environment"]["WHATWHERE_BUILD"] == "whole"
+    assert "whatwhere doctor" in built["test-command"]
+    assert any("tests/kernels" in command for command in built["test-command"])
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text(encoding="utf-8")
+    systems = {"manylinux_x86_64": "ubuntu-latest", "manylinux_aarch64": "ubuntu-24.04-arm"}
+    systems |= {"macosx_arm64": "macos-latest", "win_amd64": "windows-latest"}
+    assert built["build"].split() == [f"cp311-{name}" for name in systems]
+    assert f"os: [{', '.join(systems.values())}]" in text
+
+
+def test_a_package_is_published_without_a_stored_password() -> None:
+    """By the identity of the workflow, in a job that does nothing else; no job of any workflow reads a secret."""
+    jobs = pytest.importorskip("yaml").safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    assert jobs["publish"]["permissions"] == {"id-token": "write"}
+    assert [step["uses"].partition("@")[0] for step in jobs["publish"]["steps"]] == [
+        "actions/download-artifact", "pypa/gh-action-pypi-publish",
+    ]  # fmt: skip
+    assert all("secrets." not in workflow.read_text(encoding="utf-8") for workflow in WORKFLOWS)
+
+
+def test_packages_of_the_page_have_hashes() -> None:
+    lock = ROOT / "src" / "whatwhere" / "studio" / "web" / "package-lock.json"
+    packages = json.loads(lock.read_text(encoding="utf-8"))["packages"]
+    packages.pop("")  # the page itself
+    assert packages
+    assert [name for name, package in packages.items() if not package["integrity"].startswith("sha512-")] == []

@@ -11,6 +11,8 @@ from whatwhere.comparison import compare
 from whatwhere.studio.export import render_page
 from whatwhere.studio.session import Session
 
+from .conftest import lacking
+
 FIREFOX = shutil.which("firefox") or shutil.which("firefox-esr")
 
 
@@ -25,8 +27,9 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Session:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(FIREFOX is None, reason="firefox is missing: apt install firefox-esr")
 def test_firefox_draws_every_view(look: Callable[..., dict[str, Any]], compared: Session, tmp_path: Path) -> None:
+    if FIREFOX is None:
+        lacking("firefox is missing: apt install firefox-esr")
     file = tmp_path / "page.html"
     file.write_text(render_page(compared), encoding="utf-8")
     (tmp_path / "saved").mkdir()
