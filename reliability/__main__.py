@@ -19,8 +19,11 @@ def main() -> int:
     options = parser.parse_args()
     if unknown := set(options.names) - set(CAMPAIGNS):
         parser.error(f"there is no campaign {', '.join(sorted(unknown))}; there are {', '.join(CAMPAIGNS)}")
+    chosen = options.names or [name for name, each in CAMPAIGNS.items() if each.runs_here()]
+    if elsewhere := [f"{name} needs {CAMPAIGNS[name].system}" for name in chosen if not CAMPAIGNS[name].runs_here()]:
+        parser.error(", ".join(elsewhere))
     lost = 0
-    for name in options.names or CAMPAIGNS:
+    for name in chosen:
         campaign = CAMPAIGNS[name]
         start = time.monotonic()
         trials = campaign.run(options.times or campaign.times)

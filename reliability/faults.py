@@ -9,7 +9,6 @@ import os
 import pickle
 import random
 import re
-import resource
 import shutil
 import signal
 import tempfile
@@ -196,6 +195,8 @@ def _own_disk(out: Path, size: int) -> bool:
 
 
 def _full_disk(case: _Case, draws: random.Random) -> Outcome:
+    import resource  # of Unix: the pages of docs/ are written elsewhere too
+
     room = 4 * int(2 ** draws.uniform(0, 10))  # up to 4 MB, which is more than any output
     if _own_disk(case.out, room):
         status, problem = case.outcome(case.start())
@@ -295,6 +296,8 @@ def _handles(process: int, number: signal.Signals) -> bool:
 
 
 def _memory(case: _Case, draws: random.Random) -> Outcome:
+    import resource
+
     def limit() -> None:
         used = int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[0]) * resource.getpagesize()
         resource.setrlimit(resource.RLIMIT_AS, (used + int(2 ** draws.uniform(20, 27)), resource.RLIM_INFINITY))

@@ -5,7 +5,7 @@ of work that did not take so long: of AdamW on the whole table, and of the last 
 """
 
 import os
-import resource
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,4 +98,7 @@ def _memory() -> int:
     """Return the bytes of memory that the process has now."""
     if Path("/proc/self/statm").exists():
         return int(Path("/proc/self/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGESIZE")
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    import resource  # of Unix: the pages of docs/ are written elsewhere too
+
+    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return most if sys.platform == "darwin" else most << 10

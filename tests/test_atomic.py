@@ -2,7 +2,6 @@
 
 import json
 import os
-import resource
 import signal
 import stat
 from collections.abc import Callable, Iterator
@@ -27,10 +26,13 @@ from whatwhere.cli import app
 from whatwhere.comparison.folder import write_json
 from whatwhere.models.checkpoint import write_projector
 
+from .systems import unix
+
 
 @contextmanager
 def full_disk(room: int) -> Iterator[None]:
     """Limit the size of files: the system refuses the rest of a write, as a full disk does."""
+    resource = pytest.importorskip("resource", reason="this system has no limits of processes")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:
@@ -77,6 +79,7 @@ def test_a_file_that_appears_meanwhile_stays(tmp_path: Path) -> None:
     assert inside(tmp_path) == {"out": b"theirs"}
 
 
+@unix
 def test_a_link_stays_a_link_and_a_mode_a_mode(tmp_path: Path) -> None:
     (tmp_path / "real").write_bytes(b"old")
     (tmp_path / "real").chmod(0o640)
@@ -87,6 +90,7 @@ def test_a_link_stays_a_link_and_a_mode_a_mode(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "real").stat().st_mode) == 0o640
 
 
+@unix
 def test_a_device_is_written_to_and_never_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -128,6 +132,8 @@ def test_trying_to_write_leaves_no_trace(tmp_path: Path) -> None:
 @pytest.fixture
 def killed() -> Callable[[Callable[[], object]], None]:
     """Return a function that calls another one in a process, which that kills."""
+    if not hasattr(os, "fork"):
+        pytest.skip("made for Unix: forks")
 
     def run(do: Callable[[], object]) -> None:
         if not (process := os.fork()):

@@ -29,6 +29,7 @@ from whatwhere.what.expressions import expression_tokenizer
 from whatwhere.where.catalogue import describe
 
 from ..running import Output, json_of, whatwhere
+from ..systems import unix
 
 TEXT = "The cat sat on the mat."
 COMMANDS = (
@@ -298,6 +299,7 @@ def test_what_befalls_a_command(problem, status, message, monkeypatch) -> None: 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("place", ["whatwhere.where.catalogue.describe", "typer.core.TyperGroup.make_context"])
+@unix
 def test_a_signal_ends_a_command_with_one_line(
     place: str, number: signal.Signals, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

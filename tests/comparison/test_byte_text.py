@@ -19,6 +19,8 @@ from whatwhere.comparison.run import Job
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.text_task import Text
 
+from ..systems import unix
+
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
 
 
@@ -239,6 +241,7 @@ def test_a_comparison_reads_its_copy_of_the_text(tmp_path: Path) -> None:
         ww.compare(["none"], "text", seeds=2, out=out, workers=1, **given)
 
 
+@unix
 def test_a_text_may_come_through_a_pipe(tmp_path: Path) -> None:
     read, write = os.pipe()
     content = bytes(range(256)) * 20

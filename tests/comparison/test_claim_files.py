@@ -23,6 +23,7 @@ from whatwhere.comparison.runner import Shared
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 
+from ..systems import unix
 from .six_runs import WORDS, require_same
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
@@ -127,6 +128,7 @@ def test_a_claim_with_a_time_in_the_future_is_taken_over_once_it_has_not_changed
 
 
 @pytest.mark.parametrize("kind", ["folder", "full folder", "link to nothing", "pipe"])
+@unix
 def test_what_has_the_name_of_a_claim_and_is_no_file_ends_with_its_lease_and_stays(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "runs" / "none-0.claim"
     if kind == "link to nothing":
@@ -237,6 +239,7 @@ def own_runs(output: str) -> list[str]:
     return re.findall(r"^\d of 6 runs: (\w+, seed \d), \d+ s$", output, re.MULTILINE)
 
 
+@unix
 def test_two_processes_share_the_runs_and_one_goes_on_when_the_other_is_killed(
     alone: Path, tmp_path: Path, our_own_checks: None
 ) -> None:

@@ -23,6 +23,8 @@ from whatwhere.report.comparison import summary
 from whatwhere.report.comparison_conclusions import scope_sentence
 from whatwhere.what import text as texts
 
+from ..systems import unix
+
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
 LINES = "The cat  sat.\nOn the mat,\n\n  é 猫 🙂 it\tsat!\n\nIt\r\nsat   \n\n\nOn and on.\n" * 60
 """Runs of line ends and spaces, which tokenizers join in different ways."""
@@ -116,6 +118,7 @@ def test_a_text_is_tokenized_once(bpe: Path, tmp_path: Path, monkeypatch: pytest
     assert len(calls) == 3
 
 
+@unix
 def test_a_process_that_is_killed_leaves_nothing_half_read(bpe: Path, tmp_path: Path) -> None:
     """Killed while it writes; the next one takes its claim over, and reads nothing of it."""
     (tmp_path / "notes.txt").write_text(LINES, encoding="utf-8", newline="")

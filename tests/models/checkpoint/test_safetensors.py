@@ -19,6 +19,7 @@ import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.safetensors import read_header
 
+from ...systems import linux, unix
 from .samples import safetensors
 
 DTYPES = [
@@ -206,6 +207,7 @@ def test_a_file_that_shrinks_after_it_was_opened(tmp_path: Path) -> None:
         checkpoint.array("x")
 
 
+@unix
 def test_what_is_no_file(tmp_path: Path) -> None:
     with pytest.raises(ww.errors.CheckpointError, match="cannot be read: No such file"):
         Checkpoint.open(tmp_path / "model.safetensors")
@@ -244,6 +246,7 @@ print(opened - before, some - opened, after - some)
 """
 
 
+@linux
 def test_the_token_table_of_a_large_checkpoint_costs_its_own_size(tmp_path: Path) -> None:
     """16 GiB of layers stand around a table of 62.5 MiB; the file is sparse, so that the disk need not have them."""
     path = tmp_path / "model.safetensors"

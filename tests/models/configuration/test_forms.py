@@ -15,6 +15,7 @@ import torch
 import whatwhere as ww
 from whatwhere.models.registry import MODEL_TYPES
 
+from ...systems import unix
 from ..tiny import config_of
 
 LLAMA: dict[str, Any] = {
@@ -185,6 +186,7 @@ def test_missing_files(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("read", [ww.read, ww.from_huggingface])
+@unix
 def test_what_never_ends_is_not_read(read: Callable[[Path], object], tmp_path: Path) -> None:
     """A pipe without a writer would wait for ever, and a device fill the memory."""
     os.mkfifo(tmp_path / "pipe")

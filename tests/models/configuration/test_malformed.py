@@ -16,6 +16,7 @@ import whatwhere as ww
 from whatwhere.models.configuration.keys import misspelled_key
 from whatwhere.models.registry import MODEL_TYPES
 
+from ...systems import linux
 from ..tiny import config_of
 
 OWN = (ww.errors.SettingError, ww.errors.CheckpointError, ww.errors.ShapeError)
@@ -365,6 +366,7 @@ HUGE: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
+@linux
 def test_sizes_beyond_reason_are_refused_before_anything_is_made_of_them(tmp_path: Path) -> None:
     """In a process that may hold 600 MB more than an import takes: each is refused, none needs the memory."""
     (tmp_path / "configs.json").write_text(json.dumps(HUGE))

@@ -15,6 +15,7 @@ from whatwhere.errors import CheckpointError
 from whatwhere.models.checkpoint.safetensors import Part, computed, copied, read_header, write_safetensors
 from whatwhere.models.surgery import convert_format, resize_checkpoint
 
+from ...systems import unix
 from .conftest import Save, digests
 
 
@@ -106,18 +107,19 @@ resize_checkpoint(sys.argv[1], sys.argv[2], vocab_size=40, progress=slow)
 """
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_process_that_is_ended_leaves_nothing_under_the_name(save: Save, tmp_path: Path, how: int) -> None:
+@unix
+@pytest.mark.parametrize("how", ["SIGKILL", "SIGINT"])
+def test_a_process_that_is_ended_leaves_nothing_under_the_name(save: Save, tmp_path: Path, how: str) -> None:
     folder, _ = save("gpt2")
     command = [sys.executable, "-c", KILLED, folder, tmp_path / "out"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as running:
         assert running.stdout is not None
         assert running.stdout.readline() == "writing\n"
-        running.send_signal(how)
+        running.send_signal(signal.Signals[how])
         running.wait(timeout=60)
     assert not (tmp_path / "out").exists()
     left = [name for name in names(tmp_path) if name != "model"]
-    assert left == ([] if how == signal.SIGINT else left[:1])
+    assert left == ([] if how == "SIGINT" else left[:1])
     assert all(name.startswith(".out.") and name.endswith(".part") for name in left)
 
 
@@ -217,6 +219,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024)
 """
 
 
+@unix
 def test_a_large_tensor_is_copied_by_chunks(tmp_path: Path) -> None:
     """160 MB that stay, beside a small table, cost a few chunks of 4 MB."""
     table = torch.randn(37, 8)
