@@ -13,7 +13,7 @@ import sys
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from datetime import UTC, datetime
 from functools import partial
@@ -119,19 +119,28 @@ def _work(rank: int, folder: str, missing: dict[str, list[str]]) -> None:
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=RANKS)
     for name, ways in missing.items():
-        found = {way: _tried(WAYS[way], name, rank) for way in ways}
+        found = differences(name, ways)
         partly = Path(folder) / f"{name}.{rank}.partial"
         partly.write_text(json.dumps(found), encoding="utf-8")
         partly.rename(Path(folder) / f"{name}.{rank}.json")
     distributed.barrier()
 
 
-def _tried(measure: Callable[[str, int], float], name: str, rank: int) -> list[Any]:
-    torch.compiler.reset()
+def differences(name: str, ways: Sequence[str]) -> dict[str, tuple[float | None, str]]:
+    """Return the largest difference from one process that this process finds of a scheme, and the error, by way.
+
+    Args:
+        name: of the scheme.
+        ways: of WAYS; all processes call it with the same ones.
+    """
+    return {way: _tried(WAYS[way], name, distributed.get_rank()) for way in ways}
+
+
+def _tried(measure: Callable[[str, int], float], name: str, rank: int) -> tuple[float | None, str]:
     try:
-        return [measure(name, rank), ""]
+        return measure(name, rank), ""
     except Exception as problem:
-        return [None, f"{type(problem).__name__}: {str(problem).strip().splitlines()[0][:200]}"]
+        return None, f"{type(problem).__name__}: {str(problem).strip().splitlines()[0][:200]}"
 
 
 # The model, the same on every rank
@@ -173,7 +182,7 @@ def _losses(model: nn.Module, ids: Tensor) -> Tensor:
 def _of_ranks(losses: Tensor, name: str) -> float:
     """Return the largest difference of the mean over ranks from the losses of one process."""
     distributed.all_reduce(losses)
-    return _distance(losses / RANKS, _losses(_model(name), _ids()))
+    return _distance(losses / distributed.get_world_size(), _losses(_model(name), _ids()))
 
 
 def _distance(found: Tensor, wanted: Tensor) -> float:
@@ -206,7 +215,7 @@ def _unit(gradient: Tensor, model: nn.Module) -> float:
 
 def _replicated(name: str, rank: int) -> float:
     model = DistributedDataParallel(_model(name), find_unused_parameters=True)
-    return _of_ranks(_losses(model, _ids()[rank::RANKS]), name)
+    return _of_ranks(_losses(model, _own_ids(rank)), name)
 
 
 def _fully_sharded(name: str, rank: int) -> float:
@@ -214,12 +223,17 @@ def _fully_sharded(name: str, rank: int) -> float:
     for block in model.blocks:
         fully_shard(block)
     fully_shard(model)
-    return _of_ranks(_losses(model, _ids()[rank::RANKS]), name)
+    return _of_ranks(_losses(model, _own_ids(rank)), name)
 
 
-def _on_mesh(sizes: MeshSizes, keys: KeysOfOthers, orders: tuple[ShardOrder, ...], name: str, rank: int) -> float:
-    """Compare loss and gradients of all parameters, as `whatwhere train` computes them on a mesh."""
-    whole, mesh, most = _model(name), make_mesh(sizes, "cpu"), 0.0
+def _own_ids(rank: int) -> Tensor:
+    return _ids()[rank :: distributed.get_world_size()]
+
+
+def _on_mesh(axis: str, keys: KeysOfOthers, orders: tuple[ShardOrder, ...], name: str, rank: int) -> float:
+    """Compare loss and gradients of all parameters, as `whatwhere train` computes them on a mesh of one axis."""
+    mesh = make_mesh(MeshSizes(**{axis: distributed.get_world_size()}), "cpu")
+    whole, most = _model(name), 0.0
     ids = _ids()
     wanted = _loss(whole(ids), ids)
     wanted.backward()
@@ -259,6 +273,7 @@ def _checkpointed(name: str, rank: int) -> float:
 
 def _compiled(name: str, rank: int) -> float:
     """Compare gradients of the model captured without a graph break; the tests compile by Inductor."""
+    torch.compiler.reset()
     plain, model, ids = _model(name), _model(name), _ids()
     _loss(plain(ids), ids).backward()
     try:
@@ -272,6 +287,7 @@ def _compiled(name: str, rank: int) -> float:
 
 def _exported(name: str, rank: int) -> float:
     """Compare logits of 4,096 tokens with those of a model that was exported by 24."""
+    torch.compiler.reset()
     model = _model(name, EXPORTED).eval().requires_grad_(False)
     tokens = torch.export.Dim("tokens", min=2, max=EXPORTED)
     program = torch.export.export(model, (_ids()[:1],), dynamic_shapes=({1: tokens},))
@@ -286,9 +302,9 @@ def _on_rank_0(measure: Callable[[str, int], float]) -> Callable[[str, int], flo
 WAYS: dict[str, Callable[[str, int], float]] = {
     "DDP": _replicated,
     "FSDP2": _fully_sharded,
-    "head shards": partial(_on_mesh, MeshSizes(tensor=RANKS), "gathered", ORDERS[:1]),
-    "context, gathered": partial(_on_mesh, MeshSizes(context=RANKS), "gathered", ORDERS),
-    "context, ring": partial(_on_mesh, MeshSizes(context=RANKS), "ring", ORDERS),
+    "head shards": partial(_on_mesh, "tensor", "gathered", ORDERS[:1]),
+    "context, gathered": partial(_on_mesh, "context", "gathered", ORDERS),
+    "context, ring": partial(_on_mesh, "context", "ring", ORDERS),
     "checkpointing": _on_rank_0(_checkpointed),
     "compile": _on_rank_0(_compiled),
     "export": _on_rank_0(_exported),

@@ -1,0 +1,56 @@
+"""The table of docs/scale.md in small: schemes of each door, trained on several processes, against one process."""
+
+from pathlib import Path
+
+import pytest
+
+from whatwhere.comparison import sharded_model
+from whatwhere.where.catalogue import catalogue
+
+from .processes import on_ranks
+
+scale = pytest.importorskip("docs.generate.scale")
+
+ON_RANKS = ("DDP", "FSDP2", "head shards", "context, gathered", "context, ring")
+FEW = ("learned", "rotary", "fire", "fox")
+BOUND = 3e-5
+"""Of losses, which are about 5, and of gradients as a share of the largest; the table has 1e-5 at most, of `fire`."""
+
+
+Found = dict[str, tuple[float | None, str]]
+
+
+def differences_of(names: tuple[str, ...]) -> tuple[dict[str, Found], Found]:
+    """Return the differences by scheme and way, and those where a process lacks the gradients of the others."""
+    found = {name: scale.differences(name, ON_RANKS) for name in names}
+    sharded_model.alike_copy = lambda x, mesh: x  # in this process, which ends
+    return found, scale.differences("rotary", ["head shards"])
+
+
+def require_small(ranks: int, names: tuple[str, ...], folder: Path) -> None:
+    for found, broken in on_ranks(ranks, folder, differences_of, names):
+        assert tuple(found) == names
+        for name, by_way in found.items():
+            assert tuple(by_way) == ON_RANKS
+            for way, (difference, error) in by_way.items():
+                if (name, way) == ("cope", "context, ring"):
+                    assert "no process of a ring has" in error
+                else:
+                    assert difference is not None, (name, way, error)
+                    assert difference < BOUND, (name, way, difference)
+        difference, error = broken["head shards"]
+        assert error == ""
+        assert difference is not None
+        assert difference > 100 * BOUND
+
+
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_schemes_of_each_door_on_processes_are_those_of_one(ranks: int, tmp_path: Path) -> None:
+    require_small(ranks, FEW, tmp_path / "ranks")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(9))
+def test_all_schemes_on_processes_are_those_of_one(part: int, tmp_path: Path) -> None:
+    others = [name for name in catalogue if name not in FEW]
+    require_small(4, tuple(others[part::9]), tmp_path / "ranks")
