@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping
+from functools import partial
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ import whatwhere as ww
 from whatwhere import comparison
 from whatwhere.comparison.saved_model import read_tensors
 from whatwhere.comparison.sharded_model import by_head, by_kind
+from whatwhere.comparison.tasks import Recall
 from whatwhere.comparison.train import Training, one_thread
 from whatwhere.comparison.train_one import TrainedModel, train_one
 from whatwhere.comparison.training_checkpoint import complete_checkpoints
@@ -44,10 +46,19 @@ MESHES: Mapping[str, tuple[str, dict[str, Any]]] = {
     "sampled positions": ("carope@randomized", {"data": 2, "context": 2, "recompute": True}),
     "compiled": ("kerple", {"shard": 2, "tensor": 2, "compiled": True, "layers": 1}),
     "one target a sequence": ("transformer-xl", {"tensor": 2, "task": "expressions", "trained": [1, 2, 3]}),
+    "bfloat16, shards and heads": ("t5", {"shard": 2, "tensor": 2, "precision": "bfloat16"}),
+    "bfloat16 on a ring": (
+        "fire",
+        {"shard": 2, "context": 2, "order": "zigzag", "keys": "ring", "precision": "bfloat16"},
+    ),
+    "compiled, recomputed, on a ring": (
+        "t5",
+        {"shard": 2, "context": 2, "order": "zigzag", "keys": "ring", "recompute": True, "compiled": True, "layers": 1},
+    ),
     "one target a sequence of tokens": ("kerple", {"context": 2, "task": "recall", "trained": [2, 3]}),
 }
 """Schemes on meshes of 4 processes, of which data is what the axes leave."""
-FEW = ("replicas and heads, tied", "shards and tokens")
+FEW = ("replicas and heads, tied", "shards and tokens", "bfloat16, shards and heads")
 
 
 @pytest.fixture(scope="module")
@@ -179,6 +190,9 @@ def test_what_is_interrupted_goes_on_from_its_checkpoint(
         ({"order": "random"}, "order='random'"),
         ({"keys": "sent"}, "keys='sent'"),
         ({"steps": 0}, "steps=0 trains nothing"),
+        ({"device": "bad"}, "^a run got device='bad', but knows only: auto, cpu, cuda"),
+        ({"depth": 3}, "^a run has no setting 'depth'"),
+        ({"task": "poems"}, "^a run got task='poems'"),
     ],
 )
 def test_what_cannot_be_trained_is_refused(
@@ -235,14 +249,11 @@ def on_meshes(
     return results, refused
 
 
-def resumed(notes: str, folder: str) -> tuple[list[float], int] | None:
-    """Go on to the sixth step, on another mesh."""
-    stopped_at(6, torch.distributed.get_rank())
-    try:
-        trained("t5", Path(notes), Path(folder) / "resumed", context=2, steps=9, every=8)
-    except KeyboardInterrupt:
-        return None
-    raise AssertionError("it was not stopped")
+def interrupted(step: int, notes: str, folder: str, **options: Any) -> None:
+    """Begin or go on, and be stopped before a step."""
+    stopped_at(step, torch.distributed.get_rank())
+    with pytest.raises(KeyboardInterrupt):
+        trained("t5", Path(notes), Path(folder) / "resumed", steps=9, every=8, **options)
 
 
 def alone_on(names: tuple[str, ...], notes: Path, folder: Path) -> dict[str, TrainedModel]:
@@ -253,9 +264,10 @@ def require_alike(found: dict[str, Any], whole: dict[str, TrainedModel]) -> None
     """Check losses and scores against one process, and that the mesh spreads weights, gradients and moments evenly."""
     assert found.keys() == whole.keys()
     for name, (seen, scores, sizes) in found.items():
-        assert seen == pytest.approx(losses(whole[name]), abs=ROUNDING), name
+        rounded = "bfloat16" in name
+        assert seen == pytest.approx(losses(whole[name]), abs=5e-3 if rounded else ROUNDING), name
         for length, by_group in whole[name].scores.items():
-            assert scores[length] == pytest.approx(by_group, abs=1e-4), name
+            assert scores[length] == pytest.approx(by_group, abs=5e-3 if rounded else 1e-4), name
         options = MESHES[name][1]
         data = 4 // prod(options.get(axis, 1) for axis in ("shard", "tensor", "context"))
         share = whole[name].bytes_of_processes[0] * data / 4
@@ -269,13 +281,15 @@ def test_meshes_have_the_losses_of_one_process_and_checkpoints_are_resumed_on_fe
     wanted = alone("t5", notes, tmp_path / "alone", steps=9)
     (found, refused), *others = on_ranks(4, tmp_path / "four", on_meshes, FEW, str(notes), str(tmp_path))
     require_alike(found, alone_on(FEW, notes, tmp_path))
+    exact = losses(alone("t5", notes, tmp_path / "float32"))
+    assert found["bfloat16, shards and heads"][0] != pytest.approx(exact, abs=20 * ROUNDING)
     words = ["heads=2 cannot be split among 4", "do not divide into 4 zigzag shards", "CoPE counts",
              "batch=3 has too few sequences",
              "vocabulary of a TokenEmbedding can be sharded", "stopped"]  # fmt: skip
     for expected, message in zip(words, refused, strict=True):
         assert expected in message
     assert all(other[1] == refused for other in others), "all processes refuse alike"
-    assert on_ranks(2, tmp_path / "two", resumed, str(notes), str(tmp_path)) == [None, None]
+    on_ranks(2, tmp_path / "two", partial(interrupted, context=2), 6, str(notes), str(tmp_path))
     assert [path.name for path in complete_checkpoints(tmp_path / "resumed")] == ["step-00000003", "step-00000006"]
     last = alone("t5", notes, tmp_path / "resumed", steps=9)
     assert last.resumed_at == 6
@@ -287,6 +301,20 @@ def test_further_meshes_have_the_losses_of_one_process(notes: Path, tmp_path: Pa
     names = tuple(name for name in MESHES if name not in FEW)
     (found, _), *_ = on_ranks(4, tmp_path / "four", on_meshes, names, str(notes), str(tmp_path))
     require_alike(found, alone_on(names, notes, tmp_path))
+
+
+@pytest.mark.slow
+def test_an_uneven_vocabulary_is_resumed_on_fewer_processes_twice(notes: Path, tmp_path: Path) -> None:
+    assert len(Recall().tokens) % 2 == 1
+    options: dict[str, Any] = {"task": "recall", "trained": [2, 3], "tied": True}
+    wanted = alone("t5", notes, tmp_path / "alone", steps=9, **options)
+    for ranks, step, mesh in ((4, 3, {"shard": 2, "tensor": 2}), (2, 6, {"tensor": 2})):
+        train = partial(interrupted, **options, **mesh)
+        on_ranks(ranks, tmp_path / f"on {ranks}", train, step, str(notes), str(tmp_path))
+        assert complete_checkpoints(tmp_path / "resumed")[-1].name == f"step-0000000{step}"
+    last = alone("t5", notes, tmp_path / "resumed", steps=9, **options)
+    assert last.resumed_at == 6
+    assert losses(last) == pytest.approx(losses(wanted), abs=ROUNDING)
 
 
 KILLED = '''
