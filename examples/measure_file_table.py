@@ -10,7 +10,7 @@ import os
 import resource
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
@@ -172,6 +172,7 @@ def section(found: list[Measured]) -> str:
         flush = "" if one.flush is None else f"{one.flush:.2f}"
         cells = (f"{one.rows:,}", f"{one.unique:,}", one.way, f"{one.milliseconds:.1f}", flush, f"{one.peak:.2f}")
         lines.append(f"| {' | '.join(cells)} |")
+    lines += ["", *_conclusions(found)]
     about, used, load = machine(), versions(), os.getloadavg()[1]
     where = f"{about.processor}, {about.cores} cores, {about.system}"
     what = ", ".join(f"{name} {used[name].split('+')[0]}" for name in ("torch", "python"))
@@ -182,6 +183,49 @@ def section(found: list[Measured]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _conclusions(found: list[Measured]) -> list[str]:
+    """Return what the table shows: what depends on the rows of the table, and what on those of a batch."""
+    by = {(one.way, one.rows, one.unique): one for one in found}
+    sizes, batches = sorted({one.rows for one in found}), sorted({one.unique for one in found})
+    few, many = sizes[0], sizes[-1]
+
+    def growth(way: str) -> str:
+        return _between(by[way, many, n].milliseconds / by[way, few, n].milliseconds for n in batches)
+
+    def of_a_row(rows: int, unique: int) -> float:
+        changed = rows * (1 - (1 - unique / rows) ** (WARM + STEPS))
+        return (by["file, cached", rows, unique].flush or 0) / changed
+
+    flush = _between(of_a_row(many, n) / of_a_row(few, n) for n in batches)
+    lines = [
+        "Memory, and the rows that a step reads and writes, depend on the batch alone; their time does not quite.",
+        f"From {few:,} to {many:,} rows a step from the page cache takes {growth('file, cached')} times as long, one",
+        f"from the disk {growth('file, from disk')} times, and one whose rows were prefetched "
+        f"{growth('file, prefetched')} times;",
+        f"a flush takes {flush} times as long for each row that was changed.",
+    ]
+    if both := [size for size in sizes if ("memory", size, batches[0]) in by]:
+        most = both[-1]
+        times = (by["file, cached", most, n].milliseconds / by["memory", most, n].milliseconds for n in batches)
+        lines += [
+            f"With {most:,} rows a step from the page cache takes {_between(times)} times as long as one in memory."
+        ]
+    if many not in both:
+        size = many * DIM * (2 + 4 + 8) / 1e9  # bfloat16, its master copy and two moments
+        lines += [f"{many:,} rows are not measured in memory, where they and their state take {size:.0f} GB."]
+    return [
+        *lines,
+        "Not in the table: AdamW reads and writes the whole table with the first flush after max(4,096, rows of the",
+        f"table) steps; here are {WARM + STEPS}.",
+    ]
+
+
+def _between(ratios: Iterable[float]) -> str:
+    all_of_them = sorted(ratios)
+    low, high = f"{all_of_them[0]:.1f}", f"{all_of_them[-1]:.1f}"
+    return low if low == high else f"{low} to {high}"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
 """Tables in files are trained as those in memory are, whatever happens to the process."""
 
 import copy
+import itertools
+import json
 import multiprocessing
 import os
+import shutil
 import signal
 from pathlib import Path
 
@@ -14,14 +17,20 @@ from torch import nn
 
 import whatwhere as ww
 from whatwhere.errors import CheckpointError, SettingError, ShapeError, TokenError
+from whatwhere.what import row_algorithms
 from whatwhere.what.file_table import FileRowAdagrad, FileRowAdamW, FileTokenEmbedding
 from whatwhere.what.ngram_hash import xor_hashes
 from whatwhere.what.resizing import resize
+from whatwhere.what.row_adamw import table as row_table
 from whatwhere.what.row_files import RowFiles
+
+from ..systems import unix
 
 V, D = 200, 12
 SETTINGS = {"lr": 0.05, "betas": (0.9, 0.99), "weight_decay": 0.1}
-TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+TYPES = pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+
+pytestmark = unix
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -63,7 +72,15 @@ def train(table: ww.TokenEmbedding, optimizer, steps: list[torch.Tensor], prefet
 
 def rows(table: FileTokenEmbedding) -> torch.Tensor:
     with torch.no_grad():
-        return table(torch.arange(V))
+        return table(torch.arange(len(table.weight)))
+
+
+class Stopped(BaseException):
+    """A process ends here."""
+
+
+def stop(*_, **__):
+    raise Stopped
 
 
 @TYPES
@@ -132,6 +149,58 @@ def test_a_change_of_eps_brings_all_rows_up_to_date_first(path: Path) -> None:
         assert train(own, optimizer, batches(9)) == train(table, row_adamw, batches(9))
     row_adamw.flush()
     assert torch.equal(rows(own), table.weight)
+
+
+def test_long_histories_give_the_bits_of_row_adamw_and_no_step_flushes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (row_algorithms, row_table):
+        monkeypatch.setattr(module, "MIN_HISTORY", 4)
+    path = tmp_path / "rows.safetensors"
+    FileTokenEmbedding.create(path, 6, D, generator=generator())
+    own, table = FileTokenEmbedding(path), ww.TokenEmbedding(6, D)
+    table.reset_parameters(generator())
+    row_adamw, optimizer = ww.RowAdamW(table, **SETTINGS), FileRowAdamW(own, **SETTINGS)
+    flushed = 0
+    for n in range(40):  # a history ends each 6 steps, and where eps changes; some rows are read long after
+        for group in (*row_adamw.param_groups, *optimizer.param_groups):
+            group["eps"], group["lr"] = (1e-8, 1e-3)[n // 10 % 2], (0.05, 0.01)[n // 7 % 2]
+        ids = [torch.tensor([n % 3, 3 + n // 15])]
+        assert train(own, optimizer, ids) == train(table, row_adamw, ids)
+        if n % 13 == 12:
+            optimizer.flush()  # which brings all rows up to date, as more than one history is over
+            row_adamw.flush()
+            flushed = n + 1
+        if n == 33:  # resumed: the histories are those that the steps give
+            own.close()
+            own = FileTokenEmbedding(path)
+            optimizer = FileRowAdamW(own, **SETTINGS)
+            assert own.rows_in_file.number == flushed == 26
+            break
+    row_adamw.flush()
+    own.update_all_rows()
+    table = ww.TokenEmbedding(6, D)
+    table.reset_parameters(generator())
+    row_adamw = ww.RowAdamW(table, **SETTINGS)
+    for n in range(26):
+        row_adamw.param_groups[0].update(eps=(1e-8, 1e-3)[n // 10 % 2], lr=(0.05, 0.01)[n // 7 % 2])
+        train(table, row_adamw, [torch.tensor([n % 3, 3 + n // 15])])
+    row_adamw.flush()
+    with torch.no_grad():
+        assert torch.allclose(own(torch.arange(6)), table.weight, atol=1e-6, rtol=1e-6)
+
+
+def test_the_settings_of_equal_steps_are_stored_once(path: Path) -> None:
+    own = FileTokenEmbedding(path)
+    train(own, optimizer := FileRowAdamW(own, **SETTINGS), batches(30))
+    optimizer.param_groups[0]["lr"] = 0.01
+    train(own, optimizer, batches(5))
+    optimizer.flush()
+    wanted = rows(own)
+    own.close()
+    own = FileTokenEmbedding(path)
+    assert own.rows_in_file.files.steps.runs[:, :2].tolist() == [[30, 0.05], [5, 0.01]]
+    assert torch.allclose(rows(own), wanted, atol=1e-7)
 
 
 def test_training_resumes_in_another_process_after_a_flush(path: Path) -> None:
@@ -229,6 +298,276 @@ def test_a_full_disk_loses_nothing(path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert torch.allclose(rows(own), before, atol=1e-7)
 
 
+def test_after_a_step_that_failed_midway_the_tables_refuse_to_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = two_tables(tmp_path)
+    optimizer = FileRowAdamW(tables, **SETTINGS)
+    train_both(tables, optimizer, batches(5))
+    optimizer.flush()
+    before, write, count = [rows(each) for each in tables], os.pwrite, 0
+
+    def full(file: int, data: bytes, offset: int) -> int:
+        nonlocal count
+        count += 1
+        if count > 1:  # the second table, after the first was changed
+            raise OSError(28, "No space left on device")
+        return write(file, data, offset)
+
+    monkeypatch.setattr(os, "pwrite", full)
+    with pytest.raises(CheckpointError, match="No space left"):
+        train_both(tables, optimizer, batches(6)[5:])
+    monkeypatch.setattr(os, "pwrite", write)
+    ids = torch.tensor([1])
+    for each in tables:
+        refusing = [(optimizer.step, ()), (optimizer.flush, ()), (each.update_all_rows, ())]
+        for refused, arguments in (*refusing, (each.prefetch, (ids,)), (each, (ids,))):
+            with pytest.raises(CheckpointError, match="Close the table and open it again"):
+                refused(*arguments)
+        each.close()
+    for each, wanted in zip(two_tables(tmp_path), before, strict=True):
+        assert each.rows_in_file.number == 5
+        assert torch.allclose(rows(each), wanted, atol=1e-7)
+
+
+def test_a_gradient_that_is_refused_changes_no_table(tmp_path: Path) -> None:
+    tables = two_tables(tmp_path)
+    optimizer = FileRowAdamW(tables, **SETTINGS)
+    for each in tables:
+        each(torch.tensor([1])).sum().backward()
+    tables[1].weight.grad.mul_(torch.tensor(torch.nan))
+    with pytest.raises(SettingError, match="Skip this step"):
+        optimizer.step()
+    assert [each.rows_in_file.number for each in tables] == [0, 0]
+    optimizer.zero_grad()
+    train_both(tables, optimizer, batches(1))
+
+
+def two_tables(folder: Path, order: int = 1) -> list[FileTokenEmbedding]:
+    """Open two tables in two folders, and create them if they are missing."""
+    paths = [folder / name / "rows.safetensors" for name in ("first", "second")]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.exists():
+            FileTokenEmbedding.create(path, 12, D, generator=generator())
+    return [FileTokenEmbedding(path) for path in paths[::order]][::order]
+
+
+def train_both(tables: list[FileTokenEmbedding], optimizer, steps: list[torch.Tensor]) -> None:
+    for ids in steps:
+        sum(each(ids % 12).square().sum() for each in tables).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def kill_before(function, when: int, count: "itertools.count[int]"):
+    """Return a function that kills its process where it is the call of this number, after half of what it writes."""
+
+    def counted(*args, **settings):
+        if next(count) == when:
+            if "write" in function.__name__:
+                function(args[0], args[1][: len(args[1]) // 2], *args[2:])
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **settings)
+
+    return counted
+
+
+def killed_at_each(folder: str) -> None:
+    """Kill a process of its own at each write, wait for the disk, rename and removal of a flush of two tables."""
+    torch.set_num_threads(1)
+    flushed = Path(folder) / "flushed"
+    tables = two_tables(flushed)
+    optimizer = FileRowAdamW(tables, **SETTINGS)
+    train_both(tables, optimizer, batches(10))
+    optimizer.flush()
+    for each in tables:
+        each.close()
+    for n in range(1000):
+        shutil.copytree(flushed, Path(folder) / f"{n}")
+        child = os.fork()
+        if not child:
+            count = itertools.count()
+            tables = two_tables(Path(folder) / f"{n}")
+            optimizer = FileRowAdamW(tables, **SETTINGS)
+            train_both(tables, optimizer, batches(15)[10:])
+
+            for owner, name in (
+                (os, "pwrite"), (os, "fsync"), (os, "replace"), (os, "rename"), (os, "unlink"), (Path, "write_bytes"),
+            ):  # fmt: skip
+                setattr(owner, name, kill_before(getattr(owner, name), n, count))
+            try:
+                optimizer.flush()
+            finally:
+                os._exit(7)
+        if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7:  # all is done
+            (Path(folder) / "kills.json").write_text(json.dumps(n))
+            return
+
+
+def test_after_a_kill_at_any_write_of_their_flush_both_tables_are_at_the_same_step(tmp_path: Path) -> None:
+    process = multiprocessing.get_context("forkserver").Process(target=killed_at_each, args=(str(tmp_path),))
+    process.start()
+    process.join(300)
+    kills = json.loads((tmp_path / "kills.json").read_text())
+    assert kills > 30
+    flushed, wanted = [], {}
+    for n in range(kills + 1):
+        here = tmp_path / f"{n}"
+        tables = two_tables(here, order=1 if n % 2 else -1)  # whichever is opened first
+        numbers = {each.rows_in_file.number for each in tables}
+        assert len(numbers) == 1
+        flushed += numbers
+        for each in tables:
+            with torch.no_grad():
+                found = each(torch.arange(12))
+            assert torch.allclose(found, wanted.setdefault(flushed[-1], found), atol=1e-6, rtol=1e-6)
+            each.close()
+        for each in two_tables(here):  # once more, when no table needs the marker
+            each.close()
+        left = {path.name for path in here.rglob("*") if path.is_file() and not path.name.endswith(".part")}
+        assert left == {"rows.safetensors", "state.safetensors", "steps.safetensors"}
+    assert flushed == sorted(flushed)  # from one write on, it has happened
+    assert set(flushed) == {10, 15}
+    own = ww.TokenEmbedding(12, D)
+    own.reset_parameters(generator())
+    train_both([own], row_adamw := ww.RowAdamW(own, **SETTINGS), batches(15))
+    row_adamw.flush()
+    assert torch.allclose(wanted[15], own.weight, atol=1e-6, rtol=1e-6)
+
+
+def interrupted(folder: Path, monkeypatch: pytest.MonkeyPatch, happened: bool) -> list[FileTokenEmbedding]:
+    """Train two tables, and interrupt their flush before its marker is written, or after."""
+    tables = two_tables(folder)
+    optimizer = FileRowAdamW(tables, **SETTINGS)
+    train_both(tables, optimizer, batches(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(RowFiles, "commit" if happened else "prepare", stop)
+        patch.setattr(Path, "unlink", lambda path, **_: (path / "none").stat())  # nobody tidies up after a kill
+        with pytest.raises(Stopped):
+            optimizer.flush()
+    for each in tables:
+        each.close()
+    return tables
+
+
+def test_tables_of_an_interrupted_flush_need_the_first_one_and_may_be_moved_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupted(tmp_path / "a", monkeypatch, happened=True)
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    shutil.rmtree(tmp_path / "a")
+    (tmp_path / "b" / "first").rename(tmp_path / "away")
+    second = tmp_path / "b" / "second" / "rows.safetensors"
+    for read_only in (False, True):
+        with pytest.raises(CheckpointError, match="the folder of a table that is not there"):
+            FileTokenEmbedding(second, read_only=read_only)
+    with pytest.raises(CheckpointError, match="a flush was interrupted"):
+        ww.read(second)
+    (tmp_path / "b" / "first").mkdir()  # another table of the same name does not decide
+    other = tmp_path / "b" / "first" / "rows.safetensors"
+    FileTokenEmbedding.create(other, 12, D, generator=generator())
+    FileRowAdamW(table := FileTokenEmbedding(other), **SETTINGS)
+    table.close()
+    with pytest.raises(CheckpointError, match="the folder of a table that is not there"):
+        FileTokenEmbedding(second)
+    shutil.rmtree(tmp_path / "b" / "first")
+    (tmp_path / "away").rename(tmp_path / "b" / "first")
+    with pytest.raises(CheckpointError, match="flush that was interrupted"):
+        FileTokenEmbedding(second, read_only=True)
+    own = FileTokenEmbedding(second)
+    assert own.rows_in_file.number == 3
+
+
+def test_state_of_another_file_is_refused(tmp_path: Path) -> None:
+    path, model = tmp_path / "rows.safetensors", tmp_path / "model.safetensors"
+    FileTokenEmbedding.create(path, V, D, generator=generator())
+    save_file({"weight": in_memory().weight.detach()}, model)  # a file of others has no id
+    shutil.copy(model, tmp_path / "download.safetensors")
+    for each in (path, model):
+        own = FileTokenEmbedding(each)
+        train(own, optimizer := FileRowAdamW(own, **SETTINGS), [torch.tensor([77, 78])] * 3)
+        optimizer.flush()
+        own.close()
+    (tmp_path / "other disk").mkdir()
+    for each in (path, model):  # both together may be copied
+        shutil.copy(each, tmp_path / "other disk")
+        shutil.copytree(f"{each}.training", tmp_path / "other disk" / f"{each.name}.training")
+        assert FileTokenEmbedding(tmp_path / "other disk" / each.name).rows_in_file.number == 3
+    path.unlink()
+    with pytest.raises(CheckpointError, match="Remove that folder"):
+        FileTokenEmbedding.create(path, V, D, generator=generator())
+    FileTokenEmbedding.create(tmp_path / "new.safetensors", V, D, generator=generator())  # with the same rows
+    (tmp_path / "new.safetensors").rename(path)
+    shutil.move(tmp_path / "download.safetensors", model)  # as it was before its training
+    for each, reason in ((path, "another header or size"), (model, "row 77 is not what it was")):
+        for read_only in (False, True):
+            with pytest.raises(CheckpointError, match=reason):
+                FileTokenEmbedding(each, read_only=read_only)
+
+
+def test_an_interrupted_flush_is_not_copied_into_another_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save_file({"weight": in_memory().weight.detach()}, path)
+    own = FileTokenEmbedding(path)
+    train(own, optimizer := FileRowAdamW(own, **SETTINGS), [torch.arange(V)])
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "pwrite", stop)
+        with pytest.raises(Stopped):
+            optimizer.flush()
+    own.close()
+    content = path.read_bytes()
+    save_file({"weight": torch.zeros(V, D)}, path)
+    with pytest.raises(CheckpointError, match="unfinished flush of another file"):
+        FileTokenEmbedding(path)
+    assert not load_file(path)["weight"].any()
+    path.write_bytes(content)
+    assert FileTokenEmbedding(path).rows_in_file.number == 1
+
+
+@TYPES
+def test_an_empty_batch_is_a_step_as_in_memory(tmp_path: Path, dtype: torch.dtype) -> None:
+    FileTokenEmbedding.create(tmp_path / "rows.safetensors", V, D, dtype=dtype, generator=generator())
+    table, own = in_memory(dtype), FileTokenEmbedding(tmp_path / "rows.safetensors")
+    row_adamw, optimizer = ww.RowAdamW(table, **SETTINGS), FileRowAdamW(own, **SETTINGS)
+    empty = torch.zeros(2, 0, dtype=torch.int64)
+    for each, each_optimizer in ((own, optimizer), (table, row_adamw)):
+        for ids in (empty, torch.tensor([[3, 4]]), empty, torch.tensor([[4]])):
+            if each is own:
+                each.prefetch(ids)
+            vectors = each(ids)
+            assert vectors.shape == (*ids.shape, D)
+            vectors.float().square().sum().backward()
+            each_optimizer.step()
+            each_optimizer.zero_grad()
+        each_optimizer.flush()
+    assert own.rows_in_file.number == 4
+    assert torch.equal(rows(own), table.weight)
+
+
+def test_states_of_other_algorithms_are_refused(tmp_path: Path) -> None:
+    first, second = two_tables(tmp_path)
+    adamw, adagrad_by_row, table = FileRowAdamW(first), FileRowAdagrad(second), in_memory()
+    row_adamw = ww.RowAdamW(table)
+    train(table, row_adamw, batches(1))
+    for ids in batches(1):
+        for each, optimizer in ((first, adamw), (second, adagrad_by_row)):
+            each(ids % 12).sum().backward()
+            optimizer.step()
+    for optimizer, state, reason in (
+        (adamw, adagrad_by_row.state_dict(), "algorithm adagrad-by-row"),
+        (adagrad_by_row, adamw.state_dict(), "algorithm adamw"),
+        (adamw, row_adamw.state_dict(), "exp_avg, exp_avg_sq of a table in memory"),
+        (adamw, FileRowAdamW(two_tables(tmp_path / "more")).state_dict(), "2 tables, but this optimizer has 1"),
+    ):
+        with pytest.raises(SettingError, match=reason):
+            optimizer.load_state_dict(state)
+    adamw.load_state_dict(adamw.state_dict())
+    before = adamw.state_dict()  # as 0.2.0 wrote it
+    del before["param_groups"][0]["algorithm"]
+    adamw.load_state_dict(before)
+    assert adamw.state_dict()["param_groups"][0]["algorithm"] == "adamw"
+
+
 def adagrad(weight: np.ndarray, gradients: list[dict[int, np.ndarray]], lr: float, eps: float) -> np.ndarray:
     """Adagrad with one number for each row, in float64, from its formula."""
     weight, total = weight.astype(np.float64), np.zeros(len(weight))
@@ -282,12 +621,21 @@ def test_hashed_and_per_layer_tables_read_rows_from_files(tmp_path: Path) -> Non
             each(ids).square().sum().backward()
             optimizer.step()
             optimizer.zero_grad()
-    layers = ww.PerLayerEmbedding(V, num_layers=3, layer_dim=4, dim=8)
+
+
+@TYPES
+def test_a_per_layer_table_is_trained_in_its_file(tmp_path: Path, dtype: torch.dtype) -> None:
+    layers = ww.PerLayerEmbedding(V, num_layers=3, layer_dim=4, dim=8, dtype=dtype)
     save_file({"a": layers.tokens.weight.detach(), "b": torch.zeros(2, 2)}, tmp_path / "layers.safetensors")
-    own = ww.PerLayerEmbedding(
-        V, num_layers=3, layer_dim=4, dim=8, tokens=FileTokenEmbedding(tmp_path / "layers.safetensors", "a")
-    )
-    assert torch.equal(own.lookup(torch.tensor([[3, 9]])), layers.lookup(torch.tensor([[3, 9]])))
+    tokens = FileTokenEmbedding(tmp_path / "layers.safetensors", "a")
+    own = ww.PerLayerEmbedding(V, num_layers=3, layer_dim=4, dim=8, tokens=tokens, dtype=dtype)
+    optimizers = [FileRowAdamW(own.tokens, **SETTINGS), ww.RowAdamW(layers.tokens, **SETTINGS)]
+    for ids in batches(6):
+        assert torch.equal(own.lookup(ids), layers.lookup(ids))
+        for each, optimizer in zip((own, layers), optimizers, strict=True):
+            each.lookup(ids).float().square().sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
     with pytest.raises(ShapeError, match=r"shape \(201, 12\), but got \(200, 12\)"):
         ww.PerLayerEmbedding(201, num_layers=3, layer_dim=4, dim=8, tokens=own.tokens)
 

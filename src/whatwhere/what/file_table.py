@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from secrets import token_hex
 from typing import Any, final
 
 import numpy as np
@@ -11,14 +12,16 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from whatwhere.checks import require_choice, require_whole
-from whatwhere.errors import SettingError, TokenError
+from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.initialization import row_blocks, sample_rows
 from whatwhere.kernels.row_adamw import Step
 from whatwhere.what.embedding import Init, Scale, TokenEmbedding
-from whatwhere.what.file_table_rows import TYPES, AdagradByRow, AdamWByRow, Progress, RowKeeper
+from whatwhere.what.file_table_rows import Progress, RowKeeper, flush_together
 from whatwhere.what.matrix_file import write_matrix
 from whatwhere.what.row_adamw.optimizer import checked_settings
-from whatwhere.what.row_files import RowFiles, Steps
+from whatwhere.what.row_algorithms import TYPES, AdagradByRow, AdamWByRow
+from whatwhere.what.row_files import RowFiles, training_folder
+from whatwhere.what.row_steps import Steps
 
 _CODES = {dtype: code for code, dtype in TYPES.items()}
 
@@ -102,7 +105,7 @@ class FileTokenEmbedding(TokenEmbedding):
             progress: called with the number of rows that are written, and that of all.
 
         Raises:
-            CheckpointError: If the file exists, or cannot be written.
+            CheckpointError: If the file exists, or the folder with the state of an earlier one, or cannot be written.
             SettingError: If `init` or the dtype is unknown.
             ShapeError: If a size is not a whole number of at least 1.
             TokenError: If padding_idx is not a row.
@@ -115,6 +118,13 @@ class FileTokenEmbedding(TokenEmbedding):
         if padding_idx is not None and not 0 <= padding_idx < num_embeddings:
             raise TokenError(f"padding_idx={padding_idx} is not a row of 0..{num_embeddings - 1}.\nPass one of these.")
 
+        path = Path(path)
+        if not path.exists() and (folder := training_folder(path)).exists():
+            raise CheckpointError(
+                f"{folder} has the optimizer state of an earlier table of this name, which is not that of a new one.\n"
+                "Remove that folder, or choose another path."
+            )
+
         def blocks() -> Iterator[np.ndarray]:
             begin = 0
             for rows in row_blocks(*shape):
@@ -126,7 +136,9 @@ class FileTokenEmbedding(TokenEmbedding):
                 progress(begin, num_embeddings)
                 yield values.view(torch.uint8).numpy()
 
-        write_matrix(Path(path), "weight", _CODES[dtype], shape, blocks())
+        # The random id tells the file from each other one, see table_identity; "format" is what other readers expect.
+        metadata = {"format": "pt", "whatwhere.table": token_hex(16)}
+        write_matrix(path, "weight", _CODES[dtype], shape, blocks(), metadata=metadata)
 
     def prefetch(self, ids: Integer[Tensor, "*shape"]) -> None:
         """Read the rows of a later batch in a thread, while this one is computed.
@@ -145,7 +157,8 @@ class FileTokenEmbedding(TokenEmbedding):
         """Bring all rows up to date, block by block, and flush: other programs can read the file then.
 
         FileRowAdamW leaves rows that recent batches did not contain as they are until they are next read. This reads
-        and writes the whole table; if it is interrupted, call it again.
+        and writes the whole table; if it is interrupted, call it again. Where an optimizer trains several tables, call
+        its update_all_rows: this flushes one table, whose step would then be another one than that of the others.
 
         Args:
             progress: called with the number of rows that are up to date, and that of all.
@@ -248,30 +261,49 @@ class _FileRowOptimizer(Optimizer):
 
         Raises:
             SettingError: If a gradient is dense or not finite.
-            CheckpointError: If the disk is full.
+            CheckpointError: If the disk is full. Then the tables have to be closed and opened again, as at their last
+                flush: what is left of this step is refused.
         """
         loss = None
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group in self.param_groups:
-            settings = self._settings(group)
-            for weight in group["params"]:
-                if weight.grad is not None:  # else, as in PyTorch, no step for this table
-                    self._keepers[weight].step(Step(self._keepers[weight].number + 1, *settings))
+        steps = [
+            (self._keepers[weight], self._keepers[weight].checked_gradient(), self._settings(group))
+            for group in self.param_groups
+            for weight in group["params"]
+            if weight.grad is not None  # else, as in PyTorch, no step for this table
+        ]
+        try:
+            for keeper, gradient, settings in steps:
+                keeper.step(gradient, Step(keeper.number + 1, *settings))
+        except BaseException:  # some rows are those of this step, and some of the one before
+            for keeper, *_ in steps:
+                keeper.files.fail()
+            raise
         return loss
 
     def flush(self) -> None:
-        """Make all changes durable: after a kill, each table is as at its last flush. Not called by `step`."""
-        for keeper in self._keepers.values():
-            keeper.flush()
+        """Make all changes of all tables durable, or none: after a kill, they are as at the last flush.
+
+        `step` does not call it. Where rows of FileRowAdamW may have missed more steps than the class says, it brings
+        all rows up to date.
+
+        Raises:
+            CheckpointError: If a step failed, or the disk is full: call it again when there is space.
+        """
+        flush_together(list(self._keepers.values()))
 
     def update_all_rows(self, progress: Progress = lambda done, rows: None) -> None:
-        """Bring all rows of all tables up to date, and flush: see FileTokenEmbedding.update_all_rows.
+        """Flush, and bring all rows of all tables up to date: see FileTokenEmbedding.update_all_rows.
 
         Args:
             progress: called with the number of rows of a table that are up to date, and that of all.
+
+        Raises:
+            CheckpointError: As `flush` raises it.
         """
+        self.flush()  # all are at the same step, whatever happens
         for keeper in self._keepers.values():
             keeper.update_all_rows(progress)
 
@@ -279,7 +311,8 @@ class _FileRowOptimizer(Optimizer):
         """Return the settings, and the number of the last step of each table; the rest of the state is in files."""
         for weight, keeper in self._keepers.items():
             self.state[weight] = {"step": torch.tensor(keeper.number)}
-        return super().state_dict()
+        state: dict[str, Any] = super().state_dict()
+        return {**state, "param_groups": [{**each, "algorithm": self.algorithm} for each in state["param_groups"]]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the settings, and require that the files are at the same step.
@@ -288,17 +321,37 @@ class _FileRowOptimizer(Optimizer):
             state_dict: of such an optimizer.
 
         Raises:
-            SettingError: If a table in a file is at another step.
+            SettingError: If it is the state of another optimizer or of other tables, or a table is at another step.
         """
-        numbers = [number for group in state_dict["param_groups"] for number in group["params"]]
-        for number, keeper in zip(numbers, self._keepers.values(), strict=False):
-            saved = int(state_dict["state"].get(number, {}).get("step", 0))
+        groups = [dict(group) for group in state_dict["param_groups"]]
+        for group in groups:
+            # A state of 0.2.0 does not name it.
+            algorithm = group.pop("algorithm", AdamWByRow.name if "betas" in group else AdagradByRow.name)
+            if algorithm != self.algorithm:
+                raise SettingError(
+                    f"{type(self).__name__} cannot load a state of the algorithm {algorithm}: it needs one of "
+                    f"{self.algorithm}.\nTrain on with the optimizer that saved it."
+                )
+        numbers = [number for group in groups for number in group["params"]]
+        if len(numbers) != len(self._keepers):
+            raise SettingError(
+                f"the state is of {len(numbers)} tables, but this optimizer has {len(self._keepers)}.\nCreate it with "
+                "the same tables, in the same order."
+            )
+        for number, keeper in zip(numbers, self._keepers.values(), strict=True):
+            state = state_dict["state"].get(number, {})
+            if state.keys() - {"step"}:
+                raise SettingError(
+                    f"the state has {', '.join(sorted(state.keys() - {'step'}))} of a table in memory, but those of "
+                    f"{keeper.files.weight.path} are in its folder.\nLoad a state that {type(self).__name__} saved."
+                )
+            saved = int(state.get("step", 0))
             if saved != keeper.number:
                 raise SettingError(
                     f"{keeper.files.weight.path} is at step {keeper.number}, but the state at step {saved}.\nLoad the "
                     "checkpoint of that step: save one before each flush, and keep the one before until it is done."
                 )
-        super().load_state_dict(state_dict)
+        super().load_state_dict({"state": state_dict["state"], "param_groups": groups})
 
     def __getstate__(self) -> dict[str, Any]:
         """Raise SettingError: a copy would write to the same files."""
@@ -316,9 +369,10 @@ class FileRowAdamW(_FileRowOptimizer):
     """RowAdamW for tables in files: the result of dense AdamW, while only the rows of the batch are read and written.
 
     The arithmetic is that of RowAdamW, by the same code. The state is in files: 8 bytes a weight for moments, 4 more
-    where rows are 16-bit, and 4 bytes a row; what no step has touched takes no place on the disk. A step without
-    another flush costs as many rows as the batch has, however large the table is. What reads or writes the whole table:
-    `update_all_rows`, a change of eps, and each 4,096 steps or as many as the table has rows, whichever is more.
+    where rows are 16-bit, and 4 bytes a row; what no step has touched takes no place on the disk. A step costs as many
+    rows as the batch has, however large the table is. `update_all_rows` reads and writes the whole table, and so does
+    the first flush after a change of eps or after max(4,096, rows of the table) steps; half a KB of memory is kept for
+    each step until then.
 
     Args:
         tables: a FileTokenEmbedding, several, or groups as PyTorch's optimizers take them, with tables as "params".

@@ -10,8 +10,9 @@ import re
 import stat
 import warnings
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise, repeat
 from math import prod
 from mmap import mmap
 from pathlib import Path
@@ -129,7 +130,13 @@ class MatrixFile:
 
 
 def write_matrix(
-    path: Path, name: str, type: str, shape: tuple[int, int], blocks: Iterator[np.ndarray] | None, replace: bool = False
+    path: Path,
+    name: str,
+    type: str,
+    shape: tuple[int, int],
+    blocks: Iterator[np.ndarray] | None,
+    replace: bool = False,
+    metadata: dict[str, str] | None = None,
 ) -> None:
     """Write a safetensors file with one matrix, atomically.
 
@@ -139,12 +146,14 @@ def write_matrix(
         blocks: its rows, in arrays of any type that has as many bytes; None is zeros, which take no place on the disk
             where the file system keeps sparse files.
         replace: an existing file may be replaced.
+        metadata: of the header.
 
     Raises:
         CheckpointError: If it cannot be written, or exists and may not be replaced.
     """
     size = prod(shape) * BYTES[type]
-    header = json.dumps({name: {"dtype": type, "shape": list(shape), "data_offsets": [0, size]}}).encode()
+    about = {} if metadata is None else {"__metadata__": metadata}
+    header = json.dumps({**about, name: {"dtype": type, "shape": list(shape), "data_offsets": [0, size]}}).encode()
     header += b" " * (-len(header) % 8)
     with own_errors(path), atomic_file(path, replace=replace) as part, part.open("wb") as out:
         out.write(len(header).to_bytes(8, "little") + header)
@@ -192,18 +201,18 @@ def read_records(
         CheckpointError: If the file is shorter, or cannot be read.
     """
     out = np.empty((len(numbers), size), np.uint8)
-    view, runs = _flat(out), _runs(numbers)
+    parts, offsets = _parts(_flat(out), begin, size, numbers)
+    sizes = list(map(len, parts))
     with own_errors(path):
-        if hasattr(os, "posix_fadvise") and len(runs) > 1:
-            for at, end, number in runs:
-                os.posix_fadvise(file.number, begin + number * size, (end - at) * size, os.POSIX_FADV_WILLNEED)
-        for at, end, number in runs:
-            left, offset = view[at * size : end * size], begin + number * size
-            while len(left):
-                count = os.preadv(file.number, [left], offset)
-                if not count:
-                    raise CheckpointError(f"{path} became shorter than when it was opened.\n{_DAMAGED}")
-                left, offset = left[count:], offset + count
+        if hasattr(os, "posix_fadvise") and len(parts) > 1:
+            for _ in map(os.posix_fadvise, repeat(file.number), offsets, sizes, repeat(os.POSIX_FADV_WILLNEED)):
+                pass
+        counts = list(map(os.preadv, repeat(file.number), zip(parts), offsets))
+        while counts != sizes:  # only some of the bytes came
+            if 0 in counts:
+                raise CheckpointError(f"{path} became shorter than when it was opened.\n{_DAMAGED}")
+            parts, offsets, sizes = _rest(parts, offsets, counts)
+            counts = list(map(os.preadv, repeat(file.number), zip(parts), offsets))
     return out
 
 
@@ -220,13 +229,12 @@ def write_records(
         CheckpointError: If they cannot be written.
     """
     size = values.shape[1]
-    view = _flat(np.ascontiguousarray(values))
+    parts, offsets = _parts(_flat(np.ascontiguousarray(values)), begin, size, numbers)
     with own_errors(path):
-        for at, end, number in _runs(numbers):
-            left, offset = view[at * size : end * size], begin + number * size
-            while len(left):
-                count = os.pwrite(file.number, left, offset)
-                left, offset = left[count:], offset + count
+        counts = list(map(os.pwrite, repeat(file.number), parts, offsets))
+        while counts != list(map(len, parts)):  # only some of the bytes went
+            parts, offsets, _ = _rest(parts, offsets, counts)
+            counts = list(map(os.pwrite, repeat(file.number), parts, offsets))
 
 
 def _flat(values: np.ndarray) -> memoryview:
@@ -234,18 +242,31 @@ def _flat(values: np.ndarray) -> memoryview:
     return memoryview(values.reshape(-1).data).cast("B") if values.size else memoryview(b"")
 
 
-def _runs(numbers: Int64[np.ndarray, " rows"]) -> Sequence[tuple[int, int, int]]:
-    """Return the contiguous runs of numbers: first slot, slot behind the last, first number.
+def _parts(
+    values: memoryview, begin: int, size: int, numbers: Int64[np.ndarray, " rows"]
+) -> tuple[list[memoryview], list[int]]:
+    """Return records as the parts of bytes that are contiguous in the file too, and the offsets of these there.
 
     Examples:
-        >>> _runs(np.array([4, 5, 6, 1]))
-        [(0, 3, 4), (3, 4, 1)]
+        >>> parts, offsets = _parts(memoryview(b"aabbccdd"), 100, 2, np.array([4, 5, 6, 1]))
+        >>> list(map(bytes, parts)), offsets
+        ([b'aabbcc', b'dd'], [108, 102])
     """
-    if not len(numbers):
-        return []
     starts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
-    ends = np.append(starts[1:], len(numbers))
-    return list(zip(starts.tolist(), ends.tolist(), numbers[starts].tolist(), strict=True))
+    borders = (np.append(starts, len(numbers)) * size).tolist()
+    return [values[at:end] for at, end in pairwise(borders)], (begin + numbers[starts] * size).tolist()
+
+
+def _rest(
+    parts: list[memoryview], offsets: list[int], counts: list[int]
+) -> tuple[list[memoryview], list[int], list[int]]:
+    """Return the parts that are left after some bytes of each, with their offsets and sizes."""
+    left = [
+        (part[count:], offset + count)
+        for part, offset, count in zip(parts, offsets, counts, strict=True)
+        if count < len(part)
+    ]
+    return [part for part, _ in left], [offset for _, offset in left], [len(part) for part, _ in left]
 
 
 def _chosen(path: Path, tensor: str | None) -> tuple[str, dict[str, Any], int]:
