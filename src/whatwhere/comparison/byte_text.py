@@ -249,7 +249,9 @@ def _digest(files: Sequence[Path], on_read: OnRead = lambda count: None) -> str:
         digest.update(_BETWEEN if number else b"")
         try:
             with open_bytes(path) as opened:
-                while chunk := opened.read(_CHUNK):
+                left = os.fstat(opened.fileno()).st_size  # of a file that grows, the rest is not waited for
+                while chunk := opened.read(min(_CHUNK, left)):
+                    left -= len(chunk)
                     digest.update(chunk)
                     on_read(len(chunk))
         except OSError as problem:
