@@ -1,5 +1,6 @@
 """RowAdamW on several processes: what would train nothing or let them drift apart is refused, and checkpoints load."""
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -49,35 +50,124 @@ def stale() -> str:
     return said_of_step(optimizer)
 
 
-def ignored() -> str:
-    """Return what a step says of a table that fully_shard was told to ignore."""
+def raw_read() -> str:
+    """Return what a step says where this process has read a row of the weight itself, which is behind."""
+    torch.manual_seed(0)
+    model = RawReads()
+    optimizer = ww.RowAdamW(model.table, lr=0.1)
+    together = nn.parallel.DistributedDataParallel(model) if torch.distributed.get_world_size() > 1 else model
+    for ids in (torch.tensor([1, 2]), torch.tensor([3, 4])):
+        together(ids, False).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    last = torch.distributed.get_rank() == torch.distributed.get_world_size() - 1
+    together(torch.tensor([1, 5]), last).sum().backward()
+    return said_of_step(optimizer)
+
+
+class RawReads(nn.Module):
+    """A table that is read by lookups, or by itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.head = ww.TokenEmbedding(16, 8), nn.Linear(8, 4)
+
+    def forward(self, ids: torch.Tensor, raw: bool) -> torch.Tensor:
+        """Return vectors."""
+        rows = nn.functional.embedding(ids, self.table.weight, sparse=True) if raw else self.table(ids)
+        vectors: torch.Tensor = self.head(rows)
+        return vectors
+
+
+def ignored(resumed: bool = False) -> str:
+    """Return what a step says of a table that fully_shard ignores, from the start or resumed."""
     model = nn.Sequential(ww.TokenEmbedding(16, 8), nn.Linear(8, 16))
     mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    saved = saved_training()
     fully_shard(model, mesh=mesh, ignored_params={model[0].weight})
     optimizer = ww.RowAdamW(model[0])
+    if resumed:
+        optimizer.load_state_dict(saved)
     model(torch.tensor([torch.distributed.get_rank()])).sum().backward()
+    return said_of_step(optimizer)
+
+
+def saved_training() -> dict[str, Any]:
+    """Return the state of an optimizer after a step."""
+    table = ww.TokenEmbedding(16, 8)
+    optimizer = ww.RowAdamW(table)
+    table(torch.tensor([1])).sum().backward()
+    optimizer.step()
+    return optimizer.state_dict()
+
+
+def ignored_by_ddp(marked: bool) -> str:
+    """Return what a step says of a table that DistributedDataParallel ignores.
+
+    Args:
+        marked: as PyTorch's function does it, which marks the weight; else the model alone.
+    """
+    model = nn.Sequential(ww.TokenEmbedding(16, 8), nn.Linear(8, 16))
+    optimizer, together = ww.RowAdamW(model[0]), nn.parallel.DistributedDataParallel
+    if marked:
+        together._set_params_and_buffers_to_ignore_for_model(model, ["0.weight"])
+    else:
+        model._ddp_params_and_buffers_to_ignore = ["0.weight"]  # type: ignore[assignment]
+    together(model)(torch.tensor([torch.distributed.get_rank()])).sum().backward()
     return said_of_step(optimizer)
 
 
 def refusals() -> list[str]:
     """Return what is said of each."""
-    return [sharded_later(), stale(), ignored()]
+    return [sharded_later(), raw_read(), ignored(), ignored(True), ignored_by_ddp(False), ignored_by_ddp(True)]
 
 
 def test_what_would_train_nothing_is_refused_in_a_group_of_one(tmp_path: Path) -> None:
     """With others in the group, their rows come to all; alone, nobody else can have read them."""
     assert "were not read through the embedding" in stale()
-    ((sharded, unread, alone),) = on_ranks(1, tmp_path / "alone", refusals)
+    ((sharded, unread, *alone),) = on_ranks(1, tmp_path / "alone", refusals)
     assert sharded.startswith("the module of a table has another weight")
     assert "Create RowAdamW after the last change" in sharded
     assert "were not read through the embedding" in unread
-    assert alone == "trained"
+    assert alone == ["trained"] * 4
 
 
 def test_copies_that_would_drift_apart_are_refused(tmp_path: Path) -> None:
-    for sharded, _, drifting in on_ranks(2, tmp_path / "ranks", refusals):
+    results = on_ranks(2, tmp_path / "ranks", refusals)
+    for sharded, _, drifting, resumed, left_out, marked in results:
         assert sharded.startswith("the module of a table has another weight")
         assert "ignored_params of fully_shard" in drifting
+        assert resumed == drifting
+        assert "DistributedDataParallel ignores the table" in left_out
+        assert marked == left_out
+    assert results[0][1] == "trained"  # the job ends with the error of the other
+    assert results[1][1].startswith("rows have a gradient on process 1 of 2, but were not read through the embedding")
+
+
+def accumulated() -> torch.Tensor:
+    """Return a table after steps of several backward passes, which leave the rows of others in the gradient."""
+    torch.manual_seed(0)
+    model = RawReads()
+    optimizer = ww.RowAdamW(model.table, lr=0.1)
+    ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+    together: Any = nn.parallel.DistributedDataParallel(model) if ranks > 1 else model
+    for number in range(6):
+        ids = torch.tensor([[number, 5], [2 * number, 3]])
+        for part in range(2):
+            own = (ids + part)[rank::ranks]
+            with together.no_sync() if ranks > 1 and part == 0 and number % 2 else nullcontext():
+                together(own, False).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=number % 3 > 0)
+        model.head.zero_grad()
+    optimizer.flush()
+    return model.table.weight.detach()
+
+
+def test_gradients_of_several_passes_are_taken_for_read(tmp_path: Path) -> None:
+    (alone,) = on_ranks(1, tmp_path / "alone", accumulated)
+    for table in on_ranks(2, tmp_path / "ranks", accumulated):
+        torch.testing.assert_close(table, alone, rtol=0, atol=1e-6)
 
 
 def trained(folder: str, interrupted: bool) -> torch.Tensor:

@@ -89,6 +89,11 @@ def by_ranks() -> dict[str, Any]:
         own = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks)
         numbers, _ = trained(model, by_rows, own, mean, clip_gradient_norm)
         found[f"owners {by_rows}"] = numbers, owners.whole_table()
+    model, replicas = Model(), init_device_mesh("cpu", (ranks, 1), mesh_dim_names=("data", "shard"))
+    owners = deal_rows(model.tokens, mesh)
+    fully_shard(model, mesh=replicas["data", "shard"], ignored_params={owners.weight})
+    numbers, _ = trained(model, True, own, mean, clip_gradient_norm)
+    found["owners of all replicas True"] = numbers, owners.whole_table()
     found["refused"] = refused(mesh)
     started = shard_vocabulary(ww.TokenEmbedding(ROWS, DIM, PADDING, device="meta"), mesh).to_empty(device="cpu")
     started.reset_parameters(torch.Generator().manual_seed(8))
@@ -100,7 +105,7 @@ def said(function: Any) -> str:
     """Return what an error says."""
     try:
         function()
-    except (ww.errors.SettingError, ww.errors.TokenError) as problem:
+    except (ww.errors.SettingError, ww.errors.ShapeError, ww.errors.TokenError) as problem:
         return f"{type(problem).__name__}: {problem}"
     return "nothing"
 
@@ -113,6 +118,13 @@ def refused(mesh: Any) -> list[str]:
     fully_shard(gathered, mesh=mesh)
     optimizer = ww.RowAdamW(shards)
     shards(torch.tensor([1, 2])).sum().backward()
+    both = init_device_mesh("cpu", (torch.distributed.get_world_size(), 1), mesh_dim_names=("data", "shard"))
+    part = Model()
+    fully_shard(part, mesh=both, ignored_params={deal_rows(part.tokens, both["shard"]).weight})
+    same_tokens = Model()
+    alone = deal_rows(same_tokens.tokens, both["shard"])
+    fully_shard(same_tokens, mesh=both["shard"], ignored_params={alone.weight})
+    same_tokens(torch.tensor([1, 2]))  # the other axis may be that of tensor
     wrong = torch.tensor([2, ROWS if torch.distributed.get_rank() == 0 else 1])
     return [
         said(lambda: owners(wrong)),
@@ -122,6 +134,8 @@ def refused(mesh: Any) -> list[str]:
         said(lambda: ww.RowAdamW(owners, rows=[1])),
         said(lambda: nn.utils.clip_grad_norm_(shards.parameters(), 1.0)),
         said(lambda: shards.readout(torch.zeros(1, DIM))),
+        said(lambda: part(torch.tensor([1, 2]))),
+        said(lambda: owners.whole(torch.zeros(ROWS, DIM))),
         said(optimizer.step),
     ]
 
@@ -143,7 +157,7 @@ def test_losses_norms_and_tables_are_those_of_one_process(ranks: int, tmp_path: 
     for result in results:
         assert torch.equal(result["started"], start.weight.detach())
         for by_rows, (numbers, table, optimizer) in wanted.items():
-            for way in ("shards", "owners"):
+            for way in ("shards", "owners", *(["owners of all replicas"] if by_rows else [])):
                 found, whole = result[f"{way} {by_rows}"]
                 assert found == pytest.approx(numbers, abs=5e-6), way
                 torch.testing.assert_close(whole, table, rtol=0, atol=1e-4)
@@ -153,11 +167,14 @@ def test_losses_norms_and_tables_are_those_of_one_process(ranks: int, tmp_path: 
                 for name, moments in zip(("exp_avg", "exp_avg_sq"), result["state"], strict=True):
                     torch.testing.assert_close(moments, state[name], rtol=1e-3, atol=1e-7)
     for number, result in enumerate(results):
-        ids, readout, reset, gathered, some, clip, tied, step = result["refused"]
+        ids, readout, reset, gathered, some, clip, tied, part, by_id, step = result["refused"]
         assert ids.startswith("TokenError: id 97 at (1,)" if number == 0 else "TokenError: an id is outside")
         for text, words in ((readout, "no output projection"), (reset, "Reset the table before"),
                             (gathered, "gathered whole"), (some, "Train all rows"), (clip, "clip_gradient_norm"),
-                            (tied, "dense gradient")):  # fmt: skip
+                            (tied, "dense gradient"), (part, "dealt to 1 processes")):  # fmt: skip
             assert text.startswith("SettingError")
             assert words in text
+        assert by_id.startswith(
+            "ShapeError: the table has 98 rows on its owners, but the values 97" if ranks == 2 else "ShapeError"
+        )
         assert step == "nothing"

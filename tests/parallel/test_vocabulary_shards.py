@@ -141,6 +141,14 @@ def looked_up() -> list[Any]:
             vocabulary_cross_entropy(shards.readout(hidden), targets)
         except ww.errors.TokenError as problem:
             errors.append(str(problem))
+    changed = torch.distributed.get_rank()
+    for unlike in (torch.tensor([1, 2 + changed]), torch.tensor([1 + changed, 2 - changed]), torch.ones(1 + changed)):
+        for compute in (lambda ids: shards(ids.long()), lambda ids: vocabulary_cross_entropy(
+            shards.readout(torch.zeros(len(ids), DIM)), ids.long())):  # fmt: skip
+            try:
+                compute(unlike)
+            except ww.errors.TokenError as problem:
+                errors.append(str(problem))
     return [both, errors]
 
 
@@ -153,7 +161,9 @@ def test_rows_are_those_of_the_table_and_wrong_ids_are_refused_on_all_alike(tmp_
         assert not table[1][..., 3].any()
         assert not shards[1][..., 3].any()
         assert not shards[3][3].any()
-        assert len(errors) == 5
+        assert len(errors) == 11
+        assert all("ids differ among the processes" in said for said in errors[5::2])
+        assert all("targets differ among the processes" in said for said in errors[6::2])
         assert "id 97 at (0, 1) is outside" in errors[0]
         assert "target 97 at 1 is outside" in errors[3]
     assert results[0][1] == results[1][1]

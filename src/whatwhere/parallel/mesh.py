@@ -14,6 +14,10 @@ from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError
+from whatwhere.tensor_checks import readable
+
+_MIXING = 0x9E3779B97F4A7C15 - (1 << 64)
+"""An odd number without a pattern, 2^64 by the golden ratio, as a signed one."""
 
 
 @dataclass(frozen=True)
@@ -187,6 +191,26 @@ def alike_copy(x: Tensor, mesh: DeviceMesh) -> Tensor:
     """
     copy: Tensor = DTensor.from_local(x, mesh, [Replicate()], run_check=False).to_local(grad_placements=[Partial()])
     return copy
+
+
+def alike_everywhere(values: Tensor, mesh: DeviceMesh) -> bool:
+    """Return whether whole numbers are the same on all processes, to a checksum: 16 bytes are reduced.
+
+    Values are read on the CPU and eagerly; elsewhere, as on GPUs, they are taken to be.
+
+    Args:
+        values: of any shape; all processes take part.
+        mesh: the processes, in one dimension.
+    """
+    if mesh.size() == 1 or not readable(values):
+        return True
+    flat = values.long().flatten()
+    slots = torch.arange(1, 2 * len(flat) + 1, 2)  # odd, so that each changed value changes its product
+    mixed = (flat + _MIXING) * (slots * _MIXING)
+    checksum = (mixed ^ (mixed >> 29)).sum() + len(flat)  # integers wrap around
+    ends = torch.stack([checksum, ~checksum])
+    torch.distributed.all_reduce(ends, torch.distributed.ReduceOp.MAX, group=mesh.get_group())
+    return bool(ends[0] == ~ends[1])
 
 
 def summed(x: Tensor, mesh: DeviceMesh) -> Tensor:

@@ -9,11 +9,12 @@ from torch.autograd.function import once_differentiable
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
-from whatwhere.errors import SettingError, TokenError
+from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import own_rows, shard_offsets
 from whatwhere.kernels.embedding import scaled
 from whatwhere.parallel.vocabulary_shards import VocabularyShards, shard_vocabulary
 from whatwhere.what.embedding import TokenEmbedding, lookup
+from whatwhere.what.row_adamw.processes import ranks_that_average, wrappers
 
 
 @final
@@ -26,8 +27,9 @@ class RowOwners(TokenEmbedding):
     Frequent tokens, which have the first ids in most vocabularies, are spread evenly.
 
     `weight` is a DTensor: the rows of each owner in turn, with one to n rows of zeros that nothing reads. Its order
-    depends on n: to save a table that another number of processes can load, save `whole_table()`. A state of another
-    number of processes, or of a table in the order of its ids, is refused when it is loaded, or when rows are read.
+    depends on n: to save a table that another number of processes can load, save `whole_table()`, and of the moments of
+    its optimizer `whole(moments)`. A state of another number of processes, or of a table in the order of its ids, is
+    refused when it is loaded, or when rows are read. So is that of RowAdamW; that of torch.optim.AdamW cannot be.
 
     Attributes:
         mesh: the processes, in one dimension.
@@ -37,6 +39,7 @@ class RowOwners(TokenEmbedding):
     mesh: DeviceMesh
     owners: Tensor
     sharding = "owners"
+    _wrapped: tuple[int, int] | None = None
 
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
@@ -47,10 +50,13 @@ class RowOwners(TokenEmbedding):
 
         Raises:
             TokenError: If an id is outside the vocabulary, on any process, or ids are not whole numbers.
-            SettingError: If rows of another number of processes were read into the table.
+            SettingError: If rows of another number of processes were read into the table, or the model around it is
+                averaged over processes that are not in the mesh.
         """
         self._require_whole(ids)
         self._require_order(self.owners)
+        if torch.is_grad_enabled():
+            self._require_all_ranks()
         group, n = self.mesh.get_group(), self.mesh.size()
         different, slots = ids.long().flatten().unique(return_inverse=True)
         wrong = bool(((different < 0) | (different >= self.num_embeddings)).any())
@@ -99,12 +105,36 @@ class RowOwners(TokenEmbedding):
         Raises:
             SettingError: If rows of another number of processes were read into the table.
         """
-        self._require_order(self.owners)
         if self.keeper is not None:
             with torch.no_grad():
                 self.keeper.before_readout()
-        weight: Any = self.weight
-        rows: Tensor = weight.detach().full_tensor().unflatten(0, (self.mesh.size(), -1))
+        return self.whole(self.weight)
+
+    def whole(self, values: Tensor) -> Tensor:
+        """Return values of all rows in the order of their ids, on every process, such as moments of an optimizer.
+
+        All processes of the mesh take part. RowAdamW loads moments by id for any number of owners, and for none.
+
+        Args:
+            values: of each row, in the order of the owners, as a DTensor or whole.
+
+        Returns:
+            Values by id; a single number, such as the step of an optimizer, as it is.
+
+        Raises:
+            SettingError: If rows of another number of processes were read into the table.
+            ShapeError: If there is not a value for each row.
+        """
+        if values.dim() == 0:
+            return values
+        self._require_order(self.owners)
+        if len(values) != len(self.weight):
+            raise ShapeError(
+                f"the table has {len(self.weight)} rows on its owners, but the values {len(values)}.\nPass a tensor of "
+                "the state of its optimizer."
+            )
+        whole: Tensor = values.full_tensor() if isinstance(values, DTensor) else values
+        rows: Tensor = whole.detach().unflatten(0, (self.mesh.size(), -1))
         return rows.transpose(0, 1).flatten(0, 1)[: self.num_embeddings]
 
     def extra_repr(self) -> str:
@@ -126,6 +156,20 @@ class RowOwners(TokenEmbedding):
                 "processes, or load whole_table(), saved by those, into a TokenEmbedding before deal_rows."
             )
 
+    def _require_all_ranks(self) -> None:
+        """Raise SettingError if other processes have batches of their own: their rows would drift apart from these."""
+        if (now := wrappers()) == self._wrapped:
+            return
+        ranks, own = ranks_that_average(self), set(self.mesh.mesh.flatten().tolist())
+        if ranks - own:
+            raise SettingError(
+                f"the rows are dealt to {len(own)} processes, but the rest of the model is averaged over {len(ranks)}: "
+                "each group of owners would train its copy by its own batches, and they would drift apart.\n"
+                "Deal them to all processes with batches of their own, by a mesh of one dimension: "
+                f"init_device_mesh(device, ({len(ranks | own)},)), or of some by DeviceMesh(device, ranks)."
+            )
+        self._wrapped = now
+
     def _own(self, index: Tensor) -> Tensor:
         """Return own rows, with a gradient."""
         n = self.mesh.size()
@@ -145,7 +189,8 @@ def deal_rows(tokens: TokenEmbedding, mesh: DeviceMesh) -> RowOwners:
     Args:
         tokens: the table with its values, before it has an optimizer; of several processes the first one's. A table
             that no process can hold begins as VocabularyShards on the same mesh, made on the meta device.
-        mesh: processes with batches of their own, in one dimension.
+        mesh: all processes with batches of their own, in one dimension. Where a part of them is given, copies of the
+            table drift apart; that is refused if `fully_shard` or DistributedDataParallel shows it.
 
     Returns:
         The same module, now a RowOwners with another parameter.

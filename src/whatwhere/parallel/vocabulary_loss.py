@@ -11,6 +11,8 @@ from torch.distributed.tensor import DTensor, Shard
 from whatwhere.checks import require_choice
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import shard_offsets
+from whatwhere.parallel.mesh import alike_everywhere
+from whatwhere.parallel.vocabulary_shards import differing
 from whatwhere.tensor_checks import require_range
 
 
@@ -26,7 +28,7 @@ def vocabulary_cross_entropy(
 
     Args:
         logits: of `VocabularyShards.readout`, as a DTensor sharded by tokens.
-        targets: a token for each, the same on all processes.
+        targets: a token for each, the same on all processes: compared on the CPU, by a checksum.
         ignore_index: targets of this number do not count.
         reduction: `mean` or `sum` over the targets that count.
 
@@ -36,7 +38,7 @@ def vocabulary_cross_entropy(
     Raises:
         SettingError: If the logits are not sharded by tokens, or the reduction is unknown.
         ShapeError: If there is not one target for each.
-        TokenError: If a target is outside the vocabulary.
+        TokenError: If a target is outside the vocabulary, or targets differ from those of another process.
     """
     if not isinstance(logits, DTensor) or logits.placements != (Shard(logits.dim() - 1),):
         raise SettingError(
@@ -57,6 +59,8 @@ def vocabulary_cross_entropy(
             f"(0..{vocab_size - 1}).\nPass tokens of this table, or ignore_index."
         )
 
+    if not alike_everywhere(flat, logits.device_mesh):
+        raise differing("targets", "has the logits of")
     counted = flat != ignore_index
     require_range(torch.where(counted, flat, 0), vocab_size, outside)
     offsets = shard_offsets(logits)

@@ -11,10 +11,10 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ParallelStyle
 
-from whatwhere.errors import SettingError
+from whatwhere.errors import SettingError, TokenError
 from whatwhere.initialization import shard_offsets
 from whatwhere.kernels.embedding import scaled
-from whatwhere.parallel.mesh import alike_copy, summed
+from whatwhere.parallel.mesh import alike_copy, alike_everywhere, summed
 from whatwhere.what.embedding import TokenEmbedding, logits, lookup
 
 
@@ -37,13 +37,16 @@ class VocabularyShards(TokenEmbedding):
         """Look up the row of each id and multiply it by the scale; all processes of the mesh take part.
 
         Args:
-            ids: whole numbers of any dtype, the same on all processes of the mesh.
+            ids: whole numbers of any dtype, the same on all processes of the mesh: compared on the CPU, by a checksum.
 
         Raises:
-            TokenError: If an id is outside the vocabulary, or ids are not whole numbers: on all processes alike.
+            TokenError: If an id is outside the vocabulary, ids are not whole numbers, or they differ from those of
+                another process: on all processes alike.
         """
         self._require_whole(ids)
         ids = ids.long()
+        if not alike_everywhere(ids, self.mesh):
+            raise differing("ids", "looks up")
         self._require_ids(ids)
         first, weight = self._own_rows()
         if len(weight) == 0:  # more processes than blocks of rows; the sum links it to the gradient
@@ -88,6 +91,19 @@ class VocabularyShards(TokenEmbedding):
         """Return the padding row among the own rows; None on the other processes."""
         own = self.padding_idx is not None and first <= self.padding_idx < first + len(weight)
         return self.padding_idx - first if own and self.padding_idx is not None else None
+
+
+def differing(what: str, does: str) -> TokenError:
+    """Return the error for tokens that are not the same on all processes of a mesh.
+
+    Args:
+        what: tokens they are.
+        does: the table with them.
+    """
+    return TokenError(
+        f"the {what} differ among the processes that share the vocabulary, of which each {does} its own rows alone.\n"
+        f"Pass the same {what} on all of them; for batches of their own use fully_shard, or deal_rows."
+    )
 
 
 def sharded_logits(

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.optim.swa_utils import AveragedModel
 
 import whatwhere as ww
 from whatwhere import RowAdamW, TokenEmbedding
@@ -101,6 +102,21 @@ def test_what_was_computed_from_the_whole_table_has_no_gradient_once_rows_have_m
     race.table(torch.tensor([1]))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         penalty.backward()
+
+
+@pytest.mark.parametrize("flushes", [True, False])
+def test_an_average_of_weights_needs_a_flush_before_each_update(flushes):
+    """`AveragedModel` reads the weights themselves, which no module sees: without a flush its average is another."""
+    race = Race(sampled(V, D), **OPTIONS)
+    averages = [AveragedModel(race.table), torch.zeros(V, D, dtype=torch.float64)]
+    for n, ids in enumerate(batches(30)):
+        race.take(ids, sampled(6, D, seed=n))
+        if flushes:
+            race.rows.flush()
+        averages[0].update_parameters(race.table)
+        averages[1] += race.exact.detach() / 30
+    apart = float((averages[0].module.weight.detach().double() - averages[1]).abs().max())
+    assert apart < 1e-6 if flushes else apart > 1e-3
 
 
 def test_another_weight_put_there_for_one_call_is_read():

@@ -10,10 +10,19 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.initialization import own_rows, shard_offsets
+from whatwhere.initialization import own_rows
 from whatwhere.kernels.adamw_catch_up import require_betas
 from whatwhere.kernels.row_adamw import Moments, Step
 from whatwhere.what.embedding import TokenEmbedding
+from whatwhere.what.row_adamw.state import (
+    OWNERS,
+    own_part,
+    publish,
+    require_equal,
+    require_moments,
+    require_names,
+    require_owners,
+)
 from whatwhere.what.row_adamw.table import RowTable, fixed_rows
 
 Tables = nn.Module | Iterable[nn.Module] | Iterable[dict[str, Any]]
@@ -135,6 +144,8 @@ class RowAdamW(Optimizer):
             for weight in group["params"]:
                 table = self._tables[weight]
                 table.require_weight()
+                if OWNERS in (state := self.state.get(weight, {})):  # a checkpoint may have been read into it
+                    require_owners(weight, state[OWNERS], table.dealt)
                 if weight.grad is None:  # as in PyTorch, no step for this table
                     continue
                 table.step(Step(table.number + 1, lr, betas, eps, weight_decay))
@@ -165,7 +176,7 @@ class RowAdamW(Optimizer):
             state_dict: of such an optimizer.
 
         Raises:
-            SettingError: If it lacks a key, or is of another optimizer.
+            SettingError: If it lacks a key, is of another optimizer, or its rows are in the order of other owners.
             ShapeError: If it is of other tables or groups.
         """
         self._require_state(state_dict)
@@ -215,27 +226,27 @@ class RowAdamW(Optimizer):
 
     def _require_state(self, state_dict: dict[str, Any]) -> None:
         """Raise unless a state is that of AdamW for tables of these shapes."""
-        _require_names(state_dict, ("state", "param_groups"))
+        require_names(state_dict, ("state", "param_groups"))
         groups = state_dict["param_groups"]
-        _require_equal("groups", len(self.param_groups), len(groups))
+        require_equal("groups", len(self.param_groups), len(groups))
         for own, group in zip(self.param_groups, groups, strict=True):
-            _require_names(group, _SETTINGS)
+            require_names(group, _SETTINGS)
             _refuse(group)
             if not group.get("decoupled_weight_decay", True) and group["weight_decay"]:
                 raise SettingError(
                     "RowAdamW cannot load the state of Adam, whose weight decay is part of the gradient."
                 )
-            _require_equal("tables in a group", len(own["params"]), len(group["params"]))
+            require_equal("tables in a group", len(own["params"]), len(group["params"]))
             for weight, number in zip(own["params"], group["params"], strict=True):
                 if state := state_dict["state"].get(number):
-                    _require_moments(weight, state)
+                    require_moments(weight, state, self._tables[weight].dealt)
 
     def _resume(self, weight: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
-        moments = Moments.of(own_rows(weight))
+        moments, dealt = Moments.of(own_rows(weight)), self._tables[weight].dealt
         for name in ("exp_avg", "exp_avg_sq"):
-            getattr(moments, name).copy_(_own_part(state[name], weight))
+            getattr(moments, name).copy_(own_part(state[name], weight, dealt))
         if moments.master is not None and "master" in state:
-            moments.master.copy_(_own_part(state["master"], weight))
+            moments.master.copy_(own_part(state["master"], weight, dealt))
         _, betas, eps, _ = checked_settings(group)
         self._tables[weight].load(moments, int(state["step"]), betas, eps)
         self.state[weight] = {}
@@ -243,36 +254,9 @@ class RowAdamW(Optimizer):
 
     def _publish(self, weight: Tensor) -> None:
         """Write the state to where PyTorch's optimizers store it."""
-        table, state = self._tables[weight], self.state[weight]
-        moments = table.moments
-        assert moments is not None
-        if not state:
-            state["step"] = torch.zeros((), dtype=torch.float32)
-            state["exp_avg"], state["exp_avg_sq"] = _as(weight, moments.exp_avg), _as(weight, moments.exp_avg_sq)
-            if moments.master is not None:
-                state["master"] = _as(weight, moments.master)
-        state["step"].fill_(table.number)
-
-
-def _as(weight: Tensor, values: Tensor) -> Tensor:
-    """Return values of a process's rows as a tensor of the whole table, a DTensor where the table is one."""
-    if own_rows(weight) is weight:
-        return values
-    from torch.distributed.tensor import DTensor
-
-    assert isinstance(weight, DTensor)
-    mesh, placements = weight.device_mesh, weight.placements
-    return DTensor.from_local(
-        values, mesh, placements, run_check=False, shape=weight.shape, stride=(weight.shape[1], 1)
-    )
-
-
-def _own_part(values: Tensor, weight: Tensor) -> Tensor:
-    """Return the rows of this process of a state, which may be that of the whole table."""
-    if own_rows(weight) is weight or own_rows(values) is not values:
-        return own_rows(values)
-    first = (shard_offsets(weight) or (0,))[0]
-    return values[first : first + len(own_rows(weight))]
+        table = self._tables[weight]
+        assert table.moments is not None
+        publish(self.state[weight], weight, table.moments, table.number, table.dealt)
 
 
 def checked_settings(group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
@@ -296,33 +280,6 @@ def checked_settings(group: dict[str, Any]) -> tuple[float, tuple[float, float],
         )
     require_betas(beta1, beta2)
     return lr, (beta1, beta2), eps, weight_decay
-
-
-def _require_names(state: dict[str, Any], names: tuple[str, ...]) -> None:
-    for name in names:
-        if name not in state:
-            raise SettingError(
-                f"RowAdamW loads a state of RowAdamW or torch.optim.AdamW, but this one has no {name!r}.\n"
-                "Start without it, or train with the optimizer that saved it."
-            )
-
-
-def _require_equal(what: str, own: int, given: int) -> None:
-    if own != given:
-        raise ShapeError(
-            f"RowAdamW has {own} {what}, but the state {given}.\n"
-            "Create it with the same tables, in the same groups; other parameters need an optimizer of their own."
-        )
-
-
-def _require_moments(weight: Tensor, state: dict[str, Any]) -> None:
-    _require_names(state, ("step", "exp_avg", "exp_avg_sq"))
-    for name in ("exp_avg", "exp_avg_sq", "master"):
-        if (value := state.get(name)) is not None and value.shape != weight.shape:
-            raise ShapeError(
-                f"the state's {name!r} has shape {tuple(value.shape)}, but the table {tuple(weight.shape)}.\n"
-                "Load the state of this table, or resize the table together with its optimizer."
-            )
 
 
 def _refuse(options: dict[str, Any]) -> None:

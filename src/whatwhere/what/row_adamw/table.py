@@ -1,6 +1,5 @@
 """A token table that RowAdamW trains: outdated rows are updated when they are read."""
 
-import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -16,7 +15,8 @@ from whatwhere.kernels.adamw_catch_up import StepHistory
 from whatwhere.kernels.group_by_row import GroupedSlots, group
 from whatwhere.kernels.row_adamw import Moments, Step, catch_up, look_up, update
 from whatwhere.what.embedding import TokenEmbedding, lookup
-from whatwhere.what.row_adamw.gradient import RowGradient, by_row, coalesce, coalesce_hook, with_row_gradient
+from whatwhere.what.row_adamw.gradient import RowGradient, by_row, coalesce, with_row_gradient
+from whatwhere.what.row_adamw.processes import Watch, several
 
 MIN_HISTORY = 4096
 """Steps that a history has at least before all rows are updated and it starts again."""
@@ -74,8 +74,8 @@ class RowTable:
         self.moments: Moments | None = None
         self.history: StepHistory | None = None
         self.eps = 0.0
-        hook = coalesce_hook if fixed is None else self._coalesce_hook
-        self._hooks = [weight.register_post_accumulate_grad_hook(hook)]
+        self._watch = Watch(weight, self._any_behind)
+        self._hooks = [weight.register_post_accumulate_grad_hook(self._accumulated)]
         # It cannot be traced: torch.compile breaks its graph here and continues after the lookup.
         self.lookup: Callable[[Tensor, Tensor, int | None], Tensor] = torch.compiler.disable(self._lookup)
 
@@ -83,6 +83,12 @@ class RowTable:
     def number(self) -> int:
         """The number of the last step."""
         return 0 if self.history is None else self.history.now
+
+    @property
+    def dealt(self) -> int | None:
+        """The number of ids, where rows are in the order of owners (`whatwhere.parallel.deal_rows`); else None."""
+        ids = (each.num_embeddings for each in self.modules if getattr(each, "sharding", None) == "owners")
+        return next(ids, None)
 
     def attach(self, module: nn.Embedding) -> None:
         """Route the lookups of a module through this table.
@@ -107,6 +113,7 @@ class RowTable:
         self.flush()
         for hook in self._hooks:
             hook.remove()
+        self._watch.remove()
         for module in self.modules:
             module.keeper = None  # type: ignore[assignment]
             if not isinstance(module, TokenEmbedding):
@@ -137,12 +144,7 @@ class RowTable:
                 "the module of a table has another weight than when RowAdamW was made, as after fully_shard or an "
                 "assignment: the new one would never be trained.\nCreate RowAdamW after the last change of the module."
             )
-        if self.number == 0 and any(_is_ignored_by_fsdp(module) for module in self.modules):
-            raise SettingError(
-                "the table is in ignored_params of fully_shard: each process would train its copy by its own batch, "
-                "and they would drift apart.\n"
-                "Use whatwhere.parallel.deal_rows, or let fully_shard have the table, with torch.optim.AdamW."
-            )
+        self._watch.require_averaged(self.modules)
 
     def step(self, step: Step) -> None:
         """Update the rows that have a gradient, and record the step for the others.
@@ -155,6 +157,7 @@ class RowTable:
         """
         if not self.modules:
             raise SettingError("the table belongs to another optimizer now.\nCreate RowAdamW again to train it here.")
+        self._watch.require_read()
         gradient = self._coalesce(self.weight)
         if gradient is None:
             gradient = _without_rows(self.weight)
@@ -191,9 +194,16 @@ class RowTable:
         kept.rest = gradient.rest
         return kept
 
-    def _coalesce_hook(self, weight: Tensor) -> None:
-        """Coalesce the gradient as soon as it is accumulated: frozen rows must not count when it is clipped."""
+    def _accumulated(self, weight: Tensor) -> None:
+        """Coalesce the gradient as soon as it is accumulated: it must be, without frozen rows, when it is clipped."""
         self._coalesce(weight)
+        self._watch.accumulated()
+
+    def _any_behind(self, rows: Integer[Tensor, " rows"]) -> Tensor | None:
+        """Return whether any of some rows is not up to date; None where none can be."""
+        if self.moments is None or own_rows(self.weight) is not self.weight:
+            return None
+        return (self.moments.last[rows] < self.number).any()
 
     def _fix_rows(self) -> None:
         """Mark frozen rows as up to date for ever, so that no step is caught up with."""
@@ -236,8 +246,7 @@ class RowTable:
         table, history = self._checked_moments(), self._steps()
         if behind := update(table, rows, values, step):
             # The other processes of a group read other rows, whose gradient comes to all.
-            joined = torch.distributed.is_available() and torch.distributed.is_initialized()
-            if not joined or own_rows(self.weight) is not self.weight or torch.distributed.get_world_size() == 1:
+            if not several() or own_rows(self.weight) is not self.weight:
                 raise SettingError(
                     f"{behind} rows have a gradient, but were not read through the embedding, so their values were not "
                     "up to date.\nLook them up with embedding(ids), or call optimizer.flush() before the forward pass."
@@ -256,6 +265,8 @@ class RowTable:
         if weight is not self.weight:  # replaced for one call by torch.func.functional_call
             return lookup(weight, ids, padding_idx)
         trained, own = torch.is_grad_enabled() and weight.requires_grad, own_rows(weight)
+        if trained:
+            self._watch.looked_up(self.modules)
         behind = self.history is not None and self.history.count > 0
         slots = None
         if (trained or behind) and ids.dtype in (torch.int64, torch.int32):
@@ -327,17 +338,6 @@ def _without_rows(weight: Tensor) -> RowGradient:
         raise tied_error()
     rows = torch.zeros(0, dtype=torch.int64, device=weight.device)
     return by_row(rows, own_rows(weight).detach()[:0], weight.shape)
-
-
-def _is_ignored_by_fsdp(module: nn.Module) -> bool:
-    """Return whether a module lies in one that `fully_shard` has, but gets the gradients of its process alone."""
-    if getattr(module, "sharding", None) == "owners":
-        return False
-    fsdp = sys.modules.get("torch.distributed.fsdp")  # it is slow to import, and loaded where it is used
-    if fsdp is None or not torch.distributed.is_initialized() or torch.distributed.get_world_size() == 1:
-        return False
-    states = sys.modules["torch.distributed._composable_state"]._module_state_mapping
-    return any(isinstance(whole, fsdp.FSDPModule) and module in whole.modules() for whole in list(states))
 
 
 # Hooks look up the keeper of the module they are called with: a copy of the module has none, and they do nothing.
