@@ -124,6 +124,18 @@ def checked_rows(entry: Entry, rows: Rows) -> Chosen | None:
     return numbers.astype(np.int64)
 
 
+def rows_of(whole: np.ndarray, rows: Chosen) -> np.ndarray:
+    """Return rows of an array that was read as a whole; a copy if they are fewer, for a view would keep the others.
+
+    Args:
+        whole: the array.
+        rows: to return.
+    """
+    if not isinstance(rows, range):
+        return whole[rows]
+    return whole if len(rows) == len(whole) else whole[rows.start : rows.stop].copy("K")
+
+
 def contiguous_runs(rows: Chosen, max_rows: int | None = None) -> Iterator[tuple[int, int, int]]:
     """Yield the contiguous runs of rows: offset in the result, first row, number of rows.
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import MAX_DIMENSIONS, Chosen, Entry, Reader, contiguous_runs
+from whatwhere.models.checkpoint.base import MAX_DIMENSIONS, Chosen, Entry, Reader, contiguous_runs, rows_of
 from whatwhere.models.checkpoint.dtypes import QUANTIZED, STORED_TYPES, StoredType
 from whatwhere.models.checkpoint.files import File
 
@@ -143,8 +143,7 @@ class ByteRangeReader(Reader):
         shape = source.entry.shape
         if source.fortran_order and len(shape) > 1:
             whole = self._read(source, range(shape[-1]), shape[::-1], dtype).transpose()
-            # A copy, for a view of some rows would keep all of them.
-            return whole[rows.start : rows.stop].copy("K") if isinstance(rows, range) else whole[rows]
+            return whole if rows is None else rows_of(whole, rows)
         if rows is None:
             return self._read(source, range(1), (1,), dtype).reshape(())
         return self._read(source, rows, shape, dtype)

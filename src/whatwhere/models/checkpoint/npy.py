@@ -17,7 +17,7 @@ import numpy as np
 
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import MAX_DIMENSIONS, Chosen, Contents, Entry, Reader
+from whatwhere.models.checkpoint.base import MAX_DIMENSIONS, Chosen, Contents, Entry, Reader, rows_of
 from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader, allocate, checked_size
 from whatwhere.models.checkpoint.dtypes import STORED_TYPES, widened
 from whatwhere.models.checkpoint.files import File
@@ -81,6 +81,7 @@ def open_npz(path: str | Path) -> Contents:
     entries: dict[str, Entry] = {}
     stored: dict[str, ByteRange] = {}
     compressed: dict[str, ByteRange] = {}
+    places: dict[str, tuple[zipfile.ZipInfo, int]] = {}
     _require_memory(file)
     with _zip(file) as archive:
         members = archive.infolist()
@@ -93,12 +94,13 @@ def open_npz(path: str | Path) -> Contents:
             name = _checked_name(file, info, entries)
             with archive.open(info) as member:
                 head = member.read(_MAX_HEADER_BYTES)
+            places[name] = info, (begin := _begin(file, info, name))
             if info.compress_type == zipfile.ZIP_STORED:
-                array = stored[name] = _byte_range(file, name, head, _begin(file, info, name), info.file_size)
+                array = stored[name] = _byte_range(file, name, head, begin, info.file_size)
             else:
                 array = compressed[name] = _byte_range(file, name, head, 0, info.file_size)
             entries[name] = array.entry
-    return Contents("npz", entries, _NpzReader(file, stored, compressed))
+    return Contents("npz", entries, _NpzReader(file, stored, compressed, places))
 
 
 def _require_memory(file: File) -> None:
@@ -120,10 +122,17 @@ class _NpzReader(Reader):
         file: the zip.
         stored: arrays without compression.
         compressed: the others; their offsets are within the member.
+        places: each as the zip describes it, and the offset of its data; the list of a zip is not read again.
     """
 
-    def __init__(self, file: File, stored: Mapping[str, ByteRange], compressed: Mapping[str, ByteRange]) -> None:
-        self._file, self._stored, self._compressed = file, ByteRangeReader(stored), compressed
+    def __init__(
+        self,
+        file: File,
+        stored: Mapping[str, ByteRange],
+        compressed: Mapping[str, ByteRange],
+        places: Mapping[str, tuple[zipfile.ZipInfo, int]],
+    ) -> None:
+        self._file, self._stored, self._compressed, self._places = file, ByteRangeReader(stored), compressed, places
         self._intact: set[str] = set()
 
     def array(self, name: str, rows: Chosen | None) -> np.ndarray:
@@ -133,7 +142,7 @@ class _NpzReader(Reader):
         """
         if name not in self._compressed:
             if name not in self._intact:
-                with _zip(self._file) as archive, archive.open(f"{name}.npy") as member:
+                with _member(self._file, *self._places[name]) as member:
                     while member.read(_BLOCK >> 4):
                         pass
                 self._intact.add(name)
@@ -142,16 +151,13 @@ class _NpzReader(Reader):
         shape = source.entry.shape
         flat = self._decompressed(name, source)
         whole = flat.reshape(shape[::-1]).transpose() if source.fortran_order else flat.reshape(shape)
-        if rows is None:
-            return whole
-        # A copy, for a view of some rows would keep all of them.
-        return whole[rows.start : rows.stop].copy("K") if isinstance(rows, range) else whole[rows]
+        return whole if rows is None else rows_of(whole, rows)
 
     def _decompressed(self, name: str, source: ByteRange) -> np.ndarray:
         """Return all values, widened block by block."""
         dtype = np.dtype(source.stored_type.stored).newbyteorder(">" if source.big_endian else "<")
         out, done = allocate(source, (source.entry.bytes // dtype.itemsize,), source.stored_type.wide), 0
-        with _zip(self._file) as archive, archive.open(f"{name}.npy") as member:
+        with _member(self._file, *self._places[name]) as member:
             member.read(source.offset)
             while done < len(out) and (piece := member.read(min(_BLOCK, (len(out) - done) * dtype.itemsize))):
                 values = np.frombuffer(piece, dtype, len(piece) // dtype.itemsize)
@@ -250,13 +256,14 @@ def _checked_name(file: File, info: zipfile.ZipInfo, known: Mapping[str, Entry])
 
 
 def _begin(file: File, info: zipfile.ZipInfo, name: str) -> int:
-    """Return the offset of the data of an uncompressed member, which is behind a header of its own."""
+    """Return the offset of the data of a member, which is behind a header of its own."""
     offset = info.header_offset
     if not 0 <= offset <= file.size - 30:
         raise file.wrong(f"the array {quoted(name)} is at byte {offset:,}, beyond the end of the file", _DAMAGED)
     names, extra = struct.unpack_from("<HH", file.read(offset, 30), 26)
     begin = offset + 30 + int(names) + int(extra)
-    if begin + info.file_size > file.size or info.file_size != info.compress_size:
+    other = info.compress_type == zipfile.ZIP_STORED and info.file_size != info.compress_size
+    if begin + info.compress_size > file.size or other:
         raise file.wrong(f"the array {quoted(name)} goes beyond the end of the file", _DAMAGED)
     return begin
 
@@ -264,9 +271,23 @@ def _begin(file: File, info: zipfile.ZipInfo, name: str) -> int:
 @contextmanager
 def _zip(file: File) -> Iterator[zipfile.ZipFile]:
     """Open a zip; exceptions of the module zipfile become CheckpointError."""
+    with _own_errors(file), zipfile.ZipFile(file.path) as archive:
+        yield archive
+
+
+@contextmanager
+def _member(file: File, info: zipfile.ZipInfo, begin: int) -> Iterator[zipfile.ZipExtFile]:
+    """Open a member of a zip whose list has been read; its checksum is compared at its end."""
+    with _own_errors(file), file.path.open("rb") as raw:
+        raw.seek(begin)
+        yield zipfile.ZipExtFile(raw, "r", info)
+
+
+@contextmanager
+def _own_errors(file: File) -> Iterator[None]:
+    """Raise CheckpointError for exceptions of the module zipfile."""
     try:
-        with zipfile.ZipFile(file.path) as archive:
-            yield archive
+        yield
     except CheckpointError:
         raise
     except _ZIP_ERRORS as problem:
