@@ -3,11 +3,13 @@
 The committed state is built in two fresh clones: both wheels and both source distributions must be equal byte for byte.
 They must hold what git lists and what is built, pass `twine check`, and the wheel must be small. Built from the source
 distribution without a compiler, Node.js and an index, the wheel must be pure Python and have the page. Installed alone
-into a fresh environment, each of its commands must run.
+into a fresh environment, the pure wheel must write the report of `whatwhere demo`, and each of its commands must run or
+say in one message which extra it needs; with the extra `studio`, each command of the other wheel must run.
 """
 
 import json
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -94,7 +96,7 @@ def _check(folder: Path) -> None:
     _say("without a compiler, and from the source distribution without Node.js and without an index")
     pure = _check_fallbacks(folder, source)
     _say("a fresh environment")
-    _check_installed(folder, wheel)
+    _check_installed(folder, wheel, pure)
     kept = ROOT / "dist"
     kept.mkdir(exist_ok=True)
     for one in (wheel, pure, source):
@@ -160,7 +162,7 @@ def _check_fallbacks(folder: Path, source: Path) -> Path:
     return wheel
 
 
-def _check_installed(folder: Path, wheel: Path) -> None:
+def _check_installed(folder: Path, wheel: Path, pure: Path) -> None:
     """Install the wheel alone, with PyTorch and the tests' versions of packages, and run every command."""
     home = folder / "environment"
     venv.create(home, with_pip=True)
@@ -170,8 +172,15 @@ def _check_installed(folder: Path, wheel: Path) -> None:
     torch = next(line for line in constraints.read_text(encoding="utf-8").splitlines() if line.startswith("torch=="))
     index = ["--index-url", os.environ["TORCH_INDEX"]] if os.environ.get("TORCH_INDEX") else []
     _run([*pip, *index, torch], folder)
+    _run([*pip, "-c", str(constraints), str(pure)], folder)
+    _say(f"{pure.name} without extras")
+    bare = folder / "bare"
+    _write_model(bare)
+    check_without_extras(python, bare)
+    _run([*pip, "--force-reinstall", "--no-deps", str(wheel)], folder)
     _run([*pip, "-c", str(constraints), f"{wheel}[studio]"], folder)
     _run([str(python), "-m", "pip", "check"], folder)
+    _say(f"{wheel.name} with the extra studio")
     _check_types(folder / "client", python, pip)
     work = folder / "work"
     _write_model(work)
@@ -180,7 +189,7 @@ def _check_installed(folder: Path, wheel: Path) -> None:
     tried = {line.split()[0] for line in SMOKE}
     if commands != tried | set(NOT_HERE):
         raise Failed(f"commands without a call in SMOKE: {sorted(commands ^ (tried | set(NOT_HERE)))}")
-    environment = {"PATH": str(python.parent), "HOME": str(work), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+    environment = _environment(python, work)
     for line in SMOKE:
         started = time.monotonic()
         _run([str(python.with_name("whatwhere")), *shlex.split(line)], work, environment)
@@ -195,6 +204,30 @@ def _check_installed(folder: Path, wheel: Path) -> None:
         )
         if done.returncode != 1 or "pip install" not in done.stderr or "Traceback" in done.stderr:
             raise Failed(f"whatwhere {name} does not say what is missing: {done.stderr}")
+
+
+def check_without_extras(python: Path, work: Path) -> None:
+    """Run every command where no extra is installed: it succeeds, or says in one message which one it needs.
+
+    Args:
+        python: of the environment.
+        work: the folder with the model.
+    """
+    for line in SMOKE:
+        command = [str(python.with_name("whatwhere")), *shlex.split(line)]
+        environment = _environment(python, work)
+        done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
+        named = re.findall(r"pip install ['\"]whatwhere\[(\w+)\]['\"]", done.stderr)
+        messages = done.stderr.count("whatwhere: ")
+        if done.returncode and (done.returncode != 1 or not named or messages != 1 or "Traceback" in done.stderr):
+            raise Failed(f"without extras, whatwhere {line} ends with status {done.returncode}:\n{done.stderr}")
+        _say(f"  whatwhere {line}: {f'needs {named[0]}' if done.returncode else 'runs'}")
+    if not (work / "demo" / "report.html").is_file():
+        raise Failed("whatwhere demo wrote no report")
+
+
+def _environment(python: Path, work: Path) -> dict[str, str]:
+    return {"PATH": str(python.parent), "HOME": str(work), "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
 
 
 def _check_types(client: Path, python: Path, pip: list[str]) -> None:

@@ -9,9 +9,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load, save
 
-from whatwhere.models.checkpoint.safetensors import _checksum
 from whatwhere.records import CHECKSUM, checksum
-from whatwhere.what.row_steps import _digest
 
 Seal = Callable[[bytes], Mapping[Path, bytes]]
 """Returns the files to write, by path, for damaged content of one of them."""

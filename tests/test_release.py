@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -136,3 +138,10 @@ def test_packages_of_the_page_have_hashes() -> None:
     packages.pop("")  # the page itself
     assert packages
     assert [name for name, package in packages.items() if not package["integrity"].startswith("sha512-")] == []
+
+
+@pytest.mark.slow
+def test_all_tests_are_collected_where_windows_lacks_what_unix_has() -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "release.without_unix", "-p", "no:cacheprovider", "-q"]
+    done = subprocess.run([*command, "--collect-only", "tests"], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-3000:]

@@ -221,7 +221,7 @@ class RowFiles:
         self._remove_log()
 
     def _adopt_prepared(self) -> None:
-        """Give the steps of a flush that has happened their name."""
+        """Rename the steps of a flush that has happened."""
         prepared, steps = self.folder / _PREPARED, self.folder / _STEPS
         with own_errors(steps):
             write_atomic(steps, prepared.read_bytes(), follow=False)
