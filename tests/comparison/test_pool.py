@@ -21,8 +21,6 @@ from whatwhere.comparison import run as running
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
-
-from ..systems import unix
 from whatwhere.long_work import part_of
 
 from ..systems import unix
