@@ -26,8 +26,11 @@ class Output(NamedTuple):
 
 
 def whatwhere(*words: str | Path) -> Output:
-    """Run a command in this process, as `whatwhere WORDS` does."""
-    return program(cli.main, *words)
+    """Run a command in this process, as `whatwhere WORDS` does; what it prints with --json fits its schema."""
+    done = program(cli.main, *words)
+    if "--json" in words and done.out and not {"-h", "--help"} & set(words):
+        fitting(str(words[0]), done.out)
+    return done
 
 
 def program(main: Callable[[], None], *words: str | Path) -> Output:
@@ -45,8 +48,14 @@ def json_of(*words: str | Path) -> dict[str, Any]:
     status, out, err = whatwhere(*words, "--json")
     assert (status, err) == (0, "")
     result: dict[str, Any] = json.loads(out)
-    schema(str(words[0])).validate(result)
     return result
+
+
+def fitting(command: str, printed: str) -> Any:
+    """Return what a command has printed with --json, in whichever process, after a comparison with its schema."""
+    value = json.loads(printed)
+    schema(command).validate(value)
+    return value
 
 
 @cache

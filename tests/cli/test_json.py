@@ -1,12 +1,51 @@
-"""What commands print with --json has a schema, which the outputs in all tests fit (running.json_of)."""
+"""What commands print with --json has a schema, which every test compares it with (running.whatwhere, fitting)."""
+
+import os
+from functools import partial
+from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator, ValidationError
 
 from docs.book.reference import commands
 from docs.generate.json_schemas import PRINTED
+from reliability.commands import Command
+from reliability.commands import commands as writing_commands
+from whatwhere.comparison import experiment
+from whatwhere.evidence import suite
 
-from ..running import json_of, schema, whatwhere
+from ..running import fitting, json_of, schema, whatwhere
+
+READING = {
+    "demo": "demo --workers 1 --out OUT/demo",
+    "ask": "ask IN/results aKcR?c",
+    "encode": "encode Max(1,6,2)",
+    "schemes": "schemes",
+    "inspect": "inspect IN/model",
+    "probe": "probe opt",
+    "neighbors": "neighbors IN/model w3",
+    "analogy": "analogy IN/model w1 w2 w3",
+    "similarity": "similarity IN/model w1 w2",
+    "verify": "verify OUT/golden OUT/golden/golden.safetensors",
+    "plan": "plan --vocab 1000 --dim 8 --ranks 2",
+    "doctor": "doctor",
+}
+"""The commands that `reliability.commands` lacks, for they write nothing, or much."""
+OTHER_FORMS = {
+    "studio": ["studio", "--export", "OUT/nothing.html"],
+    "evidence": ["evidence", "--list"],
+}
+"""Commands that print something else too."""
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Command]]:
+    """Write the inputs of all commands, and return those that write, by their first word."""
+    folder = tmp_path_factory.mktemp("inputs")
+    made: dict[str, Command] = {}
+    for each in writing_commands(folder):
+        made.setdefault(each.words.split()[0], each)
+    return folder, made
 
 
 def test_every_command_has_json_and_a_schema_of_it() -> None:
@@ -18,6 +57,30 @@ def test_every_command_has_json_and_a_schema_of_it() -> None:
 @pytest.mark.parametrize("command", PRINTED)
 def test_schemas_are_valid(command: str) -> None:
     Draft202012Validator.check_schema(schema(command).schema)
+
+
+@pytest.mark.parametrize("command", PRINTED)
+def test_what_a_command_prints_fits_its_schema(
+    command: str, inputs: tuple[Path, dict[str, Command]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(suite, "EXPERIMENTS", suite.EXPERIMENTS)  # which the command for evidence replaces
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    if command == "demo":  # which has no settings
+        few = {"seeds": 1, "steps": 2, "dim": 8, "layers": 1, "feedforward": 8, "batch": 4, "test_sequences": 4}
+        monkeypatch.setattr(experiment, "compare", partial(experiment.compare, **few))
+    folder, writing = inputs
+    assert command in READING.keys() ^ writing.keys()
+    line = READING[command] if command in READING else writing[command].words
+    lines = [line.split(), *([OTHER_FORMS[command]] if command in OTHER_FORMS else [])]
+    if command in writing:
+        writing[command].prepare(tmp_path)
+    if command == "verify":
+        assert whatwhere("golden", folder / "model" / "config.json", "--out", tmp_path / "golden").status == 0
+    for words in lines:
+        here = [word.replace("IN/", f"{folder}/").replace("OUT/", f"{tmp_path}/") for word in words]
+        status, out, err = whatwhere(*here, *([] if "--json" in here else ["--json"]))
+        assert status == 0, err
+        assert fitting(command, out)
 
 
 def test_a_schema_refuses_what_no_command_prints() -> None:

@@ -1,13 +1,13 @@
 """probe: what is printed of a tiny model, and errors in one message."""
 
-import json
-
 import pytest
 from typer.testing import CliRunner
 
 from whatwhere.cli import app
 from whatwhere.models.probe.findings import Bias, FeatureMap, InputChange, Layer, Probe, Span
 from whatwhere.report.probe import ProbeRecord, sections
+
+from ..running import fitting
 
 
 def run(*arguments):
@@ -46,14 +46,14 @@ def test_rounding_of_measurements_does_not_part_layers_that_are_alike():
 
 
 def test_json_has_the_findings_and_the_differences():
-    record = json.loads(run("opt", "--json").stdout)
+    record = fitting("probe", run("opt", "--json").stdout)
     assert record["probe"]["input"]["offset"] == 2
     assert record["differences"] == []
     assert record["unread"] is None
 
 
 def test_a_type_that_is_not_read_says_so_and_is_measured():
-    record = json.loads(run("jamba", "--json").stdout)
+    record = fitting("probe", run("jamba", "--json").stdout)
     assert record["probe"]["layers"][0]["query"]["kind"] == "none"
     assert (record["differences"] is None) == (record["unread"] is not None)
 

@@ -17,6 +17,8 @@ from whatwhere.evidence.record import FaultRow, Statement
 from whatwhere.records import sealed
 from whatwhere.report.evidence import fault_row, headline, page, sections
 
+from ..running import fitting
+
 ONE = Statement("X1.1", "one is one", "arithmetic", "one", "1", lambda value: value == 1, "number")
 
 
@@ -158,8 +160,8 @@ def test_the_command_prints_keeps_and_lists(calls, tmp_path):
     assert "one is one" in done.stdout
     assert (tmp_path / "out" / "X1.json").is_file()
     record = runner.invoke(app, ["evidence", "--out", str(tmp_path / "out"), "--json"])
-    assert json.loads(record.stdout)[0]["results"][0]["verdict"] == "holds"
-    listed = json.loads(runner.invoke(app, ["evidence", "--list", "--json"]).stdout)
+    assert fitting("evidence", record.stdout)[0]["results"][0]["verdict"] == "holds"
+    listed = fitting("evidence", runner.invoke(app, ["evidence", "--list", "--json"]).stdout)
     assert [each["scope"] for each in listed] == ["quick and full", "not measured: needs a larger machine"]
 
 

@@ -16,6 +16,8 @@ from whatwhere.report import inspection as texts
 from whatwhere.report.section import Paragraph
 from whatwhere.what.ngram_hash import multipliers_of_qwen4_exp, primes_from
 
+from ..running import fitting
+
 TEXT = "the cat sat on the mat and the dog sat on the cat and the mat"
 
 
@@ -79,7 +81,7 @@ def test_the_command_line_says_it(folder: Path, tmp_path: Path) -> None:
     arguments = ["inspect", str(folder), "--sections", "tables", "--text", str(tmp_path / "notes.txt")]
     shown = CliRunner().invoke(app, arguments).output
     assert "16 tokens of 1 document read" in " ".join(shown.split())
-    record = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).output)
+    record = fitting("inspect", CliRunner().invoke(app, [*arguments, "--json"]).output)
     assert record["tables"]["tables"][1]["occupancy"]["tokens"] == 16
     assert record["tables"]["tables"][0]["num_layers"] == 3
 

@@ -28,6 +28,8 @@ from whatwhere.studio.notebook import Shown, live, show
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import pack, unpack
 
+from ..running import fitting
+
 
 @pytest.fixture
 def bundle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -194,7 +196,7 @@ def test_the_command_writes_one_file(tmp_path: Path) -> None:
     target = tmp_path / "page.html"
     done = CliRunner().invoke(app, ["studio", "--export", str(target), "--json"])
     assert done.exit_code == 0, done.output
-    said = json.loads(done.output.splitlines()[-1])
+    said = fitting("studio", done.output.splitlines()[-1])
     assert (said["file"], said["bytes"]) == (str(target), target.stat().st_size)
     table = tmp_path / "table.npy"
     np.save(table, np.eye(5, dtype=np.float32))

@@ -2,7 +2,6 @@
 
 import csv
 import io
-import json
 import re
 import shutil
 import subprocess
@@ -25,6 +24,7 @@ from whatwhere.studio.server import PAGE, served
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import pack
 
+from ..running import fitting
 from .conftest import CHROMIUM, WEB, driven
 
 node = pytest.mark.skipif(
@@ -45,7 +45,7 @@ def studio(minilm: Path) -> Iterator[dict[str, Any]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield json.loads(process.stdout.readline())
+            yield fitting("studio", process.stdout.readline())
         finally:
             process.terminate()
 

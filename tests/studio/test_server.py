@@ -23,6 +23,8 @@ from whatwhere.studio.server import AT_ONCE, PAGE, bound, create_app
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import MEDIA_TYPE, unpack
 
+from ..running import fitting
+
 ADDRESS = "http://127.0.0.1:4321"
 
 built = pytest.mark.skipif(
@@ -98,7 +100,7 @@ def program() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield process, json.loads(process.stdout.readline())
+            yield process, fitting("studio", process.stdout.readline())
         finally:
             process.kill()
 

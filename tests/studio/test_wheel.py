@@ -1,6 +1,5 @@
 """The built wheel, installed where nothing of the checkout is, serves the page; and what a build asks for."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -14,7 +13,7 @@ import pytest
 
 from whatwhere.studio.server import PAGE
 
-from ..running import script
+from ..running import fitting, script
 
 ROOT = PAGE.parents[4]
 LEFT_OUT = shutil.ignore_patterns("node_modules", "__pycache__", "*.so", "*.pyc")
@@ -80,7 +79,7 @@ def test_an_installed_wheel_serves_every_asset(site: Path, tmp_path: Path) -> No
     ) as process:
         assert process.stdout is not None
         try:
-            said = json.loads(process.stdout.readline())
+            said = fitting("studio", process.stdout.readline())
             with httpx2.Client(trust_env=False) as client:
                 assert client.get(said["url"]).status_code == 200
                 for file in (served / "dist").iterdir():
