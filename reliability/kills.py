@@ -1,4 +1,9 @@
-"""kill -9 at random moments: after a restart nothing half written is read, and results are those without a kill."""
+"""kill -9 at random moments: after a restart nothing half written is read, and results are those without a kill.
+
+*The same bytes* leaves out what differs from run to run: dates, durations, the command line, and checksums of files
+that hold these; the order of metadata in checkpoints of PyTorch; and of a page with results the digits of the text,
+whose numbers are compared where the page keeps its answers.
+"""
 
 import os
 import random
