@@ -1,12 +1,17 @@
 """Files of ours state a format, a version and a checksum; earlier versions are read or refused with the way out."""
 
 import json
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import whatwhere as ww
+from reliability.flips import Readable
+from reliability.readable_files import OWN
+from reliability.seals import within_steps
 from whatwhere.comparison.read import read_results
 from whatwhere.evidence.suite import read_evidence
 from whatwhere.models.checkpoint import Checkpoint
@@ -76,3 +81,51 @@ def test_results_evidence_and_golden_vectors_of_the_versions_before_are_read(tmp
         path.write_text(json.dumps({**content, "version": content["version"] + 1}))
         with pytest.raises(ww.errors.WhatWhereError, match=r"has version \d, but this whatwhere reads.*\n[A-Z].*\."):
             read()
+
+
+EARLIER = {
+    "comparison.json": "read",
+    "a finished run": "refused",
+    "the claim of a run": "read",  # as that of a process that may live
+    "state.json of a training": "refused",
+    "a tokenized text, .json": "read",  # it is made again
+    "a pointer to a file at huggingface.co": "refused",
+    "steps of a table in training": "refused",
+}
+"""What comes of the version before, which had no checksum; of other versions with one, all but the ids of a text and
+claims are refused."""
+MADE_AGAIN = ("a tokenized text, .json", "the claim of a run")
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, Readable]:
+    """Make a file of each format of ours."""
+    return {each.name: each for make in OWN.values() for each in make(tmp_path_factory.mktemp("own"))}
+
+
+@pytest.mark.parametrize("name", EARLIER)
+def test_other_versions_are_read_made_again_or_refused_with_the_way_out(name: str, own: Mapping[str, Readable]) -> None:
+    file = own[name]
+    whole, before = file.path.read_bytes(), repr(file.read())
+    if name.startswith("steps"):
+        content, seal = within_steps(file.path)
+    else:
+        assert file.seal is not None
+        content, seal = file.path.read_bytes(), file.seal
+    (version,) = map(int, re.findall(rb'"version": ?(\d+)', content))
+    unchecked = re.sub(rb',\s*"%s": ?"\w+"' % CHECKSUM.encode(), b"", content)
+    assert unchecked != content
+    try:
+        for number, base in ((version - 1, unchecked), (version - 1, content), (version + 1, content)):
+            changed = re.sub(rb'("version": ?)\d+', rb"\g<1>%d" % number, base)
+            for path, each in seal(changed).items():
+                path.write_bytes(each)
+            if name in MADE_AGAIN or (base is unchecked and EARLIER[name] == "read"):
+                assert repr(file.read()) == before
+            else:
+                with pytest.raises(
+                    ww.errors.WhatWhereError, match=r"version \d+, but this whatwhere reads[^\n]*\n[A-Z]"
+                ):
+                    file.read()
+    finally:
+        file.path.write_bytes(whole)
