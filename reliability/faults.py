@@ -11,6 +11,7 @@ import random
 import re
 import shutil
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -202,8 +203,12 @@ def _full_disk(case: _Case, draws: random.Random) -> Outcome:
         status, problem = case.outcome(case.start())
         _mount(case.out, b"tmpfs", _REMOUNT, b"size=64m")
     else:
-        limit = room << 10, resource.RLIM_INFINITY
-        status, problem = case.outcome(case.start(lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limit)))
+
+        def limit() -> None:
+            sys.dont_write_bytecode = True  # Python 3.11 would keep the half of a module
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room << 10, resource.RLIM_INFINITY))
+
+        status, problem = case.outcome(case.start(limit))
     return status, problem or case.again()
 
 

@@ -45,6 +45,7 @@ def main(names: str, seconds: str, path: str = "") -> None:
     for number, target in enumerate(made):
         (corpus / f"valid{number}").write_bytes(bytes([number]) + target.content)
         target.withstands(target.content)  # imports what it needs
+    PEAKS.clear()  # it has the memory of imports
     used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     resource.setrlimit(resource.RLIMIT_AS, (used + MEMORY, used + MEMORY))
 

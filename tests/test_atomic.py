@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,11 +35,13 @@ def full_disk(room: int) -> Iterator[None]:
     """Limit the size of files: the system refuses the rest of a write, as a full disk does."""
     resource = pytest.importorskip("resource", reason="this system has no limits of processes")
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    compiled, sys.dont_write_bytecode = sys.dont_write_bytecode, True  # Python 3.11 would keep the half of a module
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        sys.dont_write_bytecode = compiled
 
 
 def inside(folder: Path) -> dict[str, bytes]:

@@ -252,7 +252,7 @@ CASES = [
     (1, "encode x --save DIR/none/x", "cannot be written: No such file"),
     (1, "compare none --set direction", "needs name=value, as in"),
     (1, "compare none --set lengths=8", "--set got lengths, which is no setting"),
-    (1, "compare none --steps 2 --set steps=3", "got steps twice"),
+    (1, "compare none --steps 2 --set steps=3", "steps was passed twice"),
     (1, "compare none --out DIR/text.txt/out", "cannot be written: Not a directory"),
     (2, "encod x", "No such command 'encod'"),
     (2, "encode x --dim eight", "Invalid value for '--dim'"),

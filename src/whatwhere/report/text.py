@@ -133,7 +133,7 @@ def duration(seconds: float) -> str:
     """Format a time in its two largest units of hours, minutes and seconds.
 
     Examples:
-        >>> duration(6.2), duration(185), duration(5_400)
+        >>> duration(6.2), duration(185.0), duration(5_400.0)
         ('6 s', '3 min 5 s', '1 h 30 min')
     """
     minutes, rest = divmod(round(seconds), 60)
