@@ -33,7 +33,7 @@ CAMPAIGNS: Mapping[str, Runnable] = {
     "faults": Runnable(faults.run, times=10, few=1, system="linux"),
     "flips": Runnable(flips.run, times=10_000, few=40, system="linux"),
     "fuzz": Runnable(fuzz.run, times=3600, few=3, system="linux"),
-    "kills": Runnable(kills.run, times=300, few=2, system="linux"),
+    "kills": Runnable(kills.run, times=300, few=1, system="linux"),
     "memory": Runnable(memory.run, times=20, few=1, system="linux"),
     "soak": Runnable(soak.run, times=10_000, few=200),
     "studio": Runnable(studio.run, times=120, few=2, system="linux"),

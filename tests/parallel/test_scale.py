@@ -44,7 +44,7 @@ def require_small(ranks: int, names: tuple[str, ...], folder: Path) -> None:
         assert difference > 100 * BOUND
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_schemes_of_each_door_on_processes_are_those_of_one(ranks: int, tmp_path: Path) -> None:
     require_small(ranks, FEW, tmp_path / "ranks")
 
