@@ -98,6 +98,15 @@ def test_workers_that_end_before_any_run_are_reported_at_once(monkeypatch: pytes
         run_all(JOBS, workers=2)
 
 
+def test_a_system_without_semaphores_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(worker_processes, "ProcessPoolExecutor", refused)
+    with pytest.raises(ww.errors.ResultsError, match=r"^this system lets no worker process begin(.|\n)*--workers 1"):
+        run_all(JOBS, workers=2)
+
+
 @pytest.mark.parametrize(("workers", "cores", "expected"), [(None, 2, 2), (None, 8, 3), (2, 8, 2), (5, 1, 3)])
 def test_a_pool_has_a_process_for_each_core_and_no_idle_one(
     workers: int | None, cores: int, expected: int, monkeypatch: pytest.MonkeyPatch

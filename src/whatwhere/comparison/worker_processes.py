@@ -100,7 +100,13 @@ class _Worker:
         return _how_it_ended(self._context.process)
 
     def _start(self) -> None:
-        self._pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=_prepare)
+        try:
+            self._pool = ProcessPoolExecutor(1, mp_context=self._context, initializer=_prepare)
+        except OSError as problem:  # where /dev/shm cannot be written, as in some containers
+            raise NoWorkers(
+                f"this system lets no worker process begin, for it gives no semaphores: {problem}\n"
+                "Pass workers=1 (--workers 1), which trains in this process, or make /dev/shm writable."
+            ) from problem
         try:
             self._pool.submit(os.getpid).result()
         except BrokenProcessPool as problem:
