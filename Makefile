@@ -71,7 +71,7 @@ newest: $(VENV)/dev.stamp ## probe the model types of the newest transformers; f
 	$(BIN)/python -m docs.generate
 	git diff --exit-code -- docs/models.md
 
-tag: $(BIN)/python ## fail unless TAG is that of this version
+tag: ## fail unless TAG is that of this version
 	test "v$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/whatwhere/__init__.py)" = "$(TAG)"
 
 cuda: $(VENV)/dev.stamp ## the tests for an NVIDIA GPU (WHATWHERE_CUDA=1 make cuda, with a torch built for it)

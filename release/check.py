@@ -176,7 +176,7 @@ def _check_installed(folder: Path, wheel: Path, pure: Path) -> None:
     _say(f"{pure.name} without extras")
     bare = folder / "bare"
     _write_model(bare)
-    check_without_extras(python, bare)
+    _check_without_extras(python, bare)
     _run([*pip, "--force-reinstall", "--no-deps", str(wheel)], folder)
     _run([*pip, "-c", str(constraints), f"{wheel}[studio]"], folder)
     _run([str(python), "-m", "pip", "check"], folder)
@@ -206,16 +206,16 @@ def _check_installed(folder: Path, wheel: Path, pure: Path) -> None:
             raise Failed(f"whatwhere {name} does not say what is missing: {done.stderr}")
 
 
-def check_without_extras(python: Path, work: Path) -> None:
+def _check_without_extras(python: Path, work: Path) -> None:
     """Run every command where no extra is installed: it succeeds, or says in one message which one it needs.
 
     Args:
         python: of the environment.
         work: the folder with the model.
     """
+    environment = _environment(python, work)
     for line in SMOKE:
         command = [str(python.with_name("whatwhere")), *shlex.split(line)]
-        environment = _environment(python, work)
         done = subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, check=False)
         named = re.findall(r"pip install ['\"]whatwhere\[(\w+)\]['\"]", done.stderr)
         messages = done.stderr.count("whatwhere: ")

@@ -24,24 +24,14 @@ def pytest_make_collect_report(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, None, None]:
-    """Skip a test by a fixture that imports a peer."""
+    """Skip a test that imports a peer, by itself or in a fixture."""
     try:
         yield
     except ModuleNotFoundError as problem:
-        _skip(problem)
+        name = (problem.name or "").partition(".")[0]
+        if name not in PEERS:
+            raise
+        pytest.skip(f"{name} is not installed")
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_runtest_call() -> Generator[None, None, None]:
-    """Skip a test that imports a peer."""
-    try:
-        yield
-    except ModuleNotFoundError as problem:
-        _skip(problem)
-
-
-def _skip(problem: ModuleNotFoundError) -> None:
-    name = (problem.name or "").partition(".")[0]
-    if name not in PEERS:
-        raise problem
-    pytest.skip(f"{name} is not installed")
+pytest_runtest_call = pytest_runtest_setup

@@ -6,7 +6,7 @@ import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -113,9 +113,13 @@ def connected(executor: Executor | str | None, folder: Path) -> Iterator[Executo
     if is_local(executor) or isinstance(executor, Executor) or folder.exists():
         yield executor
         return
-    name, _, address = str(executor).partition(":")
-    with ENGINES[name](address, folder.resolve()) as engine:
+    with _engine(executor, folder.resolve()) as engine:
         yield engine
+
+
+def _engine(executor: object, folder: Path) -> AbstractContextManager[Executor]:
+    name, _, address = str(executor).partition(":")
+    return ENGINES[name](address, folder)
 
 
 @contextmanager
@@ -146,8 +150,7 @@ def opened(
         yield Opened(executor, None)
         return
     if not is_local(executor):
-        name, _, address = str(executor).partition(":")
-        with ENGINES[name](address, folder) as engine:
+        with _engine(executor, folder) as engine:
             yield Opened(engine, None)
         return
     count = min(len(jobs), workers or _default_workers(jobs[0]))

@@ -325,7 +325,7 @@ class _FileRowOptimizer(Optimizer):
         """
         groups = [dict(group) for group in state_dict["param_groups"]]
         for group in groups:
-            # A state of 0.2.0 does not name it.
+            # States of checkouts before 0.2.0 do not name it.
             algorithm = group.pop("algorithm", AdamWByRow.name if "betas" in group else AdagradByRow.name)
             if algorithm != self.algorithm:
                 raise SettingError(
