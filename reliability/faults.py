@@ -38,6 +38,7 @@ from reliability.commands import (
     wait_until_ready,
 )
 from reliability.findings import Trial
+from reliability.whole_files import incomplete
 
 T = TypeVar("T")
 Outcome = tuple[int, str]
@@ -97,6 +98,15 @@ class _Case:
             return status, f"status 0, but {', '.join(sorted(lack))} is not there"
         remain = [] if left else unfinished(self.out)
         return status, f"status {status}, and {', '.join(remain)} is left" if remain else ""
+
+    def incomplete(self) -> str:
+        """Return which file of the output is not whole, and why, or ""."""
+        if self.command.prints:
+            lack = incomplete(self.out.with_suffix(".printed"), ".json")
+            return f"status 0, and what it printed is not whole: {lack}" if lack else ""
+        names = [name for name in contents(self.command, self.out) if not name.startswith(("home/", "cache/"))]
+        lacks = {name: lack for name in names if (lack := incomplete(self.out / name))}
+        return f"status 0, and not whole: {lacks}" if lacks else ""
 
     def again(self) -> str:
         """Run the command again; return how that is not as if nothing had befallen it, or ""."""
@@ -262,10 +272,10 @@ def _input(change: Callable[[Path], None]) -> Attempt:
             wait_until_ready(case.out)
             time.sleep(draws.uniform(0, case.seconds))
             change(victim)
-            # Without a configuration, a tokenizer or a trace, or with another text, the output is another one.
             status, problem = case.outcome(process)
             optional = victim.suffix != ".safetensors" or "traces" in victim.parts
-            return status, "" if not status and optional else problem
+            # Without a configuration, a tokenizer or a trace, or with another text, it is another output, but whole.
+            return status, case.incomplete() if not status and optional else problem
         finally:
             shutil.rmtree(case.inputs)
             kept.rename(case.inputs)

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from whatwhere import atomic
 from whatwhere.errors import CheckpointError
 from whatwhere.models.checkpoint.safetensors import Part, computed, copied, read_header, write_safetensors
-from whatwhere.models.surgery import convert_format, resize_checkpoint
+from whatwhere.models.surgery import convert_dtype, convert_format, resize_checkpoint
 
 from ...systems import unix
 from .conftest import Save, digests
@@ -238,3 +238,13 @@ def test_permissions_are_those_of_any_new_file(save: Save, tmp_path: Path) -> No
     (plain := tmp_path / "plain").touch()
     resize_checkpoint(folder / "model.safetensors", tmp_path / "out.safetensors", vocab_size=40)
     assert (tmp_path / "out.safetensors").stat().st_mode == plain.stat().st_mode
+
+
+def test_a_damaged_tokenizer_is_refused_and_not_copied(save: Save, tmp_path: Path) -> None:
+    folder, _ = save("llama")
+    tokenizer = folder / "tokenizer.json"
+    tokenizer.write_bytes(tokenizer.read_bytes()[:-100])
+    for convert, kind in ((convert_dtype, "bfloat16"), (convert_format, "safetensors")):
+        with pytest.raises(CheckpointError, match=r"tokenizer\.json is not JSON"):
+            convert(folder, tmp_path / "out", kind)
+        assert not (tmp_path / "out").exists()

@@ -261,9 +261,9 @@ def _as_safetensors(
     not_copied: list[NotCopied] = []
     if path.is_dir() and out.suffix != ".safetensors":
         with new_folder(out, force) as unfinished:
+            not_copied = copy_other_files(path, unfinished, {"model.safetensors"}, {})
             with writing(parts.values(), progress) as count:
                 size = write_safetensors(unfinished / "model.safetensors", list(parts.values()), metadata, count)
-            not_copied = copy_other_files(path, unfinished, {"model.safetensors"}, {})
     else:
         with new_file(out, force) as unfinished, writing(parts.values(), progress) as count:
             size = write_safetensors(unfinished, list(parts.values()), metadata, count)

@@ -164,12 +164,12 @@ class Source:
                 size = self._write_shard(self.shards[0], path, edits, count)
             return Written(size, self._kept(edits))
         with new_folder(out, force) as path:
+            names = {file.name for file in (*(shard.path for shard in self.shards), self.index) if file is not None}
+            not_copied = copy_other_files(self.folder, path, names, edits.files)
             with writing(parts, progress) as count:
                 size = sum(self._write_shard(shard, path / shard.path.name, edits, count) for shard in self.shards)
             if self.index is not None:
                 (path / self.index.name).write_bytes(self._new_index(edits))
-            names = {file.name for file in (*(shard.path for shard in self.shards), self.index) if file is not None}
-            not_copied = copy_other_files(self.folder, path, names, edits.files)
         return Written(size, self._kept(edits), tuple(not_copied))
 
     def _kept(self, edits: Edits) -> int:
@@ -233,10 +233,15 @@ def _edited(metadata: Json, edits: Edits) -> Json:
 def copy_other_files(folder: Path, out: Path, written: set[str], files: Mapping[str, bytes | None]) -> list[NotCopied]:
     """Copy the other files of a model, and the modules of sentence-transformers; return those that are omitted.
 
+    It comes before the weights are written, which takes longer: a damaged file is refused at once.
+
     Args:
         folder, out: input and output.
         written: names of files that are written elsewhere.
         files: name -> new content, or None to omit the file.
+
+    Raises:
+        CheckpointError: If a file is no JSON, but by its name is.
     """
     modules = _modules(folder)
     not_copied: list[NotCopied] = []
@@ -251,16 +256,25 @@ def copy_other_files(folder: Path, out: Path, written: set[str], files: Mapping[
         elif not path.is_file():  # a pipe would never end
             not_copied.append(NotCopied(name, "it is a folder" if path.is_dir() else "it is no regular file"))
         else:
-            shutil.copyfile(path, out / name)
+            _copy(path, out / name)
     for name in modules:
         (out / name).mkdir()
         for path in sorted((folder / name).iterdir()):
             if path.is_file():
-                shutil.copyfile(path, out / name / path.name)
+                _copy(path, out / name / path.name)
     for name, content in files.items():
         if content is not None:
             (out / name).write_bytes(content)
     return not_copied
+
+
+def _copy(path: Path, to: Path) -> None:
+    """Copy a file; of JSON, a tokenizer's among them, write what was parsed: it may change meanwhile."""
+    if path.suffix != ".json" or (file := File(path)).size > _MAX_JSON_BYTES:
+        shutil.copyfile(path, to)
+        return
+    parse_json(b'{"file":' + (content := file.head(_MAX_JSON_BYTES)) + b"}", str(path))
+    to.write_bytes(content)
 
 
 def _modules(folder: Path) -> list[str]:
