@@ -492,4 +492,4 @@ def _same(p: Positions, q: Positions) -> bool:
 
 def is_number(given: object) -> bool:
     """Return whether positions were given as a number of tokens."""
-    return not isinstance(given, Positions | Tensor) and as_whole(given) is not None
+    return not isinstance(given, (Positions, Tensor)) and as_whole(given) is not None

@@ -3,7 +3,7 @@
 The fields of a part are computed when they are first read: a step of decoding reads few of them.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, fields
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -39,14 +39,13 @@ class PositionSlices:
 
     index: Int64[Tensor, "axes batch tokens"] | Float64[Tensor, "axes batch tokens"]
     order: Int64[Tensor, "batch tokens"]
-    # A default_factory leaves no class attribute, so a field that a slice has not computed yet goes to __getattr__.
-    segment: Int64[Tensor, "batch tokens"] | None = field(default_factory=lambda: None)
-    run: bool = field(default_factory=bool)
-    max_length: int | None = field(default_factory=lambda: None)
-    document_length: Int64[Tensor, "batch tokens"] | None = field(default_factory=lambda: None)
-    document_start: Int64[Tensor, "batch tokens"] | None = field(default_factory=lambda: None)
-    numbering: int | None = field(default_factory=lambda: None)
-    whole_length: Int64[Tensor, "batch tokens"] | None = field(default_factory=lambda: None)
+    segment: Int64[Tensor, "batch tokens"] | None = None
+    run: bool = False
+    max_length: int | None = None
+    document_length: Int64[Tensor, "batch tokens"] | None = None
+    document_start: Int64[Tensor, "batch tokens"] | None = None
+    numbering: int | None = None
+    whole_length: Int64[Tensor, "batch tokens"] | None = None
 
     def __post_init__(self) -> None:
         """Refuse coordinates of another dtype, which schemes would take for whole positions."""
@@ -110,10 +109,10 @@ class PositionSlices:
                 "For one token pass p[t : t + 1], for some slots a tensor of them; for some axes or rows, index "
                 "p.index itself."
             )
-        first, stop, step = tokens.indices(self.tokens)
-        fields, whole, count = self.__dict__, self, len(range(first, stop, step))
         if torch.compiler.is_compiling():
             return type(self)(*(_sliced(self, tokens, name) for name in _FIELDS))
+        chosen, fields, whole = range(self.tokens)[tokens], self.__dict__, self
+        first, step, count = chosen.start, chosen.step, len(chosen)
         if "_first" in fields:  # a slice of a slice is one of the whole
             whole, first, step = fields["_whole"], fields["_first"] + first * fields["_step"], step * fields["_step"]
         part = object.__new__(type(self))
@@ -316,6 +315,12 @@ class PositionSlices:
         if not torch.compiler.is_compiling():
             fields[name] = value
         return value
+
+
+# A field that a slice has not computed yet goes to __getattr__, which a class attribute of its default would hide.
+for _field in fields(PositionSlices):
+    if _field.default is not MISSING:
+        delattr(PositionSlices, _field.name)
 
 
 def common_batch(queries: PositionSlices, keys: PositionSlices) -> int:

@@ -145,9 +145,10 @@ def as_whole(value: object) -> int | None:
         >>> as_whole(np.int64(3)), as_whole(3.0), as_whole(True)
         (3, None, None)
     """
-    if isinstance(value, int | torch.SymInt) and not isinstance(value, bool):
+    # A tuple of types and no union: torch.compile of PyTorch 2.9 cannot trace one.
+    if isinstance(value, (int, torch.SymInt)) and not isinstance(value, bool):
         return value  # type: ignore[return-value]
-    if isinstance(value, bool) or getattr(value, "dtype", None) == torch.bool:
+    if isinstance(value, bool) or getattr(value, "dtype", None) in (bool, torch.bool):
         return None
     try:
         return operator.index(value)  # type: ignore[arg-type]

@@ -130,4 +130,5 @@ def _require_input(scheme: object, dim: int) -> None:
 
 def _is_same(module: nn.Module | None, other: nn.Module) -> bool:
     """Return whether two modules are one; torch.export has a proxy for each path to a module, with its attributes."""
-    return module is not None and vars(module) is vars(other)
+    # Some versions of torch.compile cannot trace the second question.
+    return module is other or (module is not None and vars(module) is vars(other))

@@ -176,7 +176,8 @@ class PassCache:
         else:
             element = self.element(scheme, causal)
 
-        def added(dtype: torch.dtype) -> Tensor | None:
+        # Quoted: torch.compile of PyTorch 2.9 cannot trace a union.
+        def added(dtype: torch.dtype) -> "Tensor | None":
             table = tabulate(bound, *sizes) if by_content else self.table(scheme, causal)
             return join(table, _both(self.mask(causal, window), mask), dtype)
 

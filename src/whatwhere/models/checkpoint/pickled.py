@@ -23,7 +23,6 @@ from whatwhere.models.checkpoint.files import File
 if TYPE_CHECKING:
     from torch import Tensor
 
-_SAFE_VERSION = (2, 6)
 _MAX_DICTIONARIES = 500
 """Maximum number of dictionaries in a pickle; no model has more."""
 _BLOCK = 1 << 20
@@ -171,12 +170,10 @@ def load(file: File) -> "tuple[dict[str, Tensor], Set[tuple[int, int]]]":
         file: whose author the caller trusts.
 
     Raises:
-        CheckpointError: If torch is too old, or cannot read the file, or there are no tensors, or it is damaged.
+        CheckpointError: If torch cannot read the file, or there are no tensors, or it is damaged.
     """
     import torch
 
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < _SAFE_VERSION:
-        raise file.wrong(f"torch {torch.__version__} does not read pickles safely", "Install torch 2.6 or later.")
     try:
         # Not None: the file may name a device that this machine does not have.
         contents = torch.load(file.path, map_location="cpu", weights_only=True, mmap=True)
