@@ -27,10 +27,15 @@ TOLERANCE = {"rtol": 0.0, "atol": 2e-5}
 """Two devices sum in different orders, through two layers with vectors of size 1 to 4."""
 
 
-def attend(where: ww.Where, p: ww.Positions, dtype: torch.dtype = torch.float32, **how) -> Tensor:
-    """One layer of attention on given vectors, on the device of the positions."""
+def vectors(p: ww.Positions, dtype: torch.dtype = torch.float32) -> Tensor:
+    """Vectors of two sequences, on the device of the positions."""
+    return draw(2, p.tokens, DIM, seed=1).to(p.device, dtype)
+
+
+def attend(where: ww.Where, p: ww.Positions, given: Tensor, **how) -> Tensor:
+    """One layer of attention on given vectors."""
     here = where.at(p)
-    x = here.input(draw(2, p.tokens, DIM, seed=1).to(p.device, dtype))
+    x = here.input(given)
     heads = x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(1, 2)
     q, k = here.query_key(heads, heads[:, :KEY_HEADS].flip(-1), increments=here.increments(x))
     return here.attention(q, k, heads[:, -KEY_HEADS:], gates=here.gates(x), **how)
@@ -145,8 +150,8 @@ def test_law_4_built_on_the_device(case, device):
 def test_attention_in_two_bytes(dtype, case, device):
     """Off from float32 by what the dtype rounds, 8 bits or 11: not by what it would make of an angle or a position."""
     where, p = case.build().to(device), ww.positions(9).to(device)
-    narrow = attend(where, p, dtype).float()
-    wide = attend(where, p)
+    narrow = attend(where, p, vectors(p, dtype)).float()
+    wide = attend(where, p, vectors(p))
     assert (narrow - wide).norm() < (0.03 if dtype == torch.bfloat16 else 0.004) * wide.norm()
 
 
@@ -182,10 +187,11 @@ def test_compiled_flex_attention_trains(case, device):
     slopes = {}
     for engine, run in (("flex", compiled), ("dense", attend)):
         where.zero_grad()
-        y = run(where, p, engine=engine)
+        given = vectors(p).requires_grad_()  # a scheme may have no parameters
+        y = run(where, p, given, engine=engine)
         y.square().sum().backward()
         slopes[engine] = {name: None if slope is None else slope.clone() for name, slope in gradients(where).items()}
-        slopes[engine]["output"] = y.detach()
+        slopes[engine] |= {"vectors": given.grad, "output": y.detach()}
     require_close(slopes["flex"], slopes["dense"], tolerance=1e-3)
 
 
@@ -216,6 +222,8 @@ def test_compare_trains_in_bfloat16(device, tmp_path):
     names = ["none", "sinusoidal", "learned", "rotary", "alibi", "t5"]
     few = {"steps": 40, "batch": 32, "test_sequences": 32, "lengths": [8], "seeds": 1}
     report = ww.compare(names, out=tmp_path, workers=1, progress=False, device=device.type, **few)
-    for run in report.results["runs"]:
-        losses = [loss for _, loss in run["losses"]]
-        assert losses[-1] < 0.9 * losses[0], f"{run['scheme']} does not learn: {losses}"
+    for run in report.runs:
+        losses = [loss for _, loss in run.losses]
+        assert losses[-1] < 0.9 * losses[0], f"{run.scheme} does not learn: {losses}"
+        beyond = run.scores[8]["all"]
+        assert (beyond is None) == (run.scheme == "learned"), f"{run.scheme}, whose table ends or does not: {beyond}"

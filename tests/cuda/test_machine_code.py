@@ -113,7 +113,7 @@ def test_input_layer(indexed, dtype, capability, calls, tmp_path):
     rows = Rows(torch.empty(64, 768, dtype=dtype), ids[:1]) if indexed else Rows(torch.empty(1, 16, 768, dtype=dtype))
     embedding.embed(weight, ids, 2.0, rows)
     ((kernel, grid, given, constants),) = calls.kept
-    assert grid == (2 * 16 // 4, 1), "four rows are one program's"
+    assert grid == (2 * 16 // 2, 1), "two rows are one program's"
     made = compiled(kernel, given, constants, capability)
     require_lean(made, tmp_path)
     checks = len(re.findall(r"call\S*\s+__assertfail", made.asm["ptx"]))

@@ -173,4 +173,5 @@ def test_gradients_are_clipped_and_scaled(device):
             of_table.flush()
         pairs.append((table.weight.detach(), head.detach()))
     for one, other in zip(*pairs, strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=2e-6)
+        # Numbers of up to 4, whose spacing is 2.4e-7, after eight steps of at most 1e-2.
+        torch.testing.assert_close(one, other, rtol=0, atol=5e-6)

@@ -45,9 +45,9 @@ def test_right_ids_do_not_end_the_program():
 @pytest.mark.parametrize("plainly", [False, True])
 @pytest.mark.parametrize("what", WRONG)
 def test_what_lies_outside_a_table_ends_the_program(what, plainly):
-    """Not at the call, which does not wait, but before anything could be made of the result."""
+    """Not always at the call, which does not wait, but before anything could be made of the result."""
     call = f"with ww.pytorch_only(): {WRONG[what]}" if plainly else WRONG[what]
     done = run(call)
-    assert done.stdout.strip() == "called", done.stderr
+    assert "went on" not in done.stdout, done.stderr
     assert done.returncode != 0
     assert "device-side assert" in done.stderr

@@ -4,6 +4,7 @@ native.h."""
 import ast
 import shutil
 import sys
+import threading
 from collections.abc import Iterator
 from ctypes import c_char_p
 from graphlib import TopologicalSorter
@@ -129,6 +130,19 @@ def test_each_part_is_done_once_by_any_number_of_threads(tokens, own_threads, tm
 
 def serves(*tensors: Tensor) -> bool:
     return backend.on_cpu("rotate", *tensors) is not None
+
+
+def test_a_backward_pass_in_another_thread_has_no_kernels_either():
+    """Autograd has a thread of its own for each GPU, which knows no variables of the thread that called it."""
+    seen = []
+    x = torch.ones(2, requires_grad=True)
+    x.register_hook(lambda slope: seen.append(backend.disabled()))
+    with ww.pytorch_only():
+        thread = threading.Thread(target=x.sum().backward)
+        thread.start()
+        thread.join()
+    x.sum().backward()
+    assert seen == [True, backend.requested_kernels() == "pytorch"]
 
 
 def test_which_tensors_kernels_support():

@@ -84,7 +84,7 @@ class Model(nn.Module):
         caches: list[Cache] | None = None,
         **how: Any,
     ) -> Tensor:
-        queries = ww.positions(ids.shape[1]) if queries is None else queries
+        queries = ww.positions(ids.shape[1], device=ids.device) if queries is None else queries
         heres = ww.bind([block.where for block in self.blocks], queries, keys, regime_length=self.regime_length)
         x = self.input_layer(ids, heres[0])
         for n, block in enumerate(self.blocks):

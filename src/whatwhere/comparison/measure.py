@@ -11,7 +11,7 @@ from torch import Tensor
 from whatwhere.analysis.pca import principal_components
 from whatwhere.analysis.position_similarity import similarity
 from whatwhere.comparison.model import Transformer, evaluation_generator, evaluation_positions
-from whatwhere.comparison.own_model import ComparedModel
+from whatwhere.comparison.own_model import ComparedModel, require_defined
 from whatwhere.comparison.results import ALL, Scores, Shift, Statistics, TableSnapshot, TokenCosines
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Expressions, Task
@@ -233,6 +233,7 @@ def attention_by_distance(
     batches = test_set.ids[:_SEQUENCES].split(rows)
     for ids in batches:
         p = evaluation_positions(settings, ids, generator)
+        require_defined(model, p)
         for layer, weights in enumerate(model.weights(ids, test_set.at, p)):
             sums[layer] = weights.double().sum(0).cpu().numpy() + (sums[layer] if sums[layer].size else 0.0)
     sequences = sum(len(ids) for ids in batches)
@@ -262,11 +263,12 @@ def _logits(model: ComparedModel, test_set: Batch, shift: int, settings: Setting
     model.eval()
     rows = max(1, _CHUNK_TOKENS // test_set.ids.shape[1])
     generator = evaluation_generator(test_set.ids.shape[1])
+    parts = []
     with autocast(settings.resolved_device):
-        parts = [
-            model(ids, test_set.at, evaluation_positions(settings, ids, generator, shift))
-            for ids in test_set.ids.split(rows)
-        ]
+        for ids in test_set.ids.split(rows):
+            p = evaluation_positions(settings, ids, generator, shift)
+            require_defined(model, p)
+            parts.append(model(ids, test_set.at, p))
     logits = torch.cat(parts).float()
     require_finite(logits, "the logits are", settings)
     return logits

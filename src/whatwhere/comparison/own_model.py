@@ -104,6 +104,23 @@ ComparedModel = Transformer | OwnModel
 AnyModel = TypeVar("AnyModel", bound=nn.Module)
 
 
+def require_defined(model: ComparedModel, p: Positions) -> None:
+    """Raise PositionError where the input scheme of a model has no vector for a position.
+
+    Models do so themselves on the CPU; on a GPU such a position would end the program.
+
+    Args:
+        model: ours or the caller's own.
+        p: of a test batch.
+
+    Raises:
+        PositionError: If a scheme is not defined at some position.
+    """
+    if p.device.type != "cpu":
+        for scheme in {where.input for where in model.layer_wheres if where.input is not None}:
+            scheme.require_defined(p.to("cpu"))
+
+
 def is_model_builder(built: object) -> bool:
     """Return whether an object builds a model and not a scheme: a class of modules, or a function of `wheres`.
 

@@ -19,7 +19,7 @@ from whatwhere.comparison.model import (
     name_of,
     with_max_length,
 )
-from whatwhere.comparison.own_model import BuildModel, check_model
+from whatwhere.comparison.own_model import BuildModel, check_model, require_defined
 from whatwhere.comparison.progress import bytes_read
 from whatwhere.comparison.results import ModelRecord
 from whatwhere.comparison.run import Job
@@ -317,7 +317,9 @@ def rehearse(plan: Job) -> ModelRecord | None:
         _require_later_keys(plan.scheme, model.layer_wheres)
     with torch.no_grad():
         ids = test_set.ids.to(settings.resolved_device)
-        model(ids, test_set.at, evaluation_positions(settings, ids, evaluation_generator(ids.shape[1])))
+        p = evaluation_positions(settings, ids, evaluation_generator(ids.shape[1]))
+        require_defined(model, p)
+        model(ids, test_set.at, p)
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.test_set(length, 1)
     return own

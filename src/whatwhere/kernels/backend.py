@@ -196,7 +196,10 @@ def disabled() -> bool:
     """
     if torch.compiler.is_compiling():  # it reads no context variable, but recompiles when a number has changed
         return _DISABLED_BY_ENVIRONMENT or _open_contexts > 0
-    return _DISABLED_BY_ENVIRONMENT or _disabled.get()
+    if _DISABLED_BY_ENVIRONMENT or _disabled.get():
+        return True
+    # A backward pass of a GPU runs in a thread of autograd, which has no variables of the thread that called it.
+    return _open_contexts > 0 and torch._C._current_graph_task_id() >= 0
 
 
 def on_cpu(name: str, *tensors: Tensor) -> Callable[..., None] | None:
@@ -257,7 +260,10 @@ def as_operator(x: Tensor) -> bool:
     )
 
 
-_is_exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", lambda: False)
+def _is_exporting() -> bool:
+    # torch.compiler.is_exporting() is true in every trace of PyTorch 2.9 and 2.11.
+    exporting: bool = torch.compiler._is_exporting_flag
+    return exporting
 
 
 @cache
@@ -314,5 +320,7 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
         ...     (a @ a).dtype
         torch.float32
     """
-    # Devices without arithmetic, such as meta, have no autocast to disable.
-    return torch.autocast(device.type, enabled=False) if torch.amp.is_autocast_available(device.type) else nullcontext()
+    # Devices without arithmetic, such as meta, have no autocast to disable; some versions cannot trace the question.
+    if device.type == "meta" or not (torch.compiler.is_compiling() or torch.amp.is_autocast_available(device.type)):
+        return nullcontext()
+    return torch.autocast(device.type, enabled=False)

@@ -53,8 +53,10 @@ def group(ids: Int64[Tensor, " slots"], vocab_size: int) -> GroupedSlots | None:
         if distinct.value < 0:
             return None
         return GroupedSlots(rows[: distinct.value], starts[: distinct.value + 1], order[:count])
-    if count and (int(ids.min()) < 0 or int(ids.max()) >= vocab_size):
-        return None
+    if count:
+        low, high = torch.stack(ids.aminmax()).tolist()  # a GPU is waited for once
+        if low < 0 or high >= vocab_size:
+            return None
     ordered, order = ids.sort(stable=True)
     rows, counts = ordered.unique_consecutive(return_counts=True)
     return GroupedSlots(rows, torch.cat([counts.new_zeros(1), counts.cumsum(0)]), order)

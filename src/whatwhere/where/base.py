@@ -67,6 +67,19 @@ class InputEncoding(nn.Module, ABC):
         """
         return None
 
+    def require_defined(self, positions: Positions) -> None:
+        """Raise PositionError unless there is a vector for each position, as a call does of positions on the CPU.
+
+        On a GPU a call cannot read the positions without a wait, and one without a row ends the program: ask here
+        first, with positions on the CPU. A subclass with a table that ends overrides it.
+
+        Args:
+            positions: positions of the tokens.
+
+        Raises:
+            PositionError: If the scheme is not defined at some position.
+        """
+
 
 class QueryKeyMap(OfHeads, ABC):
     """Door 2: a map of queries and keys, each by its own position, before their dot product.

@@ -165,6 +165,20 @@ class Learned(InputEncoding):
         resized.weight = nn.Parameter(rows, requires_grad=self.weight.requires_grad)
         return resized.train(self.training)
 
+    def require_defined(self, positions: Positions) -> None:
+        """Raise PositionError unless there is a row for each position.
+
+        Args:
+            positions: positions of the tokens.
+
+        Raises:
+            PositionError: If a position is not in 0..max_length-1.
+
+        Examples:
+            >>> Learned(dim=4, max_length=16).require_defined(Positions.packed([16, 9]))
+        """
+        self._require_rows(positions, positions.single_axis("Learned"))
+
     def _require_rows(self, positions: Positions, index: Tensor) -> None:
         if positions.max_length is not None and positions.max_length <= self.max_length:
             return
