@@ -24,11 +24,13 @@ LEFT_OUT = (
     "tests/oracles",
     "tests/benchmarks",
     "tests/cuda",
+    "tests/models/tiny.py",
     "tests/test_conformance.py",
     "tests/test_docs.py",
+    "tests/test_scheme_cards.py",
     "tests/test_site.py",
 )
-"""Tests of peers, and of pages that are written with the packages of `dev`; others that need peers skip."""
+"""Tests and models of peers, and pages that are written with the packages of `dev`; others that need peers skip."""
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PIP_CONSTRAINT", "CI")}
 """Without the newest versions as constraints; and a page without a browser is no mistake here, where CI is set too."""
 

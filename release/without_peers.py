@@ -24,14 +24,14 @@ def pytest_make_collect_report(
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Generator[None, None, None]:
-    """Skip a test that imports a peer, by itself or in a fixture."""
+    """Skip a test that imports a peer, by itself, in a fixture or through the library, whose error names it."""
     try:
         yield
-    except ModuleNotFoundError as problem:
-        name = (problem.name or "").partition(".")[0]
-        if name not in PEERS:
+    except ImportError as problem:
+        missing = [peer for peer in PEERS if problem.name == peer or peer in str(problem)]
+        if not missing:
             raise
-        pytest.skip(f"{name} is not installed")
+        pytest.skip(f"{missing[0]} is not installed")
 
 
 pytest_runtest_call = pytest_runtest_setup

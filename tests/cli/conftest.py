@@ -8,8 +8,7 @@ import pytest
 import torch
 from tokenizers import Tokenizer, models
 
-from ..models.checkpoint.test_models import FORMS, TYPES, WORDS, write_gguf
-from ..models.tiny import config_of, model_of
+from ..models.checkpoint.forms import FORMS, TYPES, WORDS, write_gguf
 
 
 class Saved(NamedTuple):
@@ -30,6 +29,8 @@ class Saved(NamedTuple):
 @pytest.fixture(scope="session")
 def zoo(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], Saved]:
     """Save a Llama, GPT-2, T5, Bloom and Gemma, tiny and at random, in each of three forms."""
+    from ..models.tiny import config_of, model_of  # needs transformers, which most tests of commands do without
+
     made = {}
     for model_type in TYPES:
         torch.manual_seed(0)

@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ..models.checkpoint import samples
-from ..models.checkpoint.test_models import FORMS, TYPES
+from ..models.checkpoint.forms import FORMS, TYPES
 from ..models.tiny import config_of
 from ..running import error_of, json_of, whatwhere
 from .conftest import Saved

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from ..models.checkpoint import samples
-from ..models.checkpoint.test_models import WORDS
+from ..models.checkpoint.forms import WORDS
 from ..running import error_of, json_of, whatwhere
 from .conftest import Saved
 

@@ -15,8 +15,8 @@ from whatwhere.inspection.token_table import Sizes
 from whatwhere.records import Missing, to_json
 from whatwhere.report.inspection import headline, sections
 
-from ..models.checkpoint.test_models import WORDS, write_gguf
-from ..models.tiny import LAYERS, VOCABULARY, config_of, model_of
+from ..models.checkpoint.forms import LAYERS, VOCABULARY, WORDS, write_gguf
+from ..models.tiny import config_of, model_of
 
 TYPES = ["llama", "gpt2", "t5", "bloom", "gemma"]
 FORMS = ["single", "shards", "gguf"]

@@ -20,8 +20,9 @@ from whatwhere.models.configuration.theta_keys import NestedTheta, RotaryDimKeys
 from whatwhere.models.huggingface import Description
 from whatwhere.models.registry import MODEL_TYPES, find_model_type
 
+from .checkpoint.forms import VOCABULARY
 from .inside import Seen, entering, looking_into
-from .tiny import VOCABULARY, config_of, inputs_of, model_of, tables_of
+from .tiny import config_of, inputs_of, model_of, tables_of
 
 TOKENS = 9
 READERS = (RopeKeys, FalconKeys, NestedTheta, RotaryDimKeys, ThetaByLayer)

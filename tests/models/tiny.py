@@ -16,9 +16,10 @@ from whatwhere.models.probe.forward import encoded
 from whatwhere.models.probe.tiny import class_of
 from whatwhere.models.registry.two_parts import HEARING
 
+from .checkpoint.forms import LAYERS, VOCABULARY
+
 transformers.logging.set_verbosity_error()
 
-VOCABULARY, LAYERS = 37, 4
 SIZES: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "embedding_size", "word_embed_proj_dim"), 64),

@@ -48,7 +48,10 @@ def refused(path: Path, *message: str) -> str:
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_type(dtype: torch.dtype, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
-    save_file({"x": table(dtype), "one": table(dtype)[0, 0].clone()}, path)
+    try:
+        save_file({"x": table(dtype), "one": table(dtype)[0, 0].clone()}, path)
+    except KeyError:
+        pytest.skip(f"the installed safetensors does not write {dtype}")
     checkpoint = Checkpoint.open(path)
     entry = checkpoint.tensors["x"]
     assert (entry.shape, entry.dtype) == ((8, 5), str(dtype).removeprefix("torch."))

@@ -14,7 +14,8 @@ from whatwhere.models.configuration.window_keys import BothSides
 from whatwhere.models.huggingface import Description
 from whatwhere.models.registry import MODEL_TYPES
 
-from ..tiny import LAYERS, config_of, model_of
+from ..checkpoint.forms import LAYERS
+from ..tiny import config_of, model_of
 
 TOKENS = 9
 WITH_WINDOWS = [

@@ -13,7 +13,7 @@ from torch import nn
 
 from whatwhere.models.checkpoint import Checkpoint
 
-from ..tiny import VOCABULARY, config_of, model_of
+from ..checkpoint.forms import VOCABULARY
 
 WORDS = [f"w{n}" for n in range(VOCABULARY - 2)]  # fewer than the table has rows
 SINGLE, SHARDS = "5GB", "40KB"
@@ -31,6 +31,8 @@ def word_tokenizer(words: list[str] | None = None) -> Tokenizer:
 @pytest.fixture
 def save(tmp_path: Path) -> Save:
     """Return a function that saves a tiny model and returns its folder and the model."""
+
+    from ..tiny import config_of, model_of  # needs transformers, which some tests do without
 
     def save(model_type: str, size: str = SINGLE, **settings: Any) -> tuple[Path, nn.Module]:
         torch.manual_seed(0)

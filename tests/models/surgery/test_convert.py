@@ -17,7 +17,7 @@ from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.surgery import convert_dtype, convert_format, convert_layout, damage, move_to_tokenizer
 
-from ..checkpoint.test_models import write_gguf
+from ..checkpoint.forms import write_gguf
 from .conftest import SHARDS, SINGLE, WORDS, Save, digests, loaded, logits, metadata, tensor, word_tokenizer
 
 # Layout

@@ -18,7 +18,8 @@ from whatwhere.models.surgery import move_to_tokenizer, resize_checkpoint, trim_
 from whatwhere.what.resizing import keep, resize
 from whatwhere.what.token_ids import renumbered, token_ids, why_fixed
 
-from ..tiny import LAYERS, VOCABULARY, config_of, model_of
+from ..checkpoint.forms import LAYERS, VOCABULARY
+from ..tiny import config_of, model_of
 from .conftest import WORDS, Save, loaded, logits, word_tokenizer
 
 

@@ -15,7 +15,8 @@ from whatwhere.models.surgery import move_to_tokenizer, trim_checkpoint
 from whatwhere.what.resizing import keep, resize
 from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
 
-from ..tiny import VOCABULARY, config_of, model_of
+from ..checkpoint.forms import VOCABULARY
+from ..tiny import config_of, model_of
 from .conftest import loaded, tensor, word_tokenizer
 
 SPECIAL: dict[str, Any] = {"pad_token_id": 1, "bos_token_id": 5, "eos_token_id": 6}  # CamemBERT's order

@@ -14,7 +14,8 @@ from whatwhere.inspection.configuration_difference import ConfigurationDifferenc
 from whatwhere.models.surgery import resize_checkpoint, trim_checkpoint
 from whatwhere.where.input.learned import resized_rows
 
-from ..tiny import VOCABULARY, config_of, model_of
+from ..checkpoint.forms import VOCABULARY
+from ..tiny import config_of, model_of
 from .conftest import SHARDS, SINGLE, WORDS, Save, digests, loaded, logits, metadata, tensor
 
 IDS = torch.tensor([[3, 5, 36, 0, 11]])

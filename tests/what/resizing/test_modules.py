@@ -14,7 +14,8 @@ import whatwhere as ww
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.what.resizing import keep, resize
 
-from ...models.tiny import VOCABULARY, config_of, model_of
+from ...models.checkpoint.forms import VOCABULARY
+from ...models.tiny import config_of, model_of
 
 Make = Callable[[nn.Module], Optimizer]
 OPTIMIZERS: dict[str, Make] = {
