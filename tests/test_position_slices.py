@@ -45,7 +45,8 @@ def test_which_tokens_a_rank_has() -> None:
 def test_what_is_remembered_survives() -> None:
     part = PACKED.shards(2)[1]
     copies = [pickle.loads(pickle.dumps(part)), part.to("cpu"), part[:], part.take(torch.arange(8)), part.append(0)]
-    copies.append(_pytree.tree_unflatten(*reversed(_pytree.tree_flatten(part))))
+    leaves, form = _pytree.tree_flatten(part)
+    copies.append(_pytree.tree_unflatten(leaves=leaves, treespec=form))
     for copy in copies:
         assert fields(copy) == fields(part)
     assert part[2:6].lengths().tolist() == [[8, 8, 4, 4]]

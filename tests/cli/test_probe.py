@@ -9,6 +9,8 @@ from whatwhere.report.probe import ProbeRecord, sections
 
 from ..running import fitting
 
+pytest.importorskip("transformers", reason="a probe runs its models")
+
 
 def run(*arguments):
     return CliRunner().invoke(app, ["probe", *arguments])

@@ -285,6 +285,7 @@ def test_surgery_requires_the_whole_file(site: Hub) -> None:
 
 
 def test_a_model_is_probed_by_its_configuration_alone(site: Hub) -> None:
+    pytest.importorskip("transformers")
     found = json_of("probe", "someone/model")
     assert found["probe"]["model_type"] == "llama"
     assert len(found["probe"]["layers"][0]["query"]["frequencies"]) == DIM // 8 // 2
@@ -294,6 +295,7 @@ def test_a_model_is_probed_by_its_configuration_alone(site: Hub) -> None:
 
 
 def test_code_of_a_model_is_not_downloaded(site: Hub) -> None:
+    pytest.importorskip("transformers")
     own = {"model_type": "mine", "auto_map": {"AutoConfig": "own.Config", "AutoModel": "own.Model"}}
     site.files = {"config.json": json.dumps(own).encode(), "own.py": b"raise SystemExit('ran')"}
     for options in ((), ("--trust-remote-code",)):
@@ -310,4 +312,5 @@ def test_a_real_model_is_inspected(site: Hub) -> None:
 
 def test_without_the_network_one_line_says_so() -> None:
     assert "HF_HUB_OFFLINE is set" in error_of("inspect", "someone/model")
+    pytest.importorskip("transformers")
     assert "HF_HUB_OFFLINE is set" in error_of("probe", "someone/model")

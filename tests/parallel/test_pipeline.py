@@ -90,6 +90,10 @@ def alone(scheme: str, layers: int) -> list[float]:
     return losses
 
 
+@pytest.mark.skipif(
+    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
+    reason="PyTorch's own pipelines fail over gloo before 2.13",
+)
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_stages_have_the_losses_of_one_process(ranks: int, tmp_path: Path) -> None:
     *_, last = on_ranks(ranks, tmp_path / "ranks", staged)

@@ -109,7 +109,10 @@ class Pickled(Reader):
         whole = self._whole(name)
         if rows is None:
             return whole
-        return whole[rows.start : rows.stop] if isinstance(rows, range) else whole[torch.from_numpy(rows)]
+        if isinstance(rows, range):
+            return whole[rows.start : rows.stop]
+        # As bytes: some versions cannot index numbers of 8 bits.
+        return (whole.view(torch.uint8) if whole.itemsize == 1 else whole)[torch.from_numpy(rows)].view(whole.dtype)
 
     def _whole(self, name: str) -> "Tensor":
         tensor = self._tensors[name].detach()
