@@ -131,6 +131,7 @@ def run(times: int) -> tuple[Trial, ...]:
         times: of each; 1 tries a few commands.
     """
     torch.set_num_threads(1)  # forks have no threads of their parent
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # which shells ignore for what runs in the background
     with tempfile.TemporaryDirectory() as name:
         folder, inputs = Path(name), Path(name) / "inputs"
         inputs.mkdir()
@@ -307,7 +308,7 @@ def _handles(process: int, number: signal.Signals) -> bool:
     """Return whether a process has begun to handle a signal, or has ended."""
     status = Path(f"/proc/{process}/status").read_text(encoding="utf-8")
     caught = re.search(r"SigCgt:\s*(\w+)", status)
-    return caught is None or bool(int(caught[1], 16) >> (number - 1) & 1)
+    return caught is None or "\nState:\tZ" in status or bool(int(caught[1], 16) >> (number - 1) & 1)
 
 
 def _memory(case: _Case, draws: random.Random) -> Outcome:
