@@ -1,4 +1,4 @@
-"""Four threads at once: every scheme, every example of a docstring and RowAdamW give what they give alone."""
+"""Four threads at once: every scheme, example of a docstring, optimizer of rows and test gives what it gives alone."""
 
 import contextlib
 import doctest
@@ -13,16 +13,20 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from copy import deepcopy
 from functools import partial
+from pathlib import Path
 from typing import TypeVar
 
 import torch
+from safetensors.torch import load_file
 from torch import Tensor
 
 import whatwhere as ww
 from reliability.findings import Trial
 from whatwhere.comparison.model import Transformer, build_wheres
 from whatwhere.comparison.settings import make_settings
+from whatwhere.comparison.statistics import paired_differences_of_scores
 from whatwhere.comparison.train import one_thread
+from whatwhere.what.file_table import FileRowAdamW, FileTokenEmbedding
 
 Result = TypeVar("Result")
 THREADS = 4
@@ -45,7 +49,8 @@ def run(times: int) -> tuple[Trial, ...]:
         times: rounds of each trial.
     """
     with one_thread():
-        return (_schemes(times), _examples(times), _row_adamw(times))
+        tables = (_tables("RowAdamW", _trained, times), _tables("FileRowAdamW", _trained_in_a_file, times))
+        return (_schemes(times), _examples(times), *tables, _differences(times))
 
 
 def _schemes(times: int) -> Trial:
@@ -151,29 +156,55 @@ class _Streams(io.TextIOBase):
         return len(text) if stream is None else stream.write(text)
 
 
-def _row_adamw(times: int) -> Trial:
+def _tables(optimizer: str, train: Callable[[int], Tensor], times: int) -> Trial:
     """Train a table in each thread; compare with the same table trained alone, bit by bit."""
     failures = []
-    wanted = [_trained(seed) for seed in range(THREADS)]
+    wanted = [train(seed) for seed in range(THREADS)]
     for _ in range(times):
-        found = _at_once([partial(_trained, seed) for seed in range(THREADS)])
+        found = _at_once([partial(train, seed) for seed in range(THREADS)])
         failures += [f"seed {n}: other rows" for n in range(THREADS) if not torch.equal(found[n], wanted[n])]
     seen = f"{STEPS} steps each: the rows are bit for bit those of one thread"
-    return Trial(f"RowAdamW in {THREADS} threads", times * THREADS, len(failures), seen, tuple(failures[:3]))
+    return Trial(f"{optimizer} in {THREADS} threads", times * THREADS, len(failures), seen, tuple(failures[:3]))
 
 
 def _trained(seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     table = ww.TokenEmbedding(512, DIM)
     table.reset_parameters(generator)
-    optimizer = ww.RowAdamW(table, lr=0.01)
+    _steps(table, ww.RowAdamW(table, lr=0.01), generator)
+    return table.weight.detach().clone()
+
+
+def _trained_in_a_file(seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        FileTokenEmbedding.create(path := Path(folder) / "tokens.safetensors", 512, DIM, generator=generator)
+        table = FileTokenEmbedding(path)
+        _steps(table, FileRowAdamW(table, lr=0.01), generator)
+        return load_file(path)["weight"]
+
+
+def _steps(
+    table: ww.TokenEmbedding | FileTokenEmbedding, optimizer: ww.RowAdamW | FileRowAdamW, generator: torch.Generator
+) -> None:
     for _ in range(STEPS):
         ids = torch.randint(512, (64,), generator=generator)
         table(ids).square().sum().backward()
         optimizer.step()
         optimizer.zero_grad()
     optimizer.flush()
-    return table.weight.detach().clone()
+
+
+def _differences(times: int) -> Trial:
+    """Test differences of random scores in all threads; compare with those found alone."""
+    draws, failures = random.Random(0), []
+    for number in range(times):
+        scores = {name: {seed: draws.gauss(0.8, 0.1) for seed in range(8)} for name in ("rotary", "alibi", "none")}
+        call = partial(paired_differences_of_scores, scores, higher_is_better=True)
+        wanted = call()
+        failures += [f"draw {number}: other numbers" for found in _at_once([call] * THREADS) if found != wanted]
+    seen = "p-values and intervals of three schemes and eight seeds are those of one thread"
+    return Trial(f"paired differences in {THREADS} threads", times * THREADS, len(failures), seen, tuple(failures[:3]))
 
 
 def _at_once(calls: list[Callable[[], Result]]) -> list[Result]:
