@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from reliability import faults, flips, fuzz, kills, memory, soak, studio, threads
+from reliability import access, faults, flips, fuzz, kills, memory, soak, studio, threads
 from reliability.findings import Trial
 
 
@@ -30,6 +30,7 @@ class Runnable:
 
 
 CAMPAIGNS: Mapping[str, Runnable] = {
+    "access": Runnable(access.run, times=access.VIEWS, few=1, system="linux"),
     "faults": Runnable(faults.run, times=10, few=1, system="linux"),
     "flips": Runnable(flips.run, times=10_000, few=40, system="linux"),
     "fuzz": Runnable(fuzz.run, times=3600, few=3, system="linux"),

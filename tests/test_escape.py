@@ -41,8 +41,8 @@ def test_tokens_as_they_are_shown() -> None:
 
 def test_the_page_shows_the_same(tmp_path: Path) -> None:
     """The rules are written twice, in Python and in TypeScript."""
-    conftest = pytest.importorskip("tests.studio.conftest", reason="the studio's extra is not installed")
-    if shutil.which("node") is None or not (conftest.WEB / "node_modules" / "esbuild").is_dir():
+    browser = pytest.importorskip("reliability.browser", reason="the studio's extra is not installed")
+    if shutil.which("node") is None or not (browser.WEB / "node_modules" / "esbuild").is_dir():
         pytest.skip("Node.js or the page's packages are missing: make page")
     # Every assigned character of the first plane, some beyond, and the lone surrogates: versions of Unicode differ in
     # the unassigned ones.
@@ -54,7 +54,7 @@ def test_the_page_shows_the_same(tmp_path: Path) -> None:
     words = ["Ġthe", "the", "##ing", "▁king", "Ã", "ĊĊ", "[MASK]", "", "Ġ", "<0x0A>", "東", "##"]
     pairs = [(word, text) for word in words for text in (" the", "ing", "", None, "\n", "\u202e")]
     (tmp_path / "pairs.json").write_text(json.dumps(pairs))
-    shown = conftest.driven("escape.mjs", texts=str(tmp_path / "texts.json"), pairs=str(tmp_path / "pairs.json"))
+    shown = browser.driven("escape.mjs", texts=str(tmp_path / "texts.json"), pairs=str(tmp_path / "pairs.json"))
     expected = {
         "visible": [visible(text) for text in texts],
         "token": [visible_token(text) for text in texts],

@@ -5,12 +5,16 @@ import pytest
 from reliability.campaigns import CAMPAIGNS
 from reliability.findings import Trial, read_campaigns
 
+from .studio.conftest import require_browser
+
 
 @pytest.fixture(autouse=True)
 def _skip_what_needs_another_system(request: pytest.FixtureRequest) -> None:
     name = getattr(request.node, "callspec", None) and request.node.callspec.params["name"]
     if name and not CAMPAIGNS[name].runs_here():
         pytest.skip(f"made for {CAMPAIGNS[name].system} alone")
+    if name == "access":
+        require_browser()
     if name == "fuzz":
         pytest.importorskip("atheris", reason="made for Linux on x86-64 alone")
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,18 @@ time.sleep(600)
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def watch(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function that lets the time pass for which a claim is watched that looks dead by the clock."""
+    clock, passed = time.monotonic, [0.0]
+    monkeypatch.setattr(claim_files.time, "monotonic", lambda: clock() + passed[0])
+
+    def wait() -> None:
+        passed[0] += 2 * claim_files._RENEW_EVERY
+
+    return wait
 
 
 @pytest.fixture(autouse=True)
@@ -75,22 +88,40 @@ def test_the_claim_of_a_killed_process_is_taken_over_at_once(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("content", ["[]", '{"process": ["another machine", "", "1", "2"]}', "\udcff"])
-def test_the_claim_of_another_machine_is_kept_until_its_lease_ends(content: str, tmp_path: Path) -> None:
+def test_the_claim_of_another_machine_is_kept_until_its_lease_ends(
+    content: str, watch: Callable[[], None], tmp_path: Path
+) -> None:
     path = tmp_path / "runs" / "none-0.claim"
     path.write_bytes(content.encode(errors="surrogateescape"))
     claims = Claims(tmp_path)
     os.utime(path, (time.time() - LEASE + 30,) * 2)
     assert not claims.take("none-0")
     os.utime(path, (time.time() - LEASE - 30,) * 2)
+    assert not claims.take("none-0")  # the clock may have been set
+    watch()
     assert claims.take("none-0")
 
 
-def test_a_claim_whose_owner_was_killed_before_it_wrote_its_name_is_taken_over_soon(tmp_path: Path) -> None:
-    path = tmp_path / "runs" / "none-0.claim"
+def test_a_claim_whose_owner_was_killed_before_it_wrote_its_name_is_taken_over_soon(
+    watch: Callable[[], None], tmp_path: Path
+) -> None:
+    claims, path = Claims(tmp_path), tmp_path / "runs" / "none-0.claim"
     path.touch()
-    assert not Claims(tmp_path).take("none-0")  # its owner may be about to
+    assert not claims.take("none-0")  # its owner may be about to
     os.utime(path, (time.time() - 6,) * 2)
-    assert Claims(tmp_path).take("none-0")
+    assert not claims.take("none-0")
+    watch()
+    assert claims.take("none-0")
+
+
+def test_a_clock_that_is_set_forward_makes_no_owner_dead(watch: Callable[[], None], tmp_path: Path) -> None:
+    claims, path = Claims(tmp_path), tmp_path / "runs" / "none-0.claim"
+    path.write_text('{"process": ["another machine", "", "1", "2"]}')
+    os.utime(path, (time.time() - 86_400,) * 2)  # it was renewed just before
+    assert not claims.take("none-0")
+    os.utime(path)  # and after
+    watch()
+    assert not claims.take("none-0")
 
 
 def test_a_clock_that_is_set_back_makes_no_owner_dead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,7 +160,9 @@ def test_a_claim_with_a_time_in_the_future_is_taken_over_once_it_has_not_changed
 
 @pytest.mark.parametrize("kind", ["folder", "full folder", "link to nothing", "pipe"])
 @unix
-def test_what_has_the_name_of_a_claim_and_is_no_file_ends_with_its_lease_and_stays(kind: str, tmp_path: Path) -> None:
+def test_what_has_the_name_of_a_claim_and_is_no_file_ends_with_its_lease_and_stays(
+    kind: str, watch: Callable[[], None], tmp_path: Path
+) -> None:
     path = tmp_path / "runs" / "none-0.claim"
     if kind == "link to nothing":
         path.symlink_to(tmp_path / "absent")
@@ -140,6 +173,8 @@ def test_what_has_the_name_of_a_claim_and_is_no_file_ends_with_its_lease_and_sta
     claims, old = Claims(tmp_path), time.time() - LEASE - 30
     assert not claims.take("none-0")
     os.utime(path, (old, old), follow_symlinks=False)
+    assert not claims.take("none-0")
+    watch()
     assert claims.take("none-0")
     (tmp_path / "runs" / "none-0.json").touch()
     claims.release("none-0")
@@ -158,16 +193,18 @@ def test_the_owner_renews_its_claims(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert not Claims(tmp_path).take("none-0")
 
 
-def test_of_many_that_see_a_dead_owner_one_takes_over(tmp_path: Path) -> None:
+def test_of_many_that_see_a_dead_owner_one_takes_over(watch: Callable[[], None], tmp_path: Path) -> None:
     for number in range(20):
         dead = tmp_path / "runs" / f"none-{number}.claim"
         dead.touch()
         os.utime(dead, (0, 0))
-    ready, won = threading.Barrier(8), list[int]()
+    ready, seen, won = threading.Barrier(8), threading.Barrier(8, watch), list[int]()
 
     def race() -> None:
         claims = Claims(tmp_path)
         ready.wait()
+        assert not any(claims.take(f"none-{number}") for number in range(20))
+        seen.wait()
         won.extend(number for number in range(20) if claims.take(f"none-{number}"))
 
     threads = [threading.Thread(target=race) for _ in range(8)]
@@ -178,10 +215,14 @@ def test_of_many_that_see_a_dead_owner_one_takes_over(tmp_path: Path) -> None:
     assert sorted(won) == list(range(20))
 
 
-def test_an_owner_that_was_taken_for_dead_leaves_the_claim_of_its_heir(tmp_path: Path) -> None:
+def test_an_owner_that_was_taken_for_dead_leaves_the_claim_of_its_heir(
+    watch: Callable[[], None], tmp_path: Path
+) -> None:
     slow, heir = Claims(tmp_path), Claims(tmp_path)
     assert slow.take("none-0")
     os.utime(tmp_path / "runs" / "none-0.claim", (0, 0))
+    assert not heir.take("none-0")
+    watch()
     assert heir.take("none-0")
     slow.release("none-0")
     assert names(tmp_path / "runs") == ["none-0.claim-2"]

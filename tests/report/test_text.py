@@ -67,12 +67,12 @@ def test_numbers_at_the_limits() -> None:
 
 def test_the_page_writes_the_same(tmp_path: Path) -> None:
     """The rules are written twice, in Python and in TypeScript."""
-    conftest = pytest.importorskip("tests.studio.conftest", reason="the studio's extra is not installed")
-    if shutil.which("node") is None or not (conftest.WEB / "node_modules" / "esbuild").is_dir():
+    browser = pytest.importorskip("reliability.browser", reason="the studio's extra is not installed")
+    if shutil.which("node") is None or not (browser.WEB / "node_modules" / "esbuild").is_dir():
         pytest.skip("Node.js or the page's packages are missing: make page")
     values = [*EXACT, *sampled()]
     (tmp_path / "numbers").write_bytes(struct.pack(f"<{len(values)}d", *values))
-    shown = conftest.driven("numbers.mjs", numbers=str(tmp_path / "numbers"), digits=DIGITS, places=PLACES)
+    shown = browser.driven("numbers.mjs", numbers=str(tmp_path / "numbers"), digits=DIGITS, places=PLACES)
     expected = {
         "numbers": [[number(value), *(number(value, digits) for digits in DIGITS)] for value in values],
         "decimals": [[decimals(value, places) for places in PLACES] for value in values],

@@ -1,13 +1,10 @@
 """What tests of the studio need."""
 
-import json
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
@@ -15,23 +12,12 @@ pytest.importorskip("starlette", reason="the studio's extra is not installed")
 
 from starlette.testclient import TestClient
 
+from reliability.browser import driven, lacking
 from whatwhere.studio.security import Key
 from whatwhere.studio.server import PAGE, create_app, served
 from whatwhere.studio.session import Session
 
-WEB = PAGE.parent
 ADDRESS = "http://127.0.0.1:4321"
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-
-
-def driven(script: str, **given: Any) -> dict[str, Any]:
-    """Drive a browser by a script of browser/, and give what it tells."""
-    said = json.dumps({"web": str(WEB), "chromium": CHROMIUM, **given})
-    command = ["node", str(Path(__file__).parent / "browser" / script), said]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return result
 
 
 @pytest.fixture(scope="session")
@@ -78,19 +64,17 @@ def inside(client: TestClient, key: Key) -> TestClient:
     return client
 
 
-def lacking(what: str) -> NoReturn:
+def require_browser() -> None:
     """Skip a test for want of a tool; on Linux, where CI is set, fail: there the tool is installed."""
-    (pytest.fail if os.environ.get("CI") and sys.platform == "linux" else pytest.skip)(what)
+    if missing := lacking():
+        (pytest.fail if os.environ.get("CI") and sys.platform == "linux" else pytest.skip)(missing)
 
 
 @pytest.fixture(scope="session")
 def look() -> Callable[..., dict[str, Any]]:
     """Show a source on the page, drive a browser through it, and give what that tells."""
-    if shutil.which("node") is None or CHROMIUM is None or not (WEB / "node_modules" / "playwright-core").is_dir():
-        lacking("chromium, Node.js or the page's packages are missing: apt install chromium; make page")
+    require_browser()
     folder = Path(os.environ.get("STUDIO_PAGE", PAGE))  # of a bundle that is not in place yet
-    if not (folder / "index.html").is_file():
-        lacking("the page is not bundled: make page")
 
     def looked(session: Session, script: str, **given: Any) -> dict[str, Any]:
         with served(session, folder) as url:

@@ -17,6 +17,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
+from reliability.browser import CHROMIUM, WEB, driven
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import tokens as api
 from whatwhere.studio.jobs import Report, Stopped
@@ -25,7 +26,6 @@ from whatwhere.studio.session import Session
 from whatwhere.studio.wire import pack
 
 from ..running import fitting
-from .conftest import CHROMIUM, WEB, driven
 
 node = pytest.mark.skipif(
     shutil.which("node") is None or not (WEB / "node_modules" / "esbuild").is_dir(),

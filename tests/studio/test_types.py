@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from jaxtyping import Float
 
+from reliability.browser import WEB
 from whatwhere.records import MaybeNaN
 from whatwhere.studio.api import JOBS, QUERIES
 
 from ..running import script
-from .conftest import WEB
 
 if TYPE_CHECKING:
     from whatwhere.records import Missing

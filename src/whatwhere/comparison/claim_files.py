@@ -5,9 +5,9 @@
     failed/NAME.txt      why the run failed, for the processes that are waiting for it; the next call removes it
 
 A claim is created by O_EXCL, which one process succeeds in, also on a network file system; the last one counts. Times
-are compared with that of a file that the reader has just renewed, so that clocks of machines need not agree. Of a time
-in the future, which a clock that was set back leaves, a reader only watches whether it changes. What has the name of a
-claim and is no file counts as a claim that nobody renews; it is left where it is.
+are compared with that of a file that the reader has just renewed, so that clocks of machines need not agree. Clocks may
+be set meanwhile: of a time that is too old or in the future, a reader watches whether it changes. What has the name of
+a claim and is no file counts as a claim that nobody renews; it is left where it is.
 """
 
 import json
@@ -45,7 +45,7 @@ class Claims:
         self._held: dict[str, Path] = {}
         self._lock = threading.Lock()
         self._clock: float | None = None
-        self._in_future: dict[Path, tuple[float, float]] = {}
+        self._watched: dict[Path, tuple[float, float]] = {}
         self._owner = json.dumps(_SCHEMA.sealed({"process": _process(os.getpid()), "key": secrets.token_hex(8)}))
 
     def take(self, name: str) -> bool:
@@ -175,11 +175,16 @@ class Claims:
         """Remove the claims of owners who died between writing a run and releasing its claim."""
         for path in list(self._folder.glob("*.claim*")):
             run = self._folder / f"{path.name.partition('.claim')[0]}.json"
-            if run.exists() and self._is_dead(path):
+            if run.exists() and self._is_dead(path, watched=False):
                 _remove(path)
 
-    def _is_dead(self, path: Path) -> bool:
-        """Return whether the owner of a claim has ended, or has shown no sign of life for the time of a lease."""
+    def _is_dead(self, path: Path, watched: bool = True) -> bool:
+        """Return whether the owner of a claim has ended, or has shown no sign of life for the time of a lease.
+
+        Args:
+            path: of the claim.
+            watched: the clock alone is not believed.
+        """
         try:
             status = path.lstat()
             owner = _owner_of(path, status)
@@ -189,17 +194,16 @@ class Claims:
             return True
         # A claim without a name is that of a process that was killed before it wrote one.
         lease = LEASE if owner else _RENEW_EVERY
-        renewed = status.st_mtime
-        if renewed > self._now():
-            time_seen, since = self._in_future.get(path, (None, 0.0))
-            if time_seen != renewed:
-                self._in_future[path] = renewed, time.monotonic()
-                return False
-            return time.monotonic() - since > lease
-        if self._now() - renewed <= lease:
+        age = self._now() - status.st_mtime
+        if 0 <= age <= lease:
             return False
-        self._clock = None  # it may have been set back since it was read
-        return self._now() - renewed > lease
+        if age > lease and not watched:
+            return True
+        time_seen, since = self._watched.get(path, (None, 0.0))
+        if time_seen != status.st_mtime:
+            self._watched[path] = status.st_mtime, time.monotonic()
+            return False
+        return time.monotonic() - since > (lease if age < 0 else min(lease, 2 * _RENEW_EVERY))
 
     def _now(self) -> float:
         """Return the time of the file system, by a file without a name."""

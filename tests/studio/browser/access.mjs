@@ -11,6 +11,12 @@ async function settled() {
   await page.waitForFunction(() => document.querySelector('main :is(figure, table, .answer, p, [role="alert"])'));
   await page.waitForFunction(() => !document.querySelector(".waiting, [aria-busy=true], [role=progressbar], progress"), undefined, { timeout: 90_000 });
   await page.evaluate(() => new Promise((resolve) => requestAnimationFrame(() => requestAnimationFrame(resolve))));
+  // What is computed later than the rest comes without a word.
+  for (let before = -1, now = 0; before !== now; ) {
+    before = now;
+    await page.waitForTimeout(500);
+    now = await page.locator(CONTROLS).count();
+  }
 }
 
 /** Return the controls that Tab does not reach, or reaches without a mark or outside of the window, and whether it goes round. */
@@ -20,8 +26,8 @@ async function byKeyboard() {
     getSelection().removeAllRanges();
     scrollTo(0, 0);
     const shown = [...document.querySelectorAll(controls)].filter((each) => each.checkVisibility({ visibilityProperty: true }) && !each.disabled && each.tabIndex >= 0);
-    // Of a group of radio buttons, Tab reaches the chosen one.
-    globalThis.left = new Set(shown.filter((each) => each.type !== "radio" || each.checked));
+    // Of a group of radio buttons, Tab reaches the chosen one; a table of many rows has a button that leads past them.
+    globalThis.left = new Set(shown.filter((each) => (each.type !== "radio" || each.checked) && !each.closest(".past .scroll")));
     globalThis.steps = left.size;
   }, CONTROLS);
   const unmarked = [];
@@ -38,6 +44,7 @@ async function byKeyboard() {
       const inside = box.bottom > 0 && box.top < innerHeight && box.right > 0 && box.left < innerWidth;
       return { marked: style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 1, inside, html: one.outerHTML.slice(0, 120) };
     });
+    if (at?.html.includes("Past the")) await page.keyboard.press("Enter");
     if (at === null) rounds++;
     else if (!at.marked || !at.inside) unmarked.push(at.html);
   }
@@ -47,7 +54,7 @@ async function byKeyboard() {
 
 await page.goto(given.url);
 await settled();
-for (const link of await page.locator("nav a").all()) {
+for (const link of (await page.locator("nav a").all()).slice(0, given.views)) {
   const name = await link.innerText();
   await link.click();
   await page.waitForFunction((title) => document.querySelector("h1")?.textContent === title, name);

@@ -2,6 +2,7 @@
 
 import type { ComponentChildren } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
+import { whole } from "../numbers";
 import { announce } from "./announce";
 import type { Cell } from "./save";
 
@@ -29,6 +30,7 @@ export function Table<Row>({ caption, columns, rows, most = 100 }: Props<Row>) {
   const [sorted, setSorted] = useState<{ column: number; down: boolean } | null>(null);
   const [top, setTop] = useState(0);
   const scrolled = useRef<HTMLDivElement>(null);
+  const past = useRef<HTMLParagraphElement>(null);
   const order = useMemo(() => arranged(rows, columns, sorted), [rows, columns, sorted]);
   const virtual = rows.length > most;
   const seen = virtual ? Math.ceil((scrolled.current?.clientHeight ?? 480) / HEIGHT) : rows.length;
@@ -44,7 +46,7 @@ export function Table<Row>({ caption, columns, rows, most = 100 }: Props<Row>) {
       next ? `sorted by ${columns[column]?.title}, ${down ? "descending" : "ascending"}` : "in the original order",
     );
   };
-  return (
+  const table = (
     <div
       class={virtual ? "scroll tall" : "scroll"}
       role="region"
@@ -85,6 +87,18 @@ export function Table<Row>({ caption, columns, rows, most = 100 }: Props<Row>) {
           {last < rows.length && <Spacer rows={rows.length - last} columns={columns.length} />}
         </tbody>
       </table>
+    </div>
+  );
+  if (!virtual) return table;
+  return (
+    <div class="past">
+      <button type="button" class="skip" onClick={() => past.current?.focus()}>
+        Past the {whole(rows.length)} rows
+      </button>
+      {table}
+      <p class="note" tabIndex={-1} ref={past}>
+        {whole(rows.length)} rows.
+      </p>
     </div>
   );
 }

@@ -183,7 +183,7 @@ function List({ examined, name }: { examined: SuspiciousTokens; name: ListName }
       shown.map((n) => columns.slice(0, -1).map((column) => column.value(n))),
     );
   return (
-    <section aria-label={`Rows: ${title}`} class="near">
+    <section aria-label={title} class="near">
       <h2>
         {whole(rows.count)} {title}
       </h2>
