@@ -38,7 +38,7 @@ _MAX_TAIL = 22 + 2**16 + 76
 """Bytes at the end of a zip: its last record, a comment, and the larger form of that record."""
 _BLOCK = 1 << 20
 _DAMAGED = "It is truncated or damaged: create it again with numpy.save or numpy.savez."
-_ZIP_ERRORS = (
+ZIP_ERRORS = (
     zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError,
     ValueError, LookupError, OverflowError, OSError,
 )  # fmt: skip
@@ -290,5 +290,5 @@ def _own_errors(file: File) -> Iterator[None]:
         yield
     except CheckpointError:
         raise
-    except _ZIP_ERRORS as problem:
+    except ZIP_ERRORS as problem:
         raise file.wrong(f"it cannot be decompressed: {str(problem) or type(problem).__name__}", _DAMAGED) from None

@@ -19,6 +19,7 @@ from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
 from whatwhere.models.checkpoint.dtypes import STORED_TYPES
 from whatwhere.models.checkpoint.files import File
+from whatwhere.models.checkpoint.npy import ZIP_ERRORS
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -209,7 +210,7 @@ def _require_members(file: File, tensors: "Mapping[str, Tensor]") -> "Set[tuple[
                     with archive.open(info) as member:
                         while member.read(_BLOCK):
                             pass
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError, OSError) as problem:
+    except ZIP_ERRORS as problem:
         raise file.wrong(f"it cannot be decompressed: {problem}", _DAMAGED) from None
     sizes = {size for size, _ in stored}
     for name, tensor in tensors.items():
