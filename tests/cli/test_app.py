@@ -275,7 +275,7 @@ def test_wrong_input_gets_a_message(status, words, message, tmp_path, monkeypatc
 
 
 BEFALLS = [
-    (KeyboardInterrupt(), 130, "interrupted. What is finished is kept; run the same command again to resume."),
+    (KeyboardInterrupt(), 130, "interrupted. Run the same command again.\n"),
     (MemoryError("1 TB"), 1, "too little memory: 1 TB.\nChoose smaller sizes"),
     (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "too little memory: DefaultCPU"),
     (ImportError("libtorch.so: failed to map segment from shared object"), 1, "too little memory: libtorch.so"),
@@ -297,6 +297,11 @@ def test_what_befalls_a_command(problem, status, message, monkeypatch) -> None: 
     assert (said.status, said.out, said.err[: 11 + len(message)]) == (status, "", f"whatwhere: {message}")
 
 
+def test_only_what_resumes_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("whatwhere.comparison.experiment.compare", Mock(side_effect=KeyboardInterrupt()))
+    assert whatwhere("demo").err.endswith("What is finished is kept; run the same command again to resume.\n")
+
+
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 @pytest.mark.parametrize("place", ["whatwhere.where.catalogue.describe", "typer.core.TyperGroup.make_context"])
 @unix
@@ -308,7 +313,7 @@ def test_a_signal_ends_a_command_with_one_line(
     monkeypatch.setattr(place, lambda *_, **options: os.kill(os.getpid(), number))
     said = whatwhere(*(["schemes"] if "describe" in place else []))
     assert (said.status, said.out, said.err.count("\n")) == (status, "", 1)
-    assert said.err.endswith("What is finished is kept; run the same command again to resume.\n")
+    assert said.err.endswith("Run the same command again.\n")
     assert signal.getsignal(signal.SIGTERM) is before
 
 

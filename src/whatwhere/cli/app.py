@@ -184,9 +184,11 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-def interrupted(
-    stop: KeyboardInterrupt, message: str = "What is finished is kept; run the same command again to resume."
-) -> typer.Exit:
+_RESUMING = ("compare", "demo", "evidence", "train")
+"""Commands that keep what is finished; of the others only the outputs that are whole are there."""
+
+
+def interrupted(stop: KeyboardInterrupt, message: str = "Run the same command again.") -> typer.Exit:
     """Print that a command was interrupted, and return how it ends.
 
     Args:
@@ -292,7 +294,8 @@ def exit_on_error(command: Callable[P, R]) -> Callable[P, R]:
             print_message(str(problem))
             raise typer.Exit(1) from None
         except KeyboardInterrupt as stop:
-            raise interrupted(stop) from None
+            kept = ("What is finished is kept; run the same command again to resume.",)
+            raise interrupted(stop, *kept if command.__name__ in _RESUMING else ()) from None
         except BrokenPipeError:
             _silence_stdout()  # the reader has gone, as `| head` does
             raise typer.Exit(141) from None
