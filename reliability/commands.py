@@ -371,7 +371,8 @@ def _page_without_times(page: str) -> bytes:
     results["reproduction"] = _DIGITS.sub("#", json.dumps(results["reproduction"]))
     around = re.sub(r"sha256-[\w+/=]+", "", page[: found.start(1)] + page[found.end(1) :])
     text = json.dumps(_without_times(answers), default=lambda array: [str(array.dtype), array.tolist()])
-    text = re.sub(r"\btook [\d.,]+ ", "took # ", text)  # of the runs, in words
+    # Sentences tell how long the runs took, and by how many processes.
+    text = re.sub(r"\btook [\d.,]+ |--workers \d+", "#", text)
     return (text + _DIGITS.sub("#", around)).encode()
 
 
