@@ -52,6 +52,7 @@ def test_a_missing_package_ends_with_status_1_and_the_command_that_installs_it(m
     status, out, _ = whatwhere("doctor")
     assert status == 1
     assert "2 things to mend" in out
+    assert "is not installed. To mend it: pip install" in " ".join(out.split())
 
 
 def test_without_the_compiled_library_it_says_what_that_costs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def sections(found: Installation) -> list[Section]:
     Args:
         found: what is installed.
     """
-    mend: list[Part] = [Paragraph(f"{each.what}\n{each.remedy}") for each in found.missing]
+    mend: list[Part] = [Paragraph(f"{each.what} To mend it: {each.remedy}") for each in found.missing]
     system = Table(
         "What numbers and speed depend on",
         ["", "here"],
