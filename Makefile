@@ -47,9 +47,11 @@ types: $(VENV)/dev.stamp ## strict type check
 	$(BIN)/mypy
 
 # Shapes are checked at run time in the first pass; that hook and torch.compile exclude each other, hence the second.
-tests: $(VENV)/dev.stamp $(VENV)/page.stamp browser ## pytest in two passes
+# The third rehearses on the CPU what tests the library on a GPU, so that it is sound when there is one.
+tests: $(VENV)/dev.stamp $(VENV)/page.stamp browser ## pytest in three passes
 	$(PYTEST) -m "not compile and not slow" --jaxtyping-packages=whatwhere,benchmarks,beartype.beartype $(COVER)
 	$(PYTEST) -m "compile and not slow" $(COVER_MORE)
+	WHATWHERE_TEST_DEVICE=cpu $(PYTEST) -r fE -m "cuda and not compile" tests/cuda
 
 # Not a part of the tests, which it would make three quarters longer.
 coverage: ## the tests, with line coverage
