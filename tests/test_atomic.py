@@ -274,3 +274,22 @@ def test_a_page_of_the_notebook_is_whole_or_not_there(tmp_path: Path) -> None:
         page.save(tmp_path / "page.html")
     assert inside(tmp_path) == {}
     assert page.save(tmp_path / "page.html").read_text() == "x" * 5000
+
+
+def test_what_a_sweep_removes_before_it_is_locked_is_created_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, removed = atomic._lock, list[Path]()
+
+    def late(path: Path, wait: bool = False) -> int | None:
+        if wait and not removed:
+            removed.append(path)
+            path.rmdir()
+        return lock(path, wait)
+
+    monkeypatch.setattr(atomic, "_lock", late)
+    with atomic.temporary_folder(tmp_path / "work") as folder:
+        assert folder.is_dir()
+        assert removed
+        assert folder not in removed
+    assert list(tmp_path.iterdir()) == []

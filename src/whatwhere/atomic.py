@@ -224,10 +224,11 @@ def _locked(out: Path, suffix: str, create: Callable[[Path], None]) -> Iterator[
             path = out.with_name(f".{out.name}.{_boot()}{secrets.token_hex(4)}.{suffix}")
             create(path)
             lock = _lock(path, wait=True)
-            # A sweep of another process may have seen it before it was locked.
-            if lock is None or os.path.lexists(path):
+            # A sweep of another process or thread may have seen it before it was locked, and removed it.
+            if os.path.lexists(path):
                 break
-            os.close(lock)
+            if lock is not None:
+                os.close(lock)
         yield path
     finally:
         if lock is not None:
