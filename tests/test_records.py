@@ -47,6 +47,12 @@ def test_what_was_changed_is_refused(change: dict[str, Any], message: str) -> No
         NOTES.opened({**read, **change}, "notes.json")
 
 
+@pytest.mark.parametrize("content", ["notes", [1], 3, None])
+def test_what_is_no_object_is_refused(content: object) -> None:
+    with pytest.raises(ww.errors.ResultsError, match=r"notes\.json holds a \w+, but an object is needed\.\nWrite it"):
+        NOTES.opened(content, "notes.json")
+
+
 def test_an_earlier_version_without_a_checksum_is_read() -> None:
     content = {"format": "notes", "version": 2, "number": 5}
     assert NOTES.opened(content, "notes.json") == {**content, "version": 3}

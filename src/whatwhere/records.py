@@ -112,9 +112,7 @@ class Schema:
         """
         return sealed({"format": self.format, "version": self.version, **to_json(record, None)})
 
-    def opened(
-        self, content: Mapping[str, Any], source: str, error: type[WhatWhereError] = ResultsError
-    ) -> dict[str, Any]:
+    def opened(self, content: object, source: str, error: type[WhatWhereError] = ResultsError) -> dict[str, Any]:
         """Return the content of a file without its checksum, which is compared.
 
         Args:
@@ -123,8 +121,11 @@ class Schema:
             error: the type that is raised.
 
         Raises:
-            ResultsError: If it has another format, version or checksum; or another `error` where one is passed.
+            ResultsError: If it is no object, or has another format, version or checksum; or another `error` where one
+                is passed.
         """
+        if not isinstance(content, Mapping):
+            raise error(f"{source} holds a {type(content).__name__}, but an object is needed.\n{self.way_out}")
         stated = content.get("format")
         if stated != self.format:
             raise error(f"{source} has the format {_shown(stated)}, but {self.format!r} is needed.\n{self.way_out}")

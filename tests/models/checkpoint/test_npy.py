@@ -192,6 +192,13 @@ def test_more_arrays_than_anybody_has(tmp_path: Path, monkeypatch: pytest.Monkey
         Checkpoint.open(tmp_path / "x.npz")
 
 
+def test_the_end_of_a_zip_alone_that_is_cut_off(tmp_path: Path) -> None:
+    for count in range(4, 22):
+        (path := tmp_path / "a.npz").write_bytes(b"PK\5\6" + bytes(count - 4))
+        with pytest.raises(ww.errors.CheckpointError):
+            Checkpoint.open(path)
+
+
 def test_a_zip_that_is_cut_off(tmp_path: Path) -> None:
     path = archive(tmp_path / "x.npz", ("x.npy", saved(WEIGHT)))
     path.write_bytes(path.read_bytes()[:-30])

@@ -106,7 +106,7 @@ def open_npz(path: str | Path) -> Contents:
 def _require_memory(file: File) -> None:
     """Raise CheckpointError if the list of members alone would take too much memory, before it is read."""
     tail = file.read(begin := max(0, file.size - _MAX_TAIL), file.size - begin)
-    at = tail.rfind(b"PK\5\6", 0, len(tail) - 18)
+    at = tail.rfind(b"PK\5\6", 0, max(0, len(tail) - 18))
     size = struct.unpack_from("<I", tail, at + 12)[0] if at >= 0 else 0
     if at >= 76 and tail[at - 20 : at - 16] == b"PK\6\7":  # of a zip of more than 4 GB, or of 65,535 members
         size = struct.unpack_from("<Q", tail, at - 76 + 40)[0]
