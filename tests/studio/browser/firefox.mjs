@@ -4,7 +4,6 @@ import { setTimeout } from "node:timers/promises";
 import { pathToFileURL } from "node:url";
 import { browser, given, opened, report, watched } from "./driving.mjs";
 
-const SHOWN = "main :is(figure, table, .answer, p)"; // some views of a checkpoint tell what they need, and no more
 const SOON = 100; // tenths of a second
 
 /** Wait for what the page does not tell. */
@@ -22,7 +21,7 @@ for (let step = 0; step < 16; step++) {
   await page.keyboard.press("Tab");
   result.focused.push(await page.evaluate(() => `${document.activeElement.tagName} ${getComputedStyle(document.activeElement).outlineStyle}`));
 }
-result.views = await opened(page, SHOWN);
+result.views = await opened(page, given.shown);
 
 await page.getByRole("link", { name: "Positions", exact: true }).click();
 const figure = page.locator("main figure").first();
@@ -37,7 +36,7 @@ result.dark = await ground();
 
 await page.goto(String(pathToFileURL(given.file)));
 await page.waitForSelector("nav a");
-result.exported = await opened(page, SHOWN);
+result.exported = await opened(page, given.shown);
 result.complaints = seen.complaints;
 await started.close();
 report(result);
