@@ -1,6 +1,6 @@
 """The bytes of a text, in memory or in files of any size, of which windows are read.
 
-Files are read by `os.pread` and not mapped: pages of a mapped file count as memory of the process, and a mapped file
+Files are read and not mapped: pages of a mapped file count as memory of the process, and a mapped file
 that becomes shorter ends it.
 """
 
@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from hashlib import sha256
+from io import FileIO
 from itertools import accumulate
 from pathlib import Path
 from typing import final
@@ -196,7 +197,7 @@ class _Reader:
         self._text = text
         self._sizes = text.sizes
         self._begins = [0, *accumulate(size + len(_BETWEEN) for size in self._sizes[:-1])]
-        self._open: dict[int, int] = {}
+        self._open: dict[int, FileIO] = {}
         self._closing = ExitStack()
 
     def __enter__(self) -> "_Reader":
@@ -220,9 +221,9 @@ class _Reader:
         path = self._text.files[number]
         try:
             if number not in self._open:
-                opened = self._open[number] = os.open(path, os.O_RDONLY)
-                self._closing.callback(os.close, opened)
-            part = os.pread(self._open[number], count, offset)
+                self._open[number] = self._closing.enter_context(FileIO(path))
+            self._open[number].seek(offset)
+            part = self._open[number].read(count)
         except OSError as problem:
             raise _unreadable(path, problem) from problem
         if not part:

@@ -3,9 +3,9 @@
     tokens/KEY.ids       the ids, little-endian, of 2 bytes for up to 65,536 tokens, else of 4
     tokens/KEY.json      what they are, and their checksum; written last, so that ids without it are made again
 
-KEY is a digest of the text, the tokenizer and the version of this format. The file is read as any long text is, by
-`os.pread` (see byte_text.py). A text is encoded in pieces that end at line borders. Not every tokenizer splits there:
-at each border its ids of the characters on both sides must be those of either side, or the piece goes on.
+KEY is a digest of the text, the tokenizer and the version of this format. The file is read as any long text is: see
+byte_text.py. A text is encoded in pieces that end at line borders. Not every tokenizer splits there: at each border
+its ids of the characters on both sides must be those of either side, or the piece goes on.
 """
 
 import codecs

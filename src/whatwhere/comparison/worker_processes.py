@@ -134,8 +134,9 @@ def _how_it_ended(process: SpawnProcess | None) -> str:
         return "ended unexpectedly"
     if status >= 0:
         return f"ended with status {status}"
-    cause = ", as the system does where memory runs out" if -status == signal.SIGKILL else ""
-    return f"was killed by {signal.Signals(-status).name}{cause}"
+    name = signal.Signals(-status).name
+    cause = ", as the system does where memory runs out" if name == "SIGKILL" else ""
+    return f"was killed by {name}{cause}"
 
 
 def _prepare() -> None:

@@ -240,8 +240,8 @@ class RowFiles:
         steps = self.steps
         assert steps is not None
         if len(pending):
-            self._witnesses = spread(np.sort(pending))
-        rows = np.union1d(spread(np.arange(self.weight.shape[0])), self._witnesses)
+            self._witnesses = np.sort(pending)[spread(len(pending))]
+        rows = np.union1d(spread(self.weight.shape[0]), self._witnesses)
         now = self.read(rows)[0]
         own = identity(self._header, rows, now, self.weight.read(rows) if len(pending) else now)
         stated = Stated(

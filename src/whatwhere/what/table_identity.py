@@ -60,19 +60,17 @@ class Identity:
         return None
 
 
-def spread(rows: Int64[np.ndarray, " rows"]) -> Int64[np.ndarray, " some"]:
-    """Return some rows of many, spread evenly.
+def spread(count: int) -> Int64[np.ndarray, " some"]:
+    """Return the numbers of some rows of many, spread evenly, ascending.
 
     Args:
-        rows: of any number.
+        count: of all rows.
 
     Examples:
-        >>> spread(np.arange(1000))[:4].tolist(), len(spread(np.arange(1000))), spread(np.arange(3)).tolist()
+        >>> spread(1000)[:4].tolist(), len(spread(1000)), spread(3).tolist()
         ([0, 15, 31, 47], 64, [0, 1, 2])
     """
-    if len(rows) <= _SPREAD:
-        return rows
-    return rows[np.linspace(0, len(rows) - 1, _SPREAD).astype(np.int64)]
+    return np.linspace(0, count - 1, min(count, _SPREAD)).astype(np.int64)
 
 
 def identity(
