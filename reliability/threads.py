@@ -15,6 +15,7 @@ from copy import deepcopy
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
+from unittest import mock
 
 import torch
 from safetensors.torch import load_file
@@ -88,7 +89,12 @@ def _examples(times: int) -> Trial:
     apart = [test for test in tests if any(word in each.source for each in test.examples for word in GLOBAL)]
     chosen = [test for test in tests if test not in apart]
     chosen = random.Random(0).sample(chosen, min(len(chosen), DOCSTRINGS * times))
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), contextlib.redirect_stdout(_Streams()):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        contextlib.chdir(folder),
+        mock.patch.object(tempfile, "tempdir", folder),
+        contextlib.redirect_stdout(_Streams()),
+    ):
         failures = [f"alone: {message}" for test in chosen if (message := _fails(test))]
         for n in range(times):
             orders = [random.Random(f"{n} {thread}").sample(chosen, len(chosen)) for thread in range(THREADS)]

@@ -2,7 +2,8 @@
 
 import gc
 import importlib.metadata
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,23 @@ if TYPE_CHECKING:
     from whatwhere.kernels.backend import Library
 
 run_time_types.install()
+
+
+class _Examples:
+    """Give each docstring a folder for temporary files, which is removed after its examples."""
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        if not isinstance(item, pytest.DoctestItem):
+            return (yield)
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(tempfile, "tempdir", folder)
+            return (yield)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register hooks for files outside of this folder too."""
+    config.pluginmanager.register(_Examples())
 
 
 def pytest_collection_finish() -> None:

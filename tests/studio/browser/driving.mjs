@@ -1,6 +1,6 @@
 // What the scripts here share: packages of the page's folder, a browser that asks the network for nothing, a result.
 import { createRequire } from "node:module";
-import { mkdtempSync } from "node:fs";
+import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 
@@ -38,7 +38,9 @@ export async function browser(flat = true) {
 
 /** Bundle TypeScript of the page, or of a test, into one file, and return its path. */
 export async function bundle(entry, format) {
-  const outfile = join(mkdtempSync(join(tmpdir(), "whatwhere-page-")), format === "esm" ? "bundle.mjs" : "bundle.js");
+  const folder = mkdtempSync(join(tmpdir(), "whatwhere-page-"));
+  process.on("exit", () => rmSync(folder, { recursive: true, force: true }));
+  const outfile = join(folder, format === "esm" ? "bundle.mjs" : "bundle.js");
   const options = { entryPoints: [entry], outfile, bundle: true, format, target: "es2022", logLevel: "error" };
   await need("esbuild").build({ ...options, jsx: "automatic", jsxImportSource: "preact", nodePaths: [join(given.web, "node_modules")] });
   return outfile;
