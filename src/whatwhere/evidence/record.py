@@ -119,7 +119,7 @@ class Evidence:
         title: of the experiment.
         scope: "quick" or "full".
         created: time of writing, in UTC.
-        seconds: that it took.
+        seconds: of the command that finished it; runs of an earlier one are not counted (see `took`).
         command: which repeats it.
         versions: of the packages that numbers depend on.
         machine: where it ran.
@@ -145,6 +145,12 @@ class Evidence:
     claims: tuple[Finding, ...] = ()
     verdicts: tuple[Judgment, ...] = ()
     faults: tuple[FaultRow, ...] = ()
+
+    @property
+    def took(self) -> float:
+        """Return the seconds of the whole experiment, at least: its last command may have found some runs finished."""
+        runs = (run.seconds for record in self.comparisons.values() for run in record.runs)
+        return max(self.seconds, sum(runs) / self.machine.cores)
 
 
 def gain(id: str, says: str, source: str, quantity: str, unit: Unit = "share") -> Statement:

@@ -236,7 +236,7 @@ class TimeLeft:
     def finish(self, evidence: Evidence) -> None:
         """Note that the experiment that began last is finished, here or by an earlier command."""
         self._expected += self._current
-        self._measured += seconds_of(evidence) if self._current else 0
+        self._measured += evidence.took if self._current else 0
         self._current = 0
 
     def seconds(self) -> float:
@@ -244,16 +244,6 @@ class TimeLeft:
         factor = self._measured / self._expected
         current = max(factor * self._current - (perf_counter() - self._begin), 0.0)
         return current + factor * sum(self._waiting.values())
-
-
-def seconds_of(evidence: Evidence) -> float:
-    """Return how long an experiment took, also where its last command found some of its runs finished.
-
-    Args:
-        evidence: of the experiment.
-    """
-    runs = (run.seconds for record in evidence.comparisons.values() for run in record.runs)
-    return max(evidence.seconds, sum(runs) / evidence.machine.cores)
 
 
 def _kept(folder: Path, experiment: Experiment, bench: Bench) -> Evidence | None:

@@ -155,7 +155,7 @@ def _machines(evidence: Sequence[Evidence]) -> Table:
     for each in evidence:
         versions = ", ".join(f"{name} {version}" for name, version in each.versions.items())
         machine = f"{each.machine.processor}, {count(each.machine.cores, 'core')}"
-        rows.append([each.id, each.created[:10], f"{decimals(each.seconds, 0)} s", each.scope, machine, versions])
+        rows.append([each.id, each.created[:10], f"{decimals(each.took, 0)} s", each.scope, machine, versions])
     columns = ("experiment", "date", "took", "scope", "machine", "versions")
     return Table("", columns, rows, numeric=[2], shorten="never")
 
