@@ -27,7 +27,7 @@ apt = { [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null && apt-get -qq upd
 without = { echo "$(1)"; [ -z "$$CI" ]; }
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types tests coverage slow oldest newest tag lock audit cuda format docs site interfaces pictures page browser firefox release-check clean
+.PHONY: help demo test lint types tests coverage slow oldest latest newest tag lock audit cuda format docs site interfaces pictures page browser firefox release-check clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "make %-14s %s\n", $$1, $$2}'
@@ -64,7 +64,11 @@ slow: $(VENV)/page.stamp browser firefox ## the tests of minutes and hours that 
 
 # Those that a user's environment may have; the checkers and peers are as ever. TORCH_OLDEST=torch==2.13.0 tests the others alone.
 oldest: $(BIN)/python ## the tests with the oldest versions that pyproject.toml allows, in .venv-oldest
-	$(BIN)/python release/oldest.py $(TORCH_OLDEST)
+	$(BIN)/python release/versions.py oldest $(TORCH_OLDEST)
+
+# PyTorch itself included, several GB where TORCH_INDEX is not set.
+latest: $(BIN)/python ## the tests with the newest versions there are, in .venv-latest
+	$(BIN)/python release/versions.py latest $(TORCH_LATEST)
 
 # It installs the newest transformers into .venv, in place of the version of constraints.txt.
 newest: $(VENV)/dev.stamp ## probe the model types of the newest transformers; fails where docs/models.md changes

@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from base64 import b85encode
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -60,7 +61,7 @@ def fuzzed(name: str, samples: Sequence[str], seconds: int) -> Trial:
             done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False, timeout=part + 300)
             counts = re.search(r"Done (\d+) runs in (\d+) second", done.stderr)
             if done.returncode or counts is None:
-                return Trial(title, tried + 1, 1, "the process ended early", ((done.stdout + done.stderr)[-2000:],))
+                return Trial(title, tried + 1, 1, "the process ended early", (_failure(done, Path(folder)),))
             tried, elapsed = tried + int(counts[1]), elapsed + int(counts[2])
             reached = max(reached, *map(int, re.findall(r"cov: (\d+)", done.stderr)))
             size, peak = map(int, (Path(folder) / "peak").read_text(encoding="utf-8").split())
@@ -71,3 +72,12 @@ def fuzzed(name: str, samples: Sequence[str], seconds: int) -> Trial:
         f"files of {size / 1e3:.1f} kB"
     )
     return Trial(title, tried, int(peak > 4 * size + _ALLOWED), seen)
+
+
+def _failure(done: subprocess.CompletedProcess[str], folder: Path) -> str:
+    """Return what ended a process, with the damaged file, which is in a folder that is removed."""
+    output = done.stdout + done.stderr
+    began = output.find("Uncaught Python exception")  # which libFuzzer's own words follow
+    shown = output[-2000:] if began < 0 else output[began : began + 4000]
+    files = [f"{file.name}: {b85encode(file.read_bytes()).decode()}" for file in folder.glob("*-*") if file.is_file()]
+    return "\n".join([f"status {done.returncode}", shown, *files])

@@ -48,10 +48,11 @@ def checked(*, typechecker: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _check_function(function: Callable[..., Any], typechecker: Callable[[Any], Any]) -> Callable[..., Any]:
-    written, resolved = function.__annotations__, _resolved(function)
+    source = "__annotate__" if hasattr(function, "__annotate__") else "__annotations__"  # the first since Python 3.14
+    written, resolved = getattr(function, source), _resolved(function)
     function.__annotations__ = resolved
     checked = typechecker(function)
-    function.__annotations__ = written
+    setattr(function, source, written)
     in_context = any(map(_has_shape, resolved.values()))
 
     @functools.wraps(function)

@@ -51,7 +51,6 @@ def test_every_candidate_of_every_variant_does_the_same_work(case: str, number: 
     assert rows[limit]["times"]["ratio"] == {"median": 1.0, "low": 1.0, "high": 1.0}
 
 
-@pytest.mark.filterwarnings("ignore:.*torch.jit.* is deprecated:DeprecationWarning")  # what PyTorch's compiler imports
 @pytest.mark.compile
 @pytest.mark.parametrize(("case", "number"), [("rotary", 0), ("lookup", 1), ("attention", 0)])
 def test_what_needs_torch_compile_runs_too(case: str, number: int) -> None:

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from whatwhere.cli import compare as command
+from whatwhere.cli.own import load_own
 from whatwhere.comparison import estimate, read_results
 from whatwhere.comparison.plan import Estimate
+from whatwhere.comparison.tasks import Expressions
 from whatwhere.errors import SettingError
 
 from ..comparison import own_decoder
@@ -22,13 +24,15 @@ def steep(dim, num_heads, max_length):
 
 class Short:
     def __init__(self):
-        self.inner = Expressions((2, 3))
+        inner = Expressions((2, 3))
+        vars(self).update((name, getattr(inner, name)) for name in dir(inner) if not name.startswith("_"))
+
+class Through:
     def __getattr__(self, name):
-        if name == "inner":
-            raise AttributeError(name)
-        return getattr(self.inner, name)
+        return getattr(task, name)
 
 task = Short()
+through = Through()
 number = 3
 """
 SMALL = ("--lengths", "4", "--seeds", "1", "--steps", "2", "--dim", "16", "--heads", "2", "--workers", "1",
@@ -42,6 +46,12 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "own_of_a_test.py").write_text(FILE)
     monkeypatch.delitem(__import__("sys").modules, "own_of_a_test", raising=False)
     return tmp_path / "own_of_a_test.py"
+
+
+def test_a_task_may_take_its_attributes_from_another(own: Path) -> None:
+    task = load_own([f"{own}:through"]).task
+    assert task is not None
+    assert task.tested_in_length == Expressions((2, 3)).tested_in_length
 
 
 def test_the_printed_command_repeats_schemes_and_tasks_of_ones_own(own: Path, tmp_path: Path) -> None:

@@ -196,8 +196,10 @@ def test_one_position_costs_the_last_layer_one_query() -> None:
     for at in (None, -1):
         with FlopCounterMode(display=False) as counter:
             model(ids, at)
-        costs.append(counter.get_total_flops())
-    one = DIM * DIM + DIM * DIM + 2 * DIM * FEED + DIM * VOCAB  # the attention itself is not counted on the CPU
+        operations = counter.get_flop_counts()["Global"]
+        # PyTorch counts attention on the CPU since 2.15.
+        costs.append(sum(count for name, count in operations.items() if "attention" not in str(name)))
+    one = DIM * DIM + DIM * DIM + 2 * DIM * FEED + DIM * VOCAB
     assert costs[0] - costs[1] == 2 * 3 * (TOKENS - 1) * one
 
 

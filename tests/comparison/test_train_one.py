@@ -147,7 +147,7 @@ def test_recomputed_blocks_have_the_same_losses_and_bfloat16_nearly(notes: Path,
 
 @pytest.mark.slow
 @pytest.mark.compile
-@pytest.mark.filterwarnings("ignore:.torch.jit.script_method", "ignore:The .grad attribute of a Tensor")
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")
 def test_compiled_blocks_have_the_same_losses(notes: Path, tmp_path: Path) -> None:
     wanted = losses(alone("rotary", notes, tmp_path / "plain", layers=1))
     compiled = losses(alone("rotary", notes, tmp_path / "compiled", layers=1, compiled=True))

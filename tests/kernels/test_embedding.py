@@ -253,7 +253,6 @@ def test_errors_are_those_of_pytorch_only(positions):
         assert errors or (given is ids and p is positions and p is not None)
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # PyTorch's own, on the way to forward mode
 def test_forward_mode_derivatives():
     layer = ww.InputLayer(V, 8, input=ww.Learned(8, 16), scale=2.0)
     ids, weight = torch.randint(0, V, (B, T)), layer.tokens.weight.detach()
@@ -263,7 +262,7 @@ def test_forward_mode_derivatives():
         assert torch.equal(forward_ad.unpack_dual(x).tangent, 2 * tangent[ids])
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+@pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 @pytest.mark.usefixtures("our_own_checks")
 def test_a_traced_table_looks_up_other_ids():
     table, ids = ww.TokenEmbedding(V, 8), torch.randint(0, V, (2, B, T))
@@ -299,7 +298,6 @@ def test_the_operator_passes_opcheck():
 
 
 @pytest.mark.compile
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # PyTorch's own, when inductor is imported
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("scheme", [ww.Learned(8, 16), ww.Sinusoidal(8)], ids=["learned", "sinusoidal"])
 def test_a_compiled_layer_runs_the_kernel(scheme, backend, passes):
@@ -319,7 +317,6 @@ def test_a_compiled_layer_runs_the_kernel(scheme, backend, passes):
 
 
 @pytest.mark.compile
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # PyTorch's own, on the way to forward mode
 def test_transforms_inside_of_a_compiled_function():
     layer, ids = ww.InputLayer(V, 8, input=ww.Learned(8, 16), scale=2.0), torch.randint(0, V, (B, T))
     parameters = {name: value.detach() for name, value in layer.named_parameters()}

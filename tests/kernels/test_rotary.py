@@ -304,7 +304,6 @@ def test_the_operator_over_a_mapped_axis(dims):
         assert torch.equal(mapped[n], rotate_in_pytorch(*row, False))
 
 
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # of PyTorch's own tangents
 def test_where_memory_cannot_be_read_pytorch_rotates(our_own_checks):
     """Transforms, traces and tangents: no number may be lost silently."""
     x, g, (cos, sin) = sampled(2, 4, 5, 8), sampled(2, 4, 5, 8, seed=5), rotary_tables(1, 1, 5, 4)

@@ -1,18 +1,12 @@
 """Axial rotary and xPos equal rotary-embedding-torch and x-transformers, at the same center."""
 
-import warnings
-
 import pytest
 import torch
 from rotary_embedding_torch import RotaryEmbedding, apply_rotary_emb
 from torch import Tensor
+from x_transformers import x_transformers as xt
 
 import whatwhere as ww
-
-with warnings.catch_warnings():
-    # It calls torch.jit.script when imported, which PyTorch 2.13 deprecates; no mark reaches an import.
-    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
-    from x_transformers import x_transformers as xt
 
 LENGTH = 512
 ANGLES = LENGTH * 1.2e-7  # both take angles in float32: p * 6e-8 from the angle, as much from the frequency

@@ -1,19 +1,13 @@
 """T5 equals Hugging Face transformers' and x-transformers' T5 biases, bucket by bucket, and a whole module."""
 
-import warnings
-
 import pytest
 import torch
 from torch import Tensor
 from transformers import T5Config
 from transformers.models.t5.modeling_t5 import T5Attention
+from x_transformers import x_transformers as xt
 
 import whatwhere as ww
-
-with warnings.catch_warnings():
-    # It calls torch.jit.script when imported, which PyTorch 2.13 deprecates; no mark reaches an import.
-    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
-    from x_transformers import x_transformers as xt
 
 FAR = 4096
 BUCKETS = (2, 3, 4, 8, 12, 16, 24, 31, 32, 48, 64, 100, 128, 256)

@@ -1,17 +1,11 @@
 """CoPE and FoX equal x-transformers' CoPE and DataDependentAlibi."""
 
-import warnings
-
 import pytest
 import torch
+from x_transformers import x_transformers as xt
+from x_transformers.attend import Attend
 
 import whatwhere as ww
-
-with warnings.catch_warnings():
-    # It calls torch.jit.script when imported, which PyTorch 2.13 deprecates; no mark reaches an import.
-    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
-    from x_transformers import x_transformers as xt
-    from x_transformers.attend import Attend
 
 TOKENS, HEADS, HEAD_DIM, DIM = 40, 4, 16, 24
 

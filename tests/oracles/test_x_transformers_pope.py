@@ -1,17 +1,12 @@
 """PoPE equals x-transformers' PolarEmbedding: the scores, with phases on either side."""
 
-import warnings
 from math import pi
 
 import pytest
 import torch
+from x_transformers import x_transformers as xt
 
 import whatwhere as ww
-
-with warnings.catch_warnings():
-    # It calls torch.jit.script when imported, which PyTorch 2.13 deprecates; no mark reaches an import.
-    warnings.filterwarnings("ignore", "`torch.jit.script` is deprecated", DeprecationWarning)
-    from x_transformers import x_transformers as xt
 
 LENGTH = 512
 ANGLES = LENGTH * 1.2e-7  # its angles are float32: p * 6e-8 from the angle, as much from the frequency

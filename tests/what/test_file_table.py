@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from whatwhere.what.ngram_hash import xor_hashes
 from whatwhere.what.resizing import resize
 from whatwhere.what.row_adamw import table as row_table
 from whatwhere.what.row_files import RowFiles
+from whatwhere.what.row_steps import read_steps, steps_content
 
 from ..systems import unix
 
@@ -752,6 +754,27 @@ def test_files_that_are_damaged_or_of_another_table_are_refused(path: Path, tmp_
     (path.with_name(path.name + ".training") / "steps.safetensors").write_bytes(b"{}")
     with pytest.raises(CheckpointError, match="no steps of an optimizer"):
         FileTokenEmbedding(path)
+
+
+@pytest.mark.parametrize("setting", [-1.0, float("nan"), float("inf")])
+def test_settings_that_no_step_can_have_are_refused(path: Path, setting: float) -> None:
+    own = FileTokenEmbedding(path)
+    train(own, optimizer := FileRowAdamW(own, **SETTINGS), batches(2))
+    optimizer.flush()
+    own.close()
+    file = path.with_name(path.name + ".training") / "steps.safetensors"
+    stated, settings, pending = read_steps(file)
+    other = settings.copy()
+    other[0, 3] = setting
+    if np.isfinite(setting):  # JSON has no others
+        file.write_bytes(steps_content(replace(stated, betas=(0.9, setting)), settings, pending))
+        with pytest.raises(CheckpointError, match="a setting of a step is negative or not finite"):
+            FileTokenEmbedding(path)
+    file.write_bytes(steps_content(stated, other, pending))
+    with pytest.raises(CheckpointError, match="a setting of a step is negative or not finite"):
+        FileTokenEmbedding(path)
+    file.write_bytes(steps_content(stated, settings, pending))
+    assert FileTokenEmbedding(path).rows_in_file.number == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() == 0, reason="root may write any file")

@@ -171,7 +171,6 @@ TRANSFORMED = {
 @pytest.mark.parametrize("tokens", [5, 520])
 @pytest.mark.parametrize("positions", ["plain", "left padding"])
 @pytest.mark.parametrize("name", TRANSFORMED)
-@pytest.mark.filterwarnings("ignore:.*torch.jit.script:DeprecationWarning")  # by PyTorch itself
 def test_transforms_of_functions_work_with_the_engine_that_is_chosen(name, positions, tokens):
     """Values, derivatives along a direction, and gradients of each sample, against plain tensors."""
     torch.manual_seed(0)

@@ -216,7 +216,10 @@ class Search:
             alpha, beta = ((part / largest).astype(np.float32)[:, None] for part in (sizes, self._max_norm))
             middle *= alpha
             middle -= beta * (share**2 / 2)
-            return middle, (alpha * (self._error * share) + beta * (self._error * share**2)) + spare
+            errors = alpha * (self._error * share)
+            errors += beta * (self._error * share**2)
+            errors += spare
+            return middle, errors
 
     def _scores(
         self, queries: Float64[np.ndarray, "queries dim"], query: np.ndarray, row: np.ndarray

@@ -41,13 +41,13 @@ def load_own(modules: Sequence[str]) -> Own:
     Raises:
         SettingError: If a file or name is missing, is none of the three, or there are two tasks or two models.
     """
-    from whatwhere.comparison import Task
     from whatwhere.comparison.own_model import is_model_builder
+    from whatwhere.comparison.tasks import is_task
 
     own = Own()
     for spec in modules:
         name, loaded = _loaded(spec)
-        if isinstance(loaded, Task) and not isinstance(loaded, type):
+        if is_task(loaded):
             if own.task is not None:
                 raise SettingError("--module got two tasks, but a comparison has one.")
             own.task = loaded

@@ -8,7 +8,8 @@ text, a language model of bytes, is in text_task.py.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, final, runtime_checkable
+from inspect import get_annotations
+from typing import Protocol, TypeGuard, final, runtime_checkable
 
 import torch
 from jaxtyping import Bool, Int64
@@ -77,6 +78,23 @@ class Task(Protocol):
 
     def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
         """Return the scores of predictors that ignore positions, by name; each is a finite number."""
+
+
+_MEMBERS = (*get_annotations(Task), *(name for name in vars(Task) if not name.startswith("_")))
+
+
+def is_task(value: object) -> TypeGuard[Task]:
+    """Return whether an object has all that a task needs.
+
+    Args:
+        value: any object; one that takes its attributes from another by `__getattr__` is a task too, which isinstance
+            denies since Python 3.12.
+
+    Examples:
+        >>> is_task(Expressions((2, 3))), is_task(Expressions), is_task("copy")
+        (True, False, False)
+    """
+    return not isinstance(value, type) and all(hasattr(value, name) for name in _MEMBERS)
 
 
 def held_out(ids: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batch"]:

@@ -293,7 +293,7 @@ def _size_at(step: int, beta1: float, beta2: float, limit: int, kept: int, wide:
 def _rounded(betas: tuple[float, float]) -> tuple[float, float]:
     """Round 1 - beta1 down to two digits, so that a schedule of beta1 needs few different sizes."""
     gap = 1 - betas[0]
-    if not 0 < gap <= 1:
+    if not (0 < gap <= 1 and betas[1] >= 0):
         raise _betas_error(*betas)
     unit = 10.0 ** (floor(log10(gap)) - 1)
     rounded = max(1 - floor(gap / unit + 1e-6) * unit, 0.0)

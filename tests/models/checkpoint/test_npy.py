@@ -181,7 +181,9 @@ def test_offsets_beyond_the_file(tmp_path: Path) -> None:
     path = archive(tmp_path / "x.npz", ("x.npy", saved(WEIGHT)), pressed=zipfile.ZIP_STORED)
     content = path.read_bytes()
     path.write_bytes(content[:28] + struct.pack("<H", 60_000) + content[30:])  # the length of the extra field
-    with pytest.raises(ww.errors.CheckpointError, match=r"decompressed: EOFError|goes beyond the end of the file"):
+    with pytest.raises(
+        ww.errors.CheckpointError, match=r"decompressed: (EOFError|Overlapped)|goes beyond the end of the file"
+    ):
         Checkpoint.open(path)
 
 

@@ -32,6 +32,7 @@ def patched() -> nn.Embedding:
     ("options", "words"),
     [
         ({"betas": (0.9, 0.8)}, "beta1 < sqrt"),
+        ({"betas": (0.9, -1.0)}, "beta1 < sqrt"),
         ({"lr": -1.0}, r"lr=-1\.0"),
         ({"lr": float("nan")}, "lr=nan"),
         ({"eps": -1e-8}, "eps"),

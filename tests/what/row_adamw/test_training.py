@@ -284,7 +284,6 @@ def test_an_input_layer(scheme):
 
 
 @pytest.mark.compile
-@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # PyTorch's own, when inductor is imported
 @pytest.mark.filterwarnings(
     "ignore:The .grad attribute:UserWarning"
 )  # the compiler's, which looks at what it is handed

