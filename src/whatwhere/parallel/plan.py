@@ -108,7 +108,8 @@ def plan_table(settings: TableSettings) -> TablePlan:
     all-gather, reduce-scatter or all-to-all (n - 1) / n times. A rank has whole rows, V / n of them rounded up; an
     owner has one more where n divides V. Ways by rows, and shards of all ranks, send float32. The table is not tied:
     the gradient of a tied output projection has all rows, so of the ways by rows none saves anything.
-    DistributedDataParallel reduces a copy of the gradient, which FSDP's peak has too.
+    DistributedDataParallel reduces a copy of the gradient, which FSDP's peak has too; PyTorch 2.15 makes FSDP none in
+    float32.
 
     Args:
         settings: of the table.
