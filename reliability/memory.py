@@ -3,8 +3,7 @@
 Beyond the largest array that is returned, reading takes at most 4 times the size of the files and 64 MiB, or is refused
 with the way out. JSON beside the weights is parsed in 40 times its size. A tokenizer that the tokenizers library builds
 takes more: together with our list of words it counts as lost above 56 times. Each file is read by a process of its own,
-whose resident memory is measured; pickles, which are read on request alone, too. The rows of 2026-11-25 were measured
-in several runs beside other work, and their seconds added up.
+whose resident memory is measured; pickles, which are read on request alone, too.
 """
 
 import gc
