@@ -40,7 +40,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in 
 def main() -> None:
     """Make the environment and run the tests in it."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("which", choices=RESOLUTIONS, help="versions")
+    parser.add_argument("which", choices=RESOLUTIONS, help="which versions")
     parser.add_argument("torch", nargs="?", help="another PyTorch, such as torch==2.13.0")
     options = parser.parse_args()
     home = ROOT / f".venv-{options.which}"

@@ -750,7 +750,11 @@ HALF = "\ud800"
         (lambda: ww.text.encode(ww.text.train("byte", "a"), HALF), ww.errors.TextError, "half a character"),
         (lambda: ww.text.train("word", HALF), ww.errors.TextError, "half a character"),
         (lambda: ww.text.words(HALF), ww.errors.TextError, "half a character"),
-        (lambda: ww.text.read_text("a\0b"), ww.errors.TextError, "cannot be read: .*embedded null"),
+        (
+            lambda: ww.text.read_text("a\0b"),
+            ww.errors.TextError,
+            "cannot be read: (embedded null byte|stat: embedded null character in path)",
+        ),
         (
             lambda: ww.text.encode(Tokenizer(models.BPE({"a": 0, "b": 1}, [])), "abz"),
             ww.errors.TextError,

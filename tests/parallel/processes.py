@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 
+PYTORCH = tuple(map(int, torch.__version__.split(".")[:2]))
+"""Its major and minor version."""
+
 SECONDS = 300
 _PRELOADED = [
     "torch.distributed.checkpoint",

@@ -12,7 +12,7 @@ import whatwhere as ww
 from whatwhere.comparison.model import Transformer, build_wheres
 from whatwhere.comparison.settings import make_settings
 
-from .processes import on_ranks
+from .processes import PYTORCH, on_ranks
 
 VOCABULARY, TOKENS, BATCH, STEPS, PARTS = 31, 12, 8, 3, 4
 SCHEMES = ("sinusoidal+t5", "fox", "learned+kerple")
@@ -91,7 +91,7 @@ def alone(scheme: str, layers: int) -> list[float]:
 
 
 @pytest.mark.skipif(
-    tuple(map(int, torch.__version__.split(".")[:2])) < (2, 13),
+    PYTORCH < (2, 13),
     reason="PyTorch's own pipelines fail over gloo before 2.13",
 )
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])

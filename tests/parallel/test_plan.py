@@ -5,16 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from tests.running import error_of, json_of, whatwhere
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.parallel.plan import TableSettings, expected_rows, plan_table
 
-from .processes import on_ranks
-
-_COPIES = tuple(map(int, torch.__version__.split(".")[:2])) < (2, 15)
-"""Whether fully_shard reduces copies of gradients that have the type of the reduction."""
+from .processes import PYTORCH, on_ranks
 
 
 def summed(vocab_size, tokens, exponent):
@@ -67,7 +63,7 @@ def test_memory_and_bytes_sent_are_those_that_were_measured(ranks: int, tmp_path
                 elements = rows * dim * groups // ranks
                 sent += (groups - 1) * elements // groups * 4
                 # and before 2.15 the CPU converts bfloat16 gradients for it by one copy more; then float32 takes none
-                if _COPIES:
+                if PYTORCH < (2, 15):
                     peak += elements * 2 if way.compute_bytes == 2 else 0
                 else:
                     peak -= elements * 4 if way.compute_bytes == 4 else 0

@@ -128,8 +128,8 @@ def read_steps(path: Path) -> tuple[Stated, Float64[np.ndarray, "runs settings"]
             raise ValueError(f"it is at step {stated.number}, from {stated.base}")
         if len(settings) and (settings[:, 0].min() < 1 or settings[:, 0].sum() != stated.number - stated.base):
             raise ValueError(f"it has no settings of each step from {stated.base} to {stated.number}")
-        numbers_used = np.append(settings[:, 1:].ravel(), [stated.eps, *stated.betas])
-        if not (np.isfinite(numbers_used) & (numbers_used >= 0)).all() or max(stated.betas) >= 1:
+        values = np.append(settings[:, 1:].ravel(), [stated.eps, *stated.betas])
+        if not (np.isfinite(values) & (values >= 0)).all() or max(stated.betas) >= 1:
             raise ValueError("a setting of a step is negative or not finite, or beta is not below 1")
         return stated, settings, pending
     except CheckpointError:

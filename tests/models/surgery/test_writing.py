@@ -102,7 +102,7 @@ from whatwhere.models.surgery import resize_checkpoint
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it runs in the background ignore it
 def slow(size):
     print("writing", flush=True)
-    while True:  # a signal between the two calls is handled after a short sleep
+    for _ in range(600):  # a signal between the two calls is handled after a short sleep
         time.sleep(0.1)
 resize_checkpoint(sys.argv[1], sys.argv[2], vocab_size=40, progress=slow)
 """
