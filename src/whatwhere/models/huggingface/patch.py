@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from types import TracebackType
 from typing import Any
@@ -13,15 +14,23 @@ from whatwhere.checks import require_whole
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.huggingface import Description, from_huggingface
 from whatwhere.models.huggingface.patch_biases import (
-    bucket_bias,
-    bucket_bias_of_ids,
-    disentangled_bias,
-    last_row_of_alibi,
-    profile_bias,
+    BucketBias,
+    BucketBiasOfIds,
+    DisentangledBias,
+    FirstDisentangledBias,
+    LastRowOfALiBi,
+    ProfileBias,
     replace_alibi,
     without_bias,
 )
-from whatwhere.models.huggingface.patch_modules import RotaryTables, normed, position_table, rotary_tables, token_table
+from whatwhere.models.huggingface.patch_modules import (
+    RotaryTables,
+    combined,
+    normed,
+    position_table,
+    rotary_tables,
+    token_table,
+)
 from whatwhere.models.huggingface.patch_tables import LearnedRows, SinusoidalRows, replace_table
 from whatwhere.models.registry import MODEL_TYPES
 from whatwhere.models.registry.two_parts import HEARING
@@ -30,6 +39,7 @@ from whatwhere.where.input.learned import Learned
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.score.alibi import ALiBi
+from whatwhere.where.score.inkling import Inkling
 from whatwhere.where.score.t5 import T5
 
 UNPATCHED = {
@@ -80,7 +90,6 @@ class Patch:
         self._restore: list[Callable[[], None]] = []
         self._placed: list[tuple[nn.Module, str, nn.Module]] = []
         self._replacements: dict[int, nn.Module] = {}
-        self._methods: set[tuple[int, str]] = set()
 
     def undo(self) -> None:
         """Restore the model's own modules, with the current parameters.
@@ -133,48 +142,44 @@ class Patch:
             _require_bare(name, original)
             self._replacements[id(original)] = make()
         module = self._replacements[id(original)]
-
-        def restore() -> None:
-            if isinstance(module, Learned | TokenEmbedding):
-                original.weight = module.weight  # a new parameter, if a state_dict was assigned meanwhile
-            if isinstance(module, TokenEmbedding):  # which transformers may have resized
-                original.num_embeddings, original.padding_idx = module.num_embeddings, module.padding_idx
-            setattr(parent, attribute, original.train(module.training).to(_device(self.model)))
-
         setattr(parent, attribute, module)
         self._placed.append((parent, attribute, module))
-        self._record(name, restore)
+        self._record(name, partial(_restore_module, self.model, parent, attribute, original, module))
 
     def replace_method(
-        self, name: str, method: str, function: Callable[..., Any], renew: Callable[[], None] = lambda: None
+        self,
+        name: str,
+        ours: type[nn.Module],
+        *,
+        below: bool = False,
+        renew: Callable[[], None] | None = None,
+        **others: Any,
     ) -> None:
-        """Replace a method of one module by a function.
+        """Replace a method of one module by that of a class, which reads the module's own parameters.
 
         Args:
             name: of the module.
-            method: name of the method.
-            function: called instead of it.
+            ours: the class.
+            below: whether its method is what the module's class calls by `super()`.
             renew: called now and after the method is restored, for what the module has made by it.
+            others: attributes of the module that the method reads.
 
         Raises:
             SettingError: If the method is overridden in this module already.
         """
         module = self.model.get_submodule(name)
-        if (id(module), method) in self._methods:  # the module has another name too
+        if isinstance(module, ours):  # the module has another name too
             return
+        kind, method = type(module), next(name for name, value in vars(ours).items() if callable(value))
         if method in vars(module):
             raise SettingError(
                 f"{name} has a {method} of its own, which patch would replace.\nPatch first, then replace it by yours."
             )
-        self._methods.add((id(module), method))
-        vars(module)[method] = function
-        renew()
-
-        def restore() -> None:
-            vars(module).pop(method)
+        module.__class__ = combined(kind, ours) if below else combined(ours, kind)
+        vars(module).update(others)
+        if renew is not None:
             renew()
-
-        self._record(f"{name}.{method}", restore)
+        self._record(f"{name}.{method}", partial(_restore_method, module, kind, tuple(others), renew))
 
     def replace_attribute(self, name: str, attribute: str, value: Tensor) -> None:
         """Put a tensor before a buffer of one module, which is not cast with the model.
@@ -186,7 +191,7 @@ class Patch:
         """
         module = self.model.get_submodule(name)
         vars(module)[attribute] = value
-        self._record(f"{name}.{attribute}", lambda: vars(module).pop(attribute, None))
+        self._record(f"{name}.{attribute}", partial(_forget, module, attribute))
 
     def before(self, name: str, hook: Callable[..., Any]) -> None:
         """Register a function to be called before a module, which may change its arguments.
@@ -201,6 +206,28 @@ class Patch:
     def _record(self, name: str, restore: Callable[[], Any]) -> None:
         self.replaced.append(name)
         self._restore.append(restore)
+
+
+def _restore_module(model: nn.Module, parent: nn.Module, name: str, original: Any, ours: nn.Module) -> None:
+    if isinstance(ours, Learned | TokenEmbedding):
+        original.weight = ours.weight  # a new parameter, if a state_dict was assigned meanwhile
+    if isinstance(ours, TokenEmbedding):  # which transformers may have resized
+        original.num_embeddings, original.padding_idx = ours.num_embeddings, ours.padding_idx
+    setattr(parent, name, original.train(ours.training).to(_device(model)))
+
+
+def _restore_method(
+    module: nn.Module, kind: type[nn.Module], names: tuple[str, ...], renew: Callable[[], None] | None
+) -> None:
+    module.__class__ = kind
+    _forget(module, *names)
+    if renew is not None:
+        renew()
+
+
+def _forget(module: nn.Module, *names: str) -> None:
+    for name in names:
+        vars(module).pop(name, None)
 
 
 def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
@@ -254,7 +281,10 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
             f"patch does not know {description.model_type!r}: {why}.\nIt knows: {', '.join(PATCHED)}."
         )
     if any(isinstance(module, OURS) for module in model.modules()):
-        raise SettingError("this model is patched already: call undo() on the first patch.")
+        raise SettingError(
+            "this model is patched already: call undo() on its patch.\n"
+            "Of a copy: copy both, model, patched = copy.deepcopy((model, patched)); likewise where a model is saved."
+        )
     if any(hasattr(parameter, "placements") for parameter in model.parameters()):
         raise SettingError("this model is spread over processes, new modules are not.\nPatch it before fully_shard.")
     patched = Patch(model, description, regime_length)
@@ -312,22 +342,24 @@ def _replace(patched: Patch, name: str, module: nn.Module) -> None:
         if schemes := _rotaries(description, module):
             patched.replace_module(name, lambda: rotary_tables(module, schemes, patched.regime_length))
     elif kind.endswith("Attention") and hasattr(module, "compute_bias") and hasattr(module, "relative_attention_bias"):
-        patched.replace_method(name, "compute_bias", bucket_bias(module, _buckets(module, description)))
+        patched.replace_method(name, BucketBias, scheme=_buckets(module, description))
     elif kind.endswith("Attention") and getattr(module, "has_relative_attention_bias", None) is False:
         if "position_bias" in signature(module.forward).parameters:  # UMT5 always makes a table of zeros
             patched.before(name, without_bias)
     elif kind.endswith("RelativeLogits"):
         attention: Any = patched.model.get_submodule(name.rpartition(".")[0])
-        patched.replace_method(name, "forward", profile_bias(module, attention.num_heads))
+        features, extent = module.get_parameter("proj").shape
+        profiles = Inkling(features, attention.num_heads, features, extent, device="meta")
+        patched.replace_method(name, ProfileBias, scheme=profiles)
     elif kind == "DisentangledSelfAttention" and description.score[0] is not None:
-        scheme: Any = description.score[0].build("meta")
-        patched.replace_method(name, *disentangled_bias(module, scheme))
+        ours = FirstDisentangledBias if hasattr(module, "in_proj") else DisentangledBias
+        patched.replace_method(name, ours, scheme=description.score[0].build("meta"))
     elif kind == "BloomModel":
         replace_alibi(patched, name, module)
     elif kind == "MptModel":
-        patched.replace_method(name, "build_mpt_alibi_tensor", last_row_of_alibi(ALiBi(description.num_heads)))
+        patched.replace_method(name, LastRowOfALiBi, scheme=ALiBi(description.num_heads))
     elif kind == "MPNetEncoder":
-        patched.replace_method(name, "compute_position_bias", bucket_bias_of_ids(module, _buckets(module, description)))
+        patched.replace_method(name, BucketBiasOfIds, scheme=_buckets(module, description))
     else:
         replace_table(patched, name, module, description)
 

@@ -1,8 +1,10 @@
-"""Replacements for methods of Hugging Face that make a bias of the scores: the same shapes, from our schemes."""
+"""Methods of Hugging Face that make a bias of the scores, replaced: the same shapes, from our schemes.
 
-from collections.abc import Callable, Iterator
+Each class here takes the place of a method of a module (`replaced_class`), and reads the module's own parameters.
+"""
+
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Float, Integer
@@ -16,6 +18,8 @@ from whatwhere.where.score.deberta import DeBERTa
 from whatwhere.where.score.inkling import Inkling
 from whatwhere.where.score.t5 import T5
 from whatwhere.where.score_bias import ScoreBias, tabulate
+
+Scheme = TypeVar("Scheme", bound=ScoreBias)
 
 
 def without_bias(attention: nn.Module, args: Any, others: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
@@ -42,144 +46,128 @@ def uses_our_attention(module: nn.Module) -> bool:
     return getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME
 
 
-def bucket_bias(attention: nn.Module, scheme: T5) -> "Callable[..., Tensor | RelativeBias]":
-    """Return a replacement for `compute_bias` of T5's attention, with the attention's own table.
+class BucketBias(nn.Module):
+    """`compute_bias` of T5's attention, with the attention's own table.
 
     With `attn_implementation="whatwhere"` it returns the scheme, and no table of all pairs is made.
-
-    Args:
-        attention: the module.
-        scheme: its buckets.
-
-    Returns:
-        The method.
     """
 
+    scheme: T5
+
     def compute_bias(
+        self,
         query_length: int,
         key_length: int,
         device: torch.device | None = None,
         past_seen_tokens: int | Tensor = 0,
         **others: Any,
     ) -> Float[Tensor, "1 heads queries keys"] | RelativeBias:
-        table = attention.get_parameter("relative_attention_bias.weight")
-        scheme.weight = table
-        if uses_our_attention(attention):
+        """Return the bias of all pairs, or its scheme."""
+        table: Any = self.get_submodule("relative_attention_bias").weight
+        scheme = _reading(self.scheme, weight=table)
+        if uses_our_attention(self):
             return RelativeBias(scheme)
         where = table.device if device is None else device
         queries = torch.arange(query_length, device=where) + past_seen_tokens
         bias = _table(scheme, queries[None], torch.arange(key_length, device=where)[None])
         return bias.to(table.dtype)
 
-    return compute_bias
 
+class BucketBiasOfIds(nn.Module):
+    """`compute_position_bias` of MPNet's encoder, with its own table."""
 
-def bucket_bias_of_ids(encoder: nn.Module, scheme: T5) -> Callable[..., Tensor]:
-    """Return a replacement for `compute_position_bias` of MPNet's encoder, with its own table.
-
-    Args:
-        encoder: the module.
-        scheme: its buckets.
-
-    Returns:
-        The method.
-    """
+    scheme: T5
 
     def compute_position_bias(
-        x: Tensor, position_ids: Tensor | None = None, num_buckets: int = 32
+        self, x: Tensor, position_ids: Tensor | None = None, num_buckets: int = 32
     ) -> Float[Tensor, "batch heads tokens tokens"]:
-        scheme.weight = table = encoder.get_parameter("relative_attention_bias.weight")
+        """Return the bias of all pairs."""
+        table: Any = self.get_submodule("relative_attention_bias").weight
         at = torch.arange(x.shape[1], device=x.device)[None] if position_ids is None else position_ids
-        return _table(scheme, at, at).to(table.dtype).expand(x.shape[0], -1, -1, -1)
-
-    return compute_position_bias
+        return _table(_reading(self.scheme, weight=table), at, at).to(table.dtype).expand(x.shape[0], -1, -1, -1)
 
 
-def profile_bias(module: nn.Module, num_heads: int) -> Callable[..., Tensor]:
-    """Return a replacement for the forward of Inkling's `rel_logits_proj`, with its own profiles.
+class ProfileBias(nn.Module):
+    """The forward of Inkling's `rel_logits_proj`, with its own profiles.
 
     The model multiplies what it returns, or what it is given, by its temperature.
-
-    Args:
-        module: the module.
-        num_heads: heads of the queries of its attention.
-
-    Returns:
-        The method.
     """
-    features, extent = module.get_parameter("proj").shape
-    scheme = Inkling(features, num_heads, features, extent, device="meta")
+
+    proj: Tensor
+    scheme: Inkling
 
     def forward(
+        self,
         relative_states: Float[Tensor, "batch queries heads features"],
         query_positions: Integer[Tensor, " queries"],
         key_positions: Integer[Tensor, " keys"],
     ) -> Float[Tensor, "batch heads queries keys"]:
-        scheme.profiles = profiles = module.get_parameter("proj")
+        """Return the bias of all pairs."""
         batch, queries, heads, _ = relative_states.shape
         at_queries, at_keys = (Positions(at[None, None], at[None]) for at in (query_positions, key_positions))
-        element = scheme.bind(at_queries, at_keys, gates=relative_states.transpose(1, 2))
-        bias = tabulate(element, batch, heads, queries, len(key_positions), profiles.device)
+        gates = relative_states.transpose(1, 2)
+        element = _reading(self.scheme, profiles=self.proj).bind(at_queries, at_keys, gates=gates)
+        bias = tabulate(element, batch, heads, queries, len(key_positions), self.proj.device)
         return bias.to(relative_states.dtype)
 
-    return forward
 
-
-def disentangled_bias(attention: Any, scheme: DeBERTa) -> tuple[str, Callable[..., Tensor]]:
-    """Return the name of the method of DeBERTa's attention that computes its bias, and a replacement for it.
+class DisentangledBias(nn.Module):
+    """`disentangled_attention_bias` of the attention of DeBERTa-v2 and v3; that of the first has another name.
 
     The attention's own projections make the tables of each call. Positions are slots, as in the model.
-
-    Args:
-        attention: the module, of DeBERTa, or of DeBERTa-v2 and v3.
-        scheme: of its rows and terms.
     """
-    first = hasattr(attention, "in_proj")
-    shared = not first and attention.share_att_key
-    names = {
-        "position_keys": "pos_proj" if first else "key_proj" if shared else "pos_key_proj",
-        "position_queries": "pos_q_proj" if first else "query_proj" if shared else "pos_query_proj",
-    }
-    tables = {name: path for name, path in names.items() if getattr(scheme, name) is not None}
-    rows = len(next(scheme.parameters()))
-    for name in tables:
-        delattr(scheme, name)  # what is projected in each call is no parameter
 
-    def bias(
-        query_layer: Tensor, key_layer: Tensor, relative_pos: Tensor | None, rel_embeddings: Tensor, scale_factor: int
+    scheme: DeBERTa
+    share_att_key: bool
+
+    def disentangled_attention_bias(
+        self,
+        query_layer: Tensor,
+        key_layer: Tensor,
+        relative_pos: Tensor | None,
+        rel_embeddings: Tensor,
+        scale_factor: int,
     ) -> Tensor:
-        heads = scheme.num_heads
-        for name, path in tables.items():
-            projected = attention.get_submodule(path)(rel_embeddings[:rows])
-            setattr(scheme, name, projected.unflatten(-1, (heads, scheme.head_dim)))
+        """Return the bias of all pairs."""
+        scheme, first = self.scheme, hasattr(self, "in_proj")
+        heads, rows = scheme.num_heads, len(next(scheme.parameters()))
+        shared = not first and self.share_att_key
+        names = {
+            "position_keys": "pos_proj" if first else "key_proj" if shared else "pos_key_proj",
+            "position_queries": "pos_q_proj" if first else "query_proj" if shared else "pos_query_proj",
+        }
+        tables = {
+            name: self.get_submodule(path)(rel_embeddings[:rows]).unflatten(-1, (heads, scheme.head_dim))
+            for name, path in names.items()
+            if getattr(scheme, name) is not None
+        }
         # The first DeBERTa has divided queries by the scale already, the others have heads and sequences in one axis.
         q, k = (query_layer, key_layer) if first else (x.unflatten(0, (-1, heads)) for x in (query_layer, key_layer))
         at = [torch.arange(x.shape[2], device=x.device)[None] for x in (q, k)]
         at_queries, at_keys = (Positions(each[None], each) for each in at)
-        element = scheme.bind(at_queries, at_keys, q=q / scheme.scale if first else q, k=k)
+        element = _reading(scheme, **tables).bind(at_queries, at_keys, q=q / scheme.scale if first else q, k=k)
         table = tabulate(element, q.shape[0], heads, q.shape[2], k.shape[2], q.device).to(q.dtype)
         return table if first else table.flatten(0, 1)
 
-    return "disentangled_att_bias" if first else "disentangled_attention_bias", bias
+
+class FirstDisentangledBias(nn.Module):
+    """`disentangled_att_bias` of the attention of the first DeBERTa."""
+
+    scheme: DeBERTa
+    disentangled_att_bias = DisentangledBias.disentangled_attention_bias
 
 
-def last_row_of_alibi(scheme: ALiBi) -> Callable[..., Tensor]:
-    """Return a replacement for MPT's `build_mpt_alibi_tensor`: the bias of the last query, whose row all queries use.
+class LastRowOfALiBi(nn.Module):
+    """MPT's `build_mpt_alibi_tensor`: the bias of the last query, whose row all queries use."""
 
-    Args:
-        scheme: ALiBi of these heads.
-
-    Returns:
-        The method.
-    """
+    scheme: ALiBi
 
     def build_mpt_alibi_tensor(
-        num_heads: int, sequence_length: int, alibi_bias_max: float = 8, device: torch.device | None = None
+        self, num_heads: int, sequence_length: int, alibi_bias_max: float = 8, device: torch.device | None = None
     ) -> Float[Tensor, "heads 1 keys"]:
+        """Return the bias of the last query."""
         keys = torch.arange(sequence_length, device=device)[None]
-        return _table(scheme, keys[:, -1:], keys)[0]
-
-    return build_mpt_alibi_tensor
+        return _table(self.scheme, keys[:, -1:], keys)[0]
 
 
 def relative_alibi(
@@ -205,6 +193,49 @@ def relative_alibi(
     return bias.flatten(0, 1).to(like.dtype)
 
 
+@dataclass
+class _Call:
+    """What the blocks of BLOOM need to know of the call of its model."""
+
+    scheme: ALiBi
+    mask: Tensor | None = None
+    past: int = 0
+
+    def before_model(self, module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> None:
+        """Keep the mask, and the number of keys in the cache."""
+        names = ("input_ids", "past_key_values", "attention_mask", "inputs_embeds")
+        arguments = {**dict(zip(names, args, strict=False)), **others}
+        cache = arguments.get("past_key_values")
+        self.mask, self.past = arguments.get("attention_mask"), 0 if cache is None else int(cache.get_seq_length())
+
+    def before_block(
+        self, module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]
+    ) -> tuple[Any, dict[str, Any]]:
+        """Pass the bias by distance, made for the first block of each call."""
+        hidden: Tensor = args[0] if args else others["hidden_states"]
+        replaced: Any = others["alibi"]
+        # On the tensor of this call: a block that is checkpointed runs again after other calls.
+        if not hasattr(replaced, "by_distance"):
+            sizes = {"tokens": hidden.shape[1], "keys": replaced.shape[-1], "past": self.past}
+            replaced.by_distance = relative_alibi(self.scheme, self.mask, **sizes, like=replaced)
+        return args, {**others, "alibi": replaced.by_distance}
+
+
+def replace_alibi(patched: Any, name: str, model: nn.Module) -> None:
+    """Pass BLOOM's bias by distance to every block.
+
+    Args:
+        patched: the Patch.
+        name: of the model.
+        model: BLOOM without a head.
+    """
+    call = _Call(ALiBi(patched.description.num_heads))
+    patched.before(name, call.before_model)
+    for path, module in model.named_modules(prefix=name):
+        if type(module).__name__ == "BloomBlock":
+            patched.before(path, call.before_block)
+
+
 def _table(scheme: ScoreBias, queries: Tensor, keys: Tensor) -> Float[Tensor, "batch heads queries keys"]:
     """Compute a bias for every pair of query and key, including later keys, which the model masks itself."""
     at_queries, at_keys = Positions(queries[None], queries), Positions(keys[None], keys)
@@ -212,47 +243,8 @@ def _table(scheme: ScoreBias, queries: Tensor, keys: Tensor) -> Float[Tensor, "b
     return tabulate(element, queries.shape[0], scheme.num_heads, queries.shape[1], keys.shape[1], queries.device)
 
 
-@dataclass
-class _Call:
-    """State that the blocks of a model share during one call."""
-
-    mask: Tensor | None = None
-    past: int = 0
-    bias: Tensor | None = None
-
-
-def replace_alibi(patched: Any, name: str, model: nn.Module) -> None:
-    """Pass BLOOM's bias by distance to every block; it is computed for the first block of each call.
-
-    Args:
-        patched: the Patch.
-        name: of the model.
-        model: BLOOM without a head.
-    """
-    scheme = ALiBi(patched.description.num_heads)
-    call = _Call()
-
-    def before_model(module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> None:
-        names = ("input_ids", "past_key_values", "attention_mask", "inputs_embeds")
-        arguments = {**dict(zip(names, args, strict=False)), **others}
-        cache = arguments.get("past_key_values")
-        call.mask, call.past = arguments.get("attention_mask"), 0 if cache is None else int(cache.get_seq_length())
-        call.bias = None
-
-    def before_block(module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-        hidden: Tensor = args[0] if args else others["hidden_states"]
-        replaced: Tensor = others["alibi"]
-        if call.bias is None:
-            sizes = {"tokens": hidden.shape[1], "keys": replaced.shape[-1], "past": call.past}
-            call.bias = relative_alibi(scheme, call.mask, **sizes, like=replaced)
-        return args, {**others, "alibi": call.bias}
-
-    patched.before(name, before_model)
-    for path, _ in _blocks(name, model):
-        patched.before(path, before_block)
-
-
-def _blocks(name: str, model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    for path, module in model.named_modules(prefix=name):
-        if type(module).__name__ == "BloomBlock":
-            yield path, module
+def _reading(scheme: Scheme, **tables: Tensor) -> Scheme:
+    """Return a copy of a scheme that reads these tensors in place of its parameters, without a trace in the scheme."""
+    copied = type(scheme).__new__(type(scheme))
+    vars(copied).update(vars(scheme), _parameters=dict.fromkeys(scheme._parameters), **tables)
+    return copied

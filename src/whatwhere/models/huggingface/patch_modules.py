@@ -99,6 +99,27 @@ class RotaryTables(nn.Module):
         )
 
 
+def combined(*bases: type[nn.Module]) -> type[nn.Module]:
+    """Return a class of modules of transformers with methods of ours, and the name that it has there.
+
+    A module of it is bound to itself alone, so a copy reads its own parameters, and it can be pickled.
+
+    Args:
+        bases: ours before the class of transformers, or below it.
+    """
+    theirs = next(base for base in bases if not base.__module__.startswith("whatwhere."))
+    return type(theirs.__name__, bases, {"__module__": theirs.__module__, "__reduce__": _reduced})
+
+
+def _reduced(module: nn.Module) -> tuple[Any, ...]:
+    return _without_state, type(module).__bases__, vars(module)
+
+
+def _without_state(*bases: type[nn.Module]) -> nn.Module:
+    kind = combined(*bases)
+    return kind.__new__(kind)
+
+
 def rotary_tables(
     original: nn.Module, schemes: Mapping[str, Rotary | MultimodalRotary], regime_length: int | None
 ) -> RotaryTables:

@@ -3,8 +3,7 @@
 The class of such a table finds the index of each row (offsets, padding, a KV cache); its rows are ours.
 """
 
-from collections.abc import Callable
-from copy import copy
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from whatwhere.errors import CheckpointError
 from whatwhere.models.configuration.description import Description
 from whatwhere.position import positions
-from whatwhere.where.input.learned import Learned
+from whatwhere.where.input.learned import rows_at
 from whatwhere.where.input.sinusoidal import Sinusoidal
 from whatwhere.where.query_key.rotary import Rotary
 
@@ -27,15 +26,11 @@ class LearnedRows(nn.Embedding):
 
     def forward(self, input: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
         """Return the rows at these indices."""
-        rows, dim = self.weight.shape
-        table = Learned(dim, rows, device="meta")
-        table.weight = self.weight
-        vectors: Tensor = table(input.reshape(1, -1))
-        return vectors.reshape(*input.shape, dim)
+        return rows_at(self.weight, input)
 
 
 class LearnedRowsOfSlots(LearnedRows):
-    """Look up the rows of slots, as Whisper's table does, which indexes its weight itself."""
+    """Look up the rows of slots, in place of the forward of Whisper's table, which indexes its weight itself."""
 
     def forward(
         self, input_ids: Tensor, past_key_values_length: int = 0, position_ids: Tensor | None = None
@@ -49,74 +44,44 @@ class LearnedRowsOfSlots(LearnedRows):
 class SinusoidalRows(nn.Embedding):
     """Compute rows of sines before cosines in place of nn.Embedding, below a class that finds their indices."""
 
+    scheme: Sinusoidal
+
     def forward(self, input: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
         """Return the vectors of these positions."""
-        dim = self.weight.shape[1]
-        vectors: Tensor = Sinusoidal(dim, layout="half")(input.reshape(1, -1))
-        return vectors.reshape(*input.shape, dim).to(self.weight.dtype)
+        vectors: Tensor = self.scheme(input.reshape(1, -1))
+        return vectors.reshape(*input.shape, -1).to(self.weight.dtype)
 
 
-def with_our_rows(original: nn.Embedding, rows: type[nn.Embedding]) -> nn.Embedding:
-    """Return a table with the parameters of another, of a class between its own and nn.Embedding.
+class FairseqRows(nn.Module):
+    """The table that modules of fairseq's sinusoids (M2M100, XGLM) make of themselves, and of longer sequences."""
 
-    Args:
-        original: of a class derived from nn.Embedding.
-        rows: what computes its rows.
-
-    Returns:
-        The table.
-
-    Raises:
-        CheckpointError: If rows of sines and cosines are not those that it has.
-    """
-    kind = type(original)
-    if rows is SinusoidalRows and not original.weight.is_meta:
-        weight = original.weight.detach()
-        exact = Sinusoidal(weight.shape[1], layout="half")(torch.arange(len(weight), device=weight.device)[None])[0]
-        _require_near(kind.__name__, weight, exact)
-    table = copy(original)
-    bases = (rows,) if rows is LearnedRowsOfSlots else (kind, rows)
-    table.__class__ = type(kind.__name__, bases, {"__doc__": rows.__doc__})
-    return table
+    @staticmethod
+    def get_embedding(
+        num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+    ) -> Float[Tensor, "rows features"]:
+        """Compute the rows; that of padding_idx is zero."""
+        table: Tensor = Sinusoidal(embedding_dim, layout="tensor2tensor")(torch.arange(num_embeddings)[None])[0]
+        if padding_idx is not None:
+            table[padding_idx] = 0
+        return table.to(torch.get_default_dtype())
 
 
-def fairseq_rows(
-    num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
-) -> Float[Tensor, "rows features"]:
-    """Compute the table that modules of fairseq's sinusoids (M2M100, XGLM) make of themselves, and of longer sequences.
+class SinusoidsOfSlots(nn.Module):
+    """The forward of PEGASUS-X's sinusoids, which are computed anew in each call."""
 
-    Args:
-        num_embeddings: rows.
-        embedding_dim: features.
-        padding_idx: of the row that is zero.
-
-    Returns:
-        The table.
-    """
-    table: Tensor = Sinusoidal(embedding_dim, layout="tensor2tensor")(torch.arange(num_embeddings)[None])[0]
-    if padding_idx is not None:
-        table[padding_idx] = 0
-    return table.to(torch.get_default_dtype())
-
-
-def rows_of_slots(dim: int) -> Callable[..., Tensor]:
-    """Return a replacement for the forward of PEGASUS-X's sinusoids, which are computed anew in each call.
-
-    Args:
-        dim: features.
-    """
+    scheme: Sinusoidal
 
     def forward(
+        self,
         inputs_embeds: Float[Tensor, "batch tokens dim"],
         past_key_values_length: int = 0,
         position_ids: Integer[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "batch tokens dim"]:
+        """Return the vectors of these positions, or of the slots after those of the cache."""
         slots = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + past_key_values_length
         slots = slots if position_ids is None else position_ids
-        rows: Tensor = Sinusoidal(dim, layout="tensor2tensor")(slots.reshape(1, -1))
+        rows: Tensor = self.scheme(slots.reshape(1, -1))
         return rows.to(inputs_embeds.dtype).expand(inputs_embeds.shape[0], -1, -1)
-
-    return forward
 
 
 def rotary_rows(module: nn.Module, scheme: Rotary) -> Float[Tensor, "positions features"]:
@@ -148,6 +113,10 @@ def _require_near(name: str, table: Tensor, exact: Tensor) -> None:
         )
 
 
+def _make_weights(module: Any, sizes: tuple[Any, ...]) -> None:
+    module.make_weights(*sizes)
+
+
 def replace_table(patched: Any, name: str, module: nn.Module, description: Description) -> None:
     """Replace a table of positions that is no plain nn.Embedding, if this module is one.
 
@@ -160,28 +129,25 @@ def replace_table(patched: Any, name: str, module: nn.Module, description: Descr
     Raises:
         CheckpointError: If its rows are not those of the configuration.
     """
-    kind = type(module).__name__
+    kind, buffers = type(module).__name__, dict(module.named_buffers(recurse=False))
     if isinstance(module, nn.Embedding) and type(module) is not nn.Embedding:
-        rows = next((rows for end, rows in ROWS.items() if kind.endswith(end)), None)
-        if rows is not None and (rows is SinusoidalRows or description.input is not None):
-            table, ours = module, rows
-            patched.replace_module(name, lambda: with_our_rows(table, ours))
-    elif kind.endswith("SinusoidalPositionalEmbedding") and "weights" in dict(module.named_buffers()):
+        if kind.endswith("LearnedPositionalEmbedding") and description.input is not None:
+            patched.replace_method(name, LearnedRows, below=True)
+        elif kind.endswith("WhisperPositionalEmbedding") and description.input is not None:
+            patched.replace_method(name, LearnedRowsOfSlots)
+        elif kind.endswith("SinusoidalPositionalEmbedding"):
+            scheme, weight = Sinusoidal(module.embedding_dim, layout="half"), module.weight.detach()
+            if not weight.is_meta:
+                _require_near(kind, weight, scheme(torch.arange(len(weight), device=weight.device)[None])[0])
+            patched.replace_method(name, SinusoidalRows, below=True, scheme=scheme)
+    elif kind.endswith("SinusoidalPositionalEmbedding") and "weights" in buffers:
         before: Any = module
         sizes = (*before.weights.shape, before.padding_idx)
-        _require_near(kind, before.weights, fairseq_rows(*sizes).to(before.weights.device))
-        patched.replace_method(name, "get_embedding", fairseq_rows, lambda: before.make_weights(*sizes))
+        _require_near(kind, before.weights, FairseqRows.get_embedding(*sizes).to(before.weights.device))
+        patched.replace_method(name, FairseqRows, renew=partial(_make_weights, before, sizes))
     elif kind == "PegasusXSinusoidalPositionalEmbedding":
-        patched.replace_method(name, "forward", rows_of_slots(description.dim))
-    elif "embed_positions" in dict(module.named_buffers(recurse=False)):
-        scheme = next((plan.build() for plan in description.query_key if plan is not None), None)
-        if isinstance(scheme, Rotary):
-            patched.replace_attribute(name, "embed_positions", rotary_rows(module, scheme))
-
-
-ROWS: dict[str, type[nn.Embedding]] = {
-    "LearnedPositionalEmbedding": LearnedRows,
-    "WhisperPositionalEmbedding": LearnedRowsOfSlots,
-    "SinusoidalPositionalEmbedding": SinusoidalRows,
-}
-"""End of the name of a class -> what computes its rows."""
+        patched.replace_method(name, SinusoidsOfSlots, scheme=Sinusoidal(description.dim, layout="tensor2tensor"))
+    elif "embed_positions" in buffers:
+        rotary = next((plan.build() for plan in description.query_key if plan is not None), None)
+        if isinstance(rotary, Rotary):
+            patched.replace_attribute(name, "embed_positions", rotary_rows(module, rotary))

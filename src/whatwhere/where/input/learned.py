@@ -3,7 +3,7 @@
 from typing import Literal, final
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -183,15 +183,36 @@ class Learned(InputEncoding):
         if positions.max_length is not None and positions.max_length <= self.max_length:
             return
 
-        def error(value: int, slot: tuple[int, ...]) -> PositionError:
-            return PositionError(
-                f"position {value} is beyond this table, which has {self.max_length} positions "
-                f"(0..{self.max_length - 1}).\n"
-                "For longer text, choose a scheme without a table: Sinusoidal, Rotary or ALiBi.\n"
-                f"To truncate the text, pass ids[:, :{self.max_length}]."
-            )
+        _require_rows(index, self.max_length)
 
-        require_range(index, self.max_length, error)
+
+def rows_at(weight: Float[Tensor, "rows dim"], index: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
+    """Look up the rows of a table of positions, as a Learned without an offset does.
+
+    Args:
+        weight: the table.
+        index: the rows, whole numbers.
+
+    Raises:
+        PositionError: If there is no such row.
+
+    Examples:
+        >>> rows_at(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 0])).flatten()
+        tensor([2., 1.])
+    """
+    _require_rows(index, len(weight))
+    return lookup(weight, index)
+
+
+def _require_rows(index: Tensor, max_length: int) -> None:
+    def error(value: int, slot: tuple[int, ...]) -> PositionError:
+        return PositionError(
+            f"position {value} is beyond this table, which has {max_length} positions (0..{max_length - 1}).\n"
+            "For longer text, choose a scheme without a table: Sinusoidal, Rotary or ALiBi.\n"
+            f"To truncate the text, pass ids[:, :{max_length}]."
+        )
+
+    require_range(index, max_length, error)
 
 
 def resized_rows(
