@@ -54,6 +54,7 @@ class Positions(ImagePositions):
         numbering: where `from_position_ids` counted the documents, a number of that count: segments of different counts
             do not compare. None where documents were stated.
         whole_length: of a slice `p[a:b]`, the length of each token's document in the sequence that was sliced.
+        position_ids: whether these are numbers that a model of Hugging Face was given, by `from_position_ids`.
 
     Raises:
         PositionError: If the index is neither int64 nor float64.
@@ -249,6 +250,28 @@ class Positions(ImagePositions):
                 "Choose the axis: Positions.from_position_ids(p.index[0])."
             )
         return self.index[0]
+
+    def require_from_zero(self, scheme: str, offset: int) -> None:
+        """Raise PositionError where position ids count from the row of position 0 already, as those of RoBERTa do.
+
+        Args:
+            scheme: named in the error.
+            offset: row of position 0; before it is that of padding.
+
+        Raises:
+            PositionError: If the first of several position ids is the offset, or the row of padding above 0.
+        """
+        if not offset or not self.position_ids or self.tokens < 2 or not readable(self.order):
+            return
+        first = int(self.known_starts().amin())
+        if first == offset or 0 < first == offset - 1:
+            raise PositionError(
+                f"these position ids begin at {first}, but {scheme} has offset={offset}, the row of position 0: they "
+                "would be counted from there twice.\n"
+                "Position ids of RoBERTa and its kin begin at padding_idx + 1. Pass Positions.from_mask(mask), which "
+                f"counts from 0, or ids - {offset} without padding; if position {first} is meant: "
+                f"positions(n, start={first})."
+            )
 
     def on_axes(self, scheme: str, axes: int, real: bool = False) -> Num[Tensor, "axes batch tokens"]:
         """Return the coordinates on several axes; where there is one axis, as for text, it is repeated for each.

@@ -116,6 +116,9 @@ class PositionConstructors(PositionSlices):
         and padded position ids mean what they mean there. With several axes (M-RoPE) a number that falls begins no
         document: all tokens are of one, in the order of the sequence.
 
+        A table with rows before that of position 0 adds its offset, so those of RoBERTa and its kin, which begin at
+        padding_idx + 1, are refused there: take `from_mask`.
+
         Documents are counted from the first token given, so pass the ids of whole sequences, in their order, and take
         shards of the result (`shards`, `take`, slices). On the CPU, two such counts are not bound together.
 
@@ -139,10 +142,10 @@ class PositionConstructors(PositionSlices):
         order = index[0]
         falls = torch.nn.functional.pad(order.diff(dim=-1) <= 0, (1, 0))
         if readable(falls) and not bool(falls.any()):
-            return cls(index, order, None, is_run(order), max_length)
-        if not readable(falls):
-            return cls(index, order, falls.long().cumsum(-1), False, max_length)
-        return cls(index, order, falls.long().cumsum(-1), False, max_length, numbering=next(_COUNTS))
+            return cls(index, order, None, is_run(order), max_length, position_ids=True)
+        numbering = next(_COUNTS) if readable(falls) else None
+        segment = falls.long().cumsum(-1)
+        return cls(index, order, segment, False, max_length, numbering=numbering, position_ids=True)
 
     @classmethod
     def from_coordinates(

@@ -30,6 +30,7 @@ _FIELDS = (
     "document_start",
     "numbering",
     "whole_length",
+    "position_ids",
 )
 
 
@@ -46,6 +47,7 @@ class PositionSlices:
     document_start: Int64[Tensor, "batch tokens"] | None = None
     numbering: int | None = None
     whole_length: Int64[Tensor, "batch tokens"] | None = None
+    position_ids: bool = False
 
     def __post_init__(self) -> None:
         """Refuse coordinates of another dtype, which schemes would take for whole positions."""

@@ -1,6 +1,7 @@
 """The token table: how it is drawn, what it looks up, and where its gradient goes."""
 
 import inspect
+from functools import partial
 from itertools import product
 from math import sqrt
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.nn import functional as F
 
 import whatwhere as ww
@@ -297,7 +299,57 @@ def test_from_pretrained_has_the_defaults_of_an_embedding() -> None:
     trained = ww.TokenEmbedding.from_pretrained(weight, freeze=False, padding_idx=2)
     assert trained.weight.requires_grad
     assert trained.padding_idx == 2
-    assert trained.weight[2].tolist() == [0, 0, 0]
+    assert trained.weight.data_ptr() == weight.data_ptr()
+    theirs, ids = nn.Embedding.from_pretrained(weight, freeze=False, padding_idx=2), torch.tensor([2, 0, 2])
+    for table in (trained, theirs):
+        table(ids).sum().backward()
+    assert torch.equal(trained(ids), theirs(ids))
+    assert torch.equal(trained.weight.grad, theirs.weight.grad)
+    assert trained.readout(torch.ones(3))[2] == 0
+
+
+@pytest.mark.usefixtures("our_own_checks")
+def test_it_is_traced_and_named_as_an_embedding() -> None:
+    class Model(nn.Module):
+        def __init__(self, table: nn.Embedding) -> None:
+            super().__init__()
+            self.table = table
+
+        def forward(self, ids: Tensor) -> Tensor:
+            return 2 * self.table(input=ids)
+
+    table, ids = ww.TokenEmbedding(7, 3, padding_idx=2, scale=2.0), torch.tensor([[2, 0, 6]])
+    graph = torch.fx.symbolic_trace(Model(table))
+    assert [(node.op, node.target) for node in graph.graph.nodes][1] == ("call_module", "table")
+    assert torch.equal(graph(ids), 2 * table(ids))
+    with pytest.raises(ww.errors.TokenError, match="id 7"):
+        graph(ids + 1)
+    alone = torch.fx.symbolic_trace(table)
+    assert torch.equal(alone(ids), table(ids))
+    alone(ids).sum().backward()
+    assert alone.weight.grad.sum(1).tolist() == [6, 0, 0, 0, 0, 0, 6]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", [nn.Embedding, ww.TokenEmbedding, ww.Learned])
+def test_derivatives_of_all_modes(kind: Any, dtype: torch.dtype) -> None:
+    """Of f(w) = sum w[id]^3 along t: first 3 w^2 t for each time that a row is read, second 6 w t."""
+    table, ids = kind(*((3, 4) if kind is ww.Learned else (4, 3)), dtype=dtype), torch.tensor([[0, 3], [3, 3]])
+    w, t = torch.tensor([[1.0], [9], [9], [2]]).repeat(1, 3).to(dtype), torch.full((4, 3), 0.5, dtype=dtype)
+    read = partial(torch.func.functional_call, table)
+
+    def cubes(w: Tensor) -> Tensor:
+        return read({"weight": w}, (ids,)).pow(3).sum()
+
+    assert torch.equal(torch.func.jvp(lambda w: read({"weight": w}, (ids,)), (w,), (t,))[1], t[ids])
+    assert torch.func.jvp(cubes, (w,), (t,))[1] == 3 * (1.5 + 3 * 6)
+    assert torch.func.jvp(torch.func.grad(cubes), (w,), (t,))[1][:, 0].tolist() == [3, 0, 0, 18]
+    assert torch.func.hessian(cubes)(w)[3, 0, :, 0].tolist() == [0, 0, 0, 36]
+    several = torch.vmap(lambda t: torch.func.jvp(cubes, (w,), (t,))[1])(torch.stack([t, 2 * t]))
+    assert several.tolist() == [58.5, 117]
+    with forward_ad.dual_level():
+        dual = read({"weight": forward_ad.make_dual(w, t)}, (ids,))
+        assert torch.equal(forward_ad.unpack_dual(dual).tangent, t[ids])
 
 
 @pytest.mark.parametrize("scale", [None, 2.0, "sqrt_dim"])

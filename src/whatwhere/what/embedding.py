@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
+from torch.fx import Proxy
 from torch.nn import functional as F
 
 from whatwhere.checks import require_choice, require_positive, require_whole
@@ -173,10 +174,11 @@ class TokenEmbedding(nn.Embedding):
         scale_grad_by_freq: bool = False,
         sparse: bool = False,
     ) -> "TokenEmbedding":
-        """Create a table from pretrained vectors, with the defaults of nn.Embedding: frozen unless freeze=False.
+        """Create a table from pretrained vectors as nn.Embedding does: frozen unless freeze=False, every row kept.
 
         Args:
-            embeddings, freeze, padding_idx: as in `from_weight`, which trains by default.
+            embeddings, freeze: as in `from_weight`, which trains by default.
+            padding_idx: a token whose row gets no gradient, but keeps its values, which `from_weight` makes zero.
             max_norm, norm_type, scale_grad_by_freq, sparse: as in the class.
 
         Examples:
@@ -184,7 +186,9 @@ class TokenEmbedding(nn.Embedding):
             False
         """
         _refuse(max_norm=max_norm, scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
-        return cls.from_weight(embeddings, padding_idx, freeze)
+        table = cls.from_weight(embeddings, freeze=freeze)
+        rows, dim = table.weight.shape
+        return cls(rows, dim, padding_idx, _weight=table.weight.detach(), _freeze=freeze)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Initialize the table again, as `init` describes; the padding row stays zero.
@@ -203,18 +207,20 @@ class TokenEmbedding(nn.Embedding):
         if self.padding_idx is not None:
             zero_row(self.weight, self.padding_idx)
 
-    def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
+    def forward(self, input: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
         """Look up the row of each id and multiply it by the scale.
 
         Args:
-            ids: whole numbers of any dtype.
+            input: the ids, whole numbers of any dtype.
 
         Raises:
             TokenError: If an id is outside the vocabulary, or ids are not whole numbers.
         """
-        self._require_whole(ids)
+        if isinstance(input, Proxy):
+            return self._traced(input)
+        self._require_whole(input)
         # Narrow types, common in files of tokens, have no kernels for range checks and lookups.
-        ids = ids if ids.dtype in (torch.int64, torch.int32) else ids.long()
+        ids = input if input.dtype in (torch.int64, torch.int32) else input.long()
         if self.keeper is not None:
             self._require_ids(ids)
             return scaled(self.keeper.lookup(self.weight, ids, self.padding_idx), self.factor)
@@ -261,6 +267,14 @@ class TokenEmbedding(nn.Embedding):
         if self.keeper is not None:
             self.keeper.before_readout()
         return logits(hidden, self.weight, self.padding_idx)
+
+    def _traced(self, ids: Any) -> Any:
+        """Return what torch.fx records: a call of this module, as of nn.Embedding; the lookup, if all is this table."""
+        path = ids.tracer.path_of_module(self)
+        if path:
+            return ids.tracer.create_proxy("call_module", path, (ids,), {})
+        rows = F.embedding(ids, self.weight, self.padding_idx)
+        return rows if self.factor is None else rows * self.factor
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "TokenEmbedding":
         """Convert as every module does, but keep the parameter object also when it leaves the meta device.
@@ -397,6 +411,11 @@ class _LowPrecisionLookup(torch.autograd.Function):
         weight, index, ctx.padding_idx = inputs
         ctx.rows = weight.shape[0]
         ctx.save_for_backward(index)
+        ctx.save_for_forward(index)
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return F.embedding(ctx.saved_tensors[0], tangent)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:

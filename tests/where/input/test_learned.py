@@ -30,6 +30,45 @@ def test_a_position_reads_the_row_of_its_offset(offset):
         scheme.require_defined(ww.positions(2, start=9))
 
 
+MASKS = {
+    "whole": [[1, 1, 1, 1]],
+    "padded right": [[1, 1, 0, 0]],
+    "padded left": [[0, 0, 1, 1]],
+    "both": [[1, 1, 1, 1], [0, 1, 1, 0]],
+}
+
+
+@pytest.mark.parametrize("scheme", [ww.Learned(4, 12, offset=2), ww.Sinusoidal(4, offset=2)], ids=["table", "waves"])
+@pytest.mark.parametrize("padding", MASKS)
+def test_position_ids_that_count_from_the_offset_are_refused(padding, scheme):
+    """RoBERTa's of padding_idx 1: its own would have added the offset twice, and read the rows two further on."""
+    mask = torch.tensor(MASKS[padding])
+    ids = mask.cumsum(1) * mask + 1
+    layer, tokens = ww.InputLayer(5, 4, input=scheme), torch.ones_like(ids)
+    for given in (ids, ww.Positions.from_position_ids(ids), ww.Positions.from_position_ids(ids)[:3]):
+        with pytest.raises(ww.errors.PositionError, match=r"begin at [12], .* offset=2.*\n.*from_mask"):
+            scheme(given)
+    with pytest.raises(ww.errors.PositionError, match=r"begin at [12], "):
+        layer(tokens, ids)
+    right = layer(tokens, ww.Positions.from_mask(mask)) - layer.tokens(tokens)
+    rows = scheme.weight if isinstance(scheme, ww.Learned) else ww.Sinusoidal(4)(ww.positions(14))[0]
+    torch.testing.assert_close(right[mask.bool()], rows[ids[mask.bool()]])
+
+
+def test_positions_that_begin_at_the_offset_are_read():
+    """A step of decoding, a part of a longer sequence, and where no row comes before that of position 0."""
+    scheme, ids = sampled(4, 12, 2), torch.arange(8)
+    for given, first in (
+        (torch.tensor([2]), 4),
+        (ids, 2),
+        (ww.positions(3, start=2), 4),
+        (ww.Positions.from_position_ids(ids)[2:5], 4),
+        (ww.positions(2).append(1)[-1:], 4),
+    ):
+        assert torch.equal(scheme(given)[0, 0], scheme.weight[first])
+    assert torch.equal(sampled(4, 12)(ids[2:])[0], sampled(4, 12).weight[2:8])
+
+
 @pytest.mark.parametrize("offset", [0, 2])
 def test_it_is_the_reference_forward_and_backward(offset):
     scheme = sampled(4, 9, offset, dtype=torch.float64)

@@ -83,16 +83,17 @@ class Learned(InputEncoding):
         """Return the row of each position.
 
         Raises:
-            PositionError: If a position is not in 0..max_length-1.
+            PositionError: If a position is not in 0..max_length-1, or position ids count from the offset already.
         """
         positions = as_positions(positions, self.weight.device)
         index = positions.single_axis("Learned")
-        self._require_rows(positions, index)
+        self.require_defined(positions)
         return lookup(self.weight, index + self.offset if self.offset else index)
 
     def rows(self, positions: Positions) -> Rows | None:
         """Return the table and the indices of its rows."""
         inside = positions.axes == 1 and positions.max_length is not None and positions.max_length <= self.max_length
+        inside = inside and not (self.offset and positions.position_ids)  # which `forward` checks
         return Rows(self.weight, positions.index[0], self.offset) if inside else None
 
     def resized(self, max_length: int, rule: Rule = "linear", align: Align = "ends") -> "Learned":
@@ -172,18 +173,15 @@ class Learned(InputEncoding):
             positions: positions of the tokens.
 
         Raises:
-            PositionError: If a position is not in 0..max_length-1.
+            PositionError: If a position is not in 0..max_length-1, or position ids count from the offset already.
 
         Examples:
             >>> Learned(dim=4, max_length=16).require_defined(Positions.packed([16, 9]))
         """
-        self._require_rows(positions, positions.single_axis("Learned"))
-
-    def _require_rows(self, positions: Positions, index: Tensor) -> None:
-        if positions.max_length is not None and positions.max_length <= self.max_length:
-            return
-
-        _require_rows(index, self.max_length)
+        index = positions.single_axis("Learned")
+        positions.require_from_zero("Learned", self.offset)
+        if positions.max_length is None or positions.max_length > self.max_length:
+            _require_rows(index, self.max_length)
 
 
 def rows_at(weight: Float[Tensor, "rows dim"], index: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:

@@ -67,7 +67,9 @@ class Sinusoidal(InputEncoding):
 
     def forward(self, positions: PositionsLike) -> Float32[Tensor, "batch tokens dim"]:
         """Return the vector of each position, float32 of float64 angles."""
-        index = as_positions(positions).single_axis("Sinusoidal", real=True)
+        positions = as_positions(positions)
+        index = positions.single_axis("Sinusoidal", real=True)
+        positions.require_from_zero("Sinusoidal", self.offset)
         vectors = sinusoid(index + self.offset if self.offset else index, self.dim, self.theta, self.layout)
         if not self.cosines_first:
             return vectors
