@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from math import log
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float64, Int64, Integer
@@ -11,6 +12,8 @@ from torch import Tensor
 from whatwhere.errors import PositionError, SettingError, ShapeError
 from whatwhere.tensor_checks import as_whole
 
+After = Literal["largest", "grid"]
+AFTER: tuple[After, ...] = ("largest", "grid")
 TEXT, IMAGE, VIDEO = 0, 1, 2
 """Types of tokens, as the `mm_token_type_ids` of Hugging Face's processors have them."""
 
@@ -90,13 +93,14 @@ def multimodal_coordinates(
     merge: int,
     per_second: float | None = None,
     whole: bool = True,
+    after: After = "largest",
 ) -> Int64[Tensor, "3 batch tokens"] | Float64[Tensor, "3 batch tokens"]:
     """Return time, height and width of each token of sequences of text, images and videos; 0 at padding.
 
         text      t = h = w = n, n + 1, ...
-        a grid    t = n + floor(frame step), h = n + row, w = n + column;  then n goes on by the larger of rows, columns
+        a grid    t = n + floor(frame step), h = n + row, w = n + column;  then n is the largest of all coordinates + 1
 
-    With per_second, t = n + floor(frame step per_second), and n goes on after the largest of all coordinates.
+    With per_second, t = n + floor(frame step per_second).
 
     Args:
         types: 0 for text, 1 for tokens of images, 2 of videos.
@@ -106,6 +110,7 @@ def multimodal_coordinates(
         merge: patches that make a token, along height and width.
         per_second: positions in a second, where steps are seconds; None where they are positions.
         whole: whether times are floored.
+        after: `grid` goes on by the larger of rows and columns instead.
 
     Raises:
         PositionError: If grids and tokens do not match, or a type is none of these.
@@ -132,7 +137,7 @@ def multimodal_coordinates(
                 cells, rows_or_columns = _of_a_grid(kind, left[kind], times, merge, row, per_second, whole)
                 part = n + cells
                 parts.append(part)
-                n = n + rows_or_columns if per_second is None else part.max().item() + 1
+                n = n + rows_or_columns if after == "grid" else part.max().item() + 1
                 tokens -= part.shape[1]
             if tokens:
                 raise PositionError(

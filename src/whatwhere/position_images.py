@@ -8,10 +8,12 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-from whatwhere.checks import require_positive, require_whole
+from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.coordinates import end_of, not_a_mask, require_count, require_integral, require_tensor, slots_of
 from whatwhere.errors import ShapeError
 from whatwhere.image_coordinates import (
+    AFTER,
+    After,
     augmented,
     checked_grids,
     checked_steps,
@@ -113,17 +115,20 @@ class ImagePositions(PositionConstructors):
         frames_apart: bool = False,
         per_second: float | None = None,
         real_times: bool = False,
+        after: After = "largest",
     ) -> Made:
         """Return time, height and width of sequences of text, images and videos, for MultimodalRotary (M-RoPE).
 
             text      t = h = w = n, n + 1, ...
             a grid    t = n + floor(frame time_step), h = n + row, w = n + column
-                      then n goes on by the larger of rows and columns
+                      then n goes on from the largest coordinate so far, plus 1
 
-        Equal to `get_rope_index` of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and GLM-4V in transformers; with per_second, of
-        Qwen2.5-Omni and Qwen3-Omni, where sound is of type 0, as text (videos with interleaved sound are not
-        supported). To decode, append `p.next_text()`: the next token is at the largest coordinate so far, plus 1, on
-        all axes (their `rope_deltas`).
+        As the authors of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and GLM-4V have it, and `get_rope_index` of transformers up to
+        5.2; with per_second, as Qwen2.5-Omni and Qwen3-Omni, where sound is of type 0, as text (videos with interleaved
+        sound are not supported). From 5.3 on transformers goes on by the larger of rows and columns, without time:
+        after="grid", which differs behind videos (and images) that are longer in time than wide or high. To decode,
+        append `p.next_text()`: the next token is at the largest coordinate so far, plus 1, on all axes (their
+        `rope_deltas`, in all versions).
 
         Args:
             types: 0 for text, 1 for tokens of images, 2 for tokens of videos: the `mm_token_type_ids` of a processor,
@@ -137,11 +142,12 @@ class ImagePositions(PositionConstructors):
             frames_apart: whether each frame of a video is a run of its own between text, as in Qwen3-VL and GLM-4V,
                 which write timestamps between them.
             per_second: positions in a second (`position_id_per_seconds`, 25 in Qwen2.5-Omni and Qwen3-Omni), where
-                time_steps are the seconds of a frame; n then goes on after the largest coordinate, times included.
+                time_steps are the seconds of a frame.
             real_times: whether times keep their fractions, as in Qwen3-Omni, and so do all positions after them.
+            after: what follows a grid goes on from the `largest` coordinate, or by the rows and columns of the `grid`.
 
         Raises:
-            SettingError: If per_second is not above 0.
+            SettingError: If per_second is not above 0, or after is unknown.
             PositionError: If grids and tokens do not match, or types or the mask have other values.
             ShapeError: If types, mask or grids have other shapes.
 
@@ -157,6 +163,7 @@ class ImagePositions(PositionConstructors):
         require_integral(types)
         if types.dim() not in (1, 2):
             raise ShapeError(f"types need shape (tokens) or (batch, tokens), but have {tuple(types.shape)}.")
+        require_choice("Positions.multimodal", "after", after, AFTER)
         rows = types.reshape(-1, types.shape[-1]).cpu()
         real = torch.ones_like(rows, dtype=torch.bool) if mask is None else _checked_mask(mask, types)
         patches = require_merge(merge)
@@ -171,7 +178,7 @@ class ImagePositions(PositionConstructors):
         if per_second is not None:
             require_positive("Positions.multimodal", per_second=per_second)
         grids = {1: images, 2: videos}
-        index = multimodal_coordinates(rows, real, grids, steps, patches, per_second, not real_times)
+        index = multimodal_coordinates(rows, real, grids, steps, patches, per_second, not real_times, after)
         segment = None if bool(real.all()) else (real.long() - 1).to(types.device)
         max_length = None if real_times else end_of(index)
         index = index.to(types.device)

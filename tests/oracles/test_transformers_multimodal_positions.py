@@ -1,5 +1,9 @@
-"""M-RoPE's positions equal `get_rope_index` of transformers' models of images and videos."""
+"""M-RoPE's positions equal `get_rope_index` of transformers' models of images and videos, and their authors' rule.
 
+Transformers up to 5.2 has the authors' rule; from 5.3 on text goes on behind a grid without its time (after="grid").
+"""
+
+from itertools import product, repeat
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,7 +77,9 @@ def both(name: str, seed: int) -> tuple[ww.Positions, Tensor, Tensor, Mixture]:
         given.types, given.types, images, videos, attention_mask=given.mask, **seconds
     )
     steps: Any = [PER_SECOND * step for step in given.steps] if name == "qwen2_5_vl" else 1.0
-    ours = ww.Positions.multimodal(given.types, images, videos, mask=given.mask, time_steps=steps, frames_apart=apart)
+    ours = ww.Positions.multimodal(
+        given.types, images, videos, mask=given.mask, time_steps=steps, frames_apart=apart, after="grid"
+    )
     return ours, theirs, deltas, given
 
 
@@ -106,6 +112,66 @@ def test_decoding_goes_on_by_the_delta(seed: int, name: str) -> None:
         step = p.next_text()
         p = p.append(step)
         assert torch.equal(step.index, theirs[:, :, -1:])
+
+
+def by_the_authors(types: list[int], grids: dict[int, Any]) -> list[list[int]]:
+    """Return the coordinates of tokens: what follows begins at the largest coordinate so far, plus 1."""
+    found: list[list[int]] = []
+    while len(found) < len(types):
+        first = 1 + max((number for token in found for number in token), default=-1)
+        frames, height, width, step = next(grids[types[len(found)]])
+        cells = product(range(frames), range(height // 2), range(width // 2))
+        found += [[first + int(t * step), first + h, first + w] for t, h, w in cells]
+    return found
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_mixtures_by_the_rule_of_the_authors(seed: int, apart: bool) -> None:
+    given = Mixture(seed, apart)
+    images, videos = given.grids(given.images), given.grids(given.videos)
+    steps = [2 * step for step in given.steps]
+    ours = ww.Positions.multimodal(given.types, images, videos, mask=given.mask, time_steps=steps, frames_apart=apart)
+    runs = [grid if not apart else (1, *grid[1:]) for grid in given.videos for _ in range(grid[0] if apart else 1)]
+    of_videos = [] if apart else steps
+    grids: dict[int, Any] = {
+        0: repeat((1, 2, 2, 1)),
+        1: iter([(*grid, 1) for grid in given.images]),
+        2: iter([(*grid, step) for grid, step in zip(runs, of_videos or [1] * len(runs), strict=True)]),
+    }
+    after = ours.next_text(2).index
+    for row, (types, real) in enumerate(zip(given.types, given.mask.bool(), strict=True)):
+        expected = by_the_authors(types[real].tolist(), grids)
+        assert ours.index[:, row, real].T.tolist() == expected
+        largest = max(map(max, expected))
+        assert after[:, row].tolist() == [[largest + 1, largest + 2]] * 3
+
+
+@pytest.mark.usefixtures("our_own_checks")
+@pytest.mark.parametrize(
+    ("grid", "step", "text", "by_the_grid"),
+    [
+        ((3, 4, 4), 50.0, 101, 2),  # the example of Qwen2.5-VL's docstring: times 0, 50, 100
+        ((8, 4, 4), 1.0, 8, 2),  # Qwen2-VL
+        ((8, 4, 4), 0.25, 2, 2),  # times 0 and 1
+        ((2, 4, 12), 1.0, 6, 6),  # wider than long
+    ],
+)
+def test_text_behind_a_long_video(grid: tuple[int, int, int], step: float, text: int, by_the_grid: int) -> None:
+    """A next token by decoding is where a token in the prompt would have been; only transformers says otherwise."""
+    number, grids = grid[0] * grid[1] * grid[2] // 4, torch.tensor([grid])
+    types = torch.tensor([2] * number + [0] * 3)
+    p = ww.Positions.multimodal(types, video_grids=grids, time_steps=step)
+    assert p.index[:, 0, -3:].tolist() == [[text, text + 1, text + 2]] * 3
+    assert torch.equal(
+        ww.Positions.multimodal(types[:-3], None, grids, time_steps=step).next_text(3).index, p[-3:].index
+    )
+    q = ww.Positions.multimodal(types, video_grids=grids, time_steps=step, after="grid")
+    assert q.index[:, 0, -3:].tolist() == [[by_the_grid, by_the_grid + 1, by_the_grid + 2]] * 3
+    image = ww.Positions.multimodal(torch.tensor([1] * number + [0]), grids)
+    assert image.index[0, 0, -1] == max(grid[0], grid[1] // 2, grid[2] // 2)
+    with pytest.raises(ww.errors.SettingError, match="after='frames'"):
+        ww.Positions.multimodal(types, video_grids=grids, after="frames")  # type: ignore[arg-type]
 
 
 def test_the_position_is_not_the_slot() -> None:
