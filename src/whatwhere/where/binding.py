@@ -455,14 +455,15 @@ class Here:
         for door in (self.where.query_key, scheme):
             if door is not None:
                 door.require_direction(causal)
+        sink = self.where.sink
         if scheme is not None and scheme.sums_between:
-            if return_lse:  # what a sum lacks for all keys alike is ignored by a softmax, but not by `merge`
+            # What a sum lacks for all keys alike is ignored by a softmax, but not by `merge`, nor beside a sink.
+            if return_lse or sink is not None:
                 require_own_keys(self.queries, self.keys)
             if return_lse or self.where.window is None:  # a window's cache forgets keys
                 require_no_holes(self.keys)
         if scheme is not None and scheme.by_content:
             require_heads(q, k, v)  # which its scores are computed from
-        sink = self.where.sink
         if sink is not None and sink.num_heads != q.shape[1]:
             raise ShapeError(
                 f"Sink was made for num_heads={sink.num_heads}, but q has {q.shape[1]} heads.\nMake both equal."

@@ -11,7 +11,7 @@ from whatwhere.errors import DoorError, ShapeError
 from whatwhere.kernels.rotary import rotate
 from whatwhere.position import Positions
 from whatwhere.where.base import Bound, QueryKeyMap, require_query_heads
-from whatwhere.where.score_bias import query_slots, require_beginnings, require_no_holes
+from whatwhere.where.score_bias import query_slots, require_beginnings, require_no_holes, require_own_keys
 
 
 class RotationByContent(QueryKeyMap, ABC):
@@ -65,7 +65,7 @@ class RotationByContent(QueryKeyMap, ABC):
 
         Raises:
             ShapeError: If there are not the increments of each key and head.
-            PositionError: If keys were taken from a sequence without all tokens before them.
+            PositionError: If not all tokens of a document up to a key, and up to a query, are among the keys.
         """
         needed = (self.num_heads, keys.tokens, *self.increment_features)
         if increments.shape[1:] != needed:
@@ -76,6 +76,7 @@ class RotationByContent(QueryKeyMap, ABC):
             )
         require_beginnings(keys)
         require_no_holes(keys)
+        require_own_keys(queries, keys)
         total = self.angles(keys, increments)
         dtype = torch.promote_types(increments.dtype, torch.float32)
         at_keys = total.cos().to(dtype), total.sin().to(dtype)

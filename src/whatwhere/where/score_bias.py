@@ -476,9 +476,9 @@ def require_beginnings(keys: Positions) -> None:
 
 
 def missing_between(order: int) -> PositionError:
-    """Return the error of a bias that sums over keys which are not among those that were bound."""
+    """Return the error of a scheme that sums over keys which are not among those that were bound."""
     return PositionError(
-        f"the bias sums over all tokens between a query and a key, but after the one of order {order} some are not "
-        "among the keys.\nGather keys, values and gates of the whole sequence, in any order, and bind their "
-        "positions: where.at(own, p.take(slots))."
+        f"the scheme sums over all tokens between a query and a key, but after the one of order {order} some are not "
+        "among the keys.\nGather keys, values, gates and increments of the whole sequence, in any order, and bind "
+        "their positions: where.at(own, p.take(slots))."
     )
