@@ -352,6 +352,16 @@ def test_derivatives_of_all_modes(kind: Any, dtype: torch.dtype) -> None:
         assert torch.equal(forward_ad.unpack_dual(dual).tangent, t[ids])
 
 
+@pytest.mark.compile
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # by PyTorch, where it traces
+@pytest.mark.parametrize("kind", [ww.TokenEmbedding, ww.Learned])
+def test_training_in_bfloat16_is_one_graph(kind: Any) -> None:
+    table, ids = kind(8, 8, dtype=torch.bfloat16), torch.tensor([[0, 3, 3]])
+    compiled = torch.compile(table, fullgraph=True, backend="aot_eager")
+    compiled(ids).sum().backward()
+    assert table.weight.grad[:, 0].tolist() == [1, 0, 0, 2, 0, 0, 0, 0]
+
+
 @pytest.mark.parametrize("scale", [None, 2.0, "sqrt_dim"])
 def test_an_adapter_of_low_rank_scales_as_the_table_does(scale: Any) -> None:
     """PEFT looks rows of A up and multiplies by the `embed_scale` of what it wraps; merged, both are one table."""

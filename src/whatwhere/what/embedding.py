@@ -8,6 +8,7 @@ from typing import Any, Literal, Protocol
 import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 from torch.fx import Proxy
 from torch.nn import functional as F
 
@@ -363,7 +364,9 @@ def lookup(
     """
     narrow = weight.dtype in (torch.bfloat16, torch.float16) and weight.device.type == "cpu"
     if narrow and type(weight) in (Tensor, nn.Parameter):
-        rows: Tensor = _LowPrecisionLookup.apply(weight, index, padding_idx)  # type: ignore[no-untyped-call]
+        dual = not torch.compiler.is_compiling() and forward_ad._current_level >= 0
+        kind = _LowPrecisionDual if dual else _LowPrecisionLookup
+        rows: Tensor = kind.apply(weight, index, padding_idx)  # type: ignore[no-untyped-call]
         return rows
     return F.embedding(index, weight, padding_idx=padding_idx)
 
@@ -414,12 +417,16 @@ class _LowPrecisionLookup(torch.autograd.Function):
         ctx.save_for_forward(index)
 
     @staticmethod
-    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
-        return F.embedding(ctx.saved_tensors[0], tangent)
-
-    @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:
         return gradient_of_rows(gradients[0], ctx.saved_tensors[0], ctx.rows, ctx.padding_idx), None, None
+
+
+class _LowPrecisionDual(_LowPrecisionLookup):
+    """The same with forward-mode derivatives; torch.compile cannot trace a class that defines these."""
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Tensor, *_: None) -> Tensor:
+        return F.embedding(ctx.saved_tensors[0], tangent)
 
 
 def _rounded(number: float, dtype: torch.dtype) -> float:
