@@ -1,6 +1,6 @@
 """Methods of Hugging Face that make a bias of the scores, replaced: the same shapes, from our schemes.
 
-Each class here takes the place of a method of a module (`replaced_class`), and reads the module's own parameters.
+Each class here has a method that takes the place of a module's (`Patch.replace_method`), and reads its parameters.
 """
 
 from dataclasses import dataclass
