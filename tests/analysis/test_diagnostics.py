@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from whatwhere.analysis.diagnostics import diagnostics, unreachable
+from whatwhere.analysis.diagnostics import diagnostics, far_below, unreachable
 from whatwhere.errors import ShapeError
 
 
@@ -35,6 +35,63 @@ def test_where_all_rows_are_trained_none_is_suspected(rows: int, offset: float) 
     assert result.duplicates == ()
     if not offset:  # a direction that all rows share makes real hubs
         assert result.hubs.rows == ()
+
+
+def power_law(rows: int, dim: int, power: float, offset: float = 0.0) -> np.ndarray:
+    """Return rows whose norms follow a power of their rank, as norms do that depend on a token's frequency."""
+    g = np.random.default_rng(rows)
+    sizes = (1 + g.permutation(rows)) ** power * np.sqrt(dim)
+    directions = g.standard_normal((rows, dim)) + offset
+    return (directions / np.linalg.norm(directions, axis=1, keepdims=True) * sizes[:, None]).astype(np.float32)
+
+
+PLANTED = {
+    "random": (30, lambda g, rows: 0.02 * g.standard_normal(rows.shape), "low norm"),
+    "a fiftieth": (10, lambda g, rows: rows / 50, "low norm"),
+    "four orders below": (1, lambda g, rows: rows / 1e4, "low norm"),
+    "forty times": (3, lambda g, rows: rows * 40, "high norm"),
+    "a bit of the exponent": (1, lambda g, rows: rows * 2.0**64, "high norm"),
+    "the mean": (10, lambda g, rows: 1e-3 * g.standard_normal(rows.shape), "near the mean"),
+}
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+@pytest.mark.parametrize("power", [0.0, 0.1, -0.1])
+@pytest.mark.parametrize("case", PLANTED)
+def test_rows_far_from_the_others_are_found_and_no_more(case: str, power: float, offset: float) -> None:
+    table = power_law(3000, 64, power, offset)
+    count, change, why = PLANTED[case]
+    planted = np.arange(700, 700 + count)
+    mean = np.delete(table, planted, axis=0).mean(axis=0)
+    table[planted] = change(np.random.default_rng(1), table[planted]) + (mean if why == "near the mean" else 0)
+    result = diagnostics(table, hub_queries=0)
+    assert {*result.far, *result.under_trained.tolist()} == {*planted.tolist()}
+    assert why != "high norm" or not result.proximity[planted].any()
+    if not offset:  # else short rows have a direction in common: that from the mean to 0
+        short = "low norm" if why == "near the mean" else why
+        assert result.far == dict.fromkeys(planted.tolist(), short)
+    elif why != "low norm":
+        assert result.far == dict.fromkeys(planted.tolist(), why)
+
+
+@pytest.mark.parametrize("dim", [2, 16, 384])
+@pytest.mark.parametrize("rows", [1, 2, 5, 10, 40, 300, 5000])
+@pytest.mark.parametrize("power", [0.0, 0.1, -0.1, 0.5, -0.5])
+def test_no_row_of_a_sound_table_is_far(rows: int, dim: int, power: float) -> None:
+    table = power_law(rows, dim, power) * np.exp(0.1 * np.random.default_rng(0).standard_normal((rows, 1)))
+    table[:1] = 0  # padding
+    for dtype in (np.float32, np.float16):
+        assert diagnostics((table / 100).astype(dtype), hub_queries=0).far == {}
+
+
+def test_gaps_as_wide_by_chance_are_as_rare_as_promised() -> None:
+    """Of norms that follow a power law, one table in a thousand has a row that far; here of 2,000 tables."""
+    g = np.random.default_rng(0)
+    for rows in (5, 10, 100, 1000):
+        tables = [g.uniform(size=rows) ** 1.5 for _ in range(2000)]
+        assert sum(len(far_below(norms)) > 0 for norms in tables) <= 8  # of Poisson with mean 2: 0.02 %
+        assert sum(len(far_below(1 / norms)) > 0 for norms in tables) <= 8
+    assert far_below(np.append(1 + g.uniform(size=9), 1e-5)).tolist() == [9]
 
 
 def test_zero_nan_duplicate_and_padding_rows_are_reported() -> None:
@@ -101,6 +158,13 @@ def test_a_real_models_unreachable_tokens_are_found_by_its_table_alone(minilm: P
     result = diagnostics(table, tokenizer.get_vocab_size())
     assert area(result.proximity, truth) >= 0.998
     assert np.isin(lost, result.under_trained).mean() > 0.99
+    assert result.far == {}
+    g = np.random.default_rng(0)
+    table[5000:5030], table[6000:6010] = 0.02 * g.standard_normal((30, 384)), table[6000:6010] / 50
+    table[7000], table[7100] = table[7000] / 1e4, table[7100] * 8
+    mask = tokenizer.token_to_id("[MASK]")  # its norm is a fifth of the median, below those of random rows
+    planted = dict.fromkeys((*range(5000, 5030), *range(6000, 6010), 7000, mask), "low norm") | {7100: "high norm"}
+    assert diagnostics(table, hub_queries=0).far == planted
 
 
 def test_every_token_of_a_tokenizer_that_cuts_bytes_is_reachable() -> None:

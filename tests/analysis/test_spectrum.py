@@ -1,7 +1,11 @@
 """How a table fills its space; what is the token's and what the position's; what training made of positions."""
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
+from safetensors import safe_open
 
 from whatwhere.analysis import pca as module
 from whatwhere.analysis.input_variance import variance_split
@@ -103,6 +107,64 @@ def test_an_outlying_position_is_reported() -> None:
     rows = np.random.default_rng(0).standard_normal((100, 64))
     rows[0] *= 5
     assert trained_positions(rows).outliers.tolist() == [0]
+    rows[4] /= 1e5  # among ten, as far below as no six deviations are
+    assert trained_positions(rows[1:11]).outliers.tolist() == [3]
+
+
+def smooth(rows: int, dim: int = 64) -> np.ndarray:
+    """Return positions that resemble their neighbors, about a mean row as long as they are far from it."""
+    angles = np.arange(rows)[:, None] * 0.3 ** (np.arange(1, dim // 2 + 1) / 8)
+    noise = 0.2 * np.random.default_rng(0).standard_normal((rows, dim))
+    return np.concatenate([np.cos(angles), np.sin(angles)], axis=1) + noise + 0.7
+
+
+@pytest.mark.parametrize(
+    "planted",
+    [
+        lambda g, rows: 0.02 * g.standard_normal(rows.shape),
+        lambda g, rows: rows / 50,
+        lambda g, rows: rows / 1e4,
+        lambda g, rows: rows * 0,
+        lambda g, rows: 1.4 * rows,
+        lambda g, rows: (
+            0.7 + 0.01 * g.standard_normal(rows.shape)
+        ),  # the mean row: its norm alone is 0.7 of the others'
+        lambda g, rows: g.permuted(rows, axis=1),  # norm and distance as before, but unlike the neighbors
+    ],
+)
+def test_positions_unlike_the_others_are_found(planted: Callable[..., np.ndarray]) -> None:
+    rows, which = smooth(512), np.r_[90:120, 127, 300, 511]
+    assert trained_positions(rows).outliers.tolist() == []
+    rows[which] = planted(np.random.default_rng(1), rows[which])
+    assert trained_positions(rows).outliers.tolist() == which.tolist()
+
+
+@pytest.mark.parametrize("rows", [2, 3, 10, 64, 1000])
+@pytest.mark.parametrize("dim", [2, 8, 384])
+def test_no_position_of_a_sound_table_is_an_outlier(rows: int, dim: int) -> None:
+    g = np.random.default_rng(rows)
+    angles = np.arange(rows)[:, None] * 100.0 ** (-np.arange(dim // 2) / dim)
+    sinusoid = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
+    falling = sinusoid * np.linspace(3, 1, rows)[:, None]
+    for table in (g.standard_normal((rows, dim)), sinusoid, falling):
+        assert trained_positions(table).outliers.tolist() == []
+
+
+def test_positions_that_training_never_saw_are_no_outliers_each() -> None:
+    rows = smooth(400)
+    rows[300:] = 0.02 * np.random.default_rng(1).standard_normal((100, 64))
+    result = trained_positions(rows)
+    assert (result.trained, result.outliers.tolist()) == (300, [])
+
+
+def test_the_last_position_of_truncated_texts_in_a_real_model_is_found(minilm: Path) -> None:
+    """Position 127, which truncation gave to [SEP], with a norm of 1.44 of the median, which is less than half more."""
+    with safe_open(minilm / "model.safetensors", "numpy") as file:
+        rows = file.get_tensor("embeddings.position_embeddings.weight").astype(np.float64)
+    units = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    result = trained_positions(rows)
+    assert result.outliers.tolist() == [0, 127, 510, 511]
+    assert result.neighbor_cosine[127] == pytest.approx(max(units[127] @ units[126], units[127] @ units[128]))
 
 
 @pytest.mark.usefixtures("our_own_checks")

@@ -210,7 +210,7 @@ def test_a_table_with_nothing_wrong_is_not_described_in_zeros(tmp_path: Path) ->
 
 
 def test_a_random_table_is_not_called_trained(tmp_path: Path) -> None:
-    """Rows that nothing but weight decay has moved share no direction: what was measured does not show them."""
+    """Rows that nothing but weight decay has moved share no direction, but a norm."""
     rows = np.random.default_rng(0).standard_normal((2000, 256)).astype(np.float32)
     rows[:100] *= 0.1
     np.save(tmp_path / "table.npy", rows)
@@ -221,7 +221,11 @@ def test_a_random_table_is_not_called_trained(tmp_path: Path) -> None:
         f"no cosine to the mean of the 10 rows of lowest norm is above {under_trained.highest:.2f}, and suspicious is "
         f"above {under_trained.threshold:.2f}"
     ) in said
-    assert "shrunk by weight decay, would not be detected" in said
+    assert "Rows that keep their random initialization share no direction" in said
+    assert "one in a thousand sound tables has, 100 rows far from the others by norm" in said
+    assert headline(result).endswith("100 rows far from the others")
+    assert result.diagnostics.far.median_norm == pytest.approx(np.median(np.linalg.norm(rows, axis=1)))
+    assert result.diagnostics.far.lowest[0].norm == pytest.approx(np.linalg.norm(rows, axis=1).min())
     assert 0 < under_trained.highest < under_trained.threshold < 1
 
 

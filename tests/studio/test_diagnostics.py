@@ -31,11 +31,16 @@ def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
     table[9] = table[11] = table[8]
     table[12, 3] = np.nan
     table[13, :2] = np.inf
+    table[14], table[15] = table[14] / 50, table[15] * 50
     np.save(tmp_path / "table.npy", table)
     result = examined(Session.open(tmp_path / "table.npy"))
     lists = result.lists
     assert sorted(lists.under_trained.ids.tolist()) == list(range(40, 60))
     assert lists.under_trained.also_unreachable is None
+    assert (lists.far.ids.tolist(), lists.far.why) == ([14, 15], ["low norm", "high norm"])
+    assert (result.lowest.ids[0], result.farthest.ids[0], result.farthest.why[:2]) == (14, 15, ["high norm", ""])
+    sound = np.delete(table, [7, 12, 13, 14, 15, *range(40, 60)], axis=0).astype(np.float64)
+    np.testing.assert_allclose(lists.far.distances, np.linalg.norm(table[14:16] - sound.mean(axis=0), axis=1))
     assert lists.zero.ids.tolist() == [7]
     assert (lists.duplicates.groups, lists.duplicates.ids.tolist()) == (1, [8, 9, 11])
     assert lists.duplicates.group.tolist() == [0, 0, 0]
@@ -96,7 +101,7 @@ def test_with_nothing_loaded_all_is_well(fresh: Session) -> None:
     result = examined(fresh)
     assert result.lists.unreachable.missing is None
     assert {name: each.count for name, each in vars(result.lists).items() if name != "unreachable"} == dict.fromkeys(
-        ("under_trained", "duplicates", "hubs", "zero", "not_finite", "beyond_vocabulary"), 0
+        ("under_trained", "far", "duplicates", "hubs", "zero", "not_finite", "beyond_vocabulary"), 0
     )
     with pytest.raises(SettingError, match="no setting"):
         JOBS["diagnostics.examine"](fresh, {"list": "zero"}, lambda share, said: None)
@@ -104,7 +109,7 @@ def test_with_nothing_loaded_all_is_well(fresh: Session) -> None:
 
 def test_the_page_shows_the_evidence(look: Callable[..., dict[str, Any]], sampled: Session) -> None:
     seen, lists = look(sampled, "diagnostics.mjs"), examined(sampled).lists
-    names = ("under_trained", "unreachable", "duplicates", "hubs", "zero", "not_finite", "beyond_vocabulary")
+    names = ("under_trained", "far", "unreachable", "duplicates", "hubs", "zero", "not_finite", "beyond_vocabulary")
     assert [count for _, count in seen["counts"]] == [f"{getattr(lists, name).count:,}" for name in names]
     for n, row in enumerate(seen["unreachable"]):
         assert int(row[1]) == lists.unreachable.ids[n]

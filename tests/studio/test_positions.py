@@ -40,7 +40,7 @@ def test_the_loaded_table_is_seen_as_it_stands(real: Session, position_table: np
     assert seen.compared.tolist() == list(range(0, 512, 2))
     np.testing.assert_allclose(seen.cosines, cosines(position_table[::2]), atol=1e-6)
     np.testing.assert_allclose(seen.norms, np.linalg.norm(position_table, axis=1))
-    assert seen.outliers.tolist() == [0, 510, 511]
+    assert seen.outliers.tolist() == [0, 127, 510, 511]
     means = [np.diagonal(cosines(position_table), distance).mean() for distance in (0, 1, 16, 511)]
     np.testing.assert_allclose(seen.mean_by_distance[[0, 1, 16, 511]], means, atol=1e-9)
     np.testing.assert_allclose(result.by_distance.values[0], cosines(position_table)[0], atol=1e-6)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import nan, sqrt
+from math import log, nan, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -21,7 +21,11 @@ _MAX_DEVIATION = 8.0
 """In robust standard deviations; of a million normal numbers none is beyond 6."""
 _MIN_COSINE = 0.5
 _BLOCK, _HUB_NEIGHBORS = 8192, 10
+FAR = ("low norm", "near the mean", "high norm")
+_CHANCE = 1e-3
+"""That a table whose norms follow a power law has a row `far_below` the others."""
 _CONTEXTS = ("a", "0", "b", "x", "", "a ", "(")
+_FEWEST_TO_COMPARE = 4
 _FEWEST_UNDER_TRAINED = 8
 _TOLERANCE = 1.15
 """Weight decay and a few updates change the standard deviation of under-trained rows by some percent."""
@@ -55,6 +59,9 @@ class Diagnostics:
         cosine: of each row and this mean, after subtracting the mean of all rows from both.
         threshold: the cosine above which a row is suspected.
         under_trained: the suspected rows, the nearest to the reference rows first.
+        distances: of each row to the mean of the rows that no criterion suspects; 0 of rows that are not finite.
+        low_norm, high_norm: rows whose norm lies far below or far above those of the rows that are not under-trained.
+        near_mean: rows whose distance lies far below the others', though their norm does not.
         zero, non_finite: rows of zeros; rows with NaN or infinity.
         duplicates: groups of equal rows, each in the order of ids.
         beyond_vocabulary: rows without a token in the tokenizer.
@@ -67,6 +74,10 @@ class Diagnostics:
     cosine: Float[np.ndarray, " rows"]
     threshold: float
     under_trained: Int64[np.ndarray, " under_trained"]
+    distances: Float[np.ndarray, " rows"]
+    low_norm: Int64[np.ndarray, " low"]
+    high_norm: Int64[np.ndarray, " high"]
+    near_mean: Int64[np.ndarray, " near"]
     zero: Int64[np.ndarray, " zero"]
     non_finite: Int64[np.ndarray, " non_finite"]
     duplicates: tuple[tuple[int, ...], ...]
@@ -82,6 +93,12 @@ class Diagnostics:
         return len(self.reference_rows) > 0 and self.threshold < 1
 
     @property
+    def far(self) -> dict[int, str]:
+        """The rows far from the others, and by what: one of FAR."""
+        kinds = zip(FAR, (self.low_norm, self.near_mean, self.high_norm), strict=True)
+        return {row: why for why, rows in kinds for row in rows.tolist()}
+
+    @property
     def highest(self) -> float | None:
         """The largest cosine of a row and the mean of the reference rows; None without reference rows."""
         return float(self.cosine.max()) if len(self.reference_rows) else None
@@ -90,14 +107,14 @@ class Diagnostics:
 def diagnostics(
     table: Float[np.ndarray, "rows dim"], tokens: int | None = None, seed: int = 0, hub_queries: int = 4096
 ) -> Diagnostics:
-    """Find suspicious rows of a token table: under-trained, zero, non-finite, duplicate, unused and hub rows.
+    """Find suspicious rows of a token table: under-trained, far from the others, zero, non-finite, duplicate, hubs.
 
     Under-trained rows often have low norms, and a common direction from updates that change all of them alike. The rows
     of lowest norm are therefore the reference: for every row, its distance from their mean and its cosine to it are
     computed, excluding the row itself. A row is suspected if the cosine is above 0.5 and 8 robust standard deviations
     above the median. This follows Land and Bartolo, https://arxiv.org/abs/2405.05417, who choose the reference rows by
-    hand. Rows that keep their random initial values, perhaps shrunk by weight decay, have no common direction and are
-    not detected: a table without suspected rows may still have under-trained ones.
+    hand. Rows that keep their random initial values, perhaps shrunk by weight decay, have no common direction: they are
+    found by their norm where it lies `far_below` the others', and else not at all.
 
     Args:
         table: one row for each token.
@@ -123,9 +140,16 @@ def diagnostics(
     norms = row_norms(table)
     finite = np.isfinite(norms)
     valid = np.flatnonzero(finite & (norms > 0))
-    reference_rows, proximity, cosine = _compared(table, norms, valid)
-    threshold = _threshold(cosine[valid])
-    suspected = valid[cosine[valid] > threshold]
+    # Huge rows first, for they displace the mean of all; then the others without those that share a direction.
+    high = valid[far_below(1 / np.maximum(norms[valid], np.finfo(np.float64).tiny))]
+    rest = np.setdiff1d(valid, high)
+    reference_rows, proximity, cosine = _compared(table, norms, rest)
+    threshold = _threshold(cosine[rest])
+    suspected = rest[cosine[rest] > threshold]
+    rest = np.setdiff1d(rest, suspected)
+    low = rest[far_below(norms[rest])]
+    rest = np.setdiff1d(rest, low)
+    distances = _distances(table, rest, valid)
     return Diagnostics(
         norms,
         reference_rows,
@@ -133,6 +157,10 @@ def diagnostics(
         cosine,
         threshold,
         suspected[np.argsort(-proximity[suspected], kind="stable")],
+        distances,
+        low,
+        high,
+        rest[far_below(distances[rest])],
         np.flatnonzero(norms == 0),
         np.flatnonzero(~finite),
         _duplicates(table, valid),
@@ -203,8 +231,50 @@ def _compared(table: np.ndarray, norms: np.ndarray, valid: np.ndarray) -> tuple[
     # A reference row is part of the mean; its distance from the mean of the others is n / (n - 1) times as large.
     distance[references] *= count / (count - 1)
     cosine[references] = (directions * _directions(total - directions)).sum(axis=1)
-    typical = float(np.median(distance[valid]))
-    return references, np.where(norms > 0, 1 - distance / typical if typical else 0.0, 0.0), cosine
+    typical, proximity = float(np.median(distance[valid])), np.zeros(len(table))
+    if typical:
+        proximity[valid] = 1 - distance[valid] / typical
+    return references, proximity, cosine
+
+
+def far_below(values: Float[np.ndarray, " rows"]) -> Int64[np.ndarray, " below"]:
+    """Return the indices of values far below the others, the least first: under half of their median, behind a gap.
+
+    Where values follow a power law, as norms do that depend on a token's frequency, the gap of their logarithms above
+    the i-th least, times i, is exponential with the scale of the law. A gap counts if, with a scale estimated from the
+    quartiles, any as wide occurs in one of a thousand such tables; normal rows, and most others, have fewer.
+
+    Args:
+        values: norms or distances, not negative.
+
+    Examples:
+        >>> far_below(np.append(np.linspace(0.7, 1.3, 40), [0.1, 0.02]))
+        array([41, 40])
+    """
+    order = np.argsort(values, kind="stable")
+    logs = np.log(np.maximum(values[order], np.finfo(np.float64).tiny))
+    below = 0
+    # The clearest gap first: rows beneath one gap must not make that above the next row look surer than it is.
+    while len(rest := logs[below:]) >= _FEWEST_TO_COMPARE:
+        first, median, third = np.quantile(rest, [0.25, 0.5, 0.75])
+        # Half of the spacings estimate the scale; 0.4 keeps the promise of _CHANCE in tables of any size.
+        rank, spacings = np.arange(1, len(rest)), 0.4 * len(rest)
+        gaps = np.where(rest[:-1] < median - log(2), rank * np.diff(rest), 0) / max((third - first) / log(3), 1e-9)
+        surprise = gaps / (spacings * ((rank * (rank + 1) / _CHANCE) ** (1 / spacings) - 1))
+        best = int(surprise.argmax())
+        if surprise[best] < 1:
+            break
+        below += best + 1
+    return order[:below]
+
+
+def _distances(table: np.ndarray, typical: np.ndarray, valid: np.ndarray) -> np.ndarray:
+    """Return the distance of every valid row from the mean of the typical ones."""
+    distances = np.zeros(len(table))
+    mean = selected_rows(table, typical).mean(axis=0, dtype=np.float64) if len(typical) else np.zeros(table.shape[1])
+    for block in row_blocks(len(valid), _BLOCK):
+        distances[valid[block]] = np.linalg.norm(table[valid[block]] - mean, axis=1)
+    return distances
 
 
 def _directions(rows: np.ndarray) -> np.ndarray:
@@ -236,11 +306,6 @@ def _duplicates(table: np.ndarray, valid: np.ndarray) -> tuple[tuple[int, ...], 
     return tuple(sorted(groups))
 
 
-def _expected_count(queries: int, rows: int) -> float:
-    """Return the mean number of queries to whose ten nearest neighbors a row belongs."""
-    return queries * min(_HUB_NEIGHBORS, max(rows - 1, 0)) / max(rows, 1)
-
-
 def hubs(
     table: Float[np.ndarray, "rows dim"], valid: Int64[np.ndarray, " valid"], seed: int = 0, queries: int = 4096
 ) -> Hubs:
@@ -262,7 +327,7 @@ def hubs(
     near = Search(rows).nearest(table[sample], _HUB_NEIGHBORS, without=[[n] for n in itself.tolist()])
     counts = np.bincount(near.ids.ravel(), minlength=len(valid))
     order = np.argsort(-counts, kind="stable")[:20]
-    expected = _expected_count(len(sample), len(valid))
+    expected = len(sample) * min(_HUB_NEIGHBORS, len(valid) - 1) / len(valid)
     # Without hubs the count is about Poisson, which practically never exceeds ten times the mean plus 10.
     rows_and_counts = tuple((int(valid[n]), int(counts[n])) for n in order if counts[n] > 10 * expected + 10)
     return Hubs(rows_and_counts, len(sample), expected)

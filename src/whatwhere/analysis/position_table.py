@@ -5,10 +5,14 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int64
 
+from whatwhere.analysis.diagnostics import far_below
 from whatwhere.analysis.pca import Spectrum, spectrum
 from whatwhere.errors import ShapeError
 
-_OUTSIDE = 6.0
+_OUTSIDE, _LEAST = 6.0, 0.25
+"""Robust standard deviations, and the share of the median, by which an outlier differs at least."""
+_FEWEST = 16
+"""Positions from which on a usual one is known."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -17,7 +21,10 @@ class TrainedPositions:
 
     Args:
         norms: of each row.
-        outliers: positions whose norm differs from the median by more than half of it and 6 robust deviations.
+        neighbor_cosine: of each row and that of its two neighbors which it resembles more.
+        outliers: positions whose norm or distance from the mean row differs from the median by more than a quarter of
+            it and 6 robust deviations or is `far_below` the others', or whose `neighbor_cosine` is that much smaller;
+            of the trained ones.
         spectrum: of its variance along principal axes.
         by_distance: mean cosine of two rows at each distance 0, 1, ....
         shift: held-out R^2 of one linear map from row p to row p + 1; None for tables of fewer than 64 rows.
@@ -26,6 +33,7 @@ class TrainedPositions:
     """
 
     norms: Float[np.ndarray, " rows"]
+    neighbor_cosine: Float[np.ndarray, " rows"]
     outliers: Int64[np.ndarray, " outliers"]
     spectrum: Spectrum
     by_distance: Float[np.ndarray, " distances"]
@@ -57,12 +65,28 @@ def trained_positions(table: Float[np.ndarray, "rows dim"]) -> TrainedPositions:
         )
     rows = table.astype(np.float64)
     norms = np.linalg.norm(rows, axis=1)
-    median = float(np.median(norms))
-    spread = 1.4826 * float(np.median(np.abs(norms - median)))
-    outliers = np.flatnonzero(np.abs(norms - median) > max(_OUTSIDE * spread, 0.5 * median))
+    size = norms[1:] * norms[:-1]
+    cosines = np.divide((rows[1:] * rows[:-1]).sum(axis=1), size, out=np.zeros(len(rows) - 1), where=size > 0)
+    near = np.maximum(np.append(cosines, -1), np.append(-1, cosines))
+    trained = _trained(cosines)
+    distances = np.linalg.norm(rows[:trained] - rows[:trained].mean(axis=0), axis=1)
+    outside = _differs(near[:trained]) & (near[:trained] < np.median(near[:trained]))
+    for values in (norms[:trained], distances):
+        outside |= _differs(values)
+        outside[far_below(values)] = True  # where the spread is wide, no norm is 6 deviations below the median
     return TrainedPositions(
-        norms, outliers, spectrum(rows), _by_distance(rows, norms), _shift(rows), _trained(rows, norms)
+        norms, near, np.flatnonzero(outside), spectrum(rows), _by_distance(rows, norms), _shift(rows), trained
     )
+
+
+def _differs(values: np.ndarray) -> np.ndarray:
+    """Return which values differ much from their median; of few, none does."""
+    if len(values) < _FEWEST:
+        return np.zeros(len(values), bool)
+    median = np.median(values)
+    deviation = np.abs(values - median)
+    outside: np.ndarray = deviation > max(_OUTSIDE * 1.4826 * np.median(deviation), _LEAST * abs(median))
+    return outside
 
 
 def _by_distance(rows: np.ndarray, norms: np.ndarray) -> np.ndarray:
@@ -94,17 +118,15 @@ def _shift(rows: np.ndarray) -> float | None:
     return 1 - float((rest**2).sum()) / total if total else None
 
 
-def _trained(rows: np.ndarray, norms: np.ndarray) -> int:
+def _trained(cosines: np.ndarray) -> int:
     """Return the position from which on rows no longer resemble their neighbors, or the number of rows.
 
     Trained rows resemble the next one; rows at their initial values do not. The cosines of neighbors are split into two
     groups in the best way, and the split counts only if it explains most of their variance.
     """
-    n = len(rows)
-    if n < 16:
+    n = len(cosines) + 1
+    if n < _FEWEST:
         return n
-    size = norms[1:] * norms[:-1]
-    cosines = np.divide((rows[1:] * rows[:-1]).sum(axis=1), size, out=np.zeros(n - 1), where=size > 0)
     total, count = np.cumsum(cosines), np.arange(1, n)
     before = total[:-1] / count[:-1]
     after = (total[-1] - total[:-1]) / (n - 1 - count[:-1])

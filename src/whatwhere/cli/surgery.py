@@ -126,8 +126,12 @@ def repair(
     path: Model,
     out: Out,
     rows: Annotated[
-        str, typer.Option(help="New values: mean (of all other rows) or subtokens (mean of the pieces of the text).")
-    ] = "mean",
+        str,
+        typer.Option(
+            help="Direction of new rows: covariance (the untied output row, or a sample by the other rows), mean (of "
+            "the other rows) or subtokens (mean of the pieces of the text)."
+        ),
+    ] = "covariance",
     ids: Annotated[
         Path | None,
         typer.Option(parser=to_path, help="Repair the rows in this file instead: one id on each line, or a JSON list."),
@@ -135,10 +139,11 @@ def repair(
     force: Force = False,
     as_json: AsJson = False,
 ) -> None:
-    """Write a checkpoint in which under-trained, zero and non-finite rows of the token tables have usable values.
+    """Write a checkpoint in which broken rows of the token tables have usable values, at the median norm of the others.
 
+    Broken are rows that are zero, not finite, under-trained, or far from the others by norm or nearness to the mean.
     Each table is judged by itself, as by whatwhere inspect --sections diagnostics; the row of the padding token may be
-    zero. All other rows and tensors are copied byte for byte.
+    zero, and special tokens may be far from the others. All other rows and tensors are copied byte for byte.
 
     Nothing is resumed: the output appears whole or not at all, and an interrupted command starts over.
 

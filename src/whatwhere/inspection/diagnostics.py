@@ -14,6 +14,8 @@ from whatwhere.records import Missing
 
 EXAMPLES = 100
 """Rows of each list that come with their evidence; the ids are complete."""
+EXTREMES = 20
+"""Rows of lowest norm and farthest from the mean that are listed, whether or not they are suspicious."""
 NEIGHBORS = 10
 _ROUNDING = 1e-5
 """Of a row's norm: thousands of steps of weight decay in float32 move a row by less beside its own direction."""
@@ -91,6 +93,19 @@ class NotFiniteRow(TokenRow):
 
 
 @dataclass(frozen=True)
+class FarRow(TokenRow):
+    """A row with its distance, which may lie far from the others'.
+
+    Args:
+        distance: from the mean of the rows that are not suspicious.
+        why: what lies far from the others': "low norm", "high norm", "near the mean" by its distance; None where none.
+    """
+
+    distance: float
+    why: str | None
+
+
+@dataclass(frozen=True)
 class UnmovedRow(TokenRow):
     """A row that training did not move, but for a factor.
 
@@ -133,6 +148,21 @@ class UnderTrained(RowList[UnderTrainedRow]):
     decisive: bool
     highest: float | None
     also_unreachable: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class FarRows(RowList[FarRow]):
+    """Rows far from the others by their norm or their distance from the mean, apart from those of one direction.
+
+    Args:
+        median_norm, median_distance: of the rows that are finite and not 0; None without such rows.
+        lowest, farthest: the first rows by norm and the last by distance, suspicious or not.
+    """
+
+    median_norm: float | None
+    median_distance: float | None
+    lowest: Sequence[FarRow]
+    farthest: Sequence[FarRow]
 
 
 @dataclass(frozen=True)
@@ -190,13 +220,14 @@ class TokenDiagnostics:
 
     Args:
         rows: of the table.
-        under_trained, unreachable, duplicates, hubs, zero, not_finite, beyond_vocabulary: the lists.
+        under_trained, far, unreachable, duplicates, hubs, zero, not_finite, beyond_vocabulary: the lists.
         unmoved: rows that training did not move, but for weight decay; None where the table before training is not
             stored, as it is in runs of a comparison.
     """
 
     rows: int
     under_trained: UnderTrained
+    far: FarRows
     unreachable: RowList[UnreachableRow] | Missing
     duplicates: Duplicates
     hubs: HubTokens
@@ -214,6 +245,7 @@ def diagnostics(subject: Subject) -> TokenDiagnostics:
     return TokenDiagnostics(
         rows=len(computed.norms),
         under_trained=_under_trained(subject, lost),
+        far=_far(subject),
         unreachable=lost,
         duplicates=Duplicates(
             groups=len(computed.duplicates),
@@ -277,6 +309,25 @@ def _under_trained(subject: Subject, lost: RowList[UnreachableRow] | Missing) ->
             )
             for n in computed.under_trained[:EXAMPLES].tolist()
         ],
+    )
+
+
+def _far(subject: Subject) -> FarRows:
+    computed, row, usable = subject.diagnostics, _reader(subject), subject.usable
+    reasons = computed.far
+
+    def described(ids: Int64[np.ndarray, " ids"]) -> list[FarRow]:
+        return [FarRow(**vars(row(n)), distance=float(computed.distances[n]), why=reasons.get(n)) for n in ids.tolist()]
+
+    ids = np.array([*reasons], np.int64)
+    return FarRows(
+        count=len(ids),
+        ids=ids,
+        examples=described(ids[:EXAMPLES]),
+        median_norm=float(np.median(computed.norms[usable])) if len(usable) else None,
+        median_distance=float(np.median(computed.distances[usable])) if len(usable) else None,
+        lowest=described(usable[np.argsort(computed.norms[usable], kind="stable")[:EXTREMES]]),
+        farthest=described(usable[np.argsort(-computed.distances[usable], kind="stable")[:EXTREMES]]),
     )
 
 

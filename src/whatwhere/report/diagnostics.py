@@ -3,6 +3,7 @@
 from whatwhere.escape import shown_token, visible_token
 from whatwhere.inspection.diagnostics import (
     Duplicates,
+    FarRows,
     HubTokens,
     NotFiniteRow,
     RowList,
@@ -15,6 +16,8 @@ from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table
 from whatwhere.report.text import count, decimals, listed, number
 
+_LOWEST = 10
+
 
 def diagnostics(findings: TokenDiagnostics) -> list[Part]:
     """Write the suspicious rows as paragraphs and tables, with the evidence.
@@ -25,6 +28,7 @@ def diagnostics(findings: TokenDiagnostics) -> list[Part]:
     return [
         *_unmoved(findings),
         *_under_trained(findings),
+        *_far(findings.far),
         *_unreachable(findings.unreachable),
         *_hubs(findings.hubs),
         *_duplicates(findings.duplicates),
@@ -54,7 +58,7 @@ def none_suspected(findings: UnderTrained, rows: int) -> str:
     return (
         f"Of {count(rows, 'row')} none is suspected of being under-trained: no cosine to {reference} is above "
         f"{decimals(findings.highest, 2)}, and suspicious is above {threshold}. Rows that keep their random "
-        "initialization, whole or shrunk by weight decay, would not be detected."
+        "initialization share no direction, and would be found only by a norm far from the others'."
     )
 
 
@@ -91,6 +95,25 @@ def _under_trained(diagnostics: TokenDiagnostics) -> list[Part]:
     columns = ("id", "token", "norm", "cosine", "reachable")
     table = Table("Tokens suspected of being under-trained", columns, rows, (2, 3), findings.count)
     return [Paragraph(text), table]
+
+
+def _far(far: FarRows) -> list[Part]:
+    """Return the rows far from the others, or else those of lowest norm, by which a reader judges for himself."""
+    if far.median_norm is None or far.median_distance is None:
+        return []
+    medians = f"the median norm is {number(far.median_norm)}, the median distance {number(far.median_distance)}"
+    text, caption, shown = "No row is far from the others", "Rows of lowest norm", far.lowest[:_LOWEST]
+    if far.count:
+        text = f"Behind a gap that one in a thousand sound tables has, {count(far.count, 'row')} far from the others"
+        caption, shown = "Rows far from the others", far.examples
+    rows = [
+        [*_cells(row), number(row.norm), number(row.norm / far.median_norm), number(row.distance)]
+        + ([] if row.why is None else [row.why])
+        for row in shown
+    ]
+    columns = ("id", "token", "norm", "of the median", "distance", *(["far by"] if far.count else []))
+    text = f"{text} by norm or by distance from the mean row: {medians}."
+    return [Paragraph(text), Table(caption, columns, rows, (2, 3, 4), far.count or None)]
 
 
 def _unreachable(unreachable: RowList[UnreachableRow] | Missing) -> list[Part]:

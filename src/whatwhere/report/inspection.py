@@ -249,10 +249,12 @@ def _explained(findings: InputVariance | Missing | None) -> str:
 def _suspicious(findings: TokenDiagnostics | Missing | None) -> str:
     if not isinstance(findings, TokenDiagnostics):
         return ""
+    facts = [f"{count(findings.far.count, 'row')} far from the others"] if findings.far.count else []
     if not isinstance(findings.unreachable, Missing) and findings.unreachable.count:
-        return f"{count(findings.unreachable.count, 'unreachable token')}"
-    suspected = findings.under_trained.count
-    return f"{count(suspected, 'token')} suspected of being under-trained" if suspected else ""
+        facts.append(count(findings.unreachable.count, "unreachable token"))
+    elif findings.under_trained.count:
+        facts.append(f"{count(findings.under_trained.count, 'token')} suspected of being under-trained")
+    return ", ".join(facts)
 
 
 def _configured(findings: Sizes) -> list[Part]:

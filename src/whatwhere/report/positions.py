@@ -147,9 +147,15 @@ def _shift(findings: PositionTable) -> str:
 
 
 def _outliers(findings: PositionTable) -> str:
-    listed = [f"{n} ({number(float(findings.norms[n]))})" for n in findings.outliers[:_OUTLIERS].tolist()]
+    listed = [
+        f"{n} ({number(float(findings.norms[n]))}; {decimals(float(findings.neighbor_cosine[n]), 2)})"
+        for n in findings.outliers[:_OUTLIERS].tolist()
+    ]
     more = f" and {len(findings.outliers) - _OUTLIERS:,} more" if len(findings.outliers) > _OUTLIERS else ""
-    return f"Positions of unusual norm: {', '.join(listed) or 'none'}{more}."
+    return (
+        "Positions unlike the others by norm, distance from the mean row, or cosine to both neighbors"
+        f"{' (norm; larger cosine)' if listed else ''}: {', '.join(listed) or 'none'}{more}."
+    )
 
 
 def _pairs(group: RotaryLayers) -> str:

@@ -24,6 +24,12 @@ from whatwhere.report.section import Paragraph, Section, Table
 from whatwhere.report.text import count, percent
 
 _EXAMPLES = 8
+_MADE_OF = {
+    "pieces": "as the mean of the pieces of their text",
+    "output row": "as their rows of the output projection",
+    "mean": "as the mean of the other rows",
+    "covariance": "sampled by the mean and covariance of the other rows",
+}
 _COMPOSED = {"subtokens": "means of sub-tokens", "omp": "sums by matching pursuit"}
 
 
@@ -96,6 +102,9 @@ def _repaired(table: RepairedTable) -> list[tuple[str, str]]:
         shown = ", ".join(shown_token(row.token, None) if row.token else f"#{row.id}" for row in rows[:_EXAMPLES])
         more = ", ..." if len(rows) > _EXAMPLES else ""
         lines.append((f"{table.name}, {why}", f"{count(len(rows), 'row')}{old}, now {new}: {shown}{more}"))
+    for source in dict.fromkeys(row.made_of for row in table.rows):
+        many = sum(row.made_of == source for row in table.rows)
+        lines.append((f"{table.name}, direction of {count(many, 'new row')}", _MADE_OF[source]))
     return [*lines, (f"{table.name}, other rows", f"median norm {table.median_norm:.6g}")]
 
 

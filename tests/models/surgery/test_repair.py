@@ -13,7 +13,7 @@ from tests.running import error_of, json_of
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.models.surgery import repair_checkpoint
 
-from .conftest import WORDS, Save, digests, loaded, logits, tensor
+from .conftest import WORDS, Save, digests, loaded, logits, tensor, word_tokenizer
 
 IDS = torch.tensor([[3, 5, 36, 0, 11]])
 TABLE, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -31,14 +31,27 @@ def broken(save: Save) -> Path:
     return folder
 
 
-def test_broken_rows_become_the_mean_of_the_others(broken: Path, tmp_path: Path, save: Save) -> None:
+def typical_norm(table: torch.Tensor, broken: list[int]) -> torch.Tensor:
+    """Return the median norm of the rows that have a token and are not broken."""
+    whole = [n for n in range(len(WORDS)) if n not in broken]
+    return torch.tensor(np.median(table[whole].double().norm(dim=1)))
+
+
+def test_broken_rows_get_the_direction_of_the_output_row_at_the_usual_norm(
+    broken: Path, tmp_path: Path, save: Save
+) -> None:
     report = repair_checkpoint(broken, tmp_path / "out")
-    rows = {table.name: {row.id: row.why for row in table.rows} for table in report.measured.tables}
-    assert rows == {TABLE: {5: "zero", 9: "zero", 11: "not finite"}, HEAD: {7: "zero"}}
+    rows = {table.name: {row.id: (row.why, row.made_of) for row in table.rows} for table in report.measured.tables}
+    assert rows == {
+        TABLE: {5: ("zero", "output row"), 9: ("zero", "output row"), 11: ("not finite", "output row")},
+        HEAD: {7: ("zero", "covariance")},  # its direction is not that of the token row: nothing relates the two
+    }
     old, new = tensor(broken, TABLE), tensor(tmp_path / "out", TABLE)
-    whole = [n for n in range(len(WORDS)) if n not in (5, 7, 9, 11)]
+    head, norm = tensor(broken, HEAD).double(), typical_norm(old, [5, 7, 9, 11])
     for n in (5, 9, 11):
-        torch.testing.assert_close(new[n], old[whole].double().mean(0).float(), rtol=0, atol=1e-7)
+        torch.testing.assert_close(new[n].double(), head[n] / head[n].norm() * norm, rtol=1e-6, atol=1e-7)
+    sampled = tensor(tmp_path / "out", HEAD)[7].double()
+    torch.testing.assert_close(sampled.norm(), typical_norm(tensor(broken, HEAD), [5, 7, 9, 11]), rtol=1e-6, atol=0)
     others = [n for n in range(len(old)) if n not in (5, 9, 11)]
     assert torch.equal(old[others].view(torch.int32), new[others].view(torch.int32))
     before, after = digests(broken), digests(tmp_path / "out")
@@ -52,10 +65,60 @@ def test_sixteen_bits_stay(broken: Path, tmp_path: Path, dtype: torch.dtype, sav
     with torch.no_grad():
         model.model.embed_tokens.weight[5] = 0
     model.to(dtype).save_pretrained(folder)
-    repair_checkpoint(folder, tmp_path / "out")
+    repair_checkpoint(folder, tmp_path / "out", rows="mean")
     old, new = tensor(folder, TABLE), tensor(tmp_path / "out", TABLE)
-    whole = [n for n in range(len(WORDS)) if n != 5]
-    assert torch.equal(new[5], old[whole].double().mean(0).to(dtype))
+    mean = old[[n for n in range(len(WORDS)) if n != 5]].double().mean(0)
+    assert torch.equal(new[5], (mean * (typical_norm(old, [5]) / mean.norm())).to(dtype))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_rows_of_every_kind_are_found_and_none_afterwards(
+    save: Save, tmp_path: Path, tied: bool, dtype: torch.dtype
+) -> None:
+    folder, model = save("llama", vocab_size=400, tie_word_embeddings=tied)
+    word_tokenizer([f"w{n}" for n in range(400)]).save(str(folder / "tokenizer.json"))
+    g = torch.Generator().manual_seed(0)
+    planted = dict.fromkeys(range(20, 50), "low norm") | dict.fromkeys(range(60, 70), "low norm") | {80: "low norm"}
+    planted |= dict.fromkeys(range(90, 100), "near the mean") | {110: "high norm", 111: "high norm"}
+    for table in {id(one): one for one in (model.model.embed_tokens.weight, model.lm_head.weight)}.values():
+        rows = torch.randn(table.shape, generator=g) * torch.exp(0.2 * torch.randn(len(table), 1, generator=g)) + 1
+        rows[20:50] = 0.02 * torch.randn(30, table.shape[1], generator=g)
+        rows[60:70] /= 50
+        rows[80] /= 1e4
+        rows[90:100] = rows[200:].mean(0) + 0.02 * torch.randn(10, table.shape[1], generator=g)
+        rows[110:112] *= 40
+        with torch.no_grad():
+            table.copy_(rows)
+    model.to(dtype).save_pretrained(folder)
+    far = ww.inspect(folder, sections=["diagnostics"]).diagnostics.far
+    assert {row.id: row.why for row in far.examples} == planted
+    assert far.lowest[0].id == 80
+    report = repair_checkpoint(folder, tmp_path / "out")
+    for table in report.measured.tables:
+        assert {row.id: row.why for row in table.rows} == planted
+        assert {row.made_of for row in table.rows} == {"covariance"}  # the row of the output projection is broken too
+    assert len(report.measured.tables) == (1 if tied else 2)
+    after = ww.inspect(tmp_path / "out", sections=["diagnostics"]).diagnostics
+    assert after.far.count == after.duplicates.rows == after.under_trained.count == after.zero.count == 0
+    assert "nothing to repair" in error_of("repair", tmp_path / "out", tmp_path / "again")
+
+
+def test_a_special_token_may_be_far_from_the_others(save: Save, tmp_path: Path) -> None:
+    folder, model = save("llama")
+    contents = json.loads((folder / "tokenizer.json").read_text())
+    contents["added_tokens"] = [
+        {"id": 3, "content": "w3", "special": True} | dict.fromkeys(("single_word", "lstrip", "rstrip"), False)
+        | {"normalized": False}
+    ]  # fmt: skip
+    (folder / "tokenizer.json").write_text(json.dumps(contents))
+    with torch.no_grad():
+        model.model.embed_tokens.weight[[3, 8]] /= 1e4
+    model.save_pretrained(folder)
+    report = repair_checkpoint(folder, tmp_path / "out")
+    assert [row.id for row in report.measured.tables[0].rows] == [8]
+    assert "special tokens stay" in report.notes[0]
+    assert ": 3;" in report.notes[0]
 
 
 def test_subtokens_are_those_of_a_tokenizer_without_the_broken_ones(save: Save, tmp_path: Path) -> None:
@@ -78,9 +141,12 @@ def test_subtokens_are_those_of_a_tokenizer_without_the_broken_ones(save: Save, 
     report = repair_checkpoint(folder, tmp_path / "out", rows="subtokens")
     (table,) = report.measured.tables
     assert {row.token: row.pieces for row in table.rows} == {"abc": (4, 3), "d": ()}
+    assert [row.made_of for row in table.rows] == ["pieces", "output row"]
     old, new = tensor(folder, TABLE), tensor(tmp_path / "out", TABLE)
-    torch.testing.assert_close(new[5], (old[4] + old[3]) / 2)
-    torch.testing.assert_close(new[6], old[:5].double().mean(0).float())
+    norm, head = old[:5].norm(dim=1).median(), tensor(folder, HEAD)
+    pieces = old[[4, 3]]
+    torch.testing.assert_close(new[5], pieces.sum(0) / pieces.sum(0).norm() * pieces.norm(dim=1).mean())
+    torch.testing.assert_close(new[6], head[6] / head[6].norm() * norm)
     assert any("cannot be split" in note for note in report.notes)
 
 
@@ -108,7 +174,7 @@ def test_wrong_ids_and_tables_without_a_good_row_are_refused(broken: Path, tmp_p
         repair_checkpoint(broken, tmp_path / "out", ids=[999])
     with pytest.raises(SettingError, match="got no ids"):
         repair_checkpoint(broken, tmp_path / "out", ids=[])
-    with pytest.raises(SettingError, match="mean, subtokens"):
+    with pytest.raises(SettingError, match="covariance, mean, subtokens"):
         repair_checkpoint(broken, tmp_path / "out", rows="median")  # type: ignore[arg-type]
     with pytest.raises(CheckpointError, match="no row that is not to be repaired"):
         repair_checkpoint(broken, tmp_path / "out", ids=range(len(tensor(broken, TABLE))))
@@ -126,6 +192,17 @@ def test_rows_of_a_real_model_are_under_trained_no_more(minilm: Path, tmp_path: 
     assert len(table.rows) > 1000
     assert {row.why for row in table.rows} == {"under-trained"}
     found = ww.inspect(tmp_path / "out", sections=["diagnostics"]).diagnostics
-    composed = {row.id for row in table.rows if row.pieces}
+    composed = {row.id for row in table.rows if len(row.pieces) > 1}  # a single one is copied, be it what it may
     assert len(composed) > 1000
     assert not composed.intersection(found.under_trained.ids.tolist())
+    assert not {row.id for row in table.rows}.intersection(found.far.ids.tolist())
+
+
+def test_a_repaired_model_needs_no_repair(minilm: Path, tmp_path: Path) -> None:
+    (table,) = repair_checkpoint(minilm, tmp_path / "out").measured.tables
+    assert len(table.rows) > 2058  # those that inspect names, and rare tokens that stand out without them
+    assert {row.made_of for row in table.rows} == {"covariance"}
+    with pytest.raises(SettingError, match="nothing to repair"):
+        repair_checkpoint(tmp_path / "out", tmp_path / "again")
+    found = ww.inspect(tmp_path / "out", sections=["diagnostics"]).diagnostics
+    assert found.under_trained.count == found.far.count == found.duplicates.rows == 0

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float64
 
-from whatwhere.analysis.diagnostics import diagnostics, row_norms
+from whatwhere.analysis.diagnostics import FAR, diagnostics, row_norms
 from whatwhere.analysis.token_types import marking, texts
 from whatwhere.checks import require_choice
 from whatwhere.errors import CheckpointError, SettingError, TokenError
@@ -26,32 +26,37 @@ from whatwhere.what.text import ids_of_each
 from whatwhere.what.token_ids import nested_configs
 
 NewRows = Mapping[int, Float64[np.ndarray, " dim"]]
-Method = Literal["mean", "subtokens"]
-METHODS: tuple[Method, ...] = ("mean", "subtokens")
+Method = Literal["covariance", "mean", "subtokens"]
+METHODS: tuple[Method, ...] = ("covariance", "mean", "subtokens")
 _REQUESTED = "requested"
+_SAMPLE = 4096
+"""Rows at most that new ones are sampled from."""
 
 
 def repair_checkpoint(
     path: str | Path,
     out: str | Path,
     *,
-    rows: Method = "mean",
+    rows: Method = "covariance",
     ids: Iterable[int] | None = None,
     force: bool = False,
     progress: Progress | None = None,
 ) -> Report:
     """Write a checkpoint in which broken rows of the token table and the output projection are repaired.
 
-    Broken are rows of zeros, rows with NaN or infinity, and rows that `diagnostics` finds to be under-trained; each
-    table is judged by itself. The row of the padding token may be zero, and rows beyond the tokenizer need no values:
-    of these, only rows that are not finite are repaired, because they make all logits NaN.
+    Broken are rows of zeros, rows with NaN or infinity, and rows that `diagnostics` finds to be under-trained or far
+    from the others by their norm or nearness to the mean, or finds once these are gone; each table is judged by itself.
+    The row of the padding token may be zero, and rows beyond the tokenizer need no values: of these, only rows that are
+    not finite are repaired, because they make all logits NaN. Special tokens may be far from the others. New rows have
+    the median norm of those that are not broken, or the mean norm of the pieces that they are made of.
 
     Args:
         path: a folder, or one file of safetensors, which then has no tokenizer.
         out: the output, of the same kind; it must not exist.
-        rows: new values: `mean`, the mean of all rows that are not broken; or `subtokens`, the mean of the rows of the
-            tokens into which the text is split without the broken ones. A token whose text cannot be split into others
-            gets the mean.
+        rows: the direction of new rows: `covariance` takes that of the token's row in an output projection which is not
+            tied, where that row is not broken, and else samples from mean and covariance of the rows that are not
+            broken; `mean` is the mean of these, so that new rows are equal; `subtokens` is the mean of the rows of the
+            tokens into which the text is split without the broken ones, and `covariance` where it cannot be split.
         ids: rows to repair in every table instead, broken or not.
         force: replace an existing output.
         progress: called with the number of bytes of each chunk.
@@ -70,11 +75,17 @@ def repair_checkpoint(
     tables = _tables(source)
     requested = None if ids is None else _checked(ids, tables[0].shape[0])
     broken = {entry.name: _broken(source, entry) if requested is None else requested for entry in tables}
-    broken = {name: reasons for name, reasons in broken.items() if reasons}
+    # Special tokens are trained apart from the text, if at all: a low norm, as that of BERT's [MASK], may be learned.
+    left = {n for reasons in broken.values() for n, why in reasons.items() if why in FAR} & _special(source)
+    broken = {
+        name: kept
+        for name, reasons in broken.items()
+        if (kept := {n: why for n, why in reasons.items() if n not in left or why not in FAR})
+    }
     if not broken:
         raise SettingError(
-            f"{source.path} has no row of zeros, none that is not finite, and none that is found to be under-trained, "
-            "so there is nothing to repair.\nName rows yourself: --ids FILE."
+            f"{source.path} has no row of zeros, none that is not finite, and none that is found to be under-trained "
+            "or far from the others, so there is nothing to repair.\nName rows yourself: --ids FILE."
         )
     every = sorted({number for reasons in broken.values() for number in reasons})
     pieces = _pieces(source, every) if rows == "subtokens" else {}
@@ -83,14 +94,14 @@ def repair_checkpoint(
     measured: list[RepairedTable] = []
     for entry in tables:
         if reasons := broken.get(entry.name):
-            new = _new_rows(source, entry, reasons, every, pieces)
-            measured.append(_measured(source, entry, reasons, new, pieces))
+            new, made_of = _new_rows(source, entry, reasons, every, pieces, rows, broken)
+            measured.append(_measured(source, entry, reasons, new, pieces, made_of))
             parts[entry.name] = Part(entry.name, entry.dtype, entry.shape, partial(_repaired, source, entry, new))
             changed.append(Changed.of(entry, entry.shape, f"{len(reasons):,} rows repaired"))
     written = source.write(out, Edits(parts, {}), force, progress)
     return Report(
         "repair", str(source.path), str(out), tuple(changed), written.kept, written.bytes,
-        Repaired(rows, tuple(measured)), tuple(_notes(measured, rows)), written.not_copied,
+        Repaired(rows, tuple(measured)), tuple(_notes(measured, rows, left)), written.not_copied,
     )  # fmt: skip
 
 
@@ -119,16 +130,30 @@ def _broken(source: Source, entry: Entry) -> dict[int, str]:
     """Return the broken rows of a table, and why each is: a row that has two reasons has the first one."""
     words = source.checkpoint.words
     begin_step(f"looking for broken rows of {entry.name}")
-    found = diagnostics(read_rows(source.checkpoint, entry.name), None if words is None else len(words), hub_queries=0)
+    table = read_rows(source.checkpoint, entry.name)
+    found = diagnostics(table, None if words is None else len(words), hub_queries=0)
     reasons = dict.fromkeys(found.non_finite.tolist(), "not finite")
-    beyond = set(found.beyond_vocabulary.tolist()) | _padding(source)
-    others = [(number, "zero") for number in found.zero.tolist()]
-    if found.decisive:
-        others += [(number, "under-trained") for number in found.under_trained.tolist()]
-    for number, why in others:
-        if number not in beyond:
-            reasons.setdefault(number, why)
+    allowed = set(found.beyond_vocabulary.tolist()) | _padding(source)
+    ids = np.arange(len(table))
+    # Until none is left: without the rows found first, others may stand out, and would do so in what is written.
+    while suspected := (
+        dict.fromkeys(found.zero.tolist(), "zero")
+        | found.far
+        | (dict.fromkeys(found.under_trained.tolist(), "under-trained") if found.decisive else {})
+    ):
+        for n, why in suspected.items():
+            if ids[n] not in allowed:
+                reasons.setdefault(int(ids[n]), why)
+        ids = np.delete(ids, [*suspected, *found.non_finite])
+        if not len(ids):
+            break
+        found = diagnostics(selected_rows(table, ids), hub_queries=0)
     return dict(sorted(reasons.items()))
+
+
+def _special(source: Source) -> set[int]:
+    added = (source.json("tokenizer.json") or {}).get("added_tokens") or []
+    return {int(token["id"]) for token in added if token.get("special")}
 
 
 def _padding(source: Source) -> set[int]:
@@ -171,14 +196,20 @@ def _pieces(source: Source, broken: Sequence[int]) -> Mapping[int, list[int]]:
 
 
 def _new_rows(
-    source: Source, entry: Entry, reasons: Mapping[int, str], broken: Sequence[int], pieces: Mapping[int, list[int]]
-) -> NewRows:
-    """Return the new rows of a table by id."""
+    source: Source,
+    entry: Entry,
+    reasons: Mapping[int, str],
+    every: Sequence[int],
+    pieces: Mapping[int, list[int]],
+    method: Method,
+    broken: Mapping[str, Mapping[int, str]],
+) -> tuple[NewRows, dict[int, str]]:
+    """Return the new rows of a table by id, and what the direction of each is."""
     table = read_rows(source.checkpoint, entry.name)
     whole = finite_rows(table)
     for part in row_blocks(len(table), rows_at_a_time(table.shape[1])):
         whole[part] &= table[part].any(axis=1)
-    whole[list(broken)] = False
+    whole[list(every)] = False
     words = source.checkpoint.words
     if words is not None:
         whole[len(words) :] = False
@@ -186,12 +217,54 @@ def _new_rows(
         raise CheckpointError(
             f"{entry.name} has no row that is not to be repaired, so there is no mean.\nRepair fewer rows: --ids FILE."
         )
-    mean = selected_rows(table, np.flatnonzero(whole)).mean(axis=0, dtype=np.float64)
-    return {n: table[own].mean(axis=0, dtype=np.float64) if (own := pieces.get(n)) else mean for n in reasons}
+    sound, norms = np.flatnonzero(whole), row_norms(table)
+    typical = float(np.median(norms[sound]))
+    # In the order of preference; a direction of length 0, as of pieces that cancel out, leaves the next one.
+    offered: list[tuple[str, NewRows]] = [
+        ("pieces", {n: table[own].mean(axis=0, dtype=np.float64) for n in reasons if (own := pieces.get(n))})
+    ]
+    if method == "mean":
+        offered.append(("mean", dict.fromkeys(reasons, selected_rows(table, sound).mean(axis=0, dtype=np.float64))))
+    else:
+        offered.append(("output row", _output_rows(source, entry, reasons, broken)))
+        offered.append(("covariance", _sampled(selected_rows(table, sound[:: -(-len(sound) // _SAMPLE)]), reasons)))
+    new: dict[int, np.ndarray] = {}
+    made_of: dict[int, str] = {}
+    for name, directions in offered:
+        for n, direction in directions.items():
+            if n not in new and np.linalg.norm(direction) > 0:
+                norm = float(norms[pieces[n]].mean()) if name == "pieces" else typical
+                new[n], made_of[n] = direction * (norm / np.linalg.norm(direction)), name
+    return {n: new.get(n, np.zeros(table.shape[1])) for n in reasons}, made_of
+
+
+def _output_rows(
+    source: Source, entry: Entry, reasons: Iterable[int], broken: Mapping[str, Mapping[int, str]]
+) -> NewRows:
+    """Return the rows of an untied output projection that are not broken, for a table which is not that projection."""
+    name = source.checkpoint.output_projection
+    if name is None or name == entry.name or source.checkpoint.entry(name).shape != entry.shape:
+        return {}
+    ids = [n for n in reasons if n not in broken.get(name, {})]
+    return dict(zip(ids, source.checkpoint.array(name, rows=ids).astype(np.float64), strict=True)) if ids else {}
+
+
+def _sampled(rows: np.ndarray, reasons: Mapping[int, str]) -> NewRows:
+    import torch
+
+    from whatwhere.what.resizing.new_rows import Rearrangement
+
+    change = Rearrangement(np.full(len(reasons), -1), len(rows), draw="covariance")
+    return dict(zip(reasons, change.apply(torch.from_numpy(rows).double()).numpy(), strict=True))
 
 
 def _measured(
-    source: Source, entry: Entry, reasons: Mapping[int, str], new: NewRows, pieces: Mapping[int, list[int]]
+    source: Source,
+    entry: Entry,
+    reasons: Mapping[int, str],
+    new: NewRows,
+    pieces: Mapping[int, list[int]],
+    made_of: Mapping[int, str],
 ) -> RepairedTable:
     norms, words = row_norms(read_rows(source.checkpoint, entry.name)), source.checkpoint.words or []
     usable = np.delete(norms, list(reasons))
@@ -200,7 +273,8 @@ def _measured(
             id=number,
             token=words[number] if number < len(words) else None,
             why=why,
-            pieces=tuple(pieces.get(number, ())),
+            made_of=made_of[number],
+            pieces=tuple(pieces.get(number, ())) if made_of[number] == "pieces" else (),
             norm_before=float(norms[number]) if np.isfinite(norms[number]) else None,
             norm_after=float(np.linalg.norm(new[number])),
         )
@@ -224,11 +298,17 @@ def _repaired(source: Source, entry: Entry, new: NewRows) -> Iterator[Chunk]:
         yield memoryview(block.view(torch.uint8).numpy().reshape(-1).data)
 
 
-def _notes(measured: Sequence[RepairedTable], rows: Method) -> list[str]:
+def _notes(measured: Sequence[RepairedTable], rows: Method, left: Iterable[int]) -> list[str]:
     notes = []
-    equal = max(sum(not row.pieces for row in table.rows) for table in measured)
+    if left:
+        ids = ", ".join(map(str, sorted(left)))
+        notes.append(f"special tokens stay, though far from the others by norm or distance: {ids}; --ids repairs them")
+    equal = max(sum(row.made_of == "mean" for row in table.rows) for table in measured)
     if equal > 1:
         notes.append(f"{equal:,} rows are equal, the mean, so the model cannot tell these tokens apart before training")
-    if rows == "subtokens" and equal:
-        notes.append(f"the text of {equal:,} of them cannot be split into other tokens, so they have the mean")
+    unsplit = max(sum(not row.pieces for row in table.rows) for table in measured)
+    if rows == "subtokens" and unsplit:
+        notes.append(
+            f"the text of {unsplit:,} of them cannot be split into other tokens, so they are made as by covariance"
+        )
     return notes

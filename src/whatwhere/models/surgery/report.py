@@ -202,14 +202,16 @@ class RepairedRow:
 
     Args:
         id, token: of the row; None without a token.
-        why: "zero", "not finite", "under-trained" or "requested".
-        pieces: ids of the tokens whose mean it is now; none where it is the mean of all rows.
+        why: "zero", "not finite", "under-trained", "low norm", "high norm", "near the mean" or "requested".
+        made_of: its direction: that of "pieces", "output row", "mean" or "covariance", a sample.
+        pieces: ids of the tokens whose mean has its direction; none where it is made of something else.
         norm_before, norm_after: of the row; None where it was not finite.
     """
 
     id: int
     token: str | None
     why: str
+    made_of: str
     pieces: tuple[int, ...]
     norm_before: float | None
     norm_after: float
@@ -235,7 +237,7 @@ class Repaired:
     """Measurements of `repair_checkpoint`.
 
     Args:
-        method: `mean` or `subtokens`.
+        method: `covariance`, `mean` or `subtokens`.
         tables: with repaired rows.
     """
 

@@ -22,6 +22,7 @@ LISTED = 5000
 """Rows of each list that are sent; their count is complete."""
 _TITLES = {
     "under_trained": "under-trained",
+    "far": "far from the others",
     "unreachable": "unreachable",
     "duplicates": "duplicates",
     "hubs": "hubs",
@@ -76,6 +77,19 @@ class UnderTrainedRows(SuspiciousRows):
     proximity: Float[np.ndarray, " tokens"]
     unreachable: Bool[np.ndarray, " tokens"]
     also_unreachable: int | None
+
+
+@dataclass(frozen=True)
+class FarRows(SuspiciousRows):
+    """Rows far from the others by norm or distance from the mean row, or the extremes of either.
+
+    Args:
+        distances: from the mean of the rows that are not suspicious.
+        why: by what each is far from the others: "low norm", "near the mean" or "high norm"; "" where it is not.
+    """
+
+    distances: Float[np.ndarray, " tokens"]
+    why: Sequence[str]
 
 
 @dataclass(frozen=True)
@@ -149,6 +163,7 @@ class SuspiciousLists:
     """All lists of suspicious rows."""
 
     under_trained: UnderTrainedRows
+    far: FarRows
     unreachable: UnreachableRows
     duplicates: DuplicateRows
     hubs: HubRows
@@ -192,6 +207,7 @@ class SuspiciousTokens:
         reference: how many rows of lowest norm are the reference.
         threshold: the cosine from which rows are suspected of being under-trained.
         none_suspected: what was measured where no row is suspected of it; else "".
+        lowest, farthest: the rows of lowest norm, and those farthest from the mean row, suspicious or not.
         norms, cosines: of the rows that are finite and not zero; the others have lists of their own.
     """
 
@@ -203,6 +219,8 @@ class SuspiciousTokens:
     norms: RowHistogram
     cosines: RowHistogram
     lists: SuspiciousLists
+    lowest: FarRows
+    farthest: FarRows
 
 
 def examine(session: Session, settings: Mapping[str, Any], report: Report) -> SuspiciousTokens:
@@ -260,6 +278,8 @@ def _examined(session: Session, report: Report) -> SuspiciousTokens:
         norms=RowHistogram(edges, _counts(computed.norms, groups, edges)),
         cosines=RowHistogram(cosines, _counts(computed.cosine, groups, cosines)),
         lists=_lists(session, findings, lost),
+        lowest=_far(session, np.array([row.id for row in findings.far.lowest], np.int64)),
+        farthest=_far(session, np.array([row.id for row in findings.far.farthest], np.int64)),
     )
 
 
@@ -268,6 +288,7 @@ def _lists(session: Session, findings: TokenDiagnostics, lost: Int64[np.ndarray,
     examples = findings.not_finite.examples
     return SuspiciousLists(
         under_trained=_under_trained(session, findings, lost),
+        far=_far(session, findings.far.ids),
         unreachable=_unreachable(session, norms, findings.unreachable),
         duplicates=_duplicates(session, norms, findings.duplicates),
         hubs=_hubs(session, norms, findings.hubs),
@@ -299,6 +320,13 @@ def _under_trained(session: Session, findings: TokenDiagnostics, lost: Int64[np.
         np.isin(shown, lost),
         listed.also_unreachable,
     )
+
+
+def _far(session: Session, ids: Int64[np.ndarray, " ids"]) -> FarRows:
+    computed, shown = session.subject.diagnostics, ids[:LISTED]
+    why = computed.far
+    distances = computed.distances[shown]
+    return FarRows(*_rows(session, computed.norms, ids), distances, [why.get(n, "") for n in shown.tolist()])
 
 
 def _unreachable(

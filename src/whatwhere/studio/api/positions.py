@@ -88,7 +88,7 @@ class PositionVectors:
         compared: positions of which all pairs are compared.
         cosines: of these.
         norms: of the vectors.
-        outliers: positions whose norm is unlike the others'.
+        outliers: positions unlike the others by norm, distance from the mean row, or cosine to both neighbors.
         mean_by_distance: mean cosine of two positions by their distance.
         shift: share of variance of the next row that one linear map explains; None for few rows.
         trained: the position from which on rows resemble no neighbor, or the number of rows.

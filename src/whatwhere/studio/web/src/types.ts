@@ -450,6 +450,28 @@ export interface EffectiveRange {
   mean: Tensor;
 }
 
+/** Rows far from the others by norm or distance from the mean row, or the extremes of either. */
+export interface FarRows {
+  /** of the tokens. */
+  ids: Tensor;
+  /** as the vocabulary writes them. */
+  words: string[];
+  /** the text of each; null where its bytes are no text. */
+  texts: (string | null)[];
+  /** the token type of each. */
+  kinds: string[];
+  /** of all rows of the list. */
+  count: number;
+  /** why they are not known; null where they are. */
+  missing: string | null;
+  /** of the rows. */
+  norms: Tensor;
+  /** from the mean of the rows that are not suspicious. */
+  distances: Tensor;
+  /** by what each is far from the others: "low norm", "near the mean" or "high norm"; "" where it is not. */
+  why: string[];
+}
+
 /** Numbers of a scheme by position, or by distance. */
 export interface Fingerprint {
   /** what the columns are. */
@@ -825,7 +847,7 @@ export interface PositionVectors {
   cosines: Tensor;
   /** of the vectors. */
   norms: Tensor;
-  /** positions whose norm is unlike the others'. */
+  /** positions unlike the others by norm, distance from the mean row, or cosine to both neighbors. */
   outliers: Tensor;
   /** mean cosine of two positions by their distance. */
   mean_by_distance: Tensor;
@@ -1108,6 +1130,7 @@ export interface ShiftTest {
 /** All lists of suspicious rows. */
 export interface SuspiciousLists {
   under_trained: UnderTrainedRows;
+  far: FarRows;
   unreachable: UnreachableRows;
   duplicates: DuplicateRows;
   hubs: HubRows;
@@ -1151,6 +1174,10 @@ export interface SuspiciousTokens {
   /** of the rows that are finite and not zero; the others have lists of their own. */
   cosines: RowHistogram;
   lists: SuspiciousLists;
+  /** the rows of lowest norm, and those farthest from the mean row, suspicious or not. */
+  lowest: FarRows;
+  /** the rows of lowest norm, and those farthest from the mean row, suspicious or not. */
+  farthest: FarRows;
 }
 
 /** A table of text. */

@@ -79,7 +79,7 @@ function SuspiciousLists({
               ? ""
               : `The cosines vary so widely that only one above ${formatNumber(examined.threshold)} would be suspected, and none exceeds 1. `) +
             "Updates that move under-trained rows alike give them one direction. Rows that keep a random " +
-            "initialization, whole or shrunk by weight decay, share none, and are not detected."
+            "initialization share none: they are found where their norm lies far from the others'."
           }
         >
           The {examined.reference} rows of lowest norm, half a percent, are the reference; cos(x − m, s − m), with m the

@@ -38,6 +38,16 @@ export const LISTS: Record<ListName, List> = {
           ]),
     ],
   },
+  far: {
+    title: "far from the others",
+    describe: () =>
+      "By norm or distance from the mean row, behind a gap that one in a thousand sound tables has: rows that " +
+      "training never moved, or that something broke.",
+    more: ({ lists: { far } }) => [
+      number("distance from the mean", (n) => far.distances.values[n]!),
+      { title: "far by", value: (n) => far.why[n]! },
+    ],
+  },
   unreachable: {
     title: "unreachable",
     describe: ({ lists: { unreachable } }) =>
