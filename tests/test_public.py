@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.nn.attention.flex_attention import flex_attention
 
 import whatwhere as ww
+from whatwhere import public_names
 from whatwhere.where.catalogue import Scheme
 
 
@@ -101,6 +102,41 @@ def test_an_unknown_name_is_an_attribute_error():
     assert not hasattr(ww, "__wrapped__")
 
 
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("RoPE", "ww.Rotary("),
+        ("RotaryEmbedding", "ww.Rotary("),
+        ("rotary", "ww.Rotary."),
+        ("alibi", "ww.ALiBi."),
+        ("KVCache", "positions.append(step)"),
+        ("kv_cache", "positions.append(step)"),
+        ("SlidingWindow", "ww.Where(..., window="),
+        ("T5Bias", "ww.T5("),
+        ("SinusoidalPositionalEncoding", "ww.Sinusoidal("),
+        ("YaRN", "ww.scaling"),
+        ("resize", "whatwhere.models.surgery"),
+    ],
+)
+def test_a_name_that_people_try_is_answered_with_ours(name, instead):
+    with pytest.raises(AttributeError, match="has no attribute") as caught:
+        getattr(ww, name)
+    assert f"Write {instead}" in str(caught.value)
+
+
+def test_python_suggests_nothing_else_for_such_a_name():
+    code = [sys.executable, "-c", "import whatwhere as ww; ww.RoPE"]
+    shown = subprocess.run(code, capture_output=True, text=True, timeout=120, check=False).stderr
+    assert shown.rstrip().endswith("has no attribute 'RoPE'.\nWrite ww.Rotary(head_dim).")
+
+
+def test_no_name_that_people_try_is_a_public_one():
+    names = {name.lower().replace("_", "") for name in ww.__all__}
+    tried = [name for each in public_names._ELSEWHERE.values() for name in each.split()]
+    assert len(tried) == len(set(tried))
+    assert not names.intersection(tried)
+
+
 def test_the_version_is_that_of_the_package():
     assert version("whatwhere") == ww.__version__
 
@@ -141,6 +177,7 @@ def test_building_a_model_loads_little_beyond_torch():
 import sys, torch
 before = set(sys.modules)
 import whatwhere as ww
+from whatwhere import public_names
 from whatwhere.where.catalogue import Scheme
 [getattr(ww, name) for name in {names}]
 x = ww.InputLayer(5, 8, input=ww.Learned(8, 4))(torch.tensor([[1, 2]]))

@@ -111,7 +111,9 @@ def __getattr__(name: str) -> Any:
     elif name in _HOME:
         value = getattr(import_module(f"whatwhere.{_HOME[name]}"), name)
     else:
-        raise AttributeError(f"module 'whatwhere' has no attribute {name!r}")
+        from whatwhere.public_names import missing_name
+
+        raise missing_name(name, [*_HOME, *_MODULES])
     globals()[name] = value
     return value
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import PositionError, ShapeError, TokenError
-from whatwhere.tensor_checks import as_whole, require_range
+from whatwhere.tensor_checks import as_whole, require_ids, require_range
 
 Allowed = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`allowed(batch, head, query_slot, key_slot)` -> bool: may this query attend to this key?"""
@@ -120,9 +120,15 @@ def require_count(name: str, given: object) -> int:
     """Return a number of tokens or a start as a Python int; raise PositionError unless it is whole and at least 0."""
     number = as_whole(given)
     if number is None or number < 0:
+        many = not isinstance(given, str) and hasattr(given, "__len__")
+        shown = f"{type(given).__name__}{[*given.shape] if isinstance(given, Tensor) else ''}" if many else repr(given)
         raise PositionError(
-            f"positions got {name}={given!r}, but need a whole number of 0 or more.\n"
-            "For padding on the left use Positions.from_mask(mask)."
+            f"positions got {name}={shown}, but need a whole number of 0 or more.\n"
+            + (
+                "Of ids pass their number, ids.shape[-1]; positions of your own are a tensor, for where.at(tensor)."
+                if many
+                else "For padding on the left use Positions.from_mask(mask)."
+            )
         )
     return number
 
@@ -145,6 +151,18 @@ def require_integral(values: Tensor) -> None:
         )
 
 
+def require_mask(mask: Tensor) -> None:
+    """Raise PositionError unless a mask is True and False, or the whole numbers 1 and 0."""
+    if mask.is_floating_point():
+        raise PositionError(
+            f"a mask is True and False, or 1 and 0 as whole numbers, but this one has dtype {mask.dtype}.\n"
+            "If it has 1 at tokens pass mask.bool(); if it is added to scores, with 0 at tokens, mask == 0."
+        )
+    if mask.dtype != torch.bool:
+        require_integral(mask)
+        require_range(mask, 2, _not_a_mask)
+
+
 def require_positions(index: Tensor, given: torch.dtype) -> None:
     """Raise PositionError unless all positions are in 0..2**63-2; `given` is the dtype from which they were cast."""
 
@@ -163,7 +181,7 @@ def require_positions(index: Tensor, given: torch.dtype) -> None:
     require_range(index, LIMIT, outside)
 
 
-def not_a_mask(value: int, slot: tuple[int, ...]) -> PositionError:
+def _not_a_mask(value: int, slot: tuple[int, ...]) -> PositionError:
     """Return the error of a mask that has another number than 0 and 1."""
     return PositionError(
         f"a mask has 0 and 1, but this one has {value} at {slot}.\nFor other numbers compare: mask == value."
@@ -396,8 +414,7 @@ def _id_rows(ids: object) -> Int64[Tensor, "batch tokens"]:
             f"abacus needs token ids as a tensor of (tokens) or (batch, tokens), but got {given}.\n"
             "Pass torch.tensor(ids)."
         )
-    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-        raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}.\nPass ids.long().")
+    require_ids(ids)
     require_range(ids, torch.iinfo(torch.int64).max, _negative_id)
     return ids.long().reshape(-1, ids.shape[-1])
 

@@ -15,8 +15,7 @@ from whatwhere.coordinates import (
     end_of,
     is_run,
     not_a_document,
-    not_a_mask,
-    require_integral,
+    require_mask,
     require_tensor,
     rows_like,
     sample_increasing,
@@ -98,9 +97,7 @@ class PositionConstructors(PositionSlices):
                 "Of a mask of all pairs pass one row for each sequence: True at keys that are real."
             )
         rows = mask if mask.dim() == 2 else mask[None]
-        if rows.dtype != torch.bool:
-            require_integral(rows)
-            require_range(rows, 2, not_a_mask)
+        require_mask(rows)
         real = rows.bool()
         index = (real.long().cumsum(-1) - 1).clamp(min=0)
         max_length = end_of(index) if readable(index) else rows.shape[-1]

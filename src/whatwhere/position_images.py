@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from whatwhere.checks import require_choice, require_positive, require_whole
-from whatwhere.coordinates import end_of, not_a_mask, require_count, require_integral, require_tensor, slots_of
+from whatwhere.coordinates import end_of, require_count, require_integral, require_mask, require_tensor, slots_of
 from whatwhere.errors import ShapeError
 from whatwhere.image_coordinates import (
     AFTER,
@@ -22,7 +22,7 @@ from whatwhere.image_coordinates import (
     require_merge,
 )
 from whatwhere.position_constructors import PositionConstructors
-from whatwhere.tensor_checks import as_whole, require_range
+from whatwhere.tensor_checks import as_whole
 
 Made = TypeVar("Made", bound="ImagePositions")
 
@@ -201,7 +201,5 @@ def _checked_mask(mask: Tensor, types: Tensor) -> Bool[Tensor, "batch tokens"]:
     require_tensor("a mask", mask, "mask")
     if mask.shape != types.shape:
         raise ShapeError(f"mask has shape {tuple(mask.shape)}, but types {tuple(types.shape)}: equal ones are needed.")
-    if mask.dtype != torch.bool:
-        require_integral(mask)
-        require_range(mask, 2, not_a_mask)
+    require_mask(mask)
     return mask.reshape(-1, mask.shape[-1]).bool().cpu()

@@ -39,7 +39,7 @@ class PositionSlices:
     """The fields of `Positions`, and its slices and shards."""
 
     index: Int64[Tensor, "axes batch tokens"] | Float64[Tensor, "axes batch tokens"]
-    order: Int64[Tensor, "batch tokens"]
+    order: Int64[Tensor, "batch tokens"] = None  # type: ignore[assignment]
     segment: Int64[Tensor, "batch tokens"] | None = None
     run: bool = False
     max_length: int | None = None
@@ -50,7 +50,12 @@ class PositionSlices:
     position_ids: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse coordinates of another dtype, which schemes would take for whole positions."""
+        """Refuse what is not made by a constructor, and coordinates that schemes would take for whole positions."""
+        if not isinstance(self.index, Tensor) or self.order is None:
+            raise PositionError(
+                f"Positions got {type(self.index).__name__} alone, but needs tensors of coordinates and of order.\n"
+                "For the first n tokens write positions(n); a tensor of positions is passed as it is, where.at(tensor)."
+            )
         if self.index.dtype not in (torch.int64, torch.float64):
             raise PositionError(
                 f"Positions got an index of dtype {self.index.dtype}, but needs int64, or float64 for real coordinates."

@@ -1,9 +1,58 @@
-"""Public names that are loaded when they are first used: reading files and results does without PyTorch."""
+"""Public names that are loaded when they are first used: reading files and results does without PyTorch.
+
+A name that people try, for something that has a different one here, is answered with that.
+"""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import import_module
 from typing import Any
+
+_ELSEWHERE = {
+    "ww.Rotary(head_dim)": "rope rotaryembedding rotarypositionembedding rotarypositionalembedding"
+    " rotarypositionalencoding rotarypositionalembeddings rotarype llamarotaryembedding applyrotaryposemb"
+    " applyrotaryemb",
+    "ww.MultimodalRotary": "mrope multimodalrope mropeembedding",
+    "ww.scaling, as in ww.Rotary(64, scaling=ww.scaling.YaRN(factor=4.0, original_length=4096))": "yarn ntk dynamicntk"
+    " linear linearscaling llama3 longrope proportional ropescaling positioninterpolation",
+    "ww.Sinusoidal(dim)": "sinusoid sinusoidalpositionalencoding sinusoidalpositionalembedding"
+    " sinusoidalpositionembedding sinusoidalencoding sinusoidalembedding positionalencoding sincos",
+    "ww.Learned(dim, max_length)": "learnedpositionalembedding learnedpositionalencoding learnedpositionembedding"
+    " positionalembedding positionembedding positionembeddings absolutepositionembedding absolute",
+    "ww.T5(num_heads)": "t5bias t5relativepositionbias t5relativebias relativepositionbias relativebias",
+    "ww.ALiBi(num_heads)": "alibibias alibipositionalbias attentionwithlinearbiases",
+    "ww.Where(..., window=size)": "slidingwindow slidingwindowattention localattention",
+    "ww.Where() without a scheme": "nope none nopositions",
+    "ww.TokenEmbedding(num_embeddings, embedding_dim)": "embedding embeddings tokenembeddings wordembedding",
+    "here.attention(q, k, v) of here = where.at(positions)": "attention multiheadattention flashattention sdpa"
+    " scaleddotproductattention",
+    "positions.mask() of ww.Positions": "mask causalmask paddingmask attentionmask",
+    "positions.append(step) and keys and values that you concatenate, for there is no cache class": "kvcache cache"
+    " dynamiccache staticcache slidingwindowcache",
+    "ww.read(path)": "load open loadmodel frompretrained readmodel",
+    "whatwhere.models.surgery": "resize trim repair convert resizecheckpoint trimcheckpoint repaircheckpoint",
+}
+"""What to write instead of names that people try: in lower case, without underscores."""
+
+
+def missing_name(name: str, names: Iterable[str]) -> AttributeError:
+    """Return the error for a name that whatwhere does not have, with the one it has for that if it is known.
+
+    Args:
+        name: that was requested.
+        names: that there are, one of which may be written otherwise.
+
+    Examples:
+        >>> str(missing_name("RoPE", []))
+        "module 'whatwhere' has no attribute 'RoPE'.\\nWrite ww.Rotary(head_dim)."
+    """
+    text, plain = f"module 'whatwhere' has no attribute {name!r}", name.lower().replace("_", "")
+    written = [f"ww.{one}" for one in names if one.lower().replace("_", "") == plain]
+    written += [instead for instead, tried in _ELSEWHERE.items() if plain in tried.split()]
+    if not written:
+        return AttributeError(text)
+    # With a name, and no object that has others, Python adds no suggestion of its own: for RoPE that was CoPE.
+    return AttributeError(f"{text}.\nWrite {written[0]}.", name=name, obj=None)
 
 
 def loader(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:

@@ -2,12 +2,13 @@
 
 import operator
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
-from whatwhere.errors import SettingError, ShapeError
+from whatwhere.errors import SettingError, ShapeError, TokenError
 
 
 def readable(values: Tensor) -> bool:
@@ -133,6 +134,25 @@ def require_floating(owner: str, **tensors: Tensor) -> None:
             raise ShapeError(
                 f"{owner} got {name} of dtype {x.dtype}, but needs a floating-point dtype.\nPass {name}.float()."
             )
+
+
+def require_ids(ids: Any) -> None:
+    """Raise TokenError unless token ids are a tensor of whole numbers.
+
+    Examples:
+        >>> require_ids([1, 2])
+        Traceback (most recent call last):
+        whatwhere.errors.TokenError: ids were given as list, but must be a tensor of whole numbers.
+        Pass torch.tensor(ids), with a row for each sequence.
+    """
+    # What torch.fx traces with is not a Tensor, but has its methods.
+    if not hasattr(ids, "is_floating_point"):
+        raise TokenError(
+            f"ids were given as {type(ids).__name__}, but must be a tensor of whole numbers.\n"
+            "Pass torch.tensor(ids), with a row for each sequence."
+        )
+    if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
+        raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}.\nPass ids.long().")
 
 
 def as_whole(value: object) -> int | None:

@@ -16,7 +16,7 @@ from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import sample_rows, zero_row
 from whatwhere.kernels.embedding import embed, gradient_of_rows, scaled
-from whatwhere.tensor_checks import require_generator, require_range
+from whatwhere.tensor_checks import require_generator, require_ids, require_range
 
 Init = Literal["normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch"]
 Scale = Literal["sqrt_dim", "sqrt_dim_rounded"]
@@ -147,6 +147,9 @@ class TokenEmbedding(nn.Embedding):
             >>> table(torch.tensor([1]))
             tensor([[0.4000, 0.5000]], grad_fn=<EmbeddingBackward0>)
         """
+        if not isinstance(weight, Tensor):
+            way = "its weight" if isinstance(getattr(weight, "weight", None), Tensor) else "torch.tensor(rows)"
+            raise ShapeError(f"a token table was given as {type(weight).__name__}, but must be a tensor.\nPass {way}.")
         if weight.dim() != 2:
             raise ShapeError(
                 f"a token table needs shape (vocab_size, dim), but this one has {tuple(weight.shape)}.\n"
@@ -219,7 +222,7 @@ class TokenEmbedding(nn.Embedding):
         """
         if isinstance(input, Proxy):
             return self._traced(input)
-        self._require_whole(input)
+        require_ids(input)
         # Narrow types, common in files of tokens, have no kernels for range checks and lookups.
         ids = input if input.dtype in (torch.int64, torch.int32) else input.long()
         if self.keeper is not None:
@@ -297,10 +300,6 @@ class TokenEmbedding(nn.Embedding):
         settings = f"num_embeddings={self.num_embeddings}, embedding_dim={self.embedding_dim}, init={self.init!r}"
         settings += "" if self.scale is None else f", scale={self.scale:.6g}{' rounded' if self.scale_rounded else ''}"
         return settings + ("" if self.padding_idx is None else f", padding_idx={self.padding_idx}")
-
-    def _require_whole(self, ids: Tensor) -> None:
-        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-            raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}.\nPass ids.long().")
 
     def _require_ids(self, ids: Tensor) -> None:
         def outside(value: int, slot: tuple[int, ...]) -> TokenError:

@@ -9,8 +9,9 @@ from jaxtyping import Float, Int64, Integer
 from torch import Tensor, nn
 
 from whatwhere.checks import require_choice, require_whole
-from whatwhere.errors import SettingError, ShapeError, TokenError
+from whatwhere.errors import SettingError, ShapeError
 from whatwhere.position import Positions
+from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import Init, TokenEmbedding, require_equal_shape
 from whatwhere.what.ngram_hash import NGramHash
 
@@ -188,10 +189,9 @@ class HashedNGramEmbedding(nn.Module):
         Raises:
             ShapeError, TokenError: As `rows` raises them.
         """
+        require_ids(ids)
         if ids.dim() != 2:
             raise ShapeError(f"n-grams need ids (batch, tokens), but got {tuple(ids.shape)}.\nPass ids[None].")
-        if ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
-            raise TokenError(f"ids are whole numbers, but these have dtype {ids.dtype}.\nPass ids.long().")
         ids = ids.long()
         batch, tokens = ids.shape
         segment = None if positions is None else positions.segment

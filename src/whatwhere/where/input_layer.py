@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from whatwhere.errors import DoorError, ShapeError
 from whatwhere.position import PositionsLike, as_positions
+from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import Init, Scale, TokenEmbedding
 from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.binding import Here, Where
@@ -95,6 +96,7 @@ class InputLayer(nn.Module):
             >>> layer(torch.tensor([[4, 2, 7]]), Positions.packed([1, 2])).shape  # two documents
             torch.Size([1, 3, 8])
         """
+        require_ids(ids)
         if ids.dim() != 2:
             raise ShapeError(
                 f"ids need shape (batch, tokens), but these have {tuple(ids.shape)}.\nFor one sequence pass ids[None]."
@@ -122,7 +124,7 @@ def _require_input(scheme: object, dim: int) -> None:
     if isinstance(scheme, ScoreBias):
         raise DoorError(
             f"InputLayer adds position to the token vectors, but {name} is added to the scores.\n"
-            "Pass it to your attention instead: attn_mask=alibi(positions, causal=True)."
+            "Pass it to your attention instead: attn_mask=alibi(positions, causal=True), scale=alibi.scale."
         )
     if isinstance(scheme, InputEncoding) and scheme.dim != dim:
         raise ShapeError(f"InputLayer has dim={dim}, but {name} has dim={scheme.dim}.\nMake both equal.")

@@ -110,6 +110,8 @@ class ScoreBias(OfHeads, ABC):
     ) -> Float[Tensor, "batch heads queries keys"]:
         """Return the bias of all pairs as a dense tensor, for the `attn_mask` of scaled_dot_product_attention.
 
+        That function needs `scale=self.scale` as well, the softmax scale that the scheme requires: 1 for T5.
+
         Args:
             positions: positions of the queries.
             keys: positions of the keys; None is those of the queries.
