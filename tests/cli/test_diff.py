@@ -55,6 +55,15 @@ def test_one_model_in_two_forms(kind: str, form: str, zoo: Zoo) -> None:
         assert layers == result["configuration"]["score"] == []
 
 
+def test_a_row_of_zeros_in_one_table_has_no_cosine(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
+    first = vectors(tmp_path / "a.vec", rows)
+    second = vectors(tmp_path / "b.vec", rows | {"w7": 0 * rows["w7"], "w8": 2 * rows["w8"]})
+    found = json_of("diff", first, second)["tokens"]["rows"]
+    assert (found["without_cosine"], found["equal"]) == (1, 58)
+    assert found["cosine"]["min"] == pytest.approx(1)
+    assert "least 1, of 1 row none (0 in A or in B alone);" in " ".join(whatwhere("diff", first, second).out.split())
+
+
 @pytest.mark.parametrize(("kind", "other"), [("llama", "gpt2"), ("t5", "bloom"), ("gemma", "llama")])
 def test_two_models(kind: str, other: str, zoo: Zoo) -> None:
     result = json_of("diff", zoo[kind, "single"].path, zoo[other, "gguf"].path, "-k", "5")
@@ -63,7 +72,9 @@ def test_two_models(kind: str, other: str, zoo: Zoo) -> None:
     assert result["tokens"]["rows"]["relative_error"] == pytest.approx(expected, rel=1e-5)
     norms = np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1)
     cosines = (one * two).sum(axis=1) / np.where(norms > 0, norms, 1)
-    cosines[(one == two).all(axis=1)] = 1
+    equal = (one == two).all(axis=1)
+    cosines[equal] = 1
+    cosines = cosines[equal | (norms > 0)]  # a row of zeros, as of padding, has no direction
     assert result["tokens"]["rows"]["cosine"]["median"] == pytest.approx(np.median(cosines), rel=1e-4)
     assert result["configuration"]["facts"][0]["name"] == "model_type"
     said = whatwhere("diff", zoo[kind, "single"].path, zoo[other, "gguf"].path)

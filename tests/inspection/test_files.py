@@ -229,6 +229,30 @@ def test_a_random_table_is_not_called_trained(tmp_path: Path) -> None:
     assert 0 < under_trained.highest < under_trained.threshold < 1
 
 
+def test_one_row_has_no_spread(tmp_path: Path) -> None:
+    np.save(tmp_path / "table.npy", np.arange(1, 9, dtype=np.float32)[None])
+    result = inspect(tmp_path / "table.npy")
+    assert headline(result) == "1 token × 8"
+    assert result.sizes.initial_scale is None
+    assert "standard deviation" not in text(result, "sizes")
+    assert "Rows far from the others cannot be detected in 1 row" in text(result, "diagnostics")
+
+
+def test_a_question_in_a_reason_ends_its_sentence_once(tmp_path: Path) -> None:
+    config = {
+        "model_type": "llama",
+        "vocab_size": 9,
+        "hidden_size": 8,
+        "num_attention_heads": 2,
+        "num_hidden_layers": 1,
+    }
+    config |= {"rope_scaling": {"rope_type": "yarnn", "factor": 2.0}}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    said = text(inspect(tmp_path / "config.json"), "rotary")
+    assert "(did you mean 'yarn'?)." in said
+    assert "?." not in said
+
+
 def test_too_few_rows_are_not_judged(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", np.eye(3, dtype=np.float32))
     result = inspect(tmp_path / "table.npy")

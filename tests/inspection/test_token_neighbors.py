@@ -35,6 +35,17 @@ def test_neighbors_of_words_from_python(pets: Path) -> None:
         ww.neighbors(checkpoint, ["emperor"])
 
 
+def test_distances_are_not_negative_and_a_row_of_zeros_has_no_direction(pets: Path) -> None:
+    said = whatwhere("neighbors", pets, "king", "--metric", "euclidean", "-k", "1").out
+    assert "distance" in said
+    assert said.split()[-3:] == ["queen", "4", "1.0000"]  # (1, 9) and (2, 9)
+    pets.write_text(pets.read_text().replace("of -5 -5 5", "of 0 0 0"))
+    for command in (["neighbors", "of"], ["similarity", "of", "king"], ["analogy", "cat", "of", "king"]):
+        assert "no direction" in error_of(command[0], pets, *command[1:])
+    assert "queen" in whatwhere("neighbors", pets, "of", "--centered").out
+    assert json_of("neighbors", pets, "of", "--metric", "euclidean", "-k", "1")["tokens"][0]["neighbors"][0]["id"] >= 0
+
+
 def test_an_analogy_as_an_equation_is_that_of_three_words(pets: Path) -> None:
     three = ww.analogy(pets, "cat", "dog", "king", k=2)
     for equation in ("dog - cat + king", "king + dog - cat", "king - cat + dog"):

@@ -25,7 +25,7 @@ FAR = ("low norm", "near the mean", "high norm")
 _CHANCE = 1e-3
 """That a table whose norms follow a power law has a row `far_below` the others."""
 _CONTEXTS = ("a", "0", "b", "x", "", "a ", "(")
-_FEWEST_TO_COMPARE = 4
+FEWEST_TO_COMPARE = 4
 _FEWEST_UNDER_TRAINED = 8
 _TOLERANCE = 1.15
 """Weight decay and a few updates change the standard deviation of under-trained rows by some percent."""
@@ -255,7 +255,7 @@ def far_below(values: Float[np.ndarray, " rows"]) -> Int64[np.ndarray, " below"]
     logs = np.log(np.maximum(values[order], np.finfo(np.float64).tiny))
     below = 0
     # The clearest gap first: rows beneath one gap must not make that above the next row look surer than it is.
-    while len(rest := logs[below:]) >= _FEWEST_TO_COMPARE:
+    while len(rest := logs[below:]) >= FEWEST_TO_COMPARE:
         first, median, third = np.quantile(rest, [0.25, 0.5, 0.75])
         # Half of the spacings estimate the scale; 0.4 keeps the promise of _CHANCE in tables of any size.
         rank, spacings = np.arange(1, len(rest)), 0.4 * len(rest)

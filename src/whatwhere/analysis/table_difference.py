@@ -36,7 +36,7 @@ class Movement:
     """Difference of each row of one table from the corresponding row of another.
 
     Args:
-        cosine: of the two; 1 where the rows are equal, 0 where only one of them is 0.
+        cosine: of the two; 1 where the rows are equal, NaN where only one of them is 0, which has no direction.
         distance: |y - x|, in units of the median norm of the rows x.
         norm_ratio: |y| / |x|; NaN where x is 0.
         equal: whether every number is the same.
@@ -286,7 +286,7 @@ def _row_changes(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, ...
     x, y = first.astype(np.float64), second.astype(np.float64)
     norm, other = np.linalg.norm(x, axis=1), np.linalg.norm(y, axis=1)
     both = norm * other
-    cosine = np.divide((x * y).sum(axis=1), both, out=np.zeros(len(x)), where=both > 0)
+    cosine = np.divide((x * y).sum(axis=1), both, out=np.full(len(x), np.nan), where=both > 0)
     equal = (x == y).all(axis=1)
     return np.where(equal, 1.0, cosine.clip(-1, 1)), np.linalg.norm(y - x, axis=1), norm, other, equal
 

@@ -37,14 +37,14 @@ class MovedRow:
         token: or position.
         ids: of the row in both tables.
         distance: between the two rows, in units of the median norm of the first table's.
-        cosine: of the two.
+        cosine: of the two; NaN where one of them is 0.
         norm_ratio: norm of the second / norm of the first; NaN where the first is 0.
     """
 
     token: str
     ids: tuple[int, int]
     distance: float
-    cosine: float
+    cosine: MaybeNaN
     norm_ratio: MaybeNaN
 
 
@@ -55,12 +55,14 @@ class RowsDifference:
     Args:
         equal: rows whose numbers are all the same.
         relative_error: sqrt(sum |y - x|^2 / sum |x|^2); NaN where all x are 0.
+        without_cosine: rows that are 0 in one table alone, and so have no cosine.
         cosine, distance, norm_ratio: of matched rows, as in `MovedRow`.
         moved_most: the rows of greatest distance.
     """
 
     equal: int
     relative_error: MaybeNaN
+    without_cosine: int
     cosine: Summary
     distance: Summary
     norm_ratio: Summary
@@ -77,7 +79,7 @@ class RotatedDifference(RowsDifference):
     """
 
     fitted: int
-    held_out_cosine: float
+    held_out_cosine: MaybeNaN
 
 
 @dataclass(frozen=True)
@@ -147,9 +149,10 @@ def rows_difference(
     return RowsDifference(
         equal=int(moved.equal.sum()),
         relative_error=moved.relative_error,
+        without_cosine=int(np.isnan(moved.cosine).sum()),
         cosine=_summary(moved.cosine),
         distance=_summary(moved.distance),
-        norm_ratio=_summary(moved.norm_ratio[np.isfinite(moved.norm_ratio)]),
+        norm_ratio=_summary(moved.norm_ratio),
         moved_most=[
             MovedRow(
                 token=name(row),
@@ -164,6 +167,7 @@ def rows_difference(
 
 
 def _summary(values: Float[np.ndarray, " values"]) -> Summary:
+    values = values[np.isfinite(values)]
     if not len(values):
         return Summary(*4 * [float("nan")])
     return Summary(float(values.min()), float(np.median(values)), float(values.mean()), float(values.max()))
@@ -188,13 +192,13 @@ def rotated_difference(
         settings: of the difference.
         progress: called with each step that takes a while.
     """
-    if float(np.median(moved.cosine)) >= ALIKE:
+    if _summary(moved.cosine).median >= ALIKE:
         return Missing(f"the embedding spaces are alike: the median cosine is at least {ALIKE}")
     if len(x) < 4 * x.shape[1]:
         return Missing(f"{len(x):,} shared rows are too few to fit a rotation of {x.shape[1]:,} features")
     progress("rotating one space onto the other")
     fit = procrustes(x, y, settings.seed)
-    held_out = float(np.median(fit.movement.cosine[fit.held_out]))
+    held_out = _summary(fit.movement.cosine[fit.held_out]).median
     rows = rows_difference(fit.movement, name, ids, settings.rows)
     return RotatedDifference(**vars(rows), fitted=len(fit.fitted), held_out_cosine=held_out)
 

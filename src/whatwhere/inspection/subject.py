@@ -231,10 +231,14 @@ def reason_of(problem: Exception) -> str:
         problem: the error.
 
     Examples:
-        >>> reason_of(ValueError("a is 1.\\nPass 2."))
-        'a is 1. Pass 2'
+        >>> reason_of(ValueError("a is 1.\\nPass 2.")), reason_of(ValueError("b is 1.\\nDid you mean 'a'?"))
+        ('a is 1. Pass 2', "b is 1 (did you mean 'a'?)")
     """
-    return " ".join(str(problem).splitlines()).removesuffix(".")
+    text = " ".join(str(problem).splitlines()).removesuffix(".")
+    if not text.endswith("?"):
+        return text
+    said, _, question = text.rpartition(". ")  # a full stop is to follow
+    return f"{said} ({question[0].lower()}{question[1:]})" if said else text.removesuffix("?")
 
 
 def tried(section: Callable[[Subject], Result], subject: Subject) -> Result | Missing:

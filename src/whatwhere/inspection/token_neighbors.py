@@ -304,6 +304,8 @@ def nearest_tokens(source: Source, tokens: Sequence[str], k: int, metric: Metric
         metric: of the search.
     """
     rows, weight = source.rows(tokens), source.table.weight
+    if metric == "cosine":
+        _require_direction(source, rows)
     near = source.search(metric).nearest(weight[rows], k, [[row] for row in rows])
     listed = [
         TokenNeighbors(**vars(token), neighbors=source.neighbors(near, n)) for n, token in enumerate(source.named(rows))
@@ -356,6 +358,7 @@ def completed_analogy(source: Source, terms: tuple[str, str, str], k: int, rule:
             "Choose a larger table."
         )
     rows = source.rows(terms)
+    _require_direction(source, rows)
     source.show("searching")
     one, other, third = rows
     answer = complete(weight, one, other, third, k, rule=rule, centered=source.centered)
@@ -376,8 +379,18 @@ def compared_tokens(source: Source, one: str, other: str) -> TokenSimilarity:
         one, other: by text or id.
     """
     rows = source.rows((one, other))
+    _require_direction(source, rows)
     cosine = _cosine(source.search("cosine"), *rows)
     return TokenSimilarity(**vars(source.searched()), tokens=source.named(rows), cosine=cosine)
+
+
+def _require_direction(source: Source, rows: Sequence[int]) -> None:
+    for row in rows:
+        if not source.centered and not source.table.weight[row].any():
+            raise SettingError(
+                f"the row of token #{row} is 0, so it has no direction, and no cosine with another row.\n"
+                "Choose another token; its neighbors by distance are found with the metric euclidean."
+            )
 
 
 def _cosine(search: Search, a: int, b: int) -> float:

@@ -281,7 +281,7 @@ def _initial(subject: Subject) -> InitialScale | None:
         table, computed = subject.table, subject.diagnostics
     except Absent:
         return None
-    if not len(subject.usable):
+    if len(subject.usable) < 2:  # one row does not differ from the mean
         return None
     configured = (subject.checkpoint.config or {}).get("initializer_range")
     number = configured if isinstance(configured, float | int) and configured > 0 else None

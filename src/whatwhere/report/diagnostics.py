@@ -1,5 +1,6 @@
 """The section of an inspection on suspicious rows: what was measured, and what that does not show."""
 
+from whatwhere.analysis.diagnostics import FEWEST_TO_COMPARE
 from whatwhere.escape import shown_token, visible_token
 from whatwhere.inspection.diagnostics import (
     Duplicates,
@@ -101,6 +102,8 @@ def _far(far: FarRows) -> list[Part]:
     """Return the rows far from the others, or else those of lowest norm, by which a reader judges for himself."""
     if far.median_norm is None or far.median_distance is None:
         return []
+    if len(far.lowest) < FEWEST_TO_COMPARE:
+        return [Paragraph(f"Rows far from the others cannot be detected in {count(len(far.lowest), 'row')}: too few.")]
     medians = f"the median norm is {number(far.median_norm)}, the median distance {number(far.median_distance)}"
     text, caption, shown = "No row is far from the others", "Rows of lowest norm", far.lowest[:_LOWEST]
     if far.count:

@@ -65,9 +65,11 @@ def describe_rows(rows: RowsDifference) -> str:
         rows: the difference.
     """
     cosine = rows.cosine
+    without = f", of {count(rows.without_cosine, 'row')} none (0 in A or in B alone)" if rows.without_cosine else ""
     return (
         f"Cosine of matched rows: median {number(cosine.median, 6)}, mean {number(cosine.mean, 6)}, least "
-        f"{number(cosine.min, 6)}; relative error {number(rows.relative_error)}; {count(rows.equal, 'row')} equal."
+        f"{number(cosine.min, 6)}{without}; relative error {number(rows.relative_error)}; "
+        f"{count(rows.equal, 'row')} equal."
     )
 
 

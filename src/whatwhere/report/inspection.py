@@ -49,7 +49,7 @@ def headline(inspection: Inspection) -> str:
         '500 tokens × 64; token identity explains 86\\xa0% of the variance of t'
     """
     shape = inspection.shape
-    tokens = "no token table was found" if shape is None else f"{shape[0]:,} tokens × {shape[1]:,}"
+    tokens = "no token table was found" if shape is None else f"{count(shape[0], 'token')} × {shape[1]:,}"
     layer = ", ".join(filter(None, (tokens, *_encodings(inspection))))
     untrained = "its rows look like random samples, as before any training" if _looks_random(inspection.sizes) else ""
     return "; ".join(

@@ -1,6 +1,7 @@
 """Rows that were found by their token, as text and tables: the result of neighbors, analogy and similarity."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import zip_longest
 
 from whatwhere.escape import shown_token
@@ -58,12 +59,15 @@ def _found(result: SearchedTable) -> list[Part]:
 
 
 def _neighbors(token: NamedRow, found: Sequence[Neighbor], metric: str) -> list[Part]:
-    return [Paragraph(f"{_shown(token)} (#{token.id})"), _columns([metric], [found])]
+    if metric == "euclidean":  # its score is minus the distance, so that the greatest is the nearest
+        found = [replace(one, score=-one.score) for one in found]
+    measure = "distance" if metric == "euclidean" else "score"
+    return [Paragraph(f"{_shown(token)} (#{token.id})"), _columns([metric], [found], measure)]
 
 
-def _columns(heads: Sequence[str], lists: Sequence[Sequence[Neighbor]]) -> Table:
+def _columns(heads: Sequence[str], lists: Sequence[Sequence[Neighbor]], measure: str = "score") -> Table:
     """Return lists of neighbors side by side."""
-    columns = [name for head in heads for name in (head, "id", "score")]
+    columns = [name for head in heads for name in (head, "id", measure)]
     numeric = [n for n in range(len(columns)) if n % 3]
     rows = []
     for answers in zip_longest(*lists):

@@ -116,8 +116,8 @@ def _tables(tables: Sequence[TableRows]) -> list[tuple[str, str]]:
 
 
 def _statistics(rows: RowStatistics) -> str:
-    spread = f"standard deviation {rows.standard_deviation:.6g}"
-    return f"rows {rows.rows:,}, median norm {rows.median_norm:.6g}, {spread}"
+    spread = "" if rows.standard_deviation is None else f", standard deviation {rows.standard_deviation:.6g}"
+    return f"rows {rows.rows:,}, median norm {rows.median_norm:.6g}{spread}"
 
 
 def _corpus(check: CorpusCheck | None) -> list[tuple[str, str]]:

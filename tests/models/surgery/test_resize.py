@@ -14,6 +14,7 @@ from whatwhere.inspection.configuration_difference import ConfigurationDifferenc
 from whatwhere.models.surgery import resize_checkpoint, trim_checkpoint
 from whatwhere.where.input.learned import resized_rows
 
+from ...running import whatwhere
 from ..checkpoint.forms import VOCABULARY
 from ..tiny import config_of, model_of
 from .conftest import SHARDS, SINGLE, WORDS, Save, digests, loaded, logits, metadata, tensor
@@ -78,6 +79,13 @@ def test_sixteen_bits_stay_sixteen_bits(save: Save, tmp_path: Path, dtype: torch
     assert torch.equal(weight[:VOCABULARY], old)
     # Two rows of the table have no token, and no say in the mean.
     assert torch.equal(weight[38], old[: len(WORDS)].double().mean(0).to(dtype))
+
+
+def test_one_new_row_has_no_standard_deviation(save: Save, tmp_path: Path) -> None:
+    folder, _ = save("llama")
+    said = whatwhere("resize", folder, tmp_path / "out", "--vocab-size", VOCABULARY + 1).out
+    assert said.count("new rows (rows 1, median norm") == 2  # table and output projection
+    assert said.count("standard deviation") == 2  # of the rows that were kept
 
 
 @pytest.mark.parametrize("rows", ["mean", "subtokens", "noise", "covariance"])

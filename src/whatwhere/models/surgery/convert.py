@@ -166,8 +166,8 @@ def damage(before: np.ndarray, after: np.ndarray) -> TableDamage | None:
     if not len(before):
         return None
     moved = movement(before, after)
-    nonzero = (before**2).sum(1) > 0  # a zero row has no direction
-    cosine = moved.cosine[nonzero] if nonzero.any() else np.ones(1)
+    nonzero = (before**2).sum(1) > 0  # a zero row has no direction; one that became zero has lost it
+    cosine = np.nan_to_num(moved.cosine[nonzero]) if nonzero.any() else np.ones(1)
     kept = float(overlap(before, after).kept.mean()) if len(before) > 10 else None
     return TableDamage(moved.relative_error, float(cosine.min()), float(np.median(cosine)), kept)
 

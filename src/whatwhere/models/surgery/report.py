@@ -41,12 +41,12 @@ class RowStatistics:
     Args:
         rows: number of rows.
         median_norm: of up to 2048 of them.
-        standard_deviation: of their values, after subtracting the mean row.
+        standard_deviation: of their values, after subtracting the mean row; None of one row.
     """
 
     rows: int
     median_norm: float
-    standard_deviation: float
+    standard_deviation: float | None
 
 
 @dataclass(frozen=True)

@@ -181,8 +181,8 @@ def _statistics(table: "Tensor", rows: np.ndarray) -> RowStatistics:
     some = torch.from_numpy(rows)[torch.linspace(0, len(rows) - 1, min(len(rows), 2048)).long()]
     bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[table.element_size()]
     values = table.view(bits)[some].view(table.dtype).double()
-    spread = (values - values.mean(0)).square().mean().sqrt()
-    return RowStatistics(len(rows), float(values.norm(dim=1).median()), float(spread))
+    spread = float((values - values.mean(0)).square().mean().sqrt()) if len(rows) > 1 else None
+    return RowStatistics(len(rows), float(values.norm(dim=1).median()), spread)
 
 
 def _add(source: Source, texts: Sequence[str], rows: Rows, files: dict[str, bytes | None]) -> dict[int, list[int]]:
