@@ -13,6 +13,7 @@ from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import own_rows, shard_offsets
 from whatwhere.kernels.embedding import scaled
 from whatwhere.parallel.vocabulary_shards import VocabularyShards, shard_vocabulary
+from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import TokenEmbedding, lookup
 from whatwhere.what.row_adamw.processes import ranks_that_average, wrappers
 
@@ -53,7 +54,7 @@ class RowOwners(TokenEmbedding):
             SettingError: If rows of another number of processes were read into the table, or the model around it is
                 averaged over processes that are not in the mesh.
         """
-        self._require_whole(ids)
+        require_ids(ids)
         self._require_order(self.owners)
         if torch.is_grad_enabled():
             self._require_all_ranks()

@@ -15,6 +15,7 @@ from whatwhere.errors import SettingError, TokenError
 from whatwhere.initialization import shard_offsets
 from whatwhere.kernels.embedding import scaled
 from whatwhere.parallel.mesh import alike_copy, alike_everywhere, summed
+from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import TokenEmbedding, logits, lookup
 
 
@@ -43,7 +44,7 @@ class VocabularyShards(TokenEmbedding):
             TokenError: If an id is outside the vocabulary, ids are not whole numbers, or they differ from those of
                 another process: on all processes alike.
         """
-        self._require_whole(ids)
+        require_ids(ids)
         ids = ids.long()
         if not alike_everywhere(ids, self.mesh):
             raise differing("ids", "looks up")

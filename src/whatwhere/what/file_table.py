@@ -15,6 +15,7 @@ from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.initialization import row_blocks, sample_rows
 from whatwhere.kernels.row_adamw import Step
+from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import Init, Scale, TokenEmbedding
 from whatwhere.what.file_table_rows import Progress, RowKeeper, flush_together
 from whatwhere.what.matrix_file import write_matrix
@@ -149,7 +150,7 @@ class FileTokenEmbedding(TokenEmbedding):
         Raises:
             TokenError: If an id is outside the vocabulary, or ids are not whole numbers.
         """
-        self._require_whole(ids)
+        require_ids(ids)
         self._require_ids(ids)
         self.rows_in_file.prefetch(ids)
 
