@@ -63,6 +63,8 @@ class Subject:
         if self.checkpoint.format == "configuration":
             raise Absent("a configuration has no weights")
         if name is None:
+            if self.checkpoint.adapter:
+                raise Absent(f"this {self.checkpoint.without_table}")
             known = ", ".join(list(self.checkpoint.tensors)[:4])
             raise Absent(f"no tensor was found to be the token table, by name or by its rows; there are {known} ...")
         self.progress(f"reading {name}")
@@ -218,6 +220,8 @@ class Subject:
         return None
 
     def _read(self, name: str) -> Float[np.ndarray, "*shape"]:
+        if (why := self.checkpoint.why_unread(name)) is not None:
+            raise Absent(f"{quoted(name)} {why}")
         array = read_rows(self.checkpoint, name)
         if array.ndim == 2 and 0 in array.shape:
             raise Absent(f"the tensor {quoted(name)} is empty: its shape is {array.shape}")

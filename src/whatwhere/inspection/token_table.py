@@ -61,6 +61,7 @@ class Sizes:
         model_type: of the configuration.
         initial_scale: an estimate of the standard deviation that the table was initialized with.
         from_configuration: whether these are sizes of a configuration without weights, of its tables alone.
+        contradicts_tie: whether the file contradicts tie_word_embeddings of its configuration.
     """
 
     parameters: int
@@ -76,6 +77,7 @@ class Sizes:
     model_type: str | None
     initial_scale: InitialScale | None
     from_configuration: bool = False
+    contradicts_tie: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -176,6 +178,7 @@ def sizes(subject: Subject) -> Sizes:
         tied=checkpoint.tied,
         model_type=model_type if isinstance(model_type, str) else None,
         initial_scale=_initial(subject) if table else None,
+        contradicts_tie=checkpoint.contradicts_tie,
     )
 
 

@@ -298,12 +298,17 @@ def _without_row(findings: Sizes) -> list[str]:
 
 
 def _tied(findings: Sizes) -> str:
-    if findings.tied is None:
-        return "Tied or not: the file does not show it, and stores no output projection."
-    if not findings.tied:
-        return "Not tied: the output projection is a table of its own."
     stored = any(part.part == "output projection" for part in findings.parts)
-    return f"Tied: the output projection is the token table{', stored twice' if stored else ''}."
+    but = " But the configuration states tie_word_embeddings: " if findings.contradicts_tie else ""
+    if findings.tied is None and but:
+        return f"No output projection is in the file.{but}false, so the file is incomplete, or the two are tied."
+    if findings.tied is None:
+        return f"Tied or not: the file does not show it{'' if stored else ', and stores no output projection'}."
+    if not findings.tied:
+        but = f"{but or ''}true, or its type ties them: some programs read only one of the two." if but else ""
+        return f"Not tied: the output projection is a table of its own.{but}"
+    but = f"{but}false: training makes them differ." if but else ""
+    return f"Tied: the output projection is the token table{', stored twice' if stored else ''}.{but}"
 
 
 def _initialization(scale: InitialScale) -> str:

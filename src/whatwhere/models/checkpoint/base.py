@@ -15,6 +15,8 @@ from whatwhere.models.configuration.keys import Json
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from whatwhere.models.checkpoint.combined import Combined
+
 Rows = slice | Sequence[int] | np.ndarray | None
 """Rows as callers may select them; None is all."""
 
@@ -80,6 +82,8 @@ class Contents:
         metadata: the rest of the header.
         tokenizer: path of tokenizer.json, or None.
         token_table: name of the token table, if the format determines it.
+        combined: tensors that are stored in parts, by name.
+        adapter: of what it is an adapter, as a part of a sentence; "" if it is none.
     """
 
     format: str
@@ -90,6 +94,8 @@ class Contents:
     metadata: Json = field(default_factory=dict)
     tokenizer: Path | None = None
     token_table: str | None = None
+    combined: "Mapping[str, Combined]" = field(default_factory=dict)
+    adapter: str = ""
 
 
 def checked_rows(entry: Entry, rows: Rows) -> Chosen | None:

@@ -1,6 +1,6 @@
 """Checkpoints of any format: the format is detected, headers are read on opening, tensors on request."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
@@ -10,29 +10,35 @@ from typing import TYPE_CHECKING, Literal, final
 
 import numpy as np
 
-from whatwhere.errors import CheckpointError, MissingExtra
+from whatwhere.errors import CheckpointError, MissingExtra, WhatWhereError
 from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.adapters import adapted
 from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
+from whatwhere.models.checkpoint.combined import model2vec
 from whatwhere.models.checkpoint.detect import Renamed, open_contents
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.folder import CONFIG, MAX_TOKENIZER_BYTES, RESULTS_FORMAT, TABLE, open_configuration
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, why_unread
 from whatwhere.models.checkpoint.hub import locate
-from whatwhere.models.checkpoint.names import Names, find_names, stated_as_tied
+from whatwhere.models.checkpoint.names import Names, find_names, has_head, stated_as_tied, stated_tie
+from whatwhere.models.checkpoint.quantized import quantized
 from whatwhere.models.checkpoint.token_tables import TokenTable, find_token_tables
 from whatwhere.models.huggingface import Description, from_huggingface
 from whatwhere.models.registry import learned_offset
 
+from whatwhere.what.matrix_file import row_blocks, rows_at_a_time
+
 if TYPE_CHECKING:
+    import torch
     from tokenizers import Tokenizer
     from torch import Tensor
+
+    from whatwhere.where.binding import Where
 
 Layout = Literal["interleaved", "half"]
 LAYOUTS: tuple[Layout, ...] = ("interleaved", "half")
 LAYOUT_KEY = "whatwhere.rotary_layout"
 """Key of a header's metadata: the layout of rotary pairs, if it is not that of the model type."""
-
-_COMPARED_ROWS = 256
 
 
 @final
@@ -55,7 +61,8 @@ class Checkpoint:
             "projector", "results", "run", "configuration" or "pickle".
         config: the configuration, with the keys of Hugging Face, or None.
         metadata: the rest of the header: metadata of safetensors, keys of GGUF, results.json of a comparison.
-        tensors: name -> Entry(name, shape, dtype, bytes, file).
+        tensors: name -> Entry(name, shape, dtype, bytes, file); one that is stored in parts has one entry.
+        adapter: "an adapter of" and the name of its base, for an adapter of PEFT; "" for a model.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -72,6 +79,7 @@ class Checkpoint:
         self.config = contents.config
         self.metadata = contents.metadata
         self.tensors: Mapping[str, Entry] = MappingProxyType(contents.entries)
+        self.adapter = contents.adapter
         self._contents, self._part, self._like = contents, part, like
 
     @classmethod
@@ -96,6 +104,8 @@ class Checkpoint:
         try:
             path = locate(path)
             contents = open_contents(path, allow_pickle)
+            if contents.format in ("safetensors", "folder", "pickle"):
+                contents = adapted(model2vec(quantized(contents)), path)
         except OSError as problem:  # of folders; File raises CheckpointError by itself
             raise CheckpointError(
                 f"{path} cannot be read: {problem.strerror}.\nPass a folder that you may read."
@@ -148,7 +158,8 @@ class Checkpoint:
         """Read a tensor, or some of its rows, as a NumPy array.
 
         Half precision, bfloat16, float8 and the quantized types of GGUF are widened to float32, which is exact. Other
-        types are kept. Scales that are stored in other tensors are not applied.
+        types are kept. A tensor that is stored in parts is computed from them in float32: MLX's codes, numbers of 8
+        bits with a scale, a base and an adapter of PEFT, the mapping of model2vec.
 
         Args:
             name: one of `tensors`; None, as `token_table` may be, is an error.
@@ -158,7 +169,7 @@ class Checkpoint:
             A new array.
 
         Raises:
-            CheckpointError: If there is no such tensor, or the file is damaged.
+            CheckpointError: If there is no such tensor, the file is damaged, or it has codes of another quantization.
             TokenError: If a row is out of range.
             MissingExtra: If the type needs a package that is not installed.
         """
@@ -196,6 +207,36 @@ class Checkpoint:
             hint = f"Did you mean {quoted(similar[0])}?" if similar else f"`tensors` lists all {len(self.tensors):,}."
             raise CheckpointError(f"{self.path} has no tensor {quoted(name)}.\n{hint}")
         return self.tensors[name]
+
+    def why_unread(self, name: str) -> str | None:
+        """Return why the rows of a tensor are not known, as a sentence that begins behind its name; None if they are.
+
+        Args:
+            name: one of `tensors`.
+        """
+        one, dtype = self._contents.combined.get(name), self.entry(name).dtype
+        if one is not None:
+            return one.why if one.rows is None else None
+        # An array in a file of its own holds what it holds; in a model, whole numbers are codes or ids.
+        whole = "int" in dtype or dtype == "bool"
+        return f"holds {dtype}, codes or ids rather than rows" if whole and self.format not in ("npy", "npz") else None
+
+    def require_stored(self, names: Iterable[str]) -> None:
+        """Raise CheckpointError if a tensor is stored in parts, which would have to be changed together.
+
+        Args:
+            names: of tensors that are to be changed.
+        """
+        for name in names:
+            if (one := self._contents.combined.get(name)) is not None:
+                raise one.refused()
+
+    @property
+    def without_table(self) -> str:
+        """Why no token table was found: a part of a sentence that begins behind the path."""
+        if not self.adapter:
+            return "has no tensor that is known as a token table"
+        return f"is {self.adapter}, and the token table of that model is not in it"
 
     @cached_property
     def words(self) -> list[str] | None:
@@ -235,6 +276,8 @@ class Checkpoint:
         names = find_names(shapes, None, table)
         if names.token_table is not None and not names.guessed:
             return names
+        if self.adapter:  # of whose changes none is a table
+            return Names()
         config = self.config or {}
         inner = config.get("text_config")
         size = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
@@ -270,13 +313,41 @@ class Checkpoint:
     def tied(self) -> bool | None:
         """Whether the output projection is the token table; None if unknown.
 
-        A separate output projection is compared with the table in 256 evenly spaced rows: equal copies, as some
-        libraries write them, are tied. Without one the configuration determines it.
+        A separate output projection is compared with the table: equal copies, as some libraries write them, are tied.
+        Without one the configuration determines it.
         """
         table, output = self.token_table, self.output_projection
         if table is None:
             return None
-        return stated_as_tied(self.config, self.format) if output is None else self._equal(table, output)
+        if output is not None:
+            return self._equal(table, output)
+        return None if self._tied_by_configuration is False else stated_as_tied(self.config, self.format)
+
+    @cached_property
+    def contradicts_tie(self) -> bool:
+        """Whether the file contradicts tie_word_embeddings of its configuration.
+
+        It does where two tables that should be one differ, where two that should differ are equal, and where the class
+        of the model has an output projection of its own and the file has none.
+        """
+        described = self._tied_by_configuration
+        if described is None or self.token_table is None:
+            return False
+        if self.output_projection is None:
+            return not described and has_head(self.config or {})
+        # Two tables that are equal contradict what is stated, but not what a type does otherwise.
+        stated = not self.tied or stated_tie(self.config or {}) is not None
+        return self.tied is not None and self.tied != described and stated
+
+    @cached_property
+    def _tied_by_configuration(self) -> bool | None:
+        """Whether the configuration, or else its type, ties the two tables; None if unknown, and in GGUF."""
+        if self.config is None or self.format == "gguf":
+            return None
+        try:
+            return self.description.tied if (stated := stated_tie(self.config)) is None else stated
+        except WhatWhereError:  # a model type that is not known or not supported
+            return None
 
     @cached_property
     def position_offset(self) -> int | None:
@@ -289,6 +360,19 @@ class Checkpoint:
         if self.config is None or self.format == "gguf":  # whose converter removes these rows
             return None if self.config is None or "model_type" not in self.config else 0
         return learned_offset(self.config)
+
+    def wheres(self, device: "torch.device | str | None" = None, dtype: "torch.dtype | None" = None) -> "list[Where]":
+        """Build one Where for each layer from the configuration, as `description.wheres` does; learned tables are new.
+
+        `whatwhere.load_where` builds one layer's with the learned tables of the files.
+
+        Args:
+            device, dtype: of learned tables.
+
+        Raises:
+            CheckpointError, SettingError: As `description` and `Description.wheres` raise them.
+        """
+        return self.description.wheres(device, dtype)
 
     @cached_property
     def description(self) -> Description:
@@ -330,12 +414,16 @@ class Checkpoint:
         one, other = self.entry(table), self.entry(output)
         if one.shape != other.shape:
             return False
-        rows = np.unique(np.linspace(0, max(one.shape[0] - 1, 0), _COMPARED_ROWS).astype(np.int64))[: one.shape[0]]
+        if self.why_unread(table) or self.why_unread(output):
+            return None
+        step = rows_at_a_time(one.shape[1]) if self.format != "npz" else one.shape[0]  # compressed as a whole
         try:
-            left, right = (self.array(name, rows) for name in (table, output))
+            return all(
+                np.array_equal(self.array(table, part), self.array(output, part), equal_nan=True)
+                for part in row_blocks(one.shape[0], max(step, 1))
+            )
         except MissingExtra:
             return None
-        return bool(np.array_equal(left, right, equal_nan=True))
 
 
 def _with_layout(description: Description, interleaved: bool, note: str) -> Description:

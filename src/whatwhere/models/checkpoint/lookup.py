@@ -196,8 +196,7 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
         if table is None:
             tables = [name for name, entry in checkpoint.tensors.items() if _is_table(entry)]
             raise CheckpointError(
-                f"{checkpoint.path} has no tensor that is known as a token table.\n"
-                f"Pass its name: --table NAME, of {_first_names(tables)}."
+                f"{checkpoint.path} {checkpoint.without_table}.\nPass its name: --table NAME, of {_first_names(tables)}."
             )
         return table
     if which == "output":
@@ -235,6 +234,9 @@ def read_table(checkpoint: Checkpoint, which: str = "input") -> Table:
     entry = checkpoint.entry(name)
     if 0 in entry.shape:
         raise CheckpointError(f"{quoted(name)} of {checkpoint.path} is empty: its shape is {entry.shape}.")
+    if (why := checkpoint.why_unread(name)) is not None:
+        checkpoint.require_stored([name])
+        raise CheckpointError(f"{quoted(name)} of {checkpoint.path} {why}.\nPass a table in a floating-point type.")
     weight = read_rows(checkpoint, name)
     if weight.dtype.kind not in "fiu":
         raise CheckpointError(f"{quoted(name)} holds {entry.dtype}, but a table of vectors holds real numbers.")

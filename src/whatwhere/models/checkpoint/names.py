@@ -115,14 +115,31 @@ def stated_as_tied(config: Mapping[str, object] | None, format: str) -> bool | N
     if format == "gguf":
         return True
     config = config or {}
+    stated = stated_tie(config)
+    return (stated or None) if stated is not None else has_head(config) or None
+
+
+def stated_tie(config: Mapping[str, object]) -> bool | None:
+    """Return tie_word_embeddings of a configuration, or of its part for text; None where it is not stated.
+
+    Args:
+        config: the configuration.
+    """
     stated = config.get("tie_word_embeddings")
     if stated is None and isinstance(inner := config.get("text_config"), dict):
         stated = inner.get("tie_word_embeddings")
-    if isinstance(stated, bool):
-        return True if stated else None
+    return stated if isinstance(stated, bool) else None
+
+
+def has_head(config: Mapping[str, object]) -> bool:
+    """Return whether the class that a configuration names has a language-model head.
+
+    Args:
+        config: the configuration.
+    """
     classes = config.get("architectures")
     names = [name for name in classes if isinstance(name, str)] if isinstance(classes, list) else []
-    return True if any(name.endswith(_WITH_HEAD) for name in names) else None
+    return any(name.endswith(_WITH_HEAD) for name in names)
 
 
 def _by_suffix(tables: Mapping[str, Sequence[int]], suffixes: Sequence[str]) -> str | None:

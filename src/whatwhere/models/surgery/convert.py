@@ -226,7 +226,7 @@ def convert_format(
         return _as_safetensors(checkpoint, path, out, dtype, force, progress)
     name = checkpoint.token_table
     if name is None:
-        raise CheckpointError(f"{path} has no tensor that is known as a token table.\nUse --format safetensors.")
+        raise CheckpointError(f"{path} {checkpoint.without_table}.\nUse --format safetensors.")
     words = checkpoint.words if format != "npy" else None
     rows = checkpoint.entry(name).shape[0]
     if format != "npy":

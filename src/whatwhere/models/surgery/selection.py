@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 
 from whatwhere.errors import CheckpointError, WhatWhereError
+from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.names import (
@@ -49,13 +50,12 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
         The token table first, then its copies, the output projection, and biases of logits.
 
     Raises:
-        CheckpointError: If no token table is known.
+        CheckpointError: If no token table is known, or one is stored in parts, as quantized tables are.
     """
     table = checkpoint.token_table
     if table is None:
         raise CheckpointError(
-            f"{checkpoint.path} has no tensor that is known as a token table.\nIts tensors are listed by "
-            "whatwhere.read(path).tensors."
+            f"{checkpoint.path} {checkpoint.without_table}.\nIts tensors are listed by whatwhere.read(path).tensors."
         )
     rows = checkpoint.entry(table).shape[0]
     whole = (*WHOLE_OUTPUT_PROJECTIONS, checkpoint.output_projection)
@@ -73,7 +73,16 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
 
     excluded = (table, checkpoint.names.position_table)
     others = [entry for entry in checkpoint.tensors.values() if entry.name not in excluded and belongs(entry)]
-    return [checkpoint.entry(table), *others]
+    found = [checkpoint.entry(table), *others]
+    checkpoint.require_stored(entry.name for entry in found)
+    modules = tuple(f"{entry.name.removesuffix('.weight')}." for entry in found if len(entry.shape) == 2)
+    beside = [name for name in possibly_missed(checkpoint, found) if name.startswith(modules)]
+    if beside:
+        raise CheckpointError(
+            f"{quoted(beside[0])} has as many rows as the table beside which it is stored, and is not known: a scale, for "
+            "example.\nSave the model without it first, its tables in a floating-point type."
+        )
+    return found
 
 
 def possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[str]:
@@ -139,6 +148,7 @@ def position_tensors(checkpoint: Checkpoint) -> list[Entry]:
             f"{checkpoint.path} has no table of learned positions, so there is none to interpolate.\nRotary positions "
             "are extended by RoPE scaling in the configuration, such as YaRN; ALiBi needs nothing."
         )
+    checkpoint.require_stored([table])
     shape, suffix = checkpoint.entry(table).shape, next(one for one in POSITIONS if _has_suffix(table, [one]))
     return [
         entry

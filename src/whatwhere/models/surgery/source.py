@@ -155,9 +155,10 @@ class Source:
             progress: called with the number of bytes of each chunk.
 
         Raises:
-            CheckpointError: If it cannot be written.
+            CheckpointError: If it cannot be written, or a tensor to be changed is stored in parts.
         """
         self.require_output(out, force)
+        self.checkpoint.require_stored(edits.parts)
         parts = (part for shard in self.shards for part in self._parts(shard, edits))
         if self.folder is None:
             with new_file(out, force) as path, writing(parts, progress) as count:

@@ -1,0 +1,176 @@
+"""Tensors that a file stores in parts, each shown as the one that the model has; its rows are computed when read.
+
+Parts are codes and their scales (quantized.py), a base and what an adapter adds to it (adapters.py), or the shared rows
+and the mapping of model2vec.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, final
+
+import numpy as np
+
+from whatwhere.errors import CheckpointError
+from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+Rows = Callable[[Chosen], np.ndarray]
+"""Computes rows, in a type of NumPy that is no integer."""
+
+MERGE = "Merge it with its base and save the result, or pass the base."
+DEQUANTIZE = "Dequantize it by the library that wrote it, and save the model as bfloat16."
+_BLOCK = 1 << 18
+"""Numbers that are computed at once."""
+_MOST = 1 << 30
+"""Numbers of a table behind a mapping, of which a small file could claim any number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Combined:
+    """A tensor that is stored in parts.
+
+    Args:
+        entry: of the whole.
+        parts: names of its parts.
+        rows: computes some of its rows; None where no rule for them is known.
+        why: of what it is made, or why its rows are not known: a sentence that begins behind its name.
+        way_out: for changing it, or reading it where that is not known.
+    """
+
+    entry: Entry
+    parts: tuple[str, ...]
+    rows: Rows | None
+    why: str
+    way_out: str = field(default=DEQUANTIZE)
+
+    def refused(self) -> CheckpointError:
+        """Return the error for whoever reads rows that are not known, or changes them."""
+        return CheckpointError(f"{self.entry.file}: {quoted(self.entry.name)} {self.why}.\n{self.way_out}")
+
+
+def with_combined(contents: Contents, found: Mapping[str, Combined]) -> Contents:
+    """Return contents in which combined tensors stand for their parts.
+
+    Args:
+        contents: of a file or folder.
+        found: the combined tensors, by name.
+    """
+    if not found:
+        return contents
+    whole = {part: name for name, one in found.items() for part in one.parts}
+    entries: dict[str, Entry] = {}
+    for name, entry in contents.entries.items():
+        entry = found[whole[name]].entry if name in whole else entry
+        entries.setdefault(entry.name, entry)
+    combined = {**contents.combined, **found}
+    return replace(contents, entries=entries, reader=CombinedReader(contents.reader, found), combined=combined)
+
+
+def entry_of(contents: Contents, name: str, shape: tuple[int, ...], dtype: str, parts: tuple[str, ...]) -> Entry:
+    """Return the entry of a combined tensor, in the file of its first part.
+
+    Args:
+        contents: that has the parts.
+        name, shape, dtype: of the whole.
+        parts: names of its parts.
+    """
+    entries = [contents.entries[part] for part in parts]
+    return Entry(name, shape, dtype, sum(entry.bytes for entry in entries), entries[0].file)
+
+
+@final
+class CombinedReader(Reader):
+    """A reader of combined tensors, and of all others as they are stored.
+
+    Args:
+        reader: of the stored tensors.
+        found: the combined tensors, by name.
+    """
+
+    def __init__(self, reader: Reader, found: Mapping[str, Combined]) -> None:
+        self._reader, self._found = reader, found
+
+    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
+        """Read a tensor, or compute its rows, block by block.
+
+        Raises:
+            CheckpointError: If its rows are not known, or there is too little memory.
+        """
+        if name not in self._found:
+            return self._reader.array(name, rows)
+        one = self._found[name]
+        if one.rows is None or rows is None:
+            raise one.refused()
+        dim, first = one.entry.shape[1], one.rows(rows[:1])
+        step = max(_BLOCK // max(dim, 1), 1)
+        try:
+            out = np.empty((len(rows), dim), first.dtype)
+        except MemoryError:
+            size = len(rows) * dim * first.itemsize
+            raise CheckpointError(
+                f"{one.entry.file}: {quoted(name)} needs {size:,} bytes, more than is free.\nRead some of its rows."
+            ) from None
+        with np.errstate(all="ignore"):  # an infinite scale times zero is NaN, which is kept
+            for start in range(0, len(rows), step):
+                out[start : start + step] = one.rows(rows[start : start + step])
+        return out
+
+    def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
+        """Read a tensor in its stored type, or compute its rows."""
+        return super().tensor(name, rows) if name in self._found else self._reader.tensor(name, rows)
+
+
+def model2vec(contents: Contents) -> Contents:
+    """Return contents in which the table of model2vec has a row for each token: embeddings[mapping[i]] * weights[i].
+
+    Its numbers of 8 bits are the numbers that the model averages, without a scale.
+
+    Args:
+        contents: of a file or folder.
+
+    Raises:
+        CheckpointError: If the sizes of the three tensors contradict each other.
+    """
+    table, mapping, weights = (contents.entries.get(name) for name in ("embeddings", "mapping", "weights"))
+    ours = (contents.config or {}).get("model_type") == "model2vec" or mapping is not None
+    if not ours or table is None or len(table.shape) != 2 or (mapping is weights is None and table.dtype != "int8"):
+        return contents
+    rows = (mapping or weights or table).shape[0] if (mapping or weights or table).shape else 0
+    sides = [entry for entry in (mapping, weights) if entry is not None]
+    if any(entry.shape != (rows,) for entry in sides) or (mapping is None and rows != table.shape[0]):
+        shapes = ", ".join(f"{entry.name} {entry.shape}" for entry in (table, *sides))
+        raise CheckpointError(
+            f"{table.file}: the shapes of model2vec's tensors contradict each other: {shapes}.\n"
+            "`mapping` and `weights` have a number for each token: save the model again."
+        )
+    if mapping is not None and ("int" not in mapping.dtype or rows * table.shape[1] > _MOST):
+        raise CheckpointError(
+            f"{table.file}: `mapping` has the type {mapping.dtype} and {rows:,} rows of {table.shape[1]:,} numbers; "
+            f"whole numbers are needed, and at most {_MOST:,} numbers are read.\nSave the model again."
+        )
+    reader = contents.reader
+
+    def read(chosen: Chosen) -> np.ndarray:
+        numbers = np.asarray(chosen)
+        if mapping is not None:
+            numbers = reader.array("mapping", chosen).astype(np.int64)
+            if len(numbers) and not 0 <= numbers.min() <= numbers.max() < table.shape[0]:
+                raise CheckpointError(
+                    f"{table.file}: `mapping` names a row outside the {table.shape[0]:,} of `embeddings`.\n"
+                    "The file is damaged: save the model again."
+                )
+        own, back = np.unique(numbers, return_inverse=True)
+        values = reader.array("embeddings", own)[back]
+        values = values.astype(np.float32) if values.dtype.kind in "iu" else values
+        return values if weights is None else values * reader.array("weights", chosen).astype(values.dtype)[:, None]
+
+    parts = tuple(entry.name for entry in (table, *sides))
+    label = table.dtype if mapping is None else f"{table.dtype}, shared by tokens"
+    entry = entry_of(contents, table.name, (rows, table.shape[1]), f"{label}{', weighted' if weights else ''}", parts)
+    why = f"is stored in {len(parts)} tensors of model2vec ({', '.join(parts)}), which are not changed together"
+    return with_combined(
+        contents, {table.name: Combined(entry, parts, read, why, "Distill the model again with the tokens it needs.")}
+    )
