@@ -64,7 +64,7 @@ class Subject:
             raise Absent("a configuration has no weights")
         if name is None:
             if self.checkpoint.adapter:
-                raise Absent(f"this {self.checkpoint.without_table}")
+                raise Absent(f"this is {self.checkpoint.adapter}, whose tables are not in it")
             known = ", ".join(list(self.checkpoint.tensors)[:4])
             raise Absent(f"no tensor was found to be the token table, by name or by its rows; there are {known} ...")
         self.progress(f"reading {name}")

@@ -47,25 +47,18 @@ def adapted(contents: Contents, path: Path) -> Contents:
         return contents
     config = (path if path.is_dir() else path.parent) / _CONFIG
     settings = read_json(config, _MAX_CONFIG_BYTES) if config.is_file() else {}
-    for _ in range(2):  # trained tokens may stand around LoRA
-        contents = _with_merged(contents, settings)
-    base = settings.get("base_model_name_or_path")
-    of = f"an adapter of {quoted(base)}" if isinstance(base, str) and base else "an adapter, whose base is not stated"
-    return replace(contents, adapter=of)
-
-
-def _with_merged(contents: Contents, settings: Json) -> Contents:
     modules: dict[str, dict[str, Entry]] = {}
     for name in contents.entries:
         if (match := _BASE.match(name)) is not None:
             modules[match[1]] = {}
     for name, entry in contents.entries.items():
         begins = [name[: dot.start()] for dot in re.finditer(r"\.", name)]
-        if (module := next((begin for begin in reversed(begins) if begin in modules), None)) is not None:
+        if (module := next((begin for begin in begins if begin in modules), None)) is not None:
             modules[module][name[len(module) + 1 :]] = entry
-    return with_combined(
-        contents, {f"{name}.weight": _merged(contents, name, own, settings) for name, own in modules.items()}
-    )
+    found = {f"{name}.weight": _merged(contents, name, own, settings) for name, own in modules.items()}
+    base = settings.get("base_model_name_or_path", settings.get("model"))  # of PEFT, and of MLX
+    of = f"an adapter of {quoted(base)}" if isinstance(base, str) and base else "an adapter, whose base is not stated"
+    return replace(with_combined(contents, found), adapter=of)
 
 
 def _merged(contents: Contents, module: str, own: Mapping[str, Entry], settings: Json) -> Combined:

@@ -14,7 +14,7 @@ from whatwhere.errors import CheckpointError, MissingExtra, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.adapters import adapted
 from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
-from whatwhere.models.checkpoint.combined import model2vec
+from whatwhere.models.checkpoint.combined import MERGE, model2vec
 from whatwhere.models.checkpoint.detect import Renamed, open_contents
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.folder import CONFIG, MAX_TOKENIZER_BYTES, RESULTS_FORMAT, TABLE, open_configuration
@@ -231,12 +231,15 @@ class Checkpoint:
             if (one := self._contents.combined.get(name)) is not None:
                 raise one.refused()
 
-    @property
-    def without_table(self) -> str:
-        """Why no token table was found: a part of a sentence that begins behind the path."""
+    def without_table(self, way_out: str) -> CheckpointError:
+        """Return the error that no token table was found; of an adapter it names the base.
+
+        Args:
+            way_out: what the user can do, unless it is an adapter.
+        """
         if not self.adapter:
-            return "has no tensor that is known as a token table"
-        return f"is {self.adapter}, and the token table of that model is not in it"
+            return CheckpointError(f"{self.path} has no tensor that is known as a token table.\n{way_out}")
+        return CheckpointError(f"{self.path} is {self.adapter}, whose tables are not in it.\n{MERGE}")
 
     @cached_property
     def words(self) -> list[str] | None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Rows = Callable[[Chosen], np.ndarray]
 """Computes rows, in a type of NumPy that is no integer."""
 
-MERGE = "Merge it with its base and save the result, or pass the base."
+MERGE = "Pass the base, or merge the two: model.merge_and_unload().save_pretrained(FOLDER)."
 DEQUANTIZE = "Dequantize it by the library that wrote it, and save the model as bfloat16."
 _BLOCK = 1 << 18
 """Numbers that are computed at once."""

@@ -195,12 +195,12 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
     if which == "input":
         if table is None:
             tables = [name for name, entry in checkpoint.tensors.items() if _is_table(entry)]
-            raise CheckpointError(
-                f"{checkpoint.path} {checkpoint.without_table}.\nPass its name: --table NAME, of {_first_names(tables)}."
-            )
+            raise checkpoint.without_table(f"Pass its name: --table NAME, of {_first_names(tables)}.")
         return table
     if which == "output":
         output = checkpoint.output_projection or (table if checkpoint.tied else None)
+        if output is None and checkpoint.adapter:
+            raise checkpoint.without_table("")
         if output is None:
             raise CheckpointError(
                 f"{checkpoint.path} has no output projection: no tensor in it maps to logits.\nPass --table input."

@@ -83,7 +83,8 @@ def _read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
             _DAMAGED,
         )
     header = dict(parse_json(file.read(8, length), f"{file.path}: the header", TIMES * file.size + BASE))
-    metadata = header.pop("__metadata__", {})
+    metadata = header.pop("__metadata__", None)
+    metadata = {} if metadata is None else metadata  # MLX writes null
     if not isinstance(metadata, dict):
         raise file.wrong("__metadata__ in its header is no object", _DAMAGED)
     begin = 8 + length

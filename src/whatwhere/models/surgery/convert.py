@@ -226,7 +226,7 @@ def convert_format(
         return _as_safetensors(checkpoint, path, out, dtype, force, progress)
     name = checkpoint.token_table
     if name is None:
-        raise CheckpointError(f"{path} {checkpoint.without_table}.\nUse --format safetensors.")
+        raise checkpoint.without_table("Use --format safetensors.")
     words = checkpoint.words if format != "npy" else None
     rows = checkpoint.entry(name).shape[0]
     if format != "npy":
@@ -246,6 +246,7 @@ def convert_format(
 def _as_safetensors(
     checkpoint: Checkpoint, path: Path, out: Path, dtype: str | None, force: bool, progress: Progress | None
 ) -> Report:
+    checkpoint.require_stored(checkpoint.tensors)
     parts: dict[str, Part] = {}
     for entry in checkpoint.tensors.values():
         kept = entry.dtype if entry.dtype in TYPES.values() and entry.dtype not in QUANTIZED else "float32"

@@ -54,9 +54,7 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
     """
     table = checkpoint.token_table
     if table is None:
-        raise CheckpointError(
-            f"{checkpoint.path} {checkpoint.without_table}.\nIts tensors are listed by whatwhere.read(path).tensors."
-        )
+        raise checkpoint.without_table("Its tensors are listed by whatwhere.read(path).tensors.")
     rows = checkpoint.entry(table).shape[0]
     whole = (*WHOLE_OUTPUT_PROJECTIONS, checkpoint.output_projection)
 
