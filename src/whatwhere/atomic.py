@@ -27,6 +27,13 @@ from whatwhere.errors import TextError
 if sys.platform != "win32":
     import fcntl
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/"
+"""How a pointer of Git LFS begins; by its specification it has at most 1024 bytes."""
+IS_LFS_POINTER = (
+    "it is a pointer of Git LFS, not the file itself, as git clone leaves it without git-lfs",
+    "Run git lfs install and git lfs pull in its folder, or download the file again.",
+)
+"""What is wrong with it, and the way out."""
 _EXCHANGE, _HERE = 2, -100
 """RENAME_EXCHANGE of Linux, which is RENAME_SWAP of macOS; and AT_FDCWD."""
 

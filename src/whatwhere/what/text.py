@@ -11,7 +11,7 @@ from unicodedata import category
 
 from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
-from whatwhere.atomic import open_bytes
+from whatwhere.atomic import IS_LFS_POINTER, LFS_POINTER, open_bytes
 from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import visible
 
@@ -159,7 +159,7 @@ def read_bytes(file: str | Path) -> bytes:
         file: its path.
 
     Raises:
-        TextError: If a file cannot be read, is empty, or has more than LARGEST_FILE bytes.
+        TextError: If a file cannot be read, is empty, a pointer of Git LFS, or has more than LARGEST_FILE bytes.
     """
     path = Path(file)
     try:
@@ -181,6 +181,8 @@ def read_bytes(file: str | Path) -> bytes:
             f"{file} has {max(size, len(content)):,} bytes; files above {LARGEST_FILE:,} are refused.\n"
             "Pass a part of it."
         )
+    if content.startswith(LFS_POINTER):
+        raise TextError(f"{file}: {IS_LFS_POINTER[0]}.\n{IS_LFS_POINTER[1]}")
     if not content:
         raise TextError(f"{file} is empty, but needs text.\nCheck the path.")
     return content

@@ -67,6 +67,7 @@ def open_contents(path: Path, allow_pickle: bool) -> Contents:
     if path.suffix == ".npz" or (pickled.is_zip(head) and path.suffix not in _PICKLE_SUFFIXES):
         return open_npz(path)
     if pickled.is_zip(head) or pickled.is_old_pickle(head):
+        pickled.refuse_gensim(file)
         if not allow_pickle:
             raise pickled.refuse(path)
         return pickled.open_pickled(path)

@@ -11,6 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
+from whatwhere.atomic import IS_LFS_POINTER, LFS_POINTER
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.hub import why_not_found
@@ -21,6 +22,7 @@ TIMES, BASE = 4, 64 << 20
 """Reading takes at most so many times the size of a file, and so many bytes more, beyond the array that is returned."""
 JSON_TIMES = 40
 """Of JSON beside the weights, such as tokenizer.json: Python makes objects of entries of a dozen bytes."""
+_MAX_LFS = 1024
 _COMMA, _COLON, _BRACKET = 72, 330, 80
 """Bytes of memory for each in JSON: a short string in a list; a new key, its value and their slots; an empty list."""
 
@@ -36,7 +38,7 @@ class File:
         path: of the file.
 
     Raises:
-        CheckpointError: If it cannot be read, or is not a regular file.
+        CheckpointError: If it cannot be read, is not a regular file, or is a pointer of Git LFS.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -51,6 +53,9 @@ class File:
             raise CheckpointError(f"{self.path} is no regular file, so its size is not known.\nPass a file.")
         self._remote = read_pointer(self.path, status.st_size)
         self.size: int = status.st_size if self._remote is None else self._remote.size
+        if len(LFS_POINTER) < status.st_size <= _MAX_LFS and self._remote is None:
+            if self.head(len(LFS_POINTER)) == LFS_POINTER:
+                raise self.wrong(*IS_LFS_POINTER)
 
     @contextmanager
     def opened(self) -> "Iterator[Stream]":

@@ -187,7 +187,7 @@ def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], 
         ranges = {tensor: _in_shard(index, tensor, shards[tensor], headers[shards[tensor]]) for tensor in shards}
         return {name: one.entry for name, one in ranges.items()}, ByteRangeReader(ranges), metadata
     if not allow_pickle:
-        raise pickled.refuse(index)
+        raise pickled.refuse(index, [index.with_name(name) for name in sorted(names)])
     files = {name: File(_shard(index, name)) for name in sorted(names)}
     loaded, stored = {}, set[tuple[int, int]]()
     for name, file in files.items():

@@ -164,9 +164,16 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
         return number
     words = checkpoint.words
     if words is None:
+        gensim = ".vectors" in checkpoint.path.name and checkpoint.format == "npy"
+        way_out = (
+            "write the vectors with their words: KeyedVectors.load(FILE_BESIDE_IT).save_word2vec_format('vectors.bin', "
+            "binary=True)"
+            if gensim
+            else "put the tokenizer's files beside the weights"
+        )
         raise TokenError(
             f"{checkpoint.path} has no tokens as text, so {quoted(text)} cannot be looked up.\n"
-            "Pass an id, as in '#123', or put the tokenizer's files beside the weights."
+            f"Pass an id, as in '#123', or {way_out}."
         )
     token_id = _id_of(checkpoint, words, text)
     if token_id is None:

@@ -6,9 +6,10 @@ they are read.
 """
 
 import ctypes
+import re
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
@@ -28,6 +29,8 @@ _MAX_DICTIONARIES = 500
 """Maximum number of dictionaries in a pickle; no model has more."""
 _BLOCK = 1 << 20
 _DAMAGED = "It is truncated or damaged: save it again."
+_GENSIM, _GENSIM_HEAD = re.compile(rb"gensim\.models\.[\w.]+[^A-Za-z]+([A-Za-z0-9]+)"), 256
+"""The class that a pickle of gensim names at its beginning."""
 
 
 def is_zip(head: bytes) -> bool:
@@ -48,21 +51,47 @@ def is_old_pickle(head: bytes) -> bool:
     return head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
 
 
-def refuse(path: Path) -> CheckpointError:
+def refuse(path: Path, shards: Sequence[Path] = ()) -> CheckpointError:
     """Return the error for a pickle if the caller does not allow pickles.
 
     Args:
         path: of the file.
+        shards: the pickles that it names, if it is their index.
+
+    Raises:
+        CheckpointError: If it is a pointer of Git LFS instead.
     """
-    safe = repr(str(path.with_suffix(".safetensors")))
-    return CheckpointError(
-        f"{path} is a pickle, as PyTorch writes .pt and .bin: a program that runs when it is read, so by default it is "
-        "not.\nIf you trust its author, pass allow_pickle=True, or --allow-pickle to a command; then only tensors are "
-        "unpickled.\n"
-        "To convert it once to a format that is never a program:\n"
-        f"    torch_state = torch.load({str(path)!r}, weights_only=True)\n"
-        f"    safetensors.torch.save_file({{k: v.contiguous() for k, v in torch_state.items()}}, {safe})"
+    for one in (path, *shards):
+        if one.is_file():
+            File(one)  # a pointer of Git LFS is not a pickle
+    what = f"is the index of {len(shards)} pickles" if shards else "is a pickle"
+    each = "".join(
+        f"    torch_state = torch.load({str(one)!r}, weights_only=True)\n"
+        f"    safetensors.torch.save_file({{k: v.contiguous() for k, v in torch_state.items()}}, "
+        f"{str(one.with_suffix('.safetensors'))!r})\n"
+        for one in list(shards or [path])[:1]
     )
+    then = " Convert the others likewise, and move the index away." if len(shards) > 1 else ""
+    return CheckpointError(
+        f"{path} {what}, as PyTorch writes .pt and .bin: a program that runs when it is read, so by default it is "
+        "not.\nIf you trust its author, pass allow_pickle=True, or --allow-pickle to a command; then only tensors are "
+        f"unpickled.\nTo convert it once to a format that is never a program:{then}\n{each}".rstrip()
+    )
+
+
+def refuse_gensim(file: File) -> None:
+    """Raise CheckpointError if a pickle is one of gensim, which has objects that are never unpickled here.
+
+    Args:
+        file: whose first bytes say so.
+    """
+    if (match := _GENSIM.search(file.head(_GENSIM_HEAD))) is not None:
+        name = match[1].decode()
+        loaded = "KeyedVectors.load(PATH)" if name.endswith("KeyedVectors") else f"{name}.load(PATH).wv"
+        raise file.wrong(
+            "it is a pickle of gensim, whose objects are not unpickled",
+            f"Write its vectors: {loaded}.save_word2vec_format('vectors.bin', binary=True), and pass that file.",
+        )
 
 
 @final
