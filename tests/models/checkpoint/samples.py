@@ -20,7 +20,8 @@ CONFIG = {
 FORMATS = {
     "safetensors": ["safetensors"],
     "folder": ["folder-index", "folder-shard", "folder-config", "folder-tokenizer", "folder-vocabulary",
-               "folder-sentencepiece"],
+               "folder-sentencepiece", "folder-quantized", "folder-quantized-config", "folder-adapter",
+               "folder-adapter-config", "folder-shared"],
     "gguf": ["gguf"],
     "word2vec": ["word2vec", "fasttext"],
     "word2vec-binary": ["word2vec-binary"],
@@ -177,6 +178,19 @@ def make(folder: Path) -> dict[str, Sample]:
         "vectors.tsv": lines(separator="\t"),
         "metadata.tsv": "\n".join(["word\tid", *(f"{w}\t1" for w in WORDS)]).encode(),
     }
+    coded = {"model.safetensors": safetensors({
+        "wte.weight": ("U32", (7, 3), bytes(range(84))), "wte.scales": ("F16", (7, 1), b"\x00\x3c" * 7),
+        "wte.biases": ("F16", (7, 1), b"\x00\xbc" * 7), "lm_head.weight": ("F8_E4M3", (7, 32), bytes(224)),
+        "lm_head.weight_scale_inv": ("F32", (1, 1), b"\0\0\x80\x3f"),
+    })}  # fmt: skip
+    coded["config.json"] = json.dumps(CONFIG | {"quantization": {"bits": 3, "group_size": 32}}).encode()
+    adapter = {"adapter_model.safetensors": safetensors({
+        "base_model.model.wte.base_layer.weight": table["wte.weight"],
+        "base_model.model.wte.lora_embedding_A": ("F32", (2, 7), WEIGHT.tobytes()[:56]),
+        "base_model.model.wte.lora_embedding_B": ("F32", (4, 2), WEIGHT.tobytes()[:32]),
+    }), "adapter_config.json": json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 4}).encode()}  # fmt: skip
+    shared = safetensors({"embeddings": table["wte.weight"], "mapping": ("I64", (9,), bytes(72)),
+                          "weights": ("F64", (9,), bytes(72))})  # fmt: skip
     plain, numbered = {"model.safetensors": one}, json.dumps({w: n for n, w in enumerate(WORDS)}).encode()
     return {
         "safetensors": single("model.safetensors", one),
@@ -186,6 +200,11 @@ def make(folder: Path) -> dict[str, Sample]:
         "folder-tokenizer": Sample(sharded, "tokenizer.json"),
         "folder-vocabulary": Sample({**plain, "vocab.json": numbered}, "vocab.json"),
         "folder-sentencepiece": Sample({**plain, "tokenizer.model": sentencepiece(WORDS)}, "tokenizer.model"),
+        "folder-quantized": Sample(coded, "model.safetensors"),
+        "folder-quantized-config": Sample(coded, "config.json"),
+        "folder-adapter": Sample(adapter, "adapter_model.safetensors"),
+        "folder-adapter-config": Sample(adapter, "adapter_config.json"),
+        "folder-shared": Sample({"model.safetensors": shared}, "model.safetensors"),
         "gguf": single("model.gguf", gguf_file(folder / "sample.gguf")),
         "word2vec": single("words.txt", b"7 4\n" + lines(WORDS)),
         "word2vec-binary": single("words.bin", binary()),

@@ -12,6 +12,8 @@ from transformers import AutoTokenizer
 
 import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.report.inspection import sizes
+from whatwhere.what.text import load
 
 from .samples import CONFIG, WEIGHT, WORDS, safetensors, sentencepiece, tokenizer
 
@@ -78,7 +80,7 @@ def test_the_cache_of_hugging_face_is_made_of_links(tmp_path: Path) -> None:
         ({}, "has no weight_map"),
         ([], "has no weight_map"),
         ("a.safetensors", "has no weight_map"),
-        ({"wte.weight": "a.bin"}, "is not beside it|is a pickle"),
+        ({"wte.weight": "a.bin"}, "is not beside it|is an index of pickles"),
     ],
 )
 def test_what_an_index_may_claim(weight_map: Any, message: str, tmp_path: Path) -> None:
@@ -93,7 +95,7 @@ def test_shards_of_pickles(tmp_path: Path) -> None:
     torch.save({"wpe.weight": torch.from_numpy(WEIGHT)}, tmp_path / "b.bin")
     files = {"wte.weight": "a.bin", "wpe.weight": "b.bin"}
     (tmp_path / "pytorch_model.bin.index.json").write_text(json.dumps({"weight_map": files}))
-    with pytest.raises(ww.errors.CheckpointError, match="is a pickle"):
+    with pytest.raises(ww.errors.CheckpointError, match="is an index of pickles"):
         Checkpoint.open(tmp_path)
     checkpoint = Checkpoint.open(tmp_path, allow_pickle=True)
     assert np.array_equal(checkpoint.array("wpe.weight"), WEIGHT)
@@ -301,3 +303,93 @@ def test_tied_and_untied(tmp_path: Path) -> None:
     assert tied(tmp_path, None, WEIGHT[:5]) is False  # the last two tokens are read and never written
     assert tied(tmp_path, None, np.concatenate([WEIGHT, WEIGHT])) is None  # no output projection of these tokens
     assert tied(tmp_path, None, np.full_like(WEIGHT, np.nan)) is False
+
+
+def test_tied_in_all_rows_and_types(tmp_path: Path) -> None:
+    """Of 3,000 rows, three differ; equal numbers in two types are the same table."""
+    table = np.random.default_rng(0).standard_normal((3000, 16)).astype(np.float16)
+    other = table.copy()
+    other[[100, 1000, 2999], 3] += 1
+    for head, equal in ((table.astype(np.float32), True), (other.astype(np.float32), False)):
+        parts = {
+            "wte.weight": ("F16", table.shape, table.tobytes()),
+            "lm_head.weight": ("F32", head.shape, head.tobytes()),
+        }
+        (tmp_path / "model.safetensors").write_bytes(safetensors(parts))
+        assert Checkpoint.open(tmp_path).tied is equal
+
+
+@pytest.mark.parametrize(
+    ("stated", "head", "contradicts", "said"),
+    [
+        (True, WEIGHT, False, "stored twice."),
+        (True, WEIGHT + 1, True, "But the configuration states tie_word_embeddings: true"),
+        (True, None, False, "Tied: the output projection is the token table."),
+        (False, WEIGHT, True, "But the configuration states tie_word_embeddings: false"),
+        (False, WEIGHT + 1, False, "a table of its own."),
+        (False, None, True, "the file is incomplete"),
+        (None, WEIGHT + 1, True, "or its type ties them"),  # as GPT-2 does
+        (None, WEIGHT, False, "stored twice."),
+    ],
+)
+def test_files_that_contradict_their_configuration(
+    tmp_path: Path, stated: bool | None, head: np.ndarray | None, contradicts: bool, said: str
+) -> None:
+    config = CONFIG | {"tie_word_embeddings": stated}
+    if stated is None:
+        del config["tie_word_embeddings"]
+    tied(tmp_path, config, head)
+    assert Checkpoint.open(tmp_path).contradicts_tie is contradicts
+    text = " ".join(str(part) for part in sizes(ww.inspect(tmp_path).sizes))
+    assert said in text
+    assert ("But" in text) == contradicts
+
+
+def test_a_folder_has_the_wheres_of_its_configuration(tmp_path: Path) -> None:
+    tied(tmp_path, CONFIG, None)
+    wheres = ww.read(tmp_path).wheres(dtype=torch.float64)
+    alone = ww.read(tmp_path / "config.json").wheres(dtype=torch.float64)
+    assert [str(one) for one in wheres] == [str(one) for one in alone]
+    assert wheres[0].input.weight.dtype == torch.float64
+
+
+# Pointers of Git LFS, in place of any file
+
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 2669283096\n".encode()
+POINTERS = [
+    "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json", "a.gguf",
+    "a.npy", "a.npz", "glove.txt", "words.bin", "words.kv", "tensors.tsv", "config.json", "tokenizer.json", "a.pt",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", POINTERS)
+def test_pointers_of_git_lfs(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(POINTER)
+    with pytest.raises(ww.errors.CheckpointError, match="git lfs pull"):
+        ww.inspect(tmp_path / name)
+    if "." + name.split(".", 1)[1] in (".safetensors", ".gguf", ".bin") and name != "words.bin":
+        with pytest.raises(ww.errors.CheckpointError, match="git lfs pull"):
+            ww.inspect(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "b.safetensors"])
+def test_pointers_beside_weights(tmp_path: Path, name: str) -> None:
+    tied(tmp_path, CONFIG, None)
+    if name == "b.safetensors":
+        (tmp_path / "model.safetensors").rename(tmp_path / "a.safetensors")
+        index = {"weight_map": {"wte.weight": "a.safetensors", "wpe.weight": name}}
+        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
+    (tmp_path / name).write_bytes(POINTER)
+    with pytest.raises(ww.errors.CheckpointError, match="git lfs pull"):
+        ww.neighbors(tmp_path, "cat")
+    with pytest.raises(ww.errors.TextError, match="git lfs pull"):
+        load(tmp_path / name)
+
+
+def test_indices_of_pickles_are_called_so(tmp_path: Path) -> None:
+    index = {"weight_map": {"wte.weight": "pytorch_model-00001-of-00002.bin", "b": "pytorch_model-00002-of-00002.bin"}}
+    path = tmp_path / "pytorch_model.bin.index.json"
+    path.write_text(json.dumps(index))
+    with pytest.raises(ww.errors.CheckpointError, match="is an index of pickles") as problem:
+        Checkpoint.open(path)
+    assert "pytorch_model-00001-of-00002.bin', weights_only=True" in str(problem.value)

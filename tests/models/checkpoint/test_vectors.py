@@ -200,3 +200,21 @@ def test_a_word_that_ends_in_a_number_is_a_line_with_too_many(tmp_path: Path) ->
     path.write_text("cat!1.0 2.0 3.0\n. . . 1.0 2.0 3.0\ndog 1.0 2.0 3.0\n")
     with pytest.raises(ww.errors.CheckpointError, match="line 2: it has more than 2 numbers"):
         Checkpoint.open(path).array("vectors")
+
+
+@pytest.mark.parametrize("protocol", [2, 4])
+def test_pickles_of_gensim(tmp_path: Path, protocol: int) -> None:
+    """Each names the class that reads it and what writes its vectors; vectors beside it have no words."""
+    models = pytest.importorskip("gensim.models")
+    model = models.Word2Vec([["a", "b"]] * 9, vector_size=4, min_count=1)
+    model.save(str(tmp_path / "w.model"), pickle_protocol=protocol)
+    model.wv.save(str(tmp_path / "v.kv"), separately=["vectors"], pickle_protocol=protocol)
+    for name, loaded in (("w.model", r"Word2Vec\.load\(PATH\)\.wv"), ("v.kv", r"KeyedVectors\.load\(PATH\)")):
+        for allowed in (False, True):
+            with pytest.raises(ww.errors.CheckpointError, match=rf"{loaded}\.save_word2vec_format"):
+                Checkpoint.open(tmp_path / name, allow_pickle=allowed)
+    assert np.array_equal(
+        (vectors := Checkpoint.open(tmp_path / "v.kv.vectors.npy")).array(vectors.token_table), model.wv.vectors
+    )
+    with pytest.raises(ww.errors.TokenError, match="save_word2vec_format"):
+        ww.neighbors(tmp_path / "v.kv.vectors.npy", "a")

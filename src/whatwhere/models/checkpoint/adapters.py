@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import Chosen, Contents, Entry
-from whatwhere.models.checkpoint.combined import MERGE, Combined, Rows, entry_of, with_combined
+from whatwhere.models.checkpoint.base import Chosen, Combined, Contents, Entry
+from whatwhere.models.checkpoint.combined import MERGE, entry_of, with_combined
 from whatwhere.models.checkpoint.files import is_whole_number, read_json
 from whatwhere.models.configuration.keys import Json
 
@@ -24,7 +24,9 @@ _PREFIX = "base_model.model."
 _MARK = re.compile(r"(?:^|[._])(?:lora_|base_layer\.|modules_to_save\.|trainable_tokens_|prompt_embeddings$)")
 """What is only in the names of an adapter's tensors."""
 _BASE = re.compile(r"^(.+?)\.(?:token_adapter\.)?(?:base_layer|original_module|modules_to_save\.[^.]+)\.weight$")
-_CHANGE = re.compile(r"^(?:token_adapter\.)?(lora_embedding_[AB]|lora_[AB]|trainable_tokens_delta)(?:\.([^.]+?))??(?:\.weight)?$")
+_CHANGE = re.compile(
+    r"^(?:token_adapter\.)?(lora_embedding_[AB]|lora_[AB]|trainable_tokens_delta)(?:\.([^.]+?))??(?:\.weight)?$"
+)
 _ORIGINAL = re.compile(r"^(?:token_adapter\.)?trainable_tokens_original")
 _OTHER_RULES = (
     "use_dora", "use_qalora", "use_bdlora", "alora_invocation_tokens", "arrow_config", "velora_config", "kasa_config",
@@ -69,7 +71,7 @@ def _merged(contents: Contents, module: str, own: Mapping[str, Entry], settings:
     bases = whole or [end for end in own if end.endswith(("base_layer.weight", "original_module.weight"))]
     base = own[bases[0]]
     changes = {end: entry for end, entry in own.items() if entry.name in parts and end not in bases}
-    rows: Rows | None = None
+    rows: Callable[[Chosen], np.ndarray] | None = None
     try:
         if len(bases) != 1 or len(base.shape) != 2:
             raise _Unread(f"is changed by {len(bases)} adapters, or has {len(base.shape)} dimensions")
@@ -77,8 +79,10 @@ def _merged(contents: Contents, module: str, own: Mapping[str, Entry], settings:
         rows, why = _rows_of(contents, base, change), "is made of a base and what an adapter changes"
     except _Unread as problem:
         why = str(problem)
-    shape = base.shape if len(base.shape) == 2 else (base.shape + (1, 1))[:2]
-    entry = entry_of(contents, name, shape, f"{base.dtype}, adapted", (base.name, *(p for p in parts if p != base.name)))
+    shape = base.shape if len(base.shape) == 2 else (*base.shape, 1, 1)[:2]
+    entry = entry_of(
+        contents, name, shape, f"{base.dtype}, adapted", (base.name, *(p for p in parts if p != base.name))
+    )
     return Combined(entry, parts, rows, why, MERGE)
 
 
@@ -90,7 +94,7 @@ Change = Callable[[np.ndarray, Chosen], np.ndarray]
 """Changes rows of a base, given their numbers."""
 
 
-def _rows_of(contents: Contents, base: Entry, change: Change | None) -> Rows:
+def _rows_of(contents: Contents, base: Entry, change: Change | None) -> Callable[[Chosen], np.ndarray]:
     def read(chosen: Chosen) -> np.ndarray:
         rows = contents.reader.array(base.name, chosen)
         return rows if change is None else change(rows, chosen)
@@ -122,9 +126,7 @@ def _change(
     raise _Unread(f"is changed by {', '.join(sorted(kinds))} together, whose rule is not known here")
 
 
-def _added(
-    contents: Contents, module: str, base: Entry, a: Entry, b: Entry, settings: Json, embedding: bool
-) -> Change:
+def _added(contents: Contents, module: str, base: Entry, a: Entry, b: Entry, settings: Json, embedding: bool) -> Change:
     """Return the addition of LoRA's product."""
     scaling = _scaling(module, a, settings, embedding)
     rank = a.shape[0] if a.shape else 0
@@ -139,8 +141,11 @@ def _added(
     def change(values: np.ndarray, chosen: Chosen) -> np.ndarray:
         if embedding:
             own = factor(a)[:, chosen.start : chosen.stop] if isinstance(chosen, range) else factor(a)[:, chosen]
-            return values + scaling * (own.T @ factor(b).T)
-        return values + scaling * (contents.reader.array(b.name, chosen).astype(np.float32) @ factor(a))
+            added = own.T @ factor(b).T
+        else:
+            added = contents.reader.array(b.name, chosen).astype(np.float32) @ factor(a)
+        total: np.ndarray = values + scaling * added
+        return total
 
     return change
 
@@ -191,5 +196,3 @@ def _replaced(contents: Contents, module: str, base: Entry, new: Entry, settings
         return values
 
     return change
-
-

@@ -8,14 +8,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whatwhere.errors import TokenError
+from whatwhere.errors import CheckpointError, TokenError
 from whatwhere.escape import quoted
 from whatwhere.models.configuration.keys import Json
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from whatwhere.models.checkpoint.combined import Combined
 
 Rows = slice | Sequence[int] | np.ndarray | None
 """Rows as callers may select them; None is all."""
@@ -70,6 +68,29 @@ class Reader(ABC):
 
 
 @dataclass(frozen=True, eq=False)
+class Combined:
+    """A tensor that is stored in parts.
+
+    Args:
+        entry: of the whole.
+        parts: names of its parts.
+        rows: computes some of its rows; None where no rule for them is known.
+        why: of what it is made, or why its rows are not known: a sentence that begins behind its name.
+        way_out: for changing it, or reading it where that is not known.
+    """
+
+    entry: Entry
+    parts: tuple[str, ...]
+    rows: Callable[[Chosen], np.ndarray] | None
+    why: str
+    way_out: str = "Dequantize it by the library that wrote it, and save the model as bfloat16."
+
+    def refused(self) -> CheckpointError:
+        """Return the error for whoever reads rows that are not known, or changes them."""
+        return CheckpointError(f"{self.entry.file}: {quoted(self.entry.name)} {self.why}.\n{self.way_out}")
+
+
+@dataclass(frozen=True, eq=False)
 class Contents:
     """The contents of a file or folder, read from its headers.
 
@@ -94,7 +115,7 @@ class Contents:
     metadata: Json = field(default_factory=dict)
     tokenizer: Path | None = None
     token_table: str | None = None
-    combined: "Mapping[str, Combined]" = field(default_factory=dict)
+    combined: Mapping[str, Combined] = field(default_factory=dict)
     adapter: str = ""
 
 

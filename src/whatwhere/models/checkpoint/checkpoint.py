@@ -25,7 +25,6 @@ from whatwhere.models.checkpoint.quantized import quantized
 from whatwhere.models.checkpoint.token_tables import TokenTable, find_token_tables
 from whatwhere.models.huggingface import Description, from_huggingface
 from whatwhere.models.registry import learned_offset
-
 from whatwhere.what.matrix_file import row_blocks, rows_at_a_time
 
 if TYPE_CHECKING:

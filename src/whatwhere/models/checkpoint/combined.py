@@ -4,51 +4,24 @@ Parts are codes and their scales (quantized.py), a base and what an adapter adds
 and the mapping of model2vec.
 """
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
+from whatwhere.models.checkpoint.base import Chosen, Combined, Contents, Entry, Reader
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Rows = Callable[[Chosen], np.ndarray]
-"""Computes rows, in a type of NumPy that is no integer."""
-
 MERGE = "Pass the base, or merge the two: model.merge_and_unload().save_pretrained(FOLDER)."
-DEQUANTIZE = "Dequantize it by the library that wrote it, and save the model as bfloat16."
 _BLOCK = 1 << 18
 """Numbers that are computed at once."""
 _MOST = 1 << 30
 """Numbers of a table behind a mapping, of which a small file could claim any number."""
-
-
-@dataclass(frozen=True, eq=False)
-class Combined:
-    """A tensor that is stored in parts.
-
-    Args:
-        entry: of the whole.
-        parts: names of its parts.
-        rows: computes some of its rows; None where no rule for them is known.
-        why: of what it is made, or why its rows are not known: a sentence that begins behind its name.
-        way_out: for changing it, or reading it where that is not known.
-    """
-
-    entry: Entry
-    parts: tuple[str, ...]
-    rows: Rows | None
-    why: str
-    way_out: str = field(default=DEQUANTIZE)
-
-    def refused(self) -> CheckpointError:
-        """Return the error for whoever reads rows that are not known, or changes them."""
-        return CheckpointError(f"{self.entry.file}: {quoted(self.entry.name)} {self.why}.\n{self.way_out}")
 
 
 def with_combined(contents: Contents, found: Mapping[str, Combined]) -> Contents:
@@ -104,17 +77,20 @@ class CombinedReader(Reader):
         one = self._found[name]
         if one.rows is None or rows is None:
             raise one.refused()
-        dim, first = one.entry.shape[1], one.rows(rows[:1])
+        dim = one.entry.shape[1]
         step = max(_BLOCK // max(dim, 1), 1)
-        try:
-            out = np.empty((len(rows), dim), first.dtype)
-        except MemoryError:
-            size = len(rows) * dim * first.itemsize
-            raise CheckpointError(
-                f"{one.entry.file}: {quoted(name)} needs {size:,} bytes, more than is free.\nRead some of its rows."
-            ) from None
         with np.errstate(all="ignore"):  # an infinite scale times zero is NaN, which is kept
-            for start in range(0, len(rows), step):
+            first = one.rows(rows[:step])
+            try:
+                out = np.empty((len(rows), dim), first.dtype)
+            except MemoryError:
+                size = len(rows) * dim * first.itemsize
+                raise CheckpointError(
+                    f"{one.entry.file}: {quoted(name)} needs {size:,} bytes, more than is free.\n"
+                    "Read some of its rows: checkpoint.array(name, rows=slice(0, 1000))."
+                ) from None
+            out[:step] = first
+            for start in range(step, len(rows), step):
                 out[start : start + step] = one.rows(rows[start : start + step])
         return out
 

@@ -53,9 +53,9 @@ class File:
             raise CheckpointError(f"{self.path} is no regular file, so its size is not known.\nPass a file.")
         self._remote = read_pointer(self.path, status.st_size)
         self.size: int = status.st_size if self._remote is None else self._remote.size
-        if len(LFS_POINTER) < status.st_size <= _MAX_LFS and self._remote is None:
-            if self.head(len(LFS_POINTER)) == LFS_POINTER:
-                raise self.wrong(*IS_LFS_POINTER)
+        small = len(LFS_POINTER) < status.st_size <= _MAX_LFS and self._remote is None
+        if small and self.head(len(LFS_POINTER)) == LFS_POINTER:
+            raise self.wrong(*IS_LFS_POINTER)
 
     @contextmanager
     def opened(self) -> "Iterator[Stream]":

@@ -64,7 +64,7 @@ def refuse(path: Path, shards: Sequence[Path] = ()) -> CheckpointError:
     for one in (path, *shards):
         if one.is_file():
             File(one)  # a pointer of Git LFS is not a pickle
-    what = f"is the index of {len(shards)} pickles" if shards else "is a pickle"
+    what = "is an index of pickles" if shards else "is a pickle"
     each = "".join(
         f"    torch_state = torch.load({str(one)!r}, weights_only=True)\n"
         f"    safetensors.torch.save_file({{k: v.contiguous() for k, v in torch_state.items()}}, "

@@ -1,10 +1,10 @@
 """Quantized weights outside GGUF: their layouts, known by the names and types of the tensors beside the codes.
 
-Read are those whose rule is public: MLX's affine codes, and numbers of 8 bits with a scale for the tensor, for each row,
-group or block. All others are refused by name, so that codes are never read as rows.
+Read are those whose rule is public: MLX's affine codes, and numbers of 8 bits with a scale for the tensor, for each
+row, group or block. All others are refused by name, so that codes are never read as rows.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import ceil, prod
 from typing import Any
@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 
 from whatwhere.errors import CheckpointError
-from whatwhere.models.checkpoint.base import Chosen, Contents, Entry
-from whatwhere.models.checkpoint.combined import Combined, Rows, entry_of, with_combined
+from whatwhere.models.checkpoint.base import Chosen, Combined, Contents, Entry
+from whatwhere.models.checkpoint.combined import entry_of, with_combined
 from whatwhere.models.checkpoint.files import is_whole_number, parse_json
 from whatwhere.what.token_ids import nested_configs
+
+_Rows = Callable[[Chosen], np.ndarray]
 
 _CODES = (
     "weight", "qweight", "weight_packed", "weight_blocks", "W_q", "weight._data", "weight._data._data", "codes",
@@ -133,14 +135,14 @@ def _settings(contents: Contents) -> Mapping[str, Any]:
     return {}
 
 
-def _layout(module: _Module) -> tuple[tuple[int, ...], str, Rows | None, str]:
+def _layout(module: _Module) -> tuple[tuple[int, ...], str, _Rows | None, str]:
     """Return the shape, type and rule of a weight, and how it is stored or why its rows are not known."""
     codes, beside = module.codes, module.beside
     try:
         if codes.dtype == "uint32" and "scales" in beside:
             return _affine(module)
         unknown = [end for end in beside if end not in (*_SCALES, *_OF_ACTIVATIONS)]
-        layout = next((_REFUSED[end] for end in (*beside, module.end) if end in _REFUSED), None)
+        layout = next((_REFUSED[end] for end in (module.end, *beside) if end in _REFUSED), None)
         if layout is not None:
             raise _Unread(f"is quantized by {layout} ({codes.dtype} codes), which is not dequantized here")
         stated = module.settings.get("quant_method")
@@ -156,7 +158,7 @@ def _layout(module: _Module) -> tuple[tuple[int, ...], str, Rows | None, str]:
 # MLX: codes of some bits in a stream of words, with a scale and a bias for each group of a row
 
 
-def _affine(module: _Module) -> tuple[tuple[int, ...], str, Rows, str]:
+def _affine(module: _Module) -> tuple[tuple[int, ...], str, _Rows, str]:
     codes, scales = module.codes, module.beside["scales"]
     own = module.settings.get(module.name, {})
     if own is False:
@@ -181,8 +183,8 @@ def _affine(module: _Module) -> tuple[tuple[int, ...], str, Rows, str]:
         # Eight codes fill as many bytes as each has bits, the lowest bits first.
         octets = np.zeros((len(chosen) * dim // 8, 8), np.uint8)
         octets[:, :bits] = module.read(codes, chosen).astype("<u4").view(np.uint8).reshape(-1, bits)
-        values = octets.view("<u8") >> np.arange(0, 8 * bits, bits, dtype=np.uint64) & np.uint64((1 << bits) - 1)
-        values = values.astype(np.float32).reshape(len(chosen), groups, group)
+        whole = octets.view("<u8") >> np.arange(0, 8 * bits, bits, dtype=np.uint64) & np.uint64((1 << bits) - 1)
+        values = whole.astype(np.float32).reshape(len(chosen), groups, group)
         values *= module.read(scales, chosen)[..., None]
         values += module.read(biases, chosen)[..., None]
         return values.reshape(len(chosen), dim)
@@ -193,7 +195,7 @@ def _affine(module: _Module) -> tuple[tuple[int, ...], str, Rows, str]:
 # Numbers of 8 bits times a scale
 
 
-def _scaled(module: _Module, by: str) -> tuple[tuple[int, ...], str, Rows, str]:
+def _scaled(module: _Module, by: str) -> tuple[tuple[int, ...], str, _Rows, str]:
     codes = module.codes
     found = [end for end in _SCALES if end in module.beside]
     if len(found) != 1:
@@ -221,9 +223,9 @@ def _block(module: _Module, scale: Entry) -> tuple[int, int]:
     if shape in ((rows,), (rows, 1)):
         return 1, max(dim, 1)
     stated = module.settings.get("weight_block_size") or _DEFAULT_BLOCK
-    if isinstance(stated, list | tuple) and len(stated) == 2 and all(is_whole_number(n) and n for n in stated):
-        if shape == (ceil(rows / stated[0]), ceil(dim / stated[1])):
-            return stated[0], stated[1]
+    whole = isinstance(stated, list | tuple) and len(stated) == 2 and all(is_whole_number(n) and n for n in stated)
+    if whole and shape == (ceil(rows / stated[0]), ceil(dim / stated[1])):
+        return stated[0], stated[1]
     if len(shape) == 2 and shape[0] == rows and shape[1] and dim % shape[1] == 0:
         return 1, dim // shape[1]
     raise _Unread(f"has the shape {module.codes.shape}, to which its scale of the shape {shape} does not fit")
@@ -251,9 +253,9 @@ def _shape_of_unread(module: _Module) -> tuple[int, ...]:
             state = next(entry for end, entry in beside.items() if end.startswith(_QUANT_STATE))
             text = bytes(module.read(state, range(min(prod(state.shape), _MAX_STATE_BYTES))).astype(np.uint8))
             stated = parse_json(text, state.name).get("shape")
-        if isinstance(stated, list) and len(stated) == 2 and all(is_whole_number(n) for n in stated):
-            if prod(stated) <= 64 * max(codes.bytes, 1):
-                return tuple(stated)
+        whole = isinstance(stated, list) and len(stated) == 2 and all(is_whole_number(n) for n in stated)
+        if whole and prod(stated) <= 64 * max(codes.bytes, 1):
+            return tuple(stated)
     except (CheckpointError, StopIteration):
         pass
     return rows, columns

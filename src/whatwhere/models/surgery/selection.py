@@ -77,8 +77,8 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
     beside = [name for name in possibly_missed(checkpoint, found) if name.startswith(modules)]
     if beside:
         raise CheckpointError(
-            f"{quoted(beside[0])} has as many rows as the table beside which it is stored, and is not known: a scale, for "
-            "example.\nSave the model without it first, its tables in a floating-point type."
+            f"{quoted(beside[0])} has as many rows as the table beside which it is stored, and is not known: it may be "
+            "a scale.\nSave the model without it first, its tables in a floating-point type."
         )
     return found
 

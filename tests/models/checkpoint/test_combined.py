@@ -1,0 +1,413 @@
+"""Tensors that are stored in parts: quantized tables, adapters of PEFT, shared rows of model2vec; read or refused."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from safetensors.torch import save_file
+
+import whatwhere as ww
+from whatwhere.errors import CheckpointError, WhatWhereError
+from whatwhere.inspection.checkpoint_difference import difference
+from whatwhere.inspection.token_neighbors import Source, compared_tokens
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.surgery import convert_dtype, convert_format, resize_checkpoint, trim_checkpoint
+
+from .samples import WORDS, tokenizer
+
+pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::UserWarning")  # of peft and transformers
+RNG = np.random.default_rng(0)
+ROWS, DIM = 7, 96
+TABLE, HEAD = "model.embed_tokens", "lm_head"
+LLAMA = {"model_type": "llama", "vocab_size": ROWS, "hidden_size": DIM, "num_attention_heads": 2,
+         "num_hidden_layers": 1, "tie_word_embeddings": False}  # fmt: skip
+FP8 = torch.float8_e4m3fn
+
+
+def folder(path: Path, tensors: dict[str, torch.Tensor], **config: Any) -> Path:
+    """Write the folder of a model with a tokenizer of seven words."""
+    path.mkdir(exist_ok=True)
+    save_file(tensors, path / "model.safetensors")
+    (path / "config.json").write_text(json.dumps(LLAMA | config))
+    (path / "tokenizer.json").write_bytes(tokenizer(WORDS))
+    return path
+
+
+# MLX
+
+
+@pytest.mark.parametrize(
+    ("bits", "words", "scale"),
+    [
+        (3, [[2785698543, 3121923550, 2007597720], [4015195441, 1281165922, 2562446529]], -4.0),
+        (5, [[2814523103, 1595807754, 2167593177, 1269255403, 1841203428],
+             [806702980, 2981281340, 2581004901, 298358606, 2668157821]], -0.9032257795333862),
+        (6, [[3089480575, 3895593289, 3631639540, 3720086692, 1092002722, 1860161675],
+             [2186440201, 2600286732, 19478045, 2833823599, 4095922245, 2609011639]], -0.4444444477558136),
+    ],
+)  # fmt: skip
+def test_mlx_itself(tmp_path: Path, bits: int, words: list[list[int]], scale: float) -> None:
+    """What mlx.core.quantize 0.32.4 made of 37 n modulo 29 is these numbers, to half a step."""
+    numbers = {"weight": torch.tensor(words).to(torch.uint32), "scales": torch.full((2, 1), scale), "biases":
+               torch.full((2, 1), 28.0)}  # fmt: skip
+    path = folder(tmp_path / "m", {f"{TABLE}.{end}": one for end, one in numbers.items()},
+                  quantization={"bits": bits, "group_size": 32})  # fmt: skip
+    right = (np.arange(64).reshape(2, 32) * 37) % 29
+    assert np.abs(Checkpoint.open(path).array(f"{TABLE}.weight") - right).max() <= abs(scale) / 2 + 1e-5
+
+
+def mlx(bits: int, group: int, name: str = TABLE) -> tuple[dict[str, torch.Tensor], np.ndarray]:
+    """Pack random codes as a long number, the first in its lowest bits; return the tensors and the numbers."""
+    codes = RNG.integers(0, 2**bits, (ROWS, DIM))
+    long = [sum(int(code) << n * bits for n, code in enumerate(row)) for row in codes]
+    words = [[number >> 32 * n & (2**32 - 1) for n in range(DIM * bits // 32)] for number in long]
+    scales, biases = (torch.randn(ROWS, DIM // group).half() for _ in range(2))
+    right = [[codes[i, j] * float(scales[i, j // group]) + float(biases[i, j // group]) for j in range(DIM)]
+             for i in range(ROWS)]  # fmt: skip
+    tensors = {"weight": torch.tensor(words).to(torch.uint32), "scales": scales, "biases": biases}
+    return {f"{name}.{end}": one for end, one in tensors.items()}, np.array(right)
+
+
+@pytest.mark.parametrize("bits", [2, 3, 4, 5, 6, 8])
+@pytest.mark.parametrize("settings", ["both", "own layer", "shards"])
+def test_mlx(tmp_path: Path, bits: int, settings: str) -> None:
+    tensors, right = mlx(bits, 32)
+    quantization: dict[str, Any] = {"bits": bits, "group_size": 32, "mode": "affine"}
+    if settings == "own layer":  # as a recipe of mixed bits writes it
+        quantization = {"bits": 2 if bits == 4 else 4, "group_size": 96, TABLE: quantization, HEAD: False}
+    path = folder(tmp_path / "m", tensors, quantization=quantization, quantization_config=quantization)
+    if settings == "shards":
+        (path / "model.safetensors").unlink()
+        for n, (name, one) in enumerate(tensors.items()):
+            save_file({name: one}, path / f"{n}.safetensors")
+        index = {"weight_map": {name: f"{n}.safetensors" for n, name in enumerate(tensors)}}
+        (path / "model.safetensors.index.json").write_text(json.dumps(index))
+    checkpoint = Checkpoint.open(path)
+    assert checkpoint.token_table == f"{TABLE}.weight"
+    assert list(checkpoint.tensors) == [f"{TABLE}.weight"]
+    assert checkpoint.entry(f"{TABLE}.weight").shape == (ROWS, DIM)
+    assert_allclose(checkpoint.array(checkpoint.token_table), right, rtol=1e-5, atol=1e-5)
+    assert_allclose(checkpoint.array(checkpoint.token_table, [6, 0, 6]), right[[6, 0, 6]], rtol=1e-5, atol=1e-5)
+    assert checkpoint.tensor(checkpoint.token_table, slice(2, 4)).dtype == torch.float32
+    unit = right / np.linalg.norm(right, axis=1, keepdims=True)
+    found = ww.neighbors(path, "cat", k=2).tokens[0].neighbors
+    order = np.argsort(-(unit @ unit[1]))[1:3]
+    assert [each.token for each in found] == [WORDS[n] for n in order]
+
+
+# 8 bits with a scale
+
+
+def scaled(case: str) -> tuple[dict[str, torch.Tensor], np.ndarray, dict[str, Any]]:
+    """Return a table in 8 bits, its numbers by definition, and keys of the configuration."""
+    rows, dim = 200, 130  # edges are ragged: 128 + 72 rows, 128 + 2 columns
+    codes = torch.randn(rows, dim).to(torch.float8_e5m2 if "e5m2" in case else FP8)
+    if case.startswith("int8"):
+        codes = torch.randint(-127, 128, (rows, dim), dtype=torch.int8)
+    block, end, config = (rows, dim), "weight_scale", {}
+    scale = torch.rand(1) + 0.5
+    if "row" in case:
+        block, scale = (1, dim), torch.rand(rows, 1)
+        scale = scale[:, 0] if "flat" in case else scale
+    if "group" in case:
+        block, scale = (1, 26), torch.rand(rows, 5)
+    if "block" in case:
+        block = (32, 64) if "stated" in case else (128, 128)
+        config = (
+            {"quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 64]}} if "stated" in case else {}
+        )
+        scale, end = torch.rand(-(-rows // block[0]), -(-dim // block[1])), "weight_scale_inv"
+    if "scalar" in case:
+        scale = torch.tensor(0.75)
+    scale = scale.bfloat16() if "bf16" in case else scale
+    end = "scale_weight" if "comfy" in case else end
+    factors = scale.double().reshape(-1, scale.shape[1] if scale.dim() == 2 else 1)
+    right = [[float(codes[i, j].double()) * float(factors[i // block[0], j // block[1]]) for j in range(dim)]
+             for i in range(rows)]  # fmt: skip
+    tensors = {"weight": codes, end: scale, "input_scale": torch.ones(1)}
+    return {f"{TABLE}.{name}": one for name, one in tensors.items()}, np.array(right), config
+
+
+@pytest.mark.parametrize(
+    "case",
+    ["fp8 tensor", "fp8 scalar", "fp8 row", "fp8 row flat bf16", "fp8 block", "fp8 block stated", "fp8 group",
+     "fp8 e5m2 row", "fp8 comfy scalar", "int8 row", "int8 tensor bf16", "int8 group"],
+)  # fmt: skip
+def test_scaled(tmp_path: Path, case: str) -> None:
+    tensors, right, config = scaled(case)
+    checkpoint = Checkpoint.open(folder(tmp_path / "m", tensors, **config))
+    assert_allclose(checkpoint.array(checkpoint.token_table), right, rtol=1e-6)
+    some = [199, 0, 129, 127, 128, 0]
+    assert_allclose(checkpoint.array(checkpoint.token_table, some), right[some], rtol=1e-6)
+
+
+def test_plain_numbers_of_eight_bits_need_no_scale(tmp_path: Path) -> None:
+    codes = torch.randn(ROWS, DIM).to(FP8)
+    plain = folder(tmp_path / "m", {f"{TABLE}.weight": codes})
+    assert_allclose(Checkpoint.open(plain).array(f"{TABLE}.weight"), codes.float().numpy())
+    assert Checkpoint.open(plain).tensor(f"{TABLE}.weight").dtype == FP8
+    stated = folder(tmp_path / "n", {f"{TABLE}.weight": codes}, quantization_config={"quant_method": "fp8"})
+    with pytest.raises(CheckpointError, match="0 scales"):
+        Checkpoint.open(stated).array(f"{TABLE}.weight")
+
+
+# Refused by name
+
+U8 = torch.zeros(ROWS, DIM // 2, dtype=torch.uint8)
+I8 = torch.ones(ROWS, DIM, dtype=torch.int8)
+I32 = torch.ones(ROWS, 12, dtype=torch.int32)
+SCALE = torch.ones(ROWS, 1)
+STATE = torch.frombuffer(bytearray(json.dumps({"shape": [ROWS, DIM]}).encode()), dtype=torch.uint8)
+QUANT_STATE = "weight.quant_state.bitsandbytes__nf4"
+REFUSED: dict[str, tuple[dict[str, torch.Tensor], tuple[int, int]]] = {
+    "mxfp4'": ({"weight": torch.zeros(ROWS, 12, dtype=torch.uint32), "scales": torch.ones(ROWS, 3, dtype=torch.uint8)},
+               (ROWS, DIM)),
+    "MXFP4": ({"weight_blocks": U8, "weight_scales": U8.clone()}, (ROWS, DIM // 2)),
+    "NVFP4": ({"weight": U8, "weight_scale": torch.ones(ROWS, 6).to(FP8), "weight_scale_2": torch.ones(1)},
+              (ROWS, DIM)),
+    "compressed-tensors": ({"weight_packed": I32, "weight_scale": SCALE, "weight_shape": torch.tensor([ROWS, DIM])},
+                           (ROWS, DIM)),
+    "zero points": ({"weight": I8, "weight_scale": SCALE, "weight_zero_point": I8[:, :1].clone()}, (ROWS, DIM)),
+    "GPTQ or AWQ": ({"qweight": torch.ones(12, ROWS, dtype=torch.int32), "scales": torch.ones(3, ROWS),
+                     "qzeros": I32.clone(), "g_idx": torch.zeros(DIM, dtype=torch.int32)}, (ROWS, DIM)),
+    "quanto": ({"weight._data": I8, "weight._scale": SCALE}, (ROWS, DIM)),
+    "bitsandbytes": ({"weight": torch.zeros(ROWS * DIM // 2, 1, dtype=torch.uint8), "weight.absmax": SCALE,
+                      "weight.quant_map": torch.zeros(16), QUANT_STATE: STATE}, (ROWS, DIM)),
+    "bitsandbytes ": ({"weight": I8, "SCB": SCALE[:, 0].clone(), "weight_format": torch.tensor(0)}, (ROWS, DIM)),
+    "HQQ": ({"W_q": U8, "scale": SCALE, "zero": SCALE.clone()}, (ROWS, DIM // 2)),
+    "torchao": ({"_weight_qdata": I8, "_weight_scale": SCALE}, (ROWS, DIM)),
+    "EETQ": ({"weight": I8, "weight_scales": SCALE[:, 0].clone()}, (ROWS, DIM)),
+    "int8 beside some_factor": ({"weight": I8, "some_factor": SCALE}, (ROWS, DIM)),
+    "int8.* 0 scales": ({"weight": I8}, (ROWS, DIM)),
+    "does not fit": ({"weight": I8, "weight_scale": torch.ones(ROWS - 1, 1)}, (ROWS, DIM)),
+    "contradict": ({"weight": torch.zeros(ROWS, 12, dtype=torch.uint32), "scales": torch.ones(ROWS - 1, 3),
+                    "biases": torch.ones(ROWS, 3)}, (ROWS, DIM)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_other_codes_are_refused_by_name(tmp_path: Path, name: str) -> None:
+    tensors, shape = REFUSED[name]
+    config = {"quantization": {"bits": 4, "group_size": 32, "mode": "affine" if name == "contradict" else "mxfp4"}}
+    path = folder(tmp_path / "m", {f"{TABLE}.{end}": one for end, one in tensors.items()}, **config)
+    checkpoint = Checkpoint.open(path)
+    assert checkpoint.token_table == f"{TABLE}.weight"
+    assert checkpoint.entry(checkpoint.token_table).shape == shape
+    for read in (lambda: checkpoint.array(f"{TABLE}.weight", [0]), lambda: ww.neighbors(path, "cat"),
+                 lambda: resize_checkpoint(path, tmp_path / "out", vocab_size=9)):  # fmt: skip
+        with pytest.raises(CheckpointError, match=name.strip()):
+            read()
+    assert not (tmp_path / "out").exists()
+    found = ww.inspect(path)
+    assert name.strip().split(".*")[0].split("'")[0] in str(found.norms)  # why that section is missing
+    assert found.sizes.bytes == sum(one.nbytes for one in tensors.values())
+
+
+def test_whole_numbers_are_no_rows(tmp_path: Path) -> None:
+    save_file({"table": I8}, tmp_path / "a.safetensors")
+    with pytest.raises(CheckpointError, match="int8, codes or ids"):
+        ww.neighbors(tmp_path / "a.safetensors", "#1")
+
+
+# The output projection and positions go through the same door
+
+
+def test_output_projection_and_positions(tmp_path: Path) -> None:
+    tensors, right = mlx(4, 32, HEAD)
+    positions, places = mlx(8, 32, "model.embed_positions")
+    table = {f"{TABLE}.weight": torch.randn(ROWS, DIM)}
+    path = folder(tmp_path / "m", table | tensors, quantization={"bits": 4, "group_size": 32})
+    checkpoint = Checkpoint.open(path)
+    assert checkpoint.output_projection == "lm_head.weight"
+    assert checkpoint.tied is False
+    assert_allclose(checkpoint.array("lm_head.weight"), right, rtol=1e-5, atol=1e-5)
+    with pytest.raises(CheckpointError, match="scales and biases of MLX"):
+        resize_checkpoint(path, tmp_path / "out", vocab_size=9)
+    path = folder(tmp_path / "p", table | positions, quantization={"bits": 8, "group_size": 32}, model_type="opt")
+    assert_allclose(ww.load_where(path).where.input.weight, places, rtol=1e-5, atol=1e-5)
+    with pytest.raises(CheckpointError, match="scales and biases of MLX"):
+        resize_checkpoint(path, tmp_path / "out", positions=9)
+
+
+def test_layers_that_are_quantized_leave_the_table_changeable(tmp_path: Path) -> None:
+    """The table of DeepSeek-V3 is plain, beside layers of 8 bits, which are copied byte for byte."""
+    layer = "model.layers.0.mlp.up_proj"
+    tensors = {f"{TABLE}.weight": torch.randn(ROWS, DIM), f"{layer}.weight": torch.randn(130, DIM).to(FP8),
+               f"{layer}.weight_scale_inv": torch.rand(2, 1)}  # fmt: skip
+    path = folder(tmp_path / "m", tensors)
+    resize_checkpoint(path, tmp_path / "out", vocab_size=9)
+    convert_dtype(path, tmp_path / "half", "bfloat16")
+    for name in ("out", "half"):
+        before, after = (Checkpoint.open(each).array(f"{layer}.weight") for each in (path, tmp_path / name))
+        assert np.array_equal(before, after)
+    assert Checkpoint.open(tmp_path / "out").entry(f"{TABLE}.weight").shape == (9, DIM)
+    with pytest.raises(CheckpointError, match="with weight_scale_inv"):
+        convert_format(path, tmp_path / "all.safetensors", "safetensors")
+
+
+def test_a_scale_beside_a_table_is_not_left_behind(tmp_path: Path) -> None:
+    path = folder(tmp_path / "m", {f"{TABLE}.weight": torch.randn(ROWS, DIM), f"{TABLE}.row_scale": torch.ones(ROWS)})
+    for change in (
+        lambda: resize_checkpoint(path, tmp_path / "out", vocab_size=9),
+        lambda: trim_checkpoint(path, tmp_path / "out", keep_ids=range(5)),
+    ):
+        with pytest.raises(CheckpointError, match="row_scale"):
+            change()
+
+
+# model2vec
+
+
+@pytest.mark.parametrize("case", ["mapping", "weights", "both", "int8", "int8 both"])
+def test_model2vec(tmp_path: Path, case: str) -> None:
+    """Token i has embeddings[mapping[i]] * weights[i], as model2vec 0.10 computes it."""
+    rows = torch.randint(-127, 127, (4, 6), dtype=torch.int8) if "int8" in case else torch.randn(4, 6)
+    rows = rows if case not in ("weights", "int8") else rows.repeat(2, 1)[:7]
+    mapping, weights = torch.tensor([3, 0, 1, 2, 2, 0, 3]), torch.rand(7, dtype=torch.float64) + 0.5
+    tensors = {"embeddings": rows.contiguous()}
+    tensors |= {"mapping": mapping} if case not in ("weights", "int8") else {}
+    tensors |= {"weights": weights} if "mapping" not in case and case != "int8" else {}
+    path = folder(tmp_path / "m", tensors, model_type="model2vec")
+    right = np.array([
+        [float(rows[mapping[n] if "mapping" in tensors else n, j]) * float(weights[n] if "weights" in tensors else 1)
+         for j in range(6)]
+        for n in range(7)
+    ])  # fmt: skip
+    checkpoint = Checkpoint.open(path)
+    assert_allclose(checkpoint.array("embeddings"), right, rtol=1e-6)
+    assert_allclose(checkpoint.array("embeddings", [5, 0, 5]), right[[5, 0, 5]], rtol=1e-6)
+    cosine = right[1] @ right[2] / np.linalg.norm(right[1]) / np.linalg.norm(right[2])
+    assert compared_tokens(Source(Checkpoint.open(path), "input"), "cat", "sat").cosine == pytest.approx(
+        cosine, abs=1e-6
+    )
+    with pytest.raises(CheckpointError, match="model2vec"):
+        resize_checkpoint(path, tmp_path / "out", vocab_size=9)
+
+
+def test_model2vec_that_contradicts_itself(tmp_path: Path) -> None:
+    rows = torch.randn(4, 6)
+    for number, tensors in enumerate([
+        {"mapping": torch.zeros(7, dtype=torch.long), "weights": torch.ones(6)}, {"weights": torch.ones(5)},
+        {"mapping": torch.zeros(7)}, {"mapping": torch.zeros(7, 1, dtype=torch.long)},
+    ]):  # fmt: skip
+        path = folder(tmp_path / str(number), {"embeddings": rows, **tensors}, model_type="model2vec")
+        with pytest.raises(CheckpointError, match="mapping"):
+            Checkpoint.open(path)
+    path = folder(tmp_path / "m", {"embeddings": rows, "mapping": torch.tensor([0, 1, 4])}, model_type="model2vec")
+    with pytest.raises(CheckpointError, match="outside"):
+        Checkpoint.open(path).array("embeddings")
+
+
+# Adapters of PEFT
+
+
+def adapted(path: Path, **settings: Any) -> tuple[Any, Path]:
+    """Save an adapter with random changes of a tiny Llama, and return the adapted model."""
+    import peft
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    torch.manual_seed(0)
+    sizes = {"vocab_size": ROWS, "hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "pad_token_id": 0}
+    config = LlamaConfig(**sizes, num_attention_heads=2, num_key_value_heads=2, tie_word_embeddings=False)
+    base = LlamaForCausalLM(config)
+    base.save_pretrained(path / "base")
+    kept = settings.pop("save_embedding_layers", True)
+    kind = settings.pop("kind", "LoraConfig")
+    model = peft.get_peft_model(LlamaForCausalLM.from_pretrained(path / "base"), getattr(peft, kind)(**settings))
+    for name, parameter in model.named_parameters():
+        if any(part in name for part in ("lora_", "trainable_tokens_delta", "modules_to_save")):
+            parameter.data.normal_()
+    model.save_pretrained(path / "adapter", save_embedding_layers=kept)
+    for name in ("base", "adapter"):
+        (path / name / "tokenizer.json").write_bytes(tokenizer(WORDS))
+    return model, path / "adapter"
+
+
+BOTH = ["embed_tokens", "lm_head"]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"target_modules": BOTH, "r": 3, "lora_alpha": 5},
+        {"target_modules": BOTH, "r": 4, "lora_alpha": 5, "use_rslora": True},
+        {"target_modules": BOTH, "r": 4, "rank_pattern": {"embed_tokens": 2}, "alpha_pattern": {"^lm_head": 3}},
+        {"target_modules": BOTH, "r": 4, "alpha_pattern": {"model.embed_tokens": 3}},
+        {"target_modules": ["q_proj"], "modules_to_save": BOTH},
+        {"target_modules": ["q_proj"], "trainable_token_indices": {"embed_tokens": [5, 1], "lm_head": [2]}},
+        {"kind": "TrainableTokensConfig", "token_indices": [6, 0, 3], "target_modules": BOTH},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("form", ["adapter", "whole"])
+def test_adapters_are_merged_as_peft_merges_them(tmp_path: Path, settings: dict[str, Any], form: str) -> None:
+    model, path = adapted(tmp_path, **settings)
+    if form == "whole":  # the state of the whole model, with the name of the adapter in its names
+        save_file({name: one.clone() for name, one in model.state_dict().items()}, path / "adapter_model.safetensors")
+    merged = model.merge_and_unload()
+    checkpoint = Checkpoint.open(path)
+    tables = {"input": merged.get_input_embeddings().weight, "output": merged.lm_head.weight}
+    for name, right in zip((checkpoint.token_table, checkpoint.output_projection), tables.values(), strict=True):
+        assert_allclose(checkpoint.array(name), right.detach().numpy(), rtol=1e-5, atol=1e-6)
+        assert_allclose(checkpoint.array(name, [6, 0, 5]), right.detach().numpy()[[6, 0, 5]], rtol=1e-5, atol=1e-6)
+    assert not any("lora_" in name or "delta" in name for name in checkpoint.tensors if "layers" not in name)
+    before, after = (
+        Checkpoint.open(tmp_path / "base").array("model.embed_tokens.weight"),
+        tables["input"].detach().numpy(),
+    )
+    found = difference(tmp_path / "base", path)
+    assert found.tokens.rows.equal == int((before == after).all(1).sum()) < ROWS
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"target_modules": ["embed_tokens"], "use_dora": True}, "lora_magnitude_vector"),
+        ({"target_modules": ["embed_tokens"], "alpha_pattern": {"embed_tok.*": 3}}, "pattern"),
+        ({"target_modules": ["lm_head"], "kind": "LoHaConfig"}, "whose tables are not in it"),
+    ],
+)
+def test_adapters_of_other_rules_are_refused(tmp_path: Path, settings: dict[str, Any], why: str) -> None:
+    _, path = adapted(tmp_path, **settings)
+    with pytest.raises(CheckpointError, match=why):
+        ww.neighbors(path, "cat")
+
+
+@pytest.mark.parametrize("change", ["no configuration", "rank", "ids"])
+def test_adapters_that_contradict_their_configuration(tmp_path: Path, change: str) -> None:
+    settings = {"kind": "TrainableTokensConfig", "token_indices": [6, 0]} if change == "ids" else {"r": 4}
+    _, path = adapted(tmp_path, target_modules=["embed_tokens"], **settings)
+    file = path / "adapter_config.json"
+    other = {"rank": {"r": 5}, "ids": {"token_indices": [6, 7]}}.get(change, {})
+    file.write_text(json.dumps(json.loads(file.read_text()) | other))
+    if change == "no configuration":
+        file.unlink()
+    with pytest.raises(CheckpointError, match="adapter_config" if not other else "its configuration"):
+        ww.neighbors(path, "cat")
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"target_modules": ["q_proj"]}, {"target_modules": ["embed_tokens"]}, {"target_modules": ["lm_head"]},
+        {"kind": "TrainableTokensConfig", "token_indices": [1]},
+        {"kind": "PromptTuningConfig", "task_type": "CAUSAL_LM", "num_virtual_tokens": 7},
+    ],
+)  # fmt: skip
+def test_adapters_without_their_base_name_it(tmp_path: Path, settings: dict[str, Any]) -> None:
+    _, path = adapted(tmp_path, save_embedding_layers=False, **settings)
+    base = str(tmp_path / "base")
+    for read in (lambda: ww.neighbors(path, "cat"), lambda: resize_checkpoint(path, tmp_path / "o", vocab_size=9),
+                 lambda: difference(base, path)):  # fmt: skip
+        with pytest.raises(WhatWhereError, match=base):
+            read()
+    assert base in str(ww.inspect(path).norms)
+
+
+def test_adapted_tables_are_not_changed(tmp_path: Path) -> None:
+    _, path = adapted(tmp_path, target_modules=["embed_tokens"])
+    with pytest.raises(CheckpointError, match="merge_and_unload"):
+        resize_checkpoint(path, tmp_path / "out", vocab_size=9)
