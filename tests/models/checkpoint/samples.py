@@ -21,7 +21,7 @@ FORMATS = {
     "safetensors": ["safetensors"],
     "folder": ["folder-index", "folder-shard", "folder-config", "folder-tokenizer", "folder-vocabulary",
                "folder-sentencepiece", "folder-quantized", "folder-quantized-config", "folder-adapter",
-               "folder-adapter-config", "folder-shared"],
+               "folder-adapter-config"],
     "gguf": ["gguf"],
     "word2vec": ["word2vec", "fasttext"],
     "word2vec-binary": ["word2vec-binary"],
@@ -189,8 +189,6 @@ def make(folder: Path) -> dict[str, Sample]:
         "base_model.model.wte.lora_embedding_A": ("F32", (2, 7), WEIGHT.tobytes()[:56]),
         "base_model.model.wte.lora_embedding_B": ("F32", (4, 2), WEIGHT.tobytes()[:32]),
     }), "adapter_config.json": json.dumps({"peft_type": "LORA", "r": 2, "lora_alpha": 4}).encode()}  # fmt: skip
-    shared = safetensors({"embeddings": table["wte.weight"], "mapping": ("I64", (9,), bytes(72)),
-                          "weights": ("F64", (9,), bytes(72))})  # fmt: skip
     plain, numbered = {"model.safetensors": one}, json.dumps({w: n for n, w in enumerate(WORDS)}).encode()
     return {
         "safetensors": single("model.safetensors", one),
@@ -204,7 +202,6 @@ def make(folder: Path) -> dict[str, Sample]:
         "folder-quantized-config": Sample(coded, "config.json"),
         "folder-adapter": Sample(adapter, "adapter_model.safetensors"),
         "folder-adapter-config": Sample(adapter, "adapter_config.json"),
-        "folder-shared": Sample({"model.safetensors": shared}, "model.safetensors"),
         "gguf": single("model.gguf", gguf_file(folder / "sample.gguf")),
         "word2vec": single("words.txt", b"7 4\n" + lines(WORDS)),
         "word2vec-binary": single("words.bin", binary()),

@@ -102,10 +102,8 @@ def _rows_of(contents: Contents, base: Entry, change: Change | None) -> Callable
     return read
 
 
-def _change(
-    contents: Contents, module: str, base: Entry, changes: Mapping[str, Entry], settings: Json
-) -> Change | None:
-    """Return what an adapter does to rows of its base; None where it does nothing."""
+def _change(contents: Contents, module: str, base: Entry, changes: Mapping[str, Entry], settings: Json) -> Change:
+    """Return what an adapter does to rows of its base."""
     kinds: dict[str, Entry] = {}
     for end, entry in changes.items():
         match = _CHANGE.match(end)
@@ -114,7 +112,7 @@ def _change(
         if match is not None and kinds.setdefault(match[1], entry) is not entry:
             raise _Unread("is changed by several adapters")
     if not kinds:
-        return None
+        raise _Unread("is the base of an adapter, whose changes of it are not in the file")
     if not settings:
         raise _Unread(f"is changed by an adapter, but no {_CONFIG} beside it states how")
     if kinds.keys() == {"trainable_tokens_delta"}:

@@ -111,7 +111,8 @@ def model2vec(contents: Contents) -> Contents:
         CheckpointError: If the sizes of the three tensors contradict each other.
     """
     table, mapping, weights = (contents.entries.get(name) for name in ("embeddings", "mapping", "weights"))
-    ours = (contents.config or {}).get("model_type") == "model2vec" or mapping is not None
+    config = contents.config or {}
+    ours = config.get("model_type") == "model2vec" or mapping is not None
     if not ours or table is None or len(table.shape) != 2 or (mapping is weights is None and table.dtype != "int8"):
         return contents
     rows = (mapping or weights or table).shape[0] if (mapping or weights or table).shape else 0

@@ -29,7 +29,7 @@ MAX_TOKENIZER_BYTES = 200_000_000
 _MAX_INDEX_BYTES = 100_000_000
 _MAX_CONFIG_BYTES = 10_000_000
 _SAFETENSORS = ("model.safetensors.index.json", "model.safetensors", "diffusion_pytorch_model.safetensors")
-_PICKLES = ("pytorch_model.bin.index.json", "pytorch_model.bin")
+_PICKLES = ("pytorch_model.bin.index.json", "pytorch_model.bin", "adapter_model.bin")
 _MAX_UNUSED_IDS = 1 << 16
 
 RESULTS_SCHEMA = Schema(

@@ -21,7 +21,7 @@ _Rows = Callable[[Chosen], np.ndarray]
 
 _CODES = (
     "weight", "qweight", "weight_packed", "weight_blocks", "W_q", "weight._data", "weight._data._data", "codes",
-    "weight_qdata", "_weight_qdata", "weight:_data", "quant_weight",
+    "weight_qdata", "_weight_qdata", "weight:_data", "weight:qdata",
 )  # fmt: skip
 """Ends of the names of codes, behind the name of the module."""
 _SCALES = ("weight_scale_inv", "weight_scale", "scale_weight")
@@ -37,6 +37,7 @@ _REFUSED = {
     "weight._data": "quanto", "weight._data._data": "quanto", "weight._scale": "quanto", "SCB": "bitsandbytes",
     "weight.SCB": "bitsandbytes", "weight.absmax": "bitsandbytes", "weight.quant_map": "bitsandbytes",
     "W_q": "HQQ", "codes": "AQLM", "weight_qdata": "torchao", "_weight_qdata": "torchao", "weight:_data": "torchao",
+    "weight:qdata": "torchao",
 }  # fmt: skip
 """A tensor beside the codes, or the codes themselves -> the layout, whose rule is not followed here."""
 _CODED = ("int", "uint", "bool", "float8", "float4", "float6")
@@ -150,6 +151,8 @@ def _layout(module: _Module) -> tuple[tuple[int, ...], str, _Rows | None, str]:
         if codes.dtype not in ("int8", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz") or unknown:
             others = f" beside {', '.join(sorted(unknown)[:3])}" if unknown else ""
             raise _Unread(f"holds codes of the type {codes.dtype}{others}{by}, whose rule is not known here")
+        if codes.dtype == "int8" and module.settings.get("bits", 8) != 8:
+            raise _Unread(f"holds int8{by}, but the configuration states {module.settings['bits']} bits")
         return _scaled(module, by)
     except _Unread as problem:
         return _shape_of_unread(module), f"{codes.dtype} codes", None, str(problem)
