@@ -167,6 +167,7 @@ REFUSED: dict[str, tuple[dict[str, torch.Tensor], tuple[int, int]]] = {
     "mxfp4'": ({"weight": torch.zeros(ROWS, 12, dtype=torch.uint32), "scales": torch.ones(ROWS, 3, dtype=torch.uint8)},
                (ROWS, DIM)),
     "MXFP4": ({"weight_blocks": U8, "weight_scales": U8.clone()}, (ROWS, DIM // 2)),
+    "MXFP4 ": ({"weight_blocks": U8.reshape(ROWS, 3, 16), "weight_scales": U8[:, :3].clone()}, (ROWS, DIM)),
     "NVFP4": ({"weight": U8, "weight_scale": torch.ones(ROWS, 6).to(FP8), "weight_scale_2": torch.ones(1)},
               (ROWS, DIM)),
     "compressed-tensors": ({"weight_packed": I32, "weight_scale": SCALE, "weight_shape": torch.tensor([ROWS, DIM])},
@@ -208,10 +209,21 @@ def test_other_codes_are_refused_by_name(tmp_path: Path, name: str) -> None:
     assert found.sizes.bytes == sum(one.nbytes for one in tensors.values())
 
 
+def test_blocks_without_a_module(tmp_path: Path) -> None:
+    """Names as in GPT-OSS, whose scales have as many rows as tokens."""
+    tensors = {f"{TABLE}_blocks": U8.reshape(ROWS, 3, 16), f"{TABLE}_scales": U8[:, :3].clone()}
+    checkpoint = Checkpoint.open(folder(tmp_path / "m", tensors))
+    assert checkpoint.entry(checkpoint.token_table).shape == (ROWS, DIM)
+    with pytest.raises(CheckpointError, match="MXFP4"):
+        checkpoint.array(checkpoint.token_table)
+
+
 def test_whole_numbers_are_no_rows(tmp_path: Path) -> None:
     save_file({"table": I8}, tmp_path / "a.safetensors")
-    with pytest.raises(CheckpointError, match="int8, codes or ids"):
-        ww.neighbors(tmp_path / "a.safetensors", "#1")
+    for read in (lambda path: ww.neighbors(path, "#1"),
+                 lambda path: resize_checkpoint(path, tmp_path / "out.safetensors", vocab_size=9)):  # fmt: skip
+        with pytest.raises(CheckpointError, match="int8, codes or ids"):
+            read(tmp_path / "a.safetensors")
 
 
 # The output projection and positions go through the same door

@@ -31,7 +31,8 @@ _OF_ACTIVATIONS = (
 )  # fmt: skip
 """Tensors beside codes that do not change the weight."""
 _REFUSED = {
-    "weight_scale_2": "NVFP4", "weight_global_scale": "NVFP4", "weight_blocks": "MXFP4", "weight_scales": "EETQ",
+    "weight_scale_2": "NVFP4", "weight_global_scale": "NVFP4", "weight_blocks": "MXFP4", "blocks": "MXFP4",
+    "weight_scales": "EETQ",
     "weight_packed": "compressed-tensors", "weight_shape": "compressed-tensors",
     "weight_zero_point": "compressed-tensors with zero points", "qzeros": "GPTQ or AWQ", "qweight": "GPTQ or AWQ",
     "weight._data": "quanto", "weight._data._data": "quanto", "weight._scale": "quanto", "SCB": "bitsandbytes",
@@ -112,12 +113,15 @@ def _modules(contents: Contents) -> list[_Module]:
         end = next((end for end in _CODES if name.endswith(f".{end}")), None)
         if end is not None and len(entry.shape) in (1, 2) and (end != "weight" or entry.dtype.startswith(_CODED)):
             codes[name.removesuffix(f".{end}")] = entry
+        if name.endswith("_blocks") and len(entry.shape) == 3 and entry.dtype == "uint8":  # rows, groups, bytes
+            codes[name.removesuffix("_blocks").removesuffix(".weight")] = entry
     beside: dict[str, dict[str, Entry]] = {name: {} for name in codes}
     for name, entry in contents.entries.items():
         # The end of a name is what follows its module: "absmax" of "embed_tokens.weight.absmax" is "weight.absmax".
         before, _, last = name.rpartition(".")
         own, _, weight = before.partition(".weight") if ".weight" in before else (before, "", None)
         end = last if weight is None else f"weight{weight}.{last}"
+        own, end = (name.removesuffix("_scales"), "scales") if name.removesuffix("_scales") in codes else (own, end)
         if own in codes and entry is not codes[own]:
             beside[own][end] = entry
     return [
@@ -240,15 +244,15 @@ def _block(module: _Module, scale: Entry) -> tuple[int, int]:
 def _shape_of_unread(module: _Module) -> tuple[int, ...]:
     """Return the shape of the weight where the file states it, or else that of its codes."""
     codes, beside, settings = module.codes, module.beside, module.settings
-    rows, columns = codes.shape if len(codes.shape) == 2 else (codes.shape[0], 1)
+    rows, columns = codes.shape[0], prod(codes.shape[1:])
     bits = settings.get("bits") if settings.get("bits") in _BITS else 4
     if module.end == "qweight" and len(shape := beside.get("scales", codes).shape) == 2:
         packed = 32 // int(bits or 4)  # GPTQ packs columns of the weight, and AWQ its rows
         return (shape[1], rows * packed if shape[1] == columns else rows)
     if codes.dtype == "uint32" and "scales" in beside:
         return rows, columns * 32 // int(bits or 4)
-    if codes.dtype == "uint8" and {"weight_scale_2", "weight_global_scale"} & beside.keys():
-        return rows, 2 * columns
+    if len(codes.shape) == 3 or (codes.dtype == "uint8" and {"weight_scale_2", "weight_global_scale"} & beside.keys()):
+        return rows, 2 * columns  # two numbers of four bits in each byte
     try:
         if (shape := beside.get("weight_shape", codes).shape) == (2,):
             stated = module.read(beside["weight_shape"], range(2)).tolist()

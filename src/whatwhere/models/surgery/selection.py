@@ -73,6 +73,8 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
     others = [entry for entry in checkpoint.tensors.values() if entry.name not in excluded and belongs(entry)]
     found = [checkpoint.entry(table), *others]
     checkpoint.require_stored(entry.name for entry in found)
+    if (why := checkpoint.why_unread(table)) is not None:
+        raise CheckpointError(f"{quoted(table)} of {checkpoint.path} {why}.\nPass a table in a floating-point type.")
     modules = tuple(f"{entry.name.removesuffix('.weight')}." for entry in found if len(entry.shape) == 2)
     beside = [name for name in possibly_missed(checkpoint, found) if name.startswith(modules)]
     if beside:
