@@ -1,4 +1,7 @@
-"""Forms of a batch in which a tiny model is called: whole, at far positions, left-padded, packed, with a KV cache."""
+"""Forms of a batch in which a tiny model is called: whole, at far positions, padded, packed, with a KV cache.
+
+An encoder and a decoder read sequences of one length, of which others are padded, as users' data may be.
+"""
 
 import inspect
 from collections.abc import Callable
@@ -59,14 +62,11 @@ def is_causal(model: nn.Module) -> bool:
 
 def called(model: nn.Module, tokens: Tensor, **others: Any) -> Tensor:
     """Return the last hidden states of one call without a cache."""
-    names = takes(model)
-    if "decoder_input_ids" in names and "attention_mask" in others:
-        others["decoder_attention_mask"] = others["attention_mask"]
-        if model.config.model_type in HEARING:
-            del others["attention_mask"]  # of its sounds
-    if "use_cache" in names:
+    if has_two_parts(model) and model.config.model_type in HEARING:
+        others.pop("attention_mask", None)  # of its sounds
+    if "use_cache" in takes(model):
         others["use_cache"] = False
-    return model(**inputs_of(model, tokens), **others)[0]
+    return model(**{**inputs_of(model, tokens), **others})[0]
 
 
 def start_of(model: nn.Module, tokens: Tensor) -> int:
@@ -101,16 +101,30 @@ def far(model: nn.Module, tokens: Tensor) -> Tensor | None:
 
 def padded(model: nn.Module, tokens: Tensor) -> Tensor:
     """Two sequences, one padded on the left, as generation has them; without the outputs of padding."""
+    out, mask = _padded(model, tokens, slice(0, PADDING))
+    return out[mask.bool()]
+
+
+def padded_behind(model: nn.Module, tokens: Tensor) -> Tensor:
+    """Two sequences, one padded on the right, as in training; with the outputs of padding, which sees tokens."""
+    return _padded(model, tokens, slice(TOKENS - PADDING, TOKENS))[0]
+
+
+def _padded(model: nn.Module, tokens: Tensor, where: slice) -> tuple[Tensor, Tensor]:
+    """Return outputs, and the mask of their tokens; the first sequence is padded, and the second one of a decoder."""
     mask = torch.ones(2, TOKENS, dtype=torch.long)
-    mask[0, :PADDING] = 0
-    tokens = tokens.clone()
+    mask[0, where] = 0
     padding = getattr(model.config, "pad_token_id", None)
-    if padding is not None and 0 <= padding < 60:
-        tokens[0, :PADDING] = padding
+    padding = padding if padding is not None and 0 <= padding < 60 else int(tokens[0, 0])
+    inputs = tokens.where(mask.bool(), padding)
+    if has_two_parts(model):
+        later = mask if model.config.model_type in HEARING else mask.flip(0)
+        others = {"decoder_input_ids": tokens.where(later.bool(), padding), "decoder_attention_mask": later}
+        return called(model, inputs, attention_mask=mask, **others), later
     at = {}
-    if takes_positions(model) and not start_of(model, tokens[1:]):  # others count from the padding id themselves
+    if takes_positions(model) and not start_of(model, inputs[1:]):  # others count from the padding id themselves
         at = {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
-    return called(model, tokens, attention_mask=mask, **at)[mask.bool()]
+    return called(model, inputs, attention_mask=mask, **at), mask
 
 
 def packed(model: nn.Module, tokens: Tensor) -> Tensor | None:
@@ -182,8 +196,8 @@ def decodes(model: nn.Module) -> bool:
 
 
 FORMS: dict[str, Form] = {
-    "prefill": prefill, "far": far, "padded": padded, "packed": packed, "masked": masked, "decoding": decoding,
-    "stepping": stepping,
+    "prefill": prefill, "far": far, "padded": padded, "padded behind": padded_behind, "packed": packed,
+    "masked": masked, "decoding": decoding, "stepping": stepping,
 }  # fmt: skip
 
 
@@ -191,8 +205,15 @@ def alone(model: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
     """Return what each form has to equal, if a model counts by tokens: the same sequences, each in one call."""
     whole = prefill(model, tokens)
     two = torch.cat([prefill(model, tokens[:, :FIRST_PACKED]), prefill(model, tokens[:, FIRST_PACKED:])], dim=1)
-    row = prefill(model, tokens[:1, PADDING:])
-    unpadded = torch.cat([row[0], whole[1]])
+    short = tokens[:, PADDING:]
+    if has_two_parts(model) and model.config.model_type not in HEARING:
+        rows = (
+            called(model, short[:1], decoder_input_ids=tokens[:1]),
+            called(model, tokens[1:], decoder_input_ids=short[1:]),
+        )
+        unpadded = torch.cat([row[0] for row in rows])
+    else:
+        unpadded = torch.cat([prefill(model, short[:1])[0], whole[1]])
     return {"padded": unpadded, "packed": two, "masked": two, "decoding": whole, "stepping": whole}
 
 

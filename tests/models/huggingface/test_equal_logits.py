@@ -19,7 +19,6 @@ from docs.generate.models_page import read_data
 from whatwhere.errors import WhatWhereError
 from whatwhere.models.configuration.layer_types import HYBRID, HYBRID_SLIDING, FromLayer, Windows
 from whatwhere.models.huggingface.attention import attention_forward, register_attention
-from whatwhere.models.huggingface.attention_mask import REFUSED
 from whatwhere.models.huggingface.patch import PATCHED
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences_of_parts
@@ -163,10 +162,6 @@ def compare(model: nn.Module, patches: bool) -> None:
 
 def compare_attention(model: nn.Module, theirs: dict[str, Tensor]) -> None:
     model.set_attn_implementation("whatwhere")
-    if model.config.model_type in REFUSED:
-        with pytest.raises(WhatWhereError, match="does not serve"):
-            computed(model)
-        return
     if model.config.model_type in LEAKS:
         theirs = {name: out for name, out in theirs.items() if name != "padded"}
     ours = {name: out for name, out in computed(model).items() if name in theirs}

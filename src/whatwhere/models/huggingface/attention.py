@@ -1,6 +1,10 @@
 """`attn_implementation="whatwhere"`: our attention in models of transformers, for masks, windows, sinks and biases."""
 
+import inspect
+import re
+import sys
 from dataclasses import dataclass, replace
+from functools import cache, wraps
 from typing import Any
 
 import torch
@@ -26,6 +30,7 @@ def register_attention() -> str:
     It takes what attention functions there get: `position_bias` (T5), sinks (`s_aux`, gpt-oss), windows and chunks,
     `softcap` (Gemma 2), the softmax scale, dropout, grouped heads, padding, packed sequences and KV caches. Keys
     outside of a window are skipped, so time and memory grow with the window. Attention weights are not returned.
+    A model whose attention is code of its own, such as BLOOM's, keeps it, and transformers' log says so.
 
     Returns:
         The name, for `from_pretrained(..., attn_implementation=name)` or `model.set_attn_implementation(name)`.
@@ -47,7 +52,45 @@ def register_attention() -> str:
 
     AttentionInterface.register(NAME, attention_forward)
     AttentionMaskInterface.register(NAME, make_mask)
+    _keep_own_attention()
     return NAME
+
+
+@cache
+def _keep_own_attention() -> None:
+    """Let models whose attention cannot be chosen keep it when they are loaded, as `set_attn_implementation` does."""
+    from transformers import PreTrainedModel
+    from transformers.utils import logging
+
+    chosen = PreTrainedModel.get_correct_attn_implementation
+
+    @wraps(chosen)
+    def checked(model: Any, requested_attention: str | None, *args: Any, **others: Any) -> str:
+        if requested_attention == NAME and has_own_attention(type(model)):
+            before = model.config._attn_implementation
+            kept = chosen(model, None if before == NAME else before, *args, **others)
+            logging.get_logger(chosen.__module__).warning(
+                f"{type(model).__name__} has attention of its own, so it keeps {kept!r} in place of {NAME!r}."
+            )
+            return kept
+        return chosen(model, requested_attention, *args, **others)
+
+    PreTrainedModel.get_correct_attn_implementation = checked
+
+
+def has_own_attention(kind: type[nn.Module]) -> bool:
+    """Return whether the file of a model has attention that does not ask for the function that was chosen.
+
+    Args:
+        kind: class of the model.
+    """
+    try:
+        code = inspect.getsource(sys.modules[kind.__module__])
+    except (KeyError, OSError, TypeError):  # of a notebook
+        return False
+    asks = "ALL_ATTENTION_FUNCTIONS.get_interface(" in code
+    by_class = re.search(r"_CLASSES\[[\w.]+\._attn_implementation\]", code)
+    return by_class is not None or (not asks and re.search(r"^class \w*Attention\w*\(", code, re.MULTILINE) is not None)
 
 
 @dataclass(frozen=True)
@@ -56,9 +99,11 @@ class RelativeBias:
 
     Args:
         scheme: of the bias, which reads the positions of the mask; None adds nothing.
+        start: position of the first query, where the mask is a table.
     """
 
     scheme: ScoreBias | None
+    start: int | Tensor = 0
 
 
 def attention_forward(
@@ -112,7 +157,7 @@ def attention_forward(
             f"attn_implementation={NAME!r} does not read a paged cache.\nUse attn_implementation='sdpa' for it."
         )
     for name, given in others.items():
-        if isinstance(given, Tensor) and name not in SAID_BY_THE_MASK:
+        if isinstance(given, Tensor) and name not in SAID_BY_THE_MASK and _reads(type(module), name):
             raise SettingError(
                 f"{type(module).__name__} passes {name} to its attention, which attn_implementation={NAME!r} does not "
                 "read.\nUse attn_implementation='eager' for this model."
@@ -123,8 +168,10 @@ def attention_forward(
     for chosen in (_chosen(indices, key.shape[2]), _chosen_blocks(module, block_indices, query, key.shape[2])):
         if chosen is not None:
             mask = chosen if mask is None else mask & chosen
-    scheme = position_bias.scheme if isinstance(position_bias, RelativeBias) else None
-    scores = _bound(query, key, attention_mask, causal).scores(query, key, scheme, mask)
+    scheme, start = None, None
+    if isinstance(position_bias, RelativeBias) and position_bias.scheme is not None:
+        scheme, start = position_bias.scheme, position_bias.start
+    scores = _bound(query, key, attention_mask, causal, start).scores(query, key, scheme, mask)
     for added in (None if table is None or table.dtype == torch.bool else table, position_bias):
         if isinstance(added, Tensor):
             scores = _with_bias(scores, added)
@@ -183,21 +230,48 @@ def _with_sinks(
     return widened, F.pad(k, (0, 0, 0, 1)), F.pad(v, (0, 0, 0, 1))
 
 
-def _bound(q: Tensor, k: Tensor, mask: BoundMask | Tensor | None, causal: bool) -> BoundMask:
-    """Return the mask; where there is none of ours, positions with causality alone, or without a mask."""
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+def _reads(kind: type[nn.Module], name: str) -> bool:
+    """Return whether the attention function of a model's own file names an argument; True where it has none.
+
+    Whatever a user passes to a model arrives here too: labels of the loss, or types of tokens that it has not.
+    """
+    file = getattr(sys.modules.get(kind.__module__), "__dict__", {})
+    codes = [own.__code__ for each, own in file.items() if each.endswith("eager_attention_forward")]
+    return not codes or any(name in (*code.co_varnames, *code.co_consts) for code in codes)
+
+
+def _bound(
+    q: Tensor, k: Tensor, mask: BoundMask | Tensor | None, causal: bool, start: int | Tensor | None
+) -> BoundMask:
+    """Return the mask; where there is none of ours, positions with causality alone, or without a mask.
+
+    Args:
+        q, k: queries and keys.
+        mask: of `make_mask`, or a table.
+        causal: whether later keys are masked, where there is no mask.
+        start: position of the first query; None is not known, and no matter.
+    """
     queries, keys = q.shape[2], k.shape[2]
-    if not isinstance(mask, BoundMask):
-        # As in transformers: one query sees all keys; several without a mask count from the first key.
-        counted = mask is None and causal and queries > 1
-        at_keys = positions(keys, device=q.device)
-        at_queries = positions(queries, start=0 if counted else max(keys - queries, 0), device=q.device)
-        return BoundMask(None, at_keys if queries == keys else at_queries, at_keys, counted, q.shape[0])
-    if (mask.queries.tokens, mask.keys.tokens) != (queries, keys):
-        raise ShapeError(
-            f"the mask is for {mask.queries.tokens} queries and {mask.keys.tokens} keys, but there are {queries} and "
-            f"{keys}.\nUse attn_implementation='sdpa' for this model."
-        )
-    return mask
+    if isinstance(mask, BoundMask):
+        if (mask.queries.tokens, mask.keys.tokens) == (queries, keys):
+            return mask
+        if mask.hides:
+            raise ShapeError(
+                f"the mask is for {mask.queries.tokens} queries and {mask.keys.tokens} keys, but there are {queries} "
+                f"and {keys}.\nLeave out prefill_chunk_size where there is an encoder, whose mask it cuts; else use "
+                "attn_implementation='sdpa' for this model."
+            )
+    # As in transformers: one query sees all keys; several without a mask count from the first key.
+    counted = mask is None and causal and queries > 1
+    at_keys = positions(keys, device=q.device)
+    if start is None:
+        start = 0 if counted else max(keys - queries, 0)
+    if isinstance(start, Tensor):  # of a static cache
+        at_queries = positions(queries, start=start.reshape(1), device=q.device)
+    else:
+        at_queries = at_keys if queries == keys and start == 0 else positions(queries, start=start, device=q.device)
+    return BoundMask(None, at_queries, at_keys, counted, q.shape[0])
 
 
 def _with_bias(scores: Scores, bias: Float[Tensor, "#batch #heads queries keys"]) -> Scores:

@@ -12,7 +12,6 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from whatwhere.errors import SettingError
 from whatwhere.position import Positions, positions
 from whatwhere.where.attention import Scores
 from whatwhere.where.pass_cache import PassCache
@@ -30,9 +29,6 @@ CALCULATES = (
     "t5gemma2_encoder", "t5gemma2_text",
 )  # fmt: skip
 """Model types whose code calculates with the mask, as a table that is added to the scores."""
-
-REFUSED = {"git": "its text has attention of its own, which reads neither our attention nor our masks"}
-"""Model types that let our attention be chosen and compute something else then -> why."""
 
 
 @dataclass(frozen=True)
@@ -52,15 +48,27 @@ class BoundMask:
     causal: bool
     batch: int
 
+    ndim = 4  # of the table that it stands for
+
     @cached_property
     def tables(self) -> PassCache:
         """What the layers share."""
         return PassCache(self.queries, self.keys)
 
     @property
+    def hides(self) -> bool:
+        """Whether some query may not see some key, as far as that is known."""
+        segmented = self.queries.segment is not None or self.keys.segment is not None
+        return self.causal or self.window is not None or segmented
+
+    @property
     def shape(self) -> tuple[int, int, int, int]:
         """The shape that the mask would have as a table."""
         return self.batch, 1, self.queries.tokens, self.keys.tokens
+
+    def contiguous(self) -> Bool[Tensor, "batch 1 queries keys"]:
+        """Return the mask as a table, for `generate`, which makes that of a static cache before it calls the model."""
+        return self[:].contiguous()
 
     def __getitem__(self, slots: Any) -> Bool[Tensor, "..."]:
         """Return a part of the mask as a table, for models that slice it."""
@@ -81,7 +89,7 @@ def make_mask(
     q_offset: int | Tensor = 0,
     kv_offset: int | Tensor = 0,
     mask_function: Rule | None = None,
-    attention_mask: Bool[Tensor, "batch all_keys"] | None = None,
+    attention_mask: Bool[Tensor, "batch all_keys"] | BoundMask | None = None,
     use_vmap: bool = False,
     device: torch.device | str = "cpu",
     config: Any = None,
@@ -94,7 +102,8 @@ def make_mask(
         batch_size, q_length, kv_length: of the mask.
         q_offset, kv_offset: counts of the first query and of the first key.
         mask_function: the mask as a function of counts.
-        attention_mask: True at tokens and False at padding, from the first key on; None is no padding.
+        attention_mask: True at tokens and False at padding, from the first key on; None is no padding. A mask that was
+            made before stays as it is.
         use_vmap: whether the function takes single numbers alone.
         device: of the mask.
         config: of the model.
@@ -103,19 +112,16 @@ def make_mask(
 
     Returns:
         Positions and a window, where the function is known; else the mask as a table. Model types whose code calculates
-        with the mask get the table that is added to scores.
+        with the mask get the table that is added to scores. Padding is a matter of keys alone, as in transformers: a
+        query at padding sees what the mask lets it see, and its output is zero where that is nothing.
 
-    Raises:
-        SettingError: If the model type does not read our masks.
     """
     from transformers.masking_utils import causal_mask_function, prepare_padding_mask, sdpa_mask
+    from transformers.utils.import_utils import is_tracing
 
     model_type = getattr(config, "model_type", "")
-    if model_type in REFUSED:
-        raise SettingError(
-            f"attn_implementation={NAME!r} does not serve {model_type!r}: {REFUSED[model_type]}.\n"
-            "Use attn_implementation='eager' for this model."
-        )
+    if isinstance(attention_mask, BoundMask):
+        return attention_mask  # PaliGemma makes the mask for its text, which would make it once more
     rule: Any = causal_mask_function if mask_function is None else mask_function
     known = not use_vmap and not isinstance(q_offset, Tensor) and not isinstance(kv_offset, Tensor)
     parts = _parts(rule) if known and model_type not in CALCULATES else None
@@ -129,13 +135,15 @@ def make_mask(
         if model_type not in CALCULATES:
             return table
         return torch.zeros_like(table, dtype=dtype).masked_fill(~table, torch.finfo(dtype).min)
-    padding = prepare_padding_mask(attention_mask, kv_length, int(kv_offset))
+    first_query: Any = q_offset  # a number, which a trace with dynamic shapes does not know
+    first_key: Any = kv_offset
+    padding = prepare_padding_mask(attention_mask, kv_length, first_key)
     if padding is not None:
-        padding = padding[:, kv_offset : kv_offset + kv_length]
-        padding = None if bool(padding.all()) else padding
-    keys = parts.positions(kv_length, int(kv_offset), device, padding)
-    same = q_length == kv_length and q_offset == kv_offset
-    queries = keys if same else parts.positions(q_length, int(q_offset), device, None)
+        padding = padding[:, first_key : first_key + kv_length]
+        padding = None if not is_tracing(padding) and bool(padding.all()) else padding
+    keys = parts.positions(kv_length, first_key, device, padding)
+    same = padding is None and q_length == kv_length and first_query == first_key
+    queries = keys if same else parts.positions(q_length, first_query, device, None)
     return BoundMask(parts.window, queries, keys, parts.causal, batch_size)
 
 
@@ -181,12 +189,16 @@ class _Parts:
             device: of the positions.
             padding: False at padding; None where there is none.
         """
-        segment = self.packed if padding is None else torch.where(padding, 0, -1)
+        segment = None if self.packed is None else self.packed[:, offset : offset + tokens]
+        if padding is not None:
+            segment = torch.where(padding, 0 if segment is None else segment, -1)
         if segment is None and self.left_padding is None:
             return positions(tokens, start=offset, device=device)
         order = torch.arange(offset, offset + tokens, device=device)[None]
         start = 0 if self.left_padding is None else self.left_padding.to(order.device)[:, None]
-        index = (order - start).clamp(min=0) if self.position_ids is None else self.position_ids
+        index = (order - start).clamp(min=0)
+        if self.position_ids is not None:
+            index = self.position_ids[:, offset : offset + tokens]
         rows = max(index.shape[0], 1 if segment is None else segment.shape[0])
         return Positions(
             index.expand(rows, -1)[None], order.expand(rows, -1), None if segment is None else segment.expand(rows, -1)

@@ -66,7 +66,7 @@ class BucketBias(nn.Module):
         table: Any = self.get_submodule("relative_attention_bias").weight
         scheme = _reading(self.scheme, weight=table)
         if uses_our_attention(self):
-            return RelativeBias(scheme)
+            return RelativeBias(scheme, past_seen_tokens)
         where = table.device if device is None else device
         queries = torch.arange(query_length, device=where) + past_seen_tokens
         bias = _table(scheme, queries[None], torch.arange(key_length, device=where)[None])
