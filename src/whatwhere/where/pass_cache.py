@@ -1,7 +1,7 @@
 """The cache of one forward pass: tables that its layers share, each computed once, and masks combined."""
 
 from collections.abc import Callable
-from functools import reduce
+from functools import partial, reduce
 from operator import and_
 from typing import Any
 
@@ -168,18 +168,18 @@ class PassCache:
         window = self.window(window)
         rows = common_batch(self.queries, self.keys)
         element: Element | None
+        table: Callable[[], Tensor | None]
         if scheme is not None and by_content:
             _require_gathered(scheme)
-            element = bound = scheme.bind(self.queries, self.keys, q=q, k=k, gates=gates, causal=causal)
+            element = scheme.bind(self.queries, self.keys, q=q, k=k, gates=gates, causal=causal)
             rows = q.shape[0]
-            sizes = (rows, q.shape[1], q.shape[2], k.shape[2], q.device)
+            table = partial(tabulate, element, rows, q.shape[1], q.shape[2], k.shape[2], q.device)
         else:
-            element = self.element(scheme, causal)
+            element, table = self.element(scheme, causal), partial(self.table, scheme, causal)
 
         # Quoted: torch.compile of PyTorch 2.9 cannot trace a union.
         def added(dtype: torch.dtype) -> "Tensor | None":
-            table = tabulate(bound, *sizes) if by_content else self.table(scheme, causal)
-            return join(table, _both(self.mask(causal, window), mask), dtype)
+            return join(table(), _both(self.mask(causal, window), mask), dtype)
 
         batch = rows if mask is None or mask.shape[0] == 1 else mask.shape[0]
         return Scores(

@@ -7,8 +7,9 @@ import pytest
 import torch
 import transformers as hf
 from torch import Tensor, nn
+from transformers.masking_utils import bidirectional_mask_function
 
-from whatwhere.errors import SettingError
+from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.huggingface.attention import attention_forward, register_attention
 from whatwhere.models.huggingface.attention_mask import BoundMask, make_mask
 
@@ -36,6 +37,9 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
             intermediate_size_mlp=48,
             floor_scale=4,
         )
+    ),
+    "mistral, windows to both sides": lambda: hf.MistralForCausalLM(
+        hf.MistralConfig(**TEXT, sliding_window=W, is_causal=False)
     ),
     "modernbert, windows to both sides": lambda: hf.ModernBertForMaskedLM(
         hf.ModernBertConfig(
@@ -115,22 +119,24 @@ def test_prefill(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODELS)
 def test_padding(name: str) -> None:
-    """On the left, as generation has it, and on the right."""
+    """On the left, as generation has it, and on the right, where padding sees the tokens before it, and is compared."""
     model = made(name)
     mask = torch.ones(2, T, dtype=torch.long)
-    mask[0, :4] = 0
-    mask[1, -3:] = 0
-    close(model, lambda: model(tokens(), attention_mask=mask).logits, mask.bool())
+    mask[0, :2] = 0
+    mask[1, -2:] = 0
+    seeing = torch.ones(2, T, dtype=torch.bool)
+    seeing[0, :2] = "both" in name  # causal padding on the left sees nothing: zeros here, and any keys by their formula
+    close(model, lambda: model(tokens(), attention_mask=mask).logits, seeing)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if "modernbert" not in name])
+@pytest.mark.parametrize("name", [name for name in MODELS if "both" not in name])
 def test_packed_sequences(name: str) -> None:
     model = made(name)
     positions = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5]]).expand(2, -1)
     close(model, lambda: model(tokens(), position_ids=positions, use_cache=False).logits)
 
 
-@pytest.mark.parametrize("name", [name for name in MODELS if "modernbert" not in name])
+@pytest.mark.parametrize("name", [name for name in MODELS if "both" not in name])
 @pytest.mark.parametrize("padded", [False, True])
 def test_decoding_beyond_the_window(name: str, padded: bool) -> None:
     """With the cache that the model chooses, which forgets keys outside of windows."""
@@ -170,6 +176,140 @@ def test_gradients(name: str) -> None:
         gradients.append(torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None]))
     scale = gradients[0].abs().max()
     torch.testing.assert_close(gradients[1], gradients[0], rtol=1e-4, atol=float(1e-6 * scale))
+
+
+BART: dict[str, Any] = {
+    "vocab_size": V, "d_model": 32, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 4,
+    "decoder_attention_heads": 4, "encoder_ffn_dim": 48, "decoder_ffn_dim": 48, "max_position_embeddings": 64,
+    "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": None, "decoder_start_token_id": 1,
+}  # fmt: skip
+PAIRED: dict[str, Callable[[], nn.Module]] = {
+    "t5": lambda: hf.T5ForConditionalGeneration(
+        hf.T5Config(**T5, decoder_start_token_id=0, pad_token_id=0, eos_token_id=None)
+    ),
+    "bart": lambda: hf.BartForConditionalGeneration(hf.BartConfig(**BART)),
+}
+
+
+def paired(name: str) -> nn.Module:
+    """Return an encoder and decoder, whose positions are ours if it is patched."""
+    import whatwhere as ww
+
+    torch.manual_seed(0)
+    model = PAIRED[name.removeprefix("patched ")]().eval()
+    for parameter in model.parameters():
+        if parameter.dim() == 2:
+            nn.init.normal_(parameter, std=0.3)
+    if name.startswith("patched"):
+        ww.patch(model)
+    return model
+
+
+@pytest.mark.parametrize("name", PAIRED)
+@pytest.mark.parametrize("length", [T - 1, T, T + 1])
+def test_a_decoder_does_not_inherit_the_padding_of_its_encoder(name: str, length: int) -> None:
+    model = paired(name)
+    ids = torch.randint(1, V, (2, length), generator=torch.Generator().manual_seed(1))
+    mask, later = torch.ones(2, T, dtype=torch.long), torch.ones(2, length, dtype=torch.long)
+    mask[0, :4], later[1, -3:] = 0, 0
+    inputs = {"attention_mask": mask, "decoder_input_ids": ids, "decoder_attention_mask": later}
+    close(model, lambda: model(input_ids=tokens(), **inputs).logits)
+
+
+GENERATED: dict[str, dict[str, Any]] = {
+    "no cache": {"use_cache": False},
+    "static": {"cache_implementation": "static", "disable_compile": True},
+    "prefill in chunks": {"prefill_chunk_size": 4},
+    "prefill in chunks, static": {
+        "prefill_chunk_size": 4, "cache_implementation": "static", "disable_compile": True,
+    },
+    "beams": {"num_beams": 3},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", GENERATED)
+@pytest.mark.parametrize("name", ["gemma3, windows", "llama4, chunks", "t5", "patched t5", "bart"])
+def test_caches_of_generate(name: str, how: str) -> None:
+    """The decoder passes the encoder's length, and the text its windows."""
+    model = made(name) if name in MODELS else paired(name)
+    mask = torch.ones(2, T, dtype=torch.long)
+    mask[0, :4] = 0
+    if name not in MODELS and "chunks" in how:
+        mask = torch.ones_like(mask)  # transformers cuts the encoder's mask there, and refuses or forgets the rest
+
+    def logits() -> Tensor:
+        out = model.generate(
+            tokens(), attention_mask=mask, max_new_tokens=T + 2, min_new_tokens=T + 2, do_sample=False,
+            output_logits=True, return_dict_in_generate=True, **GENERATED[how],
+        )  # fmt: skip
+        return torch.stack(out.logits, dim=1)
+
+    close(model, logits)
+
+
+def test_a_mask_of_other_keys_is_refused_where_it_hides_some() -> None:
+    """generate() with chunks of a prompt cuts the mask of an encoder, whose keys are all there."""
+    q, k, v = torch.randn(2, 4, 3, 8), *torch.randn(2, 2, 4, T, 8)
+    everything = make_mask(2, 3, 5, mask_function=bidirectional_mask_function, attention_mask=torch.ones(2, 5).bool())
+    expected = nn.functional.scaled_dot_product_attention(q, k, v).transpose(1, 2)
+    torch.testing.assert_close(attention_forward(nn.Module(), q, k, v, everything)[0], expected, rtol=0, atol=1e-6)
+    padded = make_mask(2, 3, 5, mask_function=bidirectional_mask_function, attention_mask=torch.zeros(2, 5).bool())
+    with pytest.raises(ShapeError, match="for 3 queries and 5 keys, but there are 3 and 13"):
+        attention_forward(nn.Module(), q, k, v, padded)
+
+
+def test_training_takes_what_the_loss_and_collators_pass() -> None:
+    """Packed documents by the collator of flattened ones, their own labels, and types of tokens that Llama has not."""
+    model = made("llama").train()
+    collate = hf.DataCollatorWithFlattening(return_flash_attn_kwargs=True, return_seq_idx=True)
+    batch = dict(collate([{"input_ids": list(range(3, 10))}, {"input_ids": list(range(12, 17))}]))
+    batch["shift_labels"] = nn.functional.pad(batch["labels"][:, 1:], (0, 1), value=-100)
+    batch["token_type_ids"] = torch.zeros_like(batch["input_ids"])
+    model.activation_checkpointing_enable()
+    expected, ours = both(model, lambda: model(**batch, use_cache=False).loss)
+    torch.testing.assert_close(ours, expected, rtol=0, atol=1e-5)
+    alone = torch.cat([model(batch["input_ids"][:, at]).logits for at in (slice(0, 7), slice(7, 12))], dim=1)
+    close(model, lambda: model(**batch, use_cache=False).logits - alone)
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("name", ["llama", "gemma3, windows"])
+def test_compile_without_a_break(name: str) -> None:
+    """With padding, which a trace cannot read, and in training."""
+    model = made(name)
+    model.set_attn_implementation("whatwhere")
+    mask = torch.ones(2, T, dtype=torch.long)
+    mask[0, :4] = 0
+    others = {"attention_mask": mask, "labels": tokens(), "shift_labels": tokens(1), "use_cache": False}
+    expected = model(tokens(), **others)
+    torch._dynamo.reset()
+    ours = torch.compile(model, fullgraph=True, backend="aot_eager")(tokens(), **others)
+    torch.testing.assert_close(ours.logits, expected.logits, rtol=0, atol=2e-5)
+    torch.testing.assert_close(ours.loss, expected.loss, rtol=0, atol=1e-5)
+
+
+class _Logits(nn.Module):
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        out: Tensor = self.model(ids, attention_mask=mask, use_cache=False).logits
+        return out
+
+
+@pytest.mark.compile
+def test_export_for_any_batch_and_length() -> None:
+    model = made("llama")
+    model.set_attn_implementation("whatwhere")
+    some = (tokens(), torch.ones(2, T, dtype=torch.long))
+    sizes = {0: torch.export.Dim.DYNAMIC, 1: torch.export.Dim.DYNAMIC}
+    program = torch.export.export(_Logits(model), some, dynamic_shapes=(sizes, sizes), strict=False).module()
+    ids = torch.randint(1, V, (3, T + 4), generator=torch.Generator().manual_seed(2))
+    mask = torch.ones_like(ids)
+    mask[0, :5] = 0
+    for each in (some, (ids, mask)):
+        torch.testing.assert_close(program(*each), _Logits(model)(*each), rtol=0, atol=2e-5)
 
 
 @pytest.mark.parametrize("patched", [False, True])
@@ -233,13 +373,17 @@ def test_an_unknown_mask_becomes_a_table() -> None:
     assert mask[0, 0].int().tolist()[2] == [1, 1, 1, 1, 1, 0]
 
 
-@pytest.mark.parametrize("offsets", [(0, 0, T, T), (7, 0, 1, 8), (9, 4, 2, 7)])
-def test_a_mask_is_the_table_of_transformers(offsets: tuple[int, int, int, int]) -> None:
+@pytest.mark.parametrize("offsets", [(0, 0, T, T), (7, 0, 1, 8), (9, 4, 2, 7), (0, 0, 5, 8), (0, 0, 8, 5)])
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_a_mask_is_the_table_of_transformers(offsets: tuple[int, int, int, int], side: str) -> None:
+    """At every query, also at padding; there may be more queries than keys, and as many, whatever they are."""
     from transformers import masking_utils as masks
 
     q_offset, kv_offset, q_length, kv_length = offsets
     left = torch.tensor([2, 0])
     padding = torch.arange(kv_offset + kv_length) >= left[:, None]
+    if side == "right":
+        padding, left = padding.flip(1), torch.zeros(2, dtype=torch.long)
     for rule in (
         masks.causal_mask_function,
         masks.bidirectional_mask_function,
@@ -252,9 +396,7 @@ def test_a_mask_is_the_table_of_transformers(offsets: tuple[int, int, int, int])
         expected = masks.sdpa_mask(*sizes, rule, padding, allow_is_causal_skip=False)
         mask = make_mask(*sizes, rule, padding)
         assert isinstance(mask, BoundMask) or rule.__name__ == "inner_mask"
-        table = mask[:, :, :, :]
-        real = padding[:, q_offset : q_offset + q_length]  # queries at padding see nothing here, and something there
-        assert torch.equal(table.transpose(1, 2)[real], expected.expand(table.shape).transpose(1, 2)[real])
+        assert torch.equal(mask[:, :, :, :], expected.expand(mask.shape))
 
 
 def test_tables_are_taken_as_masks_and_as_biases() -> None:

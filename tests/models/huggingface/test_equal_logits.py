@@ -6,6 +6,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -35,6 +36,8 @@ CHOSEN = (
 """Patched types of which `make test` compares everything: one of each structure."""
 CHOSEN_ATTENTION = ("deepseek_v32", "deepseek_v4", "granite_swa", "inkling2_text", "minimax_m3_vl_text", "nllb-moe")
 """Types that pass sinks, chosen keys or masks in forms of their own to our attention."""
+OWN_ATTENTION = ("bloom", "falcon", "git", "gpt_neo", "longformer", "mpnet", "mpt", "roformer")
+"""Types whose attention is code of their own, or a class that is looked up by the name of what was chosen."""
 DECODES = sorted(
     set(PATCHED) & set(auto.MODEL_FOR_MASKED_LM_MAPPING_NAMES) & set(auto.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
 )
@@ -156,11 +159,26 @@ def compare(model: nn.Module, patches: bool) -> None:
             ours = computed(model)
         require_equal(ours, theirs, model)  # their rounding error is that of their own formula
         model.float()
+    compare_loaded(model, theirs)
+    model.float()
     if type(model)._can_set_attn_implementation():
         compare_attention(model, theirs)
 
 
+def compare_loaded(model: nn.Module, theirs: dict[str, Tensor]) -> nn.Module:
+    """Compare with our attention, if it is chosen when the model is loaded; return that model."""
+    config = deepcopy(model.config)
+    loaded: nn.Module = type(model)._from_config(config, attn_implementation="whatwhere").eval()
+    loaded.load_state_dict(model.state_dict())
+    names = theirs.keys() & {"prefill", "padded behind"}
+    with torch.no_grad():
+        ours = {name: FORMS[name](loaded, ids()) for name in names}
+    require_equal(ours, {name: theirs[name] for name in names}, model)
+    return loaded
+
+
 def compare_attention(model: nn.Module, theirs: dict[str, Tensor]) -> None:
+    """Compare with our attention, chosen for a model that is there."""
     model.set_attn_implementation("whatwhere")
     if model.config.model_type in LEAKS:
         theirs = {name: out for name, out in theirs.items() if name != "padded"}
@@ -182,6 +200,16 @@ def test_chosen_types(model_type: str) -> None:
 @pytest.mark.parametrize("model_type", CHOSEN_ATTENTION)
 def test_attention_of_chosen_types(model_type: str) -> None:
     compare(built(model_type), patches=False)
+
+
+@pytest.mark.parametrize("model_type", OWN_ATTENTION)
+def test_attention_of_their_own_is_kept(model_type: str) -> None:
+    """A model says so by its configuration: there is no table of ours that it would misread, and no foreign error."""
+    model = built(model_type)
+    loaded = compare_loaded(model, computed(model))
+    assert loaded.config._attn_implementation in ("eager", "sdpa")
+    loaded.set_attn_implementation("whatwhere")
+    assert loaded.config._attn_implementation in ("eager", "sdpa")
 
 
 @pytest.mark.slow
@@ -252,9 +280,10 @@ def test_attention_of_all_other_types(model_type: str) -> None:
         theirs = computed(model)
     except Exception as problem:  # what takes images or sounds besides, or cannot be built so small
         pytest.skip(f"it does not run on token ids alone: {problem}")
-    if not type(model)._can_set_attn_implementation():
-        pytest.skip("it lets no attention be chosen")
-    compare_attention(model, theirs)
+    compare_loaded(model, theirs)
+    model.float()
+    if type(model)._can_set_attn_implementation():
+        compare_attention(model, theirs)
 
 
 @pytest.mark.slow
@@ -282,7 +311,19 @@ def test_pin_models_that_do_not_run_in_bfloat16(model_type: str) -> None:
         computed(built(model_type).to(torch.bfloat16))
 
 
+def eager_attention_forward(module: nn.Module, query: Tensor, gate: Tensor) -> None:
+    """Stand for the attention function in the file of a model."""
+
+
+class Gated(nn.Module):
+    """A module of this file."""
+
+
 def test_a_tensor_that_is_not_read_is_refused() -> None:
+    """Where the model's own attention reads it, or may do so: the file of a plain layer has none."""
     q, k, v = torch.randn(3, 1, 2, 3, 4)
-    with pytest.raises(WhatWhereError, match="passes routing to its attention"):
-        attention_forward(nn.Linear(2, 2), q, k, v, None, routing=torch.ones(1))
+    for module, name in ((nn.Linear(2, 2), "routing"), (Gated(), "gate")):
+        with pytest.raises(WhatWhereError, match=f"passes {name} to its attention"):
+            attention_forward(module, q, k, v, None, **{name: torch.ones(1)})
+    ours, _ = attention_forward(Gated(), q, k, v, None, routing=torch.ones(1))
+    assert torch.equal(ours, attention_forward(Gated(), q, k, v, None)[0])

@@ -16,6 +16,7 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.huggingface.attention_mask import NAME, BoundMask, Rule, make_mask
 from whatwhere.position import positions
 from whatwhere.where.attention import Scores, attention, join
+from whatwhere.where.pass_cache import PassCache
 from whatwhere.where.score_bias import ScoreBias
 
 SAID_BY_THE_MASK = (
@@ -168,10 +169,8 @@ def attention_forward(
     for chosen in (_chosen(indices, key.shape[2]), _chosen_blocks(module, block_indices, query, key.shape[2])):
         if chosen is not None:
             mask = chosen if mask is None else mask & chosen
-    scheme, start = None, None
-    if isinstance(position_bias, RelativeBias) and position_bias.scheme is not None:
-        scheme, start = position_bias.scheme, position_bias.start
-    scores = _bound(query, key, attention_mask, causal, start).scores(query, key, scheme, mask)
+    bias = position_bias if isinstance(position_bias, RelativeBias) else RelativeBias(None)
+    scores = _bound(query, key, attention_mask, causal, bias.start).scores(query, key, bias.scheme, mask)
     for added in (None if table is None or table.dtype == torch.bool else table, position_bias):
         if isinstance(added, Tensor):
             scores = _with_bias(scores, added)
@@ -241,16 +240,14 @@ def _reads(kind: type[nn.Module], name: str) -> bool:
     return not codes or any(name in (*code.co_varnames, *code.co_consts) for code in codes)
 
 
-def _bound(
-    q: Tensor, k: Tensor, mask: BoundMask | Tensor | None, causal: bool, start: int | Tensor | None
-) -> BoundMask:
+def _bound(q: Tensor, k: Tensor, mask: BoundMask | Tensor | None, causal: bool, start: int | Tensor) -> BoundMask:
     """Return the mask; where there is none of ours, positions with causality alone, or without a mask.
 
     Args:
         q, k: queries and keys.
         mask: of `make_mask`, or a table.
         causal: whether later keys are masked, where there is no mask.
-        start: position of the first query; None is not known, and no matter.
+        start: position of the first query, of which a bias depends.
     """
     queries, keys = q.shape[2], k.shape[2]
     if isinstance(mask, BoundMask):
@@ -265,13 +262,9 @@ def _bound(
     # As in transformers: one query sees all keys; several without a mask count from the first key.
     counted = mask is None and causal and queries > 1
     at_keys = positions(keys, device=q.device)
-    if start is None:
-        start = 0 if counted else max(keys - queries, 0)
-    if isinstance(start, Tensor):  # of a static cache
-        at_queries = positions(queries, start=start.reshape(1), device=q.device)
-    else:
-        at_queries = at_keys if queries == keys and start == 0 else positions(queries, start=start, device=q.device)
-    return BoundMask(None, at_queries, at_keys, counted, q.shape[0])
+    first = start.reshape(1) if isinstance(start, Tensor) else start
+    at_queries = at_keys if counted and queries == keys else positions(queries, start=first, device=q.device)
+    return BoundMask(None, PassCache(at_queries, at_keys), counted, q.shape[0])
 
 
 def _with_bias(scores: Scores, bias: Float[Tensor, "#batch #heads queries keys"]) -> Scores:

@@ -5,7 +5,6 @@ transformers describes a mask by a function of indices, composed of causality, w
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
 from typing import Any
 
 import torch
@@ -37,23 +36,27 @@ class BoundMask:
 
     Args:
         window: outside of which nothing is seen; None is none.
-        queries, keys: their positions; one object where they are the same.
+        tables: what the layers share, with the positions of queries and keys; one object where they are the same.
         causal: whether keys later than the query are masked.
         batch: sequences.
     """
 
     window: Window | None
-    queries: Positions
-    keys: Positions
+    tables: PassCache
     causal: bool
     batch: int
 
     ndim = 4  # of the table that it stands for
 
-    @cached_property
-    def tables(self) -> PassCache:
-        """What the layers share."""
-        return PassCache(self.queries, self.keys)
+    @property
+    def queries(self) -> Positions:
+        """Positions of the queries."""
+        return self.tables.queries
+
+    @property
+    def keys(self) -> Positions:
+        """Positions of the keys."""
+        return self.tables.keys
 
     @property
     def hides(self) -> bool:
@@ -144,7 +147,7 @@ def make_mask(
     keys = parts.positions(kv_length, first_key, device, padding)
     same = padding is None and q_length == kv_length and first_query == first_key
     queries = keys if same else parts.positions(q_length, first_query, device, None)
-    return BoundMask(parts.window, queries, keys, parts.causal, batch_size)
+    return BoundMask(parts.window, PassCache(queries, keys), parts.causal, batch_size)
 
 
 @dataclass(frozen=True)
@@ -205,20 +208,33 @@ class _Parts:
         )
 
 
-def _parts(rule: Rule) -> _Parts | None:
+_KNOWN = {
+    "sliding_window_overlay.<locals>.inner_mask": "window",
+    "sliding_window_bidirectional_overlay.<locals>.inner_mask": "window to both sides",
+    "chunked_overlay.<locals>.inner_mask": "chunk",
+    "packed_sequence_mask_function.<locals>.inner_mask": "packed",
+    "remap_positions_for_packed_sequence.<locals>.inner_mask": "remapped",
+    "and_masks.<locals>.and_mask": "all",
+}
+"""transformers' functions of masks -> what each is."""
+
+
+def _parts(rule: Any) -> _Parts | None:
     """Return what a mask function consists of; None where it has a part that is not known."""
-    known = _known()
-    code: Any = getattr(rule, "__code__", None)
-    name = known.get(code)
-    if name is None:
+    from transformers import masking_utils as masks
+
+    if rule is masks.causal_mask_function:
+        return _Parts(causal=True)
+    if rule is masks.bidirectional_mask_function:
+        return _Parts()
+    if torch.compiler.is_compiling():
+        return None  # a trace cannot look into a function
+    name = _KNOWN.get(getattr(rule, "__qualname__", ""))
+    if name is None or rule.__module__ != masks.__name__:
         return None
-    cells: Any = getattr(rule, "__closure__", None) or ()
-    values = dict(zip(code.co_freevars, (cell.cell_contents for cell in cells), strict=True))
+    code, cells = rule.__code__, rule.__closure__ or ()
+    values: dict[str, Any] = dict(zip(code.co_freevars, (cell.cell_contents for cell in cells), strict=True))
     match name:
-        case "causal":
-            return _Parts(causal=True)
-        case "bidirectional":
-            return _Parts()
         case "window":
             size: int = values["sliding_window"]
             return _Parts(size=size, one_sided=True) if size > 0 else None  # Qwen2-MoE makes one of 0 and never uses it
@@ -244,23 +260,3 @@ def _all_of(parts: list[_Parts | None]) -> _Parts | None:
         given = {name: value for name, value in vars(one).items() if value is not None and value is not False}
         merged = replace(merged, **given)
     return merged
-
-
-@cache
-def _known() -> dict[Any, str]:
-    """Return the code of transformers' functions of masks, with what each is."""
-    from transformers import masking_utils as masks
-
-    nothing = torch.zeros(1, 1, dtype=torch.long)
-    causal = masks.causal_mask_function
-    functions = {
-        "causal": causal,
-        "bidirectional": masks.bidirectional_mask_function,
-        "window": masks.sliding_window_overlay(1),
-        "window to both sides": masks.sliding_window_bidirectional_overlay(1),
-        "chunk": masks.chunked_overlay(1, nothing),
-        "packed": masks.packed_sequence_mask_function(nothing),
-        "remapped": masks.remap_positions_for_packed_sequence(causal, nothing),
-        "all": masks.and_masks(causal),
-    }
-    return {function.__code__: name for name, function in functions.items()}
