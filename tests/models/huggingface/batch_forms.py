@@ -20,8 +20,9 @@ from whatwhere.models.registry.two_parts import HEARING
 from ..tiny import inputs_of
 
 TOKENS, SPLIT = 13, 8
-PADDING, FIRST_PACKED = 4, 7
-"""Padding tokens of the first of two padded sequences, and tokens of the first of two packed ones."""
+PADDING, PADDED_BEHIND, FIRST_PACKED = 4, 2, 7
+"""Padding tokens of one of two sequences, on the left and on the right, where each sees a token within its window; and
+tokens of the first of two packed sequences."""
 FAR, ROWS = 200, 62
 """Coordinate of the first token where positions are far, and the coordinates that a table of positions has at least."""
 MASKS_OF_TOKENS = ("esm", "kosmos_2_5_text_model", "kosmos_2_text_model", "layoutlm")
@@ -107,7 +108,7 @@ def padded(model: nn.Module, tokens: Tensor) -> Tensor:
 
 def padded_behind(model: nn.Module, tokens: Tensor) -> Tensor:
     """Two sequences, one padded on the right, as in training; with the outputs of padding, which sees tokens."""
-    return _padded(model, tokens, slice(TOKENS - PADDING, TOKENS))[0]
+    return _padded(model, tokens, slice(TOKENS - PADDED_BEHIND, TOKENS))[0]
 
 
 def _padded(model: nn.Module, tokens: Tensor, where: slice) -> tuple[Tensor, Tensor]:
