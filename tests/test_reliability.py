@@ -1,5 +1,9 @@
 """What `python -m reliability` tries, in small: nothing is lost. Marked slow, as often as its default."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from reliability.campaigns import CAMPAIGNS
@@ -43,3 +47,19 @@ def test_the_page_has_every_campaign_and_none_lost_anything() -> None:
     for name, campaign in found.items():
         assert not failures(campaign.trials)
         assert campaign.command.startswith(f"python -m reliability {name}")
+
+
+def test_other_tests_that_fail_with_our_parts_alone_are_listed(tmp_path: Path) -> None:
+    (tmp_path / "test_theirs.py").write_text(
+        "from torch import nn\n"
+        "def test_of_a_name():\n    assert type(nn.Embedding(3, 2)).__name__ == 'Embedding'\n"
+        "def test_of_a_shape():\n    assert isinstance(nn.Embedding(3, 2), nn.Module)\n"
+        "def test_that_fails():\n    assert not nn.Embedding(3, 2).weight.shape\n",
+        encoding="utf-8",
+    )
+    command = (sys.executable, "-m", "reliability.other_tests", str(tmp_path), "embedding", "--", "-n", "0")
+    root = Path(__file__).resolve().parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+    assert done.returncode == 1, done.stderr
+    assert "without: {'passed': 2, 'failed': 1}" in done.stdout
+    assert "fails with them alone: 1\n  test_theirs::test_of_a_name: AssertionError" in done.stdout

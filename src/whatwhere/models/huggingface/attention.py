@@ -60,10 +60,11 @@ def register_attention() -> str:
 @cache
 def _keep_own_attention() -> None:
     """Let models whose attention cannot be chosen keep it when they are loaded, as `set_attn_implementation` does."""
-    from transformers import PreTrainedModel
+    import transformers
     from transformers.utils import logging
 
-    chosen = PreTrainedModel.get_correct_attn_implementation
+    kind: Any = transformers.PreTrainedModel
+    chosen = kind.get_correct_attn_implementation
 
     @wraps(chosen)
     def checked(model: Any, requested_attention: str | None, *args: Any, **others: Any) -> str:
@@ -76,7 +77,7 @@ def _keep_own_attention() -> None:
             return kept
         return chosen(model, requested_attention, *args, **others)
 
-    PreTrainedModel.get_correct_attn_implementation = checked
+    kind.get_correct_attn_implementation = checked
 
 
 def has_own_attention(kind: type[nn.Module]) -> bool:
