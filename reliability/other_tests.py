@@ -33,14 +33,14 @@ _SHOWN = 110
 
 
 def use_attention() -> None:
-    """Let models have our attention where they would choose by themselves, or by the name of PyTorch's."""
+    """Make models use our attention where they would choose by themselves, or by the name of PyTorch's."""
     import transformers
 
     name, kind = ww.register_attention(), cast("Any", transformers.PreTrainedModel)
     chosen = kind.get_correct_attn_implementation
 
     @wraps(chosen)
-    def ours(model: Any, requested: str | None, *args: Any, **others: Any) -> str:
+    def ours(model: Any, requested: str | None, *args: Any, **others: Any) -> Any:
         return chosen(model, name if requested in (None, "sdpa") else requested, *args, **others)
 
     kind.get_correct_attn_implementation = ours
@@ -65,7 +65,7 @@ def use_patch() -> None:
 
 
 def use_embedding() -> None:
-    """Let whoever makes a table of tokens make one of ours."""
+    """Make TokenEmbedding the class of every table of tokens."""
     torch.nn.Embedding = torch.nn.modules.sparse.Embedding = ww.TokenEmbedding  # type: ignore[misc]
 
 

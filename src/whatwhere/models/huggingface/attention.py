@@ -59,7 +59,7 @@ def register_attention() -> str:
 
 @cache
 def _keep_own_attention() -> None:
-    """Let models whose attention cannot be chosen keep it when they are loaded, as `set_attn_implementation` does."""
+    """Make models whose attention cannot be chosen keep it when they are loaded, as `set_attn_implementation` does."""
     import transformers
     from transformers.utils import logging
 
@@ -67,10 +67,10 @@ def _keep_own_attention() -> None:
     chosen = kind.get_correct_attn_implementation
 
     @wraps(chosen)
-    def checked(model: Any, requested_attention: str | None, *args: Any, **others: Any) -> str:
+    def checked(model: Any, requested_attention: str | None, *args: Any, **others: Any) -> Any:
         if requested_attention == NAME and has_own_attention(type(model)):
             before = model.config._attn_implementation
-            kept = chosen(model, None if before == NAME else before, *args, **others)
+            kept: str = chosen(model, None if before == NAME else before, *args, **others)
             logging.get_logger(chosen.__module__).warning(
                 f"{type(model).__name__} has attention of its own, so it keeps {kept!r} in place of {NAME!r}."
             )
@@ -90,9 +90,9 @@ def has_own_attention(kind: type[nn.Module]) -> bool:
         code = inspect.getsource(sys.modules[kind.__module__])
     except (KeyError, OSError, TypeError):  # of a notebook
         return False
-    asks = "ALL_ATTENTION_FUNCTIONS.get_interface(" in code
+    asks = re.search(r"ALL_ATTENTION_FUNCTIONS[.\[]", code)
     by_class = re.search(r"_CLASSES\[[\w.]+\._attn_implementation\]", code)
-    return by_class is not None or (not asks and re.search(r"^class \w*Attention\w*\(", code, re.MULTILINE) is not None)
+    return by_class is not None or (asks is None and re.search(r"^class \w*Attention\w*\(", code, re.M) is not None)
 
 
 @dataclass(frozen=True)
