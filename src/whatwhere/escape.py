@@ -8,6 +8,7 @@ page does the same in web/src/escape.ts, and a test compares the two.
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Sequence
+from functools import cache
 from itertools import accumulate
 
 _BLANKS = {" ": "␣", "\n": "↵", "\t": "⇥", "\r": "␍"}
@@ -60,7 +61,7 @@ def visible_token(text: str, most: int = MAX_TOKEN) -> str:
 def shown_token(token: str, text: str | None) -> str:
     """Return what is shown of a token, on every page and in every terminal: its text, or its spelling.
 
-    The spelling says more where a token is a part of a word, has no text, or stands for parts of a character.
+    The spelling says more where a token is a part of a word, or has no text. Bytes that are no text are shown as such.
 
     Args:
         token: as the vocabulary spells it.
@@ -68,9 +69,28 @@ def shown_token(token: str, text: str | None) -> str:
 
     Examples:
         >>> shown_token("Ġthe", " the"), shown_token("##ing", "ing"), shown_token("Ã", None)
-        ('␣the', '##ing', 'Ã')
+        ('␣the', '##ing', '<0xC3>')
     """
+    letters = byte_alphabet()
+    if text is None and not token.isascii() and all(letter in letters for letter in token):
+        text = "".join(chr(byte) if byte < 128 else f"<0x{byte:02X}>" for byte in map(letters.__getitem__, token))
     return visible_token(text if text and not token.startswith("##") else token)
+
+
+@cache
+def byte_alphabet() -> dict[str, int]:
+    """Return the character that represents each byte in byte-level vocabularies: those of GPT-2, Llama 3 and Qwen.
+
+    Printable bytes represent themselves; the other 68 take the characters from U+0100 on, in order, so that the space
+    is Ġ. This is GPT-2's own table, https://github.com/openai/gpt-2.
+
+    Examples:
+        >>> byte_alphabet()["Ġ"], byte_alphabet()["a"], len(byte_alphabet())
+        (32, 97, 256)
+    """
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
 
 def quoted(text: str, most: int = 80) -> str:

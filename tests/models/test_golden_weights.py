@@ -35,7 +35,11 @@ def require(folder: Path, numbers: dict[str, torch.Tensor]) -> None:
     for factor, most in ((1.0, 0), (1.01, len(numbers))):
         changed = {name: (x.detach() * factor).contiguous() for name, x in numbers.items()}
         save_file(changed, folder / "port")
-        failed = [each for report in verify(folder / "golden", folder / "port").values() for each in report.failed]
+        failed = [
+            each
+            for report in verify(folder / "golden", folder / "port", partial=True).values()
+            for each in report.failed
+        ]
         assert len(failed) == most
 
 
@@ -113,7 +117,7 @@ def test_keys_that_windows_leave_are_those_of_transformers(name: str, tmp_path: 
     numbers = {"first_key": first} | ({"last_key": last} if name == "modernbert" else {})
     assert {each for each in kind.names if each.endswith("key") and "rotated" not in each} - {"key"} == numbers.keys()
     save_file({f"kind.{n}.{each}": torch.tensor(x) for each, x in numbers.items()}, tmp_path / "port")
-    (report,) = verify(tmp_path / "golden", tmp_path / "port").values()
+    (report,) = verify(tmp_path / "golden", tmp_path / "port", partial=True).values()
     report.require()
 
 
@@ -127,6 +131,6 @@ def test_a_window_is_no_chunk(tmp_path: Path) -> None:
     golden = write_golden(ww.from_huggingface(config_of("llama4_text", attention_chunk_size=1000)), tmp_path / "golden")
     first = [max(0, position - 999) for position in golden.positions]
     save_file({"kind.0.first_key": torch.tensor(first)}, tmp_path / "port")
-    (report,) = verify(tmp_path / "golden", tmp_path / "port").values()
+    (report,) = verify(tmp_path / "golden", tmp_path / "port", partial=True).values()
     assert [(each.law, each.first) for each in report.failed] == [("first key", 4097)]
     assert json.loads((tmp_path / "golden" / "golden.json").read_text())["kinds"][0]["names"][-1] == "first_key"

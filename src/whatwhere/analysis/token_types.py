@@ -2,11 +2,11 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from typing import Literal
 
-from whatwhere.what.text import byte_alphabet
+from whatwhere.escape import byte_alphabet
 
 Marking = Literal["bytes", "sentencepiece", "wordpiece", "plain"]
 
@@ -21,7 +21,8 @@ _SHARE = 0.05
 _SPECIAL = re.compile(
     r"\[/?[A-Z_]{3,}\]|\[(unused|control_)\d+\]|</?[A-Za-z_][^<>\s]*>|<[|｜].*[|｜]>|>>[A-Z_]+<<", re.DOTALL
 )
-_BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+"""A byte, as SentencePiece writes it, and we show it."""
 _SCRIPTS = {
     "CJK": "Han", "IDEOGRAPHIC": "Han", "KATAKANA-HIRAGANA": "Katakana", "HENTAIGANA": "Hiragana", "COMBINING": "",
     "VARIATION": "", "MODIFIER": "", "ZERO": "",
@@ -55,7 +56,7 @@ def marking(words: Sequence[str]) -> Marking:
     most = max(marks, key=lambda mark: sum(word.startswith(mark[1]) for word in known))
     if sum(word.startswith(most[1]) for word in known) >= least:
         return most[0]
-    return "sentencepiece" if any(_BYTE.fullmatch(word) for word in known) else "plain"
+    return "sentencepiece" if any(BYTE.fullmatch(word) for word in known) else "plain"
 
 
 def texts(words: Sequence[str], marked: Marking | None = None) -> list[str | bytes]:
@@ -71,6 +72,16 @@ def texts(words: Sequence[str], marked: Marking | None = None) -> list[str | byt
     """
     how = marking(words) if marked is None else marked
     return [_text(word, how) for word in words]
+
+
+def shown_texts(tokens: Sequence[str], vocabulary: Iterable[str]) -> list[str | None]:
+    """Return the text of each token of a vocabulary, with its leading space; None where its bytes are no text.
+
+    Args:
+        tokens: as the vocabulary writes them.
+        vocabulary: whose marks of words are known from all of it.
+    """
+    return [text if isinstance(text, str) and text else None for text in texts(tokens, marking(list(vocabulary)))]
 
 
 def token_types(words: Sequence[str], marked: Marking | None = None) -> list[str]:
@@ -117,7 +128,7 @@ def _text(word: str, how: Marking) -> str | bytes:
     if _SPECIAL.fullmatch(word):
         return word
     if how == "sentencepiece":
-        byte = _BYTE.fullmatch(word)
+        byte = BYTE.fullmatch(word)
         return bytes([int(byte[1], 16)]) if byte else word.replace("▁", " ")
     if how == "wordpiece":
         return word[2:] if word.startswith("##") and len(word) > 2 else word

@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from whatwhere.analysis.position_similarity import fingerprint
+from whatwhere.analysis.token_types import shown_texts
 from whatwhere.atomic import write_atomic
 from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, TextError, TokenError
@@ -58,6 +59,7 @@ class Walkthrough:
         table: name of the tensor that the rows were read from; None where they are random samples.
         factor: by which the rows were multiplied.
         notes: sentences on what differs from a model.
+        texts: that each token decodes to, with its leading space; None where its bytes are no text, or none are known.
     """
 
     tokens: list[str] | None
@@ -72,6 +74,7 @@ class Walkthrough:
     table: str | None = None
     factor: float = 1.0
     notes: Sequence[str] = ()
+    texts: list[str | None] | None = None
 
     def save(self, file: str | Path) -> None:
         """Write ids and tensors as safetensors.
@@ -142,7 +145,8 @@ def walk(
         )
     where = random_scheme(scheme, dim, num_heads, len(numbers), seed)
     table = random_embedding(rows, dim, seed)
-    return follow(table, where, numbers, numbers, tokens=tokens, scheme=scheme, tokenizer=source)
+    meant = None if tokenizer is None or tokens is None else shown_texts(tokens, tokenizer.get_vocab())
+    return follow(table, where, numbers, numbers, tokens=tokens, scheme=scheme, tokenizer=source, texts=meant)
 
 
 def random_scheme(name: str, dim: int, num_heads: int, max_length: int, seed: int = 0, **options: object) -> Where:
@@ -174,6 +178,7 @@ def follow(
     tokenizer: str = "",
     table_name: str | None = None,
     notes: Sequence[str] = (),
+    texts: list[str | None] | None = None,
 ) -> Walkthrough:
     """Compute every step of an input layer for tokens, with this table and encoding.
 
@@ -182,11 +187,12 @@ def follow(
         where: the encoding of positions, which count from 0.
         rows: of the table, one for each token.
         ids: of the tokens; they differ from `rows` if the table is an excerpt of a larger one.
-        tokens: their text.
+        tokens: as the vocabulary writes them.
         scheme: the name of the encoding.
         tokenizer: what made the ids, in words.
         table_name: of the tensor that the table was read from; None for random rows.
         notes: sentences on what differs from a model.
+        texts: that the tokens decode to.
 
     Returns:
         The vectors after each step.
@@ -212,6 +218,7 @@ def follow(
             table=table_name,
             factor=table.factor or 1.0,
             notes=tuple(notes),
+            texts=texts,
         )
 
 

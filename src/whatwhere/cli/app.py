@@ -102,6 +102,7 @@ Which = Annotated[str, typer.Option(help="Table: input, output (lm_head), or the
 Pickles = Annotated[
     bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
 ]
+Run = Annotated[str | None, typer.Option(help="Run of a results folder, as in rotary-0.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
 
 

@@ -6,9 +6,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whatwhere.cli.app import LEARN, AsJson, app, complete_scheme, exit_on_error, print_json, to_path, whole_numbers
+from whatwhere.cli.app import (
+    LEARN,
+    AsJson,
+    Run,
+    app,
+    complete_scheme,
+    exit_on_error,
+    print_json,
+    to_path,
+    whole_numbers,
+)
 from whatwhere.errors import SettingError, ShapeError, TextError
-from whatwhere.escape import visible
+from whatwhere.escape import shown_token, visible
 from whatwhere.report.terminal import new_console, new_table
 
 if TYPE_CHECKING:
@@ -41,7 +51,7 @@ def encode(
             "--from", parser=to_path, help="Take tokenizer, trained rows and positions of a model or results folder."
         ),
     ] = None,
-    run: Annotated[str | None, typer.Option(help="Run of a results folder, as in rotary-0.")] = None,
+    run: Run = None,
     scheme: Annotated[
         str | None,
         typer.Option(
@@ -150,6 +160,7 @@ def _print_walk(walkthrough: "Walkthrough", seed: int) -> None:
 
     console = new_console()
     tokens = walkthrough.tokens or [""] * len(walkthrough.ids)
+    tokens = [shown_token(*pair) for pair in zip(tokens, walkthrough.texts or tokens, strict=True)]
     adds = walkthrough.position_rows is not None
     for line in _sources(walkthrough, seed):
         console.print(visible(line), soft_wrap=True)
@@ -205,6 +216,7 @@ def _sources(walkthrough: "Walkthrough", seed: int) -> list[str]:
 
 
 def _tokenizer(chosen: str, content: str | None) -> "Tokenizer":
+    from whatwhere.models.checkpoint.tokenizer_files import tokenizer_in
     from whatwhere.what import text as texts
     from whatwhere.what.expressions import expression_tokenizer
 
@@ -220,8 +232,9 @@ def _tokenizer(chosen: str, content: str | None) -> "Tokenizer":
             f"--tokenizer got {chosen!r}, but there is no such file.\n"
             "Pass words, expressions, or the path of a tokenizer.json or of its folder."
         )
-    tokenizer = texts.load(file / "tokenizer.json" if file.is_dir() else file)
-    # Many models cut and pad to a length of their own; here all of the text is shown, and nothing but the text.
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
+    if not file.is_dir():
+        return texts.load(file)
+    tokenizer = tokenizer_in(file)
+    if isinstance(tokenizer, str):
+        raise TextError(f"--tokenizer got {chosen!r}, but {tokenizer}.\nPass the path of a tokenizer.json.")
     return tokenizer

@@ -57,22 +57,25 @@ def golden(
 def verify(
     folder: Annotated[Path, typer.Argument(parser=to_path, help="Folder that whatwhere golden has written.")],
     numbers: Annotated[
-        Path, typer.Argument(parser=to_path, help="Safetensors with some of its names, as the port computes them.")
+        Path, typer.Argument(parser=to_path, help="Safetensors with its names, as the port computes them.")
     ],
     float32_angles: Annotated[
         bool, typer.Option("--float32-angles", help="Allow angles in float32, as in transformers.")
+    ] = False,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="Compare the names that are there, and miss none.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Check the numbers that a port computes: which law it breaks, at which position, by which known mistake.
 
-    The exit status is 1 where a law fails.
+    The exit status is 1 where a law fails, or where a number is missing.
 
     Example: whatwhere verify golden numbers.safetensors
     """
     from whatwhere.models.golden import verify as compare
 
-    reports = compare(folder, numbers, float32_angles=float32_angles)
+    reports = compare(folder, numbers, float32_angles=float32_angles, partial=partial)
     if as_json:
         print(json.dumps({name: report.as_dict() for name, report in reports.items()}, allow_nan=False))
     else:

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from whatwhere.cli.app import READ, AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
+from whatwhere.cli.app import READ, AsJson, Model, Pickles, Run, Which, app, exit_on_error, print_json, to_path
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_sections, progress
@@ -25,7 +25,7 @@ def inspect(
     report: Annotated[
         Path | None, typer.Option(parser=to_path, help="Also export the studio's page as one HTML file.")
     ] = None,
-    run: Annotated[str | None, typer.Option(help="Run of a results folder, as in rotary-0.")] = None,
+    run: Run = None,
     text: Annotated[
         list[Path] | None,
         typer.Option(

@@ -13,6 +13,7 @@ from whatwhere.cli.app import (
     AsJson,
     Model,
     Pickles,
+    Run,
     Which,
     app,
     exit_on_error,
@@ -154,6 +155,7 @@ def draw(
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
     table: Which = "input",
+    run: Run = None,
     allow_pickle: Pickles = False,
     as_json: AsJson = False,
 ) -> None:
@@ -170,13 +172,14 @@ def draw(
     """
     from whatwhere.analysis.table_difference import sample_rows
     from whatwhere.analysis.token_map import make_map, neighbors_to_compare
+    from whatwhere.inspection.token_neighbors import Source
     from whatwhere.long_work import by_share
-    from whatwhere.models.checkpoint import Checkpoint, write_projector
+    from whatwhere.models.checkpoint import write_projector
     from whatwhere.models.checkpoint.lookup import read_table
     from whatwhere.what.matrix_file import selected_rows
 
     with progress() as show_step:
-        checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
+        checkpoint = Source(path, table, allow_pickle, run=run).checkpoint
         _check_targets(out, tsv, checkpoint)
         show_step("reading")
         source = read_table(checkpoint, table)
@@ -196,7 +199,7 @@ def draw(
                     token_map = make_map(weight, chosen, nearest, seed=seed, progress=report)
         names = [source.word(row) for row in used.tolist()]
         files = [str(file) for file in (out, tsv) if file is not None]
-        facts = _facts(path, source, token_map, seed, files, _groups(source, used, titles))
+        facts = _facts(checkpoint.path, source, token_map, seed, files, _groups(source, used, titles))
         _write(out, facts, names, source.ids[used].tolist(), token_map, source, titles)
         if tsv is not None:
             show_step("writing the table")

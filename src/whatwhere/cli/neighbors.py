@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from whatwhere.cli.app import READ, AsJson, Model, Pickles, Which, app, exit_on_error, print_json, to_path
+from whatwhere.cli.app import READ, AsJson, Model, Pickles, Run, Which, app, exit_on_error, print_json, to_path
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.section import Paragraph, Table
@@ -42,6 +42,7 @@ def _on_a_table(search: Callable[..., "SearchedTable"]) -> Callable[..., None]:
         path: Model,
         centered: Annotated[bool, typer.Option("--centered", help="Subtract the mean embedding first.")] = False,
         table: Which = "input",
+        run: Run = None,
         allow_pickle: Pickles = False,
         as_json: AsJson = False,
         **own: Any,
@@ -49,7 +50,7 @@ def _on_a_table(search: Callable[..., "SearchedTable"]) -> Callable[..., None]:
         from whatwhere.inspection.token_neighbors import Source
 
         with progress() as show:
-            result = search(Source(path, table, allow_pickle, centered, show), **own)
+            result = search(Source(path, table, allow_pickle, centered, show, run), **own)
         if as_json:
             print_json(result)
         else:

@@ -29,6 +29,7 @@ from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.read import read_json
 from whatwhere.comparison.results import TokenizedText
 from whatwhere.errors import ResultsError, TextError
+from whatwhere.escape import byte_alphabet
 from whatwhere.records import Schema, from_json
 from whatwhere.what import text as texts
 
@@ -149,8 +150,6 @@ def tokenized(
     file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     digest = sha256(texts.read_bytes(file)).hexdigest()
     encoder = texts.load(file)
-    encoder.no_truncation()
-    encoder.no_padding()
     size = 1 + max(encoder.get_vocab(with_added_tokens=True).values(), default=-1)
     if not size:
         raise TextError("the tokenizer has no token.\nPass another one.")
@@ -189,10 +188,7 @@ def load_tokenizer(about: TokenizedText) -> "Tokenizer":
             f"{about.tokenizer} has changed since the text was tokenized.\nPut the file back, of SHA-256 "
             f"{about.tokenizer_sha256}."
         )
-    encoder = texts.load(about.tokenizer)
-    encoder.no_truncation()
-    encoder.no_padding()
-    return encoder
+    return texts.load(about.tokenizer)
 
 
 @lru_cache(maxsize=4)
@@ -352,7 +348,7 @@ def _may_drop(tokenizer: "Tokenizer") -> bool:
     model = contents["model"]
     if model.get("type") != "BPE" or model.get("unk_token") is not None:
         return False
-    by_bytes = "ByteLevel" in str(contents.get("pre_tokenizer")) and set(texts.byte_alphabet()) <= set(model["vocab"])
+    by_bytes = "ByteLevel" in str(contents.get("pre_tokenizer")) and set(byte_alphabet()) <= set(model["vocab"])
     return not (by_bytes or (model.get("byte_fallback") and all(f"<0x{n:02X}>" in model["vocab"] for n in range(256))))
 
 

@@ -15,7 +15,7 @@ from whatwhere.inspection.subject import Progress, Subject, tried
 from whatwhere.inspection.token_table import Norms, Sizes, TableSpectrum, norms, sizes, token_spectrum
 from whatwhere.inspection.token_tables import SiblingTables, token_tables
 from whatwhere.models.checkpoint import Checkpoint, has_tensors, is_configuration
-from whatwhere.models.load_where import chosen_run
+from whatwhere.models.load_where import of_run
 from whatwhere.records import Missing
 
 __all__ = ["SECTIONS", "Inspection", "check_sections", "examine", "inspect"]
@@ -139,8 +139,7 @@ def opened(path: str | Path | Checkpoint, run: str | None = None, *, allow_pickl
         checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
     else:
         checkpoint = Checkpoint.of_configuration(path)
-    name = chosen_run(checkpoint, run)
-    return checkpoint if name is None else checkpoint.run(name)
+    return of_run(checkpoint, run)
 
 
 def examine(

@@ -134,14 +134,11 @@ class Subject:
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":
-        """A copy of the tokenizer that neither truncates nor pads."""
+        """The tokenizer of the checkpoint."""
         own = self.checkpoint.tokenizer
         if own is None:
-            raise Absent("there is no tokenizer.json beside the table, so no text can be encoded")
-        copy = type(own).from_str(own.to_str())
-        copy.no_truncation()
-        copy.no_padding()
-        return copy
+            raise Absent(f"{self.checkpoint.why_no_tokenizer}, so no text can be encoded")
+        return own
 
     @cached_property
     def description(self) -> "Description":

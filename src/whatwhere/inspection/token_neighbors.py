@@ -11,6 +11,7 @@ from whatwhere.analysis.token_types import Marking, marking, texts
 from whatwhere.errors import SettingError, TextError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import Table, find_token, read_table, word_of
+from whatwhere.models.load_where import of_run
 
 if TYPE_CHECKING:
     from whatwhere.analysis.word_benchmarks import Rule
@@ -157,6 +158,7 @@ class Source:
         allow_pickle: read pickles too.
         centered: subtract the mean row first.
         show: called with each step that takes a while, in words.
+        run: of a comparison, such as "rotary-0"; it may be None where there is only one.
     """
 
     path: Path | Checkpoint
@@ -164,13 +166,14 @@ class Source:
     allow_pickle: bool = False
     centered: bool = False
     show: Callable[[str], None] = lambda _: None
+    run: str | None = None
 
     @cached_property
     def checkpoint(self) -> Checkpoint:
         """The checkpoint."""
-        if isinstance(self.path, Checkpoint):
-            return self.path
-        return Checkpoint.open(self.path, allow_pickle=self.allow_pickle)
+        path = self.path
+        opened = path if isinstance(path, Checkpoint) else Checkpoint.open(path, allow_pickle=self.allow_pickle)
+        return opened if self.run is None and self.which in opened.tensors else of_run(opened, self.run)
 
     @cached_property
     def table(self) -> Table:
@@ -226,6 +229,7 @@ def neighbors(
     metric: Metric = "cosine",
     centered: bool = False,
     table: str = "input",
+    run: str | None = None,
 ) -> Neighbors:
     """Return the nearest neighbors of tokens, by their text: exact, in all dimensions.
 
@@ -236,13 +240,15 @@ def neighbors(
         metric: "cosine", "dot" or "euclidean".
         centered: subtract the mean row first.
         table: "input", "output" or the name of a tensor.
+        run: of a comparison, such as "rotary-0"; it may be None where there is only one.
 
     Returns:
         The nearest rows of each token, nearest first. For rows of an array: `whatwhere.analysis.neighbors`.
 
     Raises:
         TokenError: If there is no such token.
-        CheckpointError, SettingError: If the table cannot be read, or the metric is not known.
+        CheckpointError, SettingError: If the table cannot be read, or the metric is not known; or a comparison has
+            several runs and none is named.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -252,7 +258,7 @@ def neighbors(
         ['queen']
     """
     named = [tokens] if isinstance(tokens, str) else tokens
-    return nearest_tokens(Source(_opened(source), table, centered=centered), named, k, metric)
+    return nearest_tokens(Source(_given(source), table, centered=centered, run=run), named, k, metric)
 
 
 def analogy(
@@ -262,6 +268,7 @@ def analogy(
     rule: "Rule" = "add",
     centered: bool = False,
     table: str = "input",
+    run: str | None = None,
 ) -> AnalogyAnswers:
     """Complete "a is to b as c is to ...", by the text of tokens.
 
@@ -270,14 +277,15 @@ def analogy(
         tokens: "man", "woman", "king", or the same as one text: "king - man + woman".
         k: number of answers.
         rule: "add" (3CosAdd) or "multiply" (3CosMul).
-        centered, table: as in `neighbors`.
+        centered, table, run: as in `neighbors`.
 
     Returns:
         The best answers, without the three tokens and among all rows.
 
     Raises:
         TokenError: If there is no such token.
-        CheckpointError, SettingError: If the table cannot be read or is too small, or the tokens are not three.
+        CheckpointError, SettingError: If the table cannot be read or is too small, or the tokens are not three; or a
+            comparison has several runs and none is named.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -287,11 +295,11 @@ def analogy(
         'queen'
     """
     words = tokens[0].split() if len(tokens) == 1 else tokens
-    return completed_analogy(Source(_opened(source), table, centered=centered), analogy_terms(words), k, rule)
+    return completed_analogy(Source(_given(source), table, centered=centered, run=run), analogy_terms(words), k, rule)
 
 
-def _opened(source: Checkpoint | str | Path) -> Checkpoint:
-    return source if isinstance(source, Checkpoint) else Checkpoint.open(source)
+def _given(source: Checkpoint | str | Path) -> Checkpoint | Path:
+    return source if isinstance(source, Checkpoint) else Path(source)
 
 
 def nearest_tokens(source: Source, tokens: Sequence[str], k: int, metric: Metric) -> Neighbors:

@@ -9,14 +9,16 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import InitialScale, initial_scale
 from whatwhere.analysis.pca import Spectrum, spectrum
+from whatwhere.analysis.token_types import marking
 from whatwhere.inspection.subject import Absent, Subject
+from whatwhere.inspection.token_neighbors import NamedRow, named_rows
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.parameter_count import parameters
 from whatwhere.records import Missing
 from whatwhere.what.matrix_file import selected_rows
 
 _PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
-_BINS, _AXES = 40, 64
+_BINS, _AXES, _NAMED = 40, 64, 5
 OTHER = "other tensors"
 
 
@@ -56,6 +58,7 @@ class Sizes:
         rows, dim: of the token table; None where there is none.
         tokens: of the tokenizer; None where that is not known.
         without_row: how many of them have ids at or beyond the rows of the table; None where that is not known.
+        first_without_row: the first few of these.
         guessed: whether the token table was found by its number of rows, not by its name.
         tied: whether the output projection shares the token table; None where the file does not show it.
         model_type: of the configuration.
@@ -72,6 +75,7 @@ class Sizes:
     dim: int | None
     tokens: int | None
     without_row: int | None
+    first_without_row: Sequence[NamedRow]
     guessed: bool
     tied: bool | None
     model_type: str | None
@@ -165,6 +169,7 @@ def sizes(subject: Subject) -> Sizes:
     table = tables.get("token table")
     words = checkpoint.words
     model_type = (checkpoint.config or {}).get("model_type")
+    without_row, first = _without_row(words, table.shape[0] if table else None)
     return Sizes(
         parameters=total[0],
         bytes=total[1] or None,
@@ -173,7 +178,8 @@ def sizes(subject: Subject) -> Sizes:
         rows=table.shape[0] if table else None,
         dim=table.shape[1] if table else None,
         tokens=None if words is None else len(words),
-        without_row=_without_row(words, table.shape[0] if table else None),
+        without_row=without_row,
+        first_without_row=first,
         guessed=checkpoint.names.guessed,
         tied=checkpoint.tied,
         model_type=model_type if isinstance(model_type, str) else None,
@@ -246,17 +252,22 @@ def _configured(subject: Subject) -> Sizes:
         for part, number in named.items()
         if number
     ]
+    without_row, first = _without_row(words, description.vocab_size)
     return Sizes(
         parameters=counted.total, bytes=None, tensors=0, parts=parts, rows=description.vocab_size, dim=dim,
-        tokens=None if words is None else len(words), without_row=_without_row(words, description.vocab_size),
+        tokens=None if words is None else len(words), without_row=without_row,
+        first_without_row=first,
         guessed=False, tied=description.tied,
         model_type=description.model_type, initial_scale=None, from_configuration=True,
     )  # fmt: skip
 
 
-def _without_row(words: Sequence[str] | None, rows: int | None) -> int | None:
-    """Count the tokens whose ids are no rows of the table; an id that no token has is ""."""
-    return None if words is None or rows is None else sum(word != "" for word in words[rows:])
+def _without_row(words: Sequence[str] | None, rows: int | None) -> tuple[int | None, list[NamedRow]]:
+    """Return how many tokens have ids beyond the rows of the table, and the first; an id that no token has is ""."""
+    if words is None or rows is None:
+        return None, []
+    ids = [n for n in range(rows, len(words)) if words[n]]
+    return len(ids), named_rows(words, ids[:_NAMED], marking(words)) if ids else []
 
 
 def _count(entries: Iterable[Entry]) -> tuple[int, int]:

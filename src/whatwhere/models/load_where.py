@@ -121,13 +121,6 @@ def attention_of_layers(checkpoint: Checkpoint) -> "list[tuple[Where, tuple[str,
     return [(where, tuple(notes)) for where, notes in layers]
 
 
-def run_names(checkpoint: Checkpoint) -> list[str]:
-    """Return the names of a comparison's runs, such as "rotary-0"; none of any other checkpoint."""
-    if checkpoint.format != "results":
-        return []
-    return [name.removesuffix(TOKENS) for name in checkpoint.tensors if name.endswith(TOKENS)]
-
-
 def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
     """Return the run of a comparison that was named, or its only one; None for any other checkpoint.
 
@@ -138,7 +131,7 @@ def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
     Raises:
         SettingError: If the comparison has no such run, or several and none is named; or it is no comparison.
     """
-    names = run_names(checkpoint)
+    names = checkpoint.runs
     run = _file_of(checkpoint, run) if run is not None and run not in names else run
     known = f"its runs are {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "it has none"
     if run is not None and run not in names:
@@ -160,6 +153,19 @@ def _file_of(checkpoint: Checkpoint, run: str) -> str:
         if f"{record.get('scheme')}-{record.get('seed')}" == run:
             return Path(str(record.get("file"))).stem
     return run
+
+
+def of_run(checkpoint: Checkpoint, run: str | None) -> Checkpoint:
+    """Return the model of the run of a comparison that was named, or of its only one; any other checkpoint as it is.
+
+    Args:
+        checkpoint, run: as in `chosen_run`.
+
+    Raises:
+        SettingError: As `chosen_run` raises it.
+    """
+    name = chosen_run(checkpoint, run)
+    return checkpoint if name is None else checkpoint.run(name)
 
 
 def default_heads(checkpoint: Checkpoint, dim: int) -> int:
@@ -407,7 +413,7 @@ def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
     from whatwhere.where.catalogue.options import split_layers
     from whatwhere.where.input.learned import Learned
 
-    names = run_names(checkpoint)
+    names = checkpoint.runs
     if name not in names:
         runs = f"it has {', '.join(names[:4])}, ..." if names else "it is no comparison with trained models"
         raise SettingError(f"{checkpoint.path} has no run {quoted(name)}: {runs}.\nName one of the runs.")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from whatwhere.analysis.token_types import marking, texts
+from whatwhere.analysis.token_types import marking, shown_texts, texts
 from whatwhere.errors import SettingError, TextError, TokenError, WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import table_name, word_of
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from whatwhere.models.load_where import LoadedWhere
     from whatwhere.what.embedding import TokenEmbedding
 
-NO_VOCABULARY = "this file names no tokens, so a text cannot be read"
+_PASS_IDS = "Pass ids, as in --ids 105,6587, or put tokenizer.json beside the weights."
 
 
 def walk_model(
@@ -84,11 +84,12 @@ def walk_model(
         tokenizer=tokenizer,
         table_name=tensor,
         notes=notes,
+        texts=None if tokens is None else shown_texts(tokens, checkpoint.words or ()),
     )
 
 
 def reader_of(checkpoint: Checkpoint) -> "Tokenizer | None":
-    """Return what encodes texts: a copy of the checkpoint's tokenizer, else one of its vocabulary; None without both.
+    """Return what encodes texts: the checkpoint's tokenizer, else, of a list of words, one of these; None without both.
 
     Args:
         checkpoint: of the model.
@@ -96,14 +97,20 @@ def reader_of(checkpoint: Checkpoint) -> "Tokenizer | None":
     Returns:
         A tokenizer that neither truncates nor pads.
     """
-    own = checkpoint.tokenizer
-    if own is None:
-        words = checkpoint.words or []
-        return _of_characters(words) if _are_characters(checkpoint) else _of_words(words)
-    copy = type(own).from_str(own.to_str())
-    copy.no_truncation()
-    copy.no_padding()
-    return copy
+    if checkpoint.tokenizer is not None:
+        return checkpoint.tokenizer
+    words = checkpoint.words or []
+    if checkpoint.format in ("folder", "safetensors", "configuration") or (
+        checkpoint.format == "gguf" and marking(words) == "bytes"
+    ):
+        return None  # the model's tokenizer, which is not built here, may split what would be looked up whole
+    return _of_characters(words) if _are_characters(checkpoint) else _of_words(words)
+
+
+def no_reader(checkpoint: Checkpoint) -> str:
+    """Return why a text cannot be read, where `reader_of` returns None."""
+    names = "" if checkpoint.words else "this file names no tokens, and "
+    return f"{names}{checkpoint.why_no_tokenizer}, so a text cannot be read"
 
 
 def looks_up(checkpoint: Checkpoint) -> bool:
@@ -140,8 +147,8 @@ def encode_text(checkpoint: Checkpoint, reader: "Tokenizer", text: str) -> tuple
         ids, _ = encode(reader, text)
     except TextError as problem:
         raise TextError(
-            f"{str(problem).splitlines()[0]}\nThere is no tokenizer.json beside the table, so whole words are looked "
-            "up in its vocabulary: pass others."
+            f"{str(problem).splitlines()[0]}\nWhole words are looked up in the vocabulary, because "
+            f"{checkpoint.why_no_tokenizer}: pass others."
         ) from None
     return ids, [words[n] for n in ids]
 
@@ -260,13 +267,13 @@ def _read(
         return numbers, [word_of(words, n) for n in numbers] if words else None, "none: ids were given"
     reader = reader_of(checkpoint)
     if reader is None:
-        raise TextError(f"{NO_VOCABULARY}.\nPass ids, as in --ids 105,6587, or put tokenizer.json beside the weights.")
+        raise TextError(f"{no_reader(checkpoint)}.\n{_PASS_IDS}")
     numbers, tokens = encode_text(checkpoint, reader, text)
     if checkpoint.tokenizer is not None:
         return numbers, tokens, "the model's own"
     if not looks_up(checkpoint):
         return numbers, tokens, "that of the comparison's task"
-    return numbers, tokens, "none beside the table: each word is looked up whole in its vocabulary"
+    return numbers, tokens, f"{checkpoint.why_no_tokenizer}: each word is looked up whole in its vocabulary"
 
 
 def _positions(

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 from whatwhere.analysis.diagnostics import InitialScale
+from whatwhere.escape import shown_token
 from whatwhere.inspection import SECTIONS, Inspection
 from whatwhere.inspection.diagnostics import TokenDiagnostics
 from whatwhere.inspection.position_embedding import InputVariance, PositionTable
@@ -290,10 +291,12 @@ def _without_row(findings: Sizes) -> list[str]:
     if not findings.without_row:
         return []
     verb = "has" if findings.without_row == 1 else "have"
+    named = ", ".join(f"{shown_token(row.token, row.text)} (#{row.id})" for row in findings.first_without_row)
+    more = ", ..." if findings.without_row > len(findings.first_without_row) else ""
     return [
         f"{count(findings.without_row, 'token')} of the tokenizer {verb} no row in the table, whose last is "
-        f"#{(findings.rows or 0) - 1:,}: a text that contains such a token cannot be embedded. Rows are added by: "
-        f"whatwhere resize PATH OUT --vocab-size {findings.tokens}."
+        f"#{(findings.rows or 0) - 1:,}: {named}{more}. A text that contains such a token cannot be embedded. Rows are "
+        f"added by: whatwhere resize PATH OUT --vocab-size {findings.tokens}."
     ]
 
 

@@ -99,7 +99,7 @@ def _repaired(table: RepairedTable) -> list[tuple[str, str]]:
         before = [row.norm_before for row in rows if row.norm_before is not None]
         old = f", median norm {median(before):.6g}" if before else ""
         new = f"{median(row.norm_after for row in rows):.6g}"
-        shown = ", ".join(shown_token(row.token, None) if row.token else f"#{row.id}" for row in rows[:_EXAMPLES])
+        shown = ", ".join(shown_token(row.token, row.text) if row.token else f"#{row.id}" for row in rows[:_EXAMPLES])
         more = ", ..." if len(rows) > _EXAMPLES else ""
         lines.append((f"{table.name}, {why}", f"{count(len(rows), 'row')}{old}, now {new}: {shown}{more}"))
     for source in dict.fromkeys(row.made_of for row in table.rows):

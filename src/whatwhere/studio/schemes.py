@@ -15,7 +15,7 @@ from whatwhere.inspection.rotary_layers import RotaryLayers, layers_of
 from whatwhere.inspection.rotary_layers import rotary as inspected_rotary
 from whatwhere.inspection.subject import Absent, Subject, tried
 from whatwhere.models.huggingface import from_huggingface
-from whatwhere.models.load_where import TOKENS, default_heads, fill_bias, load_where, run_names
+from whatwhere.models.load_where import TOKENS, default_heads, fill_bias, load_where
 from whatwhere.models.model_text import token_factor
 from whatwhere.records import Missing
 from whatwhere.report.text import ranges
@@ -122,7 +122,7 @@ def has_own(session: Session) -> bool:
 
 def runs(session: Session) -> list[str]:
     """Return the names of a comparison's runs, such as "rotary-0"."""
-    return run_names(session.checkpoint)
+    return session.checkpoint.runs
 
 
 def default_scheme(session: Session, otherwise: str, for_odd: str | None = None) -> str:

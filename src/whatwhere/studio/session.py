@@ -26,7 +26,6 @@ from whatwhere.inspection.subject import Progress, Subject, tried
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
 from whatwhere.models.checkpoint.lookup import TABLES, Table, read_table, table_name
-from whatwhere.models.load_where import run_names
 from whatwhere.models.model_text import reader_of
 from whatwhere.records import Missing
 from whatwhere.what.text import encodings
@@ -200,7 +199,7 @@ class Session:
     @cached_property
     def runs(self) -> tuple[str, ...]:
         """The runs of a comparison, such as "rotary-0"; none of anything else."""
-        return tuple(run_names(self.checkpoint)) if self.kind == "results" else ()
+        return tuple(self.checkpoint.runs)
 
     @property
     def run(self) -> str:
@@ -224,7 +223,9 @@ class Session:
         return self.once(("run", name), lambda: Session(self.checkpoint.run(name), self.corpus))
 
     def table(self, which: str = "input") -> Table:
-        """Return a table of tokens, which is read at the first call."""
+        """Return a table of tokens, which is read at the first call; of a comparison, that of the run to begin with."""
+        if self.runs:
+            return self.of_run("").table(which)
         if which not in TABLES:
             raise SettingError(f"the studio got table={which!r}, but knows only: {', '.join(TABLES)}.")
         tensor = table_name(self.checkpoint, which)
@@ -300,11 +301,7 @@ class Session:
             return expression_tokenizer()
         if self.checkpoint.format == "run":
             return reader_of(self.checkpoint)  # the task's, which no file holds
-        tokenizer = self.checkpoint.tokenizer
-        if tokenizer is not None:
-            tokenizer.no_truncation()
-            tokenizer.no_padding()
-        return tokenizer
+        return self.checkpoint.tokenizer
 
 
 class _InMemory(Reader):

@@ -4,7 +4,6 @@
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache
 from pathlib import Path
 from typing import Literal
 from unicodedata import category
@@ -13,7 +12,7 @@ from tokenizers import Encoding, Regex, Tokenizer, decoders, models, normalizers
 
 from whatwhere.atomic import IS_LFS_POINTER, LFS_POINTER, open_bytes
 from whatwhere.errors import SettingError, TextError
-from whatwhere.escape import visible
+from whatwhere.escape import byte_alphabet, visible
 
 Kind = Literal["word", "bpe", "byte", "character"]
 KINDS: tuple[Kind, ...] = ("word", "bpe", "byte", "character")
@@ -25,6 +24,7 @@ MOST_LISTED = 40
 LARGEST_FILE = 1 << 30
 """Files above this many bytes are refused; the largest tokenizer.json in use has about 30 MB."""
 _CHUNK = 1 << 20
+_NOWHERE = "\U0010fffd"
 
 
 def train(
@@ -124,7 +124,7 @@ def from_vocabulary(vocabulary: Mapping[str, int], *, lowercase: bool = False, u
 
 
 def load(file: str | Path) -> Tokenizer:
-    """Read a `tokenizer.json`, such as that of a Hugging Face model.
+    """Read a `tokenizer.json`, such as that of a Hugging Face model: without BPE dropout, truncation and padding.
 
     Args:
         file: its path.
@@ -139,17 +139,38 @@ def load(file: str | Path) -> Tokenizer:
         ...     load(f"{folder}/tokenizer.json").get_vocab_size()
         2
     """
-    content = read_text(file)
     try:
-        return Tokenizer.from_str(content)
-    # The library raises bare Exceptions, and panics of its Rust code derive from BaseException alone.
-    except BaseException as problem:
-        if isinstance(problem, KeyboardInterrupt | SystemExit | MemoryError):
-            raise
+        return tokenizer_of_json(read_text(file))
+    except ValueError as problem:
         raise TextError(
             f"{file} is not a tokenizer of the tokenizers library: {problem}.\n"
             "Pass the tokenizer.json of a model, or one that tokenizer.save(...) wrote."
         ) from None
+
+
+def tokenizer_of_json(content: str | bytes) -> Tokenizer:
+    """Build the tokenizer of a tokenizer.json for reading: without BPE dropout, truncation and padding.
+
+    Dropout (Provilkov et al. 2020) makes ids random, for training; the others cut and pad texts silently.
+
+    Args:
+        content: of the file.
+
+    Raises:
+        ValueError: If the library cannot read it.
+    """
+    try:
+        tokenizer = Tokenizer.from_str(content) if isinstance(content, str) else Tokenizer.from_buffer(content)
+    # The library raises bare Exceptions, and panics of its Rust code derive from BaseException alone.
+    except BaseException as problem:
+        if isinstance(problem, KeyboardInterrupt | SystemExit | MemoryError):
+            raise
+        raise ValueError(str(problem)[:300]) from None
+    if isinstance(tokenizer.model, models.BPE):
+        tokenizer.model.dropout = None
+    tokenizer.no_truncation()
+    tokenizer.no_padding()
+    return tokenizer
 
 
 def read_bytes(file: str | Path) -> bytes:
@@ -287,6 +308,26 @@ def ids_of_each(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
         return [[]] if len(texts) == 1 else [ids for text in texts for ids in ids_of_each(tokenizer, [text])]
 
 
+def single_token(tokenizer: Tokenizer, text: str) -> int | None:
+    """Return the id of the token that a text is encoded to; None where they are several, none, or the unknown one.
+
+    Args:
+        tokenizer: of the `tokenizers` library.
+        text: to encode.
+
+    Examples:
+        >>> tokenizer = from_vocabulary({"[UNK]": 0, "the": 1, "cat": 2}, unknown="[UNK]")
+        >>> single_token(tokenizer, "cat"), single_token(tokenizer, "the cat"), single_token(tokenizer, "dog")
+        (2, None, None)
+    """
+    ids = ids_of_each(tokenizer, [text])[0]
+    if len(ids) != 1:
+        return None
+    # Not every model tells its unknown token, but a character that no vocabulary has is encoded to it.
+    unknown = ids_of_each(tokenizer, [_NOWHERE])[0][-1:]
+    return None if ids == unknown and tokenizer.id_to_token(ids[0]) != text else ids[0]
+
+
 def require_covered(text: str, spans: Sequence[tuple[int, int]]) -> None:
     """Raise TextError unless tokens cover every character of a text but white space and controls.
 
@@ -321,22 +362,6 @@ def words(text: str, lowercase: bool = False) -> Tokenizer:
     normalized = normalizers.Lowercase().normalize_str(text) if lowercase else text
     tokens = [token for token, _ in _split("word").pre_tokenize_str(normalized)]
     return from_vocabulary({token: n for n, token in enumerate(dict.fromkeys(tokens))}, lowercase=lowercase)
-
-
-@cache
-def byte_alphabet() -> dict[str, int]:
-    """Return the character that represents each byte in byte-level vocabularies: those of GPT-2, Llama 3 and Qwen.
-
-    Printable bytes represent themselves; the other 68 take the characters from U+0100 on, in order, so that the space
-    is Ġ. This is GPT-2's own table, https://github.com/openai/gpt-2.
-
-    Examples:
-        >>> byte_alphabet()["Ġ"], byte_alphabet()["a"], len(byte_alphabet())
-        (32, 97, 256)
-    """
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
 
 def _train_bytes(kind: Kind, corpus: list[str], vocab_size: int, lowercase: bool) -> Tokenizer:

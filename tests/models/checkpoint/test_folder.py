@@ -233,14 +233,13 @@ def test_a_tokenizer_that_the_library_refuses(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model"])
 def test_tokenizers_that_are_too_large(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whatwhere.models.checkpoint.folder.MAX_TOKENIZER_BYTES", 1000)
-    monkeypatch.setattr("whatwhere.models.checkpoint.checkpoint.MAX_TOKENIZER_BYTES", 1000)
+    monkeypatch.setattr("whatwhere.models.checkpoint.tokenizer_files.MAX_TOKENIZER_BYTES", 1000)
     (folder(tmp_path) / name).write_bytes(b" " * 1001)
     checkpoint = Checkpoint.open(tmp_path)
     with pytest.raises(ww.errors.CheckpointError, match="it has 1,001 bytes, but"):
         _ = checkpoint.words
     if name == "tokenizer.json":
-        with pytest.raises(ww.errors.CheckpointError, match="a tokenizer has at most 1,000"):
+        with pytest.raises(ww.errors.CheckpointError, match="a vocabulary has at most 1,000"):
             _ = checkpoint.tokenizer
 
 

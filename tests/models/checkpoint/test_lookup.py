@@ -59,7 +59,7 @@ def test_a_tokenizer_encodes_what_is_no_token(tmp_path: Path) -> None:
 def test_a_word_of_several_tokens_is_reported_as_these(tmp_path: Path) -> None:
     vocabulary = {"[UNK]": 0, "king": 1, "##dom": 2}
     checkpoint = saved(tmp_path, [], Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]")), rows=3)
-    with pytest.raises(TokenError, match=r"The tokenizer splits it into 2: 'king', '##dom'\."):
+    with pytest.raises(TokenError, match=r"The tokenizer splits it into 2: 'king' \(#1\), '##dom' \(#2\)\."):
         find_token(checkpoint, "kingdom")
 
 

@@ -13,6 +13,7 @@ from whatwhere.escape import quoted
 from whatwhere.models.configuration.keys import Json
 
 if TYPE_CHECKING:
+    from tokenizers import Tokenizer
     from torch import Tensor
 
 Rows = slice | Sequence[int] | np.ndarray | None
@@ -21,6 +22,7 @@ Rows = slice | Sequence[int] | np.ndarray | None
 Chosen = range | np.ndarray
 """Rows after they were checked: a contiguous run, or an array of row numbers."""
 
+NO_TOKENIZER = "there is no tokenizer.json beside the table"
 MAX_DIMENSIONS = 32
 """NumPy's own limit before version 2."""
 
@@ -101,7 +103,7 @@ class Contents:
         words: returns the tokens as strings, or None if there are none.
         config: the configuration, with the keys of Hugging Face, or None.
         metadata: the rest of the header.
-        tokenizer: path of tokenizer.json, or None.
+        tokenizer: builds the tokenizer, or returns why there is none.
         token_table: name of the token table, if the format determines it.
         combined: tensors that are stored in parts, by name.
         adapter: of what it is an adapter, as a part of a sentence; "" if it is none.
@@ -113,7 +115,7 @@ class Contents:
     words: Callable[[], list[str] | None] = lambda: None
     config: Json | None = None
     metadata: Json = field(default_factory=dict)
-    tokenizer: Path | None = None
+    tokenizer: Callable[[], "Tokenizer | str"] = lambda: NO_TOKENIZER
     token_table: str | None = None
     combined: Mapping[str, Combined] = field(default_factory=dict)
     adapter: str = ""

@@ -16,8 +16,7 @@ from whatwhere.models.checkpoint.adapters import adapted
 from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
 from whatwhere.models.checkpoint.combined import MERGE, model2vec
 from whatwhere.models.checkpoint.detect import Renamed, open_contents
-from whatwhere.models.checkpoint.files import File
-from whatwhere.models.checkpoint.folder import CONFIG, MAX_TOKENIZER_BYTES, RESULTS_FORMAT, TABLE, open_configuration
+from whatwhere.models.checkpoint.folder import CONFIG, RESULTS_FORMAT, TABLE, open_configuration
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, why_unread
 from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.names import Names, find_names, has_head, stated_as_tied, stated_tie
@@ -126,6 +125,12 @@ class Checkpoint:
         """
         path = locate(path)
         return cls(path, open_configuration(path / CONFIG if path.is_dir() else path))
+
+    @property
+    def runs(self) -> list[str]:
+        """The names of a comparison's runs, such as "rotary-0"; none of any other checkpoint."""
+        end = f"/{TABLE}"
+        return [name.removesuffix(end) for name in self.tensors if name.endswith(end) and self.format == RESULTS_FORMAT]
 
     def run(self, name: str) -> "Checkpoint":
         """Return the model of one run of a comparison, with the names of its own tensors.
@@ -248,27 +253,22 @@ class Checkpoint:
         """
         return self._contents.words()
 
-    @cached_property
+    @property
     def tokenizer(self) -> "Tokenizer | None":
-        """The tokenizer of the folder; None without a tokenizer.json."""
-        path = self._contents.tokenizer
-        if path is None:
-            return None
-        from tokenizers import Tokenizer
+        """The tokenizer of the folder, of tokenizer.json or of older files; None without one.
 
-        file = File(path)
-        if file.size > MAX_TOKENIZER_BYTES:
-            raise file.wrong(
-                f"it has {file.size:,} bytes, but a tokenizer has at most {MAX_TOKENIZER_BYTES:,}", "Pass another."
-            )
-        try:
-            return Tokenizer.from_buffer(file.head(file.size))
-        except BaseException as problem:  # a panic in Rust is no Exception
-            if isinstance(problem, KeyboardInterrupt | SystemExit | MemoryError):
-                raise
-            raise file.wrong(
-                f"the tokenizers library cannot read it: {str(problem)[:300]}", "Create it again."
-            ) from None
+        It reads texts as the model does after training: BPE dropout is off, and nothing is cut or padded.
+        """
+        return None if isinstance(self._tokenizer, str) else self._tokenizer
+
+    @property
+    def why_no_tokenizer(self) -> str | None:
+        """Why there is no tokenizer, in words; None where there is one."""
+        return self._tokenizer if isinstance(self._tokenizer, str) else None
+
+    @cached_property
+    def _tokenizer(self) -> "Tokenizer | str":
+        return self._contents.tokenizer()
 
     @cached_property
     def names(self) -> Names:

@@ -12,7 +12,6 @@ from whatwhere.models.checkpoint.embedding_projector import is_projector, open_p
 from whatwhere.models.checkpoint.files import File, read_json
 from whatwhere.models.checkpoint.folder import (
     INDEX,
-    MAX_TOKENIZER_BYTES,
     RESULTS,
     is_results,
     open_folder,
@@ -23,6 +22,7 @@ from whatwhere.models.checkpoint.folder import (
 from whatwhere.models.checkpoint.gguf import is_gguf, open_gguf
 from whatwhere.models.checkpoint.npy import is_npy, open_npy, open_npz
 from whatwhere.models.checkpoint.safetensors import is_safetensors
+from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES
 from whatwhere.models.checkpoint.word_vectors import is_binary, open_binary_vectors, open_text_vectors
 
 if TYPE_CHECKING:

@@ -1,10 +1,8 @@
 """Folders: models of Hugging Face (weights, configuration, tokenizer), and results of our own comparisons."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from io import BytesIO
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -13,9 +11,10 @@ from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import pickled
 from whatwhere.models.checkpoint.base import Contents, Entry, Reader
 from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader
-from whatwhere.models.checkpoint.files import TIMES, File, is_whole_number, plain_name, read_json
+from whatwhere.models.checkpoint.files import TIMES, File, plain_name, read_json
 from whatwhere.models.checkpoint.gguf import PART, open_gguf
 from whatwhere.models.checkpoint.safetensors import read_header, require_checksum
+from whatwhere.models.checkpoint.tokenizer_files import tokenizer_in, tokens_in
 from whatwhere.models.configuration.keys import Json
 from whatwhere.records import Schema
 
@@ -25,12 +24,10 @@ if TYPE_CHECKING:
     Stored = TypeVar("Stored", ByteRange, Tensor)
 
 CONFIG, INDEX = "config.json", ".index.json"
-MAX_TOKENIZER_BYTES = 200_000_000
 _MAX_INDEX_BYTES = 100_000_000
 _MAX_CONFIG_BYTES = 10_000_000
 _SAFETENSORS = ("model.safetensors.index.json", "model.safetensors", "diffusion_pytorch_model.safetensors")
 _PICKLES = ("pytorch_model.bin.index.json", "pytorch_model.bin", "adapter_model.bin")
-_MAX_UNUSED_IDS = 1 << 16
 
 RESULTS_SCHEMA = Schema(
     "whatwhere-results",
@@ -124,15 +121,14 @@ def open_with_config_and_tokenizer(format: str, weights: list[Path], allow_pickl
             raise pickled.refuse(weights[0])
         contents = pickled.open_pickled(weights[0])
         entries, reader = contents.entries, contents.reader
-    tokenizer = folder / "tokenizer.json"
     return Contents(
         format,
         entries,
         reader,
-        words=_tokens_of(folder),
+        words=tokens_in(folder),
         config=_config_in(folder),
         metadata=metadata,
-        tokenizer=tokenizer if tokenizer.is_file() else None,
+        tokenizer=lambda: tokenizer_in(folder),
     )
 
 
@@ -145,14 +141,13 @@ def open_configuration(path: Path) -> Contents:
     Raises:
         CheckpointError: If it cannot be read.
     """
-    tokenizer = path.parent / "tokenizer.json"
     return Contents(
         "configuration",
         {},
         ByteRangeReader({}),
-        words=_tokens_of(path.parent),
+        words=tokens_in(path.parent),
         config=read_json(path, _MAX_CONFIG_BYTES, TIMES),
-        tokenizer=tokenizer if tokenizer.is_file() else None,
+        tokenizer=lambda: tokenizer_in(path.parent),
     )
 
 
@@ -215,129 +210,6 @@ def _in_shard(index: Path, tensor: str, name: str, header: "Mapping[str, Stored]
             "The files are of different versions: download the folder again."
         )
     return header[tensor]
-
-
-# Tokens, from the files of a tokenizer, which is not built
-
-
-def _tokens_of(folder: Path) -> Callable[[], list[str] | None]:
-    """Return a function that reads the tokens from the first known file of a tokenizer."""
-    for name, read in _READERS.items():
-        path = folder / name
-        if path.is_file():
-            return lambda read=read, path=path: read(path)  # type: ignore[misc]
-    return lambda: None
-
-
-def _from_tokenizer(path: Path) -> list[str]:
-    """Read tokenizer.json of the tokenizers library: the vocabulary of its model, and the added tokens."""
-    contents = read_json(path, MAX_TOKENIZER_BYTES)
-    model = contents.get("model")
-    vocabulary = model.get("vocab") if isinstance(model, dict) else None
-    added = contents.get("added_tokens") or []
-    pairs: Iterable[tuple[Any, Any]]
-    if isinstance(vocabulary, dict):
-        pairs = vocabulary.items()
-    elif isinstance(vocabulary, list):  # Unigram: [piece, log probability]; the id is the index in the list
-        pairs = [(row[0] if isinstance(row, list) and row else None, n) for n, row in enumerate(vocabulary)]
-    else:
-        raise _wrong(path, "it has no vocabulary where model.vocab should be")
-    if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
-        raise _wrong(path, "added_tokens is no list of objects")
-    return _by_id(path, pairs, [(token.get("content"), token.get("id")) for token in added])
-
-
-def _from_json(path: Path) -> list[str]:
-    """Read vocab.json, as GPT-2 has it, and added_tokens.json beside it."""
-    added = path.with_name("added_tokens.json")
-    more = read_json(added, MAX_TOKENIZER_BYTES) if added.is_file() else {}
-    return _by_id(path, read_json(path, MAX_TOKENIZER_BYTES).items(), more.items())
-
-
-def _from_text(path: Path) -> list[str]:
-    """Read vocab.txt, as BERT has it: one token on each line; bytes that are not UTF-8 become U+FFFD."""
-    return [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in BytesIO(_whole(path))]
-
-
-def _from_sentencepiece(path: Path) -> list[str]:
-    """Read the pieces of a SentencePiece model: in each field 1 of the protobuf message, its field 1."""
-    pieces = []
-    for number, piece in _fields(path, _whole(path)):
-        if number == 1:
-            texts = [text for inner, text in _fields(path, piece) if inner == 1]
-            pieces.append(texts[0].decode("utf-8", "replace") if texts else "")
-    if not pieces:
-        raise _wrong(path, "it is no SentencePiece model: it holds no pieces")
-    return pieces
-
-
-_READERS: Mapping[str, Callable[[Path], list[str]]] = {
-    "tokenizer.json": _from_tokenizer,
-    "vocab.txt": _from_text,
-    "vocab.json": _from_json,
-    "spiece.model": _from_sentencepiece,
-    "sentencepiece.bpe.model": _from_sentencepiece,
-    "tokenizer.model": _from_sentencepiece,
-}
-
-
-def _whole(path: Path) -> bytes:
-    file = File(path)
-    if file.size > MAX_TOKENIZER_BYTES:
-        raise _wrong(path, f"it has {file.size:,} bytes, but a vocabulary has at most {MAX_TOKENIZER_BYTES:,}")
-    return file.head(file.size)
-
-
-def _by_id(path: Path, *parts: Iterable[tuple[Any, Any]]) -> list[str]:
-    """Return tokens by id, of tables that can be read twice; the token of an unused id is the empty string."""
-    count = given = 0
-    for token, number in chain(*parts):
-        if not isinstance(token, str) or not is_whole_number(number):
-            raise _wrong(path, f"the token {quoted(str(token))} has the number {quoted(str(number))}")
-        count, given = max(count, number + 1), given + 1
-    if count > 16 * given + _MAX_UNUSED_IDS:
-        raise _wrong(path, f"it numbers {given:,} tokens up to {count - 1:,}")
-    tokens = [""] * count
-    for token, number in chain(*parts):
-        # Lone surrogates, which JSON can express and UTF-8 cannot, become a replacement character.
-        tokens[number] = _SURROGATE.sub("?", token)
-    return tokens
-
-
-def _fields(path: Path, message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of the fields of a protobuf message that are strings or messages."""
-    at = 0
-    while at < len(message):
-        key, at = _varint(path, message, at)
-        number, wire = key >> 3, key & 7
-        size = {1: 8, 5: 4}.get(wire, 0)
-        if wire == 0:
-            _, at = _varint(path, message, at)
-        elif wire == 2:
-            size, at = _varint(path, message, at)
-        elif not size:
-            raise _wrong(path, "it is no SentencePiece model")
-        if size > len(message) - at:
-            raise _wrong(path, "it is no SentencePiece model, or is truncated")
-        if wire == 2:
-            yield number, message[at : at + size]
-        at += size
-
-
-def _varint(path: Path, message: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for n in range(10):
-        if at + n >= len(message):
-            break
-        byte = message[at + n]
-        value |= (byte & 127) << (7 * n)
-        if byte < 128:
-            return value, at + n + 1
-    raise _wrong(path, "it is no SentencePiece model, or is truncated")
-
-
-def _wrong(path: Path, what: str) -> CheckpointError:
-    return CheckpointError(f"{path}: {what}.\nCreate or download the tokenizer again, or move this file away.")
 
 
 # Results of `whatwhere compare`: the trained model of each run, under the name of its file

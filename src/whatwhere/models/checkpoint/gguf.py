@@ -17,6 +17,7 @@ from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader, 
 from whatwhere.models.checkpoint.dtypes import STORED_TYPES
 from whatwhere.models.checkpoint.files import File, Stream
 from whatwhere.models.checkpoint.gguf_config import config_of
+from whatwhere.models.checkpoint.tokenizer_files import tokenizer_beside
 
 TYPES = {
     0: "float32", 1: "float16", 2: "Q4_0", 3: "Q4_1", 6: "Q5_0", 7: "Q5_1", 8: "Q8_0", 9: "Q8_1", 10: "Q2_K",
@@ -140,6 +141,7 @@ def open_gguf(path: str | Path) -> Contents:
         words=lambda: _tokens(file, metadata),
         config=config_of(metadata, entries, factors),
         metadata=metadata,
+        tokenizer=lambda: tokenizer_beside(file.path, _tokens(file, metadata) or []),
     )
 
 

@@ -5,22 +5,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from math import prod
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Int64
 
-from whatwhere.analysis.token_types import marking, texts, token_types
+from whatwhere.analysis.token_types import BYTE, Marking, marking, texts
 from whatwhere.errors import CheckpointError, SettingError, TokenError
-from whatwhere.escape import quoted
+from whatwhere.escape import byte_alphabet, quoted, shown_token
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.folder import TABLE
 from whatwhere.what import matrix_file
 from whatwhere.what.matrix_file import finite_rows, new_array, row_blocks, rows_at_a_time, selected_rows
-from whatwhere.what.text import byte_alphabet, encodings
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
+from whatwhere.what.text import ids_of_each, single_token
 
 TABLES = ("input", "output")
 """The token table, and the output projection (`lm_head`)."""
@@ -130,9 +127,11 @@ def spellings(word: str) -> tuple[str, ...]:
 def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> int:
     """Return the id of a token, by its text or its number.
 
-    `#123` is always the id 123. Any other text is looked up in the vocabulary as it is; then encoded by the tokenizer,
-    if the result is a single token; then looked up as the vocabulary would write it, with and without a leading space.
-    So "king" is the token "king", or else "Ġking" or "▁king".
+    `#123` is always the id 123. Any other text is the token that the tokenizer encodes it to, if that is a single one;
+    else the one that it encodes the text after a space to. So "king" is the token "king", or else "Ġking" or "▁king".
+    Last, and alone without a tokenizer, the text is looked up as the vocabulary would write it, with and without that
+    space, and as it is: "Ġking", "##ing" and "<0x0A>" are found too. But a letter by which a vocabulary of bytes writes
+    one is no text: "é" is the byte 0xE9 there, which is "<0xE9>".
 
     Args:
         checkpoint: to search.
@@ -147,8 +146,7 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
         CheckpointError: If there is no token table.
 
     Examples:
-        >>> from pathlib import Path
-        >>> from tempfile import mkdtemp
+        >>>         >>> from tempfile import mkdtemp
         >>> path = Path(mkdtemp(), "two.vec")
         >>> _ = path.write_text("2 1\\n▁king 1\\n▁queen 2\\n")
         >>> checkpoint = Checkpoint.open(path)
@@ -196,8 +194,13 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
 
     Raises:
         CheckpointError: If there is no such tensor.
-        SettingError: If it does not have two dimensions.
+        SettingError: If it does not have two dimensions; or a comparison has several runs with a table each.
     """
+    if which in TABLES and len(names := checkpoint.runs) > 1:
+        raise SettingError(
+            f"{checkpoint.path} has {len(names)} runs, each with tables of its own.\nPass the file of one, as in "
+            f"models/{names[0]}.safetensors, or the name of a table: {quoted(f'{names[0]}/{TABLE}')}."
+        )
     table = checkpoint.token_table
     if which == "input":
         if table is None:
@@ -283,64 +286,68 @@ def _first_names(names: Sequence[str]) -> str:
 def _id_of(checkpoint: Checkpoint, words: Sequence[str], text: str) -> int | None:
     if not text:
         return None
-    if text in words:
-        return words.index(text)
     tokenizer = checkpoint.tokenizer
-    number = None if tokenizer is None else _encoded(tokenizer, words, text)
-    if number is not None:
-        return number
-    return next((words.index(form) for form in _written_forms(words, text) if form in words), None)
-
-
-def _encoded(tokenizer: "Tokenizer", words: Sequence[str], text: str) -> int | None:
-    """Return the id of a text that is encoded as a single known token, otherwise None."""
     for variant in (text, f" {text}"):
-        ids = _ids(tokenizer, variant)
-        if len(ids) != 1 or not ids[0] < len(words):
-            continue
-        word = words[ids[0]]
-        if word != getattr(tokenizer.model, "unk_token", None) and token_types([word]) != ["special"]:
-            return ids[0]
-    return None
+        number = None if tokenizer is None else single_token(tokenizer, variant)
+        if number is not None and number < len(words):
+            return number
+    forms = _written_forms(text, _marking(checkpoint, words))
+    return next((words.index(form) for form in forms if form in words), None)
 
 
-def _ids(tokenizer: "Tokenizer", text: str) -> list[int]:
-    """Encode a text, without the padding that many tokenizers are configured to add."""
-    (encoding,) = encodings(tokenizer, [text])
-    return [number for number, mask in zip(encoding.ids, encoding.attention_mask, strict=True) if mask]
+def _marking(checkpoint: Checkpoint, words: Sequence[str]) -> Marking:
+    """Return how words are marked; what turns bytes into text tells it of a vocabulary with few marks."""
+    decoder = None if checkpoint.tokenizer is None else checkpoint.tokenizer.decoder
+    return "bytes" if type(decoder).__name__ == "ByteLevel" else marking(words)
 
 
-def _written_forms(words: Sequence[str], text: str) -> list[str]:
-    """Return how a vocabulary may write a text, with and without its marker for a leading space."""
-    convention = marking(words)
-    if convention == "bytes":
+def _written_forms(text: str, marked: Marking) -> list[str]:
+    """Return how a vocabulary may write a text, with and without a marker for a space before it, and the text."""
+    if marked == "bytes":
         letters = {byte: letter for letter, byte in byte_alphabet().items()}
-        return ["".join(letters[byte] for byte in variant.encode()) for variant in (text, f" {text}")]
-    if convention == "sentencepiece":
-        return [text.replace(" ", "▁"), f"▁{text.replace(' ', '▁')}"]
-    return [text.strip()]
+        forms = [
+            "".join(letters[byte] for byte in variant.encode(errors="surrogatepass")) for variant in (text, f" {text}")
+        ]
+        if byte := BYTE.fullmatch(text):
+            forms.append(letters[int(byte[1], 16)])
+        (meant,) = texts([text], marked)
+        # "Ġthe" can only be meant as it is written; without the marker, letters of bytes may be those of the text.
+        spelled = text[0] == "Ġ" and isinstance(meant, str) and not meant.isspace()
+        return [*forms, text] if spelled or meant == text else forms
+    if marked == "sentencepiece":
+        return [text, text.replace(" ", "▁"), f"▁{text.replace(' ', '▁')}"]
+    return [text, text.strip()]
 
 
 def _unknown(checkpoint: Checkpoint, words: Sequence[str], text: str) -> str:
     if not text:
         return "a token is looked up by its text or id, but the text is empty.\nPass a text such as king, or '#123'."
-    message = f"no token of {checkpoint.path} is {quoted(text)}."
-    pieces = [] if checkpoint.tokenizer is None else _ids(checkpoint.tokenizer, text)
+    message, marked = f"no token of {checkpoint.path} is {quoted(text)}.", _marking(checkpoint, words)
+
+    def shown(number: int) -> str:
+        word = word_of(words, number)
+        (meant,) = texts([word], marked)
+        return f"'{shown_token(word, meant if isinstance(meant, str) else None)}' (#{number})"
+
+    pieces = [] if checkpoint.tokenizer is None else ids_of_each(checkpoint.tokenizer, [text])[0]
     if len(pieces) > 1:
-        message += f"\nThe tokenizer splits it into {len(pieces)}: {_first_names([word_of(words, n) for n in pieces])}."
-    similar = _similar(words, text)
+        more = f" and {len(pieces) - 6:,} more" if len(pieces) > 6 else ""
+        message += f"\nThe tokenizer splits it into {len(pieces)}: {', '.join(map(shown, pieces[:6]))}{more}."
+    if text in words:
+        return f"{message}\nThe vocabulary writes {shown(words.index(text))} so: pass that id if you mean it."
+    similar = _similar(words, text, marked)
     hint = f"Similar are {', '.join(map(quoted, similar))}." if similar else "Pass an id, as in '#123'."
     return f"{message}\n{hint}"
 
 
-def _similar(words: Sequence[str], text: str) -> list[str]:
+def _similar(words: Sequence[str], text: str, marked: Marking) -> list[str]:
     """Return up to three similar tokens of about the same length; of a large vocabulary, with the same first letter."""
     plain, few = text.strip().lower(), len(words) <= _MAX_SIMILAR
     candidates: dict[str, str] = {}
-    for word in words:
-        bare = word.lstrip("Ġ▁ ").lower()
-        if (few or bare[:1] == plain[:1]) and abs(len(bare) - len(plain)) <= _MAX_LENGTH_DIFFERENCE:
-            candidates.setdefault(bare, word)
+    for meant in texts(words, marked):
+        bare = meant.strip() if isinstance(meant, str) else ""
+        if (few or bare[:1].lower() == plain[:1]) and abs(len(bare) - len(plain)) <= _MAX_LENGTH_DIFFERENCE:
+            candidates.setdefault(bare.lower(), bare)
             if len(candidates) == _MAX_SIMILAR:
                 break
     return [candidates[bare] for bare in get_close_matches(plain, candidates, n=3, cutoff=0.6)]

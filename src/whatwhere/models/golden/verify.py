@@ -16,7 +16,7 @@ from whatwhere.models.checkpoint.safetensors import read_header
 from whatwhere.models.golden.write import DISTANCES, NUMBERS, POSITIONS, RECORD, SCHEMA, Golden, rotated
 from whatwhere.records import from_json
 from whatwhere.testing.harness import BFLOAT16, ROTATION, Law, Measurement, Trial, float32_tolerance, run_all
-from whatwhere.testing.report import Report
+from whatwhere.testing.report import Finding, Report
 
 _MAX_BYTES = 100_000_000
 _RELATIVE = {"float64": 2.0**-46, "float32": 2.0**-21}
@@ -27,14 +27,18 @@ _REAL = ("float64", "float32", "float16", "bfloat16", "int", "uint")
 Numbers = Mapping[str, np.ndarray]
 
 
-def verify(folder: str | Path, numbers: str | Path, *, float32_angles: bool = False) -> dict[str, Report]:
+def verify(
+    folder: str | Path, numbers: str | Path, *, float32_angles: bool = False, partial: bool = False
+) -> dict[str, Report]:
     """Compare the numbers that a port computes with golden vectors.
 
     Args:
         folder: of golden vectors, as `write_golden` writes it.
-        numbers: a file of safetensors with some of the names of golden.safetensors, in any type of floating point.
+        numbers: a file of safetensors with the names of golden.safetensors, in any type of floating point; `query` and
+            `key` may be left out.
         float32_angles: allow angles that are computed in float32, as in transformers: their error grows with the
             position.
+        partial: compare the names that are there; otherwise the law of a name that is not there fails.
 
     Returns:
         For each kind of layer, and for the model, a report: law by law what passes, what fails, where, and by which
@@ -51,14 +55,24 @@ def verify(folder: str | Path, numbers: str | Path, *, float32_angles: bool = Fa
     for n, kind in enumerate(golden.kinds):
         prefix = f"kind.{n}."
         own = {name: (right[prefix + name], given[prefix + name]) for name in kind.names if prefix + name in given}
-        if own:
-            findings = run_all(_trials(own, right, prefix, golden, float32_angles))
+        findings = run_all(_trials(own, right, prefix, golden, float32_angles)) if own else ()
+        absent = [] if partial else [name for name in kind.names if name not in own and name not in ("query", "key")]
+        if findings := (*findings, *(_absent(prefix, name) for name in absent)):
             layers = ", ".join(map(str, kind.layers[:8])) + (", ..." if len(kind.layers) > 8 else "")
             reports[f"kind {n}, layers {layers}"] = Report("verify", {"where": kind.where}, findings)
-    if scales := {name: (right[name], given[name]) for name in given if name.startswith("embedding_scale")}:
-        settings = {"model_type": golden.model_type}
-        reports["model"] = Report("verify", settings, run_all(_trials(scales, right, "", golden, float32_angles)))
+    scales = [name for name in right if name.startswith("embedding_scale")]
+    own = {name: (right[name], given[name]) for name in scales if name in given}
+    findings = run_all(_trials(own, right, "", golden, float32_angles)) if own else ()
+    absent = [] if partial else [name for name in scales if name not in own]
+    if findings := (*findings, *(_absent("", name) for name in absent)):
+        reports["model"] = Report("verify", {"model_type": golden.model_type}, findings)
     return reports
+
+
+def _absent(prefix: str, name: str) -> Finding:
+    """Return that the law of a number fails, because the port has not written it."""
+    note = f"{prefix}{name} is not in the file; --partial, or partial=True, compares those that are"
+    return Finding(name.replace("_", " "), _STATEMENTS.get(name, _OF_MODEL), "fails", note=note)
 
 
 def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
@@ -164,10 +178,11 @@ def _trials(
             float32_angles,
             explain,
         )
-        trials.append((Law(name.replace("_", " "), _STATEMENTS.get(name, "the number is that of the model")), measure))
+        trials.append((Law(name.replace("_", " "), _STATEMENTS.get(name, _OF_MODEL)), measure))
     return trials
 
 
+_OF_MODEL = "the number is that of the model"
 _STATEMENTS = {
     "pairs": "the features that make a pair are those of the weights",
     "inverse_frequencies": "each pair rotates by its frequency per position",

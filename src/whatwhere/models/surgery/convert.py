@@ -15,6 +15,7 @@ from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.dtypes import QUANTIZED
 from whatwhere.models.checkpoint.embedding_projector import write_projector
+from whatwhere.models.checkpoint.lookup import table_name
 from whatwhere.models.checkpoint.safetensors import (
     TYPES,
     Part,
@@ -224,9 +225,9 @@ def convert_format(
     require_writable_output(out, {path, *(entry.file for entry in checkpoint.tensors.values())}, force)
     if format == "safetensors":
         return _as_safetensors(checkpoint, path, out, dtype, force, progress)
-    name = checkpoint.token_table
-    if name is None:
+    if checkpoint.token_table is None:
         raise checkpoint.without_table("Use --format safetensors.")
+    name = table_name(checkpoint, "input")
     words = checkpoint.words if format != "npy" else None
     rows = checkpoint.entry(name).shape[0]
     if format != "npy":

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float64
 
 from whatwhere.analysis.diagnostics import FAR, diagnostics, row_norms
-from whatwhere.analysis.token_types import marking, texts
+from whatwhere.analysis.token_types import marking, shown_texts, texts
 from whatwhere.checks import require_choice
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.long_work import begin_step
@@ -168,11 +168,11 @@ def _pieces(source: Source, broken: Sequence[int]) -> Mapping[int, list[int]]:
 
     Tokens that the tokenizer adds or needs stay in it; their text has no pieces.
     """
-    contents, words = source.json("tokenizer.json"), source.checkpoint.words
-    if contents is None or words is None:
+    contents, words = source.tokenizer, source.checkpoint.words
+    if isinstance(contents, str) or words is None:
         raise SettingError(
-            f"{source.path} has no tokenizer.json, which splits texts into tokens.\nPass --rows mean, or the folder of "
-            "the model with its tokenizer."
+            f"{source.path}: {contents}, which splits texts into tokens.\nPass --rows mean, or the folder of the model "
+            "with its tokenizer."
         )
     model = contents["model"]
     stay = {int(token["id"]) for token in contents.get("added_tokens") or []} | ids_around(
@@ -268,17 +268,19 @@ def _measured(
 ) -> RepairedTable:
     norms, words = row_norms(read_rows(source.checkpoint, entry.name)), source.checkpoint.words or []
     usable = np.delete(norms, list(reasons))
+    decoded = shown_texts([words[number] if number < len(words) else "" for number in reasons], words)
     rows = [
         RepairedRow(
             id=number,
             token=words[number] if number < len(words) else None,
+            text=shown,
             why=why,
             made_of=made_of[number],
             pieces=tuple(pieces.get(number, ())) if made_of[number] == "pieces" else (),
             norm_before=float(norms[number]) if np.isfinite(norms[number]) else None,
             norm_after=float(np.linalg.norm(new[number])),
         )
-        for number, why in reasons.items()
+        for (number, why), shown in zip(reasons.items(), decoded, strict=True)
     ]
     return RepairedTable(entry.name, tuple(rows), float(np.median(usable[np.isfinite(usable)])))
 

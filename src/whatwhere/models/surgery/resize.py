@@ -1,6 +1,7 @@
 """Resize the vocabulary or the position table of a checkpoint."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from math import ceil
 from pathlib import Path
@@ -69,8 +70,8 @@ def resize_checkpoint(
         multiple_of: round the number of rows up, which makes products with the table faster.
         positions: number of learned positions, which are interpolated; rows before position 0 are kept.
         rows: initial values of new rows: `mean`, `noise` or `covariance` (see Rearrangement), or `subtokens`: the mean
-            of the rows of the tokens that the text was split into before. None is `noise` where tokens are added, so
-            that they differ and have norms as the others do, and `mean` for padding.
+            of the rows of the tokens that the text was split into before. None is `noise` for tokens, so that
+            they differ and have norms as the others do, and `mean` for padding, which is no token's.
         seed: of `noise` and `covariance`.
         rule, align: of the interpolation, see `whatwhere.where.input.learned`.
         force: replace an existing output.
@@ -87,7 +88,9 @@ def resize_checkpoint(
     """
     source, out = Source(path), Path(out)
     source.require_output(out, force)
-    rows = rows or ("noise" if add_tokens else "mean")
+    words = source.checkpoint.words or ()
+    default = rows is None and (words or add_tokens)  # tokens are known from padding
+    rows = rows or ("noise" if default else "mean")
     if rows not in ROWS:
         raise SettingError(f"resize got rows={rows!r}, but knows only: {', '.join(ROWS)}.")
     if rows == "subtokens" and not add_tokens:
@@ -108,10 +111,16 @@ def resize_checkpoint(
         change = _change(
             source, out, old[0], vocab_size, pieces, multiple_of, "mean" if rows == "subtokens" else rows, seed
         )
+        if default:
+            sampled = np.flatnonzero(change.sampled).tolist()
+            named = pieces.keys() | {n for n in sampled if n < len(words) and words[n]}
+            change = replace(change, padding=[n for n in sampled if n not in named])
         rearrange(source, change, old, parts, changed, measured)
         config = None if config is None else with_rows(config, old, change.rows, len(change.source))
         notes += _notes(source, old, change)
         notes += _notes_on_new_rows(change, pieces, rows, seed)
+        if change.padding:
+            notes.append("padding is the mean of the other rows, and no token's: leave its logits out when you sample")
         new_ids = tuple(pieces)
     if positions is not None:
         interpolated = _interpolate(source, positions, rule, align, parts, changed)
@@ -154,8 +163,8 @@ def rearrange(
         tables: of the vocabulary.
         parts, changed, measured: extended in place.
     """
-    known = int((change.source != -1).sum())
-    what = f"{known:,} rows kept, {len(change.source) - known:,} new"
+    known, empty = int((change.source != -1).sum()), len(change.padding)
+    what = f"{known:,} rows kept, {len(change.source) - known - empty:,} new{f', {empty:,} padding' if empty else ''}"
     for entry in tables:
         shape = (1, len(change.source)) if entry.shape[0] == 1 else (len(change.source), *entry.shape[1:])
         own_change = change.of_rows(entry.shape[0]) if is_per_layer(entry.name) else change
@@ -171,6 +180,8 @@ def _rearranged(source: Source, change: "Rearrangement", entry: Entry, measured:
     new = change.apply(old)
     if new.dim() == 2:
         kept, added = change.source[change.source != -1], np.flatnonzero(change.source == -1)
+        if len(added) > len(change.padding):  # of rows that are alike
+            added = np.setdiff1d(added, list(change.padding))
         measured.append(TableRows(entry.name, _statistics(old, kept), _statistics(new, added) if len(added) else None))
     return new
 
@@ -189,12 +200,9 @@ def _add(source: Source, texts: Sequence[str], rows: Rows, files: dict[str, byte
     """Add tokens to the tokenizer's files; return new id -> subtokens whose mean row it gets, or an empty list."""
     if not texts:
         return {}
-    contents = source.json("tokenizer.json")
-    if contents is None:
-        raise CheckpointError(
-            f"{source.path} has no tokenizer.json, so a token cannot be given an id.\n"
-            "Pass the folder of the model, or add rows alone: --vocab-size."
-        )
+    contents = source.require_tokenizer(
+        "a token cannot be given an id", "Pass the folder of the model, or add rows alone: --vocab-size."
+    )
     before = built(contents)
     extended, ids = with_added(contents, texts)
     files["tokenizer.json"] = as_json(extended)
@@ -269,9 +277,7 @@ def _notes(source: Source, old: Sequence[Entry], change: "Rearrangement") -> lis
 
 def _notes_on_new_rows(change: "Rearrangement", pieces: dict[int, list[int]], rows: Rows, seed: int) -> list[str]:
     """Return how the rows of added tokens were made, and which of them are equal."""
-    if not pieces:
-        return []
-    if rows in ("noise", "covariance"):
+    if rows in ("noise", "covariance") and np.count_nonzero(change.sampled) > len(change.padding):
         return [f"the rows of new tokens are sampled by {rows}, seed {seed}: they differ, and need training"]
     equal = [n for n in pieces if change.sampled[n]] if rows == "mean" else []
     if rows == "subtokens":

@@ -14,8 +14,8 @@ from whatwhere.long_work import begin_step, counted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import File, read_json
-from whatwhere.models.checkpoint.folder import MAX_TOKENIZER_BYTES
 from whatwhere.models.checkpoint.safetensors import Part, computed
+from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, TOKENIZER, tokenizer_json_in
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.surgery.report import Changed, Report, Retokenized, TableRows
 from whatwhere.models.surgery.resize import rearrange, with_rows
@@ -68,7 +68,7 @@ def move_to_tokenizer(
 
     Args:
         path, out, force, progress: as in `resize_checkpoint`.
-        tokenizer: path of a tokenizer.json, or of a folder with one.
+        tokenizer: path of a tokenizer.json, or of a folder with a tokenizer.
         method: `subtokens`, as described; or `omp`, orthogonal matching pursuit, see `whatwhere.what.resizing.pursue`.
             Then the folder must contain a model, whose rows of shared tokens are the atoms.
         atoms: maximum number of rows in a sum.
@@ -78,18 +78,18 @@ def move_to_tokenizer(
 
     Raises:
         SettingError: If the method is not known.
-        CheckpointError: If there is no tokenizer.json, or the vocabulary cannot be changed, or a special token that the
+        CheckpointError: If there is no tokenizer, or the vocabulary cannot be changed, or a special token that the
             model needs is not in the new tokenizer.
     """
     source, out, other = Source(path), Path(out), Path(tokenizer)
     source.require_output(out, force)
     if method not in METHODS:
         raise SettingError(f"convert got method={method!r}, but knows only: {', '.join(METHODS)}.")
-    contents = source.json("tokenizer.json")
-    if contents is None or source.folder is None:
-        raise CheckpointError(f"{source.path} has no tokenizer.json, so its tokens are not known.\nPass a folder.")
-    file = other / "tokenizer.json" if other.is_dir() else other
-    new_contents = read_json(file, MAX_TOKENIZER_BYTES)
+    contents = source.require_tokenizer("its tokens are not known", "Pass a folder with its tokenizer.")
+    file = other / TOKENIZER if other.is_dir() else other
+    new_contents = tokenizer_json_in(other) if other.is_dir() else read_json(file, MAX_TOKENIZER_BYTES)
+    if isinstance(new_contents, str):
+        raise CheckpointError(f"{other}: {new_contents}.\nPass a tokenizer.json, or a folder with one.")
     built(new_contents)
     old, new = _by_id(ids_of(contents), source.path), _by_id(ids_of(new_contents), file)
     shared = align(*token_keys(old, new))
@@ -114,7 +114,7 @@ def move_to_tokenizer(
     change = Rearrangement(origin, rows, mixtures, known=min(len(old), rows))
     rearrange(source, change, tables, parts, changed, measured)
     new_ids = dict(zip(shared.first.tolist(), shared.second.tolist(), strict=True))
-    files, config = _files(source, file, new_ids, rows, len(new))
+    files, config = _files(source, file, new_contents, new_ids, rows, len(new))
     if config is not None:
         config = _with_padding_of(config, new_contents, file.parent)
         shift = _padding_shift(source, config, new_ids)
@@ -198,11 +198,11 @@ def _matching_pursuit(
 
 
 def _files(
-    source: Source, tokenizer: Path, new_ids: Mapping[int, int], rows: int, size: int
+    source: Source, tokenizer: Path, contents: Json, new_ids: Mapping[int, int], rows: int, size: int
 ) -> tuple[dict[str, bytes | None], Json | None]:
     """Return the files of the new tokenizer, and the configuration with its ids of special tokens."""
     folder = tokenizer.parent
-    files: dict[str, bytes | None] = dict.fromkeys((*STALE, *_OTHER_FILES))
+    files: dict[str, bytes | None] = {**dict.fromkeys((*STALE, *_OTHER_FILES)), TOKENIZER: as_json(contents)}
     for name in (tokenizer.name, *_OTHER_FILES):
         if (folder / name).is_file():
             file = File(folder / name)

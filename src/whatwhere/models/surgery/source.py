@@ -5,11 +5,13 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from pathlib import Path
 
 from whatwhere.errors import CheckpointError
 from whatwhere.long_work import counted
+from whatwhere.models.checkpoint.base import NO_TOKENIZER
 from whatwhere.models.checkpoint.byte_ranges import ByteRange
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import File, parse_json, plain_name, read_json
@@ -24,6 +26,7 @@ from whatwhere.models.checkpoint.safetensors import (
     require_writable_output,
     write_safetensors,
 )
+from whatwhere.models.checkpoint.tokenizer_files import tokenizer_json_in
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.surgery.report import NotCopied
 
@@ -125,6 +128,26 @@ class Source:
         """
         path = None if self.folder is None else self.folder / name
         return read_json(path, _MAX_JSON_BYTES) if path is not None and path.is_file() else None
+
+    @cached_property
+    def tokenizer(self) -> Json | str:
+        """The contents of tokenizer.json, or of what older files make of it; or why there are none.
+
+        Raises:
+            CheckpointError: If a file is damaged.
+        """
+        return NO_TOKENIZER if self.folder is None else tokenizer_json_in(self.folder)
+
+    def require_tokenizer(self, why: str, way_out: str) -> Json:
+        """Return `tokenizer`, or raise CheckpointError if there is none.
+
+        Args:
+            why: what is not known without it, as a part of a sentence.
+            way_out: a sentence.
+        """
+        if isinstance(self.tokenizer, str):
+            raise CheckpointError(f"{self.path}: {self.tokenizer}, so {why}.\n{way_out}")
+        return self.tokenizer
 
     def require_output(self, out: Path, force: bool) -> None:
         """Raise CheckpointError unless `out` is a file or folder, as the input is, and does not overwrite it.

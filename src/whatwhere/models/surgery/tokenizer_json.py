@@ -10,9 +10,9 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from whatwhere.errors import CheckpointError, TokenError
-from whatwhere.escape import quoted
+from whatwhere.escape import byte_alphabet, quoted
 from whatwhere.models.configuration.keys import Json
-from whatwhere.what.text import byte_alphabet, encodings
+from whatwhere.what.text import encodings, single_token, tokenizer_of_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -27,7 +27,7 @@ STALE = (
 
 
 def built(contents: Json) -> "Tokenizer":
-    """Build the tokenizer of a file, without truncation and padding.
+    """Build the tokenizer of a file for reading, without dropout, truncation and padding.
 
     Args:
         contents: of tokenizer.json.
@@ -35,19 +35,12 @@ def built(contents: Json) -> "Tokenizer":
     Raises:
         CheckpointError: If the tokenizers library cannot read it.
     """
-    from tokenizers import Tokenizer
-
     try:
-        tokenizer = Tokenizer.from_str(json.dumps(contents))
-    except BaseException as problem:  # a panic in Rust is no Exception
-        if isinstance(problem, KeyboardInterrupt | SystemExit | MemoryError):
-            raise
+        return tokenizer_of_json(json.dumps(contents))
+    except ValueError as problem:
         raise CheckpointError(
-            f"the tokenizers library does not read tokenizer.json: {str(problem)[:300]}.\nCreate the tokenizer again."
+            f"the tokenizers library does not read tokenizer.json: {problem}.\nCreate the tokenizer again."
         ) from None
-    tokenizer.no_truncation()
-    tokenizer.no_padding()
-    return tokenizer
 
 
 def ids_of(contents: Json) -> dict[str, int]:
@@ -90,12 +83,13 @@ def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
         texts: of the new tokens.
 
     Raises:
-        TokenError: If a text is empty, is a token already, occurs twice, or is encoded as other added tokens.
+        TokenError: If a text is empty, is a token already or the spelling of another one, occurs twice, or is encoded
+            as other added tokens.
     """
-    known = ids_of(contents)
+    known, before = ids_of(contents), built(contents)
     for text in texts:
-        if not text or text in known:
-            why = f"is token #{known[text]} already" if text else "is empty"
+        why = "is empty" if not text else _why_not_new(before, text, known)
+        if why is not None:
             raise TokenError(f"the token {quoted(text)} {why}.\nChoose others.")
     if len(set(texts)) < len(texts):
         raise TokenError(
@@ -113,6 +107,17 @@ def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
                 "text, not the new one.\nIt contains other added tokens: choose another text."
             )
     return changed, [token["id"] for token in new]
+
+
+def _why_not_new(tokenizer: "Tokenizer", text: str, known: Mapping[str, int]) -> str | None:
+    """Return why a text cannot become a token of its own; None if it can."""
+    if (number := single_token(tokenizer, text)) is not None:
+        return f"is token #{number} already: the tokenizer encodes the text to it"
+    if text not in known:
+        return None
+    if tokenizer.decode([known[text]], skip_special_tokens=False).strip() == text:
+        return f"is token #{known[text]} already, though the tokenizer does not encode the text to it"
+    return f"is how the vocabulary writes token #{known[text]}, which is not this text, and it can be written once"
 
 
 def token_entry(text: str, number: int) -> Json:

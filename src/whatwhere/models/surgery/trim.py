@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from whatwhere.errors import CheckpointError, SettingError, TextError, TokenError
+from whatwhere.errors import SettingError, TextError, TokenError
 from whatwhere.long_work import counted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.files import File
@@ -76,7 +76,7 @@ def trim_checkpoint(
 
     Args:
         path, out, force, progress: as in `resize_checkpoint`.
-        corpus: text files in UTF-8, which are encoded line by line; needs tokenizer.json.
+        corpus: text files in UTF-8, which are encoded line by line; needs the tokenizer.
         keep_ids: ids to keep, instead of a corpus.
 
     Returns:
@@ -93,12 +93,13 @@ def trim_checkpoint(
     if bool(corpus) == (keep_ids is not None):
         raise SettingError("trim needs texts or ids.\nPass either --corpus FILE... or --keep-ids FILE.")
     require_one_vocabulary(source)
-    tables, contents = vocabulary_tensors(source.checkpoint), source.json("tokenizer.json")
+    tables = vocabulary_tensors(source.checkpoint)
+    contents = None if isinstance(source.tokenizer, str) else source.tokenizer
     require_none_missed(source.checkpoint, tables)
     if contents is not None:
         built(contents)  # raises an error if it is no tokenizer
     rows = tables[0].shape[0]
-    before = _encode_corpus(source, contents, corpus) if corpus else None
+    before = _encode_corpus(source, corpus) if corpus else None
     requested = set(before.ids) if before is not None else _checked(keep_ids or (), rows)
     ids = _with_required(source, contents, requested, rows)
     new_ids = {old: new for new, old in enumerate(ids)}
@@ -189,12 +190,10 @@ def _corpus_tokens(contents: Json, corpus: Sequence[str | Path], old: np.ndarray
     return CorpusTokens(count, frozenset(distinct), unknown_count, digest.digest())
 
 
-def _encode_corpus(source: Source, contents: Json | None, corpus: Sequence[str | Path]) -> CorpusTokens:
-    if contents is None:
-        raise CheckpointError(
-            f"{source.path} has no tokenizer.json, so the tokens of a text are not known.\n"
-            "Pass the folder of the model, or ids: --keep-ids FILE."
-        )
+def _encode_corpus(source: Source, corpus: Sequence[str | Path]) -> CorpusTokens:
+    contents = source.require_tokenizer(
+        "the tokens of a text are not known", "Pass the folder of the model, or ids: --keep-ids FILE."
+    )
     tokens = _corpus_tokens(contents, corpus, None, "encoding the corpus")
     if not tokens.tokens:
         raise TextError("the corpus holds no token.\nPass files with text.")

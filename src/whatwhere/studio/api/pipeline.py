@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from whatwhere.errors import SettingError, WhatWhereError
-from whatwhere.models.model_text import NO_VOCABULARY, encode_text, looks_up, reader_of, token_rows
+from whatwhere.models.model_text import encode_text, looks_up, no_reader, reader_of, token_rows
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number
 from whatwhere.studio.api import ask
@@ -273,7 +273,7 @@ def _read(session: Session, written: str, loaded: bool) -> tuple[list[int], list
     if not loaded:
         return encode(tokenizer_of(written)[0], written)
     tokenizer = _tokenizer(session)
-    return _numbers(written) if tokenizer is None else encode_text(session.checkpoint, tokenizer, written)
+    return _numbers(session, written) if tokenizer is None else encode_text(session.checkpoint, tokenizer, written)
 
 
 def _pairs(where: "Where") -> RotaryPairs | None:
@@ -303,12 +303,13 @@ def _tokenizer(session: Session) -> "Tokenizer | None":
     return session.once("reader", lambda: reader_of(session.checkpoint))
 
 
-def _numbers(written: str) -> tuple[list[int], list[str]]:
+def _numbers(session: Session, written: str) -> tuple[list[int], list[str]]:
     """Read token ids, for files without a vocabulary."""
     parts = written.replace(",", " ").split()
     if not parts or not all(part.isascii() and part.isdigit() and len(part) < 10 for part in parts):
         raise SettingError(
-            f'{NO_VOCABULARY}.\nGive ids instead, as in "105 6587", or take the words of the text with fresh vectors.'
+            f"{no_reader(session.checkpoint)}.\n"
+            'Give ids instead, as in "105 6587", or take the words of the text with fresh vectors.'
         )
     return [int(part) for part in parts], [f"#{int(part)}" for part in parts]
 

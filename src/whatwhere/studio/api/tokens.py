@@ -150,12 +150,14 @@ class TokenNeighbors:
 
     Args:
         word: the token as the vocabulary writes it.
+        text: None where its bytes are no text.
         mean: the norm of the mean row of each table.
         lists: of each table, as it is and centered.
     """
 
     id: int
     word: str
+    text: str | None
     mean: Mapping[Which, float]
     lists: Sequence[NeighborList]
 
@@ -243,7 +245,8 @@ def neighbors(session: Session, settings: Mapping[str, Any]) -> TokenNeighbors:
     number = find_token(session.checkpoint, text(settings, "token"))
     k = whole(settings, "k", 10, 1, MOST_NEIGHBORS)
     lists = [_neighbors(session, number, k, which, centered) for which in _which(session) for centered in (False, True)]
-    return TokenNeighbors(number, word_of(session.words, number), _mean_norms(session), lists)
+    named = tokens(session, [number])
+    return TokenNeighbors(number, named.words[0], named.texts[0], _mean_norms(session), lists)
 
 
 def _neighbors(session: Session, number: int, k: int, which: Which, centered: bool) -> NeighborList:

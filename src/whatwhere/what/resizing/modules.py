@@ -33,7 +33,7 @@ def resize(
     *,
     optimizer: Optimizer | None = None,
     pieces: Mapping[int, Sequence[int]] | None = None,
-    draw: Draw = "mean",
+    draw: Draw = "noise",
     seed: int = 0,
     head: nn.Module | None = None,
 ) -> None:
@@ -45,7 +45,9 @@ def resize(
         vocab_size: the new number of rows.
         optimizer: the one that trains the table, if any; see `rearrange`.
         pieces: new row -> old ids whose mean it is, such as the sub-tokens of a new word.
-        draw, seed: how other new rows are initialized, see Rearrangement.
+        draw, seed: how other new rows are initialized, see Rearrangement. By "noise" and "covariance" they differ and
+            have norms as the others do; by "mean" all are equal and short, as suits padding, and no model can tell such
+            tokens apart before training.
         head: an untied output projection, if get_output_embeddings() of the module does not return it.
 
     Raises:
@@ -57,8 +59,11 @@ def resize(
         >>> from whatwhere import TokenEmbedding
         >>> table = TokenEmbedding(4, 2)
         >>> resize(table, 5)
-        >>> table, torch.allclose(table.weight[4], table.weight[:4].mean(0))
-        (TokenEmbedding(num_embeddings=5, embedding_dim=2, init='normal'), True)
+        >>> table
+        TokenEmbedding(num_embeddings=5, embedding_dim=2, init='normal')
+        >>> resize(table, 7, draw="mean")
+        >>> torch.allclose(table.weight[5:], table.weight[:5].mean(0))
+        True
     """
     rows = find_tables(module, head)[0].tensor.shape[0]
     change = Rearrangement.enlarged(rows, vocab_size, pieces, draw, seed)

@@ -1,6 +1,6 @@
 """The rows of a new table, computed from those of an old one: the same for modules in memory and for files."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -47,6 +47,7 @@ class Rearrangement:
         draw: the distribution of other new rows.
         seed: for sampling; equal tables stay equal.
         known: the number of old rows that enter mean and covariance; later ones are padding. None is all.
+        padding: new rows that get the mean whatever `draw` is, for they belong to no token.
 
     Raises:
         ShapeError: If a mixture has no ids, or not as many weights.
@@ -66,6 +67,7 @@ class Rearrangement:
     draw: Draw = "mean"
     seed: int = 0
     known: int | None = None
+    padding: Collection[int] = ()
 
     def __post_init__(self) -> None:
         require_choice("surgery", "draw", self.draw, DRAWS)
@@ -202,9 +204,11 @@ class Rearrangement:
         flat = table.detach().reshape(self.rows, -1)
         new = self._copied(flat)
         if new.device.type != "meta":
-            if self.sampled.any():
-                rows = torch.from_numpy(np.flatnonzero(self.sampled)).to(new.device)
-                _put(new, rows, self._sample(flat, len(rows)))
+            padding = np.isin(np.arange(len(self.source)), list(self.padding))
+            for draw, own in ((self.draw, self.sampled & ~padding), ("mean", self.sampled & padding)):
+                if own.any():
+                    rows = torch.from_numpy(np.flatnonzero(own)).to(new.device)
+                    _put(new, rows, self._sample(flat, len(rows), draw))
             for begin in range(0, len(self.mixtures), _BLOCK):
                 some = dict(list(self.mixtures.items())[begin : begin + _BLOCK])
                 _put(new, torch.tensor(list(some), device=new.device), _mixed(flat, some))
@@ -233,7 +237,7 @@ class Rearrangement:
             new[target] = bits[origin]
         return new.view(flat.dtype)
 
-    def _sample(self, flat: Tensor, count: int) -> Float64[Tensor, "count dim"]:
+    def _sample(self, flat: Tensor, count: int, draw: str) -> Float64[Tensor, "count dim"]:
         zero = torch.zeros(flat.shape[1], dtype=torch.float64, device=flat.device)
         blocks = list(flat[: self.known].split(_BLOCK))
         number, total = 0, zero
@@ -243,7 +247,7 @@ class Rearrangement:
         if not number:
             raise ShapeError("new rows are initialized from the old ones, but the table has none that is finite.")
         mean = total / number
-        if self.draw == "mean":
+        if draw == "mean":
             return mean.expand(count, -1)
         generator = torch.Generator().manual_seed(self.seed)
 
@@ -251,7 +255,7 @@ class Rearrangement:
             # On the CPU, so that a seed gives the same rows on every device.
             return torch.randn(count, columns, generator=generator, dtype=torch.float64).to(flat.device)
 
-        if self.draw == "noise":
+        if draw == "noise":
             squares = sum(((_finite(block) - mean).square().sum(0) for block in blocks), zero)
             return mean + normal(flat.shape[1]) * (squares / number).sqrt()
         # A sum of the rows' deviations, each times a normal factor, has exactly their covariance.

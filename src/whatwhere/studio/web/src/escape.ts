@@ -41,7 +41,22 @@ export function characters(text: string, most = MAX_TOKEN): Shown[] {
 
 /** Return what to show of a token: its text, or the vocabulary's spelling, by the rule of `shown_token` in escape.py. */
 export function face(word: string, text: string | null): string {
+  if (text === null && /[^\0-\x7F]/.test(word)) {
+    const bytes = Array.from(word, byteOf);
+    if (!bytes.includes(undefined)) return bytes.map((byte) => shownByte(byte ?? 0)).join("");
+  }
   return text === null || word.startsWith("##") || text === "" ? word : text;
+}
+
+/** Return the byte that a character represents in byte-level vocabularies, by `byte_alphabet` of escape.py. */
+function byteOf(char: string): number | undefined {
+  const code = char.codePointAt(0) ?? 0;
+  const printable = (n: number) => (n > 32 && n < 127) || (n > 160 && n < 256 && n !== 173);
+  return printable(code) ? code : Array.from({ length: 256 }, (_, n) => n).filter((n) => !printable(n))[code - 256];
+}
+
+function shownByte(byte: number): string {
+  return byte < 128 ? String.fromCharCode(byte) : `<0x${byte.toString(16).toUpperCase().padStart(2, "0")}>`;
 }
 
 function escaped(text: string): Shown[] {

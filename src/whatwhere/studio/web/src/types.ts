@@ -1380,6 +1380,8 @@ export interface TokenNeighbors {
   id: number;
   /** the token as the vocabulary writes it. */
   word: string;
+  /** null where its bytes are no text. */
+  text: string | null;
   /** the norm of the mean row of each table. */
   mean: Partial<Record<"input" | "output", number>>;
   /** of each table, as it is and centered. */

@@ -262,7 +262,7 @@ function RowsOf({ near }: { near: Query<TokenNeighbors> }) {
     const [rows = 0, columns = 0] = list.rows.shape;
     const names = [near.answer.word, ...list.words]
       .slice(0, rows)
-      .map((word, n) => visibleToken(face(word, n ? (list.texts[n - 1] ?? null) : null)));
+      .map((word, n) => visibleToken(face(word, (n ? list.texts[n - 1] : near.answer!.text) ?? null)));
     const title = "The row of the token, and below it those of its neighbors";
     return {
       title,

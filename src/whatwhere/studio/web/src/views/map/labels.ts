@@ -29,7 +29,7 @@ export class Names {
   }
 
   shown(id: number): string {
-    return visibleToken(face(this.word(id), this.text(id)));
+    return visibleToken(face(this.word(id), this.text(id) || null));
   }
 
   kind(id: number): string {

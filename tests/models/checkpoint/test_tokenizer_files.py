@@ -1,0 +1,211 @@
+"""Tokenizers of files older than tokenizer.json: the ids of transformers' own, and reasons where none is built."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
+
+from whatwhere.errors import CheckpointError, TextError
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.model_text import walk_model
+from whatwhere.models.surgery import resize_checkpoint, trim_checkpoint
+
+from . import samples
+
+CORPUS = ["The cat sat on the mat. Déjà vu! 東京 is 42 km away, don't you know? naïve ÀÉÎ <x> ſ ﬁ"] * 20
+ODD = [
+    "the cat sat, matcat", " The  Cat\tsat\non\r\nthe mat. ", "don't I'LL we've 1234 ½ x²", "Déjà vu déjà vu", "ÀÉÎ ÀÉ",
+    "東京東 km", "naïve\u00a0caf\u00e9 a\u0300\u0301", "\u200b\ufeff\x00\x07 a\ufffd", "🙂👍🏽 ok", "ſ ﬁ İ ı ß ẞ",
+    "<x> [UNK] [MASK]a <mask> b", "a <mask> b", "[CLS] a [SEP]", "<s>a</s> <pad> <unk>",
+    "<|endoftext|>a<|startoftext|> B", "a</w> b", "\u0e01\u0e33 हिन्दी", "--- ... __", "",
+]  # fmt: skip
+SPECIAL = ["<s>", "</s>", "<unk>", "<pad>", "<mask>", "<|endoftext|>", "<|startoftext|>", "[UNK]", "[CLS]", "[SEP]"]
+SPECIAL += ["[PAD]", "[MASK]"]
+
+
+def byte_pairs(folder: Path, suffix: str = "", special: list[str] = SPECIAL) -> int:
+    tokenizer = Tokenizer(models.BPE(end_of_word_suffix=suffix))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    if suffix:
+        tokenizer.normalizer = normalizers.Lowercase()
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.Split(Regex(r"\p{L}+|\S"), "removed", invert=True), pre_tokenizers.ByteLevel(False)]
+        )
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(
+        vocab_size=700, initial_alphabet=letters, show_progress=False, end_of_word_suffix=suffix, special_tokens=special
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    tokenizer.model.save(str(folder))
+    return int(tokenizer.get_vocab_size())
+
+
+def wordpiece(folder: Path, special: list[str] = SPECIAL) -> int:
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    texts = [*CORPUS, *(text.lower() for text in CORPUS), "deja vu naive aei"]
+    trainer = trainers.WordPieceTrainer(vocab_size=300, show_progress=False, special_tokens=special)
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.model.save(str(folder))
+    return int(tokenizer.get_vocab_size())
+
+
+def saved(folder: Path, rows: int, model_type: str | None, **files: Any) -> Checkpoint:
+    """Save a table with a configuration and more small files."""
+    content = samples.safetensors({"wte.weight": ("F32", (rows, 1), np.zeros(rows, np.float32).tobytes())})
+    (folder / "model.safetensors").write_bytes(content)
+    config = {"vocab_size": rows} | ({} if model_type is None else {"model_type": model_type})
+    for name, value in {"config": config, **files}.items():
+        (folder / f"{name}.json").write_text(json.dumps(value))
+    return Checkpoint.open(folder)
+
+
+def agree(checkpoint: Checkpoint) -> None:
+    """Compare with transformers, over odd texts, alone and in pairs."""
+    auto = pytest.importorskip("transformers").AutoTokenizer.from_pretrained(checkpoint.path)
+    built = checkpoint.tokenizer
+    assert built is not None, checkpoint.why_no_tokenizer
+    for text in ODD:
+        assert built.encode(text).ids == auto(text)["input_ids"], text
+        pair = auto(text, "the cat")
+        assert built.encode(text, "the cat").ids == pair["input_ids"]
+    assert {
+        token.content: n for n, token in built.get_added_tokens_decoder().items()
+    }.items() <= auto.get_vocab().items()
+    words = checkpoint.words or []
+    assert all(words[n] == token for token, n in built.get_vocab().items() if n < len(words))
+
+
+ADDED = {"content": "<x>", "lstrip": True, "rstrip": False, "normalized": False, "single_word": False, "special": False}
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings"),
+    [
+        ("gpt2", {}), ("gpt2", {"add_prefix_space": True}), ("gpt_neo", {"tokenizer_class": "GPT2Tokenizer"}),
+        ("opt", {"add_bos_token": True, "bos_token": "</s>", "eos_token": "</s>", "pad_token": "<pad>",
+                 "tokenizer_class": "GPT2Tokenizer"}),
+        ("codegen", {"tokenizer_class": "CodeGenTokenizerFast"}), ("phi", {}),
+        ("roberta", {}), ("roberta", {"add_prefix_space": True, "trim_offsets": False}), ("bart", {}),
+        ("longformer", {"tokenizer_class": "LongformerTokenizer"}), ("led", {}),
+        ("roberta", {"mask_token": {"__type": "AddedToken", "content": "<mask>", "lstrip": True, "rstrip": False,
+                                    "normalized": True, "single_word": False}}),
+        ("deberta", {}), ("deberta", {"do_lower_case": False, "add_prefix_space": True}),
+        ("clip", {"tokenizer_class": "CLIPTokenizer"}), ("clip", {}),
+    ],
+)  # fmt: skip
+def test_byte_pairs_are_built_as_transformers_builds_them(
+    model_type: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    rows = byte_pairs(tmp_path, "</w>" if model_type == "clip" else "")
+    agree(saved(tmp_path, rows, model_type, **({"tokenizer_config": settings} if settings else {})))
+
+
+@pytest.mark.parametrize(
+    ("model_type", "settings"),
+    [
+        ("bert", {}), ("bert", {"do_lower_case": False}), ("bert", {"strip_accents": False}),
+        ("bert", {"do_lower_case": False, "strip_accents": True, "tokenize_chinese_chars": False}),
+        ("distilbert", {}), ("electra", {"tokenizer_class": "ElectraTokenizer"}), ("mobilebert", {}), ("lxmert", {}),
+        ("convbert", {"tokenizer_class": "ConvBertTokenizer"}), ("layoutlm", {}), ("dpr", {}), ("squeezebert", {}),
+        ("mpnet", {}), ("mpnet", {"tokenizer_class": "MPNetTokenizerFast", "do_lower_case": False}),
+        ("bert", {"unk_token": "<unk>", "cls_token": "<s>", "sep_token": "</s>"}),
+    ],
+)  # fmt: skip
+def test_wordpiece_is_built_as_transformers_builds_it(
+    model_type: str, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    rows = wordpiece(tmp_path)
+    agree(saved(tmp_path, rows, model_type, **({"tokenizer_config": settings} if settings else {})))
+
+
+def test_added_and_special_tokens_of_older_files(tmp_path: Path) -> None:
+    rows = byte_pairs(tmp_path)
+    older = {
+        "added_tokens": {"<b>": rows + 1, "<x>": rows, "[tool]": rows + 2},
+        "special_tokens_map": {"additional_special_tokens": ["[tool]"], "pad_token": "<pad>", "eos_token": ADDED},
+    }
+    checkpoint = saved(tmp_path, rows + 3, "gpt2", **older)
+    agree(checkpoint)
+    assert (checkpoint.words or [])[rows:] == ["<x>", "<b>", "[tool]"]
+
+
+def test_the_added_tokens_of_tokenizer_config_come_first(tmp_path: Path) -> None:
+    rows = wordpiece(tmp_path)
+    decoder = {str(rows): ADDED, str(rows + 1): ADDED | {"content": "[b]", "special": True}}
+    checkpoint = saved(tmp_path, rows + 2, "bert", tokenizer_config={"added_tokens_decoder": decoder})
+    agree(checkpoint)
+    assert (checkpoint.words or [])[rows:] == ["<x>", "[b]"]
+
+
+@pytest.mark.parametrize(
+    ("model_type", "files", "why"),
+    [
+        ("ctrl", {}, "the tokenizer of the model type 'ctrl', of vocab.json, is not built here"),
+        ("gpt2", {"tokenizer_config": {"tokenizer_class": "WhisperTokenizer"}}, "'WhisperTokenizer', of vocab.json"),
+        ("gpt2", {"tokenizer_config": {"auto_map": {"AutoTokenizer": ["a.B", None]}}}, "with code of its own"),
+        (None, {}, "the tokenizer of the model type 'None'"),
+        ("bert", {}, "no vocab.txt"),
+        ("roberta", {"tokenizer_config": {"cls_token": None}}, "the vocabulary lacks the cls_token"),
+        ("gpt2", {"added_tokens": {"<x>": 2000}}, "the added token '<x>' would not get its id, 2000"),
+    ],
+)
+def test_what_is_not_built_says_why(model_type: str | None, files: dict[str, Any], why: str, tmp_path: Path) -> None:
+    checkpoint = saved(tmp_path, byte_pairs(tmp_path), model_type, **files)
+    assert checkpoint.tokenizer is None
+    assert why in str(checkpoint.why_no_tokenizer)
+    with pytest.raises(TextError, match="so a text cannot be read"):
+        walk_model(checkpoint, "the cat")
+
+
+@pytest.mark.parametrize("line", ["t he", "nothing here", "x", "a b c"])
+def test_merges_that_do_not_fit_are_damage(line: str, tmp_path: Path) -> None:
+    rows = byte_pairs(tmp_path)
+    with (tmp_path / "merges.txt").open("a") as file:
+        file.write(f"{line}\n" if line != "t he" else "t zz\n")
+    with pytest.raises(CheckpointError, match=r"vocab\.json: no tokenizer can be built of vocab\.json and merges\.txt"):
+        _ = saved(tmp_path, rows, "gpt2").tokenizer
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "roberta"])
+def test_surgery_of_older_files_is_what_transformers_reads(kind: str, tmp_path: Path) -> None:
+    """The folder that is written encodes as before, the new token too, by its tokenizer.json and by transformers."""
+    transformers = pytest.importorskip("transformers")
+    (folder := tmp_path / "in").mkdir()
+    rows = (wordpiece if kind == "bert" else byte_pairs)(folder)
+    before = saved(folder, rows, kind).tokenizer
+    assert before is not None
+    resize_checkpoint(folder, tmp_path / "resized", add_tokens=["<new>", "zebra crossing"])
+    resized, auto = Checkpoint.open(tmp_path / "resized"), transformers.AutoTokenizer.from_pretrained
+    reader = auto(tmp_path / "resized")
+    for text in ODD:
+        assert resized.tokenizer.encode(text).ids == reader(text)["input_ids"] == before.encode(text).ids, text
+    assert reader.convert_tokens_to_ids(["<new>", "zebra crossing"]) == [rows, rows + 1]
+    assert resized.tokenizer.encode("a <new>b", add_special_tokens=False).ids.count(rows) == 1
+    (tmp_path / "corpus.txt").write_text("the cat sat on a mat\n")
+    report = trim_checkpoint(folder, tmp_path / "trimmed", corpus=[tmp_path / "corpus.txt"])
+    assert report.measured.corpus.encoded_as_before
+    assert not [name for name in ("vocab.json", "merges.txt", "vocab.txt") if (tmp_path / "trimmed" / name).exists()]
+    old_ids = json.loads((tmp_path / "trimmed" / "id_map.json").read_text())["old_ids"]
+    smaller = auto(tmp_path / "trimmed")("the cat sat on a mat")["input_ids"]
+    assert [old_ids[n] for n in smaller] == before.encode("the cat sat on a mat").ids
+
+
+def test_a_tokenizer_beside_a_gguf_file_is_its_own_if_the_tokens_agree(tmp_path: Path) -> None:
+    from gguf import GGUFWriter
+
+    tokenizer = Tokenizer(models.WordLevel({"the": 0, "cat": 1}))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    for name, words in (("same", ["the", "cat", "[PAD2]"]), ("other", ["the", "dog", "[PAD2]"])):
+        writer = GGUFWriter(tmp_path / f"{name}.gguf", "llama")
+        writer.add_token_list(words)
+        writer.add_tensor("token_embd.weight", np.zeros((3, 32), np.float32))
+        writer.write_header_to_file()
+        writer.write_kv_data_to_file()
+        writer.write_tensors_to_file()
+        writer.close()
+    assert Checkpoint.open(tmp_path / "same.gguf").tokenizer is not None
+    assert "has other tokens than its header" in str(Checkpoint.open(tmp_path / "other.gguf").why_no_tokenizer)
