@@ -71,10 +71,15 @@ def shown_token(token: str, text: str | None) -> str:
         >>> shown_token("Ġthe", " the"), shown_token("##ing", "ing"), shown_token("Ã", None)
         ('␣the', '##ing', '<0xC3>')
     """
+    return visible_token(readable_token(token, text))
+
+
+def readable_token(token: str, text: str | None) -> str:
+    """Return a token as people read it, with blanks and marks as they are; see `shown_token`."""
     letters = byte_alphabet()
     if text is None and not token.isascii() and all(letter in letters for letter in token):
-        text = "".join(chr(byte) if byte < 128 else f"<0x{byte:02X}>" for byte in map(letters.__getitem__, token))
-    return visible_token(text if text and not token.startswith("##") else token)
+        return "".join(chr(byte) if byte < 128 else f"<0x{byte:02X}>" for byte in map(letters.__getitem__, token))
+    return text if text and not token.startswith("##") else token
 
 
 @cache

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import whatwhere as ww
+from whatwhere.what import text
 from whatwhere.what.text import words
 
 from ..running import error_of, json_of, whatwhere
@@ -91,3 +92,16 @@ def test_a_head_of_odd_features_is_explained_by_the_options_given() -> None:
 def test_inspect_of_a_run_says_how_to_see_its_positions(results: Path) -> None:
     said = " ".join(whatwhere("inspect", results, "--run", "learned-0").out.split())
     assert "whatwhere encode TEXT --from RESULTS --run learned-0, or whatwhere studio RESULTS" in said
+
+
+def test_people_read_the_text_of_a_token_and_machines_its_spelling(tmp_path: Path) -> None:
+    made = text.train("bpe", "le café the cat " * 20, vocab_size=280)
+    made.save(str(tmp_path / "tokenizer.json"))
+    said = whatwhere("encode", "the café ü", "--tokenizer", tmp_path).out
+    result = json_of("encode", "the café ü", "--tokenizer", tmp_path)
+    assert result["tokens"][:1] == ["the"]
+    assert "ĠcafÃ©" in result["tokens"]
+    assert "Ġ" not in said
+    assert "␣café" in said
+    assert "<0xC3>" in said
+    assert [each for each in result["texts"] if each is not None][:2] == ["the", " café"]

@@ -10,6 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import whatwhere as ww
+from whatwhere.models.checkpoint import Checkpoint
+
 from ..models.checkpoint import samples
 from ..models.checkpoint.forms import WORDS
 from ..running import error_of, json_of, whatwhere
@@ -305,3 +308,36 @@ def test_wrong_input(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     Path("three.txt").write_text(": a\nking queen mat\n")
     Path("nothing.txt").write_text("# nothing\n")
     assert WRONG[line] in error_of(*[word if word != "''" else "" for word in line.split()])
+
+
+# Results of a comparison: each run has a table of its own
+
+
+def test_each_run_answers_by_its_own_table_and_none_unasked(results: Path, tmp_path: Path) -> None:
+    runs = ("learned-0", "learned-1", "rotary+alibi-0")
+    asked = {
+        "neighbors": ("1", "-k", "2"), "similarity": ("1", "2"), "analogy": ("1", "2", "3", "-k", "2"),
+        "map": ("--out", tmp_path / "map.json"),
+    }  # fmt: skip
+    for command, rest in asked.items():
+        assert "has 4 runs, each with tables of its own" in (said := error_of(command, results, *rest))
+        assert "--run learned-0" in said
+        answers = []
+        for run in runs:
+            result = json_of(command, results, *rest, "--run", run)
+            answers.append({name: value for name, value in result.items() if name != "path"})
+            assert result["path"].startswith(str(results / run.partition("+")[0]))
+        assert len({json.dumps(answer) for answer in answers}) == 3
+    table = Checkpoint.open(results).array("learned-1/input.tokens.weight").astype(np.float64)
+    one, other = table[[Checkpoint.open(results).words.index(word) for word in ("1", "2")]]  # type: ignore[union-attr]
+    cosine = float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))
+    assert json_of("similarity", results, "1", "2", "--run", "learned-1")["cosine"] == pytest.approx(cosine, abs=1e-6)
+    by_name = json_of("similarity", results, "1", "2", "--table", "learned-1/input.tokens.weight")
+    assert by_name["cosine"] == pytest.approx(cosine, abs=1e-6)
+    assert ww.neighbors(results, "1", k=1, run="learned-1").table == "input.tokens.weight"
+    with pytest.raises(ww.errors.SettingError, match="Name one, as in --run learned-0, or run='learned-0'"):
+        ww.neighbors(results, "1")
+    with pytest.raises(ww.errors.SettingError, match="has 4 runs"):
+        ww.analogy(results, "1", "2", "3")
+    assert "models/learned-0.safetensors" in error_of("diff", results, results)
+    assert "has 4 runs" in error_of("convert", results, tmp_path / "t.npy", "--format", "npy")

@@ -205,6 +205,8 @@ def test_tokens_without_a_row_are_counted(tmp_path: Path, alone: bool) -> None:
     assert isinstance(inspection.sizes, Sizes)
     assert (inspection.sizes.tokens, inspection.sizes.without_row) == (29, 2)
     (section,) = (one for one in sections(inspection) if one.name == "sizes")
-    assert "2 tokens of the tokenizer have no row in the table, whose last is #25" in str(section.parts)
+    assert "2 tokens of the tokenizer have no row in the table, whose last is #25: w26 (#26), w28 (#28). A text" in str(
+        section.parts
+    )
     Tokenizer(models.WordLevel({"a": 0, "b": 1}, unk_token="a")).save(str(tmp_path / "tokenizer.json"))
     assert "no row in the table" not in str(sections(inspect(tmp_path)))

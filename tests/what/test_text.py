@@ -189,3 +189,17 @@ def test_a_final_sigma_is_lowered_as_the_tokenizer_lowers_it():
 def test_controls_and_spaces_may_go_but_nothing_else():
     tokenizer = text.words("a\u200db c")
     assert text.encode(tokenizer, "  a\u200db\tc \n")[0] == [0, 1]
+
+
+def test_a_tokenizer_is_read_without_what_training_changes(tmp_path):
+    """No BPE dropout, which makes ids random; and nothing is cut or padded, as many published files do."""
+    made = text.train("bpe", "low lower lowest newest widest " * 20, vocab_size=290)
+    right = made.encode("lowest newest").ids
+    made.enable_truncation(1)
+    made.enable_padding(length=9, pad_token="a", pad_id=0)
+    contents = json.loads(made.to_str())
+    contents["model"]["dropout"] = 0.5
+    (tmp_path / "tokenizer.json").write_text(json.dumps(contents))
+    assert len({tuple(Tokenizer.from_str(json.dumps(contents)).encode("lowest newest").ids) for _ in range(50)}) > 1
+    read = text.load(tmp_path / "tokenizer.json")
+    assert all(read.encode("lowest newest").ids == right for _ in range(50))

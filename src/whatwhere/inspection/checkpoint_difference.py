@@ -216,7 +216,7 @@ def _tokens(
     matched_by, alignment = _aligned(one, other)
 
     def name(row: int) -> str:
-        return one.word(int(alignment.first[row]))
+        return one.readable(int(alignment.first[row]))
 
     x, y = selected_rows(one.weight, alignment.first), selected_rows(other.weight, alignment.second)
     rows: RowsDifference | Missing
@@ -239,9 +239,9 @@ def _tokens(
         tables=(_described(one), _described(other)),
         shared=len(x),
         removed_count=len(alignment.removed),
-        removed=[one.word(row) for row in alignment.removed[:LISTED].tolist()],
+        removed=[one.readable(row) for row in alignment.removed[:LISTED].tolist()],
         new_count=len(alignment.new),
-        new=[other.word(row) for row in alignment.new[:LISTED].tolist()],
+        new=[other.readable(row) for row in alignment.new[:LISTED].tolist()],
         rows=rows,
         rotated=rotated,
         neighbors=neighbors,

@@ -24,7 +24,8 @@ MOST_LISTED = 40
 LARGEST_FILE = 1 << 30
 """Files above this many bytes are refused; the largest tokenizer.json in use has about 30 MB."""
 _CHUNK = 1 << 20
-_NOWHERE = "\U0010fffd"
+_NOWHERE = "\U00012000"
+"""A letter of cuneiform, which vocabularies lack."""
 
 
 def train(
@@ -320,12 +321,18 @@ def single_token(tokenizer: Tokenizer, text: str) -> int | None:
         >>> single_token(tokenizer, "cat"), single_token(tokenizer, "the cat"), single_token(tokenizer, "dog")
         (2, None, None)
     """
-    ids = ids_of_each(tokenizer, [text])[0]
-    if len(ids) != 1:
+    try:
+        (encoding,) = encodings(tokenizer, [text])
+    except TextError:
         return None
-    # Not every model tells its unknown token, but a character that no vocabulary has is encoded to it.
-    unknown = ids_of_each(tokenizer, [_NOWHERE])[0][-1:]
-    return None if ids == unknown and tokenizer.id_to_token(ids[0]) != text else ids[0]
+    ids = encoding.ids
+    if len(ids) != 1 or _first_lost(text, encoding.offsets) is not None:
+        return None
+    # Not every model tells its unknown token, but a letter that no vocabulary has is encoded to it.
+    token, unknown = tokenizer.id_to_token(ids[0]), ids_of_each(tokenizer, [_NOWHERE])[0][-1:]
+    return (
+        None if token != text and (ids == unknown or token == getattr(tokenizer.model, "unk_token", None)) else ids[0]
+    )
 
 
 def require_covered(text: str, spans: Sequence[tuple[int, int]]) -> None:

@@ -5,9 +5,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer, models, normalizers
+from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from whatwhere.errors import CheckpointError, TokenError
+from whatwhere.escape import byte_alphabet
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import find_token, read_table, table_name
 from whatwhere.what.matrix_file import finite_rows
@@ -63,6 +64,16 @@ def test_a_word_of_several_tokens_is_reported_as_these(tmp_path: Path) -> None:
         find_token(checkpoint, "kingdom")
 
 
+def test_letters_of_bytes_are_no_text_without_a_tokenizer_either(tmp_path: Path) -> None:
+    words = [*byte_alphabet(), "Ã©", "ĠÅĤ", "Ġthe"]
+    checkpoint = saved(tmp_path, words, rows=len(words))
+    for text, token in (("é", "Ã©"), ("ł", "ĠÅĤ"), ("Ġthe", "Ġthe"), ("a", "a"), ("<0xE9>", "é")):
+        assert find_token(checkpoint, text) == words.index(token)
+    for text in "üĠÃ":
+        with pytest.raises(TokenError, match="so: pass that id"):
+            find_token(checkpoint, text)
+
+
 def test_ids_stay_in_the_table(tmp_path: Path) -> None:
     checkpoint = saved(tmp_path, [*BYTES, "more"], rows=9)
     assert find_token(checkpoint, "#8") == 8
@@ -110,3 +121,76 @@ def test_finiteness_of_more_rows_than_a_block() -> None:
 def test_whole_numbers_are_vectors_too(tmp_path: Path) -> None:
     np.save(tmp_path / "t.npy", np.arange(6, dtype=np.int8).reshape(3, 2))
     assert read_table(Checkpoint.open(tmp_path / "t.npy")).weight.dtype == np.float64
+
+
+# With a tokenizer, which is asked first
+
+
+def byte_level(alphabet: bool = True) -> Tokenizer:
+    """Make a tokenizer of bytes, in which "é" and " ł" are tokens, and other letters several."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet() if alphabet else []
+    trainer = trainers.BpeTrainer(
+        vocab_size=400, initial_alphabet=letters, show_progress=False, special_tokens=["<|end|>", "<｜a▁b｜>"]
+    )
+    made.train_from_iterator(["é é café ł ł the the king"] * 9, trainer)
+    return made
+
+
+@pytest.mark.parametrize("alphabet", [True, False])
+def test_letters_of_bytes_are_no_text(alphabet: bool, tmp_path: Path) -> None:
+    """Every character by which a byte is written is the token that the tokenizer makes of it, or none."""
+    tokenizer = byte_level(alphabet)
+    checkpoint = saved(tmp_path, [], tokenizer, rows=tokenizer.get_vocab_size())
+    for letter in byte_alphabet():
+        ids, after_a_space = (tokenizer.encode(text).ids for text in (letter, f" {letter}"))
+        right = next((each[0] for each in (ids, after_a_space) if len(each) == 1), None)
+        if right is None:
+            with pytest.raises(TokenError, match="no token of"):
+                find_token(checkpoint, letter)
+        else:
+            assert find_token(checkpoint, letter) == right, letter
+    known = tokenizer.get_vocab()
+    assert find_token(checkpoint, "é") == known["Ã©"] != known.get("é")
+    assert find_token(checkpoint, "ł") == known["ÅĤ"] != known.get("ł")
+    written = {
+        "Ġthe": "Ġthe",
+        "ĠcafÃ©": "ĠcafÃ©",
+        " the": "Ġthe",
+        "<|end|>": "<|end|>",
+        "<｜a▁b｜>": "<｜a▁b｜>",
+        " ": "Ġ",
+    }
+    for text, token in written.items():
+        assert find_token(checkpoint, text) == known[token], text
+    if alphabet:
+        assert find_token(checkpoint, "<0xE9>") == known["é"]
+        with pytest.raises(
+            TokenError, match=r"splits it into 2: '<0xC3>' .*\n.*writes '<0xFC>' \(#\d+\) so: pass that id"
+        ):
+            find_token(checkpoint, "ü")
+
+
+def test_the_tokenizer_says_what_a_text_is(tmp_path: Path) -> None:
+    """Of pieces the one that begins a word, of an uncased vocabulary the lower case; of both what is written so too."""
+    pieces = [("<unk>", 0.0), ("▁", -3.0), ("king", -1.0), ("▁king", -2.0), ("<0x0A>", -9.0), ("s", -4.0)]
+    unigram = Tokenizer(models.Unigram(pieces, 0, byte_fallback=False))
+    unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+    (tmp_path / "a").mkdir()
+    checkpoint = saved(tmp_path / "a", [], unigram, rows=6)
+    for text, number in (("king", 3), ("▁king", 3), ("▁", 1), ("<0x0A>", 4), ("<unk>", 0), ("s", 5)):
+        assert find_token(checkpoint, text) == number, text
+    with pytest.raises(TokenError, match=r"splits it into 2: '␣king' \(#3\), 's' \(#5\)"):
+        find_token(checkpoint, "kings")
+    with pytest.raises(TokenError, match="no token of"):
+        find_token(checkpoint, "東")  # unknown
+    vocabulary = {"[UNK]": 0, "paris": 1, "##ing": 2, "#": 3, "ing": 4, "[unused0]": 5, "Lyon": 6}
+    uncased = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    uncased.normalizer, uncased.pre_tokenizer = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    (tmp_path / "b").mkdir()
+    checkpoint = saved(tmp_path / "b", [], uncased, rows=7)
+    for text, number in (("Paris", 1), ("PÁRIS", 1), ("##ing", 2), ("ing", 4), ("[unused0]", 5), ("#5", 5)):
+        assert find_token(checkpoint, text) == number, text
+    assert find_token(checkpoint, "Lyon") == 6  # no text is encoded to it, but it is its text

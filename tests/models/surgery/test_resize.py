@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import whatwhere as ww
@@ -17,7 +18,7 @@ from whatwhere.where.input.learned import resized_rows
 from ...running import whatwhere
 from ..checkpoint.forms import VOCABULARY
 from ..tiny import config_of, model_of
-from .conftest import SHARDS, SINGLE, WORDS, Save, digests, loaded, logits, metadata, tensor
+from .conftest import SHARDS, SINGLE, WORDS, Save, digests, loaded, logits, metadata, tensor, word_tokenizer
 
 IDS = torch.tensor([[3, 5, 36, 0, 11]])
 
@@ -231,3 +232,44 @@ def test_impossible_requests_are_refused(save: Save, tmp_path: Path, our_own_che
         resize_checkpoint(folder, tmp_path / "out.safetensors", vocab_size=40)
     report = resize_checkpoint(folder / "model.safetensors", tmp_path / "out.safetensors", vocab_size=40)
     assert "no configuration was changed" in report.notes[0]
+
+
+def test_a_token_that_the_tokenizer_gives_is_not_added_again(save: Save, tmp_path: Path) -> None:
+    folder, _ = save("llama", vocab_size=300)
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer, made.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    letters = pre_tokenizers.ByteLevel.alphabet()
+    trainer = trainers.BpeTrainer(vocab_size=262, initial_alphabet=letters, show_progress=False)
+    made.train_from_iterator(["café é the"] * 9, trainer)
+    made.save(str(folder / "tokenizer.json"))
+    known = made.get_vocab()
+    for text, why in (
+        ("é", f"is token #{known['Ã©']} already: the tokenizer encodes"),
+        ("ü", rf"is how the vocabulary writes token #{known['ü']}, which is not this text"),
+        ("a", f"is token #{known['a']} already"),
+    ):
+        with pytest.raises(TokenError, match=why):
+            resize_checkpoint(folder, tmp_path / "out", add_tokens=[text])
+    report = resize_checkpoint(folder, tmp_path / "out", add_tokens=["über"])
+    assert report.measured.new_ids == (262,)
+
+
+def test_rows_that_fill_a_multiple_are_the_mean_and_tokens_differ(save: Save, tmp_path: Path) -> None:
+    """Ids without a token are padding; tokens, also those that had no row, are not."""
+    folder, model = save("llama")
+    old = model.get_input_embeddings().weight.detach()
+    tokens = len(WORDS)
+    resize_checkpoint(folder, tmp_path / "out", add_tokens=["<a>", "<b>", "<c>"], multiple_of=64)
+    new = tensor(tmp_path / "out", "model.embed_tokens.weight")
+    added, padding = new[tokens : tokens + 3], new[tokens + 3 :]
+    mean = old[:tokens].double().mean(0)
+    assert len(padding) > 1
+    assert torch.allclose(padding.double(), mean.expand_as(padding), atol=1e-6)
+    assert len(added.unique(dim=0)) == 3
+    assert (added.norm(dim=1) > 0.5 * old.norm(dim=1).median()).all()
+    word_tokenizer([*WORDS, *(f"more{n}" for n in range(9))]).save(str(folder / "tokenizer.json"))
+    resize_checkpoint(folder, tmp_path / "more", vocab_size=tokens + 12)
+    rows = tensor(tmp_path / "more", "model.embed_tokens.weight")[len(old) :]
+    last = tokens + 9 - len(old)  # of the tokens that had no row
+    assert len(rows[:last].unique(dim=0)) == last
+    assert torch.equal(rows[last], rows[-1])

@@ -312,3 +312,19 @@ def test_a_table_at_the_values_follows_and_an_unknown_one_is_refused(save: Save,
     with pytest.raises(CheckpointError, match="style_embedding_bank"):
         trim_checkpoint(folder, tmp_path / "other", keep_ids=keep)
     assert not (tmp_path / "other").exists()
+
+
+def test_dropout_stays_in_the_file_and_changes_no_count(save: Save, tmp_path: Path) -> None:
+    """A published tokenizer.json has 0.1, by which the corpus has other tokens each time."""
+    folder = folder_with(save, tokenizer := byte_pairs(), "llama")
+    contents = json.loads((folder / "tokenizer.json").read_text())
+    contents["model"]["dropout"] = 0.9
+    contents["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    (folder / "tokenizer.json").write_text(json.dumps(contents))
+    (tmp_path / "corpus.txt").write_text(" ".join(TRAINING))
+    tokenizer.no_truncation()
+    right = tokenizer.encode(" ".join(TRAINING), add_special_tokens=False).ids
+    report = trim_checkpoint(folder, tmp_path / "out", corpus=[tmp_path / "corpus.txt"])
+    assert (report.measured.tokens_requested, report.measured.corpus.tokens) == (len(set(right)), len(right))
+    written = json.loads((tmp_path / "out" / "tokenizer.json").read_text())
+    assert (written["model"]["dropout"], written["truncation"]) == (0.9, contents["truncation"])

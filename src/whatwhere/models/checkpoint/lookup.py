@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from math import prod
 
 import numpy as np
@@ -11,7 +12,7 @@ from jaxtyping import Int64
 
 from whatwhere.analysis.token_types import BYTE, Marking, marking, texts
 from whatwhere.errors import CheckpointError, SettingError, TokenError
-from whatwhere.escape import byte_alphabet, quoted, shown_token
+from whatwhere.escape import byte_alphabet, quoted, readable_token, shown_token
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.folder import TABLE
@@ -56,6 +57,20 @@ class Table:
             row: of `weight`.
         """
         return word_of(self.words, int(self.ids[row]))
+
+    def readable(self, row: int) -> str:
+        """Return the token of a row as people read it: its text, with a leading space; see `shown_token`.
+
+        Args:
+            row: of `weight`.
+        """
+        word = self.word(row)
+        (meant,) = texts([word], self._marking)
+        return readable_token(word, meant if isinstance(meant, str) else None)
+
+    @cached_property
+    def _marking(self) -> Marking:
+        return marking(self.words)
 
     def row(self, number: int) -> int:
         """Return the row of `weight` for an id.
