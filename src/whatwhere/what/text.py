@@ -26,6 +26,7 @@ LARGEST_FILE = 1 << 30
 _CHUNK = 1 << 20
 _NOWHERE = "\U00012000"
 """A letter of cuneiform, which vocabularies lack."""
+_REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def train(
@@ -327,6 +328,9 @@ def single_token(tokenizer: Tokenizer, text: str) -> int | None:
         return None
     ids = encoding.ids
     if len(ids) != 1 or _first_lost(text, encoding.offsets) is not None:
+        return None
+    # Of a character in bytes, those that a vocabulary lacks are dropped: what is left is no character.
+    if _REPLACEMENT in tokenizer.decode(ids, skip_special_tokens=False) and _REPLACEMENT not in text:
         return None
     # Not every model tells its unknown token, but a letter that no vocabulary has is encoded to it.
     token, unknown = tokenizer.id_to_token(ids[0]), ids_of_each(tokenizer, [_NOWHERE])[0][-1:]
