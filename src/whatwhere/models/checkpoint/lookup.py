@@ -161,7 +161,8 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
         CheckpointError: If there is no token table.
 
     Examples:
-        >>>         >>> from tempfile import mkdtemp
+        >>> from pathlib import Path
+        >>> from tempfile import mkdtemp
         >>> path = Path(mkdtemp(), "two.vec")
         >>> _ = path.write_text("2 1\\n▁king 1\\n▁queen 2\\n")
         >>> checkpoint = Checkpoint.open(path)
