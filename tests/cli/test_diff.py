@@ -94,8 +94,8 @@ def test_rows_that_moved_came_and_went(rows: dict[str, np.ndarray], tmp_path: Pa
     typical = np.median([np.linalg.norm(row.astype(float)) for word, row in rows.items() if word != "w7"])
     assert second["distance"] == pytest.approx(np.sqrt(6) / 2 / typical, rel=1e-4)
     shown = whatwhere("diff", tmp_path / "a.vec", tmp_path / "b.vec").out
-    assert "1 token in A alone: w7." in shown
-    assert "1 token in B alone: w99." in shown
+    assert "1 token in A alone: 'w7'." in shown
+    assert "1 token in B alone: 'w99'." in shown
     moved = shown[shown.index("Tokens that moved most") :].splitlines()[2:4]
     assert [line.split()[:3] for line in moved] == [["w3", "3", "55"], ["w5", "5", "53"]]
 

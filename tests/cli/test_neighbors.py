@@ -238,7 +238,7 @@ def test_rows_that_are_not_finite_are_omitted_and_reported(broken: Path) -> None
     assert result["not_finite"] == [{"token": "nan", "id": 1, "text": "nan"}, {"token": "far", "id": 3, "text": "far"}]
     assert [(n["token"], n["id"]) for n in result["tokens"][0]["neighbors"]] == [("queen", 2), ("mat", 4)]
     for words in (["neighbors", broken, "king"], ["similarity", broken, "king", "mat"]):
-        assert "Excluded, because they contain NaN or infinity: nan, far." in whatwhere(*words).out
+        assert "Excluded, because they contain NaN or infinity: nan (#1), far (#3)." in whatwhere(*words).out
     said = whatwhere("neighbors", broken, "far")
     assert said.status == 1
     assert "the row of 'far' (#3) holds numbers that are not finite" in said.err

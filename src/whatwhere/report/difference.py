@@ -286,4 +286,4 @@ def _rotary(rotary: RotaryDifference) -> list[Part]:
 
 def _some(names: Sequence[str], total: int) -> str:
     more = f" and {total - _NAMES:,} more" if total > _NAMES else ""
-    return ", ".join(map(visible_token, names[:_NAMES])) + more
+    return ", ".join(f"'{visible_token(name)}'" for name in names[:_NAMES]) + more

@@ -29,7 +29,7 @@ def parts(result: SearchedTable) -> list[Part]:
     """
     written = _found(result)
     if result.not_finite:
-        some = ", ".join(map(_shown, result.not_finite[:_NAMED]))
+        some = ", ".join(f"{_shown(row)} (#{row.id})" for row in result.not_finite[:_NAMED])
         more = f" and {len(result.not_finite) - _NAMED:,} more" if len(result.not_finite) > _NAMED else ""
         written.append(Paragraph(f"Excluded, because they contain NaN or infinity: {some}{more}."))
     return written
