@@ -45,7 +45,7 @@ assert.equal(page.runnable("ww.load_where(PATH)", { kind: "fresh", path: "" }), 
 assert.match(page.runnable(lines, { kind: "checkpoint", path: "" }), /read\(PATH\)/);
 assert.equal(page.runnable("read_results(Path(PATH))", open), null);
 assert.deepEqual(page.characters("ab c"), [{ text: "ab", replaced: false }, { text: "␣", replaced: true }, { text: "c", replaced: false }]);
-assert.deepEqual([page.face("##ing", "ing"), page.face("Ġthe", " the"), page.face("Ã", null)], ["##ing", " the", "Ã"]);
+assert.deepEqual([page.face("##ing", "ing"), page.face("Ġthe", " the"), page.face("Ã", null)], ["##ing", " the", "<0xC3>"]);
 
 // Numbers and files.
 assert.deepEqual([page.formatNumber(0.000123456), page.formatNumber(1234567), page.formatNumber(-0), page.formatNumber(null), page.formatNumber(0.5)], ["0.000123", "1,234,567", "0", "–", "0.5"]);
