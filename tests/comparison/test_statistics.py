@@ -1,12 +1,14 @@
 """Paired differences: the test against enumeration by hand and simulated data, and what is said of few seeds."""
 
 import itertools
+import math
 import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import ttest_rel
 
 from whatwhere.comparison import paired_differences, paired_differences_of_scores, read_results
 from whatwhere.comparison.statistics import PairedDifferences, _intervals, holm, seeds_needed, sign_flip_test
@@ -83,13 +85,30 @@ def test_as_many_seeds_are_needed_as_give_a_significant_least_p() -> None:
     assert seeds_needed(0) == seeds_needed(1)
 
 
-def test_intervals_contain_the_mean_as_often_as_is_said() -> None:
-    for seeds, said in ((5, 0.83), (10, 0.89)):
-        intervals = _intervals(np.random.default_rng(3).normal(size=(300, seeds)))
-        inside = np.mean([each is not None and each.low <= 0 <= each.high for each in intervals])
-        assert abs(inside - said) < 0.06
+@pytest.mark.parametrize("seeds", [5, 6, 10, 20])
+def test_intervals_contain_the_mean_as_often_as_is_said(seeds: int) -> None:
+    rng, draws = np.random.default_rng(3), 4000
+
+    def inside(gains: np.ndarray, mean: float) -> float:
+        return float(np.mean([each is not None and each.low <= mean <= each.high for each in _intervals(gains)]))
+
+    margin = 3 * np.sqrt(0.05 * 0.95 / draws)
+    assert abs(inside(rng.normal(0.1, 0.3, (draws, seeds)), 0.1) - 0.95) < margin
+    # The accuracies of two schemes on 500 sequences, whose seeds differ by more than that: not normal, yet symmetric.
+    accuracies = rng.binomial(500, rng.uniform(0.6, 0.9, (2, draws, seeds))) / 500
+    assert inside(accuracies[0] - accuracies[1], 0.0) > 0.95 - 0.02
+    assert abs(inside(rng.exponential(size=(draws, seeds)), 1.0) - {5: 0.88, 6: 0.89, 10: 0.90, 20: 0.92}[seeds]) < 0.02
+
+
+def test_an_interval_is_that_of_the_paired_t_test() -> None:
+    gains = np.array([[0.3, 0.1, 0.4, 0.1, 0.5], [-0.2, 0.0, 0.1, 0.3, 1.1]])
+    for row, found in zip(gains, _intervals(gains), strict=True):
+        expected = ttest_rel(row, np.zeros(5)).confidence_interval(0.95)
+        assert found is not None
+        np.testing.assert_allclose((found.low, found.high), expected)
     assert _intervals(np.ones((1, 4)) * [1.0, 2.0, 3.0, 4.0]) == [None], "four seeds are too few"
     assert _intervals(np.ones((2, 5))) == [None, None], "equal gains have no interval"
+    assert _intervals(np.ones((0, 6))) == []
 
 
 def test_pairs_of_a_comparison(tmp_path: Path) -> None:
@@ -103,7 +122,9 @@ def test_pairs_of_a_comparison(tmp_path: Path) -> None:
     assert (pair.p, pair.p_holm) == (2 / 64, 2 / 64)
     assert pair.mean == pytest.approx(0.15)
     assert pair.interval is not None
-    assert 0.1 <= pair.interval.low < 0.15 < pair.interval.high <= 0.2
+    # t of five degrees of freedom is 2.5706 at 97.5 %; the standard deviation is 0.05 * sqrt(6 / 5).
+    reach = 2.5706 * 0.05 * math.sqrt(6 / 5) / math.sqrt(6)
+    assert (pair.interval.low, pair.interval.high) == pytest.approx((0.15 - reach, 0.15 + reach), rel=1e-4)
     # Hedges and Olkin's table: the correction for five degrees of freedom is 0.8408.
     assert pair.effect == pytest.approx(0.8408 * 0.15 / np.std([0.1, 0.2] * 3, ddof=1), rel=1e-4)
     assert (computed.seeds, computed.family, computed.seeds_needed) == (tuple(range(6)), 1, 6)

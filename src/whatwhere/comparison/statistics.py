@@ -21,11 +21,10 @@ LEVEL = 0.05
 """A difference is claimed where its p-value, corrected by Holm's method, is at most this."""
 CONFIDENCE = 0.95
 SEEDS_FOR_INTERVAL = 5
-"""Fewer seeds have no bootstrap interval."""
+"""Fewer seeds have no interval."""
 
 NO_SCIPY = "differences are tested with SciPy, which is not installed: pip install 'whatwhere[compare]'"
 
-_RESAMPLES = 9999
 _MOST_FLIPS = 2**14  # all sign flips of up to 14 seeds; of more, so many random ones
 _NUMBERS = 2_000_000  # in one batch of resamples
 _ROUNDING = 1e-12  # differences that vary by less are equal
@@ -49,7 +48,8 @@ class Difference:
         gains: by how much the first is better, for each seed: score(first) - score(second), or the opposite of a loss.
         ahead: in how many seeds the first is better.
         mean: of the gains, never negative; what is tested.
-        interval: 95 % bootstrap interval of that mean, for this pair alone; None below five seeds and of equal gains.
+        interval: 95 % interval of that mean by Student's t, for this pair alone; None below five seeds and of equal
+            gains.
         effect: Hedges' g of paired differences: the mean divided by the standard deviation, corrected for few seeds;
             None below three seeds and of equal gains.
         p: two-sided p-value of the sign-flip permutation test.
@@ -110,8 +110,9 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
     Holm's method keeps the chance of any false claim in the family below the level. The family is all pairs of schemes
     at this length, for the best scheme is chosen after looking; or all schemes against one that was chosen before.
 
-    Intervals are BCa bootstrap intervals of the mean, with a fixed seed. They are too narrow for few seeds: of normal
-    differences those of five seeds contain the true mean in about 83 % of cases, those of ten in about 89 %.
+    Intervals are those of a paired t test: mean +- t * standard deviation / sqrt(seeds). Of normal differences 95 %
+    of them contain the true mean, whatever the number of seeds; of skewed ones fewer: about 88 % at five seeds and
+    90 % at ten, where differences are exponentially distributed.
 
     Args:
         results: of a comparison, or OwnScores.
@@ -322,23 +323,11 @@ def sign_flip_test(gains: Float[np.ndarray, "pairs seeds"]) -> Float[np.ndarray,
 
 
 def _intervals(gains: Float[np.ndarray, "pairs seeds"]) -> list[Interval | None]:
-    from scipy.stats import bootstrap
+    from scipy.stats import t
 
-    pairs, seeds = gains.shape
-    intervals: list[Interval | None] = [None] * pairs
-    varied = [n for n in range(pairs) if seeds >= SEEDS_FOR_INTERVAL and not _equal(gains[n])]
-    if not varied:
-        return intervals
-    found = bootstrap(
-        (gains[varied],),
-        np.mean,
-        axis=-1,
-        confidence_level=CONFIDENCE,
-        n_resamples=_RESAMPLES,
-        batch=max(1, _NUMBERS // gains.size),
-        method="BCa",
-        rng=0,
-    ).confidence_interval
-    for pair, low, high in zip(varied, found.low.tolist(), found.high.tolist(), strict=True):
-        intervals[pair] = Interval(low, high)
-    return intervals
+    seeds = gains.shape[1]
+    if seeds < SEEDS_FOR_INTERVAL:
+        return [None] * len(gains)
+    reach = t.ppf((1 + CONFIDENCE) / 2, seeds - 1) * gains.std(axis=1, ddof=1) / math.sqrt(seeds)
+    ends = zip((gains.mean(axis=1) - reach).tolist(), (gains.mean(axis=1) + reach).tolist(), strict=True)
+    return [None if _equal(row) else Interval(*pair) for row, pair in zip(gains, ends, strict=True)]

@@ -148,9 +148,9 @@ def method_sentence(results: Comparison, found: PairedDifferences | Missing) -> 
     return (
         f"Runs of one seed share {shared}, so {pairs} is compared seed by seed. p: exact "
         f"two-sided sign-flip permutation test of the mean difference; p (Holm): corrected for {_family(found)}; a "
-        f"difference is claimed up to {decimals(found.level, 2)}. Intervals are BCa bootstrap intervals of the mean of "
-        "one pair without that correction, from five seeds on, and too narrow for few seeds. Effect: Hedges' g of the "
-        "paired differences."
+        f"difference is claimed up to {decimals(found.level, 2)}. Intervals are 95{NARROW}% intervals of Student's t "
+        "for the mean of one pair, without that correction, from five seeds on; of very skewed differences they are "
+        "too narrow. Effect: Hedges' g of the paired differences."
     )
 
 
