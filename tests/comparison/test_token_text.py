@@ -19,8 +19,10 @@ from whatwhere.comparison.byte_text import MemoryText, open_files
 from whatwhere.comparison.plan import make_task
 from whatwhere.comparison.text_task import Text, python_documentation
 from whatwhere.comparison.token_text import encoded, pieces, tokenized
-from whatwhere.report.comparison import summary
+from whatwhere.report.comparison import sections, summary
 from whatwhere.report.comparison_conclusions import scope_sentence
+from whatwhere.studio.api import ask as ask_view
+from whatwhere.studio.session import Session
 from whatwhere.what import text as texts
 
 from ..systems import unix
@@ -48,6 +50,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def ids_of(text: token_text.TokenText) -> list[int]:
     """Return all ids."""
     return np.frombuffer(b"".join(text.chunks(len(text))), text.dtype).tolist()
+
+
+def bytes_of(file: Path, token: int) -> bytes:
+    """Return the bytes that a token of a byte-level tokenizer stands for."""
+    return bytes(texts.byte_alphabet()[char] for char in texts.load(file).id_to_token(token))
 
 
 @pytest.mark.parametrize("which", ["bpe", "minilm"])
@@ -191,6 +198,37 @@ def test_tokens_are_held_out_and_counted_as_bytes_are(bpe: Path, tmp_path: Path)
     assert (task.measure, len(task.tokens)) == ("nats per token", task.vocab_size)
 
 
+@pytest.mark.parametrize("length", [16, 100, 301])
+@pytest.mark.parametrize("count", [3, 10_000])
+def test_bits_per_byte_are_of_the_tested_part(
+    bpe: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, length: int, count: int
+) -> None:
+    """A text whose end has other bytes per token than the rest, in one piece, in many, in memory and in a file."""
+    content = (LINES * 3 + "qzx 狗🐈 \n" * 400).encode()
+    for piece in (5, 1000, 1 << 16):
+        monkeypatch.setattr(token_text, "_PIECE", piece)
+        (tmp_path / "notes.txt").write_bytes(content)
+        for text in (MemoryText(content), open_files([tmp_path / "notes.txt"])):
+            task = Text(tokenized(text, bpe, tmp_path / f"cache {piece}"), trained=(16,))
+            tested = task.test_set(length, count).targets.flatten().tolist()
+            expected = sum(len(bytes_of(bpe, n)) for n in tested) / len(tested)
+            # A window may begin within a character of up to four bytes.
+            assert task.bytes_per_token(length, count) == pytest.approx(expected, abs=3 / len(tested))
+            assert abs(expected - task.tokenized.bytes_per_token) > 0.1  # of the whole text
+    kept = task.in_file(tmp_path / "kept")
+    assert kept.bytes_per_token(length, count) is None, "without the text nobody knows"
+    assert Text(content, trained=(16,)).bytes_per_token(length, count) == 1
+
+
+def test_bytes_between_tokens_count(minilm: Path, tmp_path: Path) -> None:
+    """WordPiece drops white space, lowercases, removes accents and makes one token of what it does not know."""
+    content = "Élan  vital, 猫🙂.\n" * 500
+    task = Text(tokenized(MemoryText(content.encode()), minilm, tmp_path), trained=(16,))
+    assert task.tokenized is not None
+    per_line = task.tokenized.tokens // 500
+    assert task.bytes_per_token(per_line, 40) == pytest.approx(len(content.encode()) / 500 / per_line)
+
+
 def test_a_comparison_in_tokens(bpe: Path, cache: Path, tmp_path: Path) -> None:
     notes, out = tmp_path / "notes.txt", tmp_path / "results"
     notes.write_text(LINES, encoding="utf-8", newline="")
@@ -210,12 +248,26 @@ def test_a_comparison_in_tokens(bpe: Path, cache: Path, tmp_path: Path) -> None:
     answers = ww.comparison.ask(results, "the cat")
     assert list(answers.ids) == texts.load(bpe).encode("the cat").ids
     assert sum(one.probability for one in answers.answers[0].top) <= 1
+    # It is a text: the page asks its models too, and shows no other text beside it.
+    session = Session.open(out)
+    assert ask_view.cannot_ask(session) is None
+    question = ask_view.begin(session)["text"]
+    shown = ask_view.answers(session, {"text": question, "seeds": "0", "positions": ""})
+    assert list(shown.ids) == texts.load(bpe).encode(question).ids
+    assert "text" not in [part.name for part in sections(results)]
+    said = str([part.parts for part in sections(results) if part.name == "lengths"])
+    assert "frequency of tokens: every token by its share" in said
     assert f"files=['{notes}']" in results.record.python
     assert f"tokenizer='{bpe.parent}'" in results.record.python
     table = summary(results)
     score = results.score("none", None)
     assert score is not None
-    bits = score.median / np.log(2) * count / len(LINES.encode())
+    ids = texts.load(bpe).encode(LINES).ids
+    cut = count * 9 // 10
+    tested = ids[cut + 1 : cut + 1 + (count - cut - 1) // 16 * 16]
+    size = sum(len(bytes_of(bpe, n)) for n in tested) / len(tested)
+    assert task.bytes_per_token[16] == pytest.approx(size)
+    bits = score.median / np.log(2) / size
     assert float(table.rows[0][-1].replace("\u2212", "-")) == pytest.approx(bits, abs=0.005)
     bpe.write_text(bpe.read_text() + " ")
     with pytest.raises(ww.errors.TextError, match="has changed since the text was tokenized"):

@@ -61,10 +61,10 @@ class MemoryText:
         content = np.frombuffer(self.content, np.uint8)
         return content[np.asarray(starts)[:, None] + np.arange(count)]
 
-    def chunks(self, end: int) -> Iterator[bytes]:
-        """Yield the first `end` bytes in parts of about a megabyte."""
-        for start in range(0, end, _CHUNK):
-            yield self.content[start : min(start + _CHUNK, end)]
+    def chunks(self, end: int, start: int = 0) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to `end` in parts of about a megabyte."""
+        for at in range(start, end, _CHUNK):
+            yield self.content[at : min(at + _CHUNK, end)]
 
 
 @final
@@ -112,15 +112,15 @@ class FileText:
             content = b"".join([reader.read(start, count) for start in starts])
         return np.frombuffer(content, np.uint8).reshape(len(starts), count)
 
-    def chunks(self, end: int) -> Iterator[bytes]:
-        """Yield the first `end` bytes in parts of about a megabyte.
+    def chunks(self, end: int, start: int = 0) -> Iterator[bytes]:
+        """Yield the bytes from `start` up to `end` in parts of about a megabyte.
 
         Raises:
             TextError: If a file cannot be read, or has changed.
         """
         with _Reader(self) as reader:
-            for start in range(0, end, _CHUNK):
-                yield reader.read(start, min(_CHUNK, end - start))
+            for at in range(start, end, _CHUNK):
+                yield reader.read(at, min(_CHUNK, end - at))
 
 
 ByteText = MemoryText | FileText

@@ -354,8 +354,12 @@ def with_text_in_file(jobs: Sequence[Job], folder: Folder, claims: Claims, show:
 def describe(task: Task, settings: Settings) -> TaskDescription:
     """Describe a task, with the scores of predictors that ignore positions; raise SettingError if one is not finite."""
     baselines: dict[str, dict[int, float]] = {}
+    sizes: dict[int, float] = {}
     for length in sorted({*task.tested_in_length, *settings.lengths}):
-        for name, value in task.baselines(length, measure.evaluation_set(task, length, settings)).items():
+        tested = measure.evaluation_set(task, length, settings)
+        if isinstance(task, Text) and (size := task.bytes_per_token(length, len(tested.ids))) is not None:
+            sizes[length] = size
+        for name, value in task.baselines(length, tested).items():
             if not math.isfinite(value):
                 raise SettingError(
                     f"the task {task.name!r} has the baseline {name!r} = {value} at {length} {task.unit}, but needs a "
@@ -376,6 +380,7 @@ def describe(task: Task, settings: Settings) -> TaskDescription:
         tokens=tuple(task.tokens),
         identity=task.identity,
         tokenized=task.tokenized if isinstance(task, Text) else None,
+        bytes_per_token=sizes,
     )
 
 

@@ -264,6 +264,7 @@ class TaskDescription:
         tokens: the vocabulary, as it is shown.
         identity: what else two comparisons must share to be the same.
         tokenized: the tokenizer of a text; None of a text of bytes, and of other tasks.
+        bytes_per_token: of the tokens that are predicted in the test at a length, where they are those of a text.
     """
 
     name: str
@@ -279,6 +280,7 @@ class TaskDescription:
     tokens: tuple[str, ...]
     identity: str
     tokenized: TokenizedText | None = None
+    bytes_per_token: Mapping[int, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -8,10 +8,12 @@ from typing import Any
 from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
 
+_TEXT: Mapping[str, Any] = {"steps": 1500, "batch": 24, "lengths": (128, 256, 512)}
 _BY_TASK: Mapping[str, Mapping[str, Any]] = {
     "expressions": {"steps": 800, "batch": 64, "lengths": (8, 12, 16, 24, 32)},
     "recall": {"steps": 2000, "batch": 64, "lengths": (12, 16, 20, 26)},
-    "text": {"steps": 1500, "batch": 24, "lengths": (128, 256, 512)},
+    "text": _TEXT,
+    "text in tokens": _TEXT,
 }
 # The first tutorial's own program: an encoder on three arguments, 50 epochs of 8,000 expressions in batches of 32.
 _AUTHOR: Mapping[str, Any] = {

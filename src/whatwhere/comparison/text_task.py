@@ -13,7 +13,7 @@ from torch import Tensor
 from whatwhere.comparison.byte_text import ByteText, MemoryText, OnRead, keep_in_file, require_unchanged
 from whatwhere.comparison.results import TokenizedText
 from whatwhere.comparison.tasks import Batch
-from whatwhere.comparison.token_text import TokenText, encoded, load_tokenizer, shown_tokens
+from whatwhere.comparison.token_text import TokenText, encoded, first_held_out, load_tokenizer, shown_tokens
 from whatwhere.errors import SettingError, TextError
 
 _BYTES = tuple(chr(n) if 32 < n < 127 else f"0x{n:02x}" for n in range(256))
@@ -63,7 +63,7 @@ class Text:
             self.identity, self.tokenized = self._text.identity, self._text.about
         else:
             self.identity = f"sha256 {self._text.sha256}"
-        self._cut = len(self._text) * 9 // 10
+        self._cut = first_held_out(len(self._text))
         self._counts: Int64[Tensor, " vocab_size"] | None = None
         if self._cut <= trained[0] or len(self._text) - self._cut <= trained[0]:
             raise TextError(
@@ -129,6 +129,22 @@ class Text:
         Raises:
             TextError: If the held-out text is shorter than a window.
         """
+        return self._windows(self._test_starts(length, count), length)
+
+    def bytes_per_token(self, length: int, count: int) -> float | None:
+        """Return the mean bytes of the tokens that this test set predicts; None where the text is not there.
+
+        Raises:
+            TextError: If the held-out text is shorter than a window, cannot be read, or has changed.
+        """
+        if not isinstance(self._text, TokenText):
+            return 1.0
+        starts = self._test_starts(length, count)
+        # Each window predicts the first token of the next one, so that these are all tokens from the second on.
+        tested = self._text.bytes_of(starts.start + 1, starts.stop + 1)
+        return None if tested is None else tested / (starts.stop - starts.start)
+
+    def _test_starts(self, length: int, count: int) -> range:
         held_out = len(self._text) - self._cut
         whole = (held_out - 1) // length
         if whole < 1:
@@ -136,7 +152,7 @@ class Text:
                 f"the held-out tenth of the text has {held_out} {self.unit}, too few for a window of {length}.\n"
                 "Pass a longer text or shorter lengths."
             )
-        return self._windows(range(self._cut, self._cut + min(count, whole) * length, length), length)
+        return range(self._cut, self._cut + min(count, whole) * length, length)
 
     def baselines(self, length: int, test_set: Batch) -> Mapping[str, float]:
         """Return the loss of a uniform prediction, and of each token's frequency in the training text."""

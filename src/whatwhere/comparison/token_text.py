@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import numpy as np
-from jaxtyping import UInt
+from jaxtyping import Int64, UInt
 
 from whatwhere.atomic import atomic_file, write_atomic
 from whatwhere.comparison.byte_text import ByteText, FileText, OnRead, keep_in_file, open_files
@@ -36,7 +36,7 @@ from whatwhere.what import text as texts
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-_SCHEMA = Schema("whatwhere-tokens", 2, "Remove it: it is made again.")
+_SCHEMA = Schema("whatwhere-tokens", 3, "Remove it: it is made again.")
 _PIECE = 1 << 16
 """Characters of a piece, at least."""
 _IDS = 1
@@ -58,6 +58,7 @@ class _Record:
 
     sha256: str
     text: TokenizedText
+    border: tuple[int, int]
 
 
 @final
@@ -70,6 +71,8 @@ class TokenText:
         about: the tokenizer, and what it made of the text.
         vocab_size: tokens of the tokenizer, up to the greatest id.
         text_sha256: of the text.
+        source: the text itself, which a process that only trains does without.
+        border: the last id up to the held-out ones at which a piece of the text begins, and the byte of it.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -85,6 +88,8 @@ class TokenText:
     about: TokenizedText
     vocab_size: int
     text_sha256: str
+    source: ByteText | None = None
+    border: tuple[int, int] = (0, 0)
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -122,8 +127,33 @@ class TokenText:
         yield from self.stored.chunks(end * self.dtype.itemsize)
 
     def in_file(self, folder: Path, on_read: OnRead) -> "TokenText":
-        """Return the same ids in a copy that a folder has, as `keep_in_file` makes it."""
-        return replace(self, stored=keep_in_file(self.stored, folder, on_read))
+        """Return the same ids in a copy that a folder has, as `keep_in_file` makes it, without the text."""
+        return replace(self, stored=keep_in_file(self.stored, folder, on_read), source=None)
+
+    def bytes_of(self, first: int, stop: int) -> int | None:
+        """Return how many bytes of the text held-out ids from `first` up to `stop` stand for; None without the text.
+
+        What a tokenizer drops between two tokens, such as white space, counts with the second; a character of several
+        tokens with the first of them.
+
+        Raises:
+            TextError: If a file cannot be read, or has changed.
+        """
+        if self.source is None:
+            return None
+        encoder = load_tokenizer(self.about)
+        (at, start), ends = self.border, list[int]()
+        for part in _byte_ends(encoder, pieces(encoder, _characters(self.source, start=start))):
+            ends += [int(part[n - at]) for n in (first - 1, stop - 1) if at <= n < at + len(part)]
+            at += len(part)
+            if at >= stop:
+                break
+        return ends[1] - ends[0]
+
+
+def first_held_out(count: int) -> int:
+    """Return the first of so many ids, or bytes, that training never shows: the last tenth is for tests."""
+    return count * 9 // 10
 
 
 def cache_folder() -> Path:
@@ -170,8 +200,9 @@ def tokenized(
         raise ResultsError(
             f"{cache} cannot be written: {problem.strerror}.\nMake room, or choose another folder: XDG_CACHE_HOME."
         ) from problem
-    stored, about = found
-    return TokenText(stored, replace(about, tokenizer=str(file.resolve())), size, text.sha256)
+    stored, kept = found
+    about = replace(kept.text, tokenizer=str(file.resolve()))
+    return TokenText(stored, about, size, text.sha256, text, kept.border)
 
 
 def load_tokenizer(about: TokenizedText) -> "Tokenizer":
@@ -205,14 +236,14 @@ def shown_tokens(about: TokenizedText) -> tuple[str, ...]:
     return tuple(by_id.get(number, f"[no token {number}]") for number in range(max(by_id) + 1))
 
 
-def _kept(ids: Path, record: Path) -> tuple[FileText, TokenizedText] | None:
+def _kept(ids: Path, record: Path) -> tuple[FileText, _Record] | None:
     """Return ids that were made before; None where they are absent, incomplete or damaged."""
     try:
         content = from_json(_Record, read_json(record, _SCHEMA), str(record))
         stored = open_files([ids])
     except (OSError, ResultsError, TextError):
         return None
-    return (stored, content.text) if content.sha256 == stored.sha256 else None
+    return (stored, content) if content.sha256 == stored.sha256 else None
 
 
 def _make(
@@ -224,14 +255,22 @@ def _make(
     ids: Path,
     record: Path,
     on_read: OnRead,
-) -> tuple[FileText, TokenizedText]:
+) -> tuple[FileText, _Record]:
     """Tokenize a text into its two files."""
     unknown, lost = _unknown_id(encoder), 0
+    sizes, counts = list[int](), list[int]()  # bytes and tokens of each piece
+
+    def measured() -> Iterator[str]:
+        for piece in pieces(encoder, _characters(text, on_read)):
+            sizes.append(len(piece.encode()))
+            yield piece
+
     record.unlink(missing_ok=True)
     with atomic_file(ids, follow=False) as unfinished:
         with unfinished.open("wb") as opened:
-            for some in encoded(encoder, pieces(encoder, _characters(text, on_read))):
+            for some in encoded(encoder, measured()):
                 _require_known(some, vocab_size, file)
+                counts.append(len(some))
                 opened.write(some.astype(_dtype(vocab_size)).tobytes())
                 lost += 0 if unknown is None else int((some == unknown).sum())
         if not unfinished.stat().st_size:
@@ -245,8 +284,10 @@ def _make(
         bytes_per_token=len(text) / count,
         unknown=None if unknown is None else lost / count,
     )
-    write_atomic(record, json.dumps(_SCHEMA.sealed(_Record(stored.sha256, about))), follow=False)
-    return stored, about
+    before = int(np.searchsorted(np.cumsum(counts), first_held_out(count), side="right"))
+    made = _Record(stored.sha256, about, (sum(counts[:before]), sum(sizes[:before])))
+    write_atomic(record, json.dumps(_SCHEMA.sealed(made)), follow=False)
+    return stored, made
 
 
 def pieces(tokenizer: "Tokenizer", parts: Iterable[str], longest: int = LONGEST_PIECE) -> Iterator[str]:
@@ -305,9 +346,21 @@ def encoded(tokenizer: "Tokenizer", parts: Iterable[str]) -> Iterator[UInt[np.nd
             yield np.array(encoding.ids, np.uint32)
 
 
-def _characters(text: ByteText, on_read: OnRead) -> Iterator[str]:
-    decoder, read = codecs.getincrementaldecoder("utf-8")(), 0
-    for chunk in text.chunks(len(text)):
+def _byte_ends(tokenizer: "Tokenizer", parts: Iterable[str]) -> Iterator[Int64[np.ndarray, " ids"]]:
+    """Yield of each piece the byte behind each token, counted from the first piece."""
+    start = 0
+    for part in parts:
+        (encoding,) = texts.encodings(tokenizer, [part])
+        codes = np.frombuffer(part.encode("utf-32-le"), "<u4")
+        behind = np.cumsum([start, *(1 + (codes > 0x7F) + (codes > 0x7FF) + (codes > 0xFFFF))])
+        ends = behind[[end for _, end in encoding.offsets]] if encoding.ids else behind[:0]
+        yield np.maximum.accumulate(ends)
+        start = int(behind[-1])
+
+
+def _characters(text: ByteText, on_read: OnRead = lambda count: None, start: int = 0) -> Iterator[str]:
+    decoder, read = codecs.getincrementaldecoder("utf-8")(), start
+    for chunk in text.chunks(len(text), start):
         begins = read - len(decoder.getstate()[0])
         read += len(chunk)
         try:

@@ -80,7 +80,7 @@ def sections(results: Comparison) -> list[Section]:
     Args:
         results: of the comparison.
     """
-    if results.task.name == "text":
+    if results.task.name in ("text", "text in tokens"):
         return []
     text = committed()
     return [Section("text", "The same schemes on text", [Paragraph(sentence(results, text)), chart(text)])]

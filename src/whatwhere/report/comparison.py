@@ -49,6 +49,8 @@ BASELINES = {
     "order-free ceiling": "the best score of a reader who sees all tokens, but not their order",
     "all bytes alike": "every byte equally likely",
     "frequency of bytes": "every byte by its share of the training text",
+    "all tokens alike": "every token equally likely",
+    "frequency of tokens": "every token by its share of the training text",
 }
 """What the baselines of our own tasks are."""
 

@@ -5,7 +5,7 @@ from pathlib import PurePath
 
 from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.read import Comparison
-from whatwhere.comparison.results import TokenizedText
+from whatwhere.comparison.results import TaskDescription
 from whatwhere.comparison.statistics import Difference, PairedDifferences
 from whatwhere.records import Missing
 from whatwhere.report.comparison_sentences import (
@@ -75,18 +75,21 @@ def scope_sentence(results: Comparison) -> str:
     return (
         f"These runs show one task ({name_text(results.task.name)}) and {'one model' if one else 'models of one kind'} "
         f"({', '.join(model)}). Another task, size or learning rate can order the schemes otherwise; it was not tested "
-        f"here.{_tokenizer_sentence(results.task.tokenized)}"
+        f"here.{_tokenizer_sentence(results.task)}"
     )
 
 
-def _tokenizer_sentence(text: TokenizedText | None) -> str:
-    if text is None:
+def _tokenizer_sentence(task: TaskDescription) -> str:
+    if (text := task.tokenized) is None:
         return ""
     unknown = f", {text.unknown:.2%} of them unknown" if text.unknown else ""
     name = name_text("/".join(PurePath(text.tokenizer).parts[-2:]))
+    size = task.bytes_per_token.get(task.tested_in_length[0])
+    tested = "" if size is None else f" ({size:.2f} in the part that is tested in length)"
+    bits = "" if size is None else ", but bits per byte do, of nearly the same tested part"
     return (
-        f" The text has {text.tokens:,} tokens of {name}{unknown}, of {text.bytes_per_token:.2f} "
-        "bytes in the mean: losses per token of another tokenizer do not compare with these, but bits per byte do."
+        f" The text has {text.tokens:,} tokens of {name}{unknown}, of {text.bytes_per_token:.2f} bytes in the "
+        f"mean{tested}: losses per token of another tokenizer do not compare with these{bits}."
     )
 
 

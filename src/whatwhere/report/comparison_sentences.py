@@ -301,17 +301,18 @@ def blind_scores(results: Comparison) -> dict[str, float]:
 
 
 def bits_per_byte(results: Scored, score: float | None) -> float | None:
-    """Return a loss in bits per byte of the text, which compares across tokenizers; None for other tasks.
+    """Return a loss in length in bits per byte of the tested text, which compares across tokenizers.
 
     Args:
         results: of a comparison.
-        score: one of them, in nats per byte or per token; a token has as many bytes as those of the whole text have in
-            the mean.
+        score: one of them, in nats per byte or per token.
+
+    Returns:
+        None for other tasks, and where the bytes of the tested tokens were not recorded, as by versions before 0.3.
     """
-    tokenized = results.task.tokenized
-    if score is None or (tokenized is None and results.task.measure != "nats per byte"):
-        return None
-    return score / math.log(2) / (1 if tokenized is None else tokenized.bytes_per_token)
+    task = results.task
+    size = 1.0 if task.measure == "nats per byte" else task.bytes_per_token.get(task.tested_in_length[0])
+    return None if score is None or size is None else score / math.log(2) / size
 
 
 def measure_text(results: Scored) -> str:

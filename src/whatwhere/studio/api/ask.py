@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 80
 """More would be too small to read: an expression of 32 arguments has 66."""
-FIRST: Mapping[str, str] = {"expressions": "Max(1,6,2)", "recall": "aKcR?c", "text": "The cat sat on the "}
+FIRST: Mapping[str, str] = {
+    "expressions": "Max(1,6,2)",
+    "recall": "aKcR?c",
+    "text": "The cat sat on the ",
+    "text in tokens": "The cat sat on the",
+}
 """By task, a sequence to begin with."""
 MEDIAN, ALL_SEEDS = "median", "all"
 _DIGITS = frozenset("0123456789")
