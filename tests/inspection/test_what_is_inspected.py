@@ -3,6 +3,7 @@
 import json
 from math import log
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,8 @@ from whatwhere.models.checkpoint import read
 from whatwhere.report.diagnostics import diagnostics as written
 from whatwhere.report.inspection import headline, sections
 
+from ..comparison.own_decoder import Decoder
+from ..models.tiny import config_of, model_of
 from ..running import error_of, json_of, whatwhere
 
 CONFIG = {
@@ -102,6 +105,48 @@ def test_a_run_of_a_comparison_is_inspected_by_itself(results: Path) -> None:
     rotary = ww.inspect(results, ["positions", "rotary"], run="rotary+alibi-0")
     assert "positions enter its attention, by ALiBi and Rotary" in str(rotary.positions)
     assert "this one's scheme is rotary+alibi" in str(rotary.rotary)
+
+
+@pytest.mark.parametrize("changed", [{}, {"table": "rank2"}, {"table": "frozen"}, {"tied": True}, {"model": Decoder}])
+def test_a_run_has_as_many_parameters_as_it_learned(tmp_path: Path, changed: dict[str, Any]) -> None:
+    """Its file also holds the table before training and at other steps, and a copy of a table under the usual name."""
+    small: dict[str, Any] = {"dim": 8, "heads": 2, "layers": 1, "test_sequences": 10}
+    out = tmp_path / "results"
+    results = compare(
+        ["learned"], seeds=1, steps=5, lengths=[8], out=out, progress=False, workers=1, **small, **changed
+    )
+    expected = results.runs[0].parameters
+    names = load_file(out / "models" / "learned-0.safetensors")
+    assert {name.partition("@")[2] for name in names} == {"", "0", "20"}
+    found = ww.inspect(out, ["sizes"], run="learned-0").sizes
+    assert isinstance(found, Sizes)
+    parts = {part.part: part.parameters for part in found.parts}
+    assert (found.parameters, parts["token table"]) == (expected.total, expected.tokens)
+    assert sum(parts.values()) == found.parameters
+    if not changed:
+        assert found.parameters == sum(tensor.size for name, tensor in names.items() if "@" not in name)
+        assert found.bytes == 4 * found.parameters
+
+
+def test_constants_and_copies_are_no_parameters(tmp_path: Path) -> None:
+    """Files of GPT-2 and GPT-NeoX from before 2023 hold causal masks, a number for them, and inverse frequencies."""
+    made = model_of(config_of("gpt2"))
+    made.save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    masks = {f"transformer.h.{n}.attn.bias": np.ones((1, 1, 64, 64), np.float32) for n in range(2)}
+    constants = {
+        "transformer.h.0.attn.masked_bias": np.float32([-1e4]),
+        "x.rotary_emb.inv_freq": np.ones(4, np.float32),
+    }
+    table = {"lm_head.weight": tensors["transformer.wte.weight"]}
+    save_file(tensors | masks | constants | table, tmp_path / "model.safetensors")
+    found = ww.inspect(tmp_path, ["sizes"]).sizes
+    assert isinstance(found, Sizes)
+    assert found.tied
+    assert found.parameters == sum(parameter.numel() for parameter in made.parameters())
+    output = next(part for part in found.parts if part.part == "output projection")
+    assert (output.parameters, output.bytes) == (0, table["lm_head.weight"].nbytes)
+    assert "h.0.attn.c_attn.bias" in str(sorted(tensors)), "biases of layers are parameters"
 
 
 def test_positions_of_a_run_are_those_of_its_scheme(tmp_path: Path) -> None:

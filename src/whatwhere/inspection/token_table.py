@@ -1,8 +1,10 @@
 """The token table: sizes of the parts of the file, norms of the rows, and their spectrum."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
+from pathlib import PurePosixPath
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -20,6 +22,11 @@ from whatwhere.what.matrix_file import selected_rows
 _PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
 _BINS, _AXES, _NAMED = 40, 64, 5
 OTHER = "other tensors"
+_BUFFERS = re.compile(
+    r"(^|\.)(position_ids|token_type_ids|(original_)?inv_freq|masked_bias|_float_tensor|relative_position_index|"
+    r"running_mean|running_var|num_batches_tracked)$|@\d+$"  # the last is a table of tokens at some step of training
+)
+_CAUSAL_MASK = re.compile(r"(attn|attention)\.(bias|causal_mask)$")
 
 
 @dataclass(frozen=True)
@@ -32,7 +39,7 @@ class SizeOfPart:
         tensor: its name; None for several tensors.
         shape: of the tensor.
         dtype: the stored types.
-        parameters: how many numbers it holds.
+        parameters: how many numbers it holds that are learned, each once: none of a stored copy of a tied table.
         share: of all parameters.
         bytes: in the file; None where the format is text.
         share_of_bytes: of all bytes.
@@ -53,7 +60,9 @@ class Sizes:
     """Parameters and bytes of a model, part by part.
 
     Args:
-        parameters, bytes, tensors: of all tensors; bytes is None where the format is text.
+        parameters, bytes, tensors: of all tensors but constants, such as causal masks and inverse frequencies, and
+            tables of earlier steps; of a run of a comparison, the parameters that it learned. bytes is None where
+            the format is text.
         parts: the tables, then the rest.
         rows, dim: of the token table; None where there is none.
         tokens: of the tokenizer; None where that is not known.
@@ -161,12 +170,18 @@ def sizes(subject: Subject) -> Sizes:
         "position table": checkpoint.position_table,
         "token types": checkpoint.segment_table,
     }
-    entries = {name: entry for name, entry in checkpoint.tensors.items() if not name.endswith("position_ids")}
-    tables = {part: entries[name] for part, name in names.items() if name in entries}
-    others = [entry for name, entry in entries.items() if name not in names.values()]
-    groups = {part: [entry] for part, entry in tables.items()} | {OTHER: others}
-    total = _count(entries.values())
-    table = tables.get("token table")
+    entries = {name: entry for name, entry in checkpoint.tensors.items() if not _is_constant(entry)}
+    groups = {part: [entries[name]] for part, name in names.items() if name in entries}
+    groups[OTHER] = [entry for name, entry in entries.items() if name not in names.values()]
+    counts = {part: sum(prod(entry.shape) for entry in group) for part, group in groups.items()}
+    if checkpoint.tied and "output projection" in counts:
+        counts["output projection"] = 0  # the token table, stored again
+    if (learned := _learned(subject)) is not None:
+        # The file of a run also holds tables that were computed or not trained: of low rank, of a model of one's own.
+        counts = {part: learned[1] if part == "token table" else count for part, count in counts.items()}
+        counts[OTHER] = learned[0] - sum(count for part, count in counts.items() if part != OTHER)
+    total = sum(counts.values()), sum(entry.bytes for entry in entries.values())
+    table = entries.get(str(checkpoint.token_table))
     words = checkpoint.words
     model_type = (checkpoint.config or {}).get("model_type")
     without_row, first = _without_row(words, table.shape[0] if table else None)
@@ -174,7 +189,7 @@ def sizes(subject: Subject) -> Sizes:
         parameters=total[0],
         bytes=total[1] or None,
         tensors=len(entries),
-        parts=[_size(part, names.get(part), group, total) for part, group in groups.items() if group],
+        parts=[_size(part, names.get(part), group, counts[part], total) for part, group in groups.items() if group],
         rows=table.shape[0] if table else None,
         dim=table.shape[1] if table else None,
         tokens=None if words is None else len(words),
@@ -270,14 +285,27 @@ def _without_row(words: Sequence[str] | None, rows: int | None) -> tuple[int | N
     return len(ids), named_rows(words, ids[:_NAMED], marking(words)) if ids else []
 
 
-def _count(entries: Iterable[Entry]) -> tuple[int, int]:
-    """Count the parameters and bytes of some tensors."""
-    listed = list(entries)
-    return sum(prod(entry.shape) for entry in listed), sum(entry.bytes for entry in listed)
+def _is_constant(entry: Entry) -> bool:
+    """Return whether a tensor holds what no training changes, or a table of an earlier step of it."""
+    square = len(entry.shape) == 4 and entry.shape[:2] == (1, 1) and entry.shape[2] == entry.shape[3]
+    return _BUFFERS.search(entry.name) is not None or (square and _CAUSAL_MASK.search(entry.name) is not None)
 
 
-def _size(part: str, name: str | None, group: Sequence[Entry], total: tuple[int, int]) -> SizeOfPart:
-    parameters, size = _count(group)
+def _learned(subject: Subject) -> tuple[int, int] | None:
+    """Return how many parameters a run of a comparison learned, and how many of its token table, by its record."""
+    checkpoint = subject.checkpoint
+    if checkpoint.format != "run":
+        return None
+    for run in checkpoint.metadata.get("runs", ()):
+        counts = run.get("parameters")
+        if PurePosixPath(str(run.get("file"))).stem == checkpoint.path.name and isinstance(counts, dict):
+            total, tokens = counts.get("total"), counts.get("tokens") or 0
+            return (total, tokens) if isinstance(total, int) and isinstance(tokens, int) else None
+    return None
+
+
+def _size(part: str, name: str | None, group: Sequence[Entry], parameters: int, total: tuple[int, int]) -> SizeOfPart:
+    size = sum(entry.bytes for entry in group)
     return SizeOfPart(
         part=part,
         tensor=name,
