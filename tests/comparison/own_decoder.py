@@ -125,3 +125,105 @@ def zero_at_first(vocab_size: int, wheres: Sequence[ww.Where], settings: Setting
     for block in model.blocks:
         nn.init.zeros_(block.out.weight)
     return model
+
+
+class Leaking(Decoder):
+    """A right decoder, into one layer of which a little of all tokens is mixed."""
+
+    share, layer = 0.1, 0
+
+    def forward(self, ids: Tensor, positions: ww.Positions) -> Tensor:
+        heres = self.bound(positions)
+        x = self.input(ids, heres[0])
+        for n, (block, here) in enumerate(zip(self.blocks, heres, strict=True)):
+            if n == self.layer:
+                x = self.mixed(x, ids)
+            x = block(x, here)
+        return self.input.tokens.readout(x)
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        return x + self.share * x.mean(1, keepdim=True)
+
+
+def leaking(share: float, layer: int = 0) -> type[Leaking]:
+    """Return a model of which so much leaks into a layer."""
+    return type("Leaking", (Leaking,), {"share": share, "layer": layer})
+
+
+class LeaksOfTraining(Leaking):
+    """Normalized by the statistics of all tokens, in training alone."""
+
+    def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
+        super().__init__(vocab_size, wheres, settings)
+        self.norm = nn.BatchNorm1d(settings.dim)
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        return self.norm(x.mT).mT
+
+
+class LeaksByChunk(Leaking):
+    """Tokens see the next one, in pairs."""
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        pairs = x[:, : x.shape[1] // 2 * 2].unflatten(1, (-1, 2)).flip(2).flatten(1, 2)
+        return x + 1e-3 * nn.functional.pad(pairs, (0, 0, 0, x.shape[1] % 2))
+
+
+class LeaksWithoutSlope(Leaking):
+    """Tokens know how often they occur, later ones included: no derivative shows it."""
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        return x + 1e-3 * (ids[:, None] == ids[:, :, None]).sum(1)[..., None]
+
+
+class LeaksAfterDropout(Leaking):
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        return super().mixed(torch.dropout(x, 0.5, train=self.training), ids)
+
+
+class WithDropout(Leaking):
+    """A right one: dropout, an operation in place, and a table that is kept from the first call on."""
+
+    def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
+        super().__init__(vocab_size, wheres, settings)
+        self.kept: Tensor | None = None
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        if self.kept is None:
+            self.kept = torch.linspace(0.9, 1.1, x.shape[-1])
+        x = torch.dropout(x, 0.2, train=self.training)
+        return x.mul_(self.kept) if not x.is_leaf else x * self.kept
+
+
+class Convolves(Leaking):
+    """A right one: a causal convolution by FFT, which rounds with all tokens."""
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        n = 2 * x.shape[1]
+        decay = torch.exp(-torch.arange(x.shape[1], dtype=x.dtype))[None, :, None]
+        return x + torch.fft.irfft(torch.fft.rfft(x, n, 1) * torch.fft.rfft(decay, n, 1), n, 1)[:, : x.shape[1]]
+
+
+class MasksAfterwards(Leaking):
+    """A right one: the largest of all scores is subtracted, and the mask comes after the exponential."""
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        scores = x @ x.mT / x.shape[-1]
+        weights = (scores - scores.amax(-1, keepdim=True)).exp().tril()
+        return x + weights / weights.sum(-1, keepdim=True) @ x
+
+
+class MasksByNumbers(Leaking):
+    """A right one: -10,000 is added to the scores of later keys."""
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        scores = x @ x.mT / x.shape[-1] + torch.full((x.shape[1],) * 2, -1e4, dtype=x.dtype).triu(1)
+        return x + scores.softmax(-1) @ x
+
+
+class InFloat32(Convolves):
+    """A right one that cannot compute in float64."""
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        mixed = super().mixed(x.float(), ids)
+        return mixed @ torch.eye(x.shape[-1])

@@ -1,24 +1,28 @@
 """A model of the caller's own: checked before any run, trained, kept, asked, and recorded."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 import whatwhere as ww
 from tests.comparison import own_decoder
 from tests.comparison.own_decoder import Decoder
 from whatwhere.comparison import Comparison, ask, compare, estimate, load_model, measure
-from whatwhere.comparison.own_model import OwnModel, check_model, is_model_builder
+from whatwhere.comparison.model_checks import check_model
+from whatwhere.comparison.own_model import OwnModel, is_model_builder
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
+from whatwhere.comparison.text_task import Text
 from whatwhere.comparison.train import one_thread
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.report.comparison import sections, settings
 from whatwhere.where.catalogue import catalogue
+from whatwhere.where.score_bias import DistanceBias
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "batch": 8, "test_sequences": 20, "steps": 2}
 CALL: dict[str, Any] = {"lengths": [4], "trained": [2, 3], "workers": 1, "progress": False}
@@ -63,6 +67,87 @@ def test_layers_that_begin_at_zero_hide_nothing() -> None:
 def test_a_faulty_model_is_refused(model: Any, scheme: str, message: str) -> None:
     with pytest.raises(SettingError, match=message):
         check_model(model, scheme, TASK, make_settings("expressions", [8]))
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        *(own_decoder.leaking(share, layer) for share in (0.3, 0.1, 1e-3, 1e-6) for layer in (0, 1)),
+        own_decoder.LeaksByChunk,
+        own_decoder.LeaksWithoutSlope,
+        own_decoder.LeaksAfterDropout,
+    ],
+)
+@pytest.mark.parametrize("task", [TASK, Expressions((1, 2)), Text(b"the cat sat on the mat. " * 40, trained=(19,))])
+def test_a_model_that_sees_a_little_of_later_tokens_is_refused(model: Any, task: Any) -> None:
+    settings = make_settings(task.name, [24], dim=16, heads=2)
+    with pytest.raises(SettingError, match="sees later tokens: those"):
+        check_model(model, "rotary", task, settings)
+
+
+def test_a_model_that_sees_later_tokens_in_training_alone_is_refused() -> None:
+    with pytest.raises(SettingError, match="sees later tokens in training"):
+        check_model(own_decoder.LeaksOfTraining, "rotary", TASK, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        own_decoder.WithDropout,
+        own_decoder.Convolves,
+        own_decoder.MasksAfterwards,
+        own_decoder.MasksByNumbers,
+        own_decoder.InFloat32,
+    ],
+)
+def test_what_rounds_with_later_tokens_is_causal(model: Any) -> None:
+    check_model(model, "rotary", TASK, SETTINGS)
+
+
+class Curve(DistanceBias):
+    """Minus a learned number times the distance, as `used` takes the number."""
+
+    def __init__(self, used: Callable[[nn.Parameter], Tensor], trained: bool = True) -> None:
+        super().__init__()
+        self.num_heads, self.used = 2, used
+        self.slope, self.factor = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(()))
+        self.slope.requires_grad_(trained)
+
+    def curve(self, device: torch.device) -> Callable[[Tensor, Tensor], Tensor]:
+        slope = self.used(self.slope)
+        return lambda head, distance: -slope[head] * distance * self.factor
+
+
+@pytest.mark.parametrize(
+    "used",
+    [Tensor.detach, lambda slope: slope.data, lambda slope: 0 * slope, lambda slope: torch.tensor(slope.tolist())],
+)
+@pytest.mark.parametrize("model", [None, Decoder])
+def test_a_scheme_whose_numbers_get_no_gradient_is_refused(used: Any, model: Any, tmp_path: Path) -> None:
+    scheme = ("mine", lambda dim, heads, rows: ww.Where(score=Curve(used)))
+    with pytest.raises(SettingError, match=r"no gradient reaches .*wheres.0.score.slope"):
+        compare([scheme], seeds=1, out=tmp_path / "a", model=model, **SMALL, **CALL)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("model", [None, Decoder])
+def test_numbers_that_are_no_parameters_but_want_a_gradient_are_refused(model: Any, tmp_path: Path) -> None:
+    class Listed(Curve):
+        def __init__(self) -> None:
+            super().__init__(lambda slope: slope * self.more[0])
+            self.more = [nn.Parameter(torch.ones(2))]
+
+    scheme = ("mine", lambda dim, heads, rows: ww.Where(score=Listed()))
+    with pytest.raises(SettingError, match=r"a tensor of shape \(2,\) that requires a gradient, but is no parameter"):
+        compare([scheme], seeds=1, out=tmp_path / "a", model=model, **SMALL, **CALL)
+
+
+def test_a_scheme_that_begins_at_zero_or_is_not_to_be_trained_is_taken(tmp_path: Path) -> None:
+    """At the start both gradients are zero: each is a product with the other number."""
+    for n, (used, trained) in enumerate([(lambda slope: slope, True), (Tensor.detach, False)]):
+        scheme = ("mine", lambda dim, heads, rows, used=used, trained=trained: ww.Where(score=Curve(used, trained)))
+        (run,) = compare([scheme], seeds=1, out=tmp_path / str(n), **SMALL, **CALL).runs
+        assert run.parameters.positions == (3 if trained else 1)
 
 
 def test_an_encoder_needs_later_tokens() -> None:

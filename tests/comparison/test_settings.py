@@ -67,7 +67,9 @@ def test_given_settings_override_the_recipe_and_the_task() -> None:
     )
 
 
-@pytest.mark.parametrize(("task", "steps"), [("expressions", 800), ("recall", 2000), ("text", 1500), ("text in tokens", 1500)])
+@pytest.mark.parametrize(
+    ("task", "steps"), [("expressions", 800), ("recall", 2000), ("text", 1500), ("text in tokens", 1500)]
+)
 def test_each_task_has_its_own_choice(task: str, steps: int) -> None:
     assert make_settings(task, None).steps == steps
     assert make_settings(task, None).lengths

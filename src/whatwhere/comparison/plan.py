@@ -19,7 +19,8 @@ from whatwhere.comparison.model import (
     name_of,
     with_max_length,
 )
-from whatwhere.comparison.own_model import BuildModel, check_model, require_defined
+from whatwhere.comparison.model_checks import check_model, require_trained_scheme
+from whatwhere.comparison.own_model import BuildModel, require_defined
 from whatwhere.comparison.progress import bytes_read
 from whatwhere.comparison.results import ModelRecord
 from whatwhere.comparison.run import Job
@@ -320,6 +321,8 @@ def rehearse(plan: Job) -> ModelRecord | None:
         p = evaluation_positions(settings, ids, evaluation_generator(ids.shape[1]))
         require_defined(model, p)
         model(ids, test_set.at, p)
+    if not isinstance(plan.scheme, str):
+        require_trained_scheme(model, ids, plan.scheme[0])
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.test_set(length, 1)
     return own

@@ -1,0 +1,325 @@
+"""What a model or a scheme of the caller's own must do, tried on a small batch before any training."""
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import fields, replace
+from typing import Any, TypeVar
+
+import torch
+from jaxtyping import Int64
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from whatwhere.comparison.model import SchemeLike, Transformer, build_wheres, name_of, table_rows
+from whatwhere.comparison.own_model import CALL, BuildModel, ComparedModel, OwnModel, explained, model_name
+from whatwhere.comparison.results import ModelRecord
+from whatwhere.comparison.settings import MODEL_SETTINGS, Settings, make_settings
+from whatwhere.comparison.tasks import Task
+from whatwhere.errors import SettingError
+from whatwhere.initialization import seeded
+from whatwhere.position import Positions, positions
+from whatwhere.where.binding import Where
+
+AnyModel = TypeVar("AnyModel", bound=nn.Module)
+
+_DOORS = ("input", "query_key", "score")
+_BIND = "heres = ww.bind(wheres, positions)"
+_CHANGED = 1e-5  # of the largest logit: rounding in float32 changes less, another position more
+_SAME = 1e-4
+_ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-12}
+_NAMED = 3
+
+
+def check_model(build: BuildModel, scheme: SchemeLike, task: Task, settings: Settings) -> ModelRecord:
+    """Raise before any training what would make the scores of a model wrong, on one small batch.
+
+    Each run is checked with its scheme: logits have the right shape and are finite, gradients reach every parameter, a
+    decoder does not see later tokens, in training neither, and does see earlier ones, an encoder sees later ones, and each part of the scheme
+    changes the logits where it does so in our own Transformer. That is measured after noise on all parameters, so that
+    layers which begin at zero hide nothing.
+
+    Args:
+        build: builds the model.
+        scheme: of the run.
+        task: of the run.
+        settings: of the run.
+
+    Returns:
+        Its name, and the settings that it read.
+
+    Raises:
+        SettingError: If one of these does not hold.
+    """
+    if len(task.tokens) != task.vocab_size:
+        raise SettingError(
+            f"the task {task.name!r} has {len(task.tokens)} tokens, but vocab_size={task.vocab_size}: name each, or a "
+            "kept model cannot be built again."
+        )
+    watched = _WatchedSettings(**{field.name: getattr(settings, field.name) for field in fields(Settings)})
+    watched.reads.clear()
+    wheres = _wheres(scheme, task, settings)
+    model = OwnModel(task.vocab_size, wheres, watched, build)
+    record = ModelRecord(model_name(build), tuple(sorted({*watched.reads, "layers"} & {*MODEL_SETTINGS})))
+    _require_read(record, settings)
+    ids = _ids(task)
+    _require_logits(model, ids, task, record.name)
+    _require_gradients(model, ids, record.name)
+    noisy = _with_noise(model)
+    _require_direction(noisy, ids, settings, record.name)
+    for isolated in _isolated(wheres):
+        own = noisy
+        if isolated is not wheres:
+            own = _with_noise(OwnModel(task.vocab_size, deepcopy(isolated), settings, build))
+        _require_positions(own, isolated, ids, settings, record.name, name_of(scheme))
+    return record
+
+
+class _WatchedSettings(Settings):
+    """Settings that remember which of them were read."""
+
+    @property
+    def reads(self) -> set[str]:
+        """Names of the settings that were read."""
+        found: set[str] = self.__dict__.setdefault("_reads", set())
+        return found
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in Settings.__dataclass_fields__:
+            self.reads.add(name)
+        return super().__getattribute__(name)
+
+
+def _wheres(scheme: SchemeLike, task: Task, settings: Settings) -> list[Where]:
+    return build_wheres(scheme, settings.dim, settings.heads, table_rows(settings, task), settings.layers)
+
+
+def _ids(task: Task) -> Int64[Tensor, "batch tokens"]:
+    """Return two sequences of the longest trained length."""
+    return task.test_set(max(task.trained), 2).ids[:2]
+
+
+def _require_read(record: ModelRecord, settings: Settings) -> None:
+    """Raise where a setting was changed that the model does not read: all its values would give the same numbers."""
+    default = make_settings(settings.task, settings.lengths)
+    changed = [name for name in MODEL_SETTINGS if getattr(settings, name) != getattr(default, name)]
+    unread = [name for name in changed if name not in record.reads]
+    if unread:
+        raise SettingError(
+            f"{unread[0]}={getattr(settings, unread[0])!r} changes nothing: {record.name} does not read "
+            f"settings.{unread[0]}.\nRead it where the model is built, or leave it out."
+        )
+
+
+def _require_logits(model: OwnModel, ids: Tensor, task: Task, name: str) -> None:
+    first, second = (_logits(model, ids, positions(ids.shape[1]), name) for _ in range(2))
+    expected = (*ids.shape, task.vocab_size)
+    if tuple(first.shape) != expected:
+        raise SettingError(
+            f"{name} returned {tuple(first.shape)} for {tuple(ids.shape)} ids, but logits of every token are needed: "
+            f"{expected}."
+        )
+    if not bool(first.isfinite().all()):
+        raise SettingError(f"{name} returns logits that are not finite, before any training.")
+    if _change(first, second) > _SAME:
+        raise SettingError(
+            f"{name} returns other logits when it is called again in evaluation mode: no score could be repeated.\n"
+            "Sample only where self.training is true."
+        )
+
+
+def _logits(model: ComparedModel, ids: Tensor, p: Positions, name: str) -> Tensor:
+    model.eval()
+    with torch.no_grad(), explained(name, "was called"):
+        logits = model(ids, None, p)
+    if not isinstance(logits, Tensor) or not logits.is_floating_point():
+        raise SettingError(f"{name} returned {type(logits).__name__}, but is needed as {CALL}.")
+    return logits.float()
+
+
+def _require_gradients(model: OwnModel, ids: Tensor, name: str) -> None:
+    model.train()
+    with seeded(0), explained(name, "was trained"):
+        logits = model(ids, None, positions(ids.shape[1])).float()
+        F.cross_entropy(logits.flatten(0, -2), ids.flatten()).backward()
+    _require_registered(logits, model, name)
+    trained = [(key, value) for key, value in model.named_parameters() if value.requires_grad]
+    missed = [key.removeprefix("model.") for key, value in trained if value.grad is None]
+    model.zero_grad(set_to_none=True)
+    if not trained:
+        raise SettingError(f"{name} has no parameter to train.")
+    if missed:
+        raise _not_trained(missed, name, f"Use them (schemes by {_BIND}), remove them")
+
+
+def require_trained_scheme(model: ComparedModel, ids: Int64[Tensor, "batch tokens"], name: str) -> None:
+    """Raise where a parameter of a scheme gets no gradient: it would be counted, but keep its initial value.
+
+    A gradient of zero is one where noise on all parameters does not change it, twice: some begin at zero.
+
+    Args:
+        model: with the scheme.
+        ids: of training.
+        name: of the scheme.
+
+    Raises:
+        SettingError: If there is such a parameter.
+    """
+    missed = {f"wheres.{key}" for key, value in model.wheres.named_parameters() if value.requires_grad}
+    noisy = (_with_noise(model, seed) for seed in (0, 1))
+    while missed and (each := next(noisy, None)) is not None:
+        with seeded(0):
+            logits = each(ids, None, positions(ids.shape[1], device=ids.device)).float()
+        F.cross_entropy(logits.flatten(0, -2), ids.flatten()).backward()
+        _require_registered(logits, each, f"the scheme {name!r}")
+        gradients = ((key, value.grad) for key, value in each.wheres.named_parameters())
+        missed -= {f"wheres.{key}" for key, gradient in gradients if gradient is not None and bool(gradient.any())}
+    if missed:
+        raise _not_trained(sorted(missed), f"the scheme {name!r}", "Use them without detach(), .data and no_grad()")
+
+
+def _require_registered(logits: Tensor, model: nn.Module, name: str) -> None:
+    """Raise where logits depend on a tensor that wants a gradient and is no parameter, as of a list of them."""
+    known, seen, todo = set(map(id, model.parameters())), set[Any](), [logits.grad_fn]
+    while todo:
+        if (function := todo.pop()) is None or function in seen:
+            continue
+        seen.add(function)
+        todo += [before for before, _ in function.next_functions]
+        leaf = getattr(function, "variable", None)
+        if isinstance(leaf, Tensor) and id(leaf) not in known:
+            raise SettingError(
+                f"{name} computes with a tensor of shape {tuple(leaf.shape)} that requires a gradient, but is no "
+                "parameter of a module: it would not be trained, nor kept.\nMake it an nn.Parameter that is an "
+                "attribute of its module, or of an nn.ParameterList."
+            )
+
+
+def _not_trained(missed: Sequence[str], name: str, way_out: str) -> SettingError:
+    more = f" and {len(missed) - _NAMED} more" if len(missed) > _NAMED else ""
+    return SettingError(
+        f"no gradient reaches {', '.join(missed[:_NAMED])}{more} of {name}: they would be counted, but not trained.\n"
+        f"{way_out}, or call requires_grad_(False) on them."
+    )
+
+
+@torch.no_grad()
+def _with_noise(model: AnyModel, seed: int = 0) -> AnyModel:
+    """Return a copy, all of whose parameters have noise above zero, so that no zero hides a dependence."""
+    copy, generator = deepcopy(model), torch.Generator().manual_seed(seed)
+    for parameter in copy.parameters():
+        parameter.add_(0.1 * torch.rand(parameter.shape, generator=generator).to(parameter))
+    return copy
+
+
+def _require_direction(model: OwnModel, ids: Tensor, settings: Settings, name: str) -> None:
+    if ids.shape[1] < 2:
+        return
+    p, causal = positions(ids.shape[1]), settings.direction == "decoder"
+    if causal:
+        _require_causal(model, ids, name)
+    before = _logits(model, ids, p, name)
+    read, at = (-2, -1) if causal else (1, 0)
+    if _change(before[:, at], _logits(model, _with_another(ids, read), p, name)[:, at]) <= _CHANGED:
+        side = "the token before it" if causal else "the token after it, which direction='encoder' needs"
+        raise SettingError(f"{name} computes the logits of a token without {side}: it has no working attention.")
+
+
+def _require_causal(model: OwnModel, ids: Tensor, name: str) -> None:
+    """Raise where tokens change logits before them, or the derivatives of these, by any amount but rounding.
+
+    A tiny change is told from rounding by float64, where rounding is far less: a convolution by FFT is causal too.
+    """
+    for training in (False, True):  # a batch norm sees later tokens in training alone
+        for cut in sorted({1, ids.shape[1] // 2, ids.shape[1] - 1}):
+            if not (seen := _seen_later(model, ids, cut, training, name)):
+                continue
+            dtype = torch.float64
+            try:
+                seen = _seen_later(deepcopy(model).double(), ids, cut, training, name)
+            except SettingError:  # it computes in float32 alone
+                dtype = torch.float32
+            if seen > _ROUNDING[dtype]:
+                raise SettingError(
+                    f"{name} sees later tokens{' in training' if training else ''}: those from token {cut} on change "
+                    "logits before it, or how these depend on the weights, so its scores would be worth nothing.\n"
+                    "Use here.attention(q, k, v), which is causal, or pass direction='encoder'."
+                )
+
+
+def _seen_later(model: OwnModel, ids: Tensor, cut: int, training: bool, name: str) -> float:
+    """Return by how much other tokens from `cut` on change what comes before; 0 where a repetition does as much."""
+    other = ids
+    for slot in range(cut, ids.shape[1]):
+        other = _with_another(other, slot)
+    model.train(training)
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    found = []
+    for each in (ids, ids, other):
+        with seeded(0), explained(name, "was called"):  # the same dropout in each call
+            logits = model(each.clone(), None, positions(ids.shape[1]))[:, :cut]
+            factors = torch.randn(logits.shape, generator=torch.Generator().manual_seed(1)).to(logits)
+            slopes = torch.autograd.grad((logits * factors).sum(), weights, materialize_grads=True, allow_unused=True)
+        found.append((logits.detach(), torch.cat([slope.flatten() for slope in slopes])))
+    again, change = (max(map(_change, found[0], each)) for each in found[1:])
+    return change if change > again else 0.0
+
+
+def _with_another(ids: Tensor, at: int) -> Tensor:
+    """Return the ids with another token in one slot, one that is in the sequence: it may be any."""
+    other = ids.clone()
+    others = [ids[n][ids[n] != ids[n, at]] for n in range(len(ids))]
+    for n, choices in enumerate(others):
+        other[n, at] = choices[0] if len(choices) else 1 - ids[n, at].clamp(max=1)
+    return other
+
+
+def _isolated(wheres: list[Where]) -> list[list[Where]]:
+    """Return layers with one part of a mixture each, by door and by layer; the layers themselves of a single part."""
+    parts = list({id(where): where for where in wheres}.values())
+    doors = [(part, door) for part in parts for door in _DOORS if getattr(part, door) is not None]
+    if len(doors) < 2 and len(parts) == 1:
+        return [wheres]
+    isolated = []
+    for part, door in doors:
+        alone = Where(**{door: getattr(part, door)})
+        if len(parts) == 1 or door == "input":
+            isolated.append([alone] * len(wheres))
+            continue
+        layers = sorted({0, 1, len(wheres) - 1})
+        isolated += [[alone if n == layer else Where() for n in range(len(wheres))] for layer in layers]
+    return isolated or [wheres]
+
+
+def _require_positions(
+    model: OwnModel, wheres: Sequence[Where], ids: Tensor, settings: Settings, name: str, scheme: str
+) -> None:
+    """Raise unless positions change the logits where, and only where, they do so in our own Transformer."""
+    ours = replace(settings, feedforward=8, table="learned", init=0.15, tied=False)
+    generator = torch.Generator().manual_seed(0)
+    vocab_size = int(ids.max()) + 1
+    expected = _moves(_with_noise(Transformer(vocab_size, deepcopy(list(wheres)), ours, generator)), ids, name)
+    if (found := _moves(model, ids, name)) == expected:
+        return
+    if not found:
+        raise SettingError(
+            f"the logits of {name} do not change with positions, but with the scheme {scheme!r} those of whatwhere's "
+            f"Transformer do.\nPass the positions on: {_BIND}; each layer uses its own here: here.query_key(q, k) and "
+            "here.attention(q, k, v), the input here.embed(tokens, ids)."
+        )
+    raise SettingError(
+        f"the logits of {name} change with positions although the scheme {scheme!r} does not use them: the model has a "
+        "positional encoding of its own, which every scheme would be measured on top of.\nRemove it, and compare it "
+        "as a scheme."
+    )
+
+
+def _moves(model: ComparedModel, ids: Tensor, name: str) -> bool:
+    """Return whether other positions of the same tokens, in the same order, change the logits."""
+    p = positions(ids.shape[1])
+    before, after = (_logits(model, ids, each, name) for each in (p, replace(p, index=p.index // 2)))
+    return _change(before, after) > _CHANGED
+
+
+def _change(before: Tensor, after: Tensor) -> float:
+    """Return the largest change of a logit, relative to the largest logit."""
+    return ((before - after).abs().max() / before.abs().max().clamp(min=1e-30)).item()
