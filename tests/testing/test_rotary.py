@@ -220,6 +220,25 @@ def test_a_module_is_converted_and_restored():
     assert module.frequencies is kept
 
 
+class Learned(nn.Module):
+    """Rotary that learns the logarithms of its frequencies; in float64, whatever their type."""
+
+    def __init__(self, dtype: torch.dtype = torch.float64) -> None:
+        super().__init__()
+        self.logs, self.dtype = nn.Parameter(inverse_frequencies(DIM).log().float()), dtype
+
+    def forward(self, x, positions):
+        dtype = self.dtype if self.logs.dtype == torch.bfloat16 else torch.float64
+        angles = positions[:, None].to(dtype) * self.logs.double().exp().to(dtype)
+        return rotary.rotate(x, angles.cos().float()[None, None], angles.sin().float()[None, None], False)
+
+
+def test_learned_angles_may_be_rounded_as_weights_are():
+    right, wrong = Learned(), Learned(torch.bfloat16)
+    assert check_rotary(right, DIM, module=right, max_length=5001)["bfloat16 module"].outcome == "passes"
+    assert check_rotary(wrong, DIM, module=wrong, max_length=5001)["bfloat16 module"].error > 0.5
+
+
 # Reports, and what is refused
 
 

@@ -61,7 +61,8 @@ def check_bias(
             function of NumPy positions that returns the table. None skips the law `formula`.
         relative: whether it should depend on distances only; None takes it from the named scheme, else True.
         causal: whether keys later than the query are ignored; False checks both directions.
-        near: distances up to here should differ in float16 and bfloat16; None takes it from the named scheme.
+        near: distances up to here should differ in float16 and bfloat16, but for those of equal biases before any
+            rounding; None takes it from the named scheme.
         module: the module behind fn, if there is one; the last law converts it to bfloat16 and restores its tensors.
         max_length: how many positions fn supports, at least 64; None checks up to position 1,000,000.
         device: of the inputs of fn.
@@ -294,12 +295,23 @@ class _Laws:
         if self.near is None:
             raise NotSupported("no distance is claimed up to which they differ: pass near=")
         keys = contiguous(FAR, self.near + 1, self.probe.last)
-        same = repeated(self.probe.call(keys[-1:], keys, dtype)[:, 0].flip(-1))  # nearest first
-        if not same.any():
+        same = repeated(self.probe.call(keys[-1:], keys, dtype)[:, 0].flip(-1), self.exact(keys).flip(-1))
+        if not same.any():  # nearest first
             return Verdict(True)
         heads, first = int(same.any(-1).sum()), int(same.any(0).nonzero()[0])
         note = f"{heads} of {self.probe.num_heads} heads have the same bias at two of the nearest {self.near} distances"
         return Verdict(False, note, first, "distance")
+
+    def exact(self, keys: Int64[Tensor, " keys"]) -> Float[Tensor, "heads keys"]:
+        """Return the biases of the last key's query before any rounding to a type: equal ones are no fault of it.
+
+        Where no formula is known, those of the implementation; at small positions, if it is relative, which it may
+        compute in such a type.
+        """
+        if self.probe.expected is not None:
+            return self.probe.expected.at(keys[-1:], keys)[:, 0]
+        keys = keys - keys[0] if self.relative else keys
+        return self.probe.call(keys[-1:], keys)[:, 0]
 
     def autocast(self) -> Measurement:
         queries, keys = self.probe.far_block
@@ -325,7 +337,7 @@ class _Laws:
     def bfloat16_module(self, module: nn.Module | None) -> Trial:
         """Return the law that converts the module; it comes last, since it leaves caches behind.
 
-        The conversion may round parameters, but nothing that is fixed.
+        The conversion may round parameters, whatever follows from them, but nothing that is fixed.
         """
         learned = module is not None and any(True for _ in module.parameters())
         effect = "rounds its weights, and nothing else" if learned else "changes nothing"
@@ -339,7 +351,9 @@ class _Laws:
             if module is None:
                 raise NotSupported("no module was passed: pass module=")
             queries, keys = self.probe.far_block
-            before, fewer = self.probe.call(queries, keys)[:, :-1, :-1].double(), (queries[:-1], keys[:-1])
+            fewer = queries[:-1], keys[:-1]
+            with harness.weights_rounded(module):
+                before = self.probe.call(queries, keys)[:, :-1, :-1].double()
             with harness.in_bfloat16(module):  # other inputs, so that no cache can answer
                 after = self.probe.call(*fewer)
             rounding = BFLOAT16 if learned else ROUNDING

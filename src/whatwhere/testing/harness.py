@@ -228,6 +228,19 @@ def in_bfloat16(module: nn.Module) -> Iterator[None]:
             part._buffers[name] = buffer
 
 
+@contextmanager
+def weights_rounded(module: nn.Module) -> Iterator[None]:
+    """Round the weights of a module to bfloat16, in their own type, and restore them afterwards."""
+    weights = [(weight, weight.data) for weight in module.parameters()]
+    for weight, data in weights:
+        weight.data = data.bfloat16().to(data.dtype)
+    try:
+        yield
+    finally:
+        for weight, data in weights:
+            weight.data = data
+
+
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines() or ["no message"]
     return lines[0][:200]

@@ -88,12 +88,22 @@ def inner_product_error(encode: Encode, distance: int, starts: Sequence[int]) ->
     return (stacked - stacked[0]).abs()
 
 
-def repeated(biases: Float[Tensor, "heads keys"]) -> Bool[Tensor, "heads keys"]:
+def repeated(
+    biases: Float[Tensor, "heads keys"], exact: Float[Tensor, "heads keys"] | None = None
+) -> Bool[Tensor, "heads keys"]:
     """Return whether each head has the same bias at an earlier key.
+
+    Args:
+        biases: of a query.
+        exact: the same before they were rounded; where these are equal already, rounding is not to blame.
 
     Examples:
         >>> repeated(torch.tensor([[0.0, -1.0, -1.0, -2.0]]))
         tensor([[False, False,  True, False]])
+        >>> repeated(torch.tensor([[0.0, -1.0, -1.0, -1.0]]), exact=torch.tensor([[0.0, -1.0, -1.0, -1.001]]))
+        tensor([[False, False, False,  True]])
     """
     same = biases[:, :, None] == biases[:, None, :]
+    if exact is not None:
+        same &= exact[:, :, None] != exact[:, None, :]
     return same.tril(-1).any(-1)

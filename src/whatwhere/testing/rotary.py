@@ -321,7 +321,8 @@ class _Laws:
             if module is None:
                 raise NotSupported("no module was passed: pass module=")
             x, positions = self.probe.sample(13), contiguous(4105, 13, self.probe.last)
-            before = self.probe.call(x, positions)
+            with harness.weights_rounded(module):  # a learned angle may be rounded, a fixed one not
+                before = self.probe.call(x, positions)
             with harness.in_bfloat16(module):  # other inputs, so that no cache can answer
                 after = self.probe.call(x[:, :, :-1], positions[:-1])
             return Measurement(
