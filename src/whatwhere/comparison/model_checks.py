@@ -34,9 +34,9 @@ def check_model(build: BuildModel, scheme: SchemeLike, task: Task, settings: Set
     """Raise before any training what would make the scores of a model wrong, on one small batch.
 
     Each run is checked with its scheme: logits have the right shape and are finite, gradients reach every parameter, a
-    decoder does not see later tokens, in training neither, and does see earlier ones, an encoder sees later ones, and each part of the scheme
-    changes the logits where it does so in our own Transformer. That is measured after noise on all parameters, so that
-    layers which begin at zero hide nothing.
+    decoder does not see later tokens, in training neither, and does see earlier ones, an encoder sees later ones, and
+    each part of the scheme changes the logits where it does so in our own Transformer. That is measured after noise on
+    all parameters, so that layers which begin at zero hide nothing.
 
     Args:
         build: builds the model.
