@@ -227,7 +227,7 @@ def _require_direction(model: OwnModel, ids: Tensor, settings: Settings, name: s
 def _require_causal(model: OwnModel, ids: Tensor, name: str) -> None:
     """Raise where tokens change logits before them, or the derivatives of these, by any amount but rounding.
 
-    A tiny change is told from rounding by float64, where rounding is far less: a convolution by FFT is causal too.
+    Float64, in which rounding is far less, separates it from a tiny change: a convolution by FFT is causal too.
     """
     for training in (False, True):  # a batch norm sees later tokens in training alone
         for cut in sorted({1, ids.shape[1] // 2, ids.shape[1] - 1}):
