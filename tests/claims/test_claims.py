@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import get_args
 
+import numpy as np
 import pytest
 
 from whatwhere.claims.claim import ID, SOURCES, Chapter, Claim, ExactClaim, Kind, Measured, Verdict, verdict_of
+from whatwhere.claims.quotes import QUOTES
 from whatwhere.claims.registry import CLAIMS, Finding, claim, measure, measure_claims
 from whatwhere.errors import MissingExtra, SettingError
 
+SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
 EXACT = [each for each in CLAIMS if isinstance(each, ExactClaim)]
 
 
@@ -38,6 +42,37 @@ def test_a_claim_is_complete(each: Claim) -> None:
         assert re.fullmatch(r"\S.*[.?]", sentence), sentence
         assert len(sentence.split()) <= 60
     assert each.says != each.right
+
+
+def folded(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.skipif(not SEEDS.is_dir(), reason="the tutorials are not in this checkout")
+@pytest.mark.parametrize("each", CLAIMS, ids=lambda each: each.id)
+def test_a_claim_is_in_its_tutorial(each: Claim) -> None:
+    """Word for word, but for line ends and indents."""
+    texts = [folded(file.read_text(encoding="utf-8")) for file in sorted(SEEDS.glob("*.txt"))]
+    assert len(texts) == len(SOURCES)
+    text = texts[int(each.id[0])]
+    assert len(each.quote) >= 20
+    assert each.quote in text
+    assert SOURCES[each.source] in text
+
+
+def test_every_claim_has_a_quotation() -> None:
+    assert QUOTES.keys() == {each.id for each in CLAIMS}
+    assert all(each.quote == folded(each.quote) for each in CLAIMS)
+
+
+def test_features_that_leave_the_range_seen() -> None:
+    """By hand, in float64: the sinusoid of 512 features at position 64, beside positions 0 to 63."""
+    angles = np.arange(65)[:, None] / 10_000 ** (2 * np.arange(256) / 512)
+    outside = [(f[64] > f[:64].max(0)) | (f[64] < f[:64].min(0)) for f in (np.sin(angles), np.cos(angles))]
+    either, both = int((outside[0] | outside[1]).sum()), int((outside[0] & outside[1]).sum())
+    assert (either, both) == (187, 153)
+    assert f"{either} of 256 pairs" in claim("3.8").right
+    assert f"{both} have both" in claim("3.8").right
 
 
 def test_ids_are_unique() -> None:

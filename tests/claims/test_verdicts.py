@@ -131,11 +131,12 @@ def test_a_verdict_changes_with_its_numbers(
     id: str, scheme: str, good: Change, shown: str, bad: Change, shown_too: str, tmp_path: Path
 ) -> None:
     holds, fails = judged(tmp_path, id, scheme, good), judged(tmp_path, id, scheme, bad)
-    assert (holds.verdict, fails.verdict) == ("holds", "fails")
+    may = id == "0.29b"  # "This allows the model to learn": one run that does shows it
+    assert (holds.verdict, fails.verdict) == ("holds", "not measured" if may else "fails")
     assert shown in verdict_row(holds)[3]
     assert shown_too in verdict_row(fails)[3]
     mixed = judged(tmp_path, id, scheme, bad, good)
-    assert (mixed.verdict, mixed.holding, mixed.runs) == ("depends", 1, 2)
+    assert (mixed.verdict, mixed.holding, mixed.runs) == ("holds" if may else "depends", 1, 2)
     assert reason(mixed).startswith(f"{mixed.line} in 1 of 2 runs")
 
 

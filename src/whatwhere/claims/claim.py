@@ -33,13 +33,21 @@ Chapter = Literal[
 """The chapters of the course, by their file names without the ending."""
 
 SOURCES = {
-    "first": "Embedding layer and positional encoding: the 20-token expressions",
-    "second": "Embeddings and positional encoding in PyTorch",
-    "third": "Token, learned, sinusoidal, rotary and ALiBi embeddings",
-    "fourth": "Architecture and embeddings",
-    "fifth": "Giving meaning to token ids",
+    "first": "Transformer Deep Dive: Stage 1 & 2",
+    "second": "Embeddings in Transformers",
+    "third": "Embeddings",
+    "fourth": "Transformers from Scratch - Part 2: Architecture and Embeddings",
+    "fifth": "Embeddings: Giving Meaning to Token IDs",
 }
-"""The five tutorials, in the order in which ids count them from 0: what each is about."""
+"""The titles of the five tutorials, in the order in which ids count them from 0."""
+ABOUT = {
+    "first": "the embedding layer and positional encoding, on 20-token expressions",
+    "second": "embeddings and positional encoding in PyTorch",
+    "third": "token, learned, sinusoidal, rotary and ALiBi embeddings",
+    "fourth": "architecture and embeddings",
+    "fifth": "the token table",
+}
+"""What each is about."""
 
 ID = re.compile(r"([0-4])\.([1-9]\d*)([a-z]?)")
 """The tutorial's number and the claim's; a letter names a part of a claim that is decided by itself."""
@@ -93,6 +101,7 @@ class Claim:
         right: the correct statement, or under which condition the claim holds; what decides where it is right.
         chapter: of the course.
         kind: how it is decided.
+        quote: an excerpt of the tutorial, word for word; that of the registry.
     """
 
     id: str
@@ -101,6 +110,7 @@ class Claim:
     right: str
     chapter: Chapter
     kind: Kind
+    quote: str = ""
 
     @property
     def source(self) -> str:

@@ -19,13 +19,11 @@ COMMITTED: Mapping[str, tuple[Verdict, str]] = {
     "0.15": ("fails", "E4"),
     "0.18b": ("fails", "E1"),
     "0.22b": ("fails", "E1"),
-    "0.29b": ("fails", "E1"),
     "0.31": ("fails", "E1"),
     "0.31b": ("fails", "E3"),
     "0.32b": ("holds", "E1"),
     "0.33b": ("fails", "E16"),
     "0.35": ("fails", "E4"),
-    "0.36": ("fails", "E4"),
     "0.38": ("fails", "E4"),
     "0.39": ("holds", "E16"),
     "2.6b": ("holds", "E1"),
@@ -36,6 +34,5 @@ COMMITTED: Mapping[str, tuple[Verdict, str]] = {
     "2.13": ("holds", "E4"),
     "3.10": ("holds", "E13"),
     "4.13": ("holds", "E4"),
-    "4.16": ("fails", "E16"),
 }
 """By id of the claim: the verdict, and the experiment whose runs gave it, the first in which any are judged."""

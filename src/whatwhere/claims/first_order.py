@@ -1,7 +1,6 @@
-"""The first tutorial on order: what attention makes of it without positions, and how its test was split."""
+"""The first tutorial on order: what attention makes of it without positions."""
 
 from collections.abc import Sequence
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -10,7 +9,7 @@ from whatwhere.claims.claim import Claim, ExactClaim, Measured
 from whatwhere.claims.first_tokens import EXAMPLE, largest_difference
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import Settings
-from whatwhere.comparison.tasks import Batch, Expressions, held_out
+from whatwhere.comparison.tasks import Batch, Expressions
 from whatwhere.what.expressions import expression_tokenizer
 from whatwhere.where.binding import Where
 
@@ -79,33 +78,6 @@ def _order_of_arguments() -> Sequence[Measured]:
     )
 
 
-@cache
-def _tested_sets() -> tuple[set[tuple[int, ...]], set[tuple[int, ...]]]:
-    """Return the expressions of our training and of its test, which a hash of the tokens separates."""
-    task = Expressions(trained=(3,), direction="encoder")
-    sampled = task.sample(4000, torch.Generator().manual_seed(0))
-    trained = {tuple(row) for row in sampled.ids[sampled.targets >= 0].tolist()}
-    return trained, {tuple(row) for row in task.test_set(3, 400).ids.tolist()}
-
-
-def _leaking_split() -> Sequence[Measured]:
-    every = all_expressions().ids
-    # As in the tutorial: 10,000 draws, of which 8,000 train and 2,000 test.
-    draws = torch.randint(0, len(every), (10_000,), generator=torch.Generator().manual_seed(0))
-    leaked = float(torch.isin(draws[8000:], draws[:8000]).float().mean())
-    trained, tested = _tested_sets()
-    return (
-        Measured("different expressions of three digits", len(torch.unique(every, dim=0)), expected=5000),
-        Measured("share of the test that was trained on, of 10,000 draws split at random", leaked, 0, 0.01,
-                 1 - (1 - 1 / 5000) ** 8000, 0.03),
-        Measured("share of expressions that a split by hash keeps for the test", float(held_out(every).float().mean()),
-                 expected=0.1, within=0.02),
-        Measured("more than 1000 are trained on, and 100 tested", len(trained) > 1000 and len(tested) > 100,
-                 expected=True),
-        Measured("tested expressions that were trained on, split by hash", len(trained & tested), expected=0),
-    )  # fmt: skip
-
-
 CLAIMS: tuple[Claim, ...] = (
     ExactClaim(
         id="0.17",
@@ -124,14 +96,5 @@ CLAIMS: tuple[Claim, ...] = (
         "score without order is 0.43 for First, and 0.658 overall.",
         chapter="order",
         measure=_order_of_arguments,
-    ),
-    ExactClaim(
-        id="0.34",
-        says="A random split of 10,000 expressions of three digits measures accuracy on unseen ones.",
-        verdict="fails",
-        right="There are only 5,000 of them, so that 80 % of such a test are in the training set. A split by a hash of "
-        "the tokens leaks nothing.",
-        chapter="train-and-ask",
-        measure=_leaking_split,
     ),
 )

@@ -166,8 +166,8 @@ whatwhere.errors.PositionError: position 10 is beyond this table, which has 10 p
 True
 """,
         claims=("0.23", "0.28"),
-        takeaway="No takeaway speaks of it, and the tutorial's row of position 0 is right. Its i errs where it "
-        "counts features: it counts pairs of them (0.23).",
+        takeaway="No takeaway speaks of it, and the tutorial's row of position 0 is right. Its i counts pairs of "
+        "features (0.23).",
         variant="What is it if the base is 100 instead of 10,000?",
         variant_answer="The same: a base changes the frequencies, and 0 times any of them is 0.",
         variant_code="""

@@ -125,7 +125,7 @@ def _other_training(results: Comparison, runs: Sequence[RunResult]) -> str:
     )
 
 
-AUTHORS_RECIPE = Precondition("the tutorial's own training: --recipe author, 50 epochs", _is_recipe, _other_training)
+AUTHORS_RECIPE = Precondition("50 epochs by a recipe of ours: --recipe author", _is_recipe, _other_training)
 
 
 def table(name: str) -> Precondition:

@@ -25,6 +25,7 @@ from whatwhere.claims import (
 from whatwhere.claims.claim import Claim, ExactClaim, Measured, ModelClaim, Verdict, verdict_of
 from whatwhere.claims.committed import COMMITTED
 from whatwhere.claims.question import Question
+from whatwhere.claims.quotes import QUOTES
 from whatwhere.claims.trained import TrainedClaim
 from whatwhere.errors import MissingExtra, SettingError, TokenError
 
@@ -47,15 +48,17 @@ _MODULES = (
 )
 
 
-def _with_verdict(each: Claim) -> Claim:
-    if not isinstance(each, TrainedClaim) or each.id not in COMMITTED:
-        return each
+def _completed(each: Claim) -> Claim:
+    """Return a claim with its quotation and, where training decides it, the committed verdict."""
+    quoted = replace(each, quote=QUOTES[each.id])
+    if not isinstance(quoted, TrainedClaim) or each.id not in COMMITTED:
+        return quoted
     verdict, experiment = COMMITTED[each.id]
-    return replace(each, verdict=verdict, experiment=experiment)
+    return replace(quoted, verdict=verdict, experiment=experiment)
 
 
 CLAIMS: tuple[Claim, ...] = tuple(
-    sorted((_with_verdict(each) for module in _MODULES for each in module.CLAIMS), key=lambda each: each.order)
+    sorted((_completed(each) for module in _MODULES for each in module.CLAIMS), key=lambda each: each.order)
 )
 """In the order of their ids."""
 

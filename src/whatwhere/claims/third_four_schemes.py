@@ -312,7 +312,8 @@ CLAIMS: tuple[Claim, ...] = (
         says="PE(pos, 2i) = sin(pos / 10000^(2i/d)) and PE(pos, 2i+1) is the cosine, for i from 0 to d/2 - 1; each "
         "pair has its own frequency and each position its own vector.",
         verdict="holds",
-        right="Of the five tutorials this one alone counts i rightly: by pairs.",
+        right="i counts pairs and ends at d/2 - 1, as in the first tutorial; the second and the fourth take it for the "
+        "dimension.",
         chapter="sinusoid",
         measure=_sinusoid,
     ),

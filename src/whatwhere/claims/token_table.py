@@ -67,7 +67,7 @@ class TokenTable:
         percents: of the steps, one for each snapshot.
         runs: how many runs the spreads are over.
         rows: one for each quantity.
-        authors: whether the runs are the tutorial's own training, beside which its numbers can be set.
+        authors: whether the runs have the tutorial's 50 epochs, beside which its numbers can be set.
     """
 
     percents: Sequence[int]

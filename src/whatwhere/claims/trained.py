@@ -59,14 +59,14 @@ class Judgment:
     Args:
         id: of the claim.
         claim: in a sentence.
-        tutorial: the tutorial's number or words.
+        tutorial: what the tutorial writes, word for word.
         precondition: what a run must meet to be judged.
         measured: the quantity that decides.
         line: the condition under which the claim holds in a run, such as "above 0.3".
         holding: in how many runs it holds.
         runs: how many runs were judged.
         verdict: "depends" where it holds in some of the runs alone.
-        reason: why no run was judged, or "".
+        reason: why no run was judged, or those that were do not decide, or "".
         schemes: the same for each scheme that was judged.
         beside: other measured quantities that explain the verdict.
     """
@@ -105,7 +105,6 @@ class TrainedClaim(Claim):
     """A claim that the runs of a comparison decide.
 
     Args:
-        tutorial: the tutorial's number or words.
         command: that trains such runs.
         task: of the comparison.
         preconditions: in the order in which they are checked.
@@ -114,13 +113,13 @@ class TrainedClaim(Claim):
         holds: whether the claim holds in a run of that value.
         line: the same in words, such as "above 0.3".
         unit: how the quantity and those beside it are shown.
+        may: the tutorial writes that it can be so: one run in which it is so shows that, and others refute nothing.
         beside: other quantities of the same runs, by what they are.
         experiment: of the committed evidence, whose runs gave the verdict; "" where none did.
     """
 
     kind: Kind = "trained"
     verdict: Verdict = "not measured"
-    tutorial: str
     command: str
     task: str = "expressions"
     preconditions: tuple[Precondition, ...] = ()
@@ -129,6 +128,7 @@ class TrainedClaim(Claim):
     holds: Callable[[float], bool]
     line: str
     unit: Unit = "number"
+    may: bool = False
     beside: tuple[tuple[str, Read], ...] = ()
     experiment: str = ""
 
@@ -145,14 +145,14 @@ class TrainedClaim(Claim):
         return Judgment(
             id=self.id,
             claim=self.says,
-            tutorial=self.tutorial,
+            tutorial=self.quote,
             precondition="; ".join(each.text for each in self.preconditions),
             measured=Measurement(_filled(self.quantity, results), spread(values), self.unit),
             line=self.line,
             holding=sum(map(self.holds, values)),
             runs=len(values),
             verdict=self._verdict(values),
-            reason="" if values else reason or "no run has such a number",
+            reason=self._reason(values, reason),
             schemes=self._by_scheme(judged),
             beside=tuple(
                 Measurement(name, spread(read(results, run) for run, _ in judged), self.unit)
@@ -171,10 +171,17 @@ class TrainedClaim(Claim):
             runs = met
         return runs, ""
 
+    def _reason(self, values: Sequence[float], lacking: str) -> str:
+        if self.may and values and not any(map(self.holds, values)):
+            return "which does not refute that it may be so"
+        return "" if values else lacking or "no run has such a number"
+
     def _verdict(self, values: Sequence[float]) -> Verdict:
         holding = sum(map(self.holds, values))
-        if not values:
+        if not values or (self.may and not holding):
             return "not measured"
+        if self.may:
+            return "holds"
         return "holds" if holding == len(values) else "depends" if holding else "fails"
 
     def _by_scheme(self, judged: Sequence[tuple[RunResult, float]]) -> tuple[SchemeVerdict, ...]:

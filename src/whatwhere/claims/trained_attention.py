@@ -80,7 +80,6 @@ CLAIMS: tuple[Claim, ...] = (
         right="What decides is an encoder's attention: whether some head gives each of the three, on average, more "
         "than an equal share of eight tokens. In a decoder Max comes first and sees itself alone.",
         chapter="train-and-ask",
-        tutorial="all three digits",
         command=AUTHOR,
         preconditions=(_ENCODER, PLAIN, LEARNED, _KEPT),
         quantity="weight from Max to the place of a digit that gets least over 1,000 expressions, in the best head",

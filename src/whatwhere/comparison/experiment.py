@@ -83,7 +83,7 @@ def compare(
         tokenizer: for `text`, a tokenizer.json or the folder of a model with one: tokens of the text are predicted,
             and lengths count them; None predicts bytes. A text is tokenized once, into ~/.cache/whatwhere, or
             $XDG_CACHE_HOME.
-        recipe: `quick`, or `author` for the first tutorial's own program (expressions; two minutes a run).
+        recipe: `quick`, or `author` for 50 epochs as in the first tutorial (expressions; two minutes a run).
         vary: values of settings that are crossed with the schemes and with each other, as in {"dim": [16, 64, 256]};
             what defines the test (task, lengths, trained, test_sequences) cannot vary.
         start: a results folder whose trained models the runs start from, each seed from the same seed's, as in

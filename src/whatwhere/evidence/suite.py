@@ -72,7 +72,9 @@ EXPERIMENTS = (
     Experiment("E10", "Under-trained tokens", "Do diagnostics find tokens without training?", under_trained, ("full",)),
     Experiment("E13", "Silent faults", "What do mistakes cost that raise no error?", silent_fault_costs),
     Experiment("E14", "Robustness", "Does the order survive other settings?", robustness, ("full",)),
-    Experiment("E16", "The first tutorial's training", "Which numbers does its own training give?", author, ("full",)),
+    Experiment(
+        "E16", "50 epochs, as in the first tutorial", "Which numbers do as many epochs give?", author, ("full",)
+    ),
     Experiment("E17", "Layouts by layer", "Do windows, and layers without positions, help?", layouts, ("full",)),
     Experiment("E7", "Flip-flop", "Do content-dependent positions keep a state?", None, (), "25 minutes for one sign"),
     Experiment("E9", "Addition", "Do digit positions add longer numbers?", None, (), "needs a GPU: few seeds succeed"),

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 
-from whatwhere.claims.claim import Verdict
+from whatwhere.claims.claim import SOURCES, Verdict
 from whatwhere.claims.token_table import NumberLine, Quantity, TableRow, TokenTable
 from whatwhere.claims.trained import Judgment, Measurement, SchemeVerdict, Unit
 from whatwhere.comparison.results import Spread
@@ -31,7 +31,7 @@ _COUNTED: dict[Verdict, tuple[str, str]] = {  # for one claim, for several
     "not measured": ("was not measured", "were not measured"),
 }
 
-VERDICTS = ("id", "claim", "the tutorial's number", "measured here", "verdict", "by scheme", "reason", "precondition")
+VERDICTS = ("id", "claim", "the tutorial writes", "measured here", "verdict", "by scheme", "reason", "precondition")
 """Columns of the table of verdicts."""
 
 
@@ -60,7 +60,15 @@ def verdicts_sentence(verdicts: Sequence[Judgment]) -> str:
         return "This task belongs to no tutorial, so there are no claims to judge."
     outcomes = Counter(verdict.verdict for verdict in verdicts)
     parts = [f"{outcomes[name]} {texts[outcomes[name] > 1]}" for name, texts in _COUNTED.items() if outcomes[name]]
-    return f"Of {count(len(verdicts), 'claim')} on this task, {listed(parts)} in these runs."
+    titles = [f"{number} is “{title}”" for number, title in enumerate(SOURCES.values()) if _is_of(number, verdicts)]
+    return (
+        f"Of {count(len(verdicts), 'claim')} on this task, {listed(parts)} in these runs. Ids begin with the number of "
+        f"the tutorial: {listed(titles)}."
+    )
+
+
+def _is_of(number: int, verdicts: Sequence[Judgment]) -> bool:
+    return any(verdict.id.startswith(f"{number}.") for verdict in verdicts)
 
 
 def verdict_row(verdict: Judgment) -> list[str]:
@@ -79,10 +87,11 @@ def verdict_row(verdict: Judgment) -> list[str]:
 
 def reason(verdict: Judgment) -> str:
     """Explain a verdict: the measured numbers, or what is lacking."""
-    if verdict.reason:
+    if not verdict.runs:
         return f"{verdict.reason}."
     beside = [f"{each.quantity}: {_number(each)}" for each in verdict.beside if each.spread is not None]
     met = f"{verdict.line} in {verdict.holding} of {count(verdict.runs, 'run')}"
+    met += f", {verdict.reason}" if verdict.reason else ""
     return f"{'; '.join([met, *beside])}."
 
 

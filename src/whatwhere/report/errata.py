@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from whatwhere.claims.claim import ID, SOURCES, Claim, Measured, Value, Verdict
+from whatwhere.claims.claim import ABOUT, ID, SOURCES, Claim, Measured, Value, Verdict
 from whatwhere.claims.first_questions import PREAMBLE
 from whatwhere.claims.question import Question
 from whatwhere.claims.registry import CLAIMS, QUESTIONS, Finding, claim
@@ -13,7 +13,7 @@ from whatwhere.report.text import count, listed, number
 
 _CLAIM = re.compile(rf"\(({ID.pattern})\)")
 _ORDER: Sequence[Verdict] = ("holds", "fails", "depends", "not measured")
-_COUNTED = {"holds": "hold", "fails": "fail", "depends": "hold in part", "not measured": "are not measured yet"}
+_COUNTED = {"holds": "hold", "fails": "fail", "depends": "hold in part", "not measured": "are not decided"}
 _NUMBERS = ("First", "Second", "Third", "Fourth", "Fifth")
 
 
@@ -38,7 +38,7 @@ def errata_page(findings: Iterable[Finding], judgments: Mapping[str, Judgment]) 
     for number_of, (source, title) in enumerate(SOURCES.items()):
         of_source = [each for each in CLAIMS if each.source == source and each.verdict != "holds"]
         sections = (_section(each, by_id, judgments) for each in of_source)
-        parts += [f"## {_NUMBERS[number_of]} tutorial", f"{title}.", _contents(source), *sections]
+        parts += [f"## {_NUMBERS[number_of]} tutorial", f"“{title}”: {ABOUT[source]}.", _contents(source), *sections]
     return "\n\n".join([*parts, "## Claims that hold", _held()]) + "\n"
 
 
@@ -63,6 +63,7 @@ def _counts(claims: Sequence[Claim]) -> str:
 def _section(each: Claim, findings: Mapping[str, Finding], judgments: Mapping[str, Judgment]) -> str:
     """Return a claim with its anchor, what was measured and what is right."""
     lines = [f'<a id="{each.anchor}"></a>', f"### {each.id}: {_verdict(each)}", f"> {_text(each.says)}"]
+    lines += [f"The tutorial writes: `` {each.quote} ``"]
     if isinstance(each, TrainedClaim):
         lines += [_decided(each, judgments.get(each.id))]
     elif (finding := findings.get(each.id)) is not None:
@@ -76,7 +77,7 @@ def _decided(each: TrainedClaim, judgment: Judgment | None) -> str:
     conditions = _text("; ".join(precondition.text for precondition in each.preconditions))
     quantity = _text(each.quantity.replace("{farthest}", "the longest tested length").replace("{shift}", "the most"))
     return (
-        f"The tutorial: {_text(each.tutorial)}. The claim holds in a run where this is {_text(each.line)}: {quantity}. "
+        f"The claim holds in a run where this is {_text(each.line)}: {quantity}. "
         f"Runs that decide: {conditions}.{_experiment(each)}{_outcome(judgment)}\n\n```text\n{each.command}\n```"
     )
 
@@ -138,11 +139,11 @@ def _contents(source: str) -> str:
 
 def _held() -> str:
     rows = [
-        f'| <a id="{each.anchor}"></a>{each.id} | {_text(each.says)} | {_text(each.right)} |'
+        f'| <a id="{each.anchor}"></a>{each.id} | {_text(each.says)} | {_text(each.quote)} | {_text(each.right)} |'
         for each in CLAIMS
         if each.verdict == "holds"
     ]
-    return "\n".join(["| id | claim | what is right, or decides |", "|---|---|---|", *rows])
+    return "\n".join(["| id | claim | the tutorial writes | what is right, or decides |", "|---|---|---|---|", *rows])
 
 
 def _verdict(each: Claim) -> str:

@@ -185,9 +185,16 @@ def _parameters(counted: Any) -> Iterable[Part | Markup]:
 
 
 def _claim(each: Any) -> Iterable[Part | Markup]:
+    from whatwhere.claims.claim import SOURCES
     from whatwhere.report.section import Table
 
-    rows = [["says", each.says], ["source", each.source], ["verdict", each.verdict], ["right", each.right]]
+    rows = [
+        ["says", each.says],
+        ["tutorial", SOURCES[each.source]],
+        ["quote", each.quote],
+        ["verdict", each.verdict],
+        ["right", each.right],
+    ]
     yield Table(f"Claim {each.id}", ["of the claim", "text"], rows)
 
 

@@ -11,7 +11,7 @@ from whatwhere.reference.frequencies import inverse_frequencies
 def alibi_slopes(num_heads: int) -> list[float]:
     """Compute the slope of each head, by the authors' rule for any number of heads.
 
-        H = 2^a     m_h = 2 ** (-8 h / H),  h = 1 .. H
+        H = 2^a     m_h = 2 ** (-8 (h + 1) / H),  h = 0 .. H-1
         else        the slopes of n, the power of two below H; then the 1st, 3rd, 5th, ... of the slopes of 2n
 
     Press, Smith and Lewis 2022, section 3, https://arxiv.org/abs/2108.12409; the second line is in their code only.
@@ -240,7 +240,7 @@ def sandwich_bias(
 ) -> np.ndarray:
     """Compute the inner product of the sinusoids of each pair of positions, divided by a ratio of each head.
 
-        bias[h, i, j] = sum_n cos((p_i - p_j) w_n) / (8 h / H)        h = 1 .. H
+        bias[h, i, j] = sum_n cos((p_i - p_j) w_n) / (8 (h + 1) / H)        h = 0 .. H-1
 
     Chi et al. 2023, https://arxiv.org/abs/2212.10356, with w_n as in inverse_frequencies.
 

@@ -143,7 +143,7 @@ class VerdictView:
     Args:
         id: of the claim.
         claim: a sentence.
-        tutorial: the tutorial's number.
+        tutorial: what the tutorial writes, word for word.
         measured: the number of this comparison.
         verdict: "holds", "fails", "depends" or "not measured".
         schemes: the same for each scheme, where there are several, or "".

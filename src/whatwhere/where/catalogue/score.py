@@ -31,7 +31,7 @@ ENTRIES = (
     Scheme(
         name="alibi",
         door="score",
-        formula="score(h, i, j) += -m_h |i - j|,  m_h = 2^(-8h/H)",
+        formula="score(h, i, j) += -m_h |i - j|,  m_h = 2^(-8(h+1)/H) for h = 0 to H-1, where H is a power of 2",
         paper="Press et al., Train Short, Test Long: Attention with Linear Biases",
         url="https://arxiv.org/abs/2108.12409",
         year=2022,
@@ -56,7 +56,7 @@ ENTRIES = (
     Scheme(
         name="sandwich",
         door="score",
-        formula="score(h, i, j) += sum_n cos((i - j) w_n) / (8h/H),  w_n = theta^(-2n/sinusoid_dim)",
+        formula="score(h, i, j) += sum_n cos((i - j) w_n) / (8(h+1)/H),  w_n = theta^(-2n/sinusoid_dim)",
         paper="Chi et al., Dissecting Transformer Length Extrapolation via the Lens of Receptive Field Analysis",
         url="https://arxiv.org/abs/2212.10356",
         year=2023,

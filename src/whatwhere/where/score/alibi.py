@@ -18,7 +18,7 @@ from whatwhere.where.score_bias import Curve, DistanceBias
 class ALiBi(DistanceBias):
     """Penalize distance linearly, with one slope per head.
 
-        score(h, i, j) += -m_h * |i - j|        m_h = 2 ** (-8 h / H),  h = 1..H
+        score(h, i, j) += -m_h * |i - j|        m_h = 2 ** (-8 (h + 1) / H),  h = 0..H-1,  H a power of two
 
     Press, Smith and Lewis 2022, https://arxiv.org/abs/2108.12409. The bias is not divided by sqrt(head_dim). For H
     not a power of two, two rules are in use; this is the authors' own: the slopes of the power of two below H, then

@@ -17,7 +17,7 @@ class Sandwich(DistanceBias):
     """Add the dot product of the sinusoidal vectors of two positions, scaled by head.
 
         score(h, i, j) += <PE(i), PE(j)> / r_h = sum_n cos((i - j) w_n) / r_h
-        w_n = theta ** (-2n / sinusoid_dim),  n = 0 .. sinusoid_dim/2 - 1        r_h = 8 h / H,  h = 1..H
+        w_n = theta ** (-2n / sinusoid_dim),  n = 0 .. sinusoid_dim/2 - 1        r_h = 8 (h + 1) / H,  h = 0..H-1
 
     Chi et al. 2023, https://arxiv.org/abs/2212.10356, who keep only the position-to-position part of the scores of the
     sinusoidal encoding. n counts from 0, as in the listing of the paper's appendix and in attention-gym, so that the

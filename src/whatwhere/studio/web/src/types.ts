@@ -1543,7 +1543,7 @@ export interface VerdictView {
   id: string;
   /** a sentence. */
   claim: string;
-  /** the tutorial's number. */
+  /** what the tutorial writes, word for word. */
   tutorial: string;
   /** the number of this comparison. */
   measured: string;

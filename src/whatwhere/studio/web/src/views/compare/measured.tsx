@@ -440,7 +440,7 @@ function Verdicts({ results }: Props) {
               cell: ({ claim, tutorial, precondition }) => (
                 <>
                   {claim}
-                  <small>the tutorial: {tutorial}</small>
+                  <small>the tutorial writes: {tutorial}</small>
                   {precondition && <small>judged where: {precondition}</small>}
                 </>
               ),
