@@ -87,6 +87,17 @@ def test_links_are_those_of_the_site(tmp_path: Path) -> None:
     assert (tmp_path / "project" / "examples" / "encoder_decoder.py").is_file()
     assert relinked("[a](studio.md)", chapter, site_path(chapter), tmp_path) == "[a](studio.md)"
     assert relinked("[a](../README.md)", chapter, site_path(chapter), tmp_path) == "[a](index.md)"
+    changes = ROOT / "CHANGELOG.md"
+    assert relinked("[a](docs/json)", changes, site_path(changes), tmp_path) == "[a](../json/index.html)"
+    assert '<a href="compare.json">' in (tmp_path / "json" / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_link_to_a_folder_that_no_server_lists_is_found(tmp_path: Path) -> None:
+    (tmp_path / "json").mkdir()
+    (tmp_path / "page.html").write_text('<a href="json">schemas</a>', encoding="utf-8")
+    assert problems_of_site(tmp_path) == ["page.html: href json is not there"]
+    (tmp_path / "json" / "index.html").write_text("", encoding="utf-8")
+    assert not problems_of_site(tmp_path)
 
 
 def test_colab_opens_notebooks_that_install_the_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

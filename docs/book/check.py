@@ -32,9 +32,15 @@ def problems_of_site(site: Path) -> list[str]:
             if re.match(r"https?:|//", target):
                 if tag in _LOADED:
                     problems.append(f"{page.relative_to(site)} loads {target}")
-            elif not re.match(r"#|mailto:|data:", target) and not (page.parent / re.split(r"[#?]", target)[0]).exists():
+            elif not re.match(r"#|mailto:|data:", target) and not _is_served(
+                page.parent / re.split(r"[#?]", target)[0]
+            ):
                 problems.append(f"{page.relative_to(site)}: {attribute} {target} is not there")
     return problems
+
+
+def _is_served(path: Path) -> bool:
+    return path.is_file() or (path / "index.html").is_file()
 
 
 def _targets(entries: Any) -> Iterator[str]:

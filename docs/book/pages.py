@@ -78,7 +78,8 @@ def site_path(file: Path) -> PurePosixPath:
 def relinked(text: str, source: Path, target: PurePosixPath, pages: Path) -> str:
     """Return a page with its links to other files of the repository as links of the site.
 
-    A file that is no page, such as an example, is copied beside the pages. Code is left as it is.
+    A file that is no page, such as an example, is copied beside the pages; a folder that has files on the site gets a
+    list of them. Code is left as it is.
     """
 
     def link(match: re.Match[str]) -> str:
@@ -90,6 +91,12 @@ def relinked(text: str, source: Path, target: PurePosixPath, pages: Path) -> str
         if linked.is_file() and linked.suffix not in (".md", *_COPIED):
             (pages / there).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(linked, pages / there)
+        names = sorted(file.name for file in linked.glob("*") if file.suffix in _COPIED)
+        if names and there.suffix != ".md":  # a server does not list a folder
+            there = there / "index.html"
+            (pages / there).parent.mkdir(parents=True, exist_ok=True)
+            listed = "\n".join(f'<li><a href="{name}">{name}</a></li>' for name in names)
+            (pages / there).write_text(f"<!doctype html>\n<title>{path}</title>\n<ul>\n{listed}\n</ul>\n", "utf-8")
         return f"]({os.path.relpath(there, target.parent)}{anchor})"
 
     return _outside_code(text, lambda part: _LINK.sub(link, part))

@@ -84,7 +84,7 @@ def _tokenizer_sentence(task: TaskDescription) -> str:
         return ""
     unknown = f", {text.unknown:.2%} of them unknown" if text.unknown else ""
     name = name_text("/".join(PurePath(text.tokenizer).parts[-2:]))
-    size = task.bytes_per_token.get(task.tested_in_length[0])
+    size = task.bytes_per_token.get(task.trained[0])
     tested = "" if size is None else f" ({size:.2f} in the part that is tested in length)"
     bits = "" if size is None else ", but bits per byte do, of nearly the same tested part"
     return (

@@ -311,7 +311,7 @@ def bits_per_byte(results: Scored, score: float | None) -> float | None:
         None for other tasks, and where the bytes of the tested tokens were not recorded, as by versions before 0.3.
     """
     task = results.task
-    size = 1.0 if task.measure == "nats per byte" else task.bytes_per_token.get(task.tested_in_length[0])
+    size = 1.0 if task.measure == "nats per byte" else task.bytes_per_token.get(task.trained[0])
     return None if score is None or size is None else score / math.log(2) / size
 
 
