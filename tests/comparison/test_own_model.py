@@ -1,6 +1,7 @@
 """A model of the caller's own: checked before any run, trained, kept, asked, and recorded."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,21 @@ def test_a_scheme_whose_numbers_get_no_gradient_is_refused(used: Any, model: Any
     with pytest.raises(SettingError, match=r"no gradient reaches .*wheres.0.score.slope"):
         compare([scheme], seeds=1, out=tmp_path / "a", model=model, **SMALL, **CALL)
     assert not (tmp_path / "a").exists()
+
+
+class Foresees(ww.SelectiveRoPE):  # type: ignore[misc]
+    """It rotates by what later tokens hold too."""
+
+    def increments(self, x: Tensor) -> Tensor:
+        return super().increments(x + 1e-3 * x.mean(1, keepdim=True))
+
+
+@pytest.mark.parametrize("model", [None, Decoder])
+def test_a_scheme_that_sees_later_tokens_is_refused(model: Any, tmp_path: Path) -> None:
+    for built, leaks in ((ww.SelectiveRoPE, False), (Foresees, True)):
+        scheme = ("mine", lambda dim, heads, rows, built=built: ww.Where(query_key=built(dim, dim // heads, heads)))
+        with pytest.raises(SettingError, match="sees later tokens") if leaks else nullcontext():
+            compare([scheme], seeds=1, out=tmp_path / str(leaks), model=model, **SMALL, **CALL)
 
 
 @pytest.mark.parametrize("model", [None, Decoder])

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 _ONE_HOT = "**No learning:** Fixed representation that can't capture relationships"
 _MORE = "We need MORE dimensions (not fewer) to give the model space to learn relationships"
+_WITHOUT = "Without positional encoding: The model cannot distinguish `First(1,6,2)` from `First(6,2,1)`."
 _WEIGHT = "The positional encoding is significant but doesn't dominate."
 _ANY_LENGTH = "**Unbounded:** Works for any sequence length (even longer than training)"
 _TABLE = "Cannot generalize beyond max_seq_len"
@@ -36,8 +37,8 @@ QUOTES: Mapping[str, str] = {
     "0.15": "The range expands because the model learns to use the full representational capacity.",
     "0.16": "- GPT-2: 768 dimensions - GPT-3: 12,288 dimensions - But they also have vocabularies of 50,000+ tokens",
     "0.17": "This operation is **invariant to the order** of inputs.",
-    "0.18": "Without positional information, these would be processed identically!",
-    "0.18b": "Without positional encoding: The model cannot distinguish `First(1,6,2)` from `First(6,2,1)`.",
+    "0.18": _WITHOUT,
+    "0.18b": _WITHOUT,
     "0.19": 'Imagine each position as a unique "fingerprint":',
     "0.20": "Sinusoidal encodings generalize to arbitrary sequence lengths without additional parameters",
     "0.21": "Maintain consistent distances (position i and i+k should have similar patterns)",
@@ -80,13 +81,14 @@ QUOTES: Mapping[str, str] = {
     "the token appears.",
     "1.11": "allowing the model to encode both absolute and relative position information.",
     "2.1": "Position index ranges from 0 to $T_{max} - 1$",
-    "2.2": "Each dimension captures some latent property",
+    "2.2": "Each dimension captures some latent property (semantics, syntax, morphology etc. - though not "
+    "interpretable per se)",
     "2.3": "$i$ is the dimension index (0 to $d_{model}/2$ - 1)",
     "2.4": "resulting in strong inductive bias for modeling relative positions.",
     "2.5": "Rope applies a rotation matrix to each consecutive pair of features in Q and K vectors:",
     "2.6": r"After rotation, $q_m^Tk_n = q^TR_m^TR_nk = q^TR_{m-n}k$ where $R_{\theta}$ is the rotation matrix.",
     "2.6b": "the dot product naturally encodes relative position $m - n$ through the rotation difference",
-    "2.7": "RoPE directly modifies attention scores",
+    "2.7": "RoPE directly modifies attention scores to encode relative positions through rotational transformations",
     "2.8": _ROTARY,
     "2.8b": _ROTARY,
     "2.9": r"softmax(q_iK^T + m\cdot[-(i-1),...,-2,-1,0])",

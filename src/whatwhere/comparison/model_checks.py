@@ -28,6 +28,7 @@ _CHANGED = 1e-5  # of the largest logit: rounding in float32 changes less, anoth
 _SAME = 1e-4
 _ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-12}
 _NAMED = 3
+_WINDOW = 256  # tokens in which a decoder is tried for later ones: attention takes as much as its square
 
 
 def check_model(build: BuildModel, scheme: SchemeLike, task: Task, settings: Settings) -> ModelRecord:
@@ -151,19 +152,23 @@ def _require_gradients(model: OwnModel, ids: Tensor, name: str) -> None:
         raise _not_trained(missed, name, f"Use them (schemes by {_BIND}), remove them")
 
 
-def require_trained_scheme(model: ComparedModel, ids: Int64[Tensor, "batch tokens"], name: str) -> None:
-    """Raise where a parameter of a scheme gets no gradient: it would be counted, but keep its initial value.
+def check_scheme(model: ComparedModel, ids: Int64[Tensor, "batch tokens"], settings: Settings, name: str) -> None:
+    """Raise before any training what would make the scores of a scheme of the caller's own wrong.
 
-    A gradient of zero is one where noise on all parameters does not change it, twice: some begin at zero.
+    A parameter that gets no gradient would be counted, but keep its initial value. A gradient of zero is one where
+    noise on all parameters does not change it, twice: some begin at zero. A decoder of ours does not see later tokens.
 
     Args:
         model: with the scheme.
         ids: of training.
+        settings: of the run.
         name: of the scheme.
 
     Raises:
-        SettingError: If there is such a parameter.
+        SettingError: If one of these does not hold.
     """
+    if isinstance(model, Transformer) and settings.direction == "decoder" and ids.shape[1] > 1:
+        _require_causal(_with_noise(model).cpu(), ids[:, :_WINDOW].cpu(), f"the scheme {name!r}")
     missed = {f"wheres.{key}" for key, value in model.wheres.named_parameters() if value.requires_grad}
     noisy = (_with_noise(model, seed) for seed in (0, 1))
     while missed and (each := next(noisy, None)) is not None:
@@ -216,7 +221,7 @@ def _require_direction(model: OwnModel, ids: Tensor, settings: Settings, name: s
         return
     p, causal = positions(ids.shape[1]), settings.direction == "decoder"
     if causal:
-        _require_causal(model, ids, name)
+        _require_causal(model, ids[:, :_WINDOW], name)
     before = _logits(model, ids, p, name)
     read, at = (-2, -1) if causal else (1, 0)
     if _change(before[:, at], _logits(model, _with_another(ids, read), p, name)[:, at]) <= _CHANGED:
@@ -224,7 +229,7 @@ def _require_direction(model: OwnModel, ids: Tensor, settings: Settings, name: s
         raise SettingError(f"{name} computes the logits of a token without {side}: it has no working attention.")
 
 
-def _require_causal(model: OwnModel, ids: Tensor, name: str) -> None:
+def _require_causal(model: ComparedModel, ids: Tensor, name: str) -> None:
     """Raise where tokens change logits before them, or the derivatives of these, by any amount but rounding.
 
     Float64, in which rounding is far less, separates it from a tiny change: a convolution by FFT is causal too.
@@ -246,7 +251,7 @@ def _require_causal(model: OwnModel, ids: Tensor, name: str) -> None:
                 )
 
 
-def _seen_later(model: OwnModel, ids: Tensor, cut: int, training: bool, name: str) -> float:
+def _seen_later(model: ComparedModel, ids: Tensor, cut: int, training: bool, name: str) -> float:
     """Return by how much other tokens from `cut` on change what comes before; 0 where a repetition does as much."""
     other = ids
     for slot in range(cut, ids.shape[1]):

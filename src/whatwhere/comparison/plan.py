@@ -19,7 +19,7 @@ from whatwhere.comparison.model import (
     name_of,
     with_max_length,
 )
-from whatwhere.comparison.model_checks import check_model, require_trained_scheme
+from whatwhere.comparison.model_checks import check_model, check_scheme
 from whatwhere.comparison.own_model import BuildModel, require_defined
 from whatwhere.comparison.progress import bytes_read
 from whatwhere.comparison.results import ModelRecord
@@ -322,7 +322,7 @@ def rehearse(plan: Job) -> ModelRecord | None:
         require_defined(model, p)
         model(ids, test_set.at, p)
     if not isinstance(plan.scheme, str):
-        require_trained_scheme(model, ids, plan.scheme[0])
+        check_scheme(model, ids, settings, plan.scheme[0])
     for length in {*task.tested_in_length, *settings.lengths, task.shift_length}:
         task.test_set(length, 1)
     return own
