@@ -25,7 +25,7 @@ from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.saved_model import saved_tensors
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
-from whatwhere.comparison.train import build
+from whatwhere.comparison.train import Training, build
 from whatwhere.records import from_json, sealed, to_json
 from whatwhere.report.comparison_conclusions import headline
 
@@ -262,20 +262,26 @@ def test_a_damaged_run_is_named(tmp_path: Path) -> None:
 
 
 class FailsWhenCalled(ww.ScoreBias):
-    """A scheme that works when it is tried out, for all tokens and for the one that is asked, and never again."""
+    """A scheme that works when it is tried out, and fails in training."""
 
     num_heads = 4
-    calls = 0
+    trains = False
 
     def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):  # type: ignore[no-untyped-def]
-        """Return no bias, twice."""
-        FailsWhenCalled.calls += 1
-        if FailsWhenCalled.calls > 2:
+        """Return no bias before training."""
+        if FailsWhenCalled.trains:
             raise RuntimeError("the disk is on fire")
         return lambda b, h, i, j: (i - j).float() * 0
 
 
-def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
+def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    step = Training.step
+
+    def first(self: Training) -> None:
+        monkeypatch.setattr(FailsWhenCalled, "trains", True)
+        step(self)
+
+    monkeypatch.setattr(Training, "step", first)
     schemes = [("burning", lambda d, h, m: ww.Where(score=FailsWhenCalled())), "none"]
     with pytest.raises(
         ww.errors.ResultsError, match=r"1 of 2 runs failed.*\nburning, seed 0: RuntimeError: the disk is on fire"
