@@ -15,7 +15,7 @@ from whatwhere.models.huggingface import Description
 from whatwhere.models.registry import MODEL_TYPES
 
 from ..checkpoint.forms import LAYERS
-from ..tiny import config_of, model_of
+from ..tiny import config_of, inputs_of, model_of
 
 TOKENS = 9
 WITH_WINDOWS = [
@@ -37,6 +37,11 @@ KEYS: dict[str, dict[str, Any]] = {
     **dict.fromkeys(("qwen2", "qwen2_moe", "qwen2_vl_text", "qwen2_5_vl_text", "qwen2_5_omni_text", "qwen3"), SMALL),
     "qwen3_moe": {"sliding_window": 3, "use_sliding_window": True},
 }
+CAUSAL_ALONE = (
+    "diffusion_gemma_text", "falcon_mamba", "glm5_next_text", "gpt_neo", "kosmos_2_text_model", "llama4_text", "mamba",
+    "mamba2", "moonshine", "mpt", "nemotron", "openai-gpt", "pix2struct_text_model", "rwkv", "stablelm", "xlstm",
+)  # fmt: skip
+"""Types whose code does not read `is_causal: false` with every attention; chunks of Llama 4 stay causal."""
 MISTRAL: dict[str, Any] = {
     "model_type": "mistral", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -63,9 +68,13 @@ def expected(description: Description, layer: int) -> Tensor:
     return torch.ones(TOKENS, TOKENS, dtype=torch.bool) if window is None else window.mask(ww.positions(TOKENS))[0, 0]
 
 
+@pytest.mark.parametrize("is_causal", [True, False])
 @pytest.mark.parametrize("model_type", WITH_WINDOWS)
-def test_windows_are_theirs(model_type: str) -> None:
-    config = config_of(model_type, **KEYS.get(model_type, {"sliding_window": 3}))
+def test_windows_are_theirs(model_type: str, is_causal: bool) -> None:
+    if not is_causal and model_type in (*CAUSAL_ALONE, "modernbert-decoder"):
+        pytest.skip("refused in test_direction, or eager attention of transformers fails without a mask")
+    direction = {} if is_causal else {"is_causal": False}  # most configurations have no such key
+    config = config_of(model_type, **KEYS.get(model_type, {"sliding_window": 3}), **direction)
     description = ww.from_huggingface(config)
     assert any(description.windows)
     linear = [kind not in ("linear_attention", "conv") for kind in description.layer_types or ("",) * LAYERS]
@@ -80,6 +89,57 @@ def test_windows_are_theirs(model_type: str) -> None:
     assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
+def sees_later(model: Any) -> bool:
+    """Return whether an output depends on a later token of the text, in the decoder if there is one."""
+    inputs = inputs_of(model, torch.arange(6)[None] + 4)
+    name = "decoder_input_ids" if "decoder_input_ids" in inputs else "input_ids"
+    with torch.no_grad():
+        before, after = (
+            model(**{**inputs, name: torch.cat([inputs[name][:, :-1], torch.tensor([[last]])], dim=1)})
+            for last in (20, 30)
+        )
+    before, after = (each.logits if "logits" in each else each.last_hidden_state for each in (before, after))
+    return bool((before - after)[:, :-1].abs().max() > 1e-6 * before.abs().max())
+
+
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_direction(model_type: str) -> None:
+    """`is_causal: false` makes the masks of nearly every type bidirectional, in code that the types share."""
+    config = config_of(model_type, is_causal=False)
+    if model_type in CAUSAL_ALONE:
+        with pytest.raises(ww.errors.SettingError, match="is_causal is False, but"):
+            ww.from_huggingface(config)
+        return
+    description = ww.from_huggingface(config)
+    assert not description.causal
+    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+    model: Any = model_of(config)
+    kinds = ("eager", "sdpa") if model._supports_sdpa else ("eager",)
+    for kind in kinds if model_type != "modernbert-decoder" else ("sdpa",):  # whose eager attention needs a mask
+        model.set_attn_implementation(kind)
+        assert sees_later(model) or model_type == "mra"  # whose blocks are longer than this text
+
+
+@pytest.mark.parametrize("model_type", ["bert", "roberta", "big_bird", "rembert"])
+def test_a_text_encoder_that_decodes_is_turned_too(model_type: str) -> None:
+    config = config_of(model_type, is_causal=False, is_decoder=True)
+    assert ww.from_huggingface(config).causal is (not sees_later(model_of(config))) is False
+    assert ww.from_huggingface({**config.to_dict(), "is_causal": True}).causal
+
+
+@pytest.mark.parametrize(("model_type", "decodes"), [("xlm", {"causal": True}), ("xlnet", {"attn_type": "uni"})])
+def test_masks_of_their_own_are_not_turned(model_type: str, decodes: dict[str, Any]) -> None:
+    config = config_of(model_type, is_causal=False, **decodes)
+    assert not sees_later(model_of(config))
+    with pytest.raises(ww.errors.SettingError, match="is_causal is False, but"):
+        ww.from_huggingface(config)
+
+
+def test_an_encoder_is_not_made_causal() -> None:
+    with pytest.raises(ww.errors.SettingError, match="is_causal is True, but whatwhere reads 'eurobert' with False"):
+        ww.from_huggingface({**config_of("eurobert").to_dict(), "is_causal": True})
+
+
 def test_windows_that_count_both_sides() -> None:
     """EmbeddingGemma: `use_bidirectional_attention` halves the window."""
     config = config_of("gemma3_text", sliding_window=6, use_bidirectional_attention=True)
@@ -88,6 +148,10 @@ def test_windows_that_count_both_sides() -> None:
     for layer, theirs in enumerate(attended(config)):
         assert torch.equal(expected(description, layer), theirs)
     assert ww.from_huggingface(ww.to_huggingface(description)) == description
+    both = config_of("gemma3_text", sliding_window=6, use_bidirectional_attention=True, is_causal=False)
+    description = ww.from_huggingface(both)
+    for layer, theirs in enumerate(attended(both)):
+        assert torch.equal(expected(description, layer), theirs)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ MATTERS = re.compile(
     r"\.|alibi|attention_chunk|attention_multiplier|attention_window|attn_scale|base_freq|embedding_multiplier|"
     "embedding_scale|^layer_types$|local_attention|logn|mscale|no_rope|ntk|per_layer_config|pos_att|pos_emb|"
     "(?<!com)position|query_pre_attn|relative|(?<!p)rope|rotary|scale_attn|scale_emb|scaling|sinusoid|sliding_window|"
-    "softmax_scale|temperature_tuning|theta|yarn"
+    "softmax_scale|temperature_tuning|theta|yarn|bidirectional|(^|_)causal$"
 )
 """Parts of the names of keys that may affect positions, attention or token vectors; a dot is in keys of GGUF alone."""
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from whatwhere.errors import SettingError
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys, short_repr
-from whatwhere.models.configuration.model_type import Position, Sizes
+from whatwhere.models.configuration.model_type import BOTH_WAYS, DIRECTION, Position, Sizes
 from whatwhere.where.window import Window
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
@@ -295,7 +295,12 @@ class Windows:
             keys.require("sliding_window", size // 2, f"it is half of {self.key}.")
         halved = 1 if both_sides else self.halved
         size = size if halved is None or size is None else size // 2 + halved
-        size = None if size is None else size + self._added(sizes.part)
+        size = None if size is None else size + self._added(sizes.part) + sizes.turned
+        if sizes.turned and self.chunked and self._windowed in types:
+            raise SettingError(
+                f"{keys.path}{DIRECTION} is False, but chunks of {keys.owner!r} stay causal in transformers: its layers "
+                "would attend in different directions, which whatwhere does not read."
+            )
         window = Window(max(size, 1), self.chunked) if size is not None and on else None
         windows = tuple(window if layer_type == self._windowed else None for layer_type in types)
         notes = (BIDIRECTIONAL,) if both_sides else ()
@@ -325,6 +330,7 @@ class Windows:
 
     def _stored_size(self, size: int, description: Description) -> int:
         halved = 1 if self.bidirectional and BIDIRECTIONAL in description.notes else self.halved
+        size -= BOTH_WAYS in description.notes  # transformers counts the tokens of one side there
         return size - self._added(description.part) if halved is None else (size - halved) * 2
 
     def _types(self, keys: Keys, sizes: Sizes, position: Position, on: bool) -> tuple[str, ...]:

@@ -24,6 +24,8 @@ LLAMA_KEYS: KeyNames = {
     "padding_idx": ("pad_token_id",),
     "tied": ("tie_word_embeddings",),
 }
+DIRECTION = "is_causal"
+BOTH_WAYS = "tokens attend to later tokens too (is_causal)"
 MAX_LAYERS, MAX_HEADS, MAX_FEATURES, MAX_BUCKETS = 10_000, 65_536, 1_048_576, 4096
 """Larger numbers of layers, heads, features of a head and buckets are rejected: reading them would take too much memory
 or time."""
@@ -34,7 +36,7 @@ class Sizes:
     """Sizes that every model type has; the fields are those of Description.
 
     Heads that differ between layers are `by_layer`; then num_heads, key_heads and head_dim are those of most. All are 0
-    without attention.
+    without attention. `turned` is whether a key made a causal model attend in both directions.
     """
 
     vocab_size: int
@@ -49,6 +51,7 @@ class Sizes:
     max_length: int | None
     segments: int = 0
     causal: bool = True
+    turned: bool = False
     part: str | None = None
     rotary_part: int | None = None
     output_dim: int | None = None
@@ -325,6 +328,7 @@ class ModelType:
         token_dim = dim if self.token_dim is None else keys.whole(self.token_dim, default=dim)
         padding_idx, notes = _read_padding(keys, names["padding_idx"])
         causal = self._read_causal(keys)
+        turned = not self._read_direction(keys, causal)
         sizes = Sizes(
             vocab_size=keys.whole(*names["vocab_size"]) + self.extra_rows,
             dim=dim,
@@ -337,7 +341,8 @@ class ModelType:
             padding_idx=padding_idx,
             max_length=keys.whole(*names["max_length"], default=None) if "max_length" in names else None,
             segments=0 if self.segments is None else keys.whole("type_vocab_size", default=self.segments, least=0),
-            causal=causal and part != "encoder",
+            causal=causal and not turned and part != "encoder",
+            turned=turned and part != "encoder",
             part=part,
             rotary_part=keys.whole(self.head_dim_parts[1], most=MAX_FEATURES) if self.head_dim_parts else None,
             output_dim=None if self.output_dim is None else keys.whole(self.output_dim),
@@ -345,6 +350,7 @@ class ModelType:
         )
         if self.heads is not None:
             sizes = replace(sizes, by_layer=self.heads.read(keys, sizes))
+        notes = (*notes, BOTH_WAYS) if sizes.turned else notes
         projected = f"a projection from {token_dim} to {dim} features follows the token table and is not built"
         return sizes, (*notes, projected) if token_dim != dim else notes
 
@@ -374,6 +380,8 @@ class ModelType:
             written[self.causal] = True
         if isinstance(self.causal, tuple) and description.causal:
             written[self.causal[0]] = self.causal[1]
+        if BOTH_WAYS in description.notes:
+            written |= {DIRECTION: False} | ({self.causal: True} if isinstance(self.causal, str) else {})
         if self.heads is not None:
             written |= self.heads.write(description)
         if self.key_heads is not None:
@@ -390,6 +398,18 @@ class ModelType:
         if isinstance(self.causal, str):
             return keys.flag(self.causal, default=self.defaults.get(self.causal) is True)
         return self.causal
+
+    def _read_direction(self, keys: Keys, causal: bool) -> bool:
+        """Return the flag by which transformers makes the masks of any causal model bidirectional."""
+        keys.known.add(DIRECTION)
+        if keys.values.get(DIRECTION) is None:
+            return True
+        if causal and DIRECTION not in self.unread:
+            return keys.flag(DIRECTION)
+        keys.require(
+            DIRECTION, causal, "its code does not read the key, fails, or reads it with one attn_implementation alone."
+        )
+        return True
 
     def _read_layers(self, keys: Keys, names: KeyNames) -> int:
         if self.listed is not None:

@@ -1,11 +1,13 @@
 """Registry of model types: how the configuration of each is read and written, as data, without PyTorch."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.configuration.input_keys import LearnedKeys, LearnedOrSinusoidalKeys, position_offset
-from whatwhere.models.configuration.model_type import ModelType
+from whatwhere.models.configuration.keys import ANY
+from whatwhere.models.configuration.model_type import DIRECTION, ModelType
 from whatwhere.models.configuration.theta_keys import LearnedOrRotary
 from whatwhere.models.registry.bert_bart_variants import VARIANTS
 from whatwhere.models.registry.bert_gpt_t5 import DECODERS, ENCODER_DECODERS, ENCODERS
@@ -20,8 +22,22 @@ from whatwhere.models.registry.remote_code import REMOTE_CODE
 from whatwhere.models.registry.two_parts import NESTED, TWO_PARTS
 from whatwhere.models.registry.unread import UNLIKE
 
-MODEL_TYPES: Mapping[str, ModelType] = dict(
-    sorted(
+_ALWAYS_CAUSAL = (
+    "diffusion_gemma_text", "falcon_mamba", "flaubert", "glm5_next_text", "gpt_neo", "kosmos_2_text_model", "mamba",
+    "mamba2", "moonshine", "mpt", "nemotron", "openai-gpt", "pix2struct_text_model", "rwkv", "stablelm", "xlm", "xlnet",
+    "xlstm",
+)  # fmt: skip
+"""Model types that make their masks themselves or have none, that fail where `is_causal` is false, or that read it with
+`eager` attention and not with `sdpa`."""
+
+
+def _always_causal(model_type: ModelType) -> ModelType:
+    return replace(model_type, unread={**model_type.unread, DIRECTION: ANY})
+
+
+MODEL_TYPES: Mapping[str, ModelType] = {
+    name: _always_causal(model_type) if name in _ALWAYS_CAUSAL else model_type
+    for name, model_type in sorted(
         {
             **LLAMA_LIKE,
             **LLAMA_VARIANTS,
@@ -36,10 +52,14 @@ MODEL_TYPES: Mapping[str, ModelType] = dict(
             **TWO_PARTS,
         }.items()
     )
-)
+}
 """Hugging Face's `model_type` -> how its configuration is read and written, for all that are in transformers."""
 
-READ_TYPES: Mapping[str, ModelType] = {**MODEL_TYPES, **NESTED, **REMOTE_CODE}
+READ_TYPES: Mapping[str, ModelType] = {
+    **MODEL_TYPES,
+    **NESTED,
+    **{name: _always_causal(model_type) for name, model_type in REMOTE_CODE.items()},
+}
 """All model types that are read: those in transformers, those of one part of others, and those whose code is published
 beside their files."""
 
