@@ -52,6 +52,9 @@ What is known of the files, and what is not:
 - `falcon-h1` has its multipliers in its weights, so that descriptions have none.
 - `exaone4` of 64 layers without a window in the header is refused: llama.cpp has one of its own there.
 - `phi3` files have the window of the model, which llama.cpp itself leaves out.
+- `rope.scaling.attn_factor` beside YaRN is read where it is 1, or YaRN's own magnitude, 0.1 ln factor + 1: the
+  converter of OLMo 3 writes transformers' attention_factor there. The description has this magnitude, by which the
+  model was trained; llama.cpp multiplies both, so that its own rows are longer by it. Other values are refused.
 - YaRN in `gpt-oss`: llama.cpp rounds the bounds of its ramp, the published configuration does not (`truncate`). The
   header does not say; the description is that of llama.cpp.
 - `block_count` includes layers that predict further tokens (`nextn_predict_layers`); descriptions do not.

@@ -1,6 +1,7 @@
 """Architectures of GGUF: headers as llama.cpp's converter writes them, against configurations of transformers."""
 
 from dataclasses import fields
+from math import log
 from pathlib import Path
 from typing import Any, Literal
 
@@ -90,6 +91,22 @@ def test_architectures_that_are_not_read_have_their_reason(tmp_path: Path) -> No
     named = [name for names in NOT_READ.values() for name in names]
     assert len(set(named)) == len(named)
     assert set(named) == set(gguf.MODEL_ARCH_NAMES.values()) - ARCHITECTURES.keys()
+
+
+@pytest.mark.parametrize("key", ["rope.scaling.attn_factor", "rope.scaling.yarn_attn_factor"])
+def test_a_magnitude_that_repeats_that_of_yarn(key: str, tmp_path: Path) -> None:
+    """The converter of OLMo 3 writes transformers' attention_factor, 0.1 ln 4 + 1, which is YaRN's own."""
+    plain = Checkpoint.open(write(tmp_path / "a.gguf", "olmo2", {**ROPE, **WINDOW, **YARN_KEYS})).description
+    for factor in (1.0, 0.1 * log(4) + 1):
+        keys = {**ROPE, **WINDOW, **YARN_KEYS, key: factor}
+        description = Checkpoint.open(write(tmp_path / "b.gguf", "olmo2", keys)).description
+        assert description == plain
+    assert plain.wheres()[3].query_key.magnitude == pytest.approx(0.1 * log(4) + 1)
+    with pytest.raises(ww.errors.SettingError, match=key):
+        _ = Checkpoint.open(write(tmp_path / "c.gguf", "olmo2", {**keys, key: 0.1 * log(8) + 1})).description
+    linear = {**ROPE, "rope.scaling.factor": 4.0, key: 0.1 * log(4) + 1}
+    with pytest.raises(ww.errors.SettingError, match=key):
+        _ = Checkpoint.open(write(tmp_path / "d.gguf", "qwen3", {**HEAD, **linear})).description
 
 
 def test_longrope_of_phimoe(tmp_path: Path) -> None:

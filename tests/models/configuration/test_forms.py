@@ -236,6 +236,53 @@ def test_a_type_that_is_like_another() -> None:
         ww.from_huggingface(config, like="gpt2x")
 
 
+def test_a_likeness_names_all_unknown_keys_at_once() -> None:
+    """Keys that repeat what was read, and those of the type that are not read, are none of them."""
+    config = {**LLAMA, "model_type": "my_llama", "rope_theta": 5e5, "use_rope": True}
+    more = {"block_size": 4, "sparse": True, "kernel": [1, 2]}
+    with pytest.raises(ww.errors.SettingError, match=r"block_size=4, sparse=True, kernel=\[1, 2\]: not among .*\n.*key "
+                       r"not in \('block_size', 'sparse', 'kernel'\)"):  # fmt: skip
+        ww.from_huggingface({**config, **more}, like="llama")
+    assert ww.from_huggingface(config, like="llama").num_heads == LLAMA["num_attention_heads"]
+    bart = {name: value for name, value in config_of("bart").to_dict().items() if "layerdrop" not in name}
+    sizes = {
+        name: bart[name]
+        for name in (
+            "d_model",
+            "decoder_layers",
+            "decoder_attention_heads",
+            "encoder_layers",
+            "encoder_attention_heads",
+            "vocab_size",
+            "max_position_embeddings",
+            "extra_pos_embeddings",
+        )
+        if name in bart
+    }
+    assert ww.from_huggingface({**sizes, "model_type": "bartish"}, like="bart").layers == bart["decoder_layers"]
+
+
+def test_a_file_without_a_type_is_told_that_of_its_architecture() -> None:
+    for architecture, name in (("BertModel", "bert"), ("Qwen2ForCausalLM", "qwen2"), ("Gemma3ForCausalLM", "gemma3"),
+                               ("XLMRobertaForMaskedLM", "xlm-roberta"), ("Unknown", "...")):  # fmt: skip
+        with pytest.raises(ww.errors.CheckpointError, match=f"'model_type': '{name}'"):
+            ww.from_huggingface({"architectures": [architecture], "hidden_size": 8})
+    with pytest.raises(ww.errors.CheckpointError, match=r"'model_type': '\.\.\.'"):
+        ww.from_huggingface({"hidden_size": 8})
+
+
+def test_jina_embeddings_v3_under_another_name() -> None:
+    """Its authors' file has the type of XLM-RoBERTa, and rotates."""
+    config = {"model_type": "xlm-roberta", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2,
+              "num_attention_heads": 4, "position_embedding_type": "rotary", "rotary_emb_base": 20_000.0,
+              "max_position_embeddings": 8194, "type_vocab_size": 1, "pad_token_id": 1}  # fmt: skip
+    with pytest.raises(ww.errors.SettingError, match="'jina_embeddings_v3': write this as the model_type"):
+        ww.from_huggingface(config)
+    plan = ww.from_huggingface({**config, "model_type": "jina_embeddings_v3"}).query_key[0]
+    assert plan is not None
+    assert plan.settings["theta"] == 20_000.0
+
+
 # What was read
 
 
@@ -353,7 +400,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
                                    "short_mscale": 1.1, "long_mscale": 1.2, "original_max_position_embeddings": 8}),
         "LongRoPE has one magnitude for both",
     ),
-    "one magnitude of DeepSeek's two": (of("llama", rope_scaling={**ROPE, "mscale": 1.0}), "needs both or none"),
+    "one magnitude of DeepSeek's two": (of("llama", rope_scaling={**ROPE, "mscale": 0.5}), "mscale is 0.5, "),
     "a part of a head": (of("mistral", partial_rotary_factor=0.5), "heads of 'mistral' are rotated whole"),
     "more than a head": (of("phi", partial_rotary_factor=1.5), "at most 1"),
     "an odd part": (of("phi", partial_rotary_factor=0.2), "rotary_dim=3 of head_dim=16, but needs an even number"),
@@ -376,7 +423,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "another deal": (of("qwen2_vl", rope_scaling={"mrope_interleaved": True}), "'qwen2_vl_text' has chunked ones"),
     "relative keys of BERT": (of("bert", position_embedding_type="relative_key"), "with 'absolute' only"),
     "values that turn": (of("roformer", rotary_value=True), "rotary_value is True"),
-    "GPT-J without rotary": ({**GPT2, "model_type": "gptj", "rotary_dim": 4, "rotary": False}, "with True only"),
+    "GPT-J without rotary": ({**GPT2, "model_type": "gptj", "rotary_dim": 4, "rotary": False}, "rotary is False, but"),
     "MPT without ALiBi": (
         {"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4,
          "attn_config": {"alibi": False}},
@@ -385,10 +432,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "MPT with rope": (
         {"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4,
          "attn_config": {"rope": True}},
-        r"attn_config\.rope=True",
+        r"attn_config\.rope is True, but",
     ),
     "unknown terms": (of("deberta", relative_attention=True, pos_att_type="c2p|p2p"), "'p2p', but whatwhere knows"),
-    "no terms": (of("deberta", relative_attention=True), "name c2p, p2c or both"),
     "no length": (of("bert", max_position_embeddings=None), "max_position_embeddings is missing"),
     "no room behind padding": (of("roberta", max_position_embeddings=2), "of which 2 rows come before 0"),
     "no padding to count from": (of("roberta", pad_token_id=None), "positions start at the row after it"),

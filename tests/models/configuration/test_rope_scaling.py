@@ -1,5 +1,6 @@
 """cos and sin of every rope_type are transformers' own, within the trained length and beyond it."""
 
+from copy import deepcopy
 from importlib import import_module
 from math import log
 from typing import Any
@@ -7,13 +8,13 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
+from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 import whatwhere as ww
 from whatwhere.models.configuration.plan import ScalingPlan
 from whatwhere.models.configuration.rope_scaling import write_scaling
 
-from ..tiny import config_of
+from ..tiny import config_of, model_of
 
 # They take angles in float32: at position p a cosine is off by up to p * 6e-8 from the rounding of the angle, and as
 # much from that of the frequency; its own rounding, and that of the magnitude, add a little.
@@ -99,6 +100,81 @@ def test_there_and_back(case: str) -> None:
     written = ww.to_huggingface(description)
     assert ww.from_huggingface(written) == description
     assert description.query_key[0].settings["theta"] == written["rope_parameters"]["rope_theta"] == 2e4
+
+
+@pytest.mark.parametrize(
+    ("mscales", "magnitude"),
+    [
+        ({"mscale": 1.0, "mscale_all_dim": 0.0}, 0.1 * log(64) + 1),  # Devstral 2
+        ({"mscale": 1.0}, 0.1 * log(64) + 1),
+        ({"mscale_all_dim": 0.0}, 0.1 * log(64) + 1),
+        ({"mscale": 1.0, "mscale_all_dim": 1.0}, 1.0),
+        ({"mscale": 0.5, "mscale_all_dim": 0.0, "attention_factor": 1.25}, 1.25),
+        ({"mscale": 0.5, "factor": 1.0}, 1.0),
+    ],
+)
+def test_one_magnitude_by_both_formulas(mscales: dict[str, float], magnitude: float) -> None:
+    """DeepSeek's code takes mscale 1 and mscale_all_dim 0 where they are absent; transformers needs both above 0."""
+    config = config_of("llama", rope_parameters={**YARN, "rope_theta": 1e4, "factor": 64.0, **mscales})
+    assert scheme_of(config).magnitude == pytest.approx(magnitude, rel=1e-12)
+    assert rotary_of(config).attention_scaling == pytest.approx(magnitude, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("mscales", "message"),
+    [
+        ({"mscale": 0.5, "mscale_all_dim": 0.0}, "mscale is 0.5, .*mscale_all_dim is 0: .* 1.20794, .* 1.41589"),
+        ({"mscale_all_dim": 1.0}, "mscale is absent, .*mscale_all_dim is 1: .* 1, and transformers 1.41589"),
+        ({"mscale": 0.0, "mscale_all_dim": 0.0}, "mscale is 0, .* the magnitude 1, .*\n.*attention_factor=1"),
+        ({"mscale": 0.0}, "mscale is 0, .*mscale_all_dim is absent"),
+    ],
+)  # fmt: skip
+def test_two_magnitudes_are_refused_with_both(mscales: dict[str, float], message: str) -> None:
+    config = config_of("llama", rope_parameters={**YARN, "rope_theta": 1e4, "factor": 64.0, **mscales})
+    with pytest.raises(ww.errors.SettingError, match=message):
+        ww.from_huggingface(config)
+
+
+def test_bounds_that_are_not_rounded_are_refused_by_layer_type() -> None:
+    """Transformers never finds `truncate` inside a layer type's parameters."""
+    yarn = {**YARN, "rope_theta": 1e4, "truncate": False}
+    config = config_of("olmo3", rope_parameters={"sliding_attention": {"rope_type": "default"}, "full_attention": yarn})
+    with pytest.raises(ww.errors.SettingError, match=r"full_attention\.truncate is false"):
+        ww.from_huggingface(config)
+
+
+WHOLE_AT_NULL = ("glm", "glm4", "glm4_moe", "glm4v_moe_text", "moonshine", "qwen3_5_text", "qwen3_next")
+
+
+@pytest.mark.parametrize("model_type", [*WHOLE_AT_NULL, "recurrent_gemma"])
+def test_a_fraction_of_null_is_the_whole_head(model_type: str) -> None:
+    """Absent, it has the default of the type, which is a part."""
+    sections = {"glm4v_moe_text": [2, 3, 3], "qwen3_5_text": [3, 3, 2]}.get(model_type)
+    rope = {} if sections is None else {"rope_parameters": {"rope_type": "default", "mrope_section": sections}}
+    names = ("rope_parameters", "partial_rotary_factor")
+    config = {name: value for name, value in config_of(model_type).to_dict().items() if name not in names} | rope
+    theirs = rotary_of(CONFIG_MAPPING[model_type].from_dict({**deepcopy(config), "partial_rotary_factor": None}))
+    plan = next(plan for plan in ww.from_huggingface({**config, "partial_rotary_factor": None}).query_key if plan)
+    assert plan.rotary_dim == 2 * len(theirs.inv_freq) == plan.whole("head_dim")
+
+
+@pytest.mark.parametrize("model_type", ["nemotron", "persimmon", "phi", "stablelm", "gpt_neox"])
+def test_a_fraction_of_null_with_which_transformers_fails_is_refused(model_type: str) -> None:
+    key = "rotary_pct" if model_type == "gpt_neox" else "partial_rotary_factor"
+    config = {name: value for name, value in config_of(model_type).to_dict().items() if name != "rope_parameters"}
+    with pytest.raises((KeyError, TypeError)):
+        model_of(CONFIG_MAPPING[model_type].from_dict({**config, key: None}))
+    with pytest.raises(ww.errors.SettingError, match=f"{key} is null, with which transformers fails"):
+        ww.from_huggingface({**config, key: None})
+
+
+def test_bamba_rotates_half_of_a_head_whatever_the_key_says() -> None:
+    config = {name: value for name, value in config_of("bamba").to_dict().items() if name != "rope_parameters"}
+    for fraction in (None, 0.5):
+        plan = next(p for p in ww.from_huggingface({**config, "partial_rotary_factor": fraction}).query_key if p)
+        assert plan.rotary_dim == 8
+    with pytest.raises(ww.errors.SettingError, match=r"partial_rotary_factor is 0\.25, but .* would be 0\.5"):
+        ww.from_huggingface({**config, "partial_rotary_factor": 0.25})
 
 
 def test_a_scaling_that_hugging_face_does_not_have() -> None:

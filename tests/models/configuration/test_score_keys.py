@@ -1,6 +1,7 @@
 """Biases read from a configuration are those of transformers' own modules."""
 
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -14,6 +15,8 @@ from transformers.models.mpt import modeling_mpt as mpt
 
 import whatwhere as ww
 from whatwhere.models.configuration.score_keys import alibi_slopes
+from whatwhere.models.probe import probe
+from whatwhere.models.probe.differences import differences
 
 from ..tiny import config_of, model_of
 
@@ -166,6 +169,17 @@ def test_deberta_v3(shared: bool, tokens: int) -> None:
     q, k, v = (split(project(x)).transpose(1, 2) for project in (module.query_proj, module.key_proj, module.value_proj))
     ours = where.at(ww.positions(tokens)).attention(q, k, v, causal=False).transpose(1, 2).flatten(-2)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
+    assert ww.from_huggingface({**config.to_dict(), **ww.to_huggingface(description)}) == description
+
+
+@pytest.mark.parametrize("terms", [["none"], "none", [], None])
+@pytest.mark.parametrize("model_type", ["deberta", "deberta-v2"])
+def test_deberta_without_terms_has_no_bias(model_type: str, terms: Any) -> None:
+    """The first DeBERTa counts `none` as a term in its scale, as any word."""
+    config = config_of(model_type, relative_attention=True, pos_att_type=terms)
+    description = ww.from_huggingface(config)
+    assert differences(probe(model_of(config)), description) == []
+    assert description.scale == (16 * (2 if terms and model_type == "deberta" else 1)) ** -0.5
     assert ww.from_huggingface({**config.to_dict(), **ww.to_huggingface(description)}) == description
 
 

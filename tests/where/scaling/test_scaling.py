@@ -102,6 +102,9 @@ def test_magnitudes_are_the_formulas():
         long = ww.scaling.LongRoPE(SHORT, LONG, TRAINED, factor=factor)
         assert long.magnitude == pytest.approx(reference.longrope_magnitude(factor, TRAINED))
     assert ww.scaling.YaRN(4.0, TRAINED, mscale=1.0, mscale_all_dim=1.0).magnitude == 1
+    assert ww.scaling.YaRN(64.0, TRAINED, mscale=1.0, mscale_all_dim=0.0).magnitude == reference.yarn_magnitude(
+        64.0
+    )  # Devstral
     for scaling in (
         ww.scaling.Linear(4.0),
         ww.scaling.NTK(4.0),
@@ -419,9 +422,9 @@ ERRORS = {
     ),
     "one mscale": (
         lambda: ww.scaling.YaRN(4.0, 64, mscale=0.7),
-        "YaRN got mscale=0.7 and mscale_all_dim=None, but needs both or neither",
+        "YaRN got mscale=0.7 and mscale_all_dim=None, but needs both or neither: .* 1.13863, and .* 1.09704",
     ),
-    "mscale beside zero": (lambda: ww.scaling.YaRN(4.0, 64, mscale=1.0, mscale_all_dim=0.0), "needs both or neither"),
+    "mscale beside zero": (lambda: ww.scaling.YaRN(4.0, 64, mscale=0.5, mscale_all_dim=0.0), "needs both or neither"),
     "negative mscale": (
         lambda: ww.scaling.YaRN(4.0, 64, mscale=-1.0, mscale_all_dim=1.0),
         "YaRN got mscale=-1.0, but needs a finite number above 0",

@@ -1,6 +1,7 @@
 """Convert the keys of a GGUF header to a Hugging Face configuration, so that one reader serves both."""
 
 from collections.abc import Callable, Mapping, Sequence
+from math import inf, isclose, log
 
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, Architecture
@@ -45,6 +46,7 @@ _GROK = {"embedding_scale": 6144**0.5, "attention.output_scale": 128**-0.5}
 """What llama.cpp takes if an older header of Grok has no scales: those of Grok-1."""
 _GROK_YARN = ("rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor")
 _GROK_BETA_FAST = 8.0
+_ATTN_FACTOR = "rope.scaling.attn_factor"
 _BY_TYPE = ("rope.freq_base", "rope.freq_base_swa")
 _PLAMO_PERIOD = 8
 """Every how many layers of PLaMo 3 one has no window, if the header does not say."""
@@ -106,7 +108,7 @@ def config_of(
     }
     special, known = _special(name, values)
     long = longrope(name, values, entries, factors)
-    read = (*known, "rope.scaling.attn_factor") if "rope_scaling" in long else known
+    read = (*known, _ATTN_FACTOR) if "rope_scaling" in long else (*known, *_neutral_magnitudes(values))
     config |= {**special, **long, **_unread(name, read, values)}
     if isinstance(padding := metadata.get("tokenizer.ggml.padding_token_id"), int):
         config["pad_token_id"] = padding
@@ -284,8 +286,7 @@ def _grok(values: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str
     scaling = _scaling(values).get("rope_scaling")
     if not isinstance(scaling, dict) or scaling.get("rope_type") != "yarn":
         return {}, ()
-    known = tuple(key for key in _GROK_YARN if values.get(key) == 1.0)
-    return {"rope_scaling": {"beta_fast": _GROK_BETA_FAST, **scaling}}, known
+    return {"rope_scaling": {"beta_fast": _GROK_BETA_FAST, **scaling}}, ()
 
 
 def _plamo3(values: Mapping[str, object]) -> Mapping[str, object]:
@@ -356,6 +357,20 @@ def _scaling(values: Mapping[str, object]) -> Mapping[str, object]:
         return {}
     read = {key: values[f"rope.scaling.{name}"] for name, key in _SCALING.items() if f"rope.scaling.{name}" in values}
     return {"rope_scaling": {"rope_type": scaling_type, **read}}
+
+
+def _neutral_magnitudes(values: Mapping[str, object]) -> tuple[str, ...]:
+    """Return the factors of YaRN that are 1, or repeat its own magnitude, as the converter of OLMo 3 writes it."""
+    factor = values.get("rope.scaling.factor")
+    yarn = values.get("rope.scaling.type") == "yarn" and _LOG_MULTIPLIER not in values
+    own = 0.1 * log(factor) + 1.0 if yarn and isinstance(factor, float) and 1.0 < factor < inf else 1.0
+    found = []
+    for key in (_ATTN_FACTOR, *_GROK_YARN):
+        value = values.get(key)
+        repeats = isinstance(value, float) and isclose(value, own, rel_tol=1e-6) and key != _GROK_YARN[0]
+        if value == 1.0 or repeats:
+            found.append(key)
+    return tuple(found)
 
 
 def _head_dim(values: Mapping[str, object]) -> object:

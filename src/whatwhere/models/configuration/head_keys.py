@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.configuration.description import Description, Heads
-from whatwhere.models.configuration.keys import Keys, short_repr
+from whatwhere.models.configuration.keys import REQUIRED, Keys, short_repr
 from whatwhere.models.configuration.layer_types import FULL, HYBRID_SLIDING, SLIDING, ByType
 from whatwhere.models.configuration.model_type import MAX_FEATURES, MAX_HEADS, Position, Sizes
 
@@ -173,6 +173,37 @@ class NestedKeyHeads:
 
     def write(self, description: Description) -> Mapping[str, object]:
         """Return no keys: the dictionary is written with theta."""
+        return {}
+
+
+@dataclass(frozen=True)
+class MptKeyHeads:
+    """Read the number of key heads by the kind of attention in a nested dictionary, as MosaicML's code of MPT does.
+
+    Transformers does not read the kind, and fails where it loads the weights of fewer key heads.
+    """
+
+    INSIDE, KIND, KEY = "attn_config", "attn_type", "kv_n_heads"
+
+    def read(self, keys: Keys, num_heads: int) -> int:
+        """Return the number."""
+        if keys.values.get(self.INSIDE) is None:
+            return num_heads
+        inner = keys.inside(self.INSIDE)
+        kinds = {"multihead_attention": num_heads, "multiquery_attention": 1, "grouped_query_attention": None}
+        implied = kinds[inner.choice(self.KIND, choices=tuple(kinds), default="multihead_attention")]
+        key_heads = inner.whole(self.KEY, default=REQUIRED if implied is None else implied, most=MAX_HEADS)
+        if implied not in (None, key_heads):
+            raise SettingError(
+                f"{inner.path}{self.KEY} is {key_heads}, but by {self.KIND} there are {implied}: keep the right one. "
+                "With grouped_query_attention it is the number of key heads."
+            )
+        if num_heads % key_heads:
+            raise ShapeError(f"{num_heads} query heads cannot share {key_heads} key heads evenly.")
+        return key_heads
+
+    def write(self, description: Description) -> Mapping[str, object]:
+        """Return no keys: the dictionary is written with ALiBi."""
         return {}
 
 

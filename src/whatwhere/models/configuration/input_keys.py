@@ -34,7 +34,9 @@ class LearnedKeys:
     def read(self, keys: Keys, sizes: Sizes) -> Position:
         """Return the plan of the table."""
         if self.only is not None:
-            keys.require(*self.only, reason="other values add a bias to the scores of each layer.")
+            bias = "other values add a bias to the scores of each layer."
+            jina = "'rotary' is that of 'jina_embeddings_v3': write this as the model_type."
+            keys.require(*self.only, reason=jina if keys.values.get(self.only[0]) == "rotary" else bias)
         if self.unless is not None and not keys.flag(self.unless, default=True):
             return Position()
         if sizes.max_length is None:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import Enum
-from math import inf
+from math import inf, isclose
 from numbers import Integral, Real
 from reprlib import Repr
 from typing import Any, overload
@@ -29,9 +29,9 @@ ELSEWHERE = (
 """Keys with such names that concern experts, logits, values or precision instead."""
 
 OFF = (
-    "alibi", "attn_temperature_tuning", "position_embedding_xdrope", "relative_attention", "rope_scaling",
-    "rotary_value", "scale_attn_by_inverse_layer_idx", "use_alibi", "use_dynamic_ntk", "use_logn_attn", "use_mrope",
-    "use_scaled_rope", "use_sliding_window", "use_yarn",
+    "attn_temperature_tuning", "position_embedding_xdrope", "rope_scaling", "rotary_value",
+    "scale_attn_by_inverse_layer_idx", "use_dynamic_ntk", "use_logn_attn", "use_mrope", "use_scaled_rope",
+    "use_sliding_window", "use_yarn",
 )  # fmt: skip
 """Flags that have no effect when false, in model types that do not have them. Other flags may have one, such as
 `use_rope`, so false is not ignored there."""
@@ -247,12 +247,18 @@ class Keys:
         for name in inner.assumed:
             _append(self.assumed, name)
 
-    def finish(self, unread: Mapping[str, object] | None = None, names: Iterable[str] = ()) -> None:
+    def finish(
+        self,
+        unread: Mapping[str, object] | None = None,
+        names: Iterable[str] = (),
+        repeated: Mapping[str, Sequence[object]] | None = None,
+    ) -> None:
         """Raise SettingError if a key was not read that affects positions, or misspells one that was read.
 
         Args:
             unread: keys that the model's code does not read -> the value that they must have, or ANY.
             names: further keys of this model type, such as those of its other part.
+            repeated: keys -> the values by which they repeat what was read; others contradict it.
         """
         for name, expected in (unread or {}).items():
             if expected is not ANY:
@@ -261,6 +267,9 @@ class Keys:
         for name, value in self.values.items():
             # transformers writes some keys for internal use with a leading underscore
             if value is None or name in accepted or name.lstrip("_") in accepted:
+                continue
+            if name in (repeated or {}):
+                self._require_agreement(name, value, (repeated or {})[name])
                 continue
             if affects_positions(name, value):
                 self.refuse(name)
@@ -272,12 +281,13 @@ class Keys:
             if name not in self.known and value is not None:
                 self.refuse(name)
 
-    def finish_like(self, like: str, evidence: tuple[str, ...]) -> None:
-        """Raise SettingError if a key is unknown to the model type `like`, or if none concerns positions.
+    def finish_like(self, like: str, evidence: tuple[str, ...], accepted: Iterable[str]) -> None:
+        """Raise SettingError, with all keys that are not known in the model type `like`, or if none shows positions.
 
         Args:
             like: the model type that this one is read as.
             evidence: parts of names, one of which must occur in a key that was read; empty if none is needed.
+            accepted: further keys of that type.
         """
         if evidence and not any(part in key for key in self.used for part in evidence):
             raise SettingError(
@@ -285,13 +295,25 @@ class Keys:
                 f"{like!r}: its theta would be invented.\nIf you know it, state it: from_huggingface({{**config, "
                 f"'rope_theta': 10_000.0}}, like={like!r})."
             )
-        for name, value in self.values.items():
-            if name in ("model_type", *self.known, *ELSEWHERE) or not value or ORDINARY.search(name.lower()):
-                continue
+        known = {"model_type", *self.known, *ELSEWHERE, *accepted}
+        unknown = {name: v for name, v in self.values.items() if v and name not in known}
+        unknown = {name: value for name, value in unknown.items() if not ORDINARY.search(name.lower())}
+        if unknown:
             raise SettingError(
-                f"{self.path}{name} is {short_repr(value)}, which {like!r} does not have, so {self.owner!r} may not be "
-                f"like it: such a key can decide which layers attend, and to what.\nIf it does not, remove it: "
-                f"config.pop({name!r}). Else build this model from its parts: Rotary, ALiBi, Learned, Where."
+                f"{', '.join(f'{self.path}{name}={short_repr(value)}' for name, value in unknown.items())}: not among "
+                f"the keys of {like!r} that whatwhere knows, so {self.owner!r} may not be like it; such keys can "
+                "decide which layers attend, and to what.\nIf they do not, leave them out: {key: value for key, value "
+                f"in config.items() if key not in {tuple(unknown)}}}. Else build this model from its parts: Rotary, "
+                "ALiBi, Learned, Where."
+            )
+
+    def _require_agreement(self, name: str, value: object, expected: Sequence[object]) -> None:
+        if not agrees(value, expected):
+            read = " or ".join(short_repr(one) for one in expected) or "something else"
+            raise SettingError(
+                f"{self.path}{name} is {short_repr(value)}, but the code of {self.owner!r} does not read the key, and "
+                f"by those that it reads it would be {read}: they contradict each other.\n"
+                f"If these are right, remove it: config.pop({name!r}). Else this is a different model."
             )
 
     def refuse(self, name: str) -> None:
@@ -390,6 +412,21 @@ def equal_values(a: Any, b: Any) -> bool:
         (True, False)
     """
     return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
+
+
+def agrees(value: object, expected: Iterable[object]) -> bool:
+    """Return whether a value is one of those expected; numbers may differ by rounding.
+
+    Examples:
+        >>> agrees(0.1, (1e-1,)), agrees(True, (1,)), agrees(3, (2,))
+        (True, False, False)
+    """
+
+    def close(one: object) -> bool:
+        numbers = [each for each in (value, one) if isinstance(each, int | float) and not isinstance(each, bool)]
+        return len(numbers) == 2 and isclose(*numbers, rel_tol=1e-9)
+
+    return any(one is ANY or equal_values(value, one) or close(one) for one in expected)
 
 
 def short_repr(value: object) -> str:

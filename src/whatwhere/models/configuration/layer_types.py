@@ -298,7 +298,7 @@ class Windows:
         size = None if size is None else size + self._added(sizes.part) + sizes.turned
         if sizes.turned and self.chunked and self._windowed in types:
             raise SettingError(
-                f"{keys.path}{DIRECTION} is False, but chunks of {keys.owner!r} stay causal in transformers: its layers "
+                f"{keys.path}{DIRECTION} is False, but chunks of {keys.owner!r} stay causal in transformers: layers "
                 "would attend in different directions, which whatwhere does not read."
             )
         window = Window(max(size, 1), self.chunked) if size is not None and on else None

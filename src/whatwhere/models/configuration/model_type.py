@@ -230,6 +230,7 @@ class MultiQuery:
 
     def read(self, keys: Keys, num_heads: int) -> int:
         """Return the number."""
+        keys.known.add("multi_query")
         key_heads = keys.whole("num_kv_heads", default=num_heads) if self.grouped else num_heads
         if self.grouped and keys.flag("new_decoder_architecture", default=False):
             return key_heads
@@ -433,7 +434,9 @@ class ModelType:
         if self.head_dim_parts:
             parts = [keys.whole(name, most=MAX_FEATURES) for name in self.head_dim_parts]
             if "head_dim" not in self.unread:
-                _require_head_dim(keys, parts[1], sum(parts))
+                # without rotation no code reads the size that older files have, features by heads
+                others = [] if self.readers else [dim // max(num_heads, 1)]
+                _require_head_dim(keys, parts[1], sum(parts), *others)
             return sum(parts)
         if not num_heads:
             return 0

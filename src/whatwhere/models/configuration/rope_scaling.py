@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import isclose, log
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.configuration.keys import Keys, short_repr
@@ -9,6 +10,8 @@ from whatwhere.models.configuration.model_type import MAX_FEATURES
 from whatwhere.models.configuration.plan import ScalingPlan, Setting
 
 ORIGINAL = "original_max_position_embeddings"
+FACTOR_OF_VLLM = "attn_factor"
+"""vLLM multiplies YaRN's magnitude by it (DeepSeek-R1-0528-Qwen3-8B); transformers does not read it."""
 
 
 @dataclass(frozen=True)
@@ -196,18 +199,18 @@ def _dynamic(rope: Keys, context: Context) -> ScalingPlan:
 
 def _yarn(rope: Keys, context: Context) -> ScalingPlan:
     original = _original_length(rope, context)
-    # Transformers reads zero as absent in all of these.
-    names = ("beta_fast", "beta_slow", "mscale", "mscale_all_dim")
-    beta_fast, beta_slow, mscale, mscale_all_dim = (
-        rope.number(name, default=None, zero=True) or None for name in names
-    )
-    beta_fast, beta_slow = beta_fast or 32.0, beta_slow or 1.0
+    # Transformers reads zero as absent in these two.
+    beta_fast = rope.number("beta_fast", default=None, zero=True) or 32.0
+    beta_slow = rope.number("beta_slow", default=None, zero=True) or 1.0
+    factor, magnitude = _factor(rope, original, context), _magnitude(rope)
+    mscale, mscale_all_dim = _mscales(rope, factor, magnitude)
+    rope.number(FACTOR_OF_VLLM, default=None)
     settings = {
-        "factor": _factor(rope, original, context),
+        "factor": factor,
         "original_length": original,
         "beta_fast": beta_fast,
         "beta_slow": beta_slow,
-        "attention_factor": _magnitude(rope),
+        "attention_factor": magnitude,
         "mscale": mscale,
         "mscale_all_dim": mscale_all_dim,
         "truncate": rope.flag("truncate", default=True),
@@ -217,13 +220,33 @@ def _yarn(rope: Keys, context: Context) -> ScalingPlan:
             f"{rope.path}beta_fast is {beta_fast} and beta_slow {beta_slow}, but fast pairs rotate more often: "
             "beta_fast must not be smaller. The paper has 32 and 1."
         )
-    if settings["attention_factor"] is None and (mscale is None) != (mscale_all_dim is None):
-        raise SettingError(
-            f"{rope.path}mscale is {mscale} and mscale_all_dim {mscale_all_dim}, but YaRN needs both or none: Hugging "
-            "Face ignores one alone, DeepSeek's own code does not.\n"
-            "Write the magnitude that you mean: attention_factor=1.0."
-        )
     return ScalingPlan("rotary-yarn", settings)
+
+
+def _mscales(rope: Keys, factor: float, magnitude: float | None) -> tuple[float | None, float | None]:
+    """Return both factors of YaRN's logarithm, or none where transformers' and DeepSeek's formulas agree without them.
+
+    Transformers takes 1 and 0 unless both are above 0, DeepSeek's code where one is absent.
+    """
+    stated = [rope.number(name, default=None, zero=True) for name in ("mscale", "mscale_all_dim")]
+    mscale, mscale_all_dim = (value or None for value in stated)
+    if magnitude is not None or ((mscale is None) == (mscale_all_dim is None) and stated[0] != 0):
+        return mscale, mscale_all_dim
+
+    def of(number: float) -> float:
+        return 0.1 * number * log(factor) + 1.0 if factor > 1 else 1.0
+
+    theirs = of(1.0 if stated[0] is None else stated[0]) / of(stated[1] or 0.0)
+    if not isclose(theirs, of(1.0)):
+        shown = ", ".join(
+            f"{rope.path}{name} is {value:g}" if value is not None else f"{rope.path}{name} is absent"
+            for name, value in zip(("mscale", "mscale_all_dim"), stated, strict=True)
+        )
+        raise SettingError(
+            f"{shown}: from these DeepSeek's code makes the magnitude {theirs:.6g}, and transformers {of(1.0):.6g}, "
+            f"for it takes them only if both are above 0.\nWrite the one that you mean: attention_factor={theirs:.6g}."
+        )
+    return None, None
 
 
 def _longrope(rope: Keys, context: Context) -> ScalingPlan:

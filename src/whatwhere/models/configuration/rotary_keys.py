@@ -11,6 +11,7 @@ from whatwhere.models.configuration.layer_types import AllLayers, Labels, LayerR
 from whatwhere.models.configuration.model_type import MAX_FEATURES, Position, Sizes
 from whatwhere.models.configuration.plan import Plan, ScalingPlan
 from whatwhere.models.configuration.rope_scaling import (
+    FACTOR_OF_VLLM,
     ORIGINAL,
     ROPE_TYPES,
     Context,
@@ -93,6 +94,8 @@ class RopeKeys:
         original_beside: whether the trained length beside the parameters is written too.
         reads_rope_scaling: whether the model's code reads `rope_scaling`, the form of transformers 4.
         required: whether the model's code fails without parameters (or null) for each type of its layers.
+        fails_at_null: whether the model's code fails where the fraction beside the parameters is null, rather than
+            rotating whole heads.
     """
 
     head: Head = field(default_factory=Head)
@@ -103,6 +106,7 @@ class RopeKeys:
     original_beside: bool = False
     reads_rope_scaling: bool = True
     required: bool = False
+    fails_at_null: bool = False
 
     @property
     def by_type(self) -> bool:
@@ -137,7 +141,7 @@ class RopeKeys:
             )
         by_layer = tuple(None if label is None else plans[label if self.by_type else ""] for label in labels)
         usual = next(iter(self.sets.values())).parameters or {}
-        return Position(query_key=by_layer, layer_types=types, parameters=usual, notes=self._notes())
+        return Position(query_key=by_layer, layer_types=types, parameters=usual, notes=self._notes(parameters))
 
     def write(self, description: Description) -> Mapping[str, object]:
         """Return `rope_parameters` and the keys beside them."""
@@ -216,10 +220,22 @@ class RopeKeys:
         theta = _inside_or_beside(rope, "rope_theta", keys, defaults.theta_key, defaults.theta)
         head_dim = sizes.head_dim if self.head.dim_key is None else keys.whole(self.head.dim_key, most=MAX_FEATURES)
         usual = self._usual_fraction(keys, sizes, defaults, head_dim)
+        if usual == defaults.fraction != 1 and keys.values.get(defaults.fraction_key or "", usual) is None:
+            if self.fails_at_null and rope.values.get(FRACTION) is None:
+                raise SettingError(
+                    f"{keys.path}{defaults.fraction_key} is null, with which transformers fails in {keys.owner!r}: "
+                    f"write the fraction of a head that is rotated, or remove the key for {usual}."
+                )
+            usual = 1.0
         fraction = _inside_or_beside(rope, FRACTION, keys, defaults.fraction_key, usual)
         fraction = self._fraction_of_rotated(keys, sizes, fraction, head_dim)
         self._require_fraction(keys, fraction, rope_type)
         self._require_rotary_dim(keys, int(head_dim * fraction))
+        if label and rope.values.get("truncate") is False:
+            raise SettingError(
+                f"{rope.path}truncate is false, but transformers looks for it beside the parameters of layer types, "
+                "and rounds the bounds of YaRN's ramp: remove it, if the model was trained so."
+            )
         original = keys.whole(ORIGINAL, default=None)
         scaling = read_scaling(rope_type, rope, Context(sizes.max_length, original, fraction))
         whole_head = fraction == 1.0 or rope_type == "proportional"
@@ -348,10 +364,14 @@ class RopeKeys:
             written[ORIGINAL] = original or description.max_length
         return written
 
-    def _notes(self) -> tuple[str, ...]:
+    def _notes(self, parameters: Mapping[str, Json | None]) -> tuple[str, ...]:
+        factors = {each.get(FACTOR_OF_VLLM, 1.0) for each in parameters.values() if each} - {1.0}
+        multiplied = f"{FACTOR_OF_VLLM} is not read, as in transformers; vLLM multiplies the magnitude by {{:.6g}}"
+        notes = tuple(multiplied.format(factor) for factor in sorted(factors))
         if self.head.dim_key is None or self.head.whole:
-            return ()
+            return notes
         return (
+            *notes,
             f"heads keep the rotated features apart, {self.head.dim_key} of them: map only these, then join both "
             "parts; the softmax scale is that of the whole",
         )

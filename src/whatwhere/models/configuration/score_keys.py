@@ -48,8 +48,9 @@ class MptKeys:
             "alibi", True, "without ALiBi MosaicML's code uses a learned table, transformers no positions at all."
         )
         max_exponent = attention.number("alibi_bias_max", default=MAX_EXPONENT)
-        attention.known.add("softmax_scale")  # read as the scale
-        attention.finish()
+        attention.known |= {"softmax_scale", "attn_type", "kv_n_heads"}  # read as the scale and as the heads
+        attention.known |= {name for name in attention.values if name.startswith("rope_")}  # of rope, which is off
+        attention.finish(repeated={"prefix_lm": (False,), "rope": (False,), "sliding_window_size": (-1,)})
         keys.absorb(attention)
         keys.known.add("learned_pos_emb")  # read by MosaicML's code only where ALiBi is off
         settings: dict[str, Setting] = {"num_heads": sizes.num_heads}
@@ -74,7 +75,10 @@ class MptKeys:
         )  # transformers refuses 8.0 here
         usual = description.scale == description.head_dim**-0.5
         scale = {} if usual else {"softmax_scale": description.scale}
-        return {"attn_config": {"alibi": True, "alibi_bias_max": max_exponent, **scale}}
+        key_heads = description.key_heads
+        grouped = {"attn_type": "grouped_query_attention", "kv_n_heads": key_heads}
+        heads = {} if key_heads == description.num_heads else grouped
+        return {"attn_config": {"alibi": True, "alibi_bias_max": max_exponent, **heads, **scale}}
 
 
 @dataclass(frozen=True)
@@ -187,12 +191,8 @@ class DeBERTaKeys:
         projected = keys.flag("share_att_key", default=False) if self.shared_rows else False
         if self.shared_rows:
             keys.take("norm_rel_ebd", default=None)
-        if not keys.flag("relative_attention", default=False):
+        if not keys.flag("relative_attention", default=False) or not terms:
             return Position()
-        if not terms:
-            raise SettingError(
-                f"{keys.path}pos_att_type is empty, but relative_attention is on: name c2p, p2c or both."
-            )
         if max_distance is None:
             raise SettingError(
                 f"{keys.path}max_position_embeddings is missing: the distance at which rows are clipped."
@@ -367,6 +367,7 @@ def read_terms(keys: Keys) -> tuple[str, ...]:
     else:
         listed = keys.listed("pos_att_type", len(TERMS), default=None) or ()
     terms = tuple(term.strip() if isinstance(term, str) else term for term in listed)
+    terms = () if terms == ("none",) else terms  # as authors write it; scores have no positions then
     for term in terms:
         if term not in TERMS:
             raise SettingError(

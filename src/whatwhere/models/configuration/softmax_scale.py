@@ -192,11 +192,18 @@ class HalfHeadScale:
 
 @dataclass(frozen=True)
 class DeBERTaScale:
-    """Divide by sqrt(head_dim times the number of terms), as in DeBERTa, with relative attention or without."""
+    """Divide by sqrt(head_dim times the number of terms), as in DeBERTa, with relative attention or without.
+
+    Args:
+        counts_none: whether `none` counts as a term, as in the first DeBERTa.
+    """
+
+    counts_none: bool = False
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
         """Return the scale of each layer."""
-        return ((sizes.head_dim * (1 + len(read_terms(keys)))) ** -0.5,) * sizes.layers
+        terms = len(read_terms(keys)) or int(self.counts_none and bool(keys.values.get("pos_att_type")))
+        return ((sizes.head_dim * (1 + terms)) ** -0.5,) * sizes.layers
 
     def write(self, description: Description) -> Mapping[str, object]:
         """Return no keys: `pos_att_type` implies it."""

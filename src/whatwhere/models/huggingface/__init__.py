@@ -1,6 +1,7 @@
 """Convert Hugging Face configurations to a Description, and back; PyTorch is imported only when it is built."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from json import JSONDecodeError, loads
 from pathlib import Path
 from stat import S_ISREG
@@ -12,6 +13,7 @@ from whatwhere.models.configuration.keys import ELSEWHERE, Json, Keys, affects_p
 from whatwhere.models.configuration.layer_types import BIDIRECTIONAL
 from whatwhere.models.configuration.model_type import ModelType, Position
 from whatwhere.models.configuration.plan import CurvePlan, Plan, ScalingPlan
+from whatwhere.models.configuration.repeated_keys import agreeing_values
 from whatwhere.models.registry import (
     INNER,
     OF_OTHERS,
@@ -21,6 +23,7 @@ from whatwhere.models.registry import (
     find_model_type,
     nested_defaults,
     require_likeness,
+    suggest_model_type,
 )
 from whatwhere.where.window import Window
 
@@ -86,9 +89,10 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
     _require_keys(values)
     name = values.get("model_type")
     if not isinstance(name, str):
+        suggested = suggest_model_type(values.get("architectures"))
         raise CheckpointError(
             "this configuration has no model_type, so its keys have no meaning.\n"
-            "If you know it, add it: from_huggingface({**config, 'model_type': 'llama'})."
+            f"If you know it, add it: from_huggingface({{**config, 'model_type': {suggested}}})."
         )
     model_type = _model_type(name, like)
     part = nested_part or _part(model_type, name, part)
@@ -100,11 +104,8 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
     embedding_scale = model_type.embedding.read(keys, sizes)
     windows, window_notes = model_type.windows.read(keys, sizes, position)
     temperatures = model_type.temperature.read(keys, sizes, position)
-    keys.finish(model_type.unread, model_type.all_names)
-    if like is not None and like != name:
-        keys.finish_like(like, ROPE if position.query_key is not None else ())
     none: tuple[None, ...] = (None,) * sizes.layers
-    return Description(
+    description = Description(
         model_type=name if like is None else like,
         part=part,
         vocab_size=sizes.vocab_size,
@@ -137,13 +138,14 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
             *_temperature_notes(temperatures),
             *_outer_notes(outer),
         ),
-        used=(
-            "model_type",
-            *keys.used,
-            *(("tie_word_embeddings",) if outer.get("tie_word_embeddings") is not None else ()),
-        ),
-        assumed=tuple(keys.assumed),
     )
+    repeated = agreeing_values(description, keys, getattr(model_type.windows, "key", None))
+    keys.finish(model_type.unread, model_type.all_names, repeated)
+    if like is not None and like != name:
+        accepted = (*model_type.unread, *model_type.all_names, *repeated)  # those that contradict were refused
+        keys.finish_like(like, ROPE if position.query_key is not None else (), accepted)
+    tied = ("tie_word_embeddings",) if outer.get("tie_word_embeddings") is not None else ()
+    return replace(description, used=("model_type", *keys.used, *tied), assumed=tuple(keys.assumed))
 
 
 def to_huggingface(description: Description) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """Registry of model types: how the configuration of each is read and written, as data, without PyTorch."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from difflib import get_close_matches
@@ -161,6 +162,24 @@ def find_model_type(name: str) -> ModelType:
         "No key of a configuration states which features make a pair, nor in which row of a table position 0 is: if "
         "you\nknow a type that does both alike, name it, from_huggingface(config, like='llama')."
     )
+
+
+def suggest_model_type(architectures: object) -> str:
+    """Return the model type of the first name in `architectures`, as code; without one, how to write it.
+
+    Examples:
+        >>> suggest_model_type(["GPT2LMHeadModel"]), suggest_model_type(["LlamaForCausalLM"]), suggest_model_type(None)
+        ("'gpt2'", "'llama'", "'...'")
+    """
+    first = architectures[0] if isinstance(architectures, list | tuple) and architectures else None
+    stem = (
+        re.sub("(For[A-Z].*|LMHead.*|DoubleHeads.*|PreTrained.*|Text)?(Model)?$", "", first, count=1)
+        if isinstance(first, str)
+        else ""
+    )
+    plain = {re.sub("[-_]", "", name): name for name in (*READ_TYPES, *TEXT_TYPES, *INNER)}
+    near = get_close_matches(stem.lower(), plain, n=1, cutoff=0.85)
+    return repr(plain[near[0]]) if near else "'...'"
 
 
 def nested_defaults(name: str) -> Mapping[str, object]:

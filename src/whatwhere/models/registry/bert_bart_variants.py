@@ -32,7 +32,6 @@ def musicgen_like(*notes: str) -> ModelType:
         {**UNTIED, "max_position_embeddings": 2048, "pad_token_id": 2048},
         extra_rows=1,
         can_tie=False,
-        unread={"scale_embedding": False, "scale_embeddings": False},
         notes=(
             "each of num_codebooks codes has a token table and an output projection, and their vectors are added: one "
             "table is described",

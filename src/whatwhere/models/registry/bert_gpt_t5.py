@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from whatwhere.models.configuration.head_keys import MptKeyHeads
 from whatwhere.models.configuration.input_keys import FlaggedSqrtDimScale, LearnedKeys, SinusoidalKeys, SqrtDimScale
 from whatwhere.models.configuration.keys import ANY
 from whatwhere.models.configuration.layer_types import GlobalLocal
@@ -70,7 +71,7 @@ def roberta_like(
 def deberta_like(shared_rows: bool) -> ModelType:
     """Return a model type with DeBERTa's disentangled attention, with or without learned positions."""
     readers = (LearnedKeys(unless="position_biased_input"), DeBERTaKeys(shared_rows))
-    return bert_like(readers=readers, scale=DeBERTaScale(), segments=0, causal=False)
+    return bert_like(readers=readers, scale=DeBERTaScale(counts_none=not shared_rows), segments=0, causal=False)
 
 
 ENCODERS: dict[str, ModelType] = {
@@ -183,16 +184,13 @@ DECODERS: dict[str, ModelType] = {
         {**TIED, "max_position_embeddings": 1024, "pad_token_id": 1},
         embedding=FlaggedSqrtDimScale(default=True),
     ),
-    "bloom": ModelType(
-        (ALiBiKeys(),), BLOOM, TIED, unread={"offset_alibi": ANY, "alibi": True}, notes=(EMBEDDING_NORM,)
-    ),
+    "bloom": ModelType((ALiBiKeys(),), BLOOM, TIED, unread={"offset_alibi": ANY}, notes=(EMBEDDING_NORM,)),
     **dict.fromkeys(
         ("codegen", "gptj"),
         ModelType(
             (RotaryDimKeys(),),
             GPT2,
             {**UNTIED, "n_positions": 2048, "rotary_dim": 64},
-            unread={"rotary": True, "scale_attn_weights": True},
         ),
     ),
     "ctrl": ModelType((SinusoidalKeys("half"),), GPT2, {**TIED, "n_positions": 256}, embedding=SqrtDimScale()),
@@ -227,6 +225,7 @@ DECODERS: dict[str, ModelType] = {
             RopeKeys(
                 Head(partial=True),
                 {"": RopeDefaults(theta_key="rotary_emb_base", fraction=0.25, fraction_key="rotary_pct")},
+                fails_at_null=True,
             ),
         ),
         ENCODER,
@@ -238,7 +237,11 @@ DECODERS: dict[str, ModelType] = {
         {**TIED, "max_position_embeddings": 2048},
     ),
     "mpt": ModelType(
-        (MptKeys(),), MPT, {**TIED, "max_seq_len": 2048}, scale=ScaleKey("softmax_scale", None, "attn_config")
+        (MptKeys(),),
+        MPT,
+        {**TIED, "max_seq_len": 2048},
+        scale=ScaleKey("softmax_scale", None, "attn_config"),
+        key_heads=MptKeyHeads(),
     ),
     "openai-gpt": ModelType((LearnedKeys(key="n_positions"),), GPT2, {**TIED, "n_positions": 512}),
     "opt": ModelType(

@@ -168,7 +168,6 @@ LLAMA_LIKE: dict[str, ModelType] = {
         llama_like(
             rope(extra={"dynamic": ("alpha", "beta_fast", "beta_slow", "mscale", "mscale_all_dim")}),
             notes=(QUERY_KEY_NORM_AFTER,),
-            unread={"use_rotary_pos_emb": True, "position_embedding_xdrope": False},
             max_length=2048,
             padding_idx=0,
         ),

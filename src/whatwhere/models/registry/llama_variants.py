@@ -129,13 +129,14 @@ PARTIAL_OR_INTERLEAVED: dict[str, ModelType] = {
     "minimax_m2": llama_like(
         rope(5e6, replace(PARTIAL, rotary_dim_key="rotary_dim")), key_heads=8, head_dim=128, max_length=196_608
     ),
-    "nemotron": llama_like(rope(head=PARTIAL, fraction=0.5), max_length=4096),
-    "persimmon": llama_like(rope(head=PARTIAL, fraction=0.5), max_length=16_384),
-    "phi": llama_like(rope(head=PARTIAL, fraction=0.5), max_length=2048),
+    "nemotron": llama_like(rope(head=PARTIAL, fraction=0.5, fails_at_null=True), max_length=4096),
+    "persimmon": llama_like(rope(head=PARTIAL, fraction=0.5, fails_at_null=True), max_length=16_384),
+    "phi": llama_like(rope(head=PARTIAL, fraction=0.5, fails_at_null=True), max_length=2048),
     "phi3": phi3_like(max_length=4096, padding_idx=32_000),
     "phi4_multimodal": phi3_like(key_heads=8, max_length=131_072, padding_idx=199_999),
     "stablelm": replace(
-        llama_like(rope(head=PARTIAL, fraction=0.25), key_heads=32, max_length=4096), head_dim_read=False
+        llama_like(rope(head=PARTIAL, fraction=0.25, fails_at_null=True), key_heads=32, max_length=4096),
+        head_dim_read=False,
     ),
 }
 """Rotary pairs are interleaved, or only a part of each head is rotated."""
@@ -163,7 +164,7 @@ BY_LAYER: dict[str, ModelType] = {
         rope(head=INTERLEAVED, layers=WINDOWED_ROTATED),
         windows=BY_TYPE,
         sliding_window=4096,
-        unread={"position_embedding_type": "rope_gptj", "rotary_pct": 1.0},
+        unread={"position_embedding_type": "rope_gptj"},
         max_length=8192,
         padding_idx=0,
         tied=True,

@@ -280,7 +280,7 @@ WINDOWS_AND_NONE: dict[str, ModelType] = {
 
 HYBRID: dict[str, ModelType] = {
     "bamba": llama_like(
-        rope(head=PARTIAL, fraction=0.5, layers=LISTED_ATTENTION),
+        RopeKeys(PARTIAL, {"": RopeDefaults(fraction=0.5, fraction_key=None)}, LISTED_ATTENTION),
         unread={"attn_rotary_emb": ANY, "layers_block_type": ANY},
         notes=(OTHER_LAYERS,),
         key_heads=8,
@@ -423,7 +423,7 @@ RECENT_LATENT: dict[str, ModelType] = {
         ),
         can_tie=False,
         head_dim_parts=("qk_nope_head_dim", "qk_rope_head_dim"),
-        unread={"layer_types": ANY},
+        unread={"layer_types": ANY, "mla_use_nope": True},
     ),
 }
 """Latent attention (MLA)."""

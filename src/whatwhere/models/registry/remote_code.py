@@ -16,7 +16,6 @@ REMOTE_CODE: Mapping[str, ModelType] = {
         {name: keys for name, keys in LLAMA_KEYS.items() if name != "key_heads"} | {"head_dim": ("kv_channels",)},
         {"vocab_size": 151_936, "max_position_embeddings": 8192, "kv_channels": 128, "tie_word_embeddings": False},
         temperature=QwenLogN(),
-        unread={"scale_attn_weights": True},
         notes=("its code raises theta and multiplies queries in evaluation only",),
     ),
 }

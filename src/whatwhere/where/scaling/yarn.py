@@ -1,7 +1,7 @@
 """YaRN scaling."""
 
 from dataclasses import dataclass
-from math import ceil, floor, log, pi
+from math import ceil, floor, isclose, log, pi
 from typing import final
 
 import torch
@@ -34,12 +34,13 @@ class YaRN(Scaling):
         beta_slow: pairs with fewer full rotations than this are divided by the factor.
         attention_factor: the magnitude itself, in place of the formula; 1.0 disables it.
         mscale, mscale_all_dim: DeepSeek's form, g(mscale) / g(mscale_all_dim) with g(m) = 0.1 m ln(factor) + 1; pass
-            both or neither, where 0 counts as not passed.
+            both or neither, where 0 counts as not passed, unless one alone makes the magnitude above.
         truncate: round low down and high up to whole pairs, as all models but gpt-oss do.
 
     Raises:
         ShapeError: If original_length is not a whole number of at least 1.
-        SettingError: If a parameter is out of range, or one of mscale and mscale_all_dim is passed alone.
+        SettingError: If a parameter is out of range, or one of mscale and mscale_all_dim is passed alone
+            and changes the magnitude.
 
     Examples:
         >>> YaRN(factor=4.0, original_length=4096).magnitude
@@ -72,11 +73,16 @@ class YaRN(Scaling):
             if getattr(self, name):
                 require_positive("YaRN", **{name: getattr(self, name)})
         if self.attention_factor is None and bool(self.mscale) != bool(self.mscale_all_dim):
-            raise SettingError(
-                f"YaRN got mscale={self.mscale} and mscale_all_dim={self.mscale_all_dim}, but needs both or neither: "
-                "Hugging Face ignores one alone, DeepSeek's own code does not.\n"
-                "Pass the intended magnitude itself: YaRN(..., attention_factor=1.0)."
-            )
+            # where one is not passed DeepSeek's code takes 1 and 0
+            first = 1.0 if self.mscale is None else self.mscale
+            deepseek = self._magnitude(first) / self._magnitude(self.mscale_all_dim or 0.0)
+            if not isclose(deepseek, self.magnitude):
+                raise SettingError(
+                    f"YaRN got mscale={self.mscale} and mscale_all_dim={self.mscale_all_dim}, but needs both or "
+                    f"neither: Hugging Face ignores one alone, which makes the magnitude {self.magnitude:.6g}, and "
+                    f"DeepSeek's own code {deepseek:.6g}.\nPass the intended one itself: YaRN(..., "
+                    f"attention_factor={deepseek:.6g})."
+                )
 
     def frequencies(
         self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
