@@ -74,6 +74,12 @@ REPEATED: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
          "use_rope": True, "sliding_window": None, "causal": True},
         {"rope_ratio": 8},
     ),
+    "of other libraries": (
+        of("phi", partial_rotary_factor=0.5),
+        {"rope_traditional": False, "is_neox_style": True, "rotary_dim": 8, "rope_pct": 0.5,
+         "position_encoding": "rope", "rotary_scaling_factor": 1.0, "rotary_embedding_base": 10_000},
+        {"rotary_dim": 16},
+    ),
     "no positions": (of("llama"), {"use_rope": True}, {"use_rope": False}),
     "ALiBi": (of("llama"), {"position_embedding_type": "rotary"}, {"position_embedding_type": "alibi"}),
     "BLOOM": ({"model_type": "bloom", "vocab_size": 100, "hidden_size": 64, "n_layer": 2, "n_head": 4},
@@ -153,3 +159,15 @@ def test_a_factor_of_vllm_is_noted() -> None:
     assert ww.from_huggingface(of("qwen3", rope_scaling={**YARN, "attn_factor": 1.0})) == plain
     with pytest.raises(ww.errors.SettingError, match="attn_factor"):
         ww.from_huggingface(of("qwen3", rope_scaling={"rope_type": "linear", "factor": 2.0, "attn_factor": 0.9}))
+
+
+@pytest.mark.parametrize("neutral", [{"factor": 1.0}, {"attention_factor": 1.0}, {"max_position_embeddings": 2048}])
+def test_rope_parameters_that_change_nothing(neutral: dict[str, float]) -> None:
+    plain = ww.from_huggingface(of("llama", max_position_embeddings=2048))
+    rope = {"rope_type": "default", **neutral}
+    assert ww.from_huggingface(of("llama", max_position_embeddings=2048, rope_scaling=rope)) == plain
+    (name, value), *_ = neutral.items()
+    with pytest.raises(ww.errors.SettingError, match=rf"rope_scaling\.{name} is .*, but .* would be {value}"):
+        ww.from_huggingface(of("llama", max_position_embeddings=2048, rope_scaling={**rope, name: 2 * value}))
+    yarn = ww.from_huggingface(of("llama", rope_scaling={**YARN, "extrapolation_factor": 1}))
+    assert yarn == ww.from_huggingface(of("llama", rope_scaling=YARN))

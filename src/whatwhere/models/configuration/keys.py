@@ -275,11 +275,18 @@ class Keys:
                 self.refuse(name)
             self.refuse_misspelling(name, value)
 
-    def finish_all(self) -> None:
-        """Raise SettingError if any key was not read: all rope parameters affect positions."""
+    def finish_all(self, repeated: Mapping[str, Sequence[object]] | None = None) -> None:
+        """Raise SettingError if any key was not read: all rope parameters affect positions.
+
+        Args:
+            repeated: as in `finish`.
+        """
         for name, value in self.values.items():
-            if name not in self.known and value is not None:
+            if name in self.known or value is None:
+                continue
+            if name not in (repeated or {}):
                 self.refuse(name)
+            self._require_agreement(name, value, (repeated or {})[name])
 
     def finish_like(self, like: str, evidence: tuple[str, ...], accepted: Iterable[str]) -> None:
         """Raise SettingError, with all keys that are not known in the model type `like`, or if none shows positions.

@@ -6,9 +6,15 @@ from typing import Any
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import ANY, Keys
 
-THETA = ("rope_base", "rope_theta", "rotary_base", "rotary_emb_base", "theta")
+THETA = (
+    "rope_base", "rope_freq_base", "rope_theta", "rotary_base", "rotary_emb_base", "rotary_embedding_base", "theta",
+)  # fmt: skip
 FRACTION = ("partial_rotary_factor", "rope_pct", "rotary_emb_fraction", "rotary_pct", "rotary_percentage")
-INTERLEAVED = ("rope_interleave", "rope_interleaved", "rotary_emb_interleaved", "rotary_interleaved")
+ROTARY_DIM = ("rotary_dim", "rotary_ndims")
+INTERLEAVED = (
+    "rope_interleave", "rope_interleaved", "rope_traditional", "rotary_emb_interleaved", "rotary_interleaved",
+)  # fmt: skip
+HALF = ("is_neox_style", "rope_is_neox_style")
 ROTATED = ("rope", "rotary", "use_rope", "use_rotary", "use_rotary_embeddings", "use_rotary_pos_emb")
 UNSCALED = ("rope_ratio", "rope_scaling_factor", "rotary_scaling_factor")
 WINDOW = ("sliding_window", "sliding_window_size")
@@ -19,6 +25,7 @@ IN_WINDOWS = {
     "head_dim": "swa_head_dim",
 }
 """Fields of Heads -> key of the layers with a window."""
+ENCODING = ("pos_emb_type", "position_embedding", "position_embedding_type", "position_encoding")
 ENCODINGS = {
     "learned": ("absolute", "learned", "learned_absolute"),
     "rotary": ("rope", "rotary"),
@@ -26,7 +33,7 @@ ENCODINGS = {
     "sinusoidal": ("sinusoidal",),
     "": ("none", "nope"),
 }
-"""Scheme, or none -> what `position_embedding_type` calls it."""
+"""Scheme, or none -> its words under the keys of ENCODING."""
 
 
 def agreeing_values(description: Description, keys: Keys, window_key: str | None) -> Mapping[str, tuple[object, ...]]:
@@ -50,6 +57,8 @@ def agreeing_values(description: Description, keys: Keys, window_key: str | None
     state(THETA, [plan.number("theta") for plan in plans])
     state(FRACTION, [plan.rotary_dim / plan.whole("head_dim") for plan in plans])
     state(INTERLEAVED, [plan.settings["interleaved"] for plan in plans])
+    state(ROTARY_DIM, [plan.rotary_dim for plan in plans])
+    state(HALF, [not plan.settings["interleaved"] for plan in plans])
     state(UNSCALED, [1 for _ in plans])
     state(ROTATED, [bool(plans)])
     state(("alibi", "use_alibi"), ["alibi" in scores])
@@ -59,7 +68,7 @@ def agreeing_values(description: Description, keys: Keys, window_key: str | None
     if not schemes:  # what has no positions does not rotate, by whatever theta
         found |= dict.fromkeys((*THETA, *FRACTION), (ANY,))
     if len(schemes or {""}) == 1:
-        found["position_embedding_type"] = ENCODINGS.get(next(iter(schemes), ""), ())
+        found |= dict.fromkeys(ENCODING, ENCODINGS.get(next(iter(schemes), ""), ()))
     found |= _of_heads(description)
     state(("softmax_scale",), description.scales)
     state(("scale_attn_weights",), [scale != 1.0 for scale in description.scales])

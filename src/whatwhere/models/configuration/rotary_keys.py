@@ -22,6 +22,8 @@ from whatwhere.models.configuration.rope_scaling import (
 
 FRACTION = "partial_rotary_factor"
 IGNORED = ("finetuned",)  # a remark in the files of YaRN's authors, which affects nothing
+NEUTRAL = dict.fromkeys(("attention_factor", "extrapolation_factor", "factor"), (1.0,))
+"""Rope parameters that change nothing where the rope_type does not read them -> the value."""
 MAX_AXES = 8
 """More axes than any model has; tokens of videos have 3 coordinates."""
 
@@ -242,7 +244,7 @@ class RopeKeys:
         rotary_dim = None if whole_head else int(head_dim * fraction)
         sections = self._sections(rope)
         rope.known |= {*IGNORED, *extra, ORIGINAL}
-        rope.finish_all()
+        rope.finish_all({**NEUTRAL, "max_position_embeddings": (sizes.max_length,)})
         keys.absorb(rope)
         require_rotary_dim(rope.path, head_dim, rotary_dim)
         require_fit(scaling, rope.path, rotary_dim or head_dim, theta)
