@@ -171,3 +171,13 @@ def test_rope_parameters_that_change_nothing(neutral: dict[str, float]) -> None:
         ww.from_huggingface(of("llama", max_position_embeddings=2048, rope_scaling={**rope, name: 2 * value}))
     yarn = ww.from_huggingface(of("llama", rope_scaling={**YARN, "extrapolation_factor": 1}))
     assert yarn == ww.from_huggingface(of("llama", rope_scaling=YARN))
+
+
+def test_the_prompt_of_paligemma_is_noted() -> None:
+    """transformers writes the flag into its text, which has no code for it; the mask is made outside."""
+    text = of("gemma", use_bidirectional_attention=True)
+    description = ww.from_huggingface({"model_type": "paligemma", "text_config": text})
+    assert description.causal
+    assert "tokens of the picture and of the prompt attend to one another in both directions" in description.notes
+    with pytest.raises(ww.errors.SettingError, match="use_bidirectional_attention is True, but"):
+        ww.from_huggingface({"model_type": "llava", "text_config": text})

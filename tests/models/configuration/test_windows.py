@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
+from transformers import CONFIG_MAPPING
 
 import whatwhere as ww
 from whatwhere import Window
@@ -133,6 +134,21 @@ def test_masks_of_their_own_are_not_turned(model_type: str, decodes: dict[str, A
     assert not sees_later(model_of(config))
     with pytest.raises(ww.errors.SettingError, match="is_causal is False, but"):
         ww.from_huggingface(config)
+
+
+def test_null_is_false_for_transformers() -> None:
+    config = {**config_of("llama").to_dict(), "is_causal": None}
+    assert sees_later(model_of(CONFIG_MAPPING["llama"].from_dict(dict(config))))
+    assert not ww.from_huggingface(config).causal
+
+
+def test_the_direction_beside_a_text_is_the_text_s_own() -> None:
+    text = config_of("llama").to_dict()
+    assert ww.from_huggingface({"model_type": "llava", "is_causal": True, "text_config": text}).causal
+    with pytest.raises(ww.errors.SettingError, match="is_causal is False beside text_config"):
+        ww.from_huggingface({"model_type": "llava", "is_causal": False, "text_config": text})
+    turned = {"model_type": "llava", "text_config": {**text, "is_causal": False}}
+    assert not ww.from_huggingface(turned).causal
 
 
 def test_an_encoder_is_not_made_causal() -> None:

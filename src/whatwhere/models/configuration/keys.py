@@ -372,7 +372,7 @@ def _number(path: str, value: Any) -> float:
 
 
 def affects_positions(name: str, value: object) -> bool:
-    """Return whether a key may affect positions. Null never does, nor does false of a flag in OFF.
+    """Return whether a key may affect positions. Null never does, nor does false of a flag in OFF, or is_causal=true.
 
     Examples:
         >>> affects_positions("rope_theta", 10_000.0), affects_positions("use_mrope", False)
@@ -380,7 +380,7 @@ def affects_positions(name: str, value: object) -> bool:
         >>> affects_positions("rope_interleaved", False), affects_positions("d_ff", 8)
         (True, False)
     """
-    if value is None or (value is False and name in OFF):
+    if value is None or (value is False and name in OFF) or (value is True and name == "is_causal"):
         return False
     return MATTERS.search(name.lower()) is not None
 

@@ -403,9 +403,10 @@ class ModelType:
     def _read_direction(self, keys: Keys, causal: bool) -> bool:
         """Return the flag by which transformers makes the masks of any causal model bidirectional."""
         keys.known.add(DIRECTION)
-        if keys.values.get(DIRECTION) is None:
-            return True
-        if causal and DIRECTION not in self.unread:
+        honoured = causal and DIRECTION not in self.unread
+        if keys.values.get(DIRECTION) is None:  # transformers takes null for false
+            return not (honoured and DIRECTION in keys.values)
+        if honoured:
             return keys.flag(DIRECTION)
         keys.require(
             DIRECTION, causal, "its code does not read the key, fails, or reads it with one attn_implementation alone."

@@ -18,6 +18,7 @@ from whatwhere.models.registry import (
     INNER,
     OF_OTHERS,
     OUTER_NOTES,
+    OUTER_UNREAD,
     READ_TYPES,
     TEXT_TYPES,
     find_model_type,
@@ -140,7 +141,8 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         ),
     )
     repeated = agreeing_values(description, keys, getattr(model_type.windows, "key", None))
-    keys.finish(model_type.unread, model_type.all_names, repeated)
+    unread = {**model_type.unread, **OUTER_UNREAD.get(str(outer.get("model_type")), {})}
+    keys.finish(unread, model_type.all_names, repeated)
     if like is not None and like != name:
         accepted = (*model_type.unread, *model_type.all_names, *repeated)  # those that contradict were refused
         keys.finish_like(like, ROPE if position.query_key is not None else (), accepted)

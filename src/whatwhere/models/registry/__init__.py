@@ -104,8 +104,15 @@ OF_OTHERS: Mapping[str, frozenset[str]] = {
 
 
 _DRAFT = "it drafts for another model, whose keys and values it reads: only its queries are its own"
-OUTER_NOTES: Mapping[str, str] = {"gemma4_assistant": _DRAFT, "gemma4_unified_assistant": _DRAFT}
+OUTER_NOTES: Mapping[str, str] = {
+    "gemma4_assistant": _DRAFT,
+    "gemma4_unified_assistant": _DRAFT,
+    "paligemma": "tokens of the picture and of the prompt attend to one another in both directions",
+}
 """Model types with a text like that of others -> what differs outside of the text's configuration."""
+
+OUTER_UNREAD: Mapping[str, Mapping[str, object]] = {"paligemma": {"use_bidirectional_attention": ANY}}
+"""Model types -> keys of their text that concern what differs, as `unread` of ModelType."""
 
 
 def require_likeness(name: str) -> None:
