@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from transformers import DynamicCache
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
@@ -453,3 +454,17 @@ def test_step_in_the_form_of_its_files_is_what_transformers_makes_of_it() -> Non
 def test_what_step_cannot_be_read_with_is_refused(changed: dict[str, Any], message: str) -> None:
     with pytest.raises((ww.errors.SettingError, ww.errors.CheckpointError), match=message):
         ww.from_huggingface({"model_type": "step3p5", **STEP, **changed})
+
+
+def test_the_window_of_moshi_is_that_of_its_cache() -> None:
+    """No mask reads `sliding_window`, so the description has no window; with a cache far keys are gone."""
+    model, ids = model_of(config_of("moshi", sliding_window=4)), torch.arange(8)[None] + 4
+    description = ww.from_huggingface(model.config)
+    assert not any(description.windows)
+    assert any("sliding_window limits the cache" in note for note in description.notes)
+    cache = DynamicCache(config=model.config)
+    with torch.no_grad():
+        whole = model(input_ids=ids).logits[0]
+        steps = torch.cat([model(input_ids=ids[:, i : i + 1], past_key_values=cache).logits[0] for i in range(8)])
+    differ = (whole - steps).abs().amax(-1) > 1e-4
+    assert differ.tolist() == [False] * 4 + [True] * 4

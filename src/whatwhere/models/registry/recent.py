@@ -132,7 +132,8 @@ WHOLE_MODELS: dict[str, ModelType] = {
         llama_like(
             unread={"sliding_window": ANY},
             notes=(
-                "sliding_window is in the file, but the masks of transformers do not read it",
+                "sliding_window limits the cache of transformers alone: earlier keys are seen in a whole pass, and "
+                "dropped where it generates",
                 "a small decoder of codes of sound, without positions, follows each token and is not built",
             ),
             max_length=3000,
