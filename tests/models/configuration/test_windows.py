@@ -39,10 +39,12 @@ KEYS: dict[str, dict[str, Any]] = {
     "qwen3_moe": {"sliding_window": 3, "use_sliding_window": True},
 }
 CAUSAL_ALONE = (
-    "diffusion_gemma_text", "falcon_mamba", "glm5_next_text", "gpt_neo", "kosmos_2_text_model", "llama4_text", "mamba",
-    "mamba2", "moonshine", "mpt", "nemotron", "openai-gpt", "pix2struct_text_model", "rwkv", "stablelm", "xlstm",
+    "bloom", "diffusion_gemma_text", "falcon_mamba", "glm5_next_text", "gpt_neo", "kosmos_2_text_model", "llama4_text",
+    "mamba", "mamba2", "moonshine", "mpt", "nemotron", "openai-gpt", "pix2struct_text_model", "rwkv", "stablelm",
+    "xlstm",
 )  # fmt: skip
-"""Types whose code does not read `is_causal: false` with every attention; chunks of Llama 4 stay causal."""
+"""Types whose code does not read `is_causal: false` with every attention; chunks of Llama 4 stay causal, and BLOOM's
+bias, slope * key, is ALiBi for earlier keys alone."""
 MISTRAL: dict[str, Any] = {
     "model_type": "mistral", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
     "num_key_value_heads": 2,
@@ -134,6 +136,12 @@ def test_masks_of_their_own_are_not_turned(model_type: str, decodes: dict[str, A
     assert not sees_later(model_of(config))
     with pytest.raises(ww.errors.SettingError, match="is_causal is False, but"):
         ww.from_huggingface(config)
+
+
+def test_falcon_with_alibi_is_not_turned() -> None:
+    assert not ww.from_huggingface(config_of("falcon", is_causal=False)).causal
+    with pytest.raises(ww.errors.SettingError, match="is_causal is False, but the bias of 'falcon'"):
+        ww.from_huggingface(config_of("falcon", is_causal=False, alibi=True))
 
 
 def test_null_is_false_for_transformers() -> None:

@@ -10,7 +10,7 @@ from whatwhere.errors import SettingError
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys, short_repr
 from whatwhere.models.configuration.layer_types import HYBRID, HYBRID_SLIDING, ByType
-from whatwhere.models.configuration.model_type import MAX_BUCKETS, MAX_FEATURES, Position, Sizes
+from whatwhere.models.configuration.model_type import DIRECTION, MAX_BUCKETS, MAX_FEATURES, Position, Sizes
 from whatwhere.models.configuration.plan import CurvePlan, Plan, Setting
 from whatwhere.models.configuration.rotary_keys import RopeKeys
 from whatwhere.models.configuration.temperature import ClampedWithoutWindow
@@ -26,6 +26,7 @@ class ALiBiKeys:
 
     def read(self, keys: Keys, sizes: Sizes) -> Position:
         """Return the plan, one for all layers."""
+        _require_causal(keys, sizes)
         return Position(score=(Plan("alibi", {"num_heads": sizes.num_heads}),) * sizes.layers)
 
     def write(self, description: Description) -> Mapping[str, object]:
@@ -100,6 +101,7 @@ class FalconKeys:
         """Return rotary or ALiBi plans."""
         if not keys.flag("alibi", default=False):
             return self.rope.read(keys, sizes)
+        _require_causal(keys, sizes)
         for name in ("rope_parameters", "rope_scaling", "rope_theta"):
             keys.take(name, default=None)
         settings: dict[str, Setting] = {
@@ -339,6 +341,15 @@ def falcon_slopes(num_heads: int, head_dim: int) -> tuple[float, ...]:
         (0.03125, 0.0078125, 0.001953125, 0.00048828125)
     """
     return tuple(_to_bfloat16(slope) * head_dim**-0.5 for slope in alibi_slopes(num_heads))
+
+
+def _require_causal(keys: Keys, sizes: Sizes) -> None:
+    """Raise SettingError in both directions: transformers adds slope * key, which prefers the last keys then."""
+    if sizes.turned:
+        raise SettingError(
+            f"{keys.path}{DIRECTION} is False, but the bias of {keys.owner!r} is ALiBi's for earlier keys alone: in "
+            "transformers it grows with every later key, which no scheme here does."
+        )
 
 
 def _to_bfloat16(number: float) -> float:
