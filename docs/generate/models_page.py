@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from docs.generate.published_table import table
 from whatwhere.models.huggingface.patch import UNPATCHED
 from whatwhere.models.registry.hybrid import WITHOUT_ATTENTION
 from whatwhere.records import from_json
@@ -124,6 +125,7 @@ def page(data: ModelTypes) -> str:
         _WORDS,
         "",
         *_differing(data.texts),
+        *table(),
         "## Each type",
         "",
         "Layers of a tiny model, by number and what was measured; a multimodal type is that of its text.",

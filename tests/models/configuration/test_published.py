@@ -1,171 +1,229 @@
-"""Files as they are found: with the keys of older versions, of training, and of other matters."""
+"""Files as they are published, with the keys of older versions, of training, and of other matters: docs/published.json.
 
-from math import log
+Every number that is read is that of the model which transformers builds from the same file, or was worked out by hand
+from the code of the model's authors.
+"""
+
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
+from docs.generate.published_table import read_published
+from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.plan import Plan
+from whatwhere.models.registry import INNER, READ_TYPES, TEXT_KEYS, TEXT_TYPES
 
-FILES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
-    "BLOOM": (
-        {
-            "model_type": "bloom", "attention_softmax_in_fp32": True, "masked_softmax_fusion": True, "n_embed": 1024,
-            "n_inner": None, "n_layer": 24, "num_attention_heads": 16, "offset_alibi": 100, "pretraining_tp": 1,
-            "seq_length": 2048, "skip_bias_add": True, "vocab_size": 250_880,
-        },
-        {"dim": 1024, "num_heads": 16, "layers": 24, "tied": True},
-    ),
-    "T5": (
-        {
-            "model_type": "t5", "d_ff": 2048, "d_kv": 64, "d_model": 512, "decoder_start_token_id": 0,
-            "is_encoder_decoder": True, "n_positions": 512, "num_heads": 8, "num_layers": 6, "output_past": True,
-            "pad_token_id": 0, "relative_attention_num_buckets": 32, "vocab_size": 32_128,
-        },
-        {"head_dim": 64, "layers": 6, "scale": 1.0, "padding_idx": 0},
-    ),
-    "T5 1.1, whose head is its own": (
-        {
-            "model_type": "t5", "d_ff": 1024, "d_kv": 64, "d_model": 512, "feed_forward_proj": "gated-gelu",
-            "num_decoder_layers": 8, "num_heads": 6, "num_layers": 8, "relative_attention_max_distance": 128,
-            "relative_attention_num_buckets": 32, "tie_word_embeddings": False, "vocab_size": 32_128,
-        },
-        {"tied": False, "layers": 8},
-    ),
-    "GPT-J": (
-        {
-            "model_type": "gptj", "n_embd": 4096, "n_head": 16, "n_inner": None, "n_layer": 28, "n_positions": 2048,
-            "rotary": True, "rotary_dim": 64, "scale_attn_weights": True, "tie_word_embeddings": False,
-            "vocab_size": 50_400,
-        },
-        {"head_dim": 256, "tied": False},
-    ),
-    "GPT-2": (
-        {
-            "model_type": "gpt2", "n_ctx": 1024, "n_embd": 768, "n_head": 12, "n_layer": 12, "n_positions": 1024,
-            "summary_type": "cls_index", "vocab_size": 50_257,
-        },
-        {"max_length": 1024, "head_dim": 64},
-    ),
-    "BART": (
-        {
-            "model_type": "bart", "add_final_layer_norm": False, "d_model": 1024, "decoder_attention_heads": 16,
-            "decoder_layers": 12, "encoder_attention_heads": 16, "encoder_layers": 12, "extra_pos_embeddings": 2,
-            "max_position_embeddings": 1024, "normalize_embedding": True, "num_hidden_layers": 12, "pad_token_id": 1,
-            "scale_embedding": False, "static_position_embeddings": False, "vocab_size": 50_265,
-        },
-        {"position_offset": 2, "max_length": 1024, "embedding_scale": None},
-    ),
-    "Marian": (
-        {
-            "model_type": "marian", "d_model": 512, "decoder_attention_heads": 8, "decoder_layers": 6,
-            "encoder_attention_heads": 8, "encoder_layers": 6, "max_position_embeddings": 512, "num_hidden_layers": 6,
-            "pad_token_id": 58_100, "scale_embedding": True, "static_position_embeddings": True, "vocab_size": 58_101,
-        },
-        {"embedding_scale": "sqrt_dim", "position_offset": 0},
-    ),
-    "DeBERTa v3": (
-        {
-            "model_type": "deberta-v2", "hidden_size": 768, "num_attention_heads": 12, "num_hidden_layers": 12,
-            "max_position_embeddings": 512, "max_relative_positions": -1, "norm_rel_ebd": "layer_norm",
-            "pos_att_type": "p2c|c2p", "position_biased_input": False, "position_buckets": 256,
-            "relative_attention": True, "share_att_key": True, "type_vocab_size": 0, "vocab_size": 128_100,
-        },
-        {"input": None, "scale": (3 * 64) ** -0.5},
-    ),
-    "MPT": (
-        {
-            "model_type": "mpt", "d_model": 4096, "emb_pdrop": 0, "embedding_fraction": 1.0, "expansion_ratio": 4,
-            "learned_pos_emb": True, "logit_scale": None, "max_seq_len": 2048, "n_heads": 32, "n_layers": 32,
-            "no_bias": True, "vocab_size": 50_432,
-            "attn_config": {
-                "alibi": True, "alibi_bias_max": 8, "attn_impl": "torch", "attn_pdrop": 0, "clip_qkv": None,
-                "attn_type": "multihead_attention", "attn_uses_sequence_id": False, "prefix_lm": False, "qk_ln": False,
-                "softmax_scale": None,
-            },
-        },
-        {"head_dim": 128, "scale": 128**-0.5},
-    ),
-    "Falcon RW": (
-        {
-            "model_type": "falcon", "alibi": True, "bias": True, "hidden_size": 2048, "multi_query": False,
-            "new_decoder_architecture": False, "num_attention_heads": 32, "num_hidden_layers": 24,
-            "parallel_attn": False, "vocab_size": 50_304,
-        },
-        {"key_heads": 32, "query_key": (None,) * 24},
-    ),
-    "DeepSeek V3": (
-        {
-            "model_type": "deepseek_v3", "hidden_size": 7168, "kv_lora_rank": 512, "max_position_embeddings": 163_840,
-            "moe_layer_freq": 1, "num_attention_heads": 128, "num_hidden_layers": 61, "num_key_value_heads": 128,
-            "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rope_theta": 10_000,
-            "routed_scaling_factor": 2.5, "scoring_func": "sigmoid", "v_head_dim": 128, "vocab_size": 129_280,
-            "rope_scaling": {
-                "beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
-                "original_max_position_embeddings": 4096, "type": "yarn",
-            },
-        },
-        {"head_dim": 192, "scale": pytest.approx(192**-0.5 * (0.1 * log(40) + 1) ** 2)},
-    ),
-    "Phi-3 with 128K": (
-        {
-            "model_type": "phi3", "hidden_size": 3072, "max_position_embeddings": 131_072, "num_attention_heads": 32,
-            "num_hidden_layers": 32, "num_key_value_heads": 32, "original_max_position_embeddings": 4096,
-            "pad_token_id": 32_000, "rope_theta": 10_000.0, "sliding_window": 262_144, "vocab_size": 32_064,
-            "rope_scaling": {"long_factor": [2.0] * 48, "short_factor": [1.0] * 48, "type": "su"},
-        },
-        {"head_dim": 96, "padding_idx": 32_000},
-    ),
-    "gpt-oss": (
-        {
-            "model_type": "gpt_oss", "head_dim": 64, "hidden_size": 2880, "initial_context_length": 4096,
-            "layer_types": ["sliding_attention", "full_attention"] * 12, "max_position_embeddings": 131_072,
-            "num_attention_heads": 64, "num_hidden_layers": 24, "num_key_value_heads": 8, "rope_theta": 150_000,
-            "sliding_window": 128, "swiglu_limit": 7.0, "vocab_size": 201_088,
-            "rope_scaling": {
-                "beta_fast": 32.0, "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096,
-                "rope_type": "yarn", "truncate": False,
-            },
-        },
-        {"key_heads": 8, "scale": 0.125},
-    ),
-    "HunYuan": (
-        {
-            "model_type": "hunyuan_v1_dense", "head_dim": 128, "hidden_size": 4096, "max_position_embeddings": 32_768,
-            "num_attention_heads": 32, "num_hidden_layers": 32, "num_key_value_heads": 8, "rope_theta": 10_000.0,
-            "use_cla": False, "use_qk_norm": True, "use_rotary_pos_emb": True, "vocab_size": 128_167,
-            "rope_scaling": {
-                "alpha": 1000.0, "beta_fast": 32, "beta_slow": 1, "factor": 1.0, "mscale": 1.0, "mscale_all_dim": 0.0,
-                "type": "dynamic",
-            },
-        },
-        {"key_heads": 8},
-    ),
-    "Qwen2-VL, images beside": (
-        {
-            "model_type": "qwen2_vl", "hidden_size": 1536, "max_position_embeddings": 32_768, "max_window_layers": 28,
-            "num_attention_heads": 12, "num_hidden_layers": 28, "num_key_value_heads": 2, "rope_theta": 1e6,
-            "rope_scaling": {"mrope_section": [16, 24, 24], "type": "mrope"}, "tie_word_embeddings": True,
-            "use_sliding_window": False, "vision_config": {"depth": 32, "embed_dim": 1280}, "vocab_size": 151_936,
-        },
-        {"model_type": "qwen2_vl_text", "head_dim": 128, "tied": True},
-    ),
-    "the authors' YaRN": (
-        {
-            "model_type": "llama", "hidden_size": 4096, "max_position_embeddings": 65_536, "num_attention_heads": 32,
-            "num_hidden_layers": 32, "pad_token_id": 0, "pretraining_tp": 1, "vocab_size": 32_000,
-            "rope_scaling": {
-                "factor": 16.0, "finetuned": True, "original_max_position_embeddings": 4096, "type": "yarn",
-            },
-        },
-        {"key_heads": 32, "head_dim": 128},
-    ),
-}  # fmt: skip
+from ..published import differences
+
+ALL = {each.name: each for each in read_published()}
+READ = {name: each for name, each in ALL.items() if each.refused is None}
+BY_HAND = {name: each for name, each in READ.items() if each.source is not None}
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_files_as_they_are_published(name: str) -> None:
-    config, facts = FILES[name]
-    description = ww.from_huggingface(config)
-    assert {fact: getattr(description, fact) for fact in facts} == facts
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
+def test_there_are_many_of_many_types() -> None:
+    assert len(READ) >= 60
+    assert len({each.config["model_type"] for each in READ.values()}) >= 60
+
+
+@pytest.mark.parametrize("name", sorted(READ.keys() - BY_HAND.keys()))
+def test_files_are_read_as_transformers_builds_their_models(name: str) -> None:
+    config = READ[name].config
+    try:
+        encoder = ww.from_huggingface(config, part="encoder")
+    except ww.errors.SettingError:  # it has one part
+        encoder = None
+    assert differences(config, ww.from_huggingface(config), encoder) == []
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_was_read_is_written(name: str) -> None:
+    description = ww.from_huggingface(READ[name].config)
+    again = ww.from_huggingface(ww.to_huggingface(description))
+    assert again.scales == pytest.approx(description.scales, rel=1e-12)
+    assert replace(again, scales=description.scales, notes=description.notes) == description
+
+
+@pytest.mark.parametrize("name", BY_HAND)
+def test_files_are_read_as_the_code_of_their_authors_computes(name: str) -> None:
+    description = ww.from_huggingface(BY_HAND[name].config)
+    facts = {fact: value for fact, value in BY_HAND[name].facts.items() if fact not in CHECKED}
+    plan = next(plan for plan in (*description.query_key, *description.score, description.input, SILENT) if plan)
+    assert {fact: stated(description, plan, fact) for fact in facts} == facts
+    for fact, check in CHECKED.items():
+        if fact in BY_HAND[name].facts:
+            check(description, plan, BY_HAND[name].facts)
+
+
+@pytest.mark.parametrize("name", [name for name in READ if READ[name].like is not None])
+def test_files_are_read_as_a_like_model_of_transformers(name: str) -> None:
+    config = READ[name].config
+    assert differences({**config, "model_type": READ[name].like}, ww.from_huggingface(config), None) == []
+
+
+SILENT = Plan("")
+"""The plan of a model without any, such as GPT-Neo's, which has its table alone."""
+
+
+def stated(description: Description, plan: Plan, fact: str) -> object:
+    """Return what was read, by the name of a field or of a setting."""
+    if fact == "scheme":
+        return plan.name
+    if fact == "rotary_dim":
+        return plan.rotary_dim
+    return plan.settings[fact] if fact in ("theta", "interleaved") else getattr(description, fact)
+
+
+def check_frequencies(description: Description, plan: Plan, facts: Any) -> None:
+    """Compare the frequencies with theta ** (-2 i / rotary_dim), for a text of one token."""
+    scheme: Any = plan.build()
+    if plan.name not in ("rotary", "rotary-linear", "rotary-dynamic-ntk"):
+        return
+    exponents = np.arange(0, facts["rotary_dim"], 2) / facts["rotary_dim"]
+    wanted = float(facts["theta"]) ** -exponents / facts.get("divided_by", 1.0)
+    found = scheme.frequencies(torch.tensor(1)) if scheme.follows_length else scheme.frequencies()
+    np.testing.assert_allclose(found.numpy(), wanted, rtol=1e-12)
+    assert scheme.magnitude == 1
+
+
+def check_scaling(description: Description, plan: Plan, facts: Any) -> None:
+    """Compare the settings of a scaling."""
+    assert plan.scaling is not None
+    assert {name: plan.scaling.settings[name] for name in facts["scaling"]} == facts["scaling"]
+
+
+def check_slopes(description: Description, plan: Plan, facts: Any) -> None:
+    """Compare the first and the last slope of ALiBi."""
+    scheme: Any = plan.build()
+    slopes = scheme.slopes.flatten().tolist()
+    assert [slopes[0], slopes[-1]] == pytest.approx(facts["slopes"], rel=1e-6)
+
+
+def check_windows(description: Description, plan: Plan, facts: Any) -> None:
+    """Count the layers that have each window."""
+    sizes = [str(window.size) for window in description.windows if window is not None]
+    assert {size: sizes.count(size) for size in sizes} == facts["windows"]
+
+
+def check_magnitude(description: Description, plan: Plan, facts: Any) -> None:
+    """Compare the factor of cosines and sines."""
+    scheme: Any = plan.build()
+    assert float(scheme.magnitude) == pytest.approx(facts["magnitude"], rel=1e-12)
+
+
+CHECKED = {
+    "magnitude": check_magnitude,
+    "theta": check_frequencies,
+    "scaling": check_scaling,
+    "slopes": check_slopes,
+    "windows": check_windows,
+    "divided_by": lambda *_: None,  # with theta
+}
+
+
+@pytest.mark.parametrize("name", ALL.keys() - READ.keys())
+def test_what_is_not_read_is_refused_with_the_reason(name: str) -> None:
+    with pytest.raises(ww.errors.WhatWhereError) as problem:
+        ww.from_huggingface(ALL[name].config)
+    assert str(ALL[name].refused) in " ".join(str(problem.value).split())
+
+
+@pytest.mark.parametrize(
+    ("name", "changed"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", {"rope_theta": 500_100.0}),
+        ("meta-llama/Llama-3.1-8B-Instruct", {"num_key_value_heads": 4}),
+        ("mistralai/Mistral-7B-v0.1", {"sliding_window": 4097}),
+        ("google/embeddinggemma-300m", {"use_bidirectional_attention": False}),
+        ("google/gemma-3-1b-it", {"sliding_window_pattern": 5}),
+        ("ibm-granite/granite-3.3-2b-instruct", {"attention_multiplier": 0.0156}),
+        ("openai/gpt-oss-20b", {"rope_theta": 10_000}),
+        ("FacebookAI/roberta-base", {"pad_token_id": 0}),
+        ("deepseek-ai/DeepSeek-R1", {"qk_rope_head_dim": 32}),
+    ],
+)
+def test_the_comparison_sees_each_difference(name: str, changed: dict[str, Any]) -> None:
+    config = READ[name].config
+    assert differences(config, ww.from_huggingface({**config, **changed}), None) != []
+
+
+# Texts in files of models of text and images
+
+
+COMPOSITE = {
+    name: spec.model_type
+    for name in CONFIG_MAPPING
+    if (spec := CONFIG_MAPPING[name].sub_configs_defaults.get("text_config")) and spec.model_type in READ_TYPES
+}
+"""Types whose text is of a type that is read -> that type, where the text has none, in transformers."""
+
+
+def test_every_text_without_a_type_has_that_of_transformers() -> None:
+    others = {"grounding-dino", "mm-grounding-dino", "vision-text-dual-encoder"}  # of pairs of encoders
+    assert {name: TEXT_TYPES.get(name) for name in COMPOSITE.keys() - others} == {
+        name: text for name, text in COMPOSITE.items() if name not in others
+    }
+
+
+@pytest.mark.parametrize("key", TEXT_KEYS)
+@pytest.mark.parametrize("name", ["gemma3", "llava", "internvl", "kimi_k25", "blip-2", "paligemma"])
+def test_a_text_is_read_under_each_key_with_its_type_or_without(name: str, key: str) -> None:
+    text = CONFIG_MAPPING[COMPOSITE[name]]().to_dict()
+    read = ww.from_huggingface({"model_type": name, "text_config": text})
+    untyped = {kept: value for kept, value in text.items() if kept != "model_type"}
+    assert ww.from_huggingface({"model_type": name, key: text}) == read
+    assert ww.from_huggingface({"model_type": name, key: untyped}) == read
+    assert f"{key}.vocab_size" in ww.from_huggingface({"model_type": name, key: untyped}).used
+
+
+@pytest.mark.parametrize("name", sorted(INNER.keys() - {"canary", "qwen3_omni_moe"}))
+def test_a_part_without_a_type_has_that_of_transformers(name: str) -> None:
+    """That of Canary is not read, and heads of the default of Qwen3-Omni do not divide its features."""
+    (part, path), *_ = INNER[name].items()
+    spec = CONFIG_MAPPING[name].sub_configs_defaults[path[0]]
+    text = CONFIG_MAPPING[spec.model_type]().to_dict()
+    untyped = {kept: value for kept, value in text.items() if kept != "model_type"}
+    read = [ww.from_huggingface({"model_type": name, path[0]: each}, part=part or None) for each in (text, untyped)]
+    assert read[0] == read[1]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"model_type": "internvl_chat", "llm_config": "internlm2"}, "llm_config is 'internlm2', but must be"),
+        ({"model_type": "internvl_chat", "llm_config": {"hidden_size": 8}, "rope_theta": 3.0}, "beside llm_config"),
+        ({"model_type": "unknown", "language_config": {"hidden_size": 8}}, "has no model_type"),
+    ],
+)
+def test_texts_that_cannot_be_read_are_refused(config: dict[str, Any], message: str) -> None:
+    with pytest.raises(ww.errors.WhatWhereError, match=message):
+        ww.from_huggingface(config)
+
+
+@pytest.mark.parametrize(
+    ("name", "changed", "message"),
+    [
+        ("baichuan-inc/Baichuan-7B", {"max_position_embeddings": None}, "whether this Baichuan rotates"),
+        ("baichuan-inc/Baichuan2-7B-Chat", {"max_position_embeddings": None}, "whether this Baichuan rotates"),
+        ("baichuan-inc/Baichuan2-13B-Chat", {"max_position_embeddings": 4096}, "whether this Baichuan rotates"),
+        ("baichuan-inc/Baichuan-7B", {"rope_theta": 1e6}, "rope_theta"),
+        ("THUDM/chatglm3-6b-32k", {"_name_or_path": "mine"}, "no key says which"),
+        ("THUDM/chatglm3-6b", {"rope_theta": 1e6}, "rope_theta"),
+        ("internlm/internlm-7b", {"rotary": {"base": 10_000, "type": "linear"}}, "rotary.type"),
+        ("nomic-ai/nomic-embed-text-v1", {"rotary_emb_fraction": 0.5}, "rotary_emb_fraction"),
+        ("nomic-ai/nomic-embed-text-v1", {"rotary_emb_fraction": 0.0}, "rotary_emb_fraction"),
+        ("nomic-ai/nomic-embed-text-v1", {"rotary_emb_scale_base": 512}, "rotary_emb_scale_base"),
+        ("nomic-ai/nomic-embed-text-v1", {"rope_theta": 10_000.0}, "different values"),
+        ("deepseek-ai/DeepSeek-OCR", {"qk_rope_head_dim": 64}, "beside language_config"),
+        ("Alibaba-NLP/gte-large-en-v1.5", {"logn_attention_scale": True}, "logn_attention_scale"),
+        ("stabilityai/stablelm-3b-4e1t, first files", {"rotary_scaling_factor": 2.0}, "rotary_scaling_factor"),
+    ],
+)
+def test_what_the_code_of_the_authors_does_not_do_is_refused(name: str, changed: dict[str, Any], message: str) -> None:
+    config = {key: value for key, value in {**ALL[name].config, **changed}.items() if value is not None}
+    with pytest.raises(ww.errors.WhatWhereError, match=message):
+        ww.from_huggingface(config)

@@ -23,7 +23,7 @@ from whatwhere.models.checkpoint.names import Names, find_names, has_head, state
 from whatwhere.models.checkpoint.quantized import quantized
 from whatwhere.models.checkpoint.token_tables import TokenTable, find_token_tables
 from whatwhere.models.huggingface import Description, from_huggingface
-from whatwhere.models.registry import learned_offset
+from whatwhere.models.registry import learned_offset, nested_text
 from whatwhere.what.matrix_file import row_blocks, rows_at_a_time
 
 if TYPE_CHECKING:
@@ -281,8 +281,7 @@ class Checkpoint:
         if self.adapter:  # of whose changes none is a table
             return Names()
         config = self.config or {}
-        inner = config.get("text_config")
-        size = config.get("vocab_size", inner.get("vocab_size") if isinstance(inner, dict) else None)
+        size = config.get("vocab_size", nested_text(config)[1].get("vocab_size"))
         words = self.words
         return find_names(shapes, len(words) if words else size if isinstance(size, int) else None, table)
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from whatwhere.models.registry import nested_text
+
 TOKENS = (
     "shared.weight", "embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight",
     "tok_embeddings.weight", "token_embd.weight", "token_embedding.weight", "tokens_embed.weight",
@@ -126,8 +128,7 @@ def stated_tie(config: Mapping[str, object]) -> bool | None:
         config: the configuration.
     """
     stated = config.get("tie_word_embeddings")
-    if stated is None and isinstance(inner := config.get("text_config"), dict):
-        stated = inner.get("tie_word_embeddings")
+    stated = nested_text(config)[1].get("tie_word_embeddings") if stated is None else stated
     return stated if isinstance(stated, bool) else None
 
 

@@ -24,9 +24,10 @@ MATTERS = re.compile(
 
 ELSEWHERE = (
     "logits_scaling", "moe_routed_scaling_factor", "moe_router_scaling_factor", "mtp_loss_scaling_factor",
-    "routed_scaling_factor", "router_scaling_factor", "scale_attention_softmax_in_fp32", "v_head_dim",
+    "routed_scaling_factor", "router_scaling_factor", "scale_attention_softmax_in_fp32", "transformers.js_config",
+    "v_head_dim",
 )  # fmt: skip
-"""Keys with such names that concern experts, logits, values or precision instead."""
+"""Keys with such names that concern experts, logits, values, precision or other programs instead."""
 
 OFF = (
     "attn_temperature_tuning", "position_embedding_xdrope", "rope_scaling", "rotary_value",

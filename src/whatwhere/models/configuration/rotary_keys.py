@@ -483,8 +483,7 @@ def _inside_or_beside(rope: Keys, inner: str, keys: Keys, outer: str | None, def
     inside = rope.number(inner, default=None)
     if outer is None:
         return default if inside is None else inside
-    beside = keys.number(outer, default=None) if keys.values.get(outer) is not None else None
-    keys.known.add(outer)
+    beside = keys.number(outer, default=None)
     if inside is not None and beside not in (None, inside):
         raise SettingError(
             f"{rope.path}{inner} is {inside} and {keys.path}{outer} is {beside}: keep one of them.\n"

@@ -158,14 +158,16 @@ def _with_theta(plan: Plan, theta: float) -> Plan:
 
 @dataclass(frozen=True)
 class RotaryDimKeys:
-    """Read the rotary positions of GPT-J, CodeGen and RoFormer: always interleaved, with theta 10,000.
+    """Read the rotary positions of GPT-J, CodeGen and RoFormer, interleaved, and of the first Phi: theta is 10,000.
 
     Args:
         key: of the number of rotated features; None rotates all.
+        interleaved: whether pairs are (2i, 2i+1).
         unrotated: a flag that must be off, which rotates values too (RoFormer).
     """
 
     key: str | None = "rotary_dim"
+    interleaved: bool = True
     unrotated: str | None = None
 
     def read(self, keys: Keys, sizes: Sizes) -> Position:
@@ -175,7 +177,7 @@ class RotaryDimKeys:
         rotary_dim = None if self.key is None else keys.whole(self.key, default=None)
         rotary_dim = None if rotary_dim == sizes.head_dim else rotary_dim
         require_rotary_dim(keys.path, sizes.head_dim, rotary_dim)
-        plan = rotary_plan(sizes.head_dim, 10_000.0, True, rotary_dim, None)
+        plan = rotary_plan(sizes.head_dim, 10_000.0, self.interleaved, rotary_dim, None)
         return Position(query_key=(plan,) * sizes.layers)
 
     def write(self, description: Description) -> Mapping[str, object]:

@@ -17,9 +17,13 @@ from whatwhere.models.configuration.repeated_keys import agreeing_values
 from whatwhere.models.registry import (
     INNER,
     OF_OTHERS,
+    OTHERWISE,
     OUTER_NOTES,
     OUTER_UNREAD,
     READ_TYPES,
+    SPREAD,
+    TEXT_KEYS,
+    TEXT_OF_CLASS,
     TEXT_TYPES,
     find_model_type,
     nested_defaults,
@@ -61,7 +65,8 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
     Every key that affects positions is used or rejected, and so are misspelled names of such keys; other keys are
     ignored. The keys that were read are in `used`, defaults of transformers for absent keys in `assumed`. No key states
     which features make a rotary pair, or at which row positions start: that is known for each model type. Of a model
-    with text and images the text part is read. Malformed values are rejected.
+    with text and images the text part is read, also where its authors call it llm_config or language_config, or have
+    its keys among others. Malformed values are rejected.
 
     Args:
         config: a dictionary, a configuration of transformers (which need not be installed), or the path of a
@@ -95,6 +100,9 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
             "this configuration has no model_type, so its keys have no meaning.\n"
             f"If you know it, add it: from_huggingface({{**config, 'model_type': {suggested}}})."
         )
+    key, value, other = OTHERWISE.get(name, ("", None, ""))
+    if other and values.get(key) == value:
+        values, name = {**values, "model_type": other}, other
     model_type = _model_type(name, like)
     part = nested_part or _part(model_type, name, part)
     defaults = {**model_type.defaults, **(nested_defaults(name) if path else {})}
@@ -162,6 +170,7 @@ def to_huggingface(description: Description) -> dict[str, Any]:
         Keys and values, from which `from_huggingface` reads the same description.
 
     Raises:
+        CheckpointError: If the model type is not one that is read.
         SettingError: If the configuration has no key for a scheme or scaling of the description.
 
     Examples:
@@ -242,6 +251,11 @@ def _require_keys(values: Json) -> None:
 def _inner(values: Json, part: str | None) -> tuple[Json, Json, str, str | None]:
     """Return the configuration of a part that is a model of its own, that of the whole, its path and its name."""
     name = values.get("model_type")
+    if isinstance(name, str) and name in SPREAD:
+        spread: Any = values
+        for key in SPREAD[name]:
+            spread = spread.get(key) if isinstance(spread, Mapping) else None
+        return ({**values, **spread} if isinstance(spread, Mapping) else values), {}, "", None
     if not isinstance(name, str) or name not in INNER:
         return values, {}, "", None
     paths = INNER[name]
@@ -260,31 +274,40 @@ def _inner(values: Json, part: str | None) -> tuple[Json, Json, str, str | None]
                 f"{path[:-1]} is {short_repr(inner)}, but must be a dictionary: {name!r} has its text there."
             )
         _require_keys(inner)
+    if inner.get("model_type") is None and name in TEXT_TYPES:
+        inner = {**inner, "model_type": TEXT_TYPES[name]}
     return inner, values, path, chosen or None
 
 
 def _text_of(values: Json, whole: Json, path: str, part: str | None) -> tuple[Json, Json, str, str | None]:
     """Return the configuration of the text, that of the whole model if it is nested in one, its path and its part."""
-    text, outer = values.get("text_config"), values.get("model_type")
+    outer = str(values.get("model_type"))
+    key = next((key for key in TEXT_KEYS if values.get(key) is not None), TEXT_KEYS[0])
+    text = values.get(key)
     if isinstance(text, HasDict) and not isinstance(text, Mapping):
         text = text.to_dict()
     if text is not None and not isinstance(text, Mapping):
-        raise SettingError(f"text_config is {short_repr(text)}, but must be a dictionary.")
+        raise SettingError(f"{key} is {short_repr(text)}, but must be a dictionary.")
     if text is None:
-        # In older files of these models the keys of the text are not nested.
-        renamed = {"model_type": TEXT_TYPES[outer]} if isinstance(outer, str) and outer in TEXT_TYPES else {}
-        return {**values, **renamed}, whole, path, part
+        # In older files of these models, and in those of LLaVA's authors, the keys of the text are not nested.
+        if outer not in TEXT_TYPES:
+            return values, whole, path, part
+        classes = values.get("architectures")
+        own = TEXT_OF_CLASS.get(str(classes[0])) if isinstance(classes, list) and classes else None
+        flat = {name: value for name, value in values.items() if not str(name).startswith("mm_")}
+        return {**flat, "model_type": own or TEXT_TYPES[outer]}, whole, path, part
     _require_keys(values)
-    ignored = {*ELSEWHERE, *OF_OTHERS.get(str(outer), ())}
+    ignored = {*ELSEWHERE, *OF_OTHERS.get(outer, ())}
     for name, value in values.items():
-        if name not in ignored and affects_positions(name, value) and not equal_values(text.get(name), value):
+        ours = name not in ignored and not name.startswith("mm_")
+        if ours and affects_positions(name, value) and not equal_values(text.get(name), value):
             raise SettingError(
-                f"{name} is {short_repr(value)} beside text_config, and {short_repr(text.get(name))} in it: keep "
+                f"{name} is {short_repr(value)} beside {key}, and {short_repr(text.get(name))} in it: keep "
                 "one of them.\nTransformers reads the text's own."
             )
-    if text.get("model_type") is None and isinstance(outer, str) and outer in TEXT_TYPES:
+    if text.get("model_type") is None and outer in TEXT_TYPES:
         text = {**text, "model_type": TEXT_TYPES[outer]}
-    return text, values, f"{path}text_config.", part
+    return text, values, f"{path}{key}.", part
 
 
 def _tied(outer: Json, name: str, default: bool) -> bool:

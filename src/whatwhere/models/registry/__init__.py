@@ -19,7 +19,7 @@ from whatwhere.models.registry.llama_variants import LLAMA_VARIANTS
 from whatwhere.models.registry.masked import MASKED
 from whatwhere.models.registry.nested_sizes import NESTED_SIZES
 from whatwhere.models.registry.recent import RECENT
-from whatwhere.models.registry.remote_code import REMOTE_CODE
+from whatwhere.models.registry.remote_code import REMOTE_CODE, UNREAD
 from whatwhere.models.registry.two_parts import NESTED, TWO_PARTS
 from whatwhere.models.registry.unread import UNLIKE
 
@@ -64,19 +64,65 @@ READ_TYPES: Mapping[str, ModelType] = {
 """All model types that are read: those in transformers, those of one part of others, and those whose code is published
 beside their files."""
 
-TEXT_TYPES: Mapping[str, str] = {
-    "gemma3": "gemma3_text",
-    "gemma3n": "gemma3n_text",
-    "gemma4": "gemma4_text",
-    "glm4v": "glm4v_text",
-    "qwen2_5_vl": "qwen2_5_vl_text",
-    "qwen2_vl": "qwen2_vl_text",
-    "qwen3_5": "qwen3_5_text",
-    "qwen3_5_moe": "qwen3_5_moe_text",
-    "qwen3_vl": "qwen3_vl_text",
-    "qwen3_vl_moe": "qwen3_vl_moe_text",
+_TEXTS: Mapping[str, str] = {
+    "bart": "florence2",
+    "bert": "encoder-decoder speech-encoder-decoder vision-encoder-decoder",
+    "cohere2": "aya_vision cohere2_vision",
+    "deepseek_v2": "deepseek_vl_v2",
+    "deepseek_v3": "kimi_k25 kimi_vl",
+    "dia_encoder": "dia",
+    "exaone4": "exaone4_5",
+    "gemma": "paligemma",
+    "gemma3_text": "shieldgemma2",
+    "gemma4_text": "gemma4_assistant",
+    "gemma4_unified_text": "gemma4_unified_assistant",
+    "glm4v_text": "glm46v glmga",
+    "granite": "granite_speech granite_speech_plus",
+    "hyperclovax": "hyperclovax_vision_v2",
+    "inkling_text": "inkling_mm_model",
+    "kosmos_2_5_text_model": "kosmos-2.5",
+    "kosmos_2_text_model": "kosmos-2",
+    "lfm2": "lfm2_vl",
+    "lfm3": "lfm3_vl",
+    "llama": "deepseek_vl deepseek_vl_hybrid glmasr idefics3 janus llava llava_llama llava_next llava_next_video "
+    "multi_modality perception_lm smolvlm video_llava vipllava voxtral",
+    "mistral": "idefics2 llava_mistral mistral3",
+    "modernbert": "modernvbert pe_audio pe_audio_video pe_video",
+    "mpt": "llava_mpt",
+    "musicgen_decoder": "musicgen",
+    "musicgen_melody_decoder": "musicgen_melody",
+    "nemotron_h": "nemo_speechlm nemotron_h_omni",
+    "opt": "blip-2 instructblip instructblipvideo",
+    "persimmon": "fuyu",
+    "qwen2": "audioflamingo3 fast_vlm got_ocr2 internvl internvl_chat llava_onevision llava_qwen minicpmo minicpmv "
+    "musicflamingo ovis2 pp_chart2table qwen2_audio vibevoice vibevoice_asr video_llama_3",
+    "qwen2_5_omni_text": "qwen2_5_omni_thinker",
+    "qwen2_5_omni_thinker": "qwen2_5_omni",
+    "qwen3": "fun_asr_nano lighton_ocr moss_transcribe_diarize qianfan_ocr qwen3_asr",
+    "qwen3_5_text": "jev minicpm_ocr minicpmv4_6 minicpmv4_7",
+    "qwen3_omni_moe_text": "qwen3_omni_moe_thinker",
+    "qwen3_omni_moe_thinker": "qwen3_omni_moe",
+    "qwen3_vl_text": "cosmos3_omni",
+    "step3p5": "step3p7",
+    "t5_gemma_module": "t5gemma",
+    "ultrabert": "ultravbert",
 }
-"""Model types of text and images -> the type of their text, if `text_config` does not have one."""
+_SUFFIX = re.compile("_text(_model)?$")
+TEXT_TYPES: Mapping[str, str] = {
+    **{_SUFFIX.sub("", name): name for name in (*READ_TYPES, *UNLIKE) if _SUFFIX.search(name)},
+    **{whole: text for text, listed in _TEXTS.items() for whole in listed.split()},
+}
+"""Model types of text and images or sound -> the type of their text, if its configuration does not have one."""
+
+TEXT_KEYS = ("text_config", "llm_config", "language_config", "llm_cfg")
+"""Keys of the configuration of a text within that of a model of text and images, the usual one first."""
+
+TEXT_OF_CLASS: Mapping[str, str] = {
+    "LlavaMistralForCausalLM": "mistral",
+    "LlavaMptForCausalLM": "mpt",
+    "LlavaQwenForCausalLM": "qwen2",
+}
+"""Classes of LLaVA's authors, whose files have the keys of the text beside others -> the type of the text."""
 
 
 _DECODERS: Mapping[str, tuple[str, ...]] = {"decoder": ("decoder",)}
@@ -94,6 +140,12 @@ INNER: Mapping[str, Mapping[str, tuple[str, ...]]] = {
 }
 """Model types made of other configurations -> part of the model -> keys that lead to its configuration; \"\" where one
 part alone is of text. The first is the default."""
+
+SPREAD: Mapping[str, tuple[str, ...]] = {"cohere_asr": ("transf_decoder", "config_dict")}
+"""Model types -> keys that lead, in the files of their authors, to those of the text, which are read as if beside."""
+
+OTHERWISE: Mapping[str, tuple[str, object, str]] = {"deepseek_v2": ("use_mla", False, "deepseek")}
+"""Model types -> a key, and the value of it with which the code of their authors is that of a different type."""
 
 OF_OTHERS: Mapping[str, frozenset[str]] = {
     "musicflamingo": frozenset({"max_position_embeddings", "rope_parameters"}),
@@ -133,6 +185,8 @@ def require_likeness(name: str) -> None:
             f"model_type {name!r} cannot be read as another type: {UNLIKE[name]}.\nTo see what its attention does with "
             f"positions: whatwhere probe {name}."
         )
+    if name in UNREAD:
+        raise CheckpointError(f"model_type {name!r} cannot be read as a different type: {UNREAD[name]}.")
 
 
 def find_model_type(name: str) -> ModelType:
@@ -162,6 +216,8 @@ def find_model_type(name: str) -> ModelType:
             f"model_type {name!r} is not one that whatwhere reads: {UNLIKE[name]}.\nTo see what its attention does "
             f"with positions: whatwhere probe {name}."
         )
+    if name in UNREAD:
+        raise CheckpointError(f"model_type {name!r} is not one that whatwhere reads: {UNREAD[name]}.")
     near = get_close_matches(name, READ_TYPES, n=1)
     hint = f"\nDid you mean {near[0]!r}?" if near else ""
     raise CheckpointError(
@@ -199,7 +255,7 @@ def nested_defaults(name: str) -> Mapping[str, object]:
         Keys and values; none for a type that is not known to be nested.
 
     Examples:
-        >>> nested_defaults("llama")["num_attention_heads"], nested_defaults("bert")
+        >>> nested_defaults("llama")["num_attention_heads"], nested_defaults("t5")
         (32, {})
     """
     if name not in NESTED_SIZES:
@@ -207,6 +263,25 @@ def nested_defaults(name: str) -> Mapping[str, object]:
     model_type = MODEL_TYPES[name]
     keys = [model_type.names[size][0] for size in ("vocab_size", "dim", "layers", "num_heads")]
     return dict(zip((*keys, *model_type.head_dim_parts), NESTED_SIZES[name], strict=True))
+
+
+def nested_text(config: Mapping[str, object]) -> tuple[str, Mapping[str, object]]:
+    """Return the key of the text in a configuration of a model of text and images, and the text's own configuration.
+
+    Args:
+        config: of any model.
+
+    Returns:
+        Both; "" and an empty dictionary where there is none.
+
+    Examples:
+        >>> nested_text({"llm_config": {"vocab_size": 8}}), nested_text({"vocab_size": 8})
+        (('llm_config', {'vocab_size': 8}), ('', {}))
+    """
+    for key in TEXT_KEYS:
+        if isinstance(text := config.get(key), Mapping):
+            return key, text
+    return "", {}
 
 
 def learned_offset(config: Mapping[str, object]) -> int | None:

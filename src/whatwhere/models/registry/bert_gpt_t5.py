@@ -103,7 +103,7 @@ ENCODERS: dict[str, ModelType] = {
         causal=False,
     ),
     "roformer": bert_like(
-        readers=(RotaryDimKeys(None, "rotary_value"),),
+        readers=(RotaryDimKeys(None, unrotated="rotary_value"),),
         token_dim="embedding_size",
         defaults={"max_position_embeddings": 1536},
     ),

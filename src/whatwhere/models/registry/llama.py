@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from whatwhere.models.configuration.input_keys import EmbeddingScaleKey, SqrtDimScale
+from whatwhere.models.configuration.keys import ANY
 from whatwhere.models.configuration.layer_types import ByType, FromLayer, LayerRule, Windows
 from whatwhere.models.configuration.model_type import (
     LLAMA_KEYS,
@@ -21,6 +22,7 @@ from whatwhere.models.configuration.model_type import (
     Unscaled,
     WindowRule,
 )
+from whatwhere.models.configuration.remote_keys import GteRotary, NomicRotary
 from whatwhere.models.configuration.rotary_keys import Head, RopeDefaults, RopeKeys
 from whatwhere.models.configuration.softmax_scale import PreAttentionScalar, ScaleKey
 from whatwhere.models.configuration.temperature import SteppedInAllLayers
@@ -160,8 +162,10 @@ LLAMA_LIKE: dict[str, ModelType] = {
         ("granite", "granitemoe", "granitemoeshared"),
         llama_like(scale=ScaleKey(), embedding=EmbeddingScaleKey("embedding_multiplier"), max_length=2048),
     ),
-    "gte": llama_like(
-        rope(160_000.0), notes=(SEGMENTS,), segments=1, causal=False, max_length=8192, padding_idx=1, tied=True
+    "gte": replace(
+        llama_like(notes=(SEGMENTS,), segments=1, causal=False, max_length=8192, padding_idx=1, tied=True),
+        readers=(GteRotary(rope(160_000.0)),),
+        unread={"position_embedding_type": "rope", "logn_attention_scale": False, "logn_attention_clip1": ANY},
     ),
     **dict.fromkeys(
         ("hunyuan_v1_dense", "hunyuan_v1_moe"),
@@ -204,8 +208,16 @@ LLAMA_LIKE: dict[str, ModelType] = {
     ),
     "mistral": llama_like(windows=EVERY, sliding_window=4096, key_heads=8, max_length=131_072),
     "mixtral": llama_like(rope(1e6), windows=EVERY, key_heads=8, max_length=131_072),
-    "nomic_bert": llama_like(
-        rope(1000.0), notes=(SEGMENTS,), segments=2, causal=False, max_length=2048, padding_idx=0, tied=True
+    "nomic_bert": replace(
+        llama_like(notes=(SEGMENTS,), segments=2, causal=False, max_length=2048, padding_idx=0, tied=True),
+        readers=(NomicRotary(rope(1000.0, Head(interleaved_key="rotary_emb_interleaved"))),),
+        aliases={  # of Nomic's own files
+            "n_embd": "hidden_size",
+            "n_head": "num_attention_heads",
+            "n_layer": "num_hidden_layers",
+            "rotary_emb_base": "rope_theta",
+        },
+        causal="causal",
     ),
     **dict.fromkeys(("olmo", "olmo2"), llama_like(max_length=2048, padding_idx=1)),
     "olmoe": llama_like(max_length=4096, padding_idx=1),

@@ -127,7 +127,11 @@ PARTIAL_OR_INTERLEAVED: dict[str, ModelType] = {
     "glm4_moe": llama_like(rope(head=PARTIAL, fraction=0.5), key_heads=8, max_length=131_072),
     "helium": llama_like(rope(100_000.0, INTERLEAVED), key_heads=20, head_dim=128, max_length=4096, padding_idx=3),
     "minimax_m2": llama_like(
-        rope(5e6, replace(PARTIAL, rotary_dim_key="rotary_dim")), key_heads=8, head_dim=128, max_length=196_608
+        rope(5e6, replace(PARTIAL, rotary_dim_key="rotary_dim")),
+        unread={"swa_rope_theta": -1},  # of windows, which it does not have
+        key_heads=8,
+        head_dim=128,
+        max_length=196_608,
     ),
     "nemotron": llama_like(rope(head=PARTIAL, fraction=0.5, fails_at_null=True), max_length=4096),
     "persimmon": llama_like(rope(head=PARTIAL, fraction=0.5, fails_at_null=True), max_length=16_384),

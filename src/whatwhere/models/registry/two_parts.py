@@ -72,9 +72,14 @@ _DECODER_KEYS = {
 HEARING: Mapping[str, ModelType] = {
     "cohere_asr": ModelType(
         (LearnedKeys(),),
-        {name: LLAMA_KEYS[name] for name in LLAMA_KEYS if name not in ("layers", "num_heads", "key_heads")},
+        {name: LLAMA_KEYS[name] for name in LLAMA_KEYS if name not in ("layers", "num_heads", "key_heads")}
+        | {"max_length": ("max_position_embeddings", "max_sequence_length")},
         {"tie_word_embeddings": False, "max_position_embeddings": 1024, "pad_token_id": 2},
-        parts={"decoder": {name: LLAMA_KEYS[name] for name in ("layers", "num_heads", "key_heads")}},
+        parts={
+            "decoder": {name: LLAMA_KEYS[name] for name in ("num_heads", "key_heads")}
+            | {"layers": ("num_hidden_layers", "num_layers")}
+        },
+        unread={"learn_positional_encodings": ANY},  # its table is in the file, learned or not
         notes=(SOUND, EMBEDDING_NORM, "cross-attention has no position"),
     ),
     "moonshine": replace(

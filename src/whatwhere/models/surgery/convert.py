@@ -26,6 +26,7 @@ from whatwhere.models.checkpoint.safetensors import (
     write_safetensors,
 )
 from whatwhere.models.configuration.keys import Json
+from whatwhere.models.registry import nested_text
 from whatwhere.models.surgery.report import (
     Cast,
     Changed,
@@ -178,9 +179,8 @@ def _with_dtype(config: Json, dtype: str) -> Json:
     for key in ("dtype", "torch_dtype"):
         if isinstance(config.get(key), str):
             changed[key] = dtype
-    if isinstance(config.get("text_config"), dict):
-        changed["text_config"] = _with_dtype(config["text_config"], dtype)
-    return changed
+    key, text = nested_text(config)
+    return {**changed, key: _with_dtype(text, dtype)} if key else changed
 
 
 def convert_format(

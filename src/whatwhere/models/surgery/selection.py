@@ -16,6 +16,7 @@ from whatwhere.models.checkpoint.names import (
 from whatwhere.models.checkpoint.token_tables import is_per_layer
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.huggingface import from_huggingface
+from whatwhere.models.registry import TEXT_KEYS, nested_text
 from whatwhere.models.surgery.source import Source
 from whatwhere.what.token_ids import nested_configs, padding_dependence, shares_vocabulary, token_ids, why_fixed
 
@@ -34,7 +35,7 @@ _VOCABULARY_SIZES = (
 )  # fmt: skip
 _PER_LAYER = "vocab_size_per_layer_input"
 _LENGTHS = ("max_position_embeddings", "n_positions", "n_ctx", "max_seq_len")
-_TEXT = ("text_config", "llm_config", "language_config", "thinker_config", "decoder")
+_TEXT = (*TEXT_KEYS, "thinker_config", "decoder")
 
 
 # Tensors
@@ -278,8 +279,8 @@ def with_stated_padding(source: Source) -> Json | None:
     if padding is None:
         return config
     stated = {"pad_token_id": padding}
-    inner = isinstance(config.get("text_config"), Mapping)
-    return {**config, "text_config": {**config["text_config"], **stated}} if inner else {**config, **stated}
+    key, text = nested_text(config)
+    return {**config, key: {**text, **stated}} if key else {**config, **stated}
 
 
 def ids_in_configs(source: Source, rows: int) -> dict[str, dict[str, list[int]]]:
