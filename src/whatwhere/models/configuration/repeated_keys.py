@@ -50,7 +50,7 @@ def agreeing_values(description: Description, keys: Keys, window_key: str | None
     found: dict[str, tuple[object, ...]] = {}
 
     def state(names: Iterable[str], values: Iterable[object]) -> None:
-        """Let keys have a value that all layers share; where layers differ, nothing is stated."""
+        """State a value for keys where all layers share it."""
         if len(distinct := set(values)) == 1:
             found.update(dict.fromkeys(names, tuple(distinct)))
 
