@@ -141,8 +141,9 @@ def load(file: str | Path) -> Tokenizer:
         ...     load(f"{folder}/tokenizer.json").get_vocab_size()
         2
     """
+    content = read_text(file)
     try:
-        return tokenizer_of_json(read_text(file))
+        return tokenizer_of_json(content)
     except ValueError as problem:
         raise TextError(
             f"{file} is not a tokenizer of the tokenizers library: {problem}.\n"

@@ -125,7 +125,7 @@ CHECKED = {
 }
 
 
-@pytest.mark.parametrize("name", ALL.keys() - READ.keys())
+@pytest.mark.parametrize("name", sorted(ALL.keys() - READ.keys()))
 def test_what_is_not_read_is_refused_with_the_reason(name: str) -> None:
     with pytest.raises(ww.errors.WhatWhereError) as problem:
         ww.from_huggingface(ALL[name].config)
