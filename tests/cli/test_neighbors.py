@@ -99,8 +99,8 @@ def test_people_read_what_machines_read(saved: Saved) -> None:
     lines = [line.split() for line in shown.splitlines()]
     assert lines[0] == ["w3", "(#3)"]
     assert lines[2:] == [[n["token"], str(n["id"]), f"{n['score']:.4f}"] for n in result["tokens"][0]["neighbors"]]
-    both = json_of("analogy", saved.path, "w1", "w2", "w3", "-k", "3")
-    shown = whatwhere("analogy", saved.path, "w1", "w2", "w3", "-k", "3").out
+    both = json_of("analogy", saved.path, "w2", "w3", "w4", "-k", "3")
+    shown = whatwhere("analogy", saved.path, "w2", "w3", "w4", "-k", "3").out
     rows = [line.split() for line in shown.splitlines()[2:]]
     answers = zip(both["without_inputs"], both["with_inputs"], strict=True)
     assert rows == [
