@@ -86,7 +86,6 @@ _HOME = {
     "register_attention": "models.huggingface.attention",
     "scheme": "where.catalogue",
     "show": "studio.notebook",
-    "to_huggingface": "models.huggingface",
 }
 _MODULES = {
     "analysis": "analysis",

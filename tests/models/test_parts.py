@@ -53,7 +53,6 @@ def test_the_encoder_of_dia_is_what_a_probe_finds() -> None:
     assert (description.part, description.causal, description.scale) == ("encoder", False, 1.0)
     inner = ww.from_huggingface(config)
     assert differences(probe(tiny_model(config)), inner) == []
-    assert ww.from_huggingface(ww.to_huggingface(inner)) == inner
     bare = {"model_type": "dia_encoder", "vocab_size": 256, "hidden_size": 1024, "num_hidden_layers": 12}
     assert ww.from_huggingface({**bare, "num_attention_heads": 16}) == ww.from_huggingface(
         CONFIG_MAPPING["dia_encoder"]()
@@ -74,7 +73,6 @@ def test_windows_of_longformer_end_where_theirs_do(window: Any) -> None:
     description = ww.from_huggingface(config_of("longformer", attention_window=window, num_hidden_layers=2))
     sizes = [each.size for each in description.windows if each is not None]
     assert sizes == ([3, 3] if window == 4 else [3, 2])
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
     model = model_of(config_of("longformer", attention_window=4, num_hidden_layers=1)).longformer
     ids = torch.arange(4, 20)[None]
     with torch.no_grad():
@@ -107,8 +105,6 @@ def test_esm_has_a_table_or_rotates_and_scales_what_it_did_not_mask() -> None:
     assert not any(table.query_key)
     assert (rotated.input, all(rotated.query_key)) == (None, True)
     assert (table.embedding_scale, rotated.embedding_scale) == (None, 0.88)
-    for each in (table, rotated):
-        assert ww.from_huggingface(ww.to_huggingface(each)) == each
 
 
 def test_layers_of_muse_are_counted_from_the_last() -> None:

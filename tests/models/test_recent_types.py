@@ -171,7 +171,6 @@ def test_trocr_without_a_table_has_sinusoids() -> None:
     ids = torch.arange(2, 11)[None]
     theirs = model.model.decoder.embed_positions(ids)
     torch.testing.assert_close(description.input.build()(ww.positions(9))[0], theirs[0], rtol=0, atol=1e-5)
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
 def test_a_dense_prefix_of_command_a_plus_rotates_without_a_window() -> None:
@@ -188,7 +187,6 @@ def test_a_dense_prefix_of_command_a_plus_rotates_without_a_window() -> None:
         each.sliding_window is not None for each in attentions
     ]
     assert [plan is None for plan in description.query_key].count(True) == 1
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
 def test_compass_needs_parameters_for_each_type_of_layer() -> None:
@@ -280,7 +278,6 @@ def test_heads_of_gemma_4_are_those_of_its_modules() -> None:
         assert attention.k_proj.out_features == heads.key_heads * heads.head_dim
     assert [heads.head_dim for heads in description.heads] == [16, 16, 16, 16, 16, 32, 32]
     assert description.heads[0].key_heads != description.heads[5].key_heads
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
 def test_sizes_that_differ_by_layer_say_so() -> None:
@@ -394,7 +391,6 @@ def test_two_attentions_of_longcat_are_two_layers() -> None:
     description = ww.from_huggingface(config)
     attentions = [own for layer in model_of(config).model.layers for own in layer.self_attn]
     assert len(attentions) == description.layers == 2 * config.num_layers
-    assert ww.to_huggingface(description)["num_layers"] == config.num_layers
 
 
 def test_latent_heads_of_dots3_are_those_of_its_layers() -> None:

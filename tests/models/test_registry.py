@@ -50,7 +50,7 @@ def plans_of(description: Description) -> list[Plan]:
 # PyTorch
 
 
-def test_configurations_are_read_and_written_without_torch(tmp_path: Path) -> None:
+def test_configurations_are_read_without_torch(tmp_path: Path) -> None:
     """Every model type, and numbers of parameters; a plan can be shown, but not be built."""
     configs = [json.loads(config_of(model_type).to_json_string(use_diff=False)) for model_type in MODEL_TYPES]
     (tmp_path / "configs.json").write_text(json.dumps(configs))
@@ -61,7 +61,6 @@ import whatwhere as ww
 configs = json.load(open(sys.argv[1] + "/configs.json"))
 for config in configs:
     description = ww.read(config)
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
     rows = config["vocab_size"] + description.extra_rows
     assert ww.parameters(config).tokens == rows * description.token_dim
     repr(description)
@@ -257,7 +256,6 @@ def test_queries_see_later_keys_where_theirs_do(model_type: str) -> None:
 def test_an_encoder_that_decodes_is_causal() -> None:
     description = ww.from_huggingface(config_of("bert", is_decoder=True))
     assert description.causal
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
     assert not ww.from_huggingface(config_of("t5"), part="encoder").causal
     assert not ww.from_huggingface(config_of("gemma3_text", use_bidirectional_attention=True)).causal
 

@@ -135,14 +135,12 @@ def test_layers_without_rope() -> None:
     kinds = ["sliding_attention", "full_attention"] * 2
     description = ww.from_huggingface(of("gemma3_text", head_dim=16, rope_parameters=nested, layer_types=kinds))
     assert [plan is not None for plan in description.query_key] == [False, True, False, True]
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
 def test_exaone_without_a_window_rotates_in_every_layer() -> None:
     config = of("exaone4", sliding_window=None)
     description = ww.from_huggingface(config)
     assert all(description.query_key)
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
     assert sum(plan is not None for plan in ww.from_huggingface(of("exaone4")).query_key) == 3
 
 
@@ -331,9 +329,6 @@ def test_softmax_scales() -> None:
     with pytest.raises(ww.errors.SettingError, match="different softmax scales"):
         by_layer.scale  # noqa: B018
     assert ww.from_huggingface({**GPT2, "scale_attn_weights": False}).scale == 1.0
-    for config in ({**GPT2, "scale_attn_by_inverse_layer_idx": True}, {**GPT2, "scale_attn_weights": False}):
-        description = ww.from_huggingface(config)
-        assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
 def test_tables_are_built_on_demand() -> None:
@@ -514,13 +509,12 @@ def test_what_is_off_is_no_matter() -> None:
 
 
 def test_transformers_is_not_needed() -> None:
-    """In a process where it cannot be imported, configurations are read and written, and models patched."""
+    """In a process where it cannot be imported, configurations are read, and models patched."""
     program = f"""
 import sys
 sys.modules["transformers"] = None
 import torch, whatwhere as ww
-description = ww.read({LLAMA!r})
-assert ww.read(ww.to_huggingface(description)) == description
+ww.read({LLAMA!r})
 model = torch.nn.Module()
 model.config, model.wte, model.wpe = {GPT2!r}, torch.nn.Embedding(100, 64), torch.nn.Embedding(1024, 64)
 assert ww.patch(model).replaced == ["wte", "wpe"]

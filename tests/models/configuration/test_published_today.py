@@ -94,4 +94,3 @@ def test_a_temperature_that_is_off() -> None:
     for off in ({"attn_temperature_tuning": False}, {"attn_temperature_tuning": 0}, {"attn_scale": 0.0}):
         description = ww.from_huggingface({**text, **off})
         assert description.temperatures == (None,) * 48
-        assert ww.from_huggingface(ww.to_huggingface(description)) == description

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.models.configuration.rope_scaling import write_scaling
 
 FILE: dict[str, Any] = {
     "architectures": ["QWenLMHeadModel"], "attn_dropout_prob": 0.0, "bf16": False, "emb_dropout_prob": 0.0,
@@ -22,20 +21,15 @@ FILE: dict[str, Any] = {
 SMALL = {**FILE, "hidden_size": 16, "kv_channels": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "seq_length": 6}
 
 
-def test_the_published_file_is_read_and_written() -> None:
+def test_the_published_file() -> None:
     description = ww.from_huggingface(FILE)
     assert (description.head_dim, description.key_heads, description.max_length) == (128, 32, 32_768)
     assert not description.tied
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
 @pytest.mark.parametrize("changed", [{"use_dynamic_ntk": False}, {"use_logn_attn": False}, {"rotary_pct": 0.5}])
-def test_flags_and_the_fraction_are_read_and_written(changed: dict[str, Any]) -> None:
-    description = ww.from_huggingface(SMALL | changed)
-    assert description != ww.from_huggingface(SMALL)
-    written = ww.to_huggingface(description)
-    assert {key: written[key] for key in changed} == changed
-    assert ww.from_huggingface(written) == description
+def test_flags_and_the_fraction_are_read(changed: dict[str, Any]) -> None:
+    assert ww.from_huggingface(SMALL | changed) != ww.from_huggingface(SMALL)
 
 
 @pytest.mark.parametrize("length", [1, 5, 6, 7, 12, 13, 24, 25, 40])
@@ -73,10 +67,3 @@ def test_the_trained_length_is_needed() -> None:
     config = {key: value for key, value in SMALL.items() if key != "seq_length"}
     with pytest.raises(ww.errors.WhatWhereError, match="seq_length"):
         ww.from_huggingface(config)
-
-
-def test_no_rope_type_of_transformers_has_these_steps() -> None:
-    plan = ww.from_huggingface(SMALL).query_key[0]
-    assert plan is not None
-    with pytest.raises(ww.errors.SettingError, match="no rope_type"):
-        write_scaling(plan.scaling)

@@ -130,7 +130,6 @@ def test_key_heads_of_mpt(keys: dict[str, Any], key_heads: int) -> None:
     """replit-code-v1.5 is MPT with grouped queries, by MosaicML's code."""
     description = ww.from_huggingface(alibi(**keys))
     assert (description.key_heads, description.causal) == (key_heads, True)
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
 @pytest.mark.parametrize(

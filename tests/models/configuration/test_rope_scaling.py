@@ -11,8 +11,6 @@ from torch import Tensor, nn
 from transformers import CONFIG_MAPPING, PreTrainedConfig
 
 import whatwhere as ww
-from whatwhere.models.configuration.plan import ScalingPlan
-from whatwhere.models.configuration.rope_scaling import write_scaling
 
 from ..tiny import config_of, model_of
 
@@ -81,25 +79,6 @@ def test_every_rope_type(kind: str, at: Tensor) -> None:
     length = ORIGINAL if kind == "dynamic" else 4 * ORIGINAL
     config = config_of("llama", rope_parameters=parameters, max_position_embeddings=length)
     require_equal(scheme_of(config), rotary_of(config)(torch.zeros(1), at), at)
-
-
-OTHERS = {
-    "alpha": ("hunyuan_v1_dense", {"rope_type": "dynamic", "alpha": 1000.0}),
-    "two magnitudes": ("phimoe", {**KINDS["longrope"], "short_mscale": 1.25, "long_mscale": 1.25}),
-    "beside": ("phi3", {**KINDS["longrope"], "partial_rotary_factor": 0.5, **{name: [1.5] * 4 for name in LISTS}}),
-}
-
-
-@pytest.mark.parametrize("case", [*KINDS, *OTHERS])
-def test_there_and_back(case: str) -> None:
-    model_type, parameters = OTHERS.get(case, ("llama", KINDS.get(case, {})))
-    beside = {"original_max_position_embeddings": ORIGINAL} if case == "beside" else {}
-    sizes = {"model_type": model_type, "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 1}
-    config = {**sizes, "num_attention_heads": 4, "max_position_embeddings": 256, "num_key_value_heads": 4, **beside}
-    description = ww.from_huggingface({**config, "rope_parameters": {"rope_theta": 2e4, **parameters}})
-    written = ww.to_huggingface(description)
-    assert ww.from_huggingface(written) == description
-    assert description.query_key[0].settings["theta"] == written["rope_parameters"]["rope_theta"] == 2e4
 
 
 @pytest.mark.parametrize(
@@ -175,11 +154,6 @@ def test_bamba_rotates_half_of_a_head_whatever_the_key_says() -> None:
         assert plan.rotary_dim == 8
     with pytest.raises(ww.errors.SettingError, match=r"partial_rotary_factor is 0\.25, but .* would be 0\.5"):
         ww.from_huggingface({**config, "partial_rotary_factor": 0.25})
-
-
-def test_a_scaling_that_hugging_face_does_not_have() -> None:
-    with pytest.raises(ww.errors.SettingError, match=r"no rope_type for rotary-mine\(factor=2\.0\)"):
-        write_scaling(ScalingPlan("rotary-mine", {"factor": 2.0}))
 
 
 @pytest.mark.parametrize("at", [SHORT, BEYOND], ids=["short", "beyond"])

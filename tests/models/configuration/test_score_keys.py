@@ -46,7 +46,6 @@ def test_mpt(heads: int, steepest: int, tokens: int) -> None:
     ours = description.wheres()[0].score(ww.positions(1, start=tokens - 1), ww.positions(tokens))[0]
     theirs = mpt.build_mpt_alibi_tensor(heads, tokens, alibi_bias_max=steepest)
     torch.testing.assert_close(ours, theirs, rtol=1e-6, atol=0)
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
 def test_pin_transformers_never_reads_alibi_bias_max() -> None:
@@ -63,7 +62,6 @@ def test_mpt_softmax_scale() -> None:
     description = ww.from_huggingface(config)
     assert description.scale == mpt.MptAttention(config).softmax_scale == 0.2
     assert description.wheres()[0].scale == 0.2
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
 @pytest.mark.parametrize("heads", [4, 6, 71])
@@ -76,7 +74,6 @@ def test_falcon_divides_and_rounds_its_slopes(heads: int) -> None:
     assert isinstance(ours, ww.ALiBi)
     torch.testing.assert_close(ours.slopes, theirs * 16**-0.5, rtol=1e-6, atol=0)
     assert (description.key_heads, description.query_key) == (1, (None,) * description.layers)
-    assert ww.from_huggingface({**config.to_dict(), **ww.to_huggingface(description)}) == description
 
 
 def test_falcon_attention() -> None:
@@ -169,7 +166,6 @@ def test_deberta_v3(shared: bool, tokens: int) -> None:
     q, k, v = (split(project(x)).transpose(1, 2) for project in (module.query_proj, module.key_proj, module.value_proj))
     ours = where.at(ww.positions(tokens)).attention(q, k, v, causal=False).transpose(1, 2).flatten(-2)
     torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
-    assert ww.from_huggingface({**config.to_dict(), **ww.to_huggingface(description)}) == description
 
 
 @pytest.mark.parametrize("terms", [["none"], "none", [], None])
@@ -180,7 +176,6 @@ def test_deberta_without_terms_has_no_bias(model_type: str, terms: Any) -> None:
     description = ww.from_huggingface(config)
     assert differences(probe(model_of(config)), description) == []
     assert description.scale == (16 * (2 if terms and model_type == "deberta" else 1)) ** -0.5
-    assert ww.from_huggingface({**config.to_dict(), **ww.to_huggingface(description)}) == description
 
 
 def test_each_deberta_layer_has_its_tables() -> None:
@@ -194,7 +189,6 @@ def test_deberta_without_relative_attention_still_scales_by_its_terms() -> None:
     description = ww.from_huggingface(config)
     assert description.score == (None,) * description.layers
     assert description.wheres()[0].scale == (3 * 16) ** -0.5
-    assert ww.from_huggingface({**config.to_dict(), **ww.to_huggingface(description)}) == description
 
 
 @pytest.mark.parametrize(
@@ -205,13 +199,12 @@ def test_deberta_without_relative_attention_still_scales_by_its_terms() -> None:
         ({"max_relative_positions": 32, "share_att_key": True}, (32, None)),
     ],
 )
-def test_deberta_v2_there_and_back(settings: dict[str, object], distances: tuple[int, int | None]) -> None:
+def test_distances_of_deberta_v2(settings: dict[str, object], distances: tuple[int, int | None]) -> None:
     settings = {**settings, "relative_attention": True, "position_biased_input": False, "pos_att_type": "p2c"}
     description = ww.from_huggingface(config_of("deberta-v2", **settings))
     assert description.input is None
     score = description.wheres()[0].score
     assert (score.max_distance, score.position_buckets) == distances
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
 @pytest.mark.parametrize(
@@ -222,7 +215,6 @@ def test_falcon_key_heads(settings: dict[str, object], key_heads: int) -> None:
     config = config_of("falcon", **settings)
     description = ww.from_huggingface(config)
     assert description.key_heads == key_heads
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
     assert falcon.FalconAttention(config, layer_idx=0).num_kv_heads == key_heads
 
 

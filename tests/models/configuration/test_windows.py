@@ -89,7 +89,6 @@ def test_windows_are_theirs(model_type: str, is_causal: bool) -> None:
         assert torch.equal(ours if bidirectional else ours.tril(), theirs)
     assert {"sliding_window", "local_attention", "attention_chunk_size", "window_size", "attention_window_size",
             "sliding_window_size"} & set(description.used)  # fmt: skip
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
 
 
 def sees_later(model: Any) -> bool:
@@ -115,7 +114,6 @@ def test_direction(model_type: str) -> None:
         return
     description = ww.from_huggingface(config)
     assert not description.causal
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
     model: Any = model_of(config)
     kinds = ("eager", "sdpa") if model._supports_sdpa else ("eager",)
     for kind in kinds if model_type != "modernbert-decoder" else ("sdpa",):  # whose eager attention needs a mask
@@ -171,7 +169,6 @@ def test_windows_that_count_both_sides() -> None:
     assert description.windows[0] == Window(4)
     for layer, theirs in enumerate(attended(config)):
         assert torch.equal(expected(description, layer), theirs)
-    assert ww.from_huggingface(ww.to_huggingface(description)) == description
     both = config_of("gemma3_text", sliding_window=6, use_bidirectional_attention=True, is_causal=False)
     description = ww.from_huggingface(both)
     for layer, theirs in enumerate(attended(both)):
@@ -262,7 +259,6 @@ def test_which_layers(config: dict[str, Any], windows: tuple[Window | None, ...]
         config = {key: value for key, value in config.items() if key != "num_hidden_layers"}
     description = ww.read(config)
     assert description.windows == windows
-    assert ww.read(ww.to_huggingface(description)) == description
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {

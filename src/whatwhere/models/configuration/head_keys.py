@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import Description, Heads
+from whatwhere.models.configuration.description import Heads
 from whatwhere.models.configuration.keys import REQUIRED, Keys, short_repr
 from whatwhere.models.configuration.layer_types import FULL, HYBRID_SLIDING, SLIDING, ByType
 from whatwhere.models.configuration.model_type import MAX_FEATURES, MAX_HEADS, Position, Sizes
@@ -37,21 +37,6 @@ class WiderInFullAttention:
         types = self.layers.types(keys, sizes.layers)
         return tuple(_checked(wide if layer_type == FULL else usual) for layer_type in types)
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the sizes of the first layer, and those of layers that differ from it."""
-        usual = description.heads[0]
-        different = {
-            str(layer): {"head_dim": heads.head_dim, "num_key_value_heads": heads.key_heads}
-            for layer, heads in enumerate(description.heads)
-            if heads != usual
-        }
-        return {
-            "num_attention_heads": usual.num_heads,
-            "num_key_value_heads": usual.key_heads,
-            "head_dim": usual.head_dim,
-            self.LISTED: different,
-        }
-
     def _listed(self, keys: Keys, usual: Heads, layers: int) -> tuple[Heads, ...]:
         by_layer = [usual] * layers
         for layer, one in _settings_of_layers(keys, self.LISTED, layers):
@@ -81,16 +66,6 @@ class QueryHeadsByLayer:
             raise SettingError(f"{keys.path}{self.key} has {len(listed)} numbers, but there are {sizes.layers} layers.")
         numbers = [Keys({self.key: one}, {}, keys.owner, keys.path).whole(self.key, most=MAX_HEADS) for one in listed]
         return tuple(_checked(Heads(number, sizes.key_heads, sizes.head_dim)) for number in numbers)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the sizes of the first layer, and the list."""
-        usual = description.heads[0]
-        return {
-            "num_attention_heads": usual.num_heads,
-            "num_key_value_heads": usual.key_heads,
-            "head_dim": usual.head_dim,
-            self.key: [heads.num_heads for heads in description.heads],
-        }
 
 
 @dataclass(frozen=True)
@@ -122,21 +97,6 @@ class QueryHeadsInWindows:
             by_layer[layer] = _checked(replace(usual, num_heads=one.whole(self.NUMBER, most=MAX_HEADS)))
             one.finish_all()
         return tuple(by_layer)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the sizes of the first layer, and the query heads of layers that differ from it."""
-        usual = description.heads[0]
-        different = {
-            str(layer): {self.NUMBER: heads.num_heads}
-            for layer, heads in enumerate(description.heads)
-            if heads != usual
-        }
-        return {
-            self.NUMBER: usual.num_heads,
-            "num_key_value_heads": usual.key_heads,
-            "head_dim": usual.head_dim,
-            self.LISTED: different,
-        }
 
     def _number(self, keys: Keys, usual: Heads) -> int:
         number = keys.whole(self.KEY, default=None, most=MAX_HEADS)
@@ -171,10 +131,6 @@ class NestedKeyHeads:
         keys.absorb(inner)
         return key_heads
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the dictionary is written with theta."""
-        return {}
-
 
 @dataclass(frozen=True)
 class MptKeyHeads:
@@ -201,10 +157,6 @@ class MptKeyHeads:
         if num_heads % key_heads:
             raise ShapeError(f"{num_heads} query heads cannot share {key_heads} key heads evenly.")
         return key_heads
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the dictionary is written with ALiBi."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -243,26 +195,6 @@ class LatentHeadsInWindows:
         if given:
             raise SettingError(f"{keys.path}{given[0]} is given beside {self.LISTED}, which replaces it: remove it.")
         return self._listed(keys, usual, rotated, sizes.layers)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the sizes of the first layer, and those of layers that differ from it."""
-        usual, rotated = description.heads[0], description.rotary_part or 0
-        different = {
-            str(layer): {
-                "num_attention_heads": heads.num_heads,
-                "num_key_value_heads": heads.num_heads,
-                self.PARTS[0]: heads.head_dim - rotated,
-            }
-            for layer, heads in enumerate(description.heads)
-            if heads != usual
-        }
-        return {
-            "num_attention_heads": usual.num_heads,
-            "num_key_value_heads": usual.num_heads,
-            self.PARTS[0]: usual.head_dim - rotated,
-            self.PARTS[1]: rotated,
-            self.LISTED: different,
-        }
 
     def _listed(self, keys: Keys, usual: Heads, rotated: int, layers: int) -> tuple[Heads, ...]:
         by_layer = [usual] * layers
@@ -312,12 +244,6 @@ class MoreKeyHeadsInWindows:
         types = self.layers.types(keys, sizes.layers)
         return tuple(_checked(more if layer_type == SLIDING else usual) for layer_type in types)
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the sizes of a layer without a window."""
-        heads, types = description.heads[0], description.layer_types or ()
-        key_heads = heads.key_heads // 2 if types[:1] == (SLIDING,) else heads.key_heads
-        return {"num_attention_heads": heads.num_heads, "num_key_value_heads": key_heads, "head_dim": heads.head_dim}
-
 
 @dataclass(frozen=True)
 class OwnHeadsInWindows:
@@ -340,18 +266,6 @@ class OwnHeadsInWindows:
         types = self.layers.types(keys, sizes.layers)
         return tuple(own if layer_type == HYBRID_SLIDING else usual for layer_type in types)
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the sizes of a layer without a window, or of the first one, and of one with it."""
-        typed = dict(zip(description.layer_types or (), description.heads, strict=True))
-        written: dict[str, object] = {}
-        for heads, first in (
-            (description.heads[0], ""),
-            *((heads, self.OWN if layer_type == HYBRID_SLIDING else "") for layer_type, heads in typed.items()),
-        ):
-            sizes = (heads.num_heads, heads.key_heads, heads.head_dim)
-            written |= {f"{first}{name}": size for name, size in zip(self.NAMES, sizes, strict=True)}
-        return written
-
 
 @dataclass(frozen=True)
 class HeadRatio:
@@ -365,10 +279,6 @@ class HeadRatio:
         if sizes.dim % number or sizes.dim // number < 2:
             raise ShapeError(f"{sizes.dim} features do not divide into {number} heads of two halves.")
         return (Heads(number, number, sizes.dim // number // 2),) * sizes.layers
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the number of heads, not divided."""
-        return {"num_attention_heads": description.num_heads, self.KEY: 1}
 
 
 @dataclass(frozen=True)
@@ -384,15 +294,6 @@ class BottleneckHeads:
         if dim % sizes.num_heads:
             raise ShapeError(f"{dim} features do not divide into {sizes.num_heads} heads.")
         return (Heads(sizes.num_heads, sizes.num_heads, dim // sizes.num_heads),) * sizes.layers
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the number of heads, and the features that they attend to."""
-        heads = description.heads[0]
-        return {
-            "num_attention_heads": heads.num_heads,
-            self.SWITCH: True,
-            self.KEY: heads.num_heads * heads.head_dim,
-        }
 
 
 def _checked(heads: Heads) -> Heads:
@@ -416,7 +317,3 @@ class CausalText:
                 "'vision' only: its text is read as causal."
             )
         return Position()
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys."""
-        return {}

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import Description, EmbeddingScale
+from whatwhere.models.configuration.description import EmbeddingScale
 from whatwhere.models.configuration.keys import Json, Keys
 from whatwhere.models.configuration.model_type import Position, Sizes
 from whatwhere.models.configuration.plan import Plan, Setting
@@ -51,16 +51,6 @@ class LearnedKeys:
         plan = Plan("learned", {"dim": dim, "max_length": length, "offset": offset})
         return Position(input=plan, max_length=length)
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the length, including the rows before position 0 if they are counted."""
-        if description.input is None:
-            return {} if self.unless is None else {self.unless: False}
-        length = description.input.whole("max_length")
-        written: dict[str, object] = {self.key: length + description.position_offset if self.counted else length}
-        if self.unless is not None:
-            written[self.unless] = True
-        return written
-
     def offset_after(self, padding_idx: int | None) -> int | None:
         """Return the row of position 0; None if it depends on a padding id that is None."""
         if self.offset != "padding":
@@ -96,10 +86,6 @@ class SinusoidalKeys:
             settings["cosines_first"] = True
         return Position(input=Plan("sinusoidal", settings))
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
-
 
 @dataclass(frozen=True)
 class LearnedOrSinusoidalKeys:
@@ -119,11 +105,6 @@ class LearnedOrSinusoidalKeys:
         """Return the plan of the table, or of the sinusoidal encoding."""
         reader = self.learned if keys.flag(self.key, default=True) else self.sinusoidal
         return reader.read(keys, sizes)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the flag, and the keys of the table."""
-        learned = description.input is not None and description.input.scheme == "learned"
-        return {**(self.learned.write(description) if learned else {}), self.key: learned}
 
 
 def position_offset(reader: LearnedKeys, config: Json, defaults: Mapping[str, object]) -> int | None:
@@ -160,10 +141,6 @@ class SqrtDimScale:
         """Return the name of the factor."""
         return "sqrt_dim_rounded" if self.rounded else "sqrt_dim"
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
-
 
 @dataclass(frozen=True)
 class FlaggedSqrtDimScale:
@@ -181,10 +158,6 @@ class FlaggedSqrtDimScale:
         """Return the name of the factor, or None."""
         return "sqrt_dim" if keys.flag(self.key, default=self.default) else None
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the flag."""
-        return {self.key: description.embedding_scale is not None}
-
 
 @dataclass(frozen=True)
 class MaskedTokenScale:
@@ -195,10 +168,6 @@ class MaskedTokenScale:
     def read(self, keys: Keys, sizes: Sizes) -> float | None:
         """Return the factor of a text without masked tokens, or None."""
         return self.SCALE if keys.flag(self.KEY, default=False) else None
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the flag."""
-        return {self.KEY: description.embedding_scale is not None}
 
 
 @dataclass(frozen=True)
@@ -217,7 +186,3 @@ class EmbeddingScaleKey:
         """Return the number, or None for 1."""
         factor = keys.number(self.key, default=self.default)
         return None if factor == 1.0 else factor
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the number."""
-        return {self.key: 1.0 if description.embedding_scale is None else description.embedding_scale}

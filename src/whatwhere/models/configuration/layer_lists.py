@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys, short_repr
 from whatwhere.models.configuration.layer_types import (
     ATTENTION,
@@ -44,11 +43,6 @@ class HybridIfFlag:
         on = keys.flag(self.KEY, default=False)
         return tuple("" if on and each == HYBRID else None for each in types), types
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the flag, and the list."""
-        on = any(plan is not None for plan in description.query_key)
-        return {self.KEY: on, self.LISTED[0]: list(description.layer_types or ())}
-
 
 @dataclass(frozen=True)
 class RepeatedBlocks:
@@ -74,11 +68,6 @@ class RepeatedBlocks:
                 )
         types = tuple(self.names[blocks[layer % len(blocks)]] for layer in range(layers))
         return tuple(each if each in ATTENTION else None for each in types), types
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the list, of all layers."""
-        back = {layer_type: name for name, layer_type in self.names.items()}
-        return {self.KEY: [back[each] for each in description.layer_types or ()]}
 
 
 @dataclass(frozen=True)
@@ -116,7 +105,3 @@ class LayerPattern:
                     f"{', '.join(self.LETTERS.values())}."
                 )
         return types
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the list."""
-        return {self.KEYS[0]: list(description.layer_types or ())}

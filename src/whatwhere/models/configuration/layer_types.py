@@ -6,9 +6,8 @@ from difflib import get_close_matches
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys, short_repr
-from whatwhere.models.configuration.model_type import BOTH_WAYS, DIRECTION, Position, Sizes
+from whatwhere.models.configuration.model_type import DIRECTION, Position, Sizes
 from whatwhere.where.window import Window
 
 FULL, SLIDING, CHUNKED = "full_attention", "sliding_attention", "chunked_attention"
@@ -32,13 +31,10 @@ Labels = tuple[str | None, ...]
 
 @runtime_checkable
 class LayerRule(Protocol):
-    """Read and write which layers rotate queries and keys."""
+    """Read which layers rotate queries and keys."""
 
     def read(self, keys: Keys, layers: int) -> tuple[Labels, tuple[str, ...] | None]:
         """Return the label of each layer, and the layer types if they determine it."""
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys and values that describe it."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +44,6 @@ class AllLayers:
     def read(self, keys: Keys, layers: int) -> tuple[Labels, None]:
         """Return the same label for all layers."""
         return ("",) * layers, None
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -100,19 +92,6 @@ class ByType:
         types = self.types(keys, layers)
         rotated = self.rotated if self.only is None or keys.take(self.only[0], default=None) == self.only[1] else ()
         return tuple(layer_type if layer_type in rotated else None for layer_type in types), types
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return `layer_types`, and the null of `unless` if it is needed."""
-        types = description.layer_types or ()
-        written: dict[str, object] = {"layer_types": list(types)}
-        if self.listed_only and self.one_key is not None:
-            written = {self.one_key: [layer for layer, layer_type in enumerate(types) if layer_type == self.one]}
-        all_rotated = all(plan is not None for plan in description.query_key)
-        if self.unless is not None and all_rotated and not set(types) & set(self.rotated):
-            written[self.unless] = None
-        if self.only is not None:
-            written[self.only[0]] = self.only[1] if any(description.query_key) else None
-        return written
 
     def types(self, keys: Keys, layers: int) -> tuple[str, ...]:
         """Return the type of each layer, from the list if there is one, or by the period."""
@@ -181,15 +160,6 @@ class DensePrefix:
         ]
         return tuple(each if turns else None for each, turns in zip(types, rotated, strict=True)), types
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the types, and the dense layers among them if full ones rotate."""
-        types = description.layer_types or ()
-        dense = [each == FULL and plan is not None for each, plan in zip(types, description.query_key, strict=True)]
-        written: dict[str, object] = {"layer_types": list(types)}
-        if any(dense):
-            written |= {self.MLP: ["dense" if each else "sparse" for each in dense], self.PREFIX_PERIOD: 1}
-        return written
-
 
 @dataclass(frozen=True)
 class NoRopeLayers:
@@ -210,10 +180,6 @@ class NoRopeLayers:
                     f"{keys.path}{self.KEY}[{layer}] is {short_repr(rotated)}, but must be 1 (the layer rotates) or 0."
                 )
         return tuple("" if rotated else None for rotated in listed), None
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return `no_rope_layers`."""
-        return {self.KEY: [int(plan is not None) for plan in description.query_key]}
 
 
 @runtime_checkable
@@ -306,20 +272,6 @@ class Windows:
         notes = (BIDIRECTIONAL,) if both_sides else ()
         return windows, (*notes, *_count_windows(windows))
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the size, and the types of the layers if no other keys imply them."""
-        window = next((window for window in description.windows if window is not None), None)
-        written: dict[str, object] = {} if self.switch is None else {self.switch: window is not None}
-        if window is not None:
-            written[self.key] = self._stored_size(window.size, description)
-        elif self.by == "every":
-            written[self.key] = None
-        if self.bidirectional and BIDIRECTIONAL in description.notes:
-            written["use_bidirectional_attention"] = True
-        if self.by not in ("every", "type"):
-            written["layer_types"] = [FULL if window is None else self._windowed for window in description.windows]
-        return written
-
     @property
     def _windowed(self) -> str:
         """The type of layers with the window."""
@@ -327,11 +279,6 @@ class Windows:
 
     def _added(self, part: str | None) -> int:
         return self.added if self.added_to in (None, part) else 0
-
-    def _stored_size(self, size: int, description: Description) -> int:
-        halved = 1 if self.bidirectional and BIDIRECTIONAL in description.notes else self.halved
-        size -= BOTH_WAYS in description.notes  # transformers counts the tokens of one side there
-        return size - self._added(description.part) if halved is None else (size - halved) * 2
 
     def _types(self, keys: Keys, sizes: Sizes, position: Position, on: bool) -> tuple[str, ...]:
         """Return the type of each layer."""
@@ -377,13 +324,6 @@ class GlobalLocal:
             )
         windows = tuple(Window(size) if layer_type == "local" else None for layer_type in types)
         return windows, _count_windows(windows)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return `attention_types` and the size."""
-        types = ["global" if window is None else "local" for window in description.windows]
-        size = next((window.size for window in description.windows if window is not None), None)
-        written = {"attention_types": [[types, 1]], "attention_layers": types}
-        return written if size is None else {**written, "window_size": size}
 
     def _read_types(self, keys: Keys, layers: int) -> list[str]:
         patterns: list[tuple[list[str], int]] = []

@@ -5,13 +5,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol, runtime_checkable
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import Description, EmbeddingScale, Heads
+from whatwhere.models.configuration.description import EmbeddingScale, Heads
 from whatwhere.models.configuration.keys import REQUIRED, Keys
 from whatwhere.models.configuration.plan import CurvePlan, Plan
 from whatwhere.where.window import Window
 
 KeyNames = Mapping[str, tuple[str, ...]]
-"""Field of Description -> its keys, the first of which is written."""
+"""Field of Description -> its keys, the usual one first."""
 
 LLAMA_KEYS: KeyNames = {
     "vocab_size": ("vocab_size",),
@@ -84,79 +84,58 @@ class Position:
 
 @runtime_checkable
 class Reader(Protocol):
-    """Read and write the keys of one door."""
+    """Read the keys of one door."""
 
     def read(self, keys: Keys, sizes: Sizes) -> Position:
         """Return the plans of the door."""
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys and values that describe it."""
-
 
 @runtime_checkable
 class ScaleRule(Protocol):
-    """Read and write the softmax scale of each layer."""
+    """Read the softmax scale of each layer."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
         """Return the scale of each layer."""
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys and values that describe it."""
-
 
 @runtime_checkable
 class EmbeddingRule(Protocol):
-    """Read and write the factor of the token vectors."""
+    """Read the factor of the token vectors."""
 
     def read(self, keys: Keys, sizes: Sizes) -> EmbeddingScale | None:
         """Return the factor, or None for 1."""
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys and values that describe it."""
-
 
 @runtime_checkable
 class WindowRule(Protocol):
-    """Read and write which layers have a sliding window."""
+    """Read which layers have a sliding window."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[tuple[Window | None, ...], tuple[str, ...]]:
         """Return the window of each layer, and notes."""
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys and values that describe it."""
-
 
 @runtime_checkable
 class TemperatureRule(Protocol):
-    """Read and write the query temperature of each layer."""
+    """Read the query temperature of each layer."""
 
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[CurvePlan | Plan | None, ...]:
         """Return the curve of each layer."""
 
-    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the keys and values that describe it, of which others may be written already."""
-
 
 @runtime_checkable
 class KeyHeadRule(Protocol):
-    """Read and write the number of key heads."""
+    """Read the number of key heads."""
 
     def read(self, keys: Keys, num_heads: int) -> int:
         """Return the number."""
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys and values that describe it."""
-
 
 @runtime_checkable
 class HeadRule(Protocol):
-    """Read and write the heads of each layer."""
+    """Read the heads of each layer."""
 
     def read(self, keys: Keys, sizes: Sizes) -> tuple[Heads, ...]:
         """Return the heads of each layer."""
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys and values that describe them, of all layers and of those that differ."""
 
 
 @runtime_checkable
@@ -175,10 +154,6 @@ class ByHeadDim:
         """Return the same scale for each layer."""
         return tuple(heads.head_dim**-0.5 for heads in sizes.heads)
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
-
 
 @dataclass(frozen=True)
 class Unscaled:
@@ -186,10 +161,6 @@ class Unscaled:
 
     def read(self, keys: Keys, sizes: Sizes) -> None:
         """Return None."""
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -200,10 +171,6 @@ class NoWindows:
         """Return None for each layer."""
         return (None,) * sizes.layers, ()
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
-
 
 @dataclass(frozen=True)
 class NoTemperature:
@@ -212,10 +179,6 @@ class NoTemperature:
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[None, ...]:
         """Return None for each layer."""
         return (None,) * sizes.layers
-
-    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -236,16 +199,10 @@ class MultiQuery:
             return key_heads
         return 1 if keys.flag("multi_query", default=True) else num_heads
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the flags."""
-        if description.key_heads in (1, description.num_heads):
-            return {"multi_query": description.key_heads == 1}
-        return {"new_decoder_architecture": True, "num_kv_heads": description.key_heads}
-
 
 @dataclass(frozen=True)
 class ModelType:
-    """How one model type is read and written.
+    """How one model type is read.
 
     Args:
         readers: one for each door that the model uses.
@@ -354,44 +311,6 @@ class ModelType:
         notes = (*notes, BOTH_WAYS) if sizes.turned else notes
         projected = f"a projection from {token_dim} to {dim} features follows the token table and is not built"
         return sizes, (*notes, projected) if token_dim != dim else notes
-
-    def write_sizes(self, description: Description) -> Mapping[str, object]:
-        """Return the keys and values of the sizes that every model type has."""
-        names = self.names_of(description.part)
-        written: dict[str, object] = {}
-        if "layers" in names:
-            written[names["layers"][0]] = description.layers // self.attentions
-        for size in ("dim", "num_heads", "key_heads", "head_dim", "tied"):
-            if size not in names or (self.heads is not None and size in ("num_heads", "key_heads", "head_dim")):
-                continue
-            value = getattr(description, size)
-            if value is not None and not (size == "head_dim" and self.head_dim_parts):
-                written[names[size][0]] = value
-        written[names["vocab_size"][0]] = description.vocab_size - self.extra_rows
-        if "max_length" in names:
-            written[names["max_length"][0]] = description.max_length  # null too, if the configuration had it
-        written[names["padding_idx"][0]] = description.padding_idx
-        if self.token_dim is not None:
-            written[self.token_dim] = description.token_dim
-        if self.output_dim is not None:
-            written[self.output_dim] = description.output_dim
-        if self.segments is not None:
-            written["type_vocab_size"] = description.segments
-        if isinstance(self.causal, str) and description.causal:
-            written[self.causal] = True
-        if isinstance(self.causal, tuple) and description.causal:
-            written[self.causal[0]] = self.causal[1]
-        if BOTH_WAYS in description.notes:
-            written |= {DIRECTION: False} | ({self.causal: True} if isinstance(self.causal, str) else {})
-        if self.heads is not None:
-            written |= self.heads.write(description)
-        if self.key_heads is not None:
-            written |= self.key_heads.write(description)
-        if self.head_dim_parts and self.heads is None:
-            unrotated, rotated = self.head_dim_parts
-            features = description.rotary_part or 0
-            written |= {unrotated: description.head_dim - features, rotated: features}
-        return written
 
     def _read_causal(self, keys: Keys) -> bool:
         if isinstance(self.causal, tuple):

@@ -1,16 +1,14 @@
 """Keys of types whose code is published beside their files: the first Qwen, ChatGLM, Baichuan, InternLM, Nomic."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from math import log
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys
 from whatwhere.models.configuration.model_type import Position, Sizes
 from whatwhere.models.configuration.plan import CurvePlan, Plan, ScalingPlan
 from whatwhere.models.configuration.rope_scaling import require_fit
-from whatwhere.models.configuration.rotary_keys import RopeKeys, require_rotary_dim, rotary_plan, rotated_fraction
+from whatwhere.models.configuration.rotary_keys import RopeKeys, require_rotary_dim, rotary_plan
 from whatwhere.models.configuration.temperature import Curves
 
 LENGTH = "seq_length"
@@ -42,15 +40,6 @@ class QwenRotary:
         plan = rotary_plan(sizes.head_dim, theta, False, rotary_dim, scaling, None, "chunked", path)
         return Position(query_key=(plan,) * sizes.layers, notes=() if scaling is None else (REGIME,))
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return theta, the fraction and the flag, with the trained length if it is on."""
-        plan = description.query_key[0]
-        assert isinstance(plan, Plan)
-        scaling = plan.scaling
-        fraction = rotated_fraction(plan.rotary_dim, plan.whole("head_dim"))
-        written = {self.THETA: plan.settings["theta"], self.FRACTION: fraction, self.SWITCH: scaling is not None}
-        return written if scaling is None else {**written, LENGTH: scaling.settings["original_length"]}
-
 
 @dataclass(frozen=True)
 class QwenLogN:
@@ -67,11 +56,6 @@ class QwenLogN:
             return (None,) * sizes.layers
         length = keys.whole(LENGTH, least=2)
         return (CurvePlan("clamped", {"alpha": 1 / log(length), "length": length}),) * sizes.layers
-
-    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the flag, with the trained length if it is on."""
-        curve = description.temperatures[0]
-        return {self.SWITCH: False} if curve is None else {self.SWITCH: True, LENGTH: curve.settings["length"]}
 
 
 @dataclass(frozen=True)
@@ -100,12 +84,6 @@ class GLMRotary:
         plan = rotary_plan(sizes.head_dim, 10_000.0 * ratio, True, sizes.head_dim // 2, None)
         return Position(query_key=(plan,) * sizes.layers)
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the ratio, and a name that tells ChatGLM3 from ChatGLM2."""
-        plan = description.query_key[0]
-        assert isinstance(plan, Plan)
-        return {self.RATIO: plan.number("theta") / 10_000, self.NAME: "chatglm3"}
-
 
 @dataclass(frozen=True)
 class GLMKeyHeads:
@@ -117,10 +95,6 @@ class GLMKeyHeads:
         """Return the number."""
         groups = keys.whole(self.GROUPS, default=1)
         return groups if keys.flag(self.SWITCH, default=False) else num_heads
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the flag and the number."""
-        return {self.SWITCH: True, self.GROUPS: description.key_heads}
 
 
 @dataclass(frozen=True)
@@ -146,11 +120,6 @@ class RotaryOrALiBi:
             return Position(query_key=(rotary_plan(sizes.head_dim, 10_000.0, False, None, None),) * sizes.layers)
         return Position(score=(Plan("alibi", {"num_heads": sizes.num_heads}),) * sizes.layers, max_length=other)
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the length, under the key of the one or the other."""
-        rotates = description.score[0] is None
-        return {self.ROTARY: description.max_length if rotates else None, self.ALIBI: description.max_length}
-
 
 @dataclass(frozen=True)
 class InternLMRotary:
@@ -172,15 +141,6 @@ class InternLMRotary:
         keys.absorb(inner)
         require_fit(scaling, inner.path, sizes.head_dim, theta)
         return Position(query_key=(rotary_plan(sizes.head_dim, theta, False, None, scaling),) * sizes.layers)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the dictionary."""
-        plan = description.query_key[0]
-        assert isinstance(plan, Plan)
-        own: dict[str, object] = {self.TYPE: "origin"}
-        if plan.scaling is not None:
-            own = {self.TYPE: "dynamic", self.FACTOR: plan.scaling.settings["factor"]}
-        return {self.INSIDE: {self.BASE: plan.settings["theta"], **own}}
 
 
 @dataclass(frozen=True)
@@ -205,10 +165,6 @@ class GteRotary:
         scaling = ScalingPlan("rotary-linear", {"factor": factor ** (2 / plan.rotary_dim)})
         own = {**plan.settings, "theta": plan.number("theta") * factor, "scaling": scaling}
         return replace(position, query_key=(replace(plan, settings=own),) * sizes.layers)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys of transformers, with the same frequencies."""
-        return self.rope.write(description)
 
 
 @dataclass(frozen=True)
@@ -238,13 +194,3 @@ class NomicRotary:
         plan = (position.query_key or (None,))[0]
         own = None if plan is None else replace(plan, settings={**plan.settings, "scaling": scaling})
         return replace(position, query_key=(own,) * sizes.layers)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys of transformers, and those of the scaling."""
-        plan = description.query_key[0]
-        if plan is None or plan.name != "rotary-dynamic-ntk" or plan.scaling is None:
-            return self.rope.write(description)
-        plain = replace(plan, settings={**plan.settings, "scaling": None})
-        written = self.rope.write(replace(description, query_key=(plain,) * description.layers))
-        own = plan.scaling.settings
-        return {**written, self.FACTOR: own["factor"], self.TRAINED: own["original_length"]}

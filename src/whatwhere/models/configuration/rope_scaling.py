@@ -1,6 +1,6 @@
 """RoPE scaling in one set of rope parameters of Hugging Face: `rope_type`, and the parameters of each type."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isclose, log
 
@@ -88,53 +88,6 @@ def require_fit(scaling: ScalingPlan | None, path: str, rotary_dim: int, theta: 
                 f"{path}partial_rotary_factor is {scaling.number('share')}, which of {rotary_dim} features rotates no "
                 "pair."
             )
-
-
-def write_scaling(scaling: ScalingPlan | None) -> Mapping[str, object]:
-    """Return the rope parameters of a scaling, `rope_type` first.
-
-    Args:
-        scaling: the scaling, or None.
-
-    Returns:
-        The parameters, without theta.
-
-    Raises:
-        SettingError: If there is no rope_type for it.
-
-    Examples:
-        >>> write_scaling(ScalingPlan("rotary-linear", {"factor": 4.0}))
-        {'rope_type': 'linear', 'factor': 4.0}
-    """
-    if scaling is None:
-        return {"rope_type": "default"}
-    settings = scaling.settings
-    match scaling.name:
-        case "rotary-linear":
-            return {"rope_type": "linear", "factor": settings["factor"]}
-        case "rotary-ntk":
-            return {"rope_type": "ntk", "factor": settings["factor"]}
-        case "rotary-dynamic-ntk" if not settings.get("doubling"):
-            return {"rope_type": "dynamic", "factor": settings["factor"]}
-        case "rotary-yarn":
-            return _write_yarn(scaling)
-        case "rotary-longrope":
-            return _write_longrope(scaling)
-        case "rotary-llama3":
-            return {
-                "rope_type": "llama3",
-                "factor": settings["factor"],
-                "low_freq_factor": settings["low_frequency_factor"],
-                "high_freq_factor": settings["high_frequency_factor"],
-                ORIGINAL: settings["original_length"],
-            }
-        case "rotary-proportional":
-            return {
-                "rope_type": "proportional",
-                "partial_rotary_factor": settings["share"],
-                "factor": settings["factor"],
-            }
-    raise SettingError(f"Hugging Face has no rope_type for {scaling!r}.")
 
 
 def _original_length(rope: Keys, context: Context) -> int:
@@ -306,30 +259,3 @@ _READERS: dict[str, Callable[[Keys, Context], ScalingPlan | None]] = {
     "proportional": _proportional,
 }
 ROPE_TYPES = tuple(_READERS)
-
-
-def _write_yarn(scaling: ScalingPlan) -> dict[str, object]:
-    settings = scaling.settings
-    optional = {name: settings[name] for name in ("attention_factor", "mscale", "mscale_all_dim")}
-    return {
-        "rope_type": "yarn",
-        "factor": settings["factor"],
-        ORIGINAL: settings["original_length"],
-        "beta_fast": settings["beta_fast"],
-        "beta_slow": settings["beta_slow"],
-        "truncate": settings["truncate"],
-        **{name: value for name, value in optional.items() if value is not None},
-    }
-
-
-def _write_longrope(scaling: ScalingPlan) -> dict[str, object]:
-    settings = scaling.settings
-    magnitude = settings["attention_factor"]
-    return {
-        "rope_type": "longrope",
-        "short_factor": list(scaling.numbers("short_factor")),
-        "long_factor": list(scaling.numbers("long_factor")),
-        "factor": settings["factor"],
-        ORIGINAL: settings["original_length"],
-        **({} if magnitude is None else {"attention_factor": magnitude}),
-    }

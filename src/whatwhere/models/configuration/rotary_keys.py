@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Json, Keys, short_repr
 from whatwhere.models.configuration.layer_types import AllLayers, Labels, LayerRule
 from whatwhere.models.configuration.model_type import MAX_FEATURES, Position, Sizes
@@ -17,7 +16,6 @@ from whatwhere.models.configuration.rope_scaling import (
     Context,
     read_scaling,
     require_fit,
-    write_scaling,
 )
 
 FRACTION = "partial_rotary_factor"
@@ -85,7 +83,7 @@ class RopeDefaults:
 
 @dataclass(frozen=True)
 class RopeKeys:
-    """Read rotary positions, and write them in the form of transformers 5.
+    """Read rotary positions.
 
     Args:
         head: how a head is rotated.
@@ -93,7 +91,6 @@ class RopeKeys:
         layers: which layers rotate, by which set.
         extra: further rope parameters of this model type, by the `rope_type` that reads them; "" is for all.
         renamed: a `rope_type` of this model type -> the usual one.
-        original_beside: whether the trained length beside the parameters is written too.
         reads_rope_scaling: whether the model's code reads `rope_scaling`, the form of transformers 4.
         required: whether the model's code fails without parameters (or null) for each type of its layers.
         fails_at_null: whether the model's code fails where the fraction beside the parameters is null, rather than
@@ -105,7 +102,6 @@ class RopeKeys:
     layers: LayerRule = field(default_factory=AllLayers)
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     renamed: Mapping[str, str] = field(default_factory=dict)
-    original_beside: bool = False
     reads_rope_scaling: bool = True
     required: bool = False
     fails_at_null: bool = False
@@ -144,20 +140,6 @@ class RopeKeys:
         by_layer = tuple(None if label is None else plans[label if self.by_type else ""] for label in labels)
         usual = next(iter(self.sets.values())).parameters or {}
         return Position(query_key=by_layer, layer_types=types, parameters=usual, notes=self._notes(parameters))
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return `rope_parameters` and the keys beside them."""
-        labels = description.layer_types if self.by_type and description.layer_types else ("",) * description.layers
-        written: dict[str, object] = {}
-        beside: dict[str, object] = {}
-        for label, plan in zip(labels, description.query_key, strict=True):
-            if plan is not None:
-                written.setdefault(label, self._write_set(plan))
-                beside = self._write_beside(plan, description)
-            elif self.by_type and label in self.sets:
-                written.setdefault(label, None)
-        parameters = written if self.by_type else written.get("", {"rope_type": "default"})
-        return {"rope_parameters": parameters, **beside, **self.layers.write(description)}
 
     def _parameters(self, keys: Keys) -> dict[str, Json | None]:
         """Return the parameters of each label, in the form of transformers 5 or 4."""
@@ -334,37 +316,6 @@ class RopeKeys:
                     "least 0."
                 )
         return tuple(sections)
-
-    def _write_set(self, plan: Plan) -> dict[str, object]:
-        settings, scaling = plan.settings, plan.scaling
-        written = {**write_scaling(scaling), "rope_theta": settings["theta"]}
-        if written["rope_type"] == "ntk" and "alpha" in self.extra.get("dynamic", ()):
-            written |= {"rope_type": "dynamic", "alpha": written.pop("factor")}
-        if (self.head.partial or self._states_whole) and (scaling is None or scaling.name != "rotary-proportional"):
-            written[FRACTION] = rotated_fraction(plan.rotary_dim, plan.whole("head_dim"))
-        if self.head.fraction_of is not None:
-            written[FRACTION] = 0.25
-        if "short_mscale" in self.extra.get(str(written["rope_type"]), ()) and "attention_factor" in written:
-            written["short_mscale"] = written["long_mscale"] = written.pop("attention_factor")
-        if "sections" in settings:
-            written["mrope_section"] = list(plan.numbers("sections"))
-            if settings["layout"] == "interleaved":
-                written["mrope_interleaved"] = True
-        return written
-
-    def _write_beside(self, plan: Plan, description: Description) -> dict[str, object]:
-        written: dict[str, object] = {}
-        if self.head.fraction_of is not None:
-            written[self.head.fraction_of] = 4 * plan.rotary_dim
-        if self.head.rotary_dim_unread is not None:
-            written[self.head.rotary_dim_unread] = plan.rotary_dim
-        if self.head.interleaved_key is not None:
-            written[self.head.interleaved_key] = plan.settings["interleaved"]
-        if self.original_beside:
-            scaling = plan.scaling
-            original = None if scaling is None else scaling.settings.get("original_length")
-            written[ORIGINAL] = original or description.max_length
-        return written
 
     def _notes(self, parameters: Mapping[str, Json | None]) -> tuple[str, ...]:
         factors = {each.get(FACTOR_OF_VLLM, 1.0) for each in parameters.values() if each} - {1.0}

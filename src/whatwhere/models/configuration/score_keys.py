@@ -1,13 +1,12 @@
 """Keys of attention biases: ALiBi, T5's buckets, DeBERTa's disentangled attention."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, log2
 from struct import pack, unpack
 from typing import Any
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys, short_repr
 from whatwhere.models.configuration.layer_types import HYBRID, HYBRID_SLIDING, ByType
 from whatwhere.models.configuration.model_type import DIRECTION, MAX_BUCKETS, MAX_FEATURES, Position, Sizes
@@ -28,10 +27,6 @@ class ALiBiKeys:
         """Return the plan, one for all layers."""
         _require_causal(keys, sizes)
         return Position(score=(Plan("alibi", {"num_heads": sizes.num_heads}),) * sizes.layers)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -63,24 +58,6 @@ class MptKeys:
                 )
         return Position(score=(Plan("alibi", settings),) * sizes.layers)
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return `attn_config`, with its softmax scale."""
-        plan, max_exponent = description.score[0], MAX_EXPONENT
-        if plan is not None and "slopes" in plan.settings:
-            # the smallest slope of a power of two is 2 ** -max_exponent; else the first has twice the exponent
-            power = 2 ** ceil(log2(description.num_heads))
-            step = 2 if power != description.num_heads else 1
-            max_exponent = round(-log2(plan.numbers("slopes")[0]) * power / step, 9)
-        max_exponent = (
-            int(max_exponent) if max_exponent == int(max_exponent) else max_exponent
-        )  # transformers refuses 8.0 here
-        usual = description.scale == description.head_dim**-0.5
-        scale = {} if usual else {"softmax_scale": description.scale}
-        key_heads = description.key_heads
-        grouped = {"attn_type": "grouped_query_attention", "kv_n_heads": key_heads}
-        heads = {} if key_heads == description.num_heads else grouped
-        return {"attn_config": {"alibi": True, "alibi_bias_max": max_exponent, **heads, **scale}}
-
 
 @dataclass(frozen=True)
 class FalconKeys:
@@ -109,12 +86,6 @@ class FalconKeys:
             "slopes": falcon_slopes(sizes.num_heads, sizes.head_dim),
         }
         return Position(score=(Plan("alibi", settings),) * sizes.layers)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the flag, and the rope parameters if it is off."""
-        if description.score[0] is not None:
-            return {"alibi": True}
-        return {"alibi": False, **self.rope.write(description)}
 
 
 @dataclass(frozen=True)
@@ -162,15 +133,6 @@ class T5Keys:
         }
         return Position(score=(Plan("t5", settings, self.shared),) * sizes.layers)
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the two sizes."""
-        plan = description.score[0]
-        settings = {} if plan is None else plan.settings
-        written = {self.BUCKETS: settings["num_buckets"]}
-        if self.buckets is None:
-            written[self.DISTANCE] = settings["max_distance"]
-        return written
-
 
 @dataclass(frozen=True)
 class DeBERTaKeys:
@@ -212,22 +174,6 @@ class DeBERTaKeys:
         note = f"the tables of DeBERTa are one table of relative positions, projected in each layer by {by}"
         return Position(score=(Plan("deberta", settings, shared=False),) * sizes.layers, notes=(note,))
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the keys of relative attention."""
-        plan = description.score[0]
-        if plan is None:
-            count = round(description.scale**-2 / description.head_dim) - 1
-            return {"relative_attention": False, "pos_att_type": list(TERMS[:count])}
-        settings, terms = plan.settings, plan.settings["terms"]
-        assert isinstance(terms, tuple)
-        written = {"relative_attention": True, "pos_att_type": list(terms)}
-        written["max_relative_positions"] = settings["max_distance"]
-        if settings["position_buckets"] is not None:
-            written["position_buckets"] = settings["position_buckets"]
-        if self.shared_rows:
-            written["share_att_key"] = any("the layer's own" in note for note in description.notes)
-        return written
-
 
 @dataclass(frozen=True)
 class XLNetKeys:
@@ -244,10 +190,6 @@ class XLNetKeys:
             "dim": sizes.dim,
         }
         return Position(score=(Plan("transformer-xl", settings, shared=False),) * sizes.layers)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -290,17 +232,6 @@ class ProfileKeys:
             }
             plans.append(Plan("inkling", settings, shared=False))
         return Position(score=tuple(plans), layer_types=types)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the types of the layers and the sizes of the profiles."""
-        plans = [plan for plan in description.score if plan is not None]
-        typed = dict(zip(description.layer_types or (), plans, strict=True))
-        written = {**self.layers.write(description), self.FEATURES: plans[0].settings["features"]}
-        if HYBRID in typed:
-            written[self.EXTENT] = typed[HYBRID].settings["extent"]
-        if self.norm_key is not None:
-            written[self.norm_key] = plans[0].settings["max_norm"]
-        return written
 
 
 def alibi_slopes(num_heads: int, max_exponent: float = MAX_EXPONENT) -> tuple[float, ...]:

@@ -1,10 +1,8 @@
 """Keys of the softmax scale, of models that do not divide scores by sqrt(head_dim) alone."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log
 
-from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys
 from whatwhere.models.configuration.model_type import Position, Sizes
 from whatwhere.models.configuration.plan import Plan
@@ -18,10 +16,6 @@ class NoScale:
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
         """Return 1 for each layer."""
         return (1.0,) * sizes.layers
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -51,10 +45,6 @@ class ScaleKey:
             keys.absorb(source)
         return (scale,) * sizes.layers
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the scale; MPT's nested dictionary is written with its ALiBi."""
-        return {} if self.inside is not None else {self.key: description.scale}
-
 
 @dataclass(frozen=True)
 class PreAttentionScalar:
@@ -73,11 +63,6 @@ class PreAttentionScalar:
         default = float(sizes.head_dim) if self.default is None else self.default
         return (keys.number(self.key, default=default) ** -0.5,) * sizes.layers
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the number whose root divides the scores."""
-        scalar = description.scale**-2
-        return {self.key: round(scalar) if abs(scalar - round(scalar)) < 1e-9 * scalar else scalar}
-
 
 @dataclass(frozen=True)
 class GPT2Scale:
@@ -95,13 +80,6 @@ class GPT2Scale:
         if self.by_layer and keys.flag("scale_attn_by_inverse_layer_idx", default=False):
             return tuple(scale / (layer + 1) for layer in range(sizes.layers))
         return (scale,) * sizes.layers
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return both flags."""
-        written = {"scale_attn_weights": description.scales[0] != 1.0 or description.head_dim == 1}
-        if self.by_layer:
-            written["scale_attn_by_inverse_layer_idx"] = len(set(description.scales)) > 1
-        return written
 
 
 @dataclass(frozen=True)
@@ -127,10 +105,6 @@ class LatentAttentionScale:
         scale: float = head_dim**-0.5 * magnitude * magnitude
         return scale
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the rope parameters imply it."""
-        return {}
-
 
 @dataclass(frozen=True)
 class LowRankScale:
@@ -143,11 +117,6 @@ class LowRankScale:
         factor = (sizes.dim / keys.whole(self.KEY)) ** 0.5
         return tuple(scale * factor for scale in LatentAttentionScale().read(keys, sizes, position))
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the rank."""
-        plain = LatentAttentionScale().of(description.query_key[0], description.head_dim)
-        return {self.KEY: round(description.dim * (plain / description.scale) ** 2)}
-
 
 @dataclass(frozen=True)
 class KeyMultiplier:
@@ -159,10 +128,6 @@ class KeyMultiplier:
         """Return the scale of each layer."""
         return (keys.number(self.KEY, default=1.0) * sizes.head_dim**-0.5,) * sizes.layers
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the factor."""
-        return {self.KEY: description.scale * description.head_dim**0.5}
-
 
 @dataclass(frozen=True)
 class NormedHeadScale:
@@ -172,10 +137,6 @@ class NormedHeadScale:
         """Return the scale of each layer."""
         return tuple(1 / heads.head_dim for heads in sizes.heads)
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
-
 
 @dataclass(frozen=True)
 class HalfHeadScale:
@@ -184,10 +145,6 @@ class HalfHeadScale:
     def read(self, keys: Keys, sizes: Sizes, position: Position) -> tuple[float, ...]:
         """Return the scale of each layer."""
         return ((sizes.head_dim / 2) ** -0.5,) * sizes.layers
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -204,7 +161,3 @@ class DeBERTaScale:
         """Return the scale of each layer."""
         terms = len(read_terms(keys)) or int(self.counts_none and bool(keys.values.get("pos_att_type")))
         return ((sizes.head_dim * (1 + terms)) ** -0.5,) * sizes.layers
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return no keys: `pos_att_type` implies it."""
-        return {}

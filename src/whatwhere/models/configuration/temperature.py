@@ -1,10 +1,8 @@
 """Keys of the query temperature: by how much queries are multiplied at each position, and in which layers."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys
 from whatwhere.models.configuration.layer_types import HYBRID
 from whatwhere.models.configuration.model_type import Position, Sizes
@@ -35,13 +33,6 @@ class SteppedWithoutRotary:
         curve = CurvePlan("stepped", {"alpha": alpha, "period": period, "offset": 1})
         return tuple(curve if plan is None else None for plan in position.query_key or (None,) * sizes.layers)
 
-    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the flag, and the strength and period if it is on."""
-        curve = next((curve for curve in description.temperatures if isinstance(curve, CurvePlan)), None)
-        if curve is None:
-            return {self.SWITCH: False}
-        return {self.SWITCH: True, self.STRENGTH: curve.settings["alpha"], self.PERIOD: curve.settings["period"]}
-
 
 @dataclass(frozen=True)
 class PowerWithoutRotary:
@@ -55,10 +46,6 @@ class PowerWithoutRotary:
         curve = CurvePlan("power", {"exponent": 0.1, "length": 2048})
         return tuple(curve if plan is None else None for plan in position.query_key or (None,) * sizes.layers)
 
-    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
-
 
 @dataclass(frozen=True)
 class LearnedInAllLayers:
@@ -70,10 +57,6 @@ class LearnedInAllLayers:
             Plan("ssmax", {"head_dim": heads.head_dim, "num_heads": heads.num_heads, "bias": True}, shared=False)
             for heads in sizes.heads
         )
-
-    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
-        """Return no keys: the model type implies it."""
-        return {}
 
 
 @dataclass(frozen=True)
@@ -100,13 +83,6 @@ class ClampedWithoutWindow:
         length = keys.whole(self.LENGTH, default=None)
         return None if not alpha or length is None else CurvePlan("clamped", {"alpha": alpha, "length": length})
 
-    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the strength, which is 0 if no layer has a curve, and the length."""
-        curve = next((curve for curve in description.temperatures if isinstance(curve, CurvePlan)), None)
-        if curve is None:
-            return {self.STRENGTH: 0.0}
-        return {self.STRENGTH: curve.settings["alpha"], self.LENGTH: curve.settings["length"]}
-
 
 @dataclass(frozen=True)
 class SteppedInAllLayers:
@@ -132,11 +108,3 @@ class SteppedInAllLayers:
             )
         keys.absorb(rope)
         return (CurvePlan("stepped", {"alpha": alpha, "period": period, "offset": 0}),) * sizes.layers
-
-    def write(self, description: Description, written: Mapping[str, object]) -> Mapping[str, object]:
-        """Return the rope parameters, with the strength among them."""
-        curve, rope = description.temperatures[0], written["rope_parameters"]
-        assert isinstance(rope, Mapping)
-        own = {self.STRENGTH: 0.0} if curve is None else {self.STRENGTH: curve.settings["alpha"]}
-        period = {} if curve is None else {ORIGINAL: curve.settings["period"]}
-        return {"rope_parameters": {**rope, **period, **own}}

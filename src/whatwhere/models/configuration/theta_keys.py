@@ -1,11 +1,8 @@
 """Keys of rotary positions beside `rope_parameters`: a theta for each layer or in a dictionary of its own, or none."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description
-from whatwhere.models.configuration.head_keys import NestedKeyHeads
 from whatwhere.models.configuration.input_keys import LearnedKeys
 from whatwhere.models.configuration.keys import Keys
 from whatwhere.models.configuration.layer_types import FULL, ByType, one_per_layer, with_drafts
@@ -43,11 +40,6 @@ class ThetaByLayer:
                 )
             plans.append(None if plan is None or theta == 0 else _with_theta(plan, theta))
         return replace(position, query_key=tuple(plans))
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the rope parameters, and the list."""
-        thetas = [0 if plan is None else plan.number("theta") for plan in description.query_key]
-        return {**self.rope.write(description), self.key: thetas}
 
 
 @dataclass(frozen=True)
@@ -88,10 +80,6 @@ class ListsByLayer:
         keys.absorb(inner)
         keys.known |= inner.known
         return position
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the rope parameters by type."""
-        return self.rope.write(description)
 
     def _by_type(self, keys: Keys, name: str, types: tuple[str, ...]) -> dict[str, float]:
         """Return the number of each type of layer; none without the key."""
@@ -145,12 +133,6 @@ class NestedTheta:
             )
         return replace(position, query_key=plans)
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the rope parameters, and the dictionary with theta and the number of key heads."""
-        plan = next(plan for plan in description.query_key if plan is not None)
-        nested = {NestedKeyHeads.KEY: description.key_heads, self.key: plan.number("theta")}
-        return {**self.rope.write(description), self.inside: nested}
-
 
 def _with_theta(plan: Plan, theta: float) -> Plan:
     return replace(plan, settings={**plan.settings, "theta": theta})
@@ -180,13 +162,6 @@ class RotaryDimKeys:
         plan = rotary_plan(sizes.head_dim, 10_000.0, self.interleaved, rotary_dim, None)
         return Position(query_key=(plan,) * sizes.layers)
 
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return rotary_dim."""
-        if self.key is None:
-            return {}
-        plan = description.query_key[0]
-        return {self.key: description.head_dim if plan is None else plan.rotary_dim}
-
 
 @dataclass(frozen=True)
 class LearnedOrRotary:
@@ -208,9 +183,3 @@ class LearnedOrRotary:
             return self.rope.read(keys, sizes)
         keys.known.add("rope_theta")
         return self.learned.read(keys, sizes)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the choice, and the keys of what was chosen."""
-        if description.input is not None:
-            return {**self.learned.write(description), self.KEY: "absolute"}
-        return {**self.rope.write(description), self.KEY: "rotary"}

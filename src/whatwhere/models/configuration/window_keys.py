@@ -1,10 +1,8 @@
 """Keys of windows that count both sides of a token, for all layers or in a list."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys
 from whatwhere.models.configuration.model_type import Position, Sizes
 from whatwhere.where.window import Window
@@ -38,7 +36,3 @@ class BothSides:
                 raise SettingError(f"{keys.path}{self.key} is {one}, but must be even: half of it is on each side.")
         windows = tuple(Window(one // 2 + 1) for one in both)
         return windows, (f"{len(windows)} of {len(windows)} layers have windows: see `windows`",)
-
-    def write(self, description: Description) -> Mapping[str, object]:
-        """Return the list."""
-        return {self.key: [(window.size - 1) * 2 for window in description.windows if window is not None]}

@@ -1,4 +1,4 @@
-"""Convert Hugging Face configurations to a Description, and back; PyTorch is imported only when it is built."""
+"""Convert Hugging Face configurations to a Description; PyTorch is imported only when it is built."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -40,7 +40,6 @@ __all__ = [
     "Plan",
     "ScalingPlan",
     "from_huggingface",
-    "to_huggingface",
 ]
 
 MAX_FILE_SIZE, MAX_KEYS = 10_000_000, 10_000
@@ -156,36 +155,6 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         keys.finish_like(like, ROPE if position.query_key is not None else (), accepted)
     tied = ("tie_word_embeddings",) if outer.get("tie_word_embeddings") is not None else ()
     return replace(description, used=("model_type", *keys.used, *tied), assumed=tuple(keys.assumed))
-
-
-def to_huggingface(description: Description) -> dict[str, Any]:
-    """Return the keys of a configuration that describe tokens and positions, in the form of transformers 5.
-
-    To change an existing configuration, use `{**config, **to_huggingface(description)}`.
-
-    Args:
-        description: of a model.
-
-    Returns:
-        Keys and values, from which `from_huggingface` reads the same description.
-
-    Raises:
-        CheckpointError: If the model type is not one that is read.
-        SettingError: If the configuration has no key for a scheme or scaling of the description.
-
-    Examples:
-        >>> config = {"model_type": "gptj", "vocab_size": 100, "n_embd": 32, "n_layer": 2, "n_head": 4, "rotary_dim": 4}
-        >>> description = from_huggingface(config)
-        >>> to_huggingface(description)["rotary_dim"], from_huggingface(to_huggingface(description)) == description
-        (4, True)
-    """
-    model_type = find_model_type(description.model_type)
-    written = {"model_type": description.model_type, **model_type.write_sizes(description)}
-    written |= model_type.windows.write(description)
-    for reader in model_type.readers:
-        written |= reader.write(description)
-    written |= model_type.temperature.write(description, written)
-    return {**written, **model_type.scale.write(description), **model_type.embedding.write(description)}
 
 
 def _model_type(name: str, like: str | None) -> ModelType:

@@ -1,4 +1,4 @@
-"""Registry of model types: how the configuration of each is read and written, as data, without PyTorch."""
+"""Registry of model types: how the configuration of each is read, as data, without PyTorch."""
 
 import re
 from collections.abc import Mapping
@@ -54,7 +54,7 @@ MODEL_TYPES: Mapping[str, ModelType] = {
         }.items()
     )
 }
-"""Hugging Face's `model_type` -> how its configuration is read and written, for all that are in transformers."""
+"""Hugging Face's `model_type` -> how its configuration is read, for all that are in transformers."""
 
 READ_TYPES: Mapping[str, ModelType] = {
     **MODEL_TYPES,

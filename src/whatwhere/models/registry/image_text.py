@@ -136,4 +136,4 @@ IMAGE_TEXT: Mapping[str, ModelType] = {
     ),
     "qwen3_omni_moe_text": multimodal(THREE_INTERLEAVED, 1e6, key_heads=4, max_length=32_768),
 }
-"""Hugging Face's `model_type` of a text -> how its configuration is read and written."""
+"""Hugging Face's `model_type` of a text -> how its configuration is read."""

@@ -103,7 +103,7 @@ def modernbert(half_added: int, causal: bool) -> ModelType:
 
 phi3_like = partial(
     llama_like,
-    rope(head=PARTIAL, extra=SHORT_AND_LONG, renamed={"yarn": "longrope"}, original_beside=True),
+    rope(head=PARTIAL, extra=SHORT_AND_LONG, renamed={"yarn": "longrope"}),
     windows=EVERY,
     original_max_position_embeddings=4096,
 )

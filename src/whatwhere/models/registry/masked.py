@@ -136,4 +136,4 @@ MASKED: Mapping[str, ModelType] = {
         causal=False,
     ),
 }
-"""Hugging Face's `model_type` -> how its configuration is read and written."""
+"""Hugging Face's `model_type` -> how its configuration is read."""

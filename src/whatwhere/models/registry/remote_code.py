@@ -88,7 +88,7 @@ REMOTE_CODE: Mapping[str, ModelType] = {
     ),
     "xverse": llama_like(max_length=8192),
 }
-"""Hugging Face's `model_type` -> how its configuration is read and written. `patch` does not know their modules."""
+"""Hugging Face's `model_type` -> how its configuration is read. `patch` does not know their modules."""
 
 UNREAD: Mapping[str, str] = {
     "nemotron-nas": "numbers of heads, and whether there is attention, differ between layers (block_configs)",

@@ -131,7 +131,7 @@ TWO_PARTS: Mapping[str, ModelType] = {
         notes=(*_t5_decoder.notes, "the encoder adds biases of places on a page: only the decoder is read"),
     ),
 }
-"""Hugging Face's `model_type` -> how its configuration is read and written."""
+"""Hugging Face's `model_type` -> how its configuration is read."""
 
 NESTED: Mapping[str, ModelType] = {
     "dia_encoder": replace(
