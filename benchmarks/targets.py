@@ -296,9 +296,8 @@ TARGETS: tuple[Target, ...] = (
     Target("position-table", ".*", "whatwhere", "faster", 5.0, "plain torch, float32 angles"),
     Target("position-table", ".*", "whatwhere", "error", 1.5e-7),
     Target("decoding", ".*", "whatwhere", "over", 30e-6, decoding.INDEXING, floor=_CALLS),
-    *(
-        Target("neighbors", case, "whatwhere", "faster", bound, neighbors.GENSIM, regime="fresh", floor=_PRODUCT)
-        for case, bound in ((".* queries, .*", 15.0), (".* analogies .*", 20.0))
+    Target(
+        "neighbors", ".* queries, .*", "whatwhere", "faster", 15.0, neighbors.GENSIM, regime="fresh", floor=_PRODUCT
     ),
     Target("neighbors", ".*", "whatwhere", "error", 0.0, regime="fresh"),
     Target("start", ".*", start.ON_TOP, "over", 50e-3, start.TORCH, regime="fresh"),

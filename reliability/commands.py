@@ -96,7 +96,6 @@ def commands(inputs: Path) -> tuple[Command, ...]:
         Command("evidence", "evidence --quick --workers 1 --out OUT/evidence", prepare=_few_experiments),
         *(Command(name, f"{name} {words}", once=True) for name, words in surgery.items()),
         Command("convert --force", "convert IN/model OUT/new --layout interleaved --force", replaces="folder"),
-        Command("convert --format word2vec", "convert IN/model OUT/new.txt --format word2vec", once=True),
         Command("diff", "diff IN/model IN/model --sample 50 --json", prints=True),
         Command("map", "map IN/model --out OUT/map.json --tsv OUT/projector", replaces="files"),
         Command("a map of a model at huggingface.co", "map someone/model --out OUT/map.svg", prepare=_at_hub),

@@ -38,13 +38,6 @@ def _tensors(content: bytes) -> str:
     return "" if load(content) else "it has no tensors"
 
 
-def _word2vec(content: bytes) -> str:
-    first, *rows = content.decode().splitlines()
-    words, dim = map(int, first.split())
-    whole = content.endswith(b"\n") and len(rows) == words and all(row.count(" ") == dim for row in rows)
-    return "" if whole else f"it has not {words} words of {dim} numbers"
-
-
 def _rows(delimiter: str) -> Callable[[bytes], str]:
     def lacks(content: bytes) -> str:
         widths = {len(row) for row in csv.reader(content.decode().splitlines(), delimiter=delimiter)}
@@ -67,6 +60,5 @@ _LACKS: Mapping[str, Callable[[bytes], str]] = {
     ".svg": _ending(b"</svg>"),
     ".tex": _ending(b"\\end{table}"),
     ".tsv": _rows("\t"),
-    ".txt": _word2vec,
 }
 """By the suffix of a name: what a file of such content lacks."""

@@ -38,13 +38,18 @@ KINDS: dict[str, Callable[[Path], object]] = {
 }
 INPUTS = [
     "inspect X", "inspect M --text X", "diff X M", "diff M X", "convert X OUT --dtype bfloat16", "map X --out OUT.svg",
-    "resize X OUT --add-token a", "trim X OUT --corpus T", "neighbors X cat", "similarity M --benchmark X",
+    "resize X OUT --add-token a", "trim X OUT --corpus T", "neighbors X cat",
     "encode --file X", "encode cat --tokenizer X", "ask X Max(1)", "golden X --out OUT", "verify X M",
     "tables X --out OUT", "compare none --task text --file X --out OUT",
     "compare none --task text --file T --tokenizer X --out OUT", "evidence --only E0 --model X --out OUT",
     "studio X --export OUT", "studio M --corpus X --export OUT",
 ]  # fmt: skip
-OUTPUTS = ["convert M X --format npy --force", "map M --out X", "studio M --export X", "golden C --out X --force"]
+OUTPUTS = [
+    "convert M X --format safetensors --force",
+    "map M --out X",
+    "studio M --export X",
+    "golden C --out X --force",
+]
 NAMES = {"M": "M.safetensors", "C": "config.json"}
 
 

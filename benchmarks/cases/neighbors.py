@@ -1,29 +1,23 @@
-"""Search: the ten nearest rows of one query and of a thousand, and a file of analogies scored."""
+"""Search: the ten nearest rows of one query and of a thousand."""
 
-import tempfile
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property, partial
-from pathlib import Path
+from functools import cache, cached_property
 from typing import Any
-from weakref import finalize
 
 import numpy as np
 
 from benchmarks.case import Candidate, Case, Run, Scale, Variant
 from benchmarks.peers import load
 from whatwhere.analysis.nearest_neighbors import Search
-from whatwhere.analysis.word_benchmarks import score_analogies
 
 GENSIM = "gensim"
 LIMIT = "product of table and queries, numpy"
 _NEAREST = 10
-_NEAR = 0.25
-"""How near an answer is put to b - a + c: about three in four are then the nearest."""
 _BLOCK = 4096
 
 
 def variants(scale: Scale) -> list[Variant]:
-    """Return two numbers of queries over one table, and analogies over a table of another size.
+    """Return two numbers of queries over one table.
 
     Args:
         scale: quick or full, and the device.
@@ -41,15 +35,6 @@ def variants(scale: Scale) -> list[Variant]:
                 error=f"share of the {_NEAREST} nearest in float64 that are missing",
             )
         )
-    rows, dim, count = (300, 16, 20) if scale.quick else (30_522, 384, 2048)
-    tables.append(
-        Variant(
-            f"{count:,} analogies of a file, {rows:,} rows, dim {dim}",
-            limit=LIMIT,
-            prepare=_Analogies(rows, dim, count).candidates,
-            error="difference from float64 in the share of right answers",
-        )
-    )
     return tables
 
 
@@ -153,64 +138,6 @@ class _Queries(_Rows):
             best = np.argpartition(-scores, _NEAREST, axis=1)[:, :_NEAREST]
             ids, scores = np.take_along_axis(ids, best, axis=1), np.take_along_axis(scores, best, axis=1)
         return ids
-
-
-class _Analogies(_Rows):
-    """Questions whose answers were put near where they belong, and the candidates, which score the file."""
-
-    def __init__(self, rows: int, dim: int, count: int) -> None:
-        super().__init__(rows, dim)
-        self.count = count
-        self.truth = cache(self._truth)
-
-    @cached_property
-    def questions(self) -> np.ndarray:
-        """Ids of a, b, c and the answer; the table gets the answers, so far off that some are not the nearest."""
-        ids = np.random.default_rng(2).permutation(self.rows)[: 4 * self.count].reshape(-1, 4)
-        a, b, c = (self.table[some] / np.linalg.norm(self.table[some], axis=1, keepdims=True) for some in ids.T[:3])
-        answer = b - a + c
-        self.table[ids[:, 3]] += answer / np.linalg.norm(answer, axis=1, keepdims=True) * np.sqrt(self.dim) * _NEAR
-        return ids
-
-    @cached_property
-    def file(self) -> Path:
-        lines = (" ".join(f"w{n}" for n in question) for question in self.questions)
-        with tempfile.NamedTemporaryFile("w", suffix=".txt", delete=False, encoding="utf-8") as written:
-            written.write(": sampled\n" + "\n".join(lines) + "\n")
-        file = Path(written.name)
-        finalize(self, file.unlink, missing_ok=True)
-        return file
-
-    def candidates(self) -> list[Candidate]:
-        file = self.file  # before the table is read: this puts the answers into it
-        ways: list[tuple[str, Callable[[], Run]]] = [
-            ("whatwhere", partial(self._ours, file)),
-            (GENSIM, partial(self._gensim, file)),
-        ]
-        return [Candidate(LIMIT, self._limit), *(Candidate(name, make, self._otherwise) for name, make in ways)]
-
-    def _limit(self) -> Run:
-        return self.multiply(self.table[: self.count])
-
-    def _ours(self, file: Path) -> Run:
-        search, ids = Search(self.table), {f"w{n}": n for n in range(self.rows)}
-        return lambda: score_analogies(search, ids, file).total.correct
-
-    def _gensim(self, file: Path) -> Run:
-        vectors = self.vectors()
-        return lambda: len(vectors.evaluate_word_analogies(str(file))[1][-1]["correct"])
-
-    def _otherwise(self, timed: Run) -> float:
-        return abs(float(timed()) - self.truth()) / self.count
-
-    def _truth(self) -> int:
-        rows = np.concatenate([part for _, part in self.units()])
-        right = 0
-        for a, b, c, d in self.questions.tolist():
-            scores = rows @ (rows[b] - rows[a] + rows[c])
-            scores[[a, b, c]] = -np.inf
-            right += int(scores.argmax() == d)
-        return right
 
 
 CASE = Case(

@@ -19,10 +19,8 @@ from whatwhere.comparison.train_one import TrainedModel
 from whatwhere.evidence.record import Evidence
 from whatwhere.evidence.suite import Listed
 from whatwhere.inspection.token_neighbors import (
-    AnalogyAccuracy,
     AnalogyAnswers,
     Neighbors,
-    RatedPairs,
     TokenSimilarity,
 )
 from whatwhere.models.golden.write import Golden
@@ -62,7 +60,7 @@ PRINTED: Mapping[str, Any] = {
     "probe": ProbeRecord,
     "neighbors": Neighbors,
     "analogy": AnalogyAnswers,
-    "similarity": AnalogyAccuracy | RatedPairs | TokenSimilarity,
+    "similarity": TokenSimilarity,
     "map": MapFacts,
     "studio": OpenedPage | ExportedPage,
     "resize": Report,

@@ -366,10 +366,10 @@ def test_an_empty_path_is_not_the_current_folder(tmp_path: Path, monkeypatch: py
     (tmp_path / "table.vec").write_text("2 3\na 1 2 3\nb 2 3 4\n")
     lines = (
         "inspect ''", "inspect table.vec --report ''", "neighbors '' a", "analogy '' a b c", "similarity '' a b",
-        "similarity table.vec --benchmark ''", "map ''", "map table.vec --out ''", "map table.vec --tsv ''",
+        "map ''", "map table.vec --out ''", "map table.vec --tsv ''",
         "diff '' table.vec", "diff table.vec ''", "resize '' out --positions 4", "resize table.vec '' --positions 4",
         "trim '' out --keep-ids ids", "trim table.vec out --corpus ''", "trim table.vec out --keep-ids ''",
-        "convert table.vec '' --format npy", "convert table.vec out --tokenizer ''", "encode --file ''",
+        "convert table.vec '' --format safetensors", "convert table.vec out --tokenizer ''", "encode --file ''",
         "encode a --tokenizer ''", "encode a --save ''", "compare none --out ''", "compare none --task text --file ''",
         "demo --out ''", "studio ''", "studio table.vec ''", "studio --corpus ''", "studio --export ''",
     )  # fmt: skip

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from whatwhere.public_names import loader
 
 if TYPE_CHECKING:
+    from whatwhere.analysis.analogies import analogy as analogy
     from whatwhere.analysis.bias_range import effective_range as effective_range
     from whatwhere.analysis.input_variance import variance_split as variance_split
     from whatwhere.analysis.nearest_neighbors import Search as Search
@@ -19,12 +20,11 @@ if TYPE_CHECKING:
     from whatwhere.analysis.rotary_frequencies import rotary_spectrum as rotary_spectrum
     from whatwhere.analysis.token_map import make_map as make_map
     from whatwhere.analysis.walkthrough import attention_scores as attention_scores
-    from whatwhere.analysis.word_benchmarks import analogy as analogy
 
 # Loaded on first use: reading checkpoints does not need torch.
 _HOME = {
     "Search": "nearest_neighbors",
-    "analogy": "word_benchmarks",
+    "analogy": "analogies",
     "attention_scores": "walkthrough",
     "by_distance": "position_similarity",
     "effective_range": "bias_range",

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
+from whatwhere.analysis.analogies import analogy
 from whatwhere.analysis.position_similarity import similarity
-from whatwhere.analysis.word_benchmarks import analogy
 from whatwhere.claims.claim import Claim, ExactClaim, Measured
 from whatwhere.claims.first_tokens import largest_difference, token_table
 from whatwhere.initialization import seeded

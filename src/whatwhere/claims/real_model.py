@@ -10,9 +10,9 @@ from math import sqrt
 import numpy as np
 from jaxtyping import Float64
 
+from whatwhere.analysis.analogies import analogy
 from whatwhere.analysis.float64_similarity import units
 from whatwhere.analysis.token_groups import FOUR_GROUPS, GroupNeighbors, group_neighbors
-from whatwhere.analysis.word_benchmarks import analogy
 from whatwhere.claims.claim import Claim, Measured, ModelClaim
 from whatwhere.claims.first_tokens import token_table
 from whatwhere.models.checkpoint import Checkpoint

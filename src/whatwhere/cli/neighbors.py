@@ -3,25 +3,21 @@
 import functools
 from collections.abc import Callable
 from inspect import Signature, signature
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from whatwhere.cli.app import READ, AsJson, Model, Pickles, Run, Which, app, exit_on_error, print_json, to_path
-from whatwhere.errors import SettingError
+from whatwhere.cli.app import READ, AsJson, Model, Pickles, Run, Which, app, exit_on_error, print_json
 from whatwhere.escape import visible
 from whatwhere.report.section import Paragraph, Table
 from whatwhere.report.terminal import new_console, print_table, progress
 
 if TYPE_CHECKING:
+    from whatwhere.analysis.analogies import Rule
     from whatwhere.analysis.nearest_neighbors import Metric
-    from whatwhere.analysis.word_benchmarks import Rule
     from whatwhere.inspection.token_neighbors import (
-        AnalogyAccuracy,
         AnalogyAnswers,
         Neighbors,
-        RatedPairs,
         SearchedTable,
         Source,
         TokenSimilarity,
@@ -103,30 +99,15 @@ def analogy(
 @_on_a_table
 def similarity(
     source: "Source",
-    tokens: Annotated[list[str] | None, typer.Argument(help="Two tokens, as text or as '#123'.")] = None,
-    benchmark: Annotated[
-        Path | None,
-        typer.Option(
-            parser=to_path, help="File of analogies (questions-words) or rated pairs (WordSim-353, SimLex-999)."
-        ),
-    ] = None,
-    rule: Annotated[str, typer.Option(help="Scoring of analogies: add (3CosAdd) or multiply (3CosMul).")] = "add",
-) -> "AnalogyAccuracy | RatedPairs | TokenSimilarity":
-    """Print the cosine similarity of two tokens, or score the table on a file of analogies or rated pairs.
+    tokens: Annotated[tuple[str, str], typer.Argument(help="Two tokens, as text or as '#123'.")],
+) -> "TokenSimilarity":
+    """Print the cosine similarity of two tokens.
 
-    Example: whatwhere similarity path/to/model --benchmark questions-words.txt
+    Example: whatwhere similarity path/to/model king queen
     """
-    from whatwhere.inspection.token_neighbors import compared_tokens, scored_benchmark
+    from whatwhere.inspection.token_neighbors import compared_tokens
 
-    words = tokens or []
-    if (benchmark is None) == (not words) or len(words) not in (0, 2):
-        raise SettingError(
-            "similarity takes two tokens, or a file.\nRun whatwhere similarity path/to/model king queen, or "
-            "whatwhere similarity path/to/model --benchmark questions-words.txt"
-        )
-    if benchmark is not None:
-        return scored_benchmark(source, benchmark, cast("Rule", rule))
-    return compared_tokens(source, words[0], words[1])
+    return compared_tokens(source, *tokens)
 
 
 def _print(result: "SearchedTable") -> None:

@@ -128,8 +128,8 @@ def repair(
     rows: Annotated[
         str,
         typer.Option(
-            help="Direction of new rows: covariance (the untied output row, or a sample by the other rows), mean (of "
-            "the other rows) or subtokens (mean of the pieces of the text)."
+            help="Direction of new rows: covariance (the untied output row, or a sample by the other rows) or "
+            "subtokens (mean of the pieces of the text)."
         ),
     ] = "covariance",
     ids: Annotated[
@@ -179,7 +179,7 @@ def convert(
     method: Annotated[
         str, typer.Option(help="New rows with --tokenizer: subtokens or omp (matching pursuit).")
     ] = "subtokens",
-    format: Annotated[str | None, typer.Option(help="Output format: safetensors, npy, word2vec or projector.")] = None,
+    format: Annotated[str | None, typer.Option(help="Output format: safetensors or projector.")] = None,
     allow_pickle: Pickles = False,
     force: Force = False,
     as_json: AsJson = False,

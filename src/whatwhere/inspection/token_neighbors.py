@@ -1,4 +1,4 @@
-"""Tokens and their nearest rows by name: neighbors, analogies, similarities and benchmarks of a checkpoint's table."""
+"""Tokens and their nearest rows by name: neighbors, analogies and similarities of a checkpoint's table."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from whatwhere.analysis.nearest_neighbors import Metric, Nearest, Search
 from whatwhere.analysis.token_types import Marking, marking, texts
-from whatwhere.errors import SettingError, TextError
+from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import Table, find_token, read_table, word_of
 from whatwhere.models.load_where import of_run
 
 if TYPE_CHECKING:
-    from whatwhere.analysis.word_benchmarks import Rule
+    from whatwhere.analysis.analogies import Rule
 
 
 @dataclass(frozen=True)
@@ -99,53 +99,6 @@ class TokenSimilarity(SearchedTable):
 
     tokens: Sequence[NamedRow]
     cosine: float
-
-
-@dataclass(frozen=True)
-class RatedPairs(SearchedTable):
-    """What `similarity --benchmark --json` prints of rated pairs.
-
-    Args:
-        benchmark: the file.
-        pairs: in the file.
-        scored: pairs whose words are both in the vocabulary.
-        spearman, pearson: correlation of cosine and rating; None where it is not defined.
-    """
-
-    benchmark: str
-    pairs: int
-    scored: int
-    spearman: float | None
-    pearson: float | None
-
-
-@dataclass(frozen=True)
-class SectionAccuracy:
-    """Answers to the questions of a section.
-
-    Args:
-        name: of the section.
-        questions: in the file.
-        scored: questions whose words are all in the vocabulary.
-        correct: of those scored.
-        accuracy: correct / scored; None where none is scored.
-    """
-
-    name: str
-    questions: int
-    scored: int
-    correct: int
-    accuracy: float | None
-
-
-@dataclass(frozen=True)
-class AnalogyAccuracy(SearchedTable):
-    """What `similarity --benchmark --json` prints of analogies, section by section."""
-
-    benchmark: str
-    rule: str
-    sections: Sequence[SectionAccuracy]
-    total: SectionAccuracy
 
 
 @dataclass(frozen=True)
@@ -357,7 +310,7 @@ def completed_analogy(source: Source, terms: tuple[str, str, str], k: int, rule:
     Raises:
         SettingError: If the table has fewer than four rows.
     """
-    from whatwhere.analysis.word_benchmarks import analogy as complete
+    from whatwhere.analysis.analogies import analogy as complete
 
     weight = source.table.weight
     if len(weight) < 4:
@@ -406,35 +359,3 @@ def _cosine(search: Search, a: int, b: int) -> float:
 
     one, other = (search.table[[row]] - search.mean for row in (a, b))
     return float(movement(one, other).cosine[0])
-
-
-def scored_benchmark(source: Source, file: Path, rule: "Rule") -> AnalogyAccuracy | RatedPairs:
-    """Score a table on a file of analogies or rated pairs.
-
-    Args:
-        source: of the table.
-        file: the benchmark.
-        rule: of analogies.
-
-    Raises:
-        TextError: If the table has no words, or the file cannot be read.
-    """
-    from whatwhere.analysis.word_benchmarks import is_analogies, score_analogies, score_similarity
-
-    if not source.table.words:
-        raise TextError(
-            "a benchmark needs words, but this table comes without tokens as strings.\n"
-            "Put the tokenizer's files beside the weights."
-        )
-    words, searched, search = source.table.plain_words(), source.searched(), source.search("cosine")
-    try:
-        if not is_analogies(file):
-            scores = score_similarity(search, words, file)
-            return RatedPairs(**vars(searched), benchmark=str(file), **vars(scores))
-        score = score_analogies(search, words, file, rule)
-    except OSError as problem:
-        raise TextError(f"{file} cannot be read: {problem.strerror}.\nPass a text file.") from None
-    *sections, total = (
-        SectionAccuracy(**vars(part), accuracy=part.accuracy) for part in (*score.sections, score.total)
-    )
-    return AnalogyAccuracy(**vars(searched), benchmark=str(file), rule=rule, sections=sections, total=total)

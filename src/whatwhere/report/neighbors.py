@@ -6,17 +6,14 @@ from itertools import zip_longest
 
 from whatwhere.escape import shown_token
 from whatwhere.inspection.token_neighbors import (
-    AnalogyAccuracy,
     AnalogyAnswers,
     NamedRow,
     Neighbor,
     Neighbors,
-    RatedPairs,
     SearchedTable,
     TokenSimilarity,
 )
 from whatwhere.report.section import Paragraph, Part, Table
-from whatwhere.report.text import count, percent
 
 _NAMED = 5
 
@@ -47,14 +44,6 @@ def _found(result: SearchedTable) -> list[Part]:
         case TokenSimilarity():
             one, other = map(_shown, result.tokens)
             return [Paragraph(f"cosine of {one} and {other}: {result.cosine:.4f}")]
-        case RatedPairs():
-            spearman, pearson = ("-" if n is None else f"{n:.4f}" for n in (result.spearman, result.pearson))
-            return [
-                Paragraph(f"{result.scored:,} of {count(result.pairs, 'pair')} are in the vocabulary."),
-                Paragraph(f"Correlation of cosine and rating: Spearman {spearman}, Pearson {pearson}."),
-            ]
-        case AnalogyAccuracy():
-            return [_accuracy(result)]
     return []
 
 
@@ -74,19 +63,6 @@ def _columns(heads: Sequence[str], lists: Sequence[Sequence[Neighbor]], measure:
         cells = (["", "", ""] if one is None else [_shown(one), str(one.id), f"{one.score:.4f}"] for one in answers)
         rows.append([cell for three in cells for cell in three])
     return Table("", columns, rows, numeric, shorten="never")
-
-
-def _accuracy(result: AnalogyAccuracy) -> Table:
-    columns = ("section", "questions", "not in vocabulary", "scored", "correct", "accuracy")
-    rows = [
-        [
-            part.name,
-            *(f"{n:,}" for n in (part.questions, part.questions - part.scored, part.scored, part.correct)),
-            "-" if part.accuracy is None else percent(part.accuracy),
-        ]
-        for part in (*result.sections, result.total)
-    ]
-    return Table("", columns, rows, range(1, 6), shorten="never")
 
 
 def _shown(row: NamedRow) -> str:

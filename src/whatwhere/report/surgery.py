@@ -27,7 +27,6 @@ _EXAMPLES = 8
 _MADE_OF = {
     "pieces": "as the mean of the pieces of their text",
     "output row": "as their rows of the output projection",
-    "mean": "as the mean of the other rows",
     "covariance": "sampled by the mean and covariance of the other rows",
 }
 _COMPOSED = {"subtokens": "means of sub-tokens", "omp": "sums by matching pursuit"}

@@ -52,8 +52,8 @@ def test_trim_and_convert(save: Save, tmp_path: Path) -> None:
     assert re.search(r"\n and \d+ more, which --json lists\n", out)
     status, out, _ = whatwhere("convert", folder, tmp_path / "turned", "--layout", "interleaved")
     assert "Note: code for llama expects the half layout: this file is for code that does not." in out
-    status, out, _ = whatwhere("convert", folder, tmp_path / "t.npy", "--format", "npy")
-    assert [entry.shape for entry in Checkpoint.open(tmp_path / "t.npy").tensors.values()] == [(37, 64)]
+    status, out, _ = whatwhere("convert", folder, tmp_path / "tsv", "--format", "projector")
+    assert [entry.shape for entry in Checkpoint.open(tmp_path / "tsv").tensors.values()] == [(35, 64)]
     status, _, _ = whatwhere("convert", folder, tmp_path / "moved", "--tokenizer", folder, "--json")
     assert status == 0
     assert torch.equal(tensor(tmp_path / "moved", "lm_head.weight"), tensor(folder, "lm_head.weight")[:35])

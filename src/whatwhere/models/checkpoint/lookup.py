@@ -96,21 +96,6 @@ class Table:
         """The number of rows of the table, including those that are not finite."""
         return len(self.ids) + len(self.broken)
 
-    def plain_words(self) -> dict[str, int]:
-        """Return word -> row, for words without markers: "king" has the row of "Ġking" if there is this token.
-
-        If two tokens have the same text, the one that begins a word is used.
-        """
-        convention = marking(self.words)
-        texts_of = texts(self.words, convention) if convention in ("bytes", "sentencepiece") else self.words
-        initial: dict[str, int] = {}
-        others: dict[str, int] = {}
-        for row, number in enumerate(self.ids.tolist()):
-            text = texts_of[number] if number < len(texts_of) else ""
-            if isinstance(text, str) and text:
-                (initial if text.startswith(" ") else others).setdefault(text.removeprefix(" "), row)
-        return others | initial
-
 
 def word_of(words: Sequence[str], number: int) -> str:
     """Return the name of an id: its token, or #id if no token has it.

@@ -1,6 +1,5 @@
 """Convert checkpoints to another floating-point type or another format."""
 
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -36,18 +35,16 @@ from whatwhere.models.surgery.report import (
     TableDamage,
 )
 from whatwhere.models.surgery.source import Edits, Progress, Source, as_json, copy_other_files, writing
-from whatwhere.what.matrix_file import row_blocks
 
 if TYPE_CHECKING:
     from torch import Tensor
 
 DTYPES = ("float32", "bfloat16", "float16", "float8_e4m3fn", "float8_e5m2")
 DTYPE_ALIASES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16"}
-Format = Literal["safetensors", "npy", "word2vec", "projector"]
-FORMATS: tuple[Format, ...] = ("safetensors", "npy", "word2vec", "projector")
+Format = Literal["safetensors", "projector"]
+FORMATS: tuple[Format, ...] = ("safetensors", "projector")
 _CASTABLE = ("float64", "float32", "bfloat16", "float16")
 _BLOCK = 1 << 20
-_ROWS = 4096
 
 
 def convert_dtype(
@@ -195,10 +192,9 @@ def convert_format(
 ) -> Report:
     """Convert a checkpoint of any readable format to another format.
 
-    `safetensors` has every tensor, in the stored type; quantized types of GGUF become float32. The other formats have
-    the token table: `npy` all rows, `word2vec` (text) and `projector` (the TSV pair) one row for each token, with its
-    text. Numbers in text have nine digits, from which float32 is restored exactly. Spaces in tokens are written as
-    escapes.
+    `safetensors` has every tensor, in the stored type; quantized types of GGUF become float32. `projector` (the TSV
+    pair) has a row of the token table for each token, with its text. Numbers in text have nine digits, from which
+    float32 is restored exactly.
 
     Args:
         path: a file or folder.
@@ -228,18 +224,14 @@ def convert_format(
     if checkpoint.token_table is None:
         raise checkpoint.without_table("Use --format safetensors.")
     name = table_name(checkpoint, "input")
-    words = checkpoint.words if format != "npy" else None
-    rows = checkpoint.entry(name).shape[0]
-    if format != "npy":
-        if words is None:
-            raise CheckpointError(f"{path} has no tokens as strings, which {format} needs.\nUse --format npy.")
-        rows = min(rows, len(words))
-    with new_folder(out, force) if format == "projector" else new_file(out, force) as unfinished:
-        _WRITERS[format](checkpoint, name, (words or [])[:rows], unfinished, progress)
-        size = sum(one.stat().st_size for one in (unfinished.iterdir() if unfinished.is_dir() else [unfinished]))
-    entry = checkpoint.entry(name)
-    dtype = "float32" if format != "npy" else "as read"
-    changed = Changed.of(entry, (rows, *entry.shape[1:]), f"written as {format}", dtype)
+    entry, words = checkpoint.entry(name), checkpoint.words
+    if words is None:
+        raise CheckpointError(f"{path} has no tokens as strings, which {format} needs.\nUse --format safetensors.")
+    rows = min(entry.shape[0], len(words))
+    with new_folder(out, force) as unfinished:
+        write_projector(unfinished, checkpoint.array(name, slice(0, rows)), words[:rows])
+        size = sum(one.stat().st_size for one in unfinished.iterdir())
+    changed = Changed.of(entry, (rows, *entry.shape[1:]), f"written as {format}", "float32")
     notes = (f"{len(checkpoint.tensors) - 1:,} other tensors are not written",) if len(checkpoint.tensors) > 1 else ()
     return Report("convert", str(path), str(out), (changed,), 0, size, Exported(rows), notes)
 
@@ -275,46 +267,3 @@ def _as_safetensors(
         "convert", str(path), str(out), tuple(changed), len(parts) - len(changed), size,
         None if errors is None else errors.result(), tuple(notes), tuple(not_copied),
     )  # fmt: skip
-
-
-def _blocks(checkpoint: Checkpoint, name: str, rows: int, progress: Progress | None) -> Iterator[np.ndarray]:
-    for part in row_blocks(rows, _ROWS):
-        yield (block := checkpoint.array(name, part))
-        if progress is not None:
-            progress(block.nbytes)
-
-
-def _write_npy(checkpoint: Checkpoint, name: str, words: list[str], out: Path, progress: Progress | None) -> None:
-    shape = checkpoint.entry(name).shape
-    dtype = checkpoint.array(name, slice(0, 1)).dtype
-    header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-    with out.open("wb") as file:
-        np.lib.format.write_array_header_1_0(file, header)
-        for block in _blocks(checkpoint, name, shape[0], progress):
-            file.write(block.tobytes())
-
-
-def _write_word2vec(checkpoint: Checkpoint, name: str, words: list[str], out: Path, progress: Progress | None) -> None:
-    dim = checkpoint.entry(name).shape[1]
-    line = " ".join(["%s", *["%.9g"] * dim]) + "\n"
-    remaining = iter(words)
-    with out.open("w", encoding="utf-8", newline="\n", errors="backslashreplace") as file:
-        file.write(f"{len(words)} {dim}\n")
-        for block in _blocks(checkpoint, name, len(words), progress):
-            file.writelines(line % (_escaped(next(remaining)), *row) for row in block.tolist())
-
-
-def _escaped(word: str) -> str:
-    """Return a word with escapes for spaces, which would end it; that of an unused id is an escape."""
-    return "".join(f"\\x{ord(char):02x}" if char.isspace() or char == "\0" else char for char in word) or "\\x00"
-
-
-def _write_projector(checkpoint: Checkpoint, name: str, words: list[str], out: Path, progress: Progress | None) -> None:
-    write_projector(out, checkpoint.array(name, slice(0, len(words))), words)
-
-
-_WRITERS: dict[str, Callable[[Checkpoint, str, list[str], Path, Progress | None], None]] = {
-    "npy": _write_npy,
-    "word2vec": _write_word2vec,
-    "projector": _write_projector,
-}

@@ -26,8 +26,8 @@ from whatwhere.what.text import ids_of_each
 from whatwhere.what.token_ids import nested_configs
 
 NewRows = Mapping[int, Float64[np.ndarray, " dim"]]
-Method = Literal["covariance", "mean", "subtokens"]
-METHODS: tuple[Method, ...] = ("covariance", "mean", "subtokens")
+Method = Literal["covariance", "subtokens"]
+METHODS: tuple[Method, ...] = ("covariance", "subtokens")
 _REQUESTED = "requested"
 _SAMPLE = 4096
 """Rows at most that new ones are sampled from."""
@@ -55,8 +55,8 @@ def repair_checkpoint(
         out: the output, of the same kind; it must not exist.
         rows: the direction of new rows: `covariance` takes that of the token's row in an output projection which is not
             tied, where that row is not broken, and else samples from mean and covariance of the rows that are not
-            broken; `mean` is the mean of these, so that new rows are equal; `subtokens` is the mean of the rows of the
-            tokens into which the text is split without the broken ones, and `covariance` where it cannot be split.
+            broken; `subtokens` is the mean of the rows of the tokens into which the text is split without the broken
+            ones, and `covariance` where it cannot be split.
         ids: rows to repair in every table instead, broken or not.
         force: replace an existing output.
         progress: called with the number of bytes of each chunk.
@@ -94,7 +94,7 @@ def repair_checkpoint(
     measured: list[RepairedTable] = []
     for entry in tables:
         if reasons := broken.get(entry.name):
-            new, made_of = _new_rows(source, entry, reasons, every, pieces, rows, broken)
+            new, made_of = _new_rows(source, entry, reasons, every, pieces, broken)
             measured.append(_measured(source, entry, reasons, new, pieces, made_of))
             parts[entry.name] = Part(entry.name, entry.dtype, entry.shape, partial(_repaired, source, entry, new))
             changed.append(Changed.of(entry, entry.shape, f"{len(reasons):,} rows repaired"))
@@ -171,8 +171,8 @@ def _pieces(source: Source, broken: Sequence[int]) -> Mapping[int, list[int]]:
     contents, words = source.tokenizer, source.checkpoint.words
     if isinstance(contents, str) or words is None:
         raise SettingError(
-            f"{source.path}: {contents}, which splits texts into tokens.\nPass --rows mean, or the folder of the model "
-            "with its tokenizer."
+            f"{source.path}: {contents}, which splits texts into tokens.\nPass --rows covariance, or the folder of "
+            "the model with its tokenizer."
         )
     model = contents["model"]
     stay = {int(token["id"]) for token in contents.get("added_tokens") or []} | ids_around(
@@ -201,7 +201,6 @@ def _new_rows(
     reasons: Mapping[int, str],
     every: Sequence[int],
     pieces: Mapping[int, list[int]],
-    method: Method,
     broken: Mapping[str, Mapping[int, str]],
 ) -> tuple[NewRows, dict[int, str]]:
     """Return the new rows of a table by id, and what the direction of each is."""
@@ -215,19 +214,17 @@ def _new_rows(
         whole[len(words) :] = False
     if not whole.any():
         raise CheckpointError(
-            f"{entry.name} has no row that is not to be repaired, so there is no mean.\nRepair fewer rows: --ids FILE."
+            f"{entry.name} has no row that is not to be repaired, so there is nothing to sample from.\n"
+            "Repair fewer rows: --ids FILE."
         )
     sound, norms = np.flatnonzero(whole), row_norms(table)
     typical = float(np.median(norms[sound]))
     # In the order of preference; a direction of length 0, as of pieces that cancel out, leaves the next one.
     offered: list[tuple[str, NewRows]] = [
-        ("pieces", {n: table[own].mean(axis=0, dtype=np.float64) for n in reasons if (own := pieces.get(n))})
+        ("pieces", {n: table[own].mean(axis=0, dtype=np.float64) for n in reasons if (own := pieces.get(n))}),
+        ("output row", _output_rows(source, entry, reasons, broken)),
+        ("covariance", _sampled(selected_rows(table, sound[:: -(-len(sound) // _SAMPLE)]), reasons)),
     ]
-    if method == "mean":
-        offered.append(("mean", dict.fromkeys(reasons, selected_rows(table, sound).mean(axis=0, dtype=np.float64))))
-    else:
-        offered.append(("output row", _output_rows(source, entry, reasons, broken)))
-        offered.append(("covariance", _sampled(selected_rows(table, sound[:: -(-len(sound) // _SAMPLE)]), reasons)))
     new: dict[int, np.ndarray] = {}
     made_of: dict[int, str] = {}
     for name, directions in offered:
@@ -305,9 +302,6 @@ def _notes(measured: Sequence[RepairedTable], rows: Method, left: Iterable[int])
     if left:
         ids = ", ".join(map(str, sorted(left)))
         notes.append(f"special tokens stay, though far from the others by norm or distance: {ids}; --ids repairs them")
-    equal = max(sum(row.made_of == "mean" for row in table.rows) for table in measured)
-    if equal > 1:
-        notes.append(f"{equal:,} rows are equal, the mean, so the model cannot tell these tokens apart before training")
     unsplit = max(sum(not row.pieces for row in table.rows) for table in measured)
     if rows == "subtokens" and unsplit:
         notes.append(

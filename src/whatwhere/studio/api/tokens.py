@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
+from whatwhere.analysis.analogies import RULES, answers
 from whatwhere.analysis.diagnostics import unreachable_among
-from whatwhere.analysis.word_benchmarks import RULES, answers
 from whatwhere.models.checkpoint.lookup import Table, find_token, word_of
 from whatwhere.report.section import Section
 from whatwhere.report.section import Table as TextTable
@@ -277,7 +277,7 @@ def analogy(session: Session, settings: Mapping[str, Any]) -> Analogy:
     table, k = session.table(), whole(settings, "k", 10, 1, MOST_NEIGHBORS)
     rule = RULES[RULES.index(one_of(settings, "rule", RULES))]
     search = session.search("input", flag(settings, "centered"))
-    question = np.array([[table.row(number) for number in words]])
+    question = [table.row(number) for number in words]
 
     def answered(inputs: bool) -> AnalogyAnswers:
         near = answers(search, question, k, rule, inputs)
