@@ -105,6 +105,7 @@ def config_of(
         **_rotary_fraction(architecture, values),
         **_softmax_scale(name, values),
         **_windows(architecture, values),
+        **_direction(architecture, values),
     }
     special, known = _special(name, values)
     long = longrope(name, values, entries, factors)
@@ -136,11 +137,19 @@ def _unread(gguf: str, read: Sequence[str], values: Mapping[str, object]) -> Map
         for name, value in values.items()
         if (name.startswith("rope.") or name in _SCALES) and name not in known
     }
-    if "attention.causal" in values and values["attention.causal"] != architecture.causal:
+    turned = values.get("attention.causal", architecture.causal) != architecture.causal
+    if turned and not _direction(ARCHITECTURES[gguf], values):
         unread[f"{gguf}.attention.causal"] = values["attention.causal"]
     if (gguf, values.get("block_count")) == _IMPLIED_WINDOW and "attention.sliding_window" not in values:
         unread[f"{gguf}.attention.sliding_window"] = "absent"
     return unread
+
+
+def _direction(architecture: Architecture, values: Mapping[str, object]) -> Mapping[str, object]:
+    """Return transformers' flag of both directions, but beside a window: there llama.cpp shows all later tokens."""
+    windowed = values.get("attention.sliding_window") or architecture.needs_window
+    both = architecture.causal and values.get("attention.causal") is False
+    return {"is_causal": False} if both and not windowed and architecture.model_type != "gemma2" else {}
 
 
 def _absent(name: str, names: Mapping[str, str], values: Mapping[str, object]) -> Mapping[str, object]:
