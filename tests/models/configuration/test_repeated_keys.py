@@ -160,6 +160,23 @@ def test_a_factor_of_vllm_is_noted() -> None:
         ww.from_huggingface(of("qwen3", rope_scaling={"rope_type": "linear", "factor": 2.0, "attn_factor": 0.9}))
 
 
+@pytest.mark.parametrize(
+    ("model_type", "key", "note"),
+    [
+        ("qwen2", "dual_chunk_attention_config", "long texts are in chunks in vLLM"),
+        ("minicpm", "sparse_config", "in long texts its own code attends to chosen blocks"),
+    ],
+)
+def test_attention_over_long_texts_is_noted(model_type: str, key: str, note: str) -> None:
+    """Qwen2.5-1M and MiniCPM4.1: neither transformers nor this computes it, and short texts are as without it."""
+    plain = ww.from_huggingface(of(model_type, **{key: None}))
+    read = ww.from_huggingface(of(model_type, **{key: {"chunk_size": 64, "local_size": 8, "dense_len": 64}}))
+    assert read.notes[-1].startswith(note)
+    assert replace(read, notes=plain.notes) == plain
+    nested = {"model_type": "llava", "text_config": of(model_type, **{key: {"chunk_size": 64}})}
+    assert read.notes[-1] in ww.from_huggingface(nested).notes
+
+
 @pytest.mark.parametrize("neutral", [{"factor": 1.0}, {"attention_factor": 1.0}, {"max_position_embeddings": 2048}])
 def test_rope_parameters_that_change_nothing(neutral: dict[str, float]) -> None:
     plain = ww.from_huggingface(of("llama", max_position_embeddings=2048))

@@ -16,6 +16,7 @@ from whatwhere.models.configuration.plan import CurvePlan, Plan, ScalingPlan
 from whatwhere.models.configuration.repeated_keys import agreeing_values
 from whatwhere.models.registry import (
     INNER,
+    LONG_TEXT_NOTES,
     OF_OTHERS,
     OTHERWISE,
     OUTER_NOTES,
@@ -145,6 +146,7 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
             *window_notes,
             *_temperature_notes(temperatures),
             *_outer_notes(outer),
+            *(note for key, note in LONG_TEXT_NOTES.items() if values.get(key) is not None),
         ),
     )
     repeated = agreeing_values(description, keys, getattr(model_type.windows, "key", None))

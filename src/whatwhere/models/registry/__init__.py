@@ -163,6 +163,12 @@ OUTER_NOTES: Mapping[str, str] = {
 }
 """Model types with a text like that of others -> what differs outside of the text's configuration."""
 
+LONG_TEXT_NOTES: Mapping[str, str] = {
+    "dual_chunk_attention_config": "long texts are in chunks in vLLM (DualChunk), by a key that transformers ignores",
+    "sparse_config": "in long texts its own code attends to chosen blocks of keys, which is not built",
+}
+"""Keys of attention over long texts alone (Qwen2.5-1M, MiniCPM4) -> what they do."""
+
 OUTER_UNREAD: Mapping[str, Mapping[str, object]] = {"paligemma": {"use_bidirectional_attention": ANY}}
 """Model types -> keys of their text that concern what differs, as `unread` of ModelType."""
 
