@@ -208,6 +208,11 @@ def test_text_with_images() -> None:
     assert gemma == ww.from_huggingface(of("gemma3_text", head_dim=16))
     with pytest.raises(ww.errors.SettingError, match=r"rope_theta is 3\.0 beside text_config, and None in it"):
         ww.from_huggingface({**outer, "text_config": LLAMA, "rope_theta": 3.0})
+    shorter = {key: value for key, value in LLAMA.items() if key != "max_position_embeddings"}
+    by_default = ww.from_huggingface({**outer, "text_config": shorter, "max_position_embeddings": 2048})
+    assert by_default == ww.from_huggingface({**outer, "text_config": shorter})  # 2,048 is that of Llama
+    with pytest.raises(ww.errors.SettingError, match="max_position_embeddings is 4096 beside text_config"):
+        ww.from_huggingface({**outer, "text_config": shorter, "max_position_embeddings": 4096})
     with pytest.raises(ww.errors.SettingError, match=r"text_config\.rope_factor=2 is no key"):
         ww.from_huggingface({**outer, "text_config": {**LLAMA, "rope_factor": 2}})
 

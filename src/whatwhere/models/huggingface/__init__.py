@@ -17,6 +17,7 @@ from whatwhere.models.configuration.repeated_keys import agreeing_values
 from whatwhere.models.registry import (
     INNER,
     LONG_TEXT_NOTES,
+    MODEL_TYPES,
     OF_OTHERS,
     OTHERWISE,
     OUTER_NOTES,
@@ -268,16 +269,19 @@ def _text_of(values: Json, whole: Json, path: str, part: str | None) -> tuple[Js
         flat = {name: value for name, value in values.items() if not str(name).startswith("mm_")}
         return {**flat, "model_type": own or TEXT_TYPES[outer]}, whole, path, part
     _require_keys(values)
+    if text.get("model_type") is None and outer in TEXT_TYPES:
+        text = {**text, "model_type": TEXT_TYPES[outer]}
+    kind = MODEL_TYPES.get(str(text.get("model_type")))
+    # A size that the text leaves out is its type's default there.
+    known = text if kind is None else {**kind.defaults, **nested_defaults(str(text["model_type"])), **text}
     ignored = {*ELSEWHERE, *OF_OTHERS.get(outer, ())}
     for name, value in values.items():
         ours = name not in ignored and not name.startswith("mm_")
-        if ours and affects_positions(name, value) and not equal_values(text.get(name), value):
+        if ours and affects_positions(name, value) and not equal_values(known.get(name), value):
             raise SettingError(
                 f"{name} is {short_repr(value)} beside {key}, and {short_repr(text.get(name))} in it: keep "
                 "one of them.\nTransformers reads the text's own."
             )
-    if text.get("model_type") is None and outer in TEXT_TYPES:
-        text = {**text, "model_type": TEXT_TYPES[outer]}
     return text, values, f"{path}{key}.", part
 
 
