@@ -273,7 +273,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     ExactClaim(
         id="4.4",
-        says="Cosine similarity measures how alike two tokens are.",
+        says="Cosine similarity measures how similar two embeddings are.",
         verdict="depends",
         right="It compares directions seen from zero. In the tutorial's table all numbers are positive, so any two "
         "rows have a cosine of 0.936 or more; with the mean row subtracted, a and mat are opposites.",

@@ -338,8 +338,8 @@ CLAIMS: tuple[Claim, ...] = (
         id="3.8",
         says="The model can potentially handle sequences longer than those of its training.",
         verdict="holds",
-        right="A vector exists for any position. But after 64 positions, 187 of 256 pairs have a feature outside the "
-        "range seen, 153 have both outside. What a model of such training makes of it: 0.31.",
+        right="A vector exists for any position. But at position 64, behind 0 to 63, 187 of 256 pairs have a feature "
+        "outside the range seen, 153 have both outside. What a model of such training makes of it: 0.31.",
         chapter="length",
         measure=_longer_sequences,
     ),

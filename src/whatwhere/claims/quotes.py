@@ -1,4 +1,7 @@
-"""What the tutorials write, word for word: an excerpt for each claim, with line ends and indents as single spaces."""
+"""What the tutorials write, word for word: an excerpt for each claim, with line ends and indents as single spaces.
+
+[…] stands for what is left out.
+"""
 
 from collections.abc import Mapping
 
@@ -17,7 +20,8 @@ QUOTES: Mapping[str, str] = {
     "0.3": "This is dimensional **expansion**: 20 → 64",
     "0.4": "| LLaMA 3 | 128,256 | 4,096 | **Reduction** (128K → 4K) | "
     "| DeepSeek-V3 | 128,000 | 7,168 | **Reduction** (128K → 7K) |",
-    "0.5": "One-hot (128K dims): Contains only log₂(128K) ≈ 17 bits of information",
+    "0.5": "One-hot (128K dims): Contains only log₂(128K) ≈ 17 bits of information […] "
+    "Even with fewer dimensions, we gain far more representational power",
     "0.6": _ONE_HOT,
     "0.6b": _ONE_HOT,
     "0.7": _MORE,
@@ -36,7 +40,8 @@ QUOTES: Mapping[str, str] = {
     "0.14c": "**After 50 epochs (Converged):** - Mean ≈ 0",
     "0.15": "The range expands because the model learns to use the full representational capacity.",
     "0.16": "- GPT-2: 768 dimensions - GPT-3: 12,288 dimensions - But they also have vocabularies of 50,000+ tokens",
-    "0.17": "This operation is **invariant to the order** of inputs.",
+    "0.17": "This operation is **invariant to the order** of inputs. "
+    "If we shuffle the sequence, we get the same result (just shuffled).",
     "0.18": _WITHOUT,
     "0.18b": _WITHOUT,
     "0.19": 'Imagine each position as a unique "fingerprint":',
@@ -93,7 +98,8 @@ QUOTES: Mapping[str, str] = {
     "2.8b": _ROTARY,
     "2.9": r"softmax(q_iK^T + m\cdot[-(i-1),...,-2,-1,0])",
     "2.10": "For $n$ attention heads, slopes form a geometric sequence at $2^{-8/n}$ with ratio $2^{-8/n}$.",
-    "2.11": r"16 heads: $\{\frac{1}{2^1}, \frac{1}{2^2}, ..., \frac{1}{2^{16}}\}$",
+    "2.11": r"(e.g., $-\frac{1}{2^k}$ for head $k$) […] "
+    r"16 heads: $\{\frac{1}{2^1}, \frac{1}{2^2}, ..., \frac{1}{2^{16}}\}$",
     "2.12": _ALIBI,
     "2.12b": _ALIBI,
     "2.13": "Good embeddings -> easier pattern discovery -> faster convergence",

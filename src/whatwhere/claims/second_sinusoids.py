@@ -301,7 +301,7 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     ExactClaim(
         id="1.8",
-        says="positional_encoding(seq_len, d_model) computes the encoding for any d_model.",
+        says="positional_encoding(seq_len, d_model) computes the encoding.",
         verdict="depends",
         right="For an even d_model it is the formula. For an odd one it stops with a RuntimeError: five features have "
         "three sines and room for two cosines.",

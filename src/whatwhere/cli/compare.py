@@ -113,7 +113,7 @@ def compare(
     lengths: Annotated[str | None, typer.Option(help="Lengths to test beyond the trained ones, as in 8,16,32.")] = None,
     seeds: Annotated[str, typer.Option(help='Number of seeds, or a list: 5, or "0,7,8"; "7," is a list of one.')] = "3",
     recipe: Annotated[
-        str, typer.Option(help="Training recipe: quick, or author (the first tutorial's 50 epochs).")
+        str, typer.Option(help="Training recipe: quick, or author (50 epochs, as many as the first tutorial states).")
     ] = "quick",
     steps: Annotated[int | None, typer.Option(help="Optimizer steps of each run.")] = None,
     dim: Annotated[int | None, typer.Option(help="Features of a token vector.")] = None,
