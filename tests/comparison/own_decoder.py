@@ -221,6 +221,49 @@ class MasksByNumbers(Leaking):
         return x + scores.softmax(-1) @ x
 
 
+class ConvolvesInFloat32(Convolves):
+    """A right one, of which only the convolution computes in float32."""
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        return x + (super().mixed(x.float(), ids) - x.float()).to(x.dtype)
+
+
+class KeepsNumbers(Leaking):
+    """A right one that keeps what it computed last, to look at: a tensor that cannot be copied."""
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        self.last = x
+        return x
+
+
+class Experts(Leaking):
+    """A right one: each token takes one of five layers, and two sequences may not reach all."""
+
+    def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
+        super().__init__(vocab_size, wheres, settings)
+        self.router = nn.Linear(settings.dim, 5, bias=False)
+        self.experts = nn.ModuleList(nn.Linear(settings.dim, settings.dim) for _ in range(5))
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        weight, chosen = self.router(x).softmax(-1).max(-1)
+        y = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            if (mine := chosen == number).any():
+                y[mine] = expert(x[mine]) * weight[mine][:, None]
+        return x + y
+
+
+class Rounds(Leaking):
+    """It rounds a number, which has a gradient therefore, but one of zero."""
+
+    def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
+        super().__init__(vocab_size, wheres, settings)
+        self.number = nn.Parameter(torch.randn(settings.dim))
+
+    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
+        return x + self.number.round()
+
+
 class InFloat32(Convolves):
     """A right one that cannot compute in float64."""
 

@@ -56,6 +56,7 @@ def test_layers_that_begin_at_zero_hide_nothing() -> None:
         (own_decoder.NoBias, "t5", "no gradient reaches wheres.0.score"),
         (own_decoder.OwnPositions, "none", "has a positional encoding of its own"),
         (own_decoder.Bag, "none", "no gradient reaches left.weight, left.bias of Bag"),
+        (own_decoder.Rounds, "none", "no gradient reaches number of Rounds"),
         (own_decoder.NoAttention, "none", "no working attention"),
         (own_decoder.OneLogit, "none", r"logits of every token are needed: \(2, 8, 20\)"),
         (own_decoder.Broken, "none", "RuntimeError when it was called: mat1"),
@@ -99,6 +100,9 @@ def test_a_model_that_sees_later_tokens_in_training_alone_is_refused() -> None:
         own_decoder.MasksAfterwards,
         own_decoder.MasksByNumbers,
         own_decoder.InFloat32,
+        own_decoder.ConvolvesInFloat32,
+        own_decoder.KeepsNumbers,
+        own_decoder.Experts,
     ],
 )
 def test_what_rounds_with_later_tokens_is_causal(model: Any) -> None:
@@ -160,7 +164,8 @@ def test_numbers_that_are_no_parameters_but_want_a_gradient_are_refused(model: A
 
 def test_a_scheme_that_begins_at_zero_or_is_not_to_be_trained_is_taken(tmp_path: Path) -> None:
     """At the start both gradients are zero: each is a product with the other number."""
-    for n, (used, trained) in enumerate([(lambda slope: slope, True), (Tensor.detach, False)]):
+    full = [(lambda slope: slope, True), (Tensor.detach, False), (lambda slope: (slope + 1).clamp(0, 1), True)]
+    for n, (used, trained) in enumerate(full):
         scheme = ("mine", lambda dim, heads, rows, used=used, trained=trained: ww.Where(score=Curve(used, trained)))
         (run,) = compare([scheme], seeds=1, out=tmp_path / str(n), **SMALL, **CALL).runs
         assert run.parameters.positions == (3 if trained else 1)

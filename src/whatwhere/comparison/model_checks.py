@@ -1,6 +1,7 @@
 """What a model or a scheme of the caller's own must do, tried on a small batch before any training."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import fields, replace
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ import torch
 from jaxtyping import Int64
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.overrides import TorchFunctionMode
 
 from whatwhere.comparison.model import SchemeLike, Transformer, build_wheres, name_of, table_rows
 from whatwhere.comparison.own_model import CALL, BuildModel, ComparedModel, OwnModel, explained, model_name
@@ -26,7 +28,7 @@ _DOORS = ("input", "query_key", "score")
 _BIND = "heres = ww.bind(wheres, positions)"
 _CHANGED = 1e-5  # of the largest logit: rounding in float32 changes less, another position more
 _SAME = 1e-4
-_ROUNDING = {torch.float32: 1e-6, torch.float64: 1e-12}
+_ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-12}
 _NAMED = 3
 _WINDOW = 256  # tokens in which a decoder is tried for later ones: attention takes as much as its square
 
@@ -64,7 +66,7 @@ def check_model(build: BuildModel, scheme: SchemeLike, task: Task, settings: Set
     _require_read(record, settings)
     ids = _ids(task)
     _require_logits(model, ids, task, record.name)
-    _require_gradients(model, ids, record.name)
+    _require_gradients(model, ids, task.test_set(max(task.trained), settings.batch).ids, record.name)
     noisy = _with_noise(model)
     _require_direction(noisy, ids, settings, record.name)
     for isolated in _isolated(wheres):
@@ -137,19 +139,33 @@ def _logits(model: ComparedModel, ids: Tensor, p: Positions, name: str) -> Tenso
     return logits.float()
 
 
-def _require_gradients(model: OwnModel, ids: Tensor, name: str) -> None:
-    model.train()
-    with seeded(0), explained(name, "was trained"):
-        logits = model(ids, None, positions(ids.shape[1])).float()
-        F.cross_entropy(logits.flatten(0, -2), ids.flatten()).backward()
-    _require_registered(logits, model, name)
-    trained = [(key, value) for key, value in model.named_parameters() if value.requires_grad]
-    missed = [key.removeprefix("model.") for key, value in trained if value.grad is None]
-    model.zero_grad(set_to_none=True)
-    if not trained:
+def _require_gradients(model: OwnModel, ids: Tensor, more: Tensor, name: str) -> None:
+    if not any(parameter.requires_grad for parameter in model.parameters()):
         raise SettingError(f"{name} has no parameter to train.")
-    if missed:
+    if missed := _without_gradient(model, model, ids, more, name):
+        missed = [key.removeprefix("model.") for key in missed]
         raise _not_trained(missed, name, f"Use them (schemes by {_BIND}), remove them")
+
+
+def _without_gradient(model: ComparedModel, part: nn.Module, few: Tensor, more: Tensor, name: str) -> list[str]:
+    """Return the parameters of a part of the model whose gradient is zero, for few and for more sequences.
+
+    It is taken as the model is, then under noise: experts are used for the tokens that are sent to them alone, and
+    layers that begin at zero pass nothing on, nor does what is clamped, above or below.
+    """
+    own = set(map(id, part.parameters()))
+    missed = [key for key, value in model.named_parameters() if value.requires_grad and id(value) in own]
+    for ids, seed in ((few, None), (more, None), (more, 0), (more, 1)):
+        if not missed:
+            break
+        each = _with_noise(model, seed).train()  # a copy: the model may keep what it computes, which nothing can copy
+        with seeded(0), explained(name, "was trained"):
+            logits = each(ids, None, positions(ids.shape[1], device=ids.device)).float()
+            F.cross_entropy(logits.flatten(0, -2), ids.flatten()).backward()
+        _require_registered(logits, each, name)
+        gradients = {key: value.grad for key, value in each.named_parameters()}
+        missed = [key for key in missed if (gradient := gradients[key]) is None or not bool(gradient.any())]
+    return missed
 
 
 def check_scheme(model: ComparedModel, ids: Int64[Tensor, "batch tokens"], settings: Settings, name: str) -> None:
@@ -169,17 +185,8 @@ def check_scheme(model: ComparedModel, ids: Int64[Tensor, "batch tokens"], setti
     """
     if isinstance(model, Transformer) and settings.direction == "decoder" and ids.shape[1] > 1:
         _require_causal(_with_noise(model).cpu(), ids[:, :_WINDOW].cpu(), f"the scheme {name!r}")
-    missed = {f"wheres.{key}" for key, value in model.wheres.named_parameters() if value.requires_grad}
-    noisy = (_with_noise(model, seed) for seed in (0, 1))
-    while missed and (each := next(noisy, None)) is not None:
-        with seeded(0):
-            logits = each(ids, None, positions(ids.shape[1], device=ids.device)).float()
-        F.cross_entropy(logits.flatten(0, -2), ids.flatten()).backward()
-        _require_registered(logits, each, f"the scheme {name!r}")
-        gradients = ((key, value.grad) for key, value in each.wheres.named_parameters())
-        missed -= {f"wheres.{key}" for key, gradient in gradients if gradient is not None and bool(gradient.any())}
-    if missed:
-        raise _not_trained(sorted(missed), f"the scheme {name!r}", "Use them without detach(), .data and no_grad()")
+    if missed := _without_gradient(model, model.wheres, ids, ids, f"the scheme {name!r}"):
+        raise _not_trained(missed, f"the scheme {name!r}", "Use them without detach(), .data and no_grad()")
 
 
 def _require_registered(logits: Tensor, model: nn.Module, name: str) -> None:
@@ -208,11 +215,15 @@ def _not_trained(missed: Sequence[str], name: str, way_out: str) -> SettingError
 
 
 @torch.no_grad()
-def _with_noise(model: AnyModel, seed: int = 0) -> AnyModel:
-    """Return a copy, all of whose parameters have noise above zero, so that no zero hides a dependence."""
-    copy, generator = deepcopy(model), torch.Generator().manual_seed(seed)
+def _with_noise(model: AnyModel, seed: int | None = 0) -> AnyModel:
+    """Return a copy, all of whose parameters have noise, so that no zero hides a dependence; below zero for seed 1."""
+    copy = deepcopy(model)
+    if seed is None:
+        return copy
+    generator = torch.Generator().manual_seed(seed)
     for parameter in copy.parameters():
-        parameter.add_(0.1 * torch.rand(parameter.shape, generator=generator).to(parameter))
+        noise = 0.1 * torch.rand(parameter.shape, generator=generator).to(parameter)
+        parameter.add_(-noise if seed == 1 else noise)
     return copy
 
 
@@ -236,19 +247,35 @@ def _require_causal(model: ComparedModel, ids: Tensor, name: str) -> None:
     """
     for training in (False, True):  # a batch norm sees later tokens in training alone
         for cut in sorted({1, ids.shape[1] // 2, ids.shape[1] - 1}):
-            if not (seen := _seen_later(model, ids, cut, training, name)):
+            if not (seen := _seen_later(deepcopy(model), ids, cut, training, name)):
                 continue
-            dtype = torch.float64
-            try:
+            rounding = _ROUNDING[torch.float32]
+            with suppress(SettingError), _Narrow() as narrow:  # raised by one that computes in float32 alone
                 seen = _seen_later(deepcopy(model).double(), ids, cut, training, name)
-            except SettingError:  # it computes in float32 alone
-                dtype = torch.float32
-            if seen > _ROUNDING[dtype]:
+                rounding = _ROUNDING[narrow.dtype]
+            if seen > rounding:
                 raise SettingError(
                     f"{name} sees later tokens{' in training' if training else ''}: those from token {cut} on change "
                     "logits before it, or how these depend on the weights, so its scores would be worth nothing.\n"
                     "Use here.attention(q, k, v), which is causal, or pass direction='encoder'."
                 )
+
+
+class _Narrow(TorchFunctionMode):
+    """Know whether a model in float64 computes with narrower numbers, as by `x.float()`: they round as such."""
+
+    dtype = torch.float64
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        if (
+            isinstance(found, Tensor)
+            and found.requires_grad
+            and found.dtype != torch.float64
+            and not found.is_complex()
+        ):
+            self.dtype = torch.float32
+        return found
 
 
 def _seen_later(model: ComparedModel, ids: Tensor, cut: int, training: bool, name: str) -> float:
