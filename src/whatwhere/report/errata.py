@@ -62,7 +62,7 @@ def _counts(claims: Sequence[Claim]) -> str:
 
 def _section(each: Claim, findings: Mapping[str, Finding], judgments: Mapping[str, Judgment]) -> str:
     """Return a claim with its anchor, what was measured and what is right."""
-    lines = [f'<a id="{each.anchor}"></a>', f"### {each.id}: {_verdict(each)}", f"> {_text(each.says)}"]
+    lines = [f'<a id="{each.anchor}"></a>', f"### {each.id}: {_verdict(each)}", f"**Claim:** {_text(each.says)}"]
     lines += [f"The tutorial writes: `` {each.quote} ``"]
     if isinstance(each, TrainedClaim):
         lines += [_decided(each, judgments.get(each.id))]
@@ -147,7 +147,7 @@ def _held() -> str:
 
 
 def _verdict(each: Claim) -> str:
-    return "holds in part" if each.verdict == "depends" else each.verdict
+    return {"depends": "holds in part", "not measured": "not decided"}.get(each.verdict, each.verdict)
 
 
 def _link(id: str) -> str:
