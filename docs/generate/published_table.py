@@ -97,7 +97,9 @@ def summary(description: Description) -> str:
 def _layer(description: Description, layer: int) -> str:
     plans = [plan for plan in (description.query_key[layer], description.score[layer]) if isinstance(plan, Plan)]
     heads = description.heads[layer] if description.heads else None
-    texts = [_plan(plan, heads.head_dim if heads else 0) for plan in plans] or ["no positions"]
+    texts = [_plan(plan, heads.head_dim if heads else 0) for plan in plans] or [
+        "no positions" if description.input is None else "none in attention"
+    ]
     if (window := description.window_of(layer)) is not None:
         texts.append(f"{'chunk' if window.chunked else 'window'} {window.size:,}")
     return ", ".join(texts)
