@@ -211,8 +211,8 @@ TRAPS: Mapping[str, tuple[Trap, ...]] = MappingProxyType(
             ),
             Trap(
                 "After an image or a video the text goes on one above the largest coordinate, which may be the time, "
-                "not by the number of tokens; in decoding the cache's length is not the position: `Positions.multimodal`, "
-                "`next_text`.",
+                "not by the number of tokens; in decoding the cache's length is not the position: "
+                "`Positions.multimodal`, `next_text`.",
                 (
                     "tests/oracles/test_transformers_multimodal_positions.py::test_the_position_is_not_the_slot",
                     "tests/oracles/test_transformers_multimodal_positions.py::test_text_behind_a_long_video",
