@@ -28,7 +28,9 @@ if sys.platform != "win32":
     import fcntl
 
 LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-"""How a pointer of Git LFS begins; by its specification it has at most 1024 bytes."""
+"""How a pointer of Git LFS begins."""
+MAX_LFS_POINTER = 1024
+"""Bytes at most of one, by its specification."""
 IS_LFS_POINTER = (
     "it is a pointer of Git LFS, not the file itself, as git clone leaves it without git-lfs",
     "Run git lfs install and git lfs pull in its folder, or download the file again.",

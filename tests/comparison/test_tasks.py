@@ -194,3 +194,8 @@ def test_an_empty_file_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-
     (tmp_path / "empty.txt").write_bytes(b"")
     with pytest.raises(TextError, match="is empty"):
         make_task("text", "decoder", None, [tmp_path / "empty.txt"])
+    (tmp_path / "pointer.txt").write_text(
+        f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
+    )
+    with pytest.raises(TextError, match="git lfs pull"):
+        make_task("text", "decoder", None, [tmp_path / "pointer.txt"])

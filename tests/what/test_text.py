@@ -5,7 +5,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 import whatwhere as ww
 from whatwhere import text
@@ -189,6 +189,18 @@ def test_a_final_sigma_is_lowered_as_the_tokenizer_lowers_it():
 def test_controls_and_spaces_may_go_but_nothing_else():
     tokenizer = text.words("a\u200db c")
     assert text.encode(tokenizer, "  a\u200db\tc \n")[0] == [0, 1]
+
+
+@pytest.mark.parametrize("word", ["cafe\u0301", "\u0301", "a\u0328b"])
+def test_what_a_normalizer_leaves_out_needs_no_token(word):
+    """BERT in lower case takes accents away, also those that are characters of their own, as macOS writes them."""
+    vocabulary = {"[UNK]": 0, "cafe": 1, "ab": 2, "the": 3}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    right = [3] + [vocabulary[plain] for plain in ("cafe", "ab") if plain[0] == word[0]]
+    assert text.encode(tokenizer, f"the {word}")[0] == right
+    assert text.single_token(tokenizer, word) == (right[1] if len(right) > 1 else None)
 
 
 def test_a_tokenizer_is_read_without_what_training_changes(tmp_path):

@@ -18,8 +18,9 @@ from typing import final
 import numpy as np
 from jaxtyping import UInt8
 
-from whatwhere.atomic import atomic_file, open_bytes
+from whatwhere.atomic import MAX_LFS_POINTER, atomic_file, open_bytes
 from whatwhere.errors import ResultsError, TextError
+from whatwhere.what.text import read_bytes
 
 OnRead = Callable[[int], None]
 _CHUNK = 1 << 20
@@ -141,8 +142,8 @@ def open_files(files: Sequence[Path], on_read: OnRead = lambda count: None) -> F
     statuses = _statuses(paths)
     known = next((key for key, before in _checked.items() if key[0] == paths and before == statuses), None)
     for file, (size, *_) in zip(files, statuses, strict=True):
-        if not size:
-            raise TextError(f"{file} is empty, but needs text.\nCheck the path.")
+        if size <= MAX_LFS_POINTER:
+            read_bytes(file)  # refuses a pointer of Git LFS, and an empty file
     if known is not None:
         return FileText(paths, statuses, known[1])
     digest = _digest(paths, on_read)

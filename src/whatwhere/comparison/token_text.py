@@ -342,7 +342,7 @@ def encoded(tokenizer: "Tokenizer", parts: Iterable[str]) -> Iterator[UInt[np.nd
     while some := list(islice(left, _AT_ONCE)):
         for part, encoding in zip(some, texts.encodings(tokenizer, some, characters=drops), strict=True):
             if drops:
-                texts.require_covered(part, encoding.offsets)
+                texts.require_covered(part, encoding.offsets, tokenizer.normalizer)
             yield np.array(encoding.ids, np.uint32)
 
 

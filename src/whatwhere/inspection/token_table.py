@@ -3,7 +3,6 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import prod
 from pathlib import PurePosixPath
 
 import numpy as np
@@ -173,7 +172,7 @@ def sizes(subject: Subject) -> Sizes:
     entries = {name: entry for name, entry in checkpoint.tensors.items() if not _is_constant(entry)}
     groups = {part: [entries[name]] for part, name in names.items() if name in entries}
     groups[OTHER] = [entry for name, entry in entries.items() if name not in names.values()]
-    counts = {part: sum(prod(entry.shape) for entry in group) for part, group in groups.items()}
+    counts = {part: sum(checkpoint.parameters(entry.name) for entry in group) for part, group in groups.items()}
     if checkpoint.tied and "output projection" in counts:
         counts["output projection"] = 0  # the token table, stored again
     if (learned := _learned(subject)) is not None:

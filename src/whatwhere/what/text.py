@@ -265,7 +265,7 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
         ) from None
     if not encoded.ids:
         raise TextError(f"the tokenizer makes no token of {text!r}.\nPass other text, or another tokenizer.")
-    require_covered(text, encoded.offsets)
+    require_covered(text, encoded.offsets, tokenizer.normalizer)
     return encoded.ids, encoded.tokens
 
 
@@ -328,7 +328,7 @@ def single_token(tokenizer: Tokenizer, text: str) -> int | None:
     except TextError:
         return None
     ids = encoding.ids
-    if len(ids) != 1 or _first_lost(text, encoding.offsets) is not None:
+    if len(ids) != 1 or _first_lost(text, encoding.offsets, tokenizer.normalizer) is not None:
         return None
     # Of a character in bytes, those that a vocabulary lacks are dropped: what is left is no character.
     if _REPLACEMENT in tokenizer.decode(ids, skip_special_tokens=False) and _REPLACEMENT not in text:
@@ -340,14 +340,17 @@ def single_token(tokenizer: Tokenizer, text: str) -> int | None:
     )
 
 
-def require_covered(text: str, spans: Sequence[tuple[int, int]]) -> None:
+def require_covered(
+    text: str, spans: Sequence[tuple[int, int]], normalizer: normalizers.Normalizer | None = None
+) -> None:
     """Raise TextError unless tokens cover every character of a text but white space and controls.
 
     Args:
         text: that was encoded.
         spans: first character of each token, and the one behind its last.
+        normalizer: of the tokenizer; what it leaves out on purpose, as accents, needs no token.
     """
-    lost = _first_lost(text, spans)
+    lost = _first_lost(text, spans, normalizer)
     if lost is not None:
         raise TextError(
             f"the tokenizer has no token for {text[lost]!r} at character {lost} and would leave it out.\n"
@@ -420,13 +423,15 @@ def _require_unicode(text: str) -> None:
         ) from None
 
 
-def _first_lost(text: str, spans: Sequence[tuple[int, int]]) -> int | None:
-    """Return the index of the first character that no token covers, except white space and controls, or None."""
+def _first_lost(text: str, spans: Sequence[tuple[int, int]], normalizer: normalizers.Normalizer | None) -> int | None:
+    """Return the index of the first character that needs a token and that none covers, or None."""
     covered = bytearray(len(text))
     for start, end in spans:
         covered[start:end] = b"\1" * (end - start)
     for position, character in enumerate(text):
-        if not covered[position] and not character.isspace() and category(character)[0] != "C":
+        if covered[position] or character.isspace() or category(character)[0] == "C":
+            continue
+        if normalizer is None or normalizer.normalize_str(character):
             return position
     return None
 

@@ -291,6 +291,8 @@ def test_model2vec(tmp_path: Path, case: str) -> None:
         for n in range(7)
     ])  # fmt: skip
     checkpoint = Checkpoint.open(path)
+    learned = sum(tensor.numel() for name, tensor in tensors.items() if name != "mapping")
+    assert ww.inspect(path).sizes.parameters == learned  # shared rows once
     assert_allclose(checkpoint.array("embeddings"), right, rtol=1e-6)
     assert_allclose(checkpoint.array("embeddings", [5, 0, 5]), right[[5, 0, 5]], rtol=1e-6)
     cosine = right[1] @ right[2] / np.linalg.norm(right[1]) / np.linalg.norm(right[2])

@@ -121,6 +121,7 @@ def test_folders_without_weights(tmp_path: Path) -> None:
     [
         (b"[]", "holds a list"),
         (b"{", "is not JSON"),
+        (b"", r"config\.json is empty"),
         (b'{"a": 1, "a": 1}', "the key 'a' occurs twice"),
         (b'{"a":' * 100_000, "nested too deeply"),
         (b" " * 10_000_001, "such a file has at most 10,000,000"),

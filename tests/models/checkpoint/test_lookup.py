@@ -64,6 +64,14 @@ def test_a_word_of_several_tokens_is_reported_as_these(tmp_path: Path) -> None:
         find_token(checkpoint, "kingdom")
 
 
+def test_similar_tokens_are_written_as_they_are_looked_up(tmp_path: Path) -> None:
+    checkpoint = saved(tmp_path, ["the", "##ing", "##s", "king", " "])
+    with pytest.raises(TokenError, match=r"Similar are '##ing', 'king'\."):
+        find_token(checkpoint, "ing")
+    with pytest.raises(TokenError, match="Pass an id"):
+        find_token(checkpoint, "  ")
+
+
 def test_letters_of_bytes_are_no_text_without_a_tokenizer_either(tmp_path: Path) -> None:
     words = [*byte_alphabet(), "Ã©", "ĠÅĤ", "Ġthe"]
     checkpoint = saved(tmp_path, words, rows=len(words))

@@ -10,6 +10,7 @@ from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, tr
 
 from whatwhere.errors import CheckpointError, TextError
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.tokenizer_files import tokenizer_in
 from whatwhere.models.model_text import walk_model
 from whatwhere.models.surgery import resize_checkpoint, trim_checkpoint
 
@@ -159,6 +160,18 @@ def test_what_is_not_built_says_why(model_type: str | None, files: dict[str, Any
     assert why in str(checkpoint.why_no_tokenizer)
     with pytest.raises(TextError, match="so a text cannot be read"):
         walk_model(checkpoint, "the cat")
+
+
+def test_empty_files_are_called_so(tmp_path: Path) -> None:
+    """Without merges every text would be letters."""
+    for files in ({"vocab.json": '{"a": 0}', "merges.txt": ""}, {"vocab.txt": ""}, {"tokenizer.json": ""}):
+        folder = tmp_path / min(files)
+        folder.mkdir()
+        (folder / "config.json").write_text('{"model_type": "%s"}' % ("bert" if "vocab.txt" in files else "gpt2"))
+        for name, content in files.items():
+            (folder / name).write_text(content)
+        with pytest.raises(CheckpointError, match=r"(merges\.txt: it|vocab\.txt: it|tokenizer\.json: it) is empty"):
+            tokenizer_in(folder)
 
 
 @pytest.mark.parametrize("line", ["t he", "nothing here", "x", "a b c"])

@@ -79,6 +79,7 @@ class Combined:
         rows: computes some of its rows; None where no rule for them is known.
         why: of what it is made, or why its rows are not known: a sentence that begins behind its name.
         way_out: for changing it, or reading it where that is not known.
+        parameters: how many numbers its parts hold that are learned; None is as many as the whole has.
     """
 
     entry: Entry
@@ -86,6 +87,7 @@ class Combined:
     rows: Callable[[Chosen], np.ndarray] | None
     why: str
     way_out: str = "Dequantize it by the library that wrote it, and save the model as bfloat16."
+    parameters: int | None = None
 
     def refused(self) -> CheckpointError:
         """Return the error for whoever reads rows that are not known, or changes them."""

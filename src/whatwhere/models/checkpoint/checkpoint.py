@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import cached_property
+from math import prod
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, final
@@ -224,6 +225,15 @@ class Checkpoint:
         # An array in a file of its own holds what it holds; in a model, whole numbers are codes or ids.
         whole = "int" in dtype or dtype == "bool"
         return f"holds {dtype}, codes or ids rather than rows" if whole and self.format not in ("npy", "npz") else None
+
+    def parameters(self, name: str) -> int:
+        """Return how many numbers a tensor holds that are learned, those that its rows share once.
+
+        Args:
+            name: one of `tensors`.
+        """
+        one = self._contents.combined.get(name)
+        return prod(self.entry(name).shape) if one is None or one.parameters is None else one.parameters
 
     def require_stored(self, names: Iterable[str]) -> None:
         """Raise CheckpointError if a tensor is stored in parts, which would have to be changed together.

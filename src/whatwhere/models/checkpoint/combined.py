@@ -6,6 +6,7 @@ and the mapping of model2vec.
 
 from collections.abc import Mapping
 from dataclasses import replace
+from math import prod
 from typing import TYPE_CHECKING, final
 
 import numpy as np
@@ -148,6 +149,6 @@ def model2vec(contents: Contents) -> Contents:
     label = table.dtype if mapping is None else f"{table.dtype}, shared by tokens"
     entry = entry_of(contents, table.name, (rows, table.shape[1]), f"{label}{', weighted' if weights else ''}", parts)
     why = f"is stored in {len(parts)} tensors of model2vec ({', '.join(parts)}), which are not changed together"
-    return with_combined(
-        contents, {table.name: Combined(entry, parts, read, why, "Distill the model again with the tokens it needs.")}
-    )
+    learned = prod(table.shape) + (rows if weights else 0)
+    way_out = "Distill the model again with the tokens it needs."
+    return with_combined(contents, {table.name: Combined(entry, parts, read, why, way_out, learned)})

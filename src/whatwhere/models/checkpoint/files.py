@@ -11,7 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
-from whatwhere.atomic import IS_LFS_POINTER, LFS_POINTER
+from whatwhere.atomic import IS_LFS_POINTER, LFS_POINTER, MAX_LFS_POINTER
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.hub import why_not_found
@@ -22,7 +22,6 @@ TIMES, BASE = 4, 64 << 20
 """Reading takes at most so many times the size of a file, and so many bytes more, beyond the array that is returned."""
 JSON_TIMES = 40
 """Of JSON beside the weights, such as tokenizer.json: Python makes objects of entries of a dozen bytes."""
-_MAX_LFS = 1024
 _COMMA, _COLON, _BRACKET = 72, 330, 80
 """Bytes of memory for each in JSON: a short string in a list; a new key, its value and their slots; an empty list."""
 
@@ -53,7 +52,7 @@ class File:
             raise CheckpointError(f"{self.path} is no regular file, so its size is not known.\nPass a file.")
         self._remote = read_pointer(self.path, status.st_size)
         self.size: int = status.st_size if self._remote is None else self._remote.size
-        small = len(LFS_POINTER) < status.st_size <= _MAX_LFS and self._remote is None
+        small = len(LFS_POINTER) < status.st_size <= MAX_LFS_POINTER and self._remote is None
         if small and self.head(len(LFS_POINTER)) == LFS_POINTER:
             raise self.wrong(*IS_LFS_POINTER)
 
@@ -199,6 +198,8 @@ def parse_json(text: bytes, where: str, most: int | None = None) -> Json:
         whatwhere.errors.CheckpointError: config.json: the key 'a' occurs twice in one object.
         Keep one of them.
     """
+    if not text:
+        raise CheckpointError(f"{where} is empty.\nCreate or download it again.")
     most = JSON_TIMES * len(text) + BASE if most is None else most
     if (needed := _memory_of_json(text)) > most:
         raise CheckpointError(f"{where}: {_too_much('its JSON', needed, most)}.\n{_FEWER}")

@@ -345,10 +345,10 @@ def _similar(words: Sequence[str], text: str, marked: Marking) -> list[str]:
     """Return up to three similar tokens of about the same length; of a large vocabulary, with the same first letter."""
     plain, few = text.strip().lower(), len(words) <= _MAX_SIMILAR
     candidates: dict[str, str] = {}
-    for meant in texts(words, marked):
+    for word, meant in zip(words, texts(words, marked), strict=True):
         bare = meant.strip() if isinstance(meant, str) else ""
-        if (few or bare[:1].lower() == plain[:1]) and abs(len(bare) - len(plain)) <= _MAX_LENGTH_DIFFERENCE:
-            candidates.setdefault(bare.lower(), bare)
+        if bare and (few or bare[:1].lower() == plain[:1]) and abs(len(bare) - len(plain)) <= _MAX_LENGTH_DIFFERENCE:
+            candidates.setdefault(bare.lower(), word if marked == "wordpiece" else bare)
             if len(candidates) == _MAX_SIMILAR:
                 break
     return [candidates[bare] for bare in get_close_matches(plain, candidates, n=3, cutoff=0.6)]

@@ -343,6 +343,8 @@ def _whole(path: Path) -> bytes:
     file = File(path)
     if file.size > MAX_TOKENIZER_BYTES:
         raise _wrong(path, f"it has {file.size:,} bytes, but a vocabulary has at most {MAX_TOKENIZER_BYTES:,}")
+    if not file.size:
+        raise _wrong(path, "it is empty")
     return file.head(file.size)
 
 
