@@ -245,6 +245,7 @@ def test_each_run_answers_by_its_own_table_and_none_unasked(results: Path, tmp_p
             answers.append({name: value for name, value in result.items() if name != "path"})
             assert result["path"].startswith(str(results / run.partition("+")[0]))
         assert len({json.dumps(answer) for answer in answers}) == 3
+    assert "Pass the file of one: models/learned-0.safetensors" in error_of("repair", results, tmp_path / "out")
     table = Checkpoint.open(results).array("learned-1/input.tokens.weight").astype(np.float64)
     one, other = table[[Checkpoint.open(results).words.index(word) for word in ("1", "2")]]  # type: ignore[union-attr]
     cosine = float(one @ other / np.linalg.norm(one) / np.linalg.norm(other))

@@ -13,6 +13,8 @@ _OUTSIDE, _LEAST = 6.0, 0.25
 """Robust standard deviations, and the share of the median, by which an outlier differs at least."""
 _FEWEST = 16
 """Positions from which on a usual one is known."""
+_FEWEST_UNTRAINED = 4
+"""Rows at the end from which on training is said to have stopped before them; fewer are outliers."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,4 +135,4 @@ def _trained(cosines: np.ndarray) -> int:
     between = count[:-1] * (n - 1 - count[:-1]) / (n - 1) ** 2 * (before - after) ** 2
     best = int(between.argmax())
     breaks = between[best] > 0.75 * cosines.var() and before[best] - after[best] > 0.25
-    return best + 2 if breaks else n
+    return best + 2 if breaks and n - (best + 2) >= _FEWEST_UNTRAINED else n

@@ -108,6 +108,10 @@ class Source:
         if self.checkpoint.format not in ("safetensors", "folder") or any(
             file.suffix != ".safetensors" for file in files if len(files) > 1 or self.folder is not None
         ):
+            if runs := self.checkpoint.runs:
+                raise CheckpointError(
+                    f"{path} holds {len(runs)} runs of a comparison.\nPass the file of one: models/{runs[0]}.safetensors."
+                )
             raise CheckpointError(
                 f"{path} is {self.checkpoint.format}, but only safetensors can be changed.\n"
                 "Convert it first: whatwhere convert PATH OUT.safetensors --format safetensors."
