@@ -312,6 +312,10 @@ def test_configurations_with_unknown_keys_are_not_read_as_llama(model_type: str)
         ({"attn_layer_period": 8}, "attn_layer_period=8: not among the keys of 'llama'"),
         ({"attention_type": "block_sparse"}, "attention_type='block_sparse'"),
         ({"type_vocab_size": 2}, "type_vocab_size=2"),
+        (
+            {"alibi_x": 1, "position_y": 2},
+            r"alibi_x=1, position_y=2 are no keys of 'mine'(.|\n)*\('alibi_x', 'position_y'\)",
+        ),
         ({"rope_theta": None}, "its theta would be invented"),
         ({"model_type": "helium"}, "'helium' is known, so like='llama' is not needed"),
     ],

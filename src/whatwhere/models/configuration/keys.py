@@ -265,6 +265,7 @@ class Keys:
             if expected is not ANY:
                 self.require(name, expected, "its code does not read the key, but the value was perhaps intended.")
         accepted = {*self.known, *ELSEWHERE, *(unread or {}), *names}
+        suspected = []
         for name, value in self.values.items():
             # transformers writes some keys for internal use with a leading underscore
             if value is None or name in accepted or name.lstrip("_") in accepted:
@@ -273,8 +274,11 @@ class Keys:
                 self._require_agreement(name, value, (repeated or {})[name])
                 continue
             if affects_positions(name, value):
-                self.refuse(name)
-            self.refuse_misspelling(name, value)
+                suspected.append(name)
+            else:
+                self.refuse_misspelling(name, value)
+        if suspected:
+            self.refuse(*suspected)
 
     def finish_all(self, repeated: Mapping[str, Sequence[object]] | None = None) -> None:
         """Raise SettingError if any key was not read: all rope parameters affect positions.
@@ -324,17 +328,23 @@ class Keys:
                 f"If these are right, remove it: config.pop({name!r}). Else this is a different model."
             )
 
-    def refuse(self, name: str) -> None:
-        """Raise SettingError for an unknown key; those of a GGUF header, whose names have points, cannot be removed."""
+    def refuse(self, *names: str) -> None:
+        """Raise SettingError for unknown keys; those of a GGUF header, whose names have points, cannot be removed."""
+        name, *more = names
         way = f"If it has no effect, remove it: config.pop({name!r})."
+        if more:
+            way = f"Those that have no effect, remove: for key in {names}: config.pop(key)."
         if "." in name:
             way = (
                 "It stands in the header of a GGUF file. Read the model's config.json instead, with whatwhere.read, or "
                 "build its positions from parts: Rotary, ALiBi, Learned, Where."
             )
         raise SettingError(
-            f"{self.path}{name}={short_repr(self.values[name])} is no key of {self.owner!r} that whatwhere knows, but "
-            f"its name suggests positions: ignoring it could change every score.{_near(name, self.known)}\n{way}"
+            f"{', '.join(f'{self.path}{each}={short_repr(self.values[each])}' for each in names)} "
+            f"{'are no keys' if more else 'is no key'} of {self.owner!r} that whatwhere knows, but "
+            f"{'their names suggest' if more else 'its name suggests'} positions: ignoring "
+            f"{'them' if more else 'it'} could change every score.{'' if more else _near(name, self.known)}"
+            f"\n{way}"
         )
 
     def refuse_misspelling(self, name: str, value: object) -> None:
