@@ -203,6 +203,18 @@ def test_what_a_normalizer_leaves_out_needs_no_token(word):
     assert text.single_token(tokenizer, word) == (right[1] if len(right) > 1 else None)
 
 
+def test_marks_that_a_normalizer_joins_need_no_token_but_others_do():
+    """NFC, as Qwen has it, makes one letter of two characters; the offsets are those of the first."""
+    tokenizer = text.train("bpe", "caf\u00e9 \u0e01\u0e33 " * 20, vocab_size=300)
+    tokenizer.normalizer = normalizers.NFC()
+    assert text.encode(tokenizer, "cafe\u0301")[0] == text.encode(tokenizer, "caf\u00e9")[0]
+    letters = Tokenizer(models.BPE({"a": 0, "x": 1}, []))
+    letters.normalizer = normalizers.NFC()
+    for lost in ("x\u0301a", "a\u0e33", "aX"):
+        with pytest.raises(ww.errors.TextError, match="would leave it out"):
+            text.encode(letters, lost)
+
+
 def test_a_tokenizer_is_read_without_what_training_changes(tmp_path):
     """No BPE dropout, which makes ids random; and nothing is cut or padded, as many published files do."""
     made = text.train("bpe", "low lower lowest newest widest " * 20, vocab_size=290)

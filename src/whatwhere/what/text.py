@@ -26,6 +26,8 @@ LARGEST_FILE = 1 << 30
 _CHUNK = 1 << 20
 _NOWHERE = "\U00012000"
 """A letter of cuneiform, which vocabularies lack."""
+_MOST_MARKS = 30
+"""Marks of one letter that are looked at, as many as Unicode's stream-safe texts have."""
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -348,7 +350,7 @@ def require_covered(
     Args:
         text: that was encoded.
         spans: first character of each token, and the one behind its last.
-        normalizer: of the tokenizer; what it leaves out on purpose, as accents, needs no token.
+        normalizer: of the tokenizer; what it leaves out on purpose, as accents, or joins, needs no token.
     """
     lost = _first_lost(text, spans, normalizer)
     if lost is not None:
@@ -431,7 +433,13 @@ def _first_lost(text: str, spans: Sequence[tuple[int, int]], normalizer: normali
     for position, character in enumerate(text):
         if covered[position] or character.isspace() or category(character)[0] == "C":
             continue
-        if normalizer is None or normalizer.normalize_str(character):
+        if normalizer is None:
+            return position
+        # A mark is gone if it became one with the letter before it (NFC), or was taken away.
+        begin, mark = position, category(character)[0] == "M"
+        while begin > max(position - _MOST_MARKS, 0) and category(text[begin])[0] == "M":
+            begin -= 1
+        if any(not mark or category(left)[0] == "M" for left in normalizer.normalize_str(text[begin : position + 1])):
             return position
     return None
 
