@@ -29,7 +29,6 @@ from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.read import read_json
 from whatwhere.comparison.results import TokenizedText
 from whatwhere.errors import ResultsError, TextError
-from whatwhere.escape import byte_alphabet
 from whatwhere.records import Schema, from_json
 from whatwhere.what import text as texts
 
@@ -337,12 +336,12 @@ def encoded(tokenizer: "Tokenizer", parts: Iterable[str]) -> Iterator[UInt[np.nd
     Raises:
         TextError: If the tokenizer has no token for a part of the text.
     """
-    drops = _may_drop(tokenizer)
+    drops = texts.may_drop(tokenizer)
     left = iter(parts)
     while some := list(islice(left, _AT_ONCE)):
         for part, encoding in zip(some, texts.encodings(tokenizer, some, characters=drops), strict=True):
             if drops:
-                texts.require_covered(part, encoding.offsets, tokenizer.normalizer)
+                texts.require_covered(part, encoding.offsets)
             yield np.array(encoding.ids, np.uint32)
 
 
@@ -393,16 +392,6 @@ def _unknown_id(tokenizer: "Tokenizer") -> int | None:
     if isinstance(model.get("unk_id"), int):
         return int(model["unk_id"])
     return None if model.get("unk_token") is None else tokenizer.token_to_id(model["unk_token"])
-
-
-def _may_drop(tokenizer: "Tokenizer") -> bool:
-    """Return whether parts of a text can be left out: BPE without an unknown token, and without all bytes."""
-    contents = json.loads(tokenizer.to_str())
-    model = contents["model"]
-    if model.get("type") != "BPE" or model.get("unk_token") is not None:
-        return False
-    by_bytes = "ByteLevel" in str(contents.get("pre_tokenizer")) and set(byte_alphabet()) <= set(model["vocab"])
-    return not (by_bytes or (model.get("byte_fallback") and all(f"<0x{n:02X}>" in model["vocab"] for n in range(256))))
 
 
 def _require_known(ids: UInt[np.ndarray, "..."], vocab_size: int, file: Path) -> None:

@@ -3,6 +3,7 @@
 `tokenizer.encode("the cat").ids`, `.tokens`, `tokenizer.decode(ids)`, `tokenizer.save("tokenizer.json")`.
 """
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -26,8 +27,6 @@ LARGEST_FILE = 1 << 30
 _CHUNK = 1 << 20
 _NOWHERE = "\U00012000"
 """A letter of cuneiform, which vocabularies lack."""
-_MOST_MARKS = 30
-"""Marks of one letter that are looked at, as many as Unicode's stream-safe texts have."""
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
@@ -267,7 +266,9 @@ def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
         ) from None
     if not encoded.ids:
         raise TextError(f"the tokenizer makes no token of {text!r}.\nPass other text, or another tokenizer.")
-    require_covered(text, encoded.offsets, tokenizer.normalizer)
+    # Offsets also miss what a tokenizer joins or takes away on purpose, as accents.
+    if _first_lost(text, encoded.offsets) is not None and may_drop(tokenizer):
+        require_covered(text, encoded.offsets)
     return encoded.ids, encoded.tokens
 
 
@@ -330,7 +331,7 @@ def single_token(tokenizer: Tokenizer, text: str) -> int | None:
     except TextError:
         return None
     ids = encoding.ids
-    if len(ids) != 1 or _first_lost(text, encoding.offsets, tokenizer.normalizer) is not None:
+    if len(ids) != 1 or (_first_lost(text, encoding.offsets) is not None and may_drop(tokenizer)):
         return None
     # Of a character in bytes, those that a vocabulary lacks are dropped: what is left is no character.
     if _REPLACEMENT in tokenizer.decode(ids, skip_special_tokens=False) and _REPLACEMENT not in text:
@@ -342,17 +343,34 @@ def single_token(tokenizer: Tokenizer, text: str) -> int | None:
     )
 
 
-def require_covered(
-    text: str, spans: Sequence[tuple[int, int]], normalizer: normalizers.Normalizer | None = None
-) -> None:
+def may_drop(tokenizer: Tokenizer) -> bool:
+    """Return whether parts of a text can be left out: by BPE without an unknown token and all bytes, or in splitting.
+
+    Args:
+        tokenizer: of the `tokenizers` library.
+
+    Examples:
+        >>> may_drop(train("byte", "a")), may_drop(Tokenizer(models.BPE({"a": 0}, [])))
+        (False, True)
+    """
+    contents = json.loads(tokenizer.to_str())
+    model, splitting = contents["model"], str(contents.get("pre_tokenizer"))
+    if "'Removed'" in splitting:
+        return True
+    if model.get("type") != "BPE" or model.get("unk_token") is not None:
+        return False
+    by_bytes = "ByteLevel" in splitting and set(byte_alphabet()) <= set(model["vocab"])
+    return not (by_bytes or (model.get("byte_fallback") and all(f"<0x{n:02X}>" in model["vocab"] for n in range(256))))
+
+
+def require_covered(text: str, spans: Sequence[tuple[int, int]]) -> None:
     """Raise TextError unless tokens cover every character of a text but white space and controls.
 
     Args:
         text: that was encoded.
         spans: first character of each token, and the one behind its last.
-        normalizer: of the tokenizer; what it leaves out on purpose, as accents, or joins, needs no token.
     """
-    lost = _first_lost(text, spans, normalizer)
+    lost = _first_lost(text, spans)
     if lost is not None:
         raise TextError(
             f"the tokenizer has no token for {text[lost]!r} at character {lost} and would leave it out.\n"
@@ -425,21 +443,13 @@ def _require_unicode(text: str) -> None:
         ) from None
 
 
-def _first_lost(text: str, spans: Sequence[tuple[int, int]], normalizer: normalizers.Normalizer | None) -> int | None:
-    """Return the index of the first character that needs a token and that none covers, or None."""
+def _first_lost(text: str, spans: Sequence[tuple[int, int]]) -> int | None:
+    """Return the index of the first character that no token covers, except white space and controls, or None."""
     covered = bytearray(len(text))
     for start, end in spans:
         covered[start:end] = b"\1" * (end - start)
     for position, character in enumerate(text):
-        if covered[position] or character.isspace() or category(character)[0] == "C":
-            continue
-        if normalizer is None:
-            return position
-        # A mark is gone if it became one with the letter before it (NFC), or was taken away.
-        begin, mark = position, category(character)[0] == "M"
-        while begin > max(position - _MOST_MARKS, 0) and category(text[begin])[0] == "M":
-            begin -= 1
-        if any(not mark or category(left)[0] == "M" for left in normalizer.normalize_str(text[begin : position + 1])):
+        if not covered[position] and not character.isspace() and category(character)[0] != "C":
             return position
     return None
 
