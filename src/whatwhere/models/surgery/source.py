@@ -110,7 +110,8 @@ class Source:
         ):
             if runs := self.checkpoint.runs:
                 raise CheckpointError(
-                    f"{path} holds {len(runs)} runs of a comparison.\nPass the file of one: models/{runs[0]}.safetensors."
+                    f"{path} holds {len(runs)} runs of a comparison.\n"
+                    f"Pass the file of one: models/{runs[0]}.safetensors."
                 )
             raise CheckpointError(
                 f"{path} is {self.checkpoint.format}, but only safetensors can be changed.\n"
