@@ -2,13 +2,14 @@
 
     python -m reliability.other_tests CHECKOUT PART [PART ...] -- [PYTEST ARGUMENTS, such as tests/models/bart]
 
-    attention    models of transformers have attn_implementation="whatwhere", unless a test names "eager" or another one
+    attention    models of transformers have attn_implementation="whatwhere" by default and where a test names "sdpa"
     patch        models of transformers are patched when they are first called
     embedding    torch.nn.Embedding is TokenEmbedding
 
 CHECKOUT is a folder with the project's tests, of the version that is installed. They run twice, without the parts and
-with them; the status is 1 if a test fails with them alone. What a test asserts of the names of things, such as of the
-attention that is chosen by default, fails for that reason. Nothing is written into the checkout.
+with them; the status is 1 if a test, or more of its subtests, fails with them alone. What a test asserts of the names
+of things, such as of the attention that is chosen by default, fails for that reason. Nothing is written into the
+checkout.
 """
 
 import argparse
@@ -30,6 +31,8 @@ import whatwhere as ww
 
 _PARTS = "WHATWHERE_PARTS"
 _SHOWN = 110
+Results = Mapping[str, tuple[str, list[str]]]
+"""Name of a test -> what became of it, and the first line of each failure."""
 
 
 def use_attention() -> None:
@@ -82,8 +85,8 @@ def pytest_configure(config: object) -> None:
         PARTS[part]()
 
 
-def results(checkout: Path, parts: list[str], arguments: list[str]) -> dict[str, tuple[str, str]]:
-    """Run the tests, and return for each one what became of it and the first line of what it said.
+def results(checkout: Path, parts: list[str], arguments: list[str]) -> Results:
+    """Run the tests, and return for each one what became of it and the first line of each thing that it said.
 
     Args:
         checkout: with the tests.
@@ -107,11 +110,21 @@ def results(checkout: Path, parts: list[str], arguments: list[str]) -> dict[str,
     return {f"{case.get('classname')}::{case.get('name')}": _outcome(case) for case in cases}
 
 
-def _outcome(case: ElementTree.Element) -> tuple[str, str]:
-    for kind, word in (("error", "failed"), ("failure", "failed"), ("skipped", "skipped")):
-        if (found := case.find(kind)) is not None:
-            return word, (found.get("message") or "").split("\n")[0][:_SHOWN]
-    return "passed", ""
+def _outcome(case: ElementTree.Element) -> tuple[str, list[str]]:
+    for word, kinds in (("failed", ("error", "failure")), ("skipped", ("skipped",))):
+        if found := [one.get("message") or "" for kind in kinds for one in case.findall(kind)]:
+            return word, [said.split("\n")[0][:_SHOWN] for said in found]
+    return "passed", []
+
+
+def _failing(now: Results, then: Results) -> dict[str, str]:
+    """Return the tests of which more fails now than then, with a message that is new if there is one."""
+    failed = {name: said for name, (word, said) in then.items() if word == "failed"}
+    return {
+        name: next((one for one in said if one not in failed.get(name, [])), said[0])
+        for name, (word, said) in now.items()
+        if word == "failed" and len(said) > len(failed.get(name, []))
+    }
 
 
 def main() -> int:
@@ -128,10 +141,9 @@ def main() -> int:
     after = results(options.checkout, options.parts, arguments)
     print(f"without: {dict(Counter(word for word, _ in before.values()))}")
     print(f"with {', '.join(options.parts)}: {dict(Counter(word for word, _ in after.values()))}")
-    broken = [name for name, (word, _) in after.items() if word == "failed" and before.get(name, ("", ""))[0] != word]
-    mended = [name for name, (word, _) in before.items() if word == "failed" and after.get(name, ("",))[0] == "passed"]
-    for title, names, why in (("fails with them alone", broken, after), ("fails without them alone", mended, before)):
-        print(f"{title}: {len(names)}", *(f"  {name}: {why[name][1]}" for name in names), sep="\n")
+    broken = _failing(after, before)
+    for title, found in (("with", broken), ("without", _failing(before, after))):
+        print(f"fails {title} them alone: {len(found)}", *(f"  {name}: {why}" for name, why in found.items()), sep="\n")
     return int(bool(broken))
 
 

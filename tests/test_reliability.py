@@ -54,12 +54,15 @@ def test_other_tests_that_fail_with_our_parts_alone_are_listed(tmp_path: Path) -
         "from torch import nn\n"
         "def test_of_a_name():\n    assert type(nn.Embedding(3, 2)).__name__ == 'Embedding'\n"
         "def test_of_a_shape():\n    assert isinstance(nn.Embedding(3, 2), nn.Module)\n"
-        "def test_that_fails():\n    assert not nn.Embedding(3, 2).weight.shape\n",
+        "def test_that_fails():\n    assert not nn.Embedding(3, 2).weight.shape\n"
+        "def test_of_parts(subtests):\n    for name in ('Other', 'Embedding'):\n        with subtests.test():\n"
+        "            assert type(nn.Embedding(3, 2)).__name__ == name\n",
         encoding="utf-8",
     )
     command = (sys.executable, "-m", "reliability.other_tests", str(tmp_path), "embedding", "--", "-n", "0")
     root = Path(__file__).resolve().parents[1]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     assert done.returncode == 1, done.stderr
-    assert "without: {'passed': 2, 'failed': 1}" in done.stdout
-    assert "fails with them alone: 1\n  test_theirs::test_of_a_name: AssertionError" in done.stdout
+    assert "without: {'passed': 2, 'failed': 2}" in done.stdout
+    assert "fails with them alone: 2\n  test_theirs::test_of_a_name: AssertionError" in done.stdout
+    assert "test_theirs::test_of_parts: AssertionError: assert 'TokenEmbedding'" in done.stdout
