@@ -1,6 +1,7 @@
 """The token table: how it is drawn, what it looks up, and where its gradient goes."""
 
 import inspect
+from copy import deepcopy
 from functools import partial
 from itertools import product
 from math import sqrt
@@ -378,6 +379,35 @@ def test_the_scale_that_adapters_read_is_the_one_that_is_applied() -> None:
     table = ww.TokenEmbedding(4, 3072, scale="sqrt_dim_rounded", dtype=torch.bfloat16)
     assert table.embed_scale == table.factor == 55.5
     assert ww.TokenEmbedding(4, 3).embed_scale == 1.0
+
+
+class ScaledByAnAttribute(ww.TokenEmbedding):
+    """As BART's table: it multiplies by itself what nn.Embedding returns."""
+
+    def __init__(self) -> None:
+        super().__init__(5, 4, 0)
+        self.embed_scale = 3.0
+
+    def forward(self, input: Tensor) -> Tensor:
+        return super().forward(input) * self.embed_scale
+
+
+class ScaledByABuffer(ScaledByAnAttribute):
+    """As Gemma 3's."""
+
+    def __init__(self) -> None:
+        ww.TokenEmbedding.__init__(self, 5, 4, 0)
+        self.embed_scale = nn.Buffer(torch.tensor(3.0), persistent=False)  # type: ignore[assignment]
+
+
+@pytest.mark.compile
+@pytest.mark.parametrize("kind", [ScaledByAnAttribute, ScaledByABuffer])
+def test_a_subclass_may_have_an_embed_scale_of_its_own(kind: Any) -> None:
+    table, ids = kind(), torch.tensor([[4, 1]])
+    assert table.embed_scale == 3.0
+    assert list(table.state_dict()) == ["weight"]
+    for call in (table, deepcopy(table), torch.compile(table, fullgraph=True, backend="eager")):
+        torch.testing.assert_close(call(ids), 3 * table.weight[ids])
 
 
 class Bytes(Tensor):

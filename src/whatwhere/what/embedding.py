@@ -34,6 +34,16 @@ class Keeper(Protocol):
         """Update all rows of the table."""
 
 
+class _EmbedScale:
+    """No property: a subclass may give its name to an attribute of its own, as BART's, or to a buffer, as Gemma's."""
+
+    def __get__(self, table: "TokenEmbedding | None", kind: type) -> Any:
+        if table is None:
+            return self
+        own = table._buffers.get("embed_scale")
+        return own if own is not None else 1.0 if table.factor is None else table.factor
+
+
 class TokenEmbedding(nn.Embedding):
     """Store one vector for each token; look rows up, and compute logits with the same weight.
 
@@ -81,6 +91,7 @@ class TokenEmbedding(nn.Embedding):
     weight: Float[Tensor, "vocab_size dim"]
     keeper: Keeper | None = None  # set by RowAdamW, which updates some rows when they are next read
     sharding: Literal["vocabulary", "owners"] | None = None  # of a table that reads its process's rows (parallel)
+    embed_scale: float = _EmbedScale()  # type: ignore[assignment]  # `factor` as a number, as adapters read it (PEFT)
 
     def __init__(
         self,
@@ -239,10 +250,11 @@ class TokenEmbedding(nn.Embedding):
         """What rows are multiplied by: the scale, in the dtype of the table for `sqrt_dim_rounded`; None is 1."""
         return _rounded(self.scale, self.weight.dtype) if self.scale_rounded and self.scale is not None else self.scale
 
-    @property
-    def embed_scale(self) -> float:
-        """`factor` as a number, by the name that adapters read (PEFT, for LoRA of a table)."""
-        return 1.0 if self.factor is None else self.factor
+    def register_buffer(self, name: str, tensor: Tensor | None, persistent: bool = True) -> None:
+        """Register a buffer as every module does; one of a subclass may be called `embed_scale`."""
+        if name == "embed_scale":
+            self._buffers.setdefault(name, None)  # PyTorch refuses the name of an attribute, but not of a buffer
+        super().register_buffer(name, tensor, persistent)
 
     @property
     def sparse(self) -> bool:
