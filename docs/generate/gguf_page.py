@@ -42,6 +42,8 @@ What is known of the files, and what is not:
   llama.cpp.
 - `deepseek2-ocr` rotates by theta 10,000 without scaling, whatever the header says: a header that says otherwise is
   refused. `llama-embed` is read where `attention.causal` is false, for llama.cpp masks later tokens without the key.
+- `attention.causal` false in an architecture of decoders is read as `is_causal: false`. Beside a window it is refused:
+  llama.cpp then shows all later tokens, and transformers those of the window.
 - `gemma4`: which pairs of layers without a window rotate is read from the tensor `rope_freqs.weight`, which divides the
   other frequencies by 1e30; other factors, or none, are refused.
 - `grok` is read with llama.cpp's scales where an older header has none. A header with `attention.temperature_length`,
