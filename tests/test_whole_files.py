@@ -19,7 +19,6 @@ WHOLE = {
     "a.svg": b"<svg><path/></svg>\n",
     "a.tex": b"\\begin{table}\n\\end{table}\n",
     "a.tsv": b"a\tb\tc\n1\t2\t3\n4\t5\t6\n",
-    "a.txt": b"2 2\na 1 2\nb 3 4\n",
 }
 
 
