@@ -139,7 +139,11 @@ def test_two_checkpoints_are_matched_by_the_text_of_tokens(pair: tuple[Path, Pat
     answer = api.difference(session, {"k": 2}, lambda *report: reports.append(report))
     assert answer.headline.startswith("4 tokens in both, 3 rows equal, ")
     texts = paragraphs(answer.sections[0])
-    assert texts[:3] == ["4 tokens in both, matched by text.", "2 tokens in A alone: e, f.", "1 token in B alone: z."]
+    assert texts[:3] == [
+        "4 tokens in both, matched by text.",
+        "2 tokens in A alone: 'e', 'f'.",
+        "1 token in B alone: 'z'.",
+    ]
     moved = next(part for part in answer.sections[0].parts if isinstance(part, Chart))
     table = session.table().weight[:4].astype(np.float64)
     row = table[2]
