@@ -15,7 +15,7 @@ import numpy as np
 
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Chosen, Combined, Contents, Entry
-from whatwhere.models.checkpoint.combined import MERGE, entry_of, with_combined
+from whatwhere.models.checkpoint.combined import MERGE, Unread, entry_of, with_combined
 from whatwhere.models.checkpoint.files import is_whole_number, read_json
 from whatwhere.models.configuration.keys import Json
 
@@ -74,20 +74,16 @@ def _merged(contents: Contents, module: str, own: Mapping[str, Entry], settings:
     rows: Callable[[Chosen], np.ndarray] | None = None
     try:
         if len(bases) != 1 or len(base.shape) != 2:
-            raise _Unread(f"is changed by {len(bases)} adapters, or has {len(base.shape)} dimensions")
+            raise Unread(f"is changed by {len(bases)} adapters, or has {len(base.shape)} dimensions")
         change = None if whole else _change(contents, module, base, changes, settings)
         rows, why = _rows_of(contents, base, change), "is made of a base and what an adapter changes"
-    except _Unread as problem:
+    except Unread as problem:
         why = str(problem)
     shape = base.shape if len(base.shape) == 2 else (*base.shape, 1, 1)[:2]
     entry = entry_of(
         contents, name, shape, f"{base.dtype}, adapted", (base.name, *(p for p in parts if p != base.name))
     )
     return Combined(entry, parts, rows, why, MERGE)
-
-
-class _Unread(Exception):
-    """The rows are not known; the message says why, as `Combined.why`."""
 
 
 Change = Callable[[np.ndarray, Chosen], np.ndarray]
@@ -108,20 +104,20 @@ def _change(contents: Contents, module: str, base: Entry, changes: Mapping[str, 
     for end, entry in changes.items():
         match = _CHANGE.match(end)
         if match is None and not _ORIGINAL.match(end):
-            raise _Unread(f"is changed by {quoted(end)}, whose rule is not known here")
+            raise Unread(f"is changed by {quoted(end)}, whose rule is not known here")
         if match is not None and kinds.setdefault(match[1], entry) is not entry:
-            raise _Unread("is changed by several adapters")
+            raise Unread("is changed by several adapters")
     if not kinds:
-        raise _Unread("is the base of an adapter, whose changes of it are not in the file")
+        raise Unread("is the base of an adapter, whose changes of it are not in the file")
     if not settings:
-        raise _Unread(f"is changed by an adapter, but no {_CONFIG} beside it states how")
+        raise Unread(f"is changed by an adapter, but no {_CONFIG} beside it states how")
     if kinds.keys() == {"trainable_tokens_delta"}:
         return _replaced(contents, module, base, kinds["trainable_tokens_delta"], settings)
     if kinds.keys() == {"lora_embedding_A", "lora_embedding_B"}:
         return _added(contents, module, base, kinds["lora_embedding_A"], kinds["lora_embedding_B"], settings, True)
     if kinds.keys() == {"lora_A", "lora_B"}:
         return _added(contents, module, base, kinds["lora_A"], kinds["lora_B"], settings, False)
-    raise _Unread(f"is changed by {', '.join(sorted(kinds))} together, whose rule is not known here")
+    raise Unread(f"is changed by {', '.join(sorted(kinds))} together, whose rule is not known here")
 
 
 def _added(contents: Contents, module: str, base: Entry, a: Entry, b: Entry, settings: Json, embedding: bool) -> Change:
@@ -130,7 +126,7 @@ def _added(contents: Contents, module: str, base: Entry, a: Entry, b: Entry, set
     rank = a.shape[0] if a.shape else 0
     rows, dim = base.shape
     if (a.shape, b.shape) != (((rank, rows), (dim, rank)) if embedding else ((rank, dim), (rows, rank))) or not rank:
-        raise _Unread(f"has the shape {base.shape}, to which those of LoRA, {a.shape} and {b.shape}, do not fit")
+        raise Unread(f"has the shape {base.shape}, to which those of LoRA, {a.shape} and {b.shape}, do not fit")
 
     @cache
     def factor(entry: Entry) -> np.ndarray:
@@ -154,7 +150,7 @@ def _scaling(module: str, a: Entry, settings: Json, embedding: bool) -> np.float
     # An embedding's product is always transposed, whatever fan_in_fan_out says.
     other = [key for key in _OTHER_RULES if settings.get(key) and not (embedding and key == "fan_in_fan_out")]
     if kind != "LORA" or other:
-        raise _Unread(f"is changed by {other[0] if other else kind} of PEFT, whose rule is not known here")
+        raise Unread(f"is changed by {other[0] if other else kind} of PEFT, whose rule is not known here")
     patterns = settings.get("alpha_pattern") or {}
     alpha = settings.get("lora_alpha")
     path = module.removeprefix(_PREFIX)
@@ -162,13 +158,13 @@ def _scaling(module: str, a: Entry, settings: Json, embedding: bool) -> np.float
         # In PEFT it is a regular expression, which a hostile file could make endless.
         plain = pattern.removeprefix("^").removesuffix("$").replace("\\.", ".")
         if not re.fullmatch(r"[\w.]+", plain):
-            raise _Unread(f"is scaled by the pattern {quoted(pattern)}, which is not followed here")
+            raise Unread(f"is scaled by the pattern {quoted(pattern)}, which is not followed here")
         if path == plain or (path.endswith(f".{plain}") and not pattern.startswith("^")):
             alpha = value
             break
     stated = settings.get("r")
     if not isinstance(alpha, int | float) or not rank or (stated != rank and not settings.get("rank_pattern")):
-        raise _Unread(f"has LoRA of rank {rank}, but its configuration states r={stated!r} and lora_alpha={alpha!r}")
+        raise Unread(f"has LoRA of rank {rank}, but its configuration states r={stated!r} and lora_alpha={alpha!r}")
     return np.float32(alpha / (rank**0.5 if settings.get("use_rslora") else rank))
 
 
@@ -182,7 +178,7 @@ def _replaced(contents: Contents, module: str, base: Entry, new: Entry, settings
         ids = ids or next(iter(settings["trainable_token_indices"].values()), None)
     known = isinstance(ids, list) and all(is_whole_number(n) and n < base.shape[0] for n in ids)
     if not known or new.shape != (len(ids), base.shape[1]) or len(set(ids)) < len(ids):
-        raise _Unread(f"has {new.shape} trained rows, to which the token indices of its configuration do not fit")
+        raise Unread(f"has {new.shape} trained rows, to which the token indices of its configuration do not fit")
     at = np.argsort(np.array(ids, np.int64))
     ordered = np.array(ids, np.int64)[at]
 

@@ -25,6 +25,10 @@ _MOST = 1 << 30
 """Numbers of a table behind a mapping, of which a small file could claim any number."""
 
 
+class Unread(Exception):
+    """The rows are not known; the message says why, as `Combined.why`."""
+
+
 def with_combined(contents: Contents, found: Mapping[str, Combined]) -> Contents:
     """Return contents in which combined tensors stand for their parts.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.checkpoint.base import Chosen, Combined, Contents, Entry
-from whatwhere.models.checkpoint.combined import entry_of, with_combined
+from whatwhere.models.checkpoint.combined import Unread, entry_of, with_combined
 from whatwhere.models.checkpoint.files import is_whole_number, parse_json
 from whatwhere.what.token_ids import nested_configs
 
@@ -85,10 +85,6 @@ class _Module:
         return np.atleast_1d(self.contents.reader.array(entry.name, rows if entry.shape else None))
 
 
-class _Unread(Exception):
-    """The rows are not known; the message says why, as `Combined.why`."""
-
-
 def quantized(contents: Contents) -> Contents:
     """Return contents with quantized weights as one tensor each, whose rows are numbers.
 
@@ -149,16 +145,16 @@ def _layout(module: _Module) -> tuple[tuple[int, ...], str, _Rows | None, str]:
         unknown = [end for end in beside if end not in (*_SCALES, *_OF_ACTIVATIONS)]
         layout = next((_REFUSED[end] for end in (module.end, *beside) if end in _REFUSED), None)
         if layout is not None:
-            raise _Unread(f"is quantized by {layout} ({codes.dtype} codes), which is not dequantized here")
+            raise Unread(f"is quantized by {layout} ({codes.dtype} codes), which is not dequantized here")
         stated = module.settings.get("quant_method")
         by = f", by {stated}" if isinstance(stated, str) else ""
         if codes.dtype not in ("int8", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz") or unknown:
             others = f" beside {', '.join(sorted(unknown)[:3])}" if unknown else ""
-            raise _Unread(f"holds codes of the type {codes.dtype}{others}{by}, whose rule is not known here")
+            raise Unread(f"holds codes of the type {codes.dtype}{others}{by}, whose rule is not known here")
         if codes.dtype == "int8" and module.settings.get("bits", 8) != 8:
-            raise _Unread(f"holds int8{by}, but the configuration states {module.settings['bits']} bits")
+            raise Unread(f"holds int8{by}, but the configuration states {module.settings['bits']} bits")
         return _scaled(module, by)
-    except _Unread as problem:
+    except Unread as problem:
         return _shape_of_unread(module), f"{codes.dtype} codes", None, str(problem)
 
 
@@ -169,19 +165,19 @@ def _affine(module: _Module) -> tuple[tuple[int, ...], str, _Rows, str]:
     codes, scales = module.codes, module.beside["scales"]
     own = module.settings.get(module.name, {})
     if own is False:
-        raise _Unread("has scales of MLX, but by the configuration it is not quantized")
+        raise Unread("has scales of MLX, but by the configuration it is not quantized")
     settings = {**module.settings, **(own if isinstance(own, Mapping) else {})}
     mode, bits, group = settings.get("mode", "affine"), settings.get("bits"), settings.get("group_size")
     biases = module.beside.get("biases", module.beside.get("qbiases"))
     if mode != "affine" or biases is None:
-        raise _Unread(f"is quantized by MLX's mode {str(mode)[:20]!r}, which is not dequantized here")
+        raise Unread(f"is quantized by MLX's mode {str(mode)[:20]!r}, which is not dequantized here")
     if bits not in _BITS or not is_whole_number(group) or not group or isinstance(bits, bool):
-        raise _Unread("has codes of MLX, but config.json does not state their bits and group_size as MLX writes them")
+        raise Unread("has codes of MLX, but config.json does not state their bits and group_size as MLX writes them")
     rows, words = codes.shape
     groups = scales.shape[-1] if scales.shape else 0
     dim = groups * group
     if scales.shape != (rows, groups) or biases.shape != scales.shape or words * 32 != dim * bits or dim % 8:
-        raise _Unread(
+        raise Unread(
             f"has {rows:,} rows of {words:,} words, which contradict its scales {scales.shape} and biases "
             f"{biases.shape}: {bits} bits in groups of {group} are stated"
         )
@@ -206,11 +202,11 @@ def _scaled(module: _Module, by: str) -> tuple[tuple[int, ...], str, _Rows, str]
     codes = module.codes
     found = [end for end in _SCALES if end in module.beside]
     if len(found) != 1:
-        raise _Unread(f"holds codes of the type {codes.dtype}{by}, and {len(found)} scales beside them, not one")
+        raise Unread(f"holds codes of the type {codes.dtype}{by}, and {len(found)} scales beside them, not one")
     scale = module.beside[found[0]]
     block = _block(module, scale)
     if "float" not in scale.dtype:
-        raise _Unread(f"has a scale of the type {scale.dtype}, whose rule is not known here")
+        raise Unread(f"has a scale of the type {scale.dtype}, whose rule is not known here")
     rows, dim = codes.shape
 
     def read(chosen: Chosen) -> np.ndarray:
@@ -235,7 +231,7 @@ def _block(module: _Module, scale: Entry) -> tuple[int, int]:
         return stated[0], stated[1]
     if len(shape) == 2 and shape[0] == rows and shape[1] and dim % shape[1] == 0:
         return 1, dim // shape[1]
-    raise _Unread(f"has the shape {module.codes.shape}, to which its scale of the shape {shape} does not fit")
+    raise Unread(f"has the shape {module.codes.shape}, to which its scale of the shape {shape} does not fit")
 
 
 # What is known of the shapes of the others
