@@ -20,7 +20,7 @@ from whatwhere.comparison.run import Job
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build
-from whatwhere.position import as_positions
+from whatwhere.position.positions import as_positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.what.embedding import INITS, TokenEmbedding
 from whatwhere.what.row_adamw.optimizer import RowAdamW

@@ -35,7 +35,7 @@ from whatwhere.comparison.sharded_model import KeysOfOthers, SharedWork, shard_m
 from whatwhere.comparison.tasks import Batch
 from whatwhere.comparison.training_checkpoint import whole_tensors
 from whatwhere.parallel.mesh import MeshSizes, make_mesh
-from whatwhere.position_slices import SHARD_ORDERS, ShardOrder
+from whatwhere.position.slices import SHARD_ORDERS, ShardOrder
 from whatwhere.where.catalogue import catalogue
 
 VOCAB, DIM, HEADS, LAYERS, TOKENS, BATCH, STEPS, EXPORTED = 97, 64, 4, 2, 24, 8, 4, 4096

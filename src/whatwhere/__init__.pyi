@@ -22,8 +22,8 @@ from whatwhere.models.load_where import load_where as load_where
 from whatwhere.models.parameter_count import parameters as parameters
 from whatwhere.models.probe import probe as probe
 from whatwhere.models.token_tables import load_token_table as load_token_table
-from whatwhere.position import Positions as Positions
-from whatwhere.position import positions as positions
+from whatwhere.position.positions import Positions as Positions
+from whatwhere.position.positions import positions as positions
 from whatwhere.studio.export import export as export
 from whatwhere.studio.notebook import show as show
 from whatwhere.what import text as text

@@ -18,7 +18,7 @@ from whatwhere.evidence.silent_faults import (
     scheme_faults,
     with_scheme,
 )
-from whatwhere.position import positions
+from whatwhere.position.positions import positions
 from whatwhere.where.query_key.rotary import Rotary
 
 SETTINGS = make_settings("expressions", [8], steps=1, device="cpu", test_sequences=20)

@@ -24,7 +24,7 @@ from transformers.models.mistral4 import modeling_mistral4 as mistral4
 
 import whatwhere as ww
 from whatwhere import temperature
-from whatwhere.position import PositionsLike
+from whatwhere.position.positions import PositionsLike
 
 TOKENS, HIDDEN = 40, 24
 SIZES: dict[str, Any] = {

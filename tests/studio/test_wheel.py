@@ -62,7 +62,7 @@ def site(checkout: Path, tmp_path: Path) -> Path:
 def test_the_wheel_holds_the_package_alone_and_no_benchmark(site: Path) -> None:
     (metadata,) = site.glob("whatwhere-*.dist-info")
     assert set(site.iterdir()) == {metadata, site / "whatwhere"}
-    assert (site / "whatwhere" / "position.py").is_file()
+    assert (site / "whatwhere" / "position" / "positions.py").is_file()
     assert not list((site / "whatwhere").glob("benchmark*"))
 
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from whatwhere.errors import ShapeError
-from whatwhere.position import positions
+from whatwhere.position.positions import positions
 from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.binding import Where
 from whatwhere.where.frequencies import angles

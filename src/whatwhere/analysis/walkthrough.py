@@ -15,7 +15,7 @@ from whatwhere.analysis.token_types import shown_texts
 from whatwhere.atomic import write_atomic
 from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, TextError, TokenError
-from whatwhere.position import positions
+from whatwhere.position.positions import positions
 from whatwhere.what import text as texts
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.what.expressions import tokenizer_of

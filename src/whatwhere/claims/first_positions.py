@@ -11,7 +11,7 @@ from whatwhere.claims.claim import Claim, ExactClaim, Measured
 from whatwhere.claims.first_tokens import largest_difference, token_table
 from whatwhere.errors import PositionError
 from whatwhere.initialization import seeded
-from whatwhere.position import positions
+from whatwhere.position.positions import positions
 from whatwhere.what.embedding import Init, TokenEmbedding
 from whatwhere.where.frequencies import inverse_frequencies, offset_map, wavelengths
 from whatwhere.where.input.learned import Learned

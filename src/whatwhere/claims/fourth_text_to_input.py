@@ -18,7 +18,7 @@ from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import Settings
 from whatwhere.initialization import seeded
 from whatwhere.models.parameter_count import parameters
-from whatwhere.position import Positions, positions
+from whatwhere.position.positions import Positions, positions
 from whatwhere.what import text
 from whatwhere.where.catalogue import scheme
 from whatwhere.where.frequencies import Layout, inverse_frequencies, offset_map, wavelengths

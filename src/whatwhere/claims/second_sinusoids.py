@@ -17,7 +17,7 @@ from whatwhere.claims.first_tokens import largest_difference, token_table
 from whatwhere.errors import TextError
 from whatwhere.initialization import seeded
 from whatwhere.models.parameter_count import parameters
-from whatwhere.position import positions
+from whatwhere.position.positions import positions
 from whatwhere.what import text
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.binding import Where

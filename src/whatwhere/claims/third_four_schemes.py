@@ -15,7 +15,7 @@ from whatwhere.comparison.model import Block
 from whatwhere.errors import PositionError, ShapeError
 from whatwhere.initialization import seeded
 from whatwhere.models.parameter_count import parameters
-from whatwhere.position import positions
+from whatwhere.position.positions import positions
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue import catalogue, scheme

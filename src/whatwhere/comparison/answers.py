@@ -19,7 +19,7 @@ from whatwhere.comparison.tasks import Expressions, Recall, answered_at
 from whatwhere.comparison.text_task import Bytes, TextTokens
 from whatwhere.comparison.train import one_thread
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
-from whatwhere.position import Positions, positions
+from whatwhere.position.positions import Positions, positions
 
 Chosen = Literal["median", "all", "given"]
 AskableTask = Expressions | Recall | Bytes | TextTokens

@@ -15,7 +15,7 @@ from whatwhere.comparison.tasks import Task
 from whatwhere.comparison.token_table import reset_table, token_table
 from whatwhere.errors import RandomPositionsWarning, SettingError
 from whatwhere.initialization import reset, reset_linear, seeded
-from whatwhere.position import Positions, positions
+from whatwhere.position.positions import Positions, positions
 from whatwhere.where.binding import Here, Where, bind
 from whatwhere.where.catalogue import scheme as build_scheme
 from whatwhere.where.catalogue.options import split_count

@@ -19,7 +19,7 @@ from whatwhere.comparison.settings import MODEL_SETTINGS, Settings, make_setting
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import SettingError
 from whatwhere.initialization import seeded
-from whatwhere.position import Positions, positions
+from whatwhere.position.positions import Positions, positions
 from whatwhere.where.binding import Where
 
 AnyModel = TypeVar("AnyModel", bound=nn.Module)

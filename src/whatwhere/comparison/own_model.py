@@ -12,7 +12,7 @@ from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import Settings
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.initialization import seeded
-from whatwhere.position import Positions, positions
+from whatwhere.position.positions import Positions, positions
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.binding import Where
 

@@ -28,8 +28,8 @@ from whatwhere.parallel.mesh import Mesh, MeshSizes, alike_copy, gathered, summe
 from whatwhere.parallel.ring import require_ring, ring_attention
 from whatwhere.parallel.vocabulary_loss import vocabulary_cross_entropy
 from whatwhere.parallel.vocabulary_shards import shard_vocabulary, sharded_logits
-from whatwhere.position import Positions, positions
-from whatwhere.position_slices import ShardOrder
+from whatwhere.position.positions import Positions, positions
+from whatwhere.position.slices import ShardOrder
 from whatwhere.where.binding import Here, Where, bind, heads_of
 
 KeysOfOthers = Literal["gathered", "ring"]

@@ -20,7 +20,7 @@ from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Task
 from whatwhere.errors import SettingError
 from whatwhere.initialization import own_rows
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 
 SNAPSHOTS = (0, 20, 100)
 """The percentages of the steps at which the token table is described."""

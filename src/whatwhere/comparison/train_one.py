@@ -47,7 +47,7 @@ from whatwhere.comparison.training_checkpoint import (
 from whatwhere.errors import ResultsError
 from whatwhere.initialization import own_rows
 from whatwhere.parallel.mesh import Mesh, MeshSizes, fill_mesh, is_first, joined, make_mesh, world_size
-from whatwhere.position_slices import SHARD_ORDERS, ShardOrder
+from whatwhere.position.slices import SHARD_ORDERS, ShardOrder
 
 _CHECKPOINTS = 10
 _LOST = re.compile(r"gloo|NCCL|[Cc]onnection (was )?(closed|reset)|[Bb]roken pipe|[Tt]imed? ?out")

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float32, Float64, Int64
 from torch import Tensor
 
-from whatwhere.position import Positions, PositionsLike, as_positions
+from whatwhere.position.positions import Positions, PositionsLike, as_positions
 from whatwhere.where.base import Bound, InputEncoding
 from whatwhere.where.binding import Where
 from whatwhere.where.frequencies import inverse_frequencies

@@ -16,7 +16,7 @@ from whatwhere.comparison.results import Spread, spread
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Task
 from whatwhere.evidence.faulty_schemes import Bfloat16Rotary, MisprintedSinusoid, divide_slopes, other_theta
-from whatwhere.position import Positions, positions
+from whatwhere.position.positions import Positions, positions
 from whatwhere.testing import check_bias, check_input_encoding, check_rotary
 from whatwhere.testing.report import Report
 from whatwhere.where.base import QueryKeyMap

@@ -171,7 +171,7 @@ class Subject:
             length = self.description.max_length
             known = "" if length is None else f" of {length:,} positions"
             raise Absent(f"its position embedding is {plan.class_name}{known}, but no table of it is in the file")
-        from whatwhere.position import positions
+        from whatwhere.position.positions import positions
 
         scheme: Any = plan.build()
         return np.asarray(scheme(positions(min(self.description.max_length, 4096)))[0].detach().numpy())
@@ -190,7 +190,7 @@ class Subject:
             raise Absent(reason_of(problem)) from None
 
     def _positions_of_run(self) -> Float[np.ndarray, "positions dim"]:
-        from whatwhere.position import positions
+        from whatwhere.position.positions import positions
 
         loaded, length = self.run
         if loaded.where.input is None:

@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.backend import full_precision
 from whatwhere.parallel.mesh import gathered
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import readable
 from whatwhere.where.attention import Engine
 from whatwhere.where.binding import Here, Where

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whatwhere import reference
 from whatwhere.errors import DoorError, SettingError
-from whatwhere.position import as_positions
+from whatwhere.position.positions import as_positions
 from whatwhere.testing.harness import UNIT, Measurement
 from whatwhere.where.catalogue import catalogue, scheme
 from whatwhere.where.score_bias import ScoreBias, tabulate

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import Init, TokenEmbedding, require_equal_shape
 from whatwhere.what.ngram_hash import NGramHash

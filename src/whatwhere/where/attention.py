@@ -26,10 +26,10 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from whatwhere.checks import require_choice
-from whatwhere.coordinates import Allowed
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.backend import disabled, full_precision
 from whatwhere.kernels.blockwise_attention import ByBlocks, attention_by_blocks, attention_with_table
+from whatwhere.position.coordinates import Allowed
 from whatwhere.tensor_checks import require_floating
 from whatwhere.where.merge_attention import with_sink
 from whatwhere.where.score_bias import Element, as_finite, as_score_mod, tabulate

@@ -16,7 +16,7 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.initialization import reset
 from whatwhere.kernels.embedding import Rows, embed, summed
-from whatwhere.position import Positions, PositionsLike
+from whatwhere.position.positions import Positions, PositionsLike
 from whatwhere.tensor_checks import require_device, require_floating
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.attention import Engine, Scores, attention, attention_with_lse, require_heads

@@ -7,7 +7,7 @@ from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
 from whatwhere.errors import DoorError, ShapeError
-from whatwhere.position import PositionsLike, as_positions
+from whatwhere.position.positions import PositionsLike, as_positions
 from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import Init, Scale, TokenEmbedding
 from whatwhere.where.base import InputEncoding, QueryKeyMap

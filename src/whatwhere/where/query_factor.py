@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import DoorError, ShapeError
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.base import Bound, QueryKeyMap, Region
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.rotary import is_nested, rotate, rotate_, rotate_both
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.base import Bound, QueryKeyMap
 from whatwhere.where.scaling import FrequencyCache, Scaling, or_unscaled
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whatwhere.errors import DoorError, ShapeError
 from whatwhere.kernels.rotary import rotate
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.base import Bound, QueryKeyMap, require_query_heads
 from whatwhere.where.score_bias import query_slots, require_beginnings, require_no_holes, require_own_keys
 

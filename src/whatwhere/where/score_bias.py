@@ -13,8 +13,8 @@ from whatwhere.errors import DoorError, PositionError, ShapeError
 from whatwhere.kernels.backend import full_precision
 from whatwhere.kernels.blockwise_attention import ByBlocks
 from whatwhere.kernels.toeplitz import toeplitz
-from whatwhere.position import Positions, PositionsLike
-from whatwhere.position_slices import common_batch
+from whatwhere.position.positions import Positions, PositionsLike
+from whatwhere.position.slices import common_batch
 from whatwhere.tensor_checks import readable, require_range
 from whatwhere.where.base import QueryKeyMap, device_of, of_queries_and_keys, require_direction
 from whatwhere.where.head_shards import OfHeads

@@ -11,7 +11,7 @@ if TYPE_CHECKING:  # configurations are read without PyTorch
     from jaxtyping import Bool, Int64
     from torch import Tensor
 
-    from whatwhere.position import Positions
+    from whatwhere.position.positions import Positions
 
 By = Literal["order", "coordinates"]
 

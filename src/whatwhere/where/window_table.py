@@ -7,7 +7,7 @@ from torch import Tensor
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import ShapeError
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.score_bias import Element, ScoreBias
 
 WindowSize = int | tuple[int, int]

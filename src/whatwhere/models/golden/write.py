@@ -222,7 +222,7 @@ def _factors(scheme: Any) -> Float64[np.ndarray, "heads positions"]:
     """Return the learned factors of queries at each position."""
     from torch import tensor
 
-    from whatwhere.position import Positions
+    from whatwhere.position.positions import Positions
 
     factors = deepcopy(scheme).double().factor(Positions.from_coordinates(tensor(POSITIONS)))
     return np.asarray(factors.detach()[0, :, :, 0].numpy())

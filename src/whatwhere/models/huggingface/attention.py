@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.huggingface.attention_mask import NAME, BoundMask, Rule, make_mask
-from whatwhere.position import positions
+from whatwhere.position.positions import positions
 from whatwhere.where.attention import Scores, attention, join
 from whatwhere.where.pass_cache import PassCache
 from whatwhere.where.score_bias import ScoreBias

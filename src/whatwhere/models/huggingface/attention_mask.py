@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Bool, Float, Int64
 from torch import Tensor
 
-from whatwhere.position import Positions, positions
+from whatwhere.position.positions import Positions, positions
 from whatwhere.where.attention import Scores
 from whatwhere.where.pass_cache import PassCache
 from whatwhere.where.score_bias import ScoreBias

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from whatwhere.models.huggingface.attention import RelativeBias
 from whatwhere.models.huggingface.attention_mask import NAME
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.score.alibi import ALiBi
 from whatwhere.where.score.deberta import DeBERTa
 from whatwhere.where.score.inkling import Inkling

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.configuration.description import EmbeddingScale
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.input.learned import Learned
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary

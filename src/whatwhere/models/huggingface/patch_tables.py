@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.configuration.description import Description
-from whatwhere.position import positions
+from whatwhere.position.positions import positions
 from whatwhere.where.input.learned import rows_at
 from whatwhere.where.input.sinusoidal import Sinusoidal
 from whatwhere.where.query_key.rotary import Rotary

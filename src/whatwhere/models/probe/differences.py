@@ -15,7 +15,7 @@ from whatwhere.models.configuration.plan import Plan
 from whatwhere.models.probe.findings import NONE, NOT_MEASURED, ROTARY, SCALED, FeatureMap, Layer, Probe
 from whatwhere.models.probe.measure import BELOW_TABLE, FAR, NEAR
 from whatwhere.models.probe.solve import merged, solve
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.binding import Where
 
 if TYPE_CHECKING:

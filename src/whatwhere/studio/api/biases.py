@@ -212,7 +212,7 @@ def _matrix(scheme: "ScoreBias", tokens: int, head: int, weights: bool) -> Float
     """Return what one head adds for each query and key; NaN for later keys that the scheme excludes."""
     import torch
 
-    from whatwhere.position import positions
+    from whatwhere.position.positions import positions
 
     with torch.no_grad():
         table = scheme(positions(tokens), causal=scheme.causal_only)[0, head].double().numpy()
@@ -235,7 +235,7 @@ def _past(scheme: "ScoreBias") -> Float[np.ndarray, "heads distances"]:
 def _later(scheme: "ScoreBias") -> Float[np.ndarray, "heads distances"]:
     import torch
 
-    from whatwhere.position import positions
+    from whatwhere.position.positions import positions
 
     with torch.no_grad():
         table = scheme(positions(1), positions(EXAMINED))

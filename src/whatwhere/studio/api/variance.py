@@ -293,7 +293,7 @@ def _tokens(session: Session, tensor: str | None, dim: int, seed: int) -> Rows:
 
 
 def _position_vectors(here: Any, rows: int) -> Rows:
-    from whatwhere.position import positions
+    from whatwhere.position.positions import positions
 
     return np.asarray(here.where.input(positions(rows))[0].detach().float().numpy())
 

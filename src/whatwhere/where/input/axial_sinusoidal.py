@@ -8,7 +8,7 @@ from torch import Tensor
 
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.errors import ShapeError
-from whatwhere.position import PositionsLike, as_positions
+from whatwhere.position.positions import PositionsLike, as_positions
 from whatwhere.where.base import InputEncoding
 from whatwhere.where.frequencies import LAYOUTS, Layout, sinusoid
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.initialization import sample_normal
 from whatwhere.kernels.backend import full_precision
-from whatwhere.position import PositionsLike, as_positions
+from whatwhere.position.positions import PositionsLike, as_positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.base import InputEncoding
 

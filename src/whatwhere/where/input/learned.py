@@ -11,7 +11,7 @@ from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import PositionError, ShapeError
 from whatwhere.initialization import sample_normal
 from whatwhere.kernels.embedding import Rows
-from whatwhere.position import Positions, PositionsLike, as_positions
+from whatwhere.position.positions import Positions, PositionsLike, as_positions
 from whatwhere.tensor_checks import require_generator, require_range
 from whatwhere.what.embedding import lookup
 from whatwhere.where.base import InputEncoding

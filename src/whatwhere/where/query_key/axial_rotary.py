@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import ShapeError
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.base import Bound
 from whatwhere.where.frequencies import inverse_frequencies, rotary_tables
 from whatwhere.where.rotary_map import RotaryMap

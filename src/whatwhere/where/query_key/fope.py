@@ -12,7 +12,7 @@ from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import alike, assign
 from whatwhere.kernels.rotary import rotate
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.base import Bound, QueryKeyMap
 from whatwhere.where.frequencies import angles, inverse_frequencies

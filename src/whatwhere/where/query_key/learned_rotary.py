@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor, nn
 
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.base import Bound
 from whatwhere.where.frequencies import angles, cos_sin
 from whatwhere.where.rotary_map import ScaledRotaryMap

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import ShapeError
 from whatwhere.initialization import alike, assign
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.base import Bound
 from whatwhere.where.frequencies import cos_sin

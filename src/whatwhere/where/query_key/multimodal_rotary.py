@@ -8,7 +8,7 @@ from torch import Tensor
 
 from whatwhere.checks import require_choice
 from whatwhere.errors import ShapeError
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.base import Bound
 from whatwhere.where.frequencies import rotary_tables
 from whatwhere.where.rotary_map import ScaledRotaryMap

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from whatwhere.checks import require_positive, require_whole
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.base import Bound, QueryKeyMap, require_query_heads
 from whatwhere.where.frequencies import rotary_tables
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from whatwhere.errors import SettingError
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.base import QueryKeyMap
 from whatwhere.where.query_factor import QueryFactor
 from whatwhere.where.temperature import Curve

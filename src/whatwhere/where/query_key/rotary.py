@@ -5,7 +5,7 @@ from typing import final
 from jaxtyping import Int64
 from torch import Tensor
 
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.base import Bound
 from whatwhere.where.frequencies import rotary_tables
 from whatwhere.where.rotary_map import ScaledRotaryMap

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import ShapeError
 from whatwhere.initialization import sample_uniform
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.frequencies import inverse_frequencies
 from whatwhere.where.rotation_by_content import RotationByContent, without_padding

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import ShapeError
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.where.base import QueryKeyMap
 from whatwhere.where.query_factor import QueryFactor
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import PositionError, SettingError
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_range
 from whatwhere.where.base import Bound
 from whatwhere.where.frequencies import angles, inverse_frequencies

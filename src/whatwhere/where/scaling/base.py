@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import readable
 from whatwhere.where.frequencies import inverse_frequencies
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.initialization import sample_normal
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.score_bias import (
     Element,

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.errors import SettingError
 from whatwhere.initialization import sample_normal
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.frequencies import to_device
 from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, for_each_head, require_content

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import sample_normal
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import readable, require_generator
 from whatwhere.where.score_bias import (
     Element,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import sample_normal
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import readable, require_generator
 from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, query_slots, require_features
 from whatwhere.where.temperature import Curve

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.initialization import sample_normal
-from whatwhere.position import Positions
+from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.frequencies import sinusoid
 from whatwhere.where.score_bias import Element, ScoreBias, contract, for_each_head, require_content

@@ -9,9 +9,17 @@ from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
 from whatwhere.checks import require_choice, require_positive, require_whole
-from whatwhere.coordinates import end_of, require_count, require_integral, require_mask, require_tensor, slots_of
 from whatwhere.errors import ShapeError
-from whatwhere.image_coordinates import (
+from whatwhere.position.constructors import PositionConstructors
+from whatwhere.position.coordinates import (
+    end_of,
+    require_count,
+    require_integral,
+    require_mask,
+    require_tensor,
+    slots_of,
+)
+from whatwhere.position.image_coordinates import (
     AFTER,
     After,
     augmented,
@@ -21,7 +29,6 @@ from whatwhere.image_coordinates import (
     multimodal_coordinates,
     require_merge,
 )
-from whatwhere.position_constructors import PositionConstructors
 from whatwhere.tensor_checks import as_whole
 
 Made = TypeVar("Made", bound="ImagePositions")

@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Bool, Float, Integer
 from torch import Tensor
 
-from whatwhere.coordinates import (
+from whatwhere.errors import PositionError, ShapeError
+from whatwhere.position.coordinates import (
     checked_coordinates,
     checked_real_coordinates,
     count_digits,
@@ -22,8 +23,7 @@ from whatwhere.coordinates import (
     sample_starts,
     slots_of,
 )
-from whatwhere.errors import PositionError, ShapeError
-from whatwhere.position_slices import PositionSlices
+from whatwhere.position.slices import PositionSlices
 from whatwhere.tensor_checks import as_whole, readable, require_range
 
 Made = TypeVar("Made", bound="PositionConstructors")  # Self, which run-time checks of annotations do not know

@@ -11,8 +11,8 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from whatwhere.checks import require_choice, require_whole
-from whatwhere.coordinates import end_of, is_run, largest_in_document
 from whatwhere.errors import PositionError, ShapeError
+from whatwhere.position.coordinates import end_of, is_run, largest_in_document
 from whatwhere.tensor_checks import readable, require_range
 
 Made = TypeVar("Made", bound="PositionSlices")  # Self, which run-time checks of annotations do not know

@@ -13,7 +13,8 @@ from jaxtyping import Bool, Int64, Integer, Num
 from torch import Tensor
 from torch.utils import _pytree
 
-from whatwhere.coordinates import (
+from whatwhere.errors import PositionError, ShapeError
+from whatwhere.position.coordinates import (
     LIMIT,
     Allowed,
     attention_rule,
@@ -27,9 +28,8 @@ from whatwhere.coordinates import (
     require_positions,
     slots_of,
 )
-from whatwhere.errors import PositionError, ShapeError
-from whatwhere.position_images import ImagePositions
-from whatwhere.position_slices import common_batch, require_one_numbering
+from whatwhere.position.images import ImagePositions
+from whatwhere.position.slices import common_batch, require_one_numbering
 from whatwhere.tensor_checks import as_whole, readable
 
 

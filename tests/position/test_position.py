@@ -14,7 +14,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import whatwhere as ww
-from whatwhere.position import as_positions
+from whatwhere.position.positions import as_positions
 from whatwhere.where.base import of_queries_and_keys
 
 few = settings(deadline=None, max_examples=50)

@@ -1,0 +1,1 @@
+"""`Positions`: where tokens are, which is later, and to which document each belongs."""
