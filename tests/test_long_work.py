@@ -6,10 +6,10 @@ from io import StringIO
 import pytest
 
 from whatwhere import long_work
+from whatwhere.large_arrays import row_blocks
 from whatwhere.long_work import Pace, WorkDone, begin_step, by_share, counted, reports_to
 from whatwhere.report import terminal
 from whatwhere.report.terminal import Steps
-from whatwhere.what.matrix_file import row_blocks
 
 
 class Clock:

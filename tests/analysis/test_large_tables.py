@@ -13,18 +13,18 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from whatwhere import large_arrays
 from whatwhere.analysis.token_map import make_map
 from whatwhere.errors import SettingError
 from whatwhere.inspection import examine
 from whatwhere.inspection.checkpoint_difference import TokensDifference, difference
 from whatwhere.inspection.subject import Subject
 from whatwhere.inspection.token_neighbors import neighbors
+from whatwhere.large_arrays import new_array, row_blocks, selected_rows
 from whatwhere.long_work import reports_to
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import read_rows, read_table
 from whatwhere.models.surgery import repair_checkpoint
-from whatwhere.what import matrix_file
-from whatwhere.what.matrix_file import new_array, row_blocks, selected_rows
 
 from ..running import json_of
 
@@ -47,8 +47,8 @@ def _table(path: Path, dtype: torch.dtype, seed: int = 0) -> Path:
 
 @pytest.fixture
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix_file, "SCRATCH_FROM", 1)
-    monkeypatch.setattr(matrix_file, "_NUMBERS", 24 * 7)
+    monkeypatch.setattr(large_arrays, "SCRATCH_FROM", 1)
+    monkeypatch.setattr(large_arrays, "_NUMBERS", 24 * 7)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -66,8 +66,8 @@ def test_every_command_prints_the_same_numbers(
     )
     expected = [json_of(*command) for command in commands]
     points, repaired = Path(picture).read_text(), (tmp_path / "repaired.safetensors").read_bytes()
-    monkeypatch.setattr(matrix_file, "SCRATCH_FROM", 1)
-    monkeypatch.setattr(matrix_file, "_NUMBERS", 24 * 7)
+    monkeypatch.setattr(large_arrays, "SCRATCH_FROM", 1)
+    monkeypatch.setattr(large_arrays, "_NUMBERS", 24 * 7)
     assert _in_scratch(read_table(Checkpoint.open(one)).weight)
     assert [json_of(*command) for command in commands] == expected
     assert Path(picture).read_text() == points
@@ -89,7 +89,7 @@ def test_rows_are_read_by_blocks_and_reported(tmp_path: Path) -> None:
 
 
 def test_no_command_copies_the_table_into_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrix_file, "SCRATCH_FROM", 1 << 22)
+    monkeypatch.setattr(large_arrays, "SCRATCH_FROM", 1 << 22)
     rows = torch.randn(200_000, 128, generator=torch.Generator().manual_seed(0))
     rows[7] = torch.nan  # so that the finite rows are others than those of the file
     path, size = tmp_path / "a.safetensors", rows.numel() * 4
@@ -128,8 +128,8 @@ def test_a_difference_counts_all_tokens_and_lists_some(tmp_path: Path, monkeypat
 @pytest.fixture
 def no_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """Return the folder of temporary files, which has no room, as nothing has been said of it."""
-    monkeypatch.setattr(matrix_file, "SCRATCH_FROM", 1)
-    monkeypatch.setattr(matrix_file, "_in_memory", set())
+    monkeypatch.setattr(large_arrays, "SCRATCH_FROM", 1)
+    monkeypatch.setattr(large_arrays, "_in_memory", set())
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "absent"))
     return str(tmp_path / "absent")
 
@@ -147,18 +147,18 @@ def test_a_missing_room_for_the_scratch_file_leaves_the_array_in_memory_with_one
 def test_an_array_with_room_neither_in_a_file_nor_in_memory_is_refused(
     no_room: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(matrix_file, "_available_memory", lambda: 23_999_999)
+    monkeypatch.setattr(large_arrays, "_available_memory", lambda: 23_999_999)
     with pytest.raises(SettingError, match=r"and 0\.02 GB of memory are available\.\nSet TMPDIR"):
         new_array((3000, 2000), np.float32)
     with pytest.warns(UserWarning, match="It takes memory"):
         new_array((2999, 2000), np.float32)
-    monkeypatch.setattr(matrix_file, "_available_memory", lambda: None)  # a system that does not state it
+    monkeypatch.setattr(large_arrays, "_available_memory", lambda: None)  # a system that does not state it
     new_array((3000, 2000), np.float32)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux states it")
 def test_the_memory_that_is_available_is_more_than_none_and_less_than_all() -> None:
-    available = matrix_file._available_memory()
+    available = large_arrays._available_memory()
     assert available is not None
     assert 0 < available < os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
@@ -166,7 +166,7 @@ def test_the_memory_that_is_available_is_more_than_none_and_less_than_all() -> N
 def test_a_command_without_room_prints_one_note(tmp_path: Path) -> None:
     path = _table(tmp_path / "a.safetensors", torch.float32)
     program = "import resource, sys; sys.dont_write_bytecode = True  # Python 3.11 keeps what it wrote the half of\n"
-    program += "from whatwhere.what import matrix_file; matrix_file.SCRATCH_FROM = 1\n"
+    program += "from whatwhere import large_arrays; large_arrays.SCRATCH_FROM = 1\n"
     program += "from whatwhere.cli import main\n"
     program += "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))\n"  # as little as a full disk has
     program += "main()"

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.nearest_neighbors import Search
 from whatwhere.errors import ShapeError
-from whatwhere.what.matrix_file import row_blocks, selected_rows
+from whatwhere.large_arrays import row_blocks, selected_rows
 from whatwhere.what.text import ids_of_each
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.errors import ShapeError
-from whatwhere.what.matrix_file import finite_rows
+from whatwhere.large_arrays import finite_rows
 
 _TOKENS, _POSITIONS, _BLOCK = 512, 512, 16
 

@@ -12,7 +12,7 @@ from whatwhere.analysis.float64_similarity import METRICS as METRICS
 from whatwhere.analysis.float64_similarity import Metric as Metric
 from whatwhere.analysis.float64_similarity import norms, pair_scores, ratio, units, widened
 from whatwhere.errors import SettingError, ShapeError, TokenError
-from whatwhere.what.matrix_file import new_array, row_blocks
+from whatwhere.large_arrays import new_array, row_blocks
 
 _BLOCK = 4096
 _PRODUCTS = 1 << 22

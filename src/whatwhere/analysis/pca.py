@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.what.matrix_file import finite_rows, row_blocks
+from whatwhere.large_arrays import finite_rows, row_blocks
 
 _DECOMPOSED = 2e9
 """Value of rows * dim * min(rows, dim) up to which the rows themselves are decomposed, in a second or two."""

@@ -15,7 +15,7 @@ from whatwhere.analysis.nearest_neighbors import Search
 from whatwhere.analysis.pca import principal_components
 from whatwhere.analysis.table_difference import overlap
 from whatwhere.errors import MissingExtra, SettingError, ShapeError
-from whatwhere.what.matrix_file import finite_rows
+from whatwhere.large_arrays import finite_rows
 
 Method = Literal["pca", "tsne", "umap"]
 METHODS: tuple[Method, ...] = ("pca", "tsne", "umap")

@@ -173,10 +173,10 @@ def draw(
     from whatwhere.analysis.table_difference import sample_rows
     from whatwhere.analysis.token_map import make_map, neighbors_to_compare
     from whatwhere.inspection.token_neighbors import Source
+    from whatwhere.large_arrays import selected_rows
     from whatwhere.long_work import by_share
     from whatwhere.models.checkpoint import write_projector
     from whatwhere.models.checkpoint.lookup import read_table
-    from whatwhere.what.matrix_file import selected_rows
 
     with progress() as show_step:
         checkpoint = Source(path, table, allow_pickle, run=run).checkpoint

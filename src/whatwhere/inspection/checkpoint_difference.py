@@ -21,10 +21,10 @@ from whatwhere.inspection.row_differences import (
     rows_difference,
 )
 from whatwhere.inspection.subject import Absent, Progress, reason_of
+from whatwhere.large_arrays import selected_rows
 from whatwhere.models.checkpoint import Checkpoint, read
 from whatwhere.models.checkpoint.lookup import Table, read_table, word_of
 from whatwhere.records import Missing
-from whatwhere.what.matrix_file import selected_rows
 
 Part = TypeVar("Part")
 LISTED = 10_000

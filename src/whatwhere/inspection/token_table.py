@@ -13,10 +13,10 @@ from whatwhere.analysis.pca import Spectrum, spectrum
 from whatwhere.analysis.token_types import marking
 from whatwhere.inspection.subject import Absent, Subject
 from whatwhere.inspection.token_neighbors import NamedRow, named_rows
+from whatwhere.large_arrays import selected_rows
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.parameter_count import parameters
 from whatwhere.records import Missing
-from whatwhere.what.matrix_file import selected_rows
 
 _PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
 _BINS, _AXES, _NAMED = 40, 64, 5

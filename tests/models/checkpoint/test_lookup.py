@@ -9,9 +9,9 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from whatwhere.errors import CheckpointError, TokenError
 from whatwhere.escape import byte_alphabet
+from whatwhere.large_arrays import finite_rows
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import find_token, read_table, table_name
-from whatwhere.what.matrix_file import finite_rows
 
 from . import samples
 

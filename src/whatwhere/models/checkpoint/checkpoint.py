@@ -13,6 +13,7 @@ import numpy as np
 
 from whatwhere.errors import CheckpointError, MissingExtra, WhatWhereError
 from whatwhere.escape import quoted
+from whatwhere.large_arrays import row_blocks, rows_at_a_time
 from whatwhere.models.checkpoint.adapters import adapted
 from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
 from whatwhere.models.checkpoint.combined import MERGE, model2vec
@@ -25,7 +26,6 @@ from whatwhere.models.checkpoint.quantized import quantized
 from whatwhere.models.checkpoint.token_tables import TokenTable, find_token_tables
 from whatwhere.models.huggingface import Description, from_huggingface
 from whatwhere.models.registry import learned_offset, nested_text
-from whatwhere.what.matrix_file import row_blocks, rows_at_a_time
 
 if TYPE_CHECKING:
     import torch

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from whatwhere.atomic import atomic_file
 from whatwhere.errors import CheckpointError, ShapeError
+from whatwhere.large_arrays import row_blocks
 from whatwhere.models.checkpoint.base import Contents
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.word_vectors import (
@@ -23,7 +24,6 @@ from whatwhere.models.checkpoint.word_vectors import (
     separated,
     vectors,
 )
-from whatwhere.what.matrix_file import row_blocks
 
 VECTORS, LABELS = "vectors.tsv", "metadata.tsv"
 _VECTOR_NAMES = ("vectors.tsv", "tensors.tsv", "vecs.tsv", "embeddings.tsv")

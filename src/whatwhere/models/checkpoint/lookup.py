@@ -10,14 +10,14 @@ from math import prod
 import numpy as np
 from jaxtyping import Int64
 
+from whatwhere import large_arrays
 from whatwhere.analysis.token_types import BYTE, Marking, marking, texts
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.escape import byte_alphabet, quoted, readable_token, shown_token
+from whatwhere.large_arrays import finite_rows, new_array, row_blocks, rows_at_a_time, selected_rows
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.folder import TABLE
-from whatwhere.what import matrix_file
-from whatwhere.what.matrix_file import finite_rows, new_array, row_blocks, rows_at_a_time, selected_rows
 from whatwhere.what.text import ids_of_each, single_token
 
 TABLES = ("input", "output")
@@ -268,7 +268,7 @@ def read_rows(checkpoint: Checkpoint, name: str) -> np.ndarray:
         name: of the tensor.
     """
     shape = checkpoint.entry(name).shape
-    if len(shape) != 2 or prod(shape) * 8 < matrix_file.SCRATCH_FROM or checkpoint.format not in _BY_ROWS:
+    if len(shape) != 2 or prod(shape) * 8 < large_arrays.SCRATCH_FROM or checkpoint.format not in _BY_ROWS:
         return checkpoint.array(name)
     table = new_array(shape, checkpoint.array(name, slice(0, 1)).dtype)
     for part in row_blocks(shape[0], rows_at_a_time(shape[1])):

@@ -12,6 +12,7 @@ from whatwhere.analysis.diagnostics import FAR, diagnostics, row_norms
 from whatwhere.analysis.token_types import marking, shown_texts, texts
 from whatwhere.checks import require_choice
 from whatwhere.errors import CheckpointError, SettingError, TokenError
+from whatwhere.large_arrays import finite_rows, row_blocks, rows_at_a_time, selected_rows
 from whatwhere.long_work import begin_step
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.lookup import read_rows
@@ -21,7 +22,6 @@ from whatwhere.models.surgery.report import Changed, Repaired, RepairedRow, Repa
 from whatwhere.models.surgery.selection import vocabulary_tensors
 from whatwhere.models.surgery.source import Edits, Progress, Source
 from whatwhere.models.surgery.tokenizer_json import built, ids_around, trimmed
-from whatwhere.what.matrix_file import finite_rows, row_blocks, rows_at_a_time, selected_rows
 from whatwhere.what.text import ids_of_each
 from whatwhere.what.token_ids import nested_configs
 
