@@ -26,8 +26,7 @@ from whatwhere.errors import SettingError
 from whatwhere.parallel.gradient_norm import clip_gradient_norm
 from whatwhere.parallel.mesh import Mesh, MeshSizes, alike_copy, gathered, summed
 from whatwhere.parallel.ring import require_ring, ring_attention
-from whatwhere.parallel.vocabulary_loss import vocabulary_cross_entropy
-from whatwhere.parallel.vocabulary_shards import shard_vocabulary, sharded_logits
+from whatwhere.parallel.vocabulary_shards import shard_vocabulary, sharded_logits, vocabulary_cross_entropy
 from whatwhere.position.positions import Positions, positions
 from whatwhere.position.slices import ShardOrder
 from whatwhere.where.binding import Here, Where, bind, heads_of

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from whatwhere.parallel.ring import ring_attention as ring_attention
     from whatwhere.parallel.row_owners import RowOwners as RowOwners
     from whatwhere.parallel.row_owners import deal_rows as deal_rows
-    from whatwhere.parallel.vocabulary_loss import vocabulary_cross_entropy as vocabulary_cross_entropy
     from whatwhere.parallel.vocabulary_shards import VocabularyParallel as VocabularyParallel
     from whatwhere.parallel.vocabulary_shards import VocabularyShards as VocabularyShards
     from whatwhere.parallel.vocabulary_shards import shard_vocabulary as shard_vocabulary
+    from whatwhere.parallel.vocabulary_shards import vocabulary_cross_entropy as vocabulary_cross_entropy
     from whatwhere.where.binding import heads_of as heads_of
 
 # Loaded on first use: a plan needs no torch.
@@ -25,7 +25,7 @@ _HOME = {
     "heads_of": "whatwhere.where.binding",
     "ring_attention": "ring",
     "shard_vocabulary": "vocabulary_shards",
-    "vocabulary_cross_entropy": "vocabulary_loss",
+    "vocabulary_cross_entropy": "vocabulary_shards",
 }
 
 __all__ = [*_HOME]
