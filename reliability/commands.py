@@ -92,7 +92,6 @@ def commands(inputs: Path) -> tuple[Command, ...]:
             f"{_TINY} --out OUT/results",
             prepare=lambda out: os.environ.update(XDG_CACHE_HOME=str(out / "cache")),
         ),
-        Command("train", f"train rotary --task recall --lengths 9 --every 1 {_TINY} --out OUT/results"),
         Command("evidence", "evidence --quick --workers 1 --out OUT/evidence", prepare=_few_experiments),
         *(Command(name, f"{name} {words}", once=True) for name, words in surgery.items()),
         Command("convert --force", "convert IN/model OUT/new --layout interleaved --force", replaces="folder"),

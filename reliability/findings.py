@@ -9,7 +9,7 @@ from pathlib import Path
 
 import torch
 
-from docs.generate.meshes_table import Measured
+from docs.generate.scale_page import Measured
 from whatwhere.comparison.folder import write_json
 from whatwhere.records import from_json
 

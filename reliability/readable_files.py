@@ -25,8 +25,6 @@ from whatwhere.comparison.saved_model import load_model
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.token_text import tokenized
-from whatwhere.comparison.train import Training, build
-from whatwhere.comparison.training_checkpoint import load_checkpoint, save_checkpoint
 from whatwhere.evidence.suite import read_evidence
 from whatwhere.models.checkpoint import Checkpoint, hub_files
 from whatwhere.models.golden.verify import read_golden
@@ -109,30 +107,6 @@ def _comparison(folder: Path) -> Iterator[Readable]:
     yield Readable("the model of a run", saved, model, True, seal=of_tensors(saved))
     yield Readable("the model of a run, inspected", saved, _checkpoint(path), True, seal=of_tensors(saved))
     yield Readable("the trace of a run", trace, lambda: read_results(path).trace(result), True, seal=of_tensors(trace))
-
-
-def _training(folder: Path) -> Iterator[Readable]:
-    """Yield the files of a training that can be resumed."""
-    task = Expressions(trained=(2,))
-    settings = make_settings("expressions", [3], dim=8, heads=2, feedforward=8, batch=4, test_sequences=4, steps=2)
-
-    def begun() -> Training:
-        return Training(build("learned", _SEED, task, settings), _SEED, task, settings)
-
-    training = begun()
-    training.step()
-    save_checkpoint(training, folder / "training", first=True)
-    (path,) = (folder / "training" / "checkpoints").iterdir()
-
-    def resumed() -> Values:
-        other = begun()
-        load_checkpoint(other, path)
-        weights = {f"tensor {name}": tensor.numpy() for name, tensor in other.model.state_dict().items()}
-        return {**weights, "done": (other.done, other.losses), "random": other.generator.get_state().tolist()}
-
-    state, weights = path / "state.json", next(path.glob("*.safetensors"))
-    yield Readable("state.json of a training", state, resumed, True, seal=of_json(state))
-    yield Readable("weights of a training", weights, resumed, True, seal=of_digest(weights, state))
 
 
 def _records(folder: Path) -> Iterator[Readable]:
@@ -221,7 +195,6 @@ def _hub(folder: Path) -> Iterator[Readable]:
 
 OWN: Mapping[str, Callable[[Path], Iterator[Readable]]] = {
     "comparisons": _comparison,
-    "trainings": _training,
     "evidence and golden vectors": _records,
     "tokenized texts": _texts,
     "tables in training": _table,

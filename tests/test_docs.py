@@ -53,14 +53,6 @@ def test_every_scheme_was_measured_on_several_processes(generate: ModuleType) ->
     assert max(cell.difference for cell in cells if cell.difference is not None) < 1e-3
 
 
-def test_every_scheme_was_trained_on_meshes(generate: ModuleType) -> None:
-    data = generate.meshes_table.read_meshes()
-    assert [row.scheme for row in data.rows] == list(ww.catalogue)
-    for row in data.rows:
-        assert [cell.mesh for cell in row.cells] == list(generate.meshes_table.MESHES)
-        assert all(cell.error or cell.difference < 1e-3 for cell in row.cells)
-
-
 @pytest.mark.parametrize("number", range(len(BLOCKS)))
 def test_code_of_the_readme_runs(number: int, tmp_path: Path) -> None:
     script = tmp_path / "block.py"

@@ -1,4 +1,4 @@
-"""Measure what `whatwhere plan` computes: memory and bytes sent of a token table, held in each way by 4 processes.
+"""Measure what `table_costs` computes: memory and bytes sent of a token table, held in each way by 4 processes.
 
 `python -m docs.generate.holdings` writes docs/holdings.json, which `python -m docs.generate` puts into docs/scale.md.
 """
@@ -25,10 +25,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.profiler import ProfilerActivity, profile
 
 from docs.generate.scale_page import HOLDINGS, RANKS, Held, Holdings
+from docs.generate.table_costs import TableSettings, table_costs
 from whatwhere.comparison.folder import write_json
 from whatwhere.initialization import own_rows
 from whatwhere.parallel import deal_rows, shard_vocabulary
-from whatwhere.parallel.plan import TableSettings, plan_table
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.what.row_adamw.optimizer import RowAdamW
 
@@ -65,7 +65,7 @@ def held_and_sent() -> tuple[Held, ...]:
     for shards, compute_bytes in dict.fromkeys(((ranks, 4), (half, 4), (ranks, 2), (half, 2))):
         settings = TableSettings(ROWS, DIM, ranks, tokens=TOKENS, shards=shards, compute_bytes=compute_bytes)
         mesh = init_device_mesh("cpu", (ranks // shards, shards), mesh_dim_names=("groups", "shards"))
-        for way in plan_table(settings).holdings:
+        for way in table_costs(settings):
             planned = way.kept, way.peak, way.sent
             if all((each.way, each.planned) != (way.name, planned) for each in found):
                 found.append(Held(way.name, shards, compute_bytes, planned, _measured(way.name, settings, mesh)))

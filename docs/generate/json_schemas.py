@@ -15,7 +15,6 @@ from whatwhere.claims.verdicts import JudgedRecord
 from whatwhere.cli.map import MapFacts
 from whatwhere.cli.studio import ExportedPage, OpenedPage
 from whatwhere.comparison.answers import Answers
-from whatwhere.comparison.train_one import TrainedModel
 from whatwhere.evidence.record import Evidence
 from whatwhere.evidence.suite import Listed
 from whatwhere.inspection.token_neighbors import (
@@ -29,7 +28,6 @@ from whatwhere.report.difference import DifferenceRecord
 from whatwhere.report.inspection import InspectionRecord
 from whatwhere.report.installation import InstallationRecord
 from whatwhere.report.paper import WrittenFiles
-from whatwhere.report.plan import PlanRecord
 from whatwhere.report.probe import ProbeRecord
 from whatwhere.testing.report import Finding
 from whatwhere.where.catalogue import SchemeDescription
@@ -48,7 +46,6 @@ class CheckedLaws:
 PRINTED: Mapping[str, Any] = {
     "demo": JudgedRecord,
     "compare": JudgedRecord,
-    "train": TrainedModel,
     "ask": Answers,
     "tables": WrittenFiles,
     "figures": WrittenFiles,
@@ -69,7 +66,6 @@ PRINTED: Mapping[str, Any] = {
     "convert": Report,
     "golden": Golden,
     "verify": dict[str, CheckedLaws],
-    "plan": PlanRecord,
     "doctor": InstallationRecord,
 }
 """What each command prints, by its name."""

@@ -7,7 +7,7 @@ from types import ModuleType
 
 import whatwhere as ww
 from docs.book.reference import commands, groups, members
-from docs.generate import gguf_page, json_schemas, meshes_table, models_page, public_api, reliability_page, scale_page
+from docs.generate import gguf_page, json_schemas, models_page, public_api, reliability_page, scale_page
 from docs.generate.scheme_cards import DOORS, card, overview
 from reliability.findings import read_campaigns
 from whatwhere.claims.registry import measure_claims
@@ -58,7 +58,7 @@ def pages() -> dict[str, str]:
         **{f"json/{command}.json": json_schemas.page(command) for command in json_schemas.PRINTED},
         "public-api.txt": public_api.page(),
         "reliability.md": reliability_page.page(read_campaigns()),
-        "scale.md": scale_page.page(scale_page.read_data(), meshes_table.read_meshes(), scale_page.read_holdings()),
+        "scale.md": scale_page.page(scale_page.read_data(), scale_page.read_holdings()),
         "evidence.md": evidence_page(evidence, EXPERIMENTS),
         "figures/length.svg": pictures["scores"],
         "figures/shift.svg": pictures["shift"],

@@ -23,19 +23,18 @@ from typing import Any
 import torch
 from torch import Tensor, distributed, nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
 from docs.generate.scale_page import DATA, RANKS, Cell, ScaleTable, SchemeRow, read_data
+from examples import train_distributed as example
 from whatwhere.comparison.folder import write_json
 from whatwhere.comparison.model import Transformer, build_wheres
 from whatwhere.comparison.settings import make_settings
-from whatwhere.comparison.sharded_model import KeysOfOthers, SharedWork, shard_model
-from whatwhere.comparison.tasks import Batch
-from whatwhere.comparison.training_checkpoint import whole_tensors
-from whatwhere.parallel.mesh import MeshSizes, make_mesh
-from whatwhere.position.slices import SHARD_ORDERS, ShardOrder
+from whatwhere.position.slices import SHARD_ORDERS
+from whatwhere.where.binding import Where
 from whatwhere.where.catalogue import catalogue
 
 VOCAB, DIM, HEADS, LAYERS, TOKENS, BATCH, STEPS, EXPORTED = 97, 64, 4, 2, 24, 8, 4, 4096
@@ -146,16 +145,19 @@ def _tried(measure: Callable[[str, int], float], name: str, rank: int) -> tuple[
 # The model, the same on every rank
 
 
-def _model(name: str, tokens: int = TOKENS) -> Transformer:
-    """Return the model of a scheme; parameters that start at zero are drawn, so that none is without effect."""
+def _wheres(name: str, tokens: int = TOKENS) -> list[Where]:
+    """Return the layers of a scheme; parameters that start at zero are drawn, so that none is without effect."""
     generator = torch.Generator().manual_seed(1)
     wheres = build_wheres(name, DIM, HEADS, tokens, LAYERS, seed=2)
-    model = Transformer(VOCAB, wheres, SETTINGS, generator)
     with torch.no_grad():
-        for parameter in model.wheres.parameters():
+        for parameter in nn.ModuleList(wheres).parameters():
             if not bool(parameter.any()):
                 parameter.normal_(std=0.3, generator=generator)
-    return model
+    return wheres
+
+
+def _model(name: str, tokens: int = TOKENS) -> Transformer:
+    return Transformer(VOCAB, _wheres(name, tokens), SETTINGS, torch.Generator().manual_seed(1))
 
 
 def _ids() -> Tensor:
@@ -230,28 +232,41 @@ def _own_ids(rank: int) -> Tensor:
     return _ids()[rank :: distributed.get_world_size()]
 
 
-def _on_mesh(axis: str, keys: KeysOfOthers, orders: tuple[ShardOrder, ...], name: str, rank: int) -> float:
-    """Compare loss and gradients of all parameters, as `whatwhere train` computes them on a mesh of one axis."""
-    mesh = make_mesh(MeshSizes(**{axis: distributed.get_world_size()}), "cpu")
-    whole, most = _model(name), 0.0
-    ids = _ids()
-    wanted = _loss(whole(ids), ids)
-    wanted.backward()
-    targets = torch.cat([ids[:, 1:], torch.full_like(ids[:, :1], -100)], dim=1)
+def _on_mesh(axis: str, ring: bool, orders: tuple[str, ...], name: str, rank: int) -> float:
+    """Compare loss and gradients of examples/train_distributed.py on a mesh of one axis with those of one process."""
+    alone = example.Processes()
+    alone.rows = alone.data = alone.tensor  # of this process
+    (loss, wanted), most = _trained(name, alone), 0.0
+    unit = max(float(gradient.abs().max()) for (gradient,) in wanted.values()) / 100
     for order in orders:
-        model, work = shard_model(_model(name), mesh, order, keys), SharedWork(mesh, order)
-        own, p = work.own(Batch(ids, targets, targets, None), None)
-        loss = work.loss(model, own, p, (targets >= 0).sum())
-        loss.backward()
-        with torch.no_grad():  # the gradients in place of the weights, which are gathered by name
-            for parameter in model.parameters():
-                parameter.copy_(torch.zeros_like(parameter) if parameter.grad is None else parameter.grad)
-        found = dict(whole_tensors(model))
-        most = max(most, _distance(work.mean(loss), wanted.detach()))
-        for key, parameter in whole.named_parameters():
-            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
-            most = max(most, _distance(found[key], gradient) / _unit(gradient, whole))
+        processes = example.Processes(**{axis: distributed.get_world_size()}, ring=ring, order=order)
+        found, gradients = _trained(name, processes)
+        most = max(most, abs(found - loss))
+        for key, (gradient,) in wanted.items():
+            of_all = _joined(gradients[key], gradient)
+            most = max(most, _distance(of_all, gradient) / max(float(gradient.abs().max()), unit))
     return most
+
+
+def _trained(name: str, processes: example.Processes) -> tuple[float, dict[str, list[Tensor]]]:
+    """Return the loss of a step, and of each parameter the gradients of all processes of tensor."""
+    torch.manual_seed(1)
+    model = example.split(example.Decoder(VOCAB, DIM, HEADS, _wheres(name)), processes)
+    (loss,) = example.train(model, [torch.cat([_ids(), _ids()[:, :1]], dim=1)], processes)
+    gradients = {}
+    for key, parameter in model.named_parameters():
+        own = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+        own = (own.full_tensor() if isinstance(own, DTensor) else own).detach().contiguous()
+        parts = [torch.empty_like(own) for _ in range(processes.tensor.size())]
+        distributed.all_gather(parts, own, group=processes.tensor.get_group())
+        gradients[key] = parts
+    return loss, gradients
+
+
+def _joined(parts: list[Tensor], whole: Tensor) -> Tensor:
+    """Return the gradient of all processes: of those with parts of a parameter along the axis that is shorter."""
+    axis = next((n for n, size in enumerate(whole.shape) if parts[0].shape[n] != size), None)
+    return parts[0] if axis is None else torch.cat(parts, dim=axis)
 
 
 # On each process by itself
@@ -302,9 +317,9 @@ def _on_rank_0(measure: Callable[[str, int], float]) -> Callable[[str, int], flo
 WAYS: dict[str, Callable[[str, int], float]] = {
     "DDP": _replicated,
     "FSDP2": _fully_sharded,
-    "head shards": partial(_on_mesh, "tensor", "gathered", ORDERS[:1]),
-    "context, gathered": partial(_on_mesh, "context", "gathered", ORDERS),
-    "context, ring": partial(_on_mesh, "context", "ring", ORDERS),
+    "head shards": partial(_on_mesh, "tensor", False, ORDERS[:1]),
+    "context, gathered": partial(_on_mesh, "context", False, ORDERS),
+    "context, ring": partial(_on_mesh, "context", True, ORDERS),
     "checkpointing": _on_rank_0(_checkpointed),
     "compile": _on_rank_0(_compiled),
     "export": _on_rank_0(_exported),

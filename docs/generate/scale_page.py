@@ -4,10 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from docs.generate.meshes_table import Measured, MeshTable, section
-from whatwhere.parallel.plan import TableSettings, plan_table
+from docs.generate.table_costs import FORMULAS, TableSettings, expected_rows, size, table_costs
 from whatwhere.records import from_json
-from whatwhere.report.plan import size
 from whatwhere.report.text import number, percent
 
 DATA = Path(__file__).resolve().parents[1] / "scale.json"
@@ -18,8 +16,8 @@ RANKS = 4
 WAYS = {
     "DDP": "the losses of 4 steps with AdamW, a quarter of the batch on each process",
     "FSDP2": "the same, with `fully_shard` of each block and of the model, whose table is tied",
-    "head shards": "loss and gradients of all parameters in one step, with a head, hidden features and rows of the "
-    "token table on each process (`heads_of`, `shard_vocabulary`)",
+    "head shards": "loss and gradients of all parameters in one step of `examples/train_distributed.py`, with a head, "
+    "hidden features and rows of the token table on each process (`heads_of`, `shard_vocabulary`)",
     "context, gathered": "the same with a quarter of the tokens and of the weights on each process, in contiguous, "
     "zig-zag and striped order, with keys gathered",
     "context, ring": "the same with keys on a ring (`ring_attention`)",
@@ -37,8 +35,7 @@ _INTRODUCTION = (
 _COMPUTED = (
     "Computed, not measured: bytes of each process for an input table in float32 with AdamW, 8,192 tokens of each "
     "process drawn by Zipf's law. `fully_shard` gathers bfloat16 and reduces float32; vocabulary shards are groups of "
-    "8 processes with the same tokens, over which `fully_shard` spreads each shard. For other sizes: "
-    "`whatwhere plan --vocab 1e6 --dim 8192 --ranks 1024`."
+    "8 processes with the same tokens, over which `fully_shard` spreads each shard."
 )
 _MEASURED = (
     f"A Transformer of two layers and four heads under each scheme of the catalogue, on {RANKS} processes joined by "
@@ -50,6 +47,7 @@ _UNITS = (
 )
 _TABLES = ((131_072, 4096), (1_048_576, 8192))
 _RANKS = (8, 64, 1024)
+TOKENS = 8192
 _SIZES = (
     "| what is too large | what to do | guide |",
     "|---|---|---|",
@@ -61,9 +59,23 @@ _SIZES = (
     "[Many GPUs](how-to/many-gpus.md) |",
     "| the token table | rows on several processes, or in a file | [Many GPUs](how-to/many-gpus.md), "
     "[token tables](how-to/token-tables.md) |",
-    "| all of these at once | one command: `whatwhere train` | [Many GPUs](how-to/many-gpus.md) |",
+    "| all of these at once | `examples/train_distributed.py` | [Many GPUs](how-to/many-gpus.md) |",
     "| the number of runs | `compare` on several machines | [Many runs](how-to/many-runs.md) |",
 )
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a measurement was made with.
+
+    Args:
+        torch, python, machine, date: of the measurement.
+    """
+
+    torch: str
+    python: str
+    machine: str
+    date: str
 
 
 @dataclass(frozen=True)
@@ -144,14 +156,8 @@ def read_holdings() -> Holdings:
     return from_json(Holdings, json.loads(HOLDINGS.read_text(encoding="utf-8")), str(HOLDINGS))
 
 
-def page(data: ScaleTable, meshes: MeshTable, holdings: Holdings) -> str:
-    """Return the page.
-
-    Args:
-        data: the measurements.
-        meshes: those of one model on several meshes.
-        holdings: those of the ways to hold a table.
-    """
+def page(data: ScaleTable, holdings: Holdings) -> str:
+    """Return the page of the measurements, and of those of the ways to hold a table."""
     worst = max(cell.difference for row in data.rows for cell in row.cells if cell.difference is not None)
     stopped = [(row.scheme, cell) for row in data.rows for cell in row.cells if cell.difference is None]
     return "\n".join(
@@ -167,6 +173,8 @@ def page(data: ScaleTable, meshes: MeshTable, holdings: Holdings) -> str:
             _COMPUTED,
             "",
             *_costs(),
+            "",
+            FORMULAS,
             "",
             *_fading(),
             "",
@@ -190,25 +198,22 @@ def page(data: ScaleTable, meshes: MeshTable, holdings: Holdings) -> str:
             "",
             *(["Stopped by an error:", ""] if stopped else []),
             *[f"- `{scheme}`, {cell.way}: {cell.error}" for scheme, cell in stopped],
-            *([""] if stopped else []),
-            *section(meshes),
         ]
     )
 
 
 def _costs() -> list[str]:
     """Return a table of the ways to hold a table: memory at the most and bytes sent, at several sizes."""
-    plans = [plan_table(TableSettings(vocab, dim, ranks)) for vocab, dim in _TABLES for ranks in _RANKS]
     heading = " | ".join(f"{n:,} processes" for n in _RANKS)
     lines: list[str] = []
     for vocab, dim in _TABLES:
-        own = [plan for plan in plans if (plan.settings.vocab_size, plan.settings.dim) == (vocab, dim)]
+        own = [table_costs(TableSettings(vocab, dim, ranks)) for ranks in _RANKS]
         lines += [
             *([""] if lines else []),
             f"| {vocab:,} x {dim:,}: at most held, and sent in a step | {heading} |",
             f"|---|{'---:|' * len(_RANKS)}",
         ]
-        for ways in zip(*(plan.holdings for plan in own), strict=True):
+        for ways in zip(*own, strict=True):
             cells = " | ".join(f"{size(way.peak)}, {size(way.sent)}" for way in ways)
             lines.append(f"| {ways[0].name} | {cells} |")
     return lines
@@ -248,15 +253,12 @@ def _label(way: Held, ranks: int) -> str:
 def _fading() -> list[str]:
     """Return where rows lose: which share of a table a step changes, and up to how many processes gathering pays."""
     lines = []
-    for vocab, dim in _TABLES:
-        plans = [plan_table(TableSettings(vocab, dim, ranks)) for ranks in _RANKS]
-        shares = ", ".join(
-            f"{percent(plan.rows_of_all / vocab)} at {n:,}" for plan, n in zip(plans, _RANKS, strict=True)
-        )
+    for vocab, _ in _TABLES:
+        shares = ", ".join(f"{percent(expected_rows(vocab, TOKENS * n) / vocab)} at {n:,}" for n in _RANKS)
         lines.append(
             f"- Of {vocab:,} rows a step changes {shares} processes, so that updating rows alone saves less and less. "
             "Gathering rows sends less than reducing a dense gradient up to "
-            f"{plans[0].gathered_up_to:,} processes; sending them to their owners always does."
+            f"{int(2 * vocab / expected_rows(vocab, TOKENS)):,} processes; sending them to their owners always does."
         )
     return lines
 

@@ -2,7 +2,6 @@
 
 # isort: off
 from whatwhere.cli import compare as compare
-from whatwhere.cli import train as train
 from whatwhere.cli import ask as ask
 from whatwhere.cli import paper as paper
 from whatwhere.cli import encode as encode

@@ -47,7 +47,6 @@ class _Request:
     device: str
     task_identity: str
     model: str | None = None
-    training: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,7 +72,6 @@ class Folder:
         task: of the comparison.
         settings: of the comparison.
         jobs: the requested runs.
-        training: of a folder with one model that is trained by itself, what else determines its numbers.
 
     Raises:
         ResultsError: If the folder holds something else, or cannot be written.
@@ -85,13 +83,12 @@ class Folder:
         task: Task,
         settings: Settings,
         jobs: Sequence[Job],
-        training: str | None = None,
     ) -> None:
         self.path = Path(path)
         settings = replace(settings, trained=tuple(task.trained))
         device = settings.resolved_device
         own = next((model_name(job.model) for job in jobs if job.model is not None), None)
-        self._request = _Request(versions(), settings, device, task.identity, own, training)
+        self._request = _Request(versions(), settings, device, task.identity, own)
         self._jobs = {job.name: job for job in jobs}
         self._identities = {name: _identity(job) for name, job in self._jobs.items()}
         try:

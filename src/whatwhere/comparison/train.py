@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from time import perf_counter
-from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -19,14 +18,10 @@ from whatwhere.comparison.own_model import BuildModel, ComparedModel, OwnModel
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Task
 from whatwhere.errors import SettingError
-from whatwhere.initialization import own_rows
-from whatwhere.position.positions import Positions
 
 SNAPSHOTS = (0, 20, 100)
 """The percentages of the steps at which the token table is described."""
 
-Precision = Literal["auto", "float32", "bfloat16"]
-"""Of what is computed; `auto` is bfloat16 on CUDA, and float32 on the CPU."""
 _CLIP = 1.0
 _LOSSES = 50
 _LOCK, _WANTED = threading.Lock(), list[bool]()
@@ -92,35 +87,6 @@ def new_model(scheme: SchemeLike, seed: int, vocab_size: int, max_length: int, s
     return Transformer(vocab_size, wheres, settings, torch.Generator().manual_seed(seed))
 
 
-class Work:
-    """How the work of a step is done: by this process alone; by several, see sharded_model.py."""
-
-    def own(self, batch: Batch, p: Positions | None) -> tuple[Batch, Positions | None]:
-        """Return the part of a batch that this process computes, and its positions."""
-        return batch, p
-
-    def loss(self, model: ComparedModel, own: Batch, p: Positions | None, count: Tensor) -> Tensor:
-        """Compute what is differentiated: the loss of the own part, as a part of the mean over the whole batch.
-
-        Args:
-            model: in training.
-            own, p: what `own` returned.
-            count: targets of the whole batch.
-        """
-        return loss_sum(model(own.ids, own.at, p), own.targets) / count
-
-    def mean(self, loss: Tensor) -> Tensor:
-        """Return the loss of the whole batch."""
-        return loss.detach()
-
-    def clip(self, weights: Sequence[Tensor], max_norm: float) -> Tensor:
-        """Scale the gradients so that the norm of all of them is at most a number, and return their norm before."""
-        norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
-        if norm.device.type != "cpu" or bool(norm.isfinite()):  # else scaling would make NaN of all gradients
-            torch.nn.utils.clip_grads_with_norm_(weights, max_norm, norm)
-        return norm
-
-
 class Training:
     """A training between two steps: the model, its optimizer, random numbers, steps done and losses.
 
@@ -129,28 +95,17 @@ class Training:
         seed: of the batches, which depend on nothing else.
         task: which samples the batches.
         settings: of the optimizer.
-        work: how the work of a step is done; None is by this process alone.
-        precision: of what is computed, as `autocast` takes it; weights are float32.
     """
 
-    def __init__(
-        self,
-        model: ComparedModel,
-        seed: int,
-        task: Task,
-        settings: Settings,
-        work: Work | None = None,
-        precision: Precision = "auto",
-    ) -> None:
+    def __init__(self, model: ComparedModel, seed: int, task: Task, settings: Settings) -> None:
         self.model, self.task, self.settings = model, task, settings
-        self.work = Work() if work is None else work
         self.generator = torch.Generator().manual_seed(1000 + seed)
         # Positions have a generator of their own, so that batches are the same wherever their tokens are.
         self.position_generator = torch.Generator().manual_seed(3_000_000 + seed)
         # Collected once: walking the modules takes time at each step.
         self.weights = [weight for weight in model.parameters() if weight.requires_grad]
         self.optimizer = torch.optim.AdamW(
-            _groups(self.weights),
+            self.weights,
             lr=settings.learning_rate,
             betas=settings.betas,
             weight_decay=settings.weight_decay,
@@ -160,7 +115,6 @@ class Training:
         self.losses: list[tuple[int, float]] = []
         self.seconds = 0.0
         self._every = loss_every(settings.steps)
-        self._precision = precision
 
     def step(self) -> None:
         """Do one step of AdamW, with gradients clipped at norm 1.
@@ -175,27 +129,26 @@ class Training:
         for group in self.optimizer.param_groups:
             group["lr"] = settings.learning_rate * _share(step, settings)
         count = (batch.targets >= 0).sum().clamp(min=1)
-        own, p = self.work.own(batch, training_positions(settings, batch.ids, self.position_generator))
-        with autocast(settings.resolved_device, self._precision):
-            loss = self.work.loss(self.model, own, p, count)
+        p = training_positions(settings, batch.ids, self.position_generator)
+        with autocast(settings.resolved_device):
+            loss = loss_sum(self.model(batch.ids, batch.at, p), batch.targets) / count
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
-        norm = self.work.clip(self.weights, _CLIP)
+        norm = _clip(self.weights)
         is_kept = step % self._every == 0 or step in (1, settings.steps)
-        mean = self.work.mean(loss) if is_kept else None
-        if (is_kept or norm.device.type == "cpu") and not _are_finite(norm, norm if mean is None else mean):
+        if (is_kept or norm.device.type == "cpu") and not _are_finite(norm, loss.detach() if is_kept else norm):
             self.require_finite_weights()
             raise diverged(self._first_not_finite(step, loss), settings)
         self.optimizer.step()
         self.seconds += perf_counter() - began
-        if mean is not None:
-            self.losses.append((step, mean.item()))
+        if is_kept:
+            self.losses.append((step, loss.item()))
         self.done = step
 
     def require_finite_weights(self) -> None:
         """Raise SettingError if a weight is not finite; it names the first."""
         for name, weight in self.model.named_parameters():
-            if not _are_finite(own_rows(weight.detach())):
+            if not _are_finite(weight):
                 raise diverged(f"the weight {name} is, after step {self.done}, not finite", self.settings)
 
     def _first_not_finite(self, step: int, loss: Tensor) -> str:
@@ -203,7 +156,7 @@ class Training:
         if not _are_finite(loss):
             return f"the loss is, at step {step}, not finite"
         for name, weight in self.model.named_parameters():
-            if weight.grad is not None and not _are_finite(own_rows(weight.grad)):
+            if weight.grad is not None and not _are_finite(weight.grad):
                 return f"the gradient of {name} is, at step {step}, not finite"
         return f"the norm of all gradients is, at step {step}, not finite"
 
@@ -243,12 +196,12 @@ def train(
     return Trained(model, training.losses, training.seconds)
 
 
-def _groups(weights: Sequence[Tensor]) -> list[dict[str, Any]]:
-    """Return the parameters in groups, of each mesh of processes its own: AdamW updates a group in one call."""
-    groups: dict[object, list[Tensor]] = {}
-    for weight in weights:
-        groups.setdefault(getattr(weight, "device_mesh", None), []).append(weight)
-    return [{"params": group} for group in groups.values()]
+def _clip(weights: Sequence[Tensor]) -> Tensor:
+    """Scale the gradients so that the norm of all of them is at most 1, and return their norm before."""
+    norm = torch.nn.utils.get_total_norm([weight.grad for weight in weights if weight.grad is not None])
+    if norm.device.type != "cpu" or bool(norm.isfinite()):  # else scaling would make NaN of all gradients
+        torch.nn.utils.clip_grads_with_norm_(weights, _CLIP, norm)
+    return norm
 
 
 def loss_every(steps: int) -> int:
@@ -263,15 +216,9 @@ def to_device(batch: Batch, device: str) -> Batch:
     return Batch(batch.ids.to(device), batch.targets.to(device), batch.groups.to(device), batch.at)
 
 
-def autocast(device: str, precision: Precision = "auto") -> torch.autocast:
-    """Compute in bfloat16 on CUDA; in float32 on the CPU, where bfloat16 saves nothing at this size.
-
-    Args:
-        device: of the model.
-        precision: another choice than that.
-    """
-    enabled = device == "cuda" if precision == "auto" else precision == "bfloat16"
-    return torch.autocast(device, dtype=torch.bfloat16, enabled=enabled)
+def autocast(device: str) -> torch.autocast:
+    """Compute in bfloat16 on CUDA; in float32 on the CPU, where bfloat16 saves nothing at this size."""
+    return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")
 
 
 def require_finite(values: Tensor, what: str, settings: Settings) -> None:

@@ -126,8 +126,7 @@ def require_ring(score: ScoreBias | None) -> None:
     if score is not None and score.sums_between and type(score).sums is ScoreBias.sums:
         raise SettingError(
             f"{type(score).__name__} counts, for each query, all keys between it and a key, which no process of a ring "
-            "has.\nGather keys and values of all processes, and bind their positions: where.at(own, p.take(slots)); in "
-            "train, pass keys='gathered'."
+            "has.\nGather keys and values of all processes, and bind their positions: where.at(own, p.take(slots))."
         )
 
 

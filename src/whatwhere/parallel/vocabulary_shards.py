@@ -16,7 +16,7 @@ from whatwhere.checks import require_choice
 from whatwhere.errors import SettingError, ShapeError, TokenError
 from whatwhere.initialization import shard_offsets
 from whatwhere.kernels.embedding import scaled
-from whatwhere.parallel.mesh import alike_copy, alike_everywhere, summed
+from whatwhere.parallel.mesh import alike_everywhere, replicated, summed
 from whatwhere.tensor_checks import require_ids, require_range
 from whatwhere.what.embedding import TokenEmbedding, logits, lookup
 
@@ -126,7 +126,7 @@ def sharded_logits(
         padding_idx: the padding row among the own ones.
     """
     # Every process has the gradient of its own logits with respect to the vectors: the sum is the whole one.
-    own = logits(alike_copy(hidden, mesh), weight, padding_idx)
+    own = logits(replicated(hidden, mesh), weight, padding_idx)
     shape = torch.Size((*hidden.shape[:-1], vocab_size))
     stride = tuple(prod(shape[axis + 1 :]) for axis in range(len(shape)))
     return DTensor.from_local(own, mesh, [Shard(own.dim() - 1)], run_check=False, shape=shape, stride=stride)

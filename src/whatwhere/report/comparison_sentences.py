@@ -2,9 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from statistics import median
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,9 +12,6 @@ from whatwhere.comparison.results import DistanceCurves
 from whatwhere.escape import cut, visible
 from whatwhere.report.claims import deviation_sentence
 from whatwhere.report.text import NARROW, capital, count, decimals, duration, listed, number, percent, ranges
-
-if TYPE_CHECKING:
-    from whatwhere.comparison.train_one import TrainedModel
 
 _FRESH = 4
 """Names of tensors that began anew to list, for each scheme."""
@@ -201,23 +196,6 @@ def repeat_sentence(results: Comparison) -> str:
             f"versions, threads and processor, this gives the same numbers: {visible(results.record.python)}"
         )
     return f"The same command, versions, threads and processor give the same numbers: {visible(results.record.command)}"
-
-
-def training_sentence(trained: "TrainedModel") -> str:
-    """Return what was trained on how many processes, and how its loss fell.
-
-    Args:
-        trained: by `whatwhere train`.
-    """
-    sizes = {axis.name: getattr(trained.how.mesh, axis.name) for axis in fields(trained.how.mesh)}
-    axes = " x ".join(f"{name} {size}" for name, size in sizes.items() if size > 1)
-    where = f"on {trained.processes} processes ({axes})" if axes else "on one process"
-    (_, first), (_, last) = trained.losses[0], trained.losses[-1]
-    held = max(trained.bytes_of_processes, default=0)
-    text = f"{trained.scheme}, seed {trained.seed}, {where}: loss {number(first)} to {number(last)} in "
-    text += f"{count(trained.steps, 'step')} of {number(trained.seconds_per_step * 1000)} ms"
-    text += f", at most {number(held / 1e6)} MB of weights, gradients and moments in a process" if held else ""
-    return f"{text}. Resumed at step {trained.resumed_at}." if trained.resumed_at else f"{text}."
 
 
 def ranking(results: Scored, length: int | None) -> list[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""plan: expected rows against sums and draws, bytes against those that were allocated and sent, and the command."""
+"""The costs of a table in docs/scale.md: expected rows against sums and draws, bytes against what was measured."""
 
 import socket
 from pathlib import Path
@@ -6,11 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.running import error_of, json_of, whatwhere
-from whatwhere.errors import SettingError, ShapeError
-from whatwhere.parallel.plan import TableSettings, expected_rows, plan_table
-
 from .processes import PYTORCH, on_ranks
+
+costs = pytest.importorskip("docs.generate.table_costs")
+TableSettings, expected_rows, table_costs = costs.TableSettings, costs.expected_rows, costs.table_costs
 
 
 def summed(vocab_size, tokens, exponent):
@@ -36,13 +35,13 @@ def test_expected_rows_are_those_of_texts():
 
 
 def test_a_single_rank_sends_nothing_and_holds_the_whole_table():
-    plan = plan_table(TableSettings(1000, 16, 1))
-    assert {way.sent for way in plan.holdings} == {0}
-    assert plan.holdings[0].kept == 1000 * 16 * (4 + 8 + 4)
+    costs = table_costs(TableSettings(1000, 16, 1, shards=1))
+    assert {way.sent for way in costs} == {0}
+    assert costs[0].kept == 1000 * 16 * (4 + 8 + 4)
 
 
 def test_ways_by_rows_do_not_grow_with_the_ranks():
-    sent = {n: {way.name: way.sent for way in plan_table(TableSettings(131_072, 4096, n)).holdings} for n in (64, 1024)}
+    sent = {n: {way.name: way.sent for way in table_costs(TableSettings(131_072, 4096, n))} for n in (64, 1024)}
     assert sent[1024]["rows to their owners"] < 1.02 * sent[64]["rows to their owners"]
     assert sent[1024]["replicated, rows gathered"] > 15 * sent[64]["replicated, rows gathered"]
     assert sent[64]["replicated, rows gathered"] < sent[64]["replicated"] < sent[1024]["replicated, rows gathered"]
@@ -53,7 +52,7 @@ def test_ways_by_rows_do_not_grow_with_the_ranks():
 def test_memory_and_bytes_sent_are_those_that_were_measured(ranks: int, tmp_path: Path) -> None:
     measure = pytest.importorskip("docs.generate.holdings").held_and_sent
     rows, dim = 40_000, 16
-    of_all = [way.name for way in plan_table(TableSettings(9, 2, 2)).holdings]
+    of_all = [way.name for way in table_costs(TableSettings(9, 2, 2, shards=2))]
     for ways in on_ranks(ranks, tmp_path / "ranks", measure):
         for way in ways:
             kept, peak, sent = way.planned
@@ -77,42 +76,10 @@ def test_memory_and_bytes_sent_are_those_that_were_measured(ranks: int, tmp_path
 
 
 def test_a_rank_that_holds_rows_holds_whole_ones():
-    plan = plan_table(TableSettings(1, 16, 100))
+    costs = table_costs(TableSettings(1, 16, 100, shards=5))
     row = 16 * 4
-    kept = {way.name: way.kept for way in plan.holdings}
+    kept = {way.name: way.kept for way in costs}
     assert kept["FSDP"] == kept["vocabulary shards"] == row * (1 + 2 + 1)
     assert kept["rows to their owners"] == row * (1 + 2)
-    assert min(way.peak for way in plan.holdings) >= row * 3
-    assert {way.name: way.kept for way in plan_table(TableSettings(11, 16, 4)).holdings}["FSDP"] == 3 * row * 4
-
-
-@pytest.mark.parametrize(
-    ("ranks", "shards", "used"), [(12, 8, 6), (64, 8, 8), (7, 5, 1), (7, 9, 7), (1, 8, 1), (10**6, 999, 800)]
-)
-def test_shards_divide_the_ranks(ranks, shards, used):
-    assert plan_table(TableSettings(1000, 4, ranks, shards=shards)).shards == used
-    assert used == max(n for n in range(1, shards + 1) if ranks % n == 0)
-
-
-def test_the_command_says_which_shards_it_used():
-    found = json_of("plan", "--vocab", "1000", "--dim", "4", "--ranks", "12")
-    assert found["plan"]["shards"] == 6
-    assert found["plan"]["settings"]["shards"] == 8
-    text = whatwhere("plan", "--vocab", "1000", "--dim", "4", "--ranks", "12").out
-    assert "split among 6 ranks with the same tokens (8 do not divide 12)" in " ".join(text.split())
-
-
-@pytest.mark.parametrize(
-    "change",
-    [{"ranks": 0}, {"vocab_size": 10**13}, {"exponent": 0.0}, {"compute_bytes": 3}, {"shards": 10**30}, {"shards": 0}],
-)
-def test_settings_that_mean_nothing_are_refused(change):
-    with pytest.raises((SettingError, ShapeError)):
-        TableSettings(**{"vocab_size": 10, "dim": 4, "ranks": 2, **change})
-
-
-def test_the_command_takes_numbers_as_people_write_them():
-    of_powers = json_of("plan", "--vocab", "1e6", "--dim", "8_192", "--ranks", "1,024")
-    assert of_powers == json_of("plan", "--vocab", "1000000", "--dim", "8192", "--ranks", "1024")
-    assert "such as 128000 or 1e6" in whatwhere("plan", "--vocab", "1.5", "--dim", "8", "--ranks", "2").err
-    assert "at least 1" in error_of("plan", "--vocab", "9", "--dim", "8", "--ranks", "0")
+    assert min(way.peak for way in costs) >= row * 3
+    assert {way.name: way.kept for way in table_costs(TableSettings(11, 16, 4, shards=4))}["FSDP"] == 3 * row * 4
