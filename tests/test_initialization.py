@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import whatwhere as ww
-from whatwhere.analysis.walkthrough import random_embedding, random_scheme
+from whatwhere.analysis.walkthrough import random_embedding
 from whatwhere.comparison.folder import Folder
 from whatwhere.comparison.model import name_of
 from whatwhere.comparison.run import Job
@@ -24,7 +24,7 @@ from whatwhere.position.positions import as_positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.what.embedding import INITS, TokenEmbedding
 from whatwhere.what.row_adamw.optimizer import RowAdamW
-from whatwhere.where.catalogue import Scheme
+from whatwhere.where.catalogue import Scheme, random_scheme
 
 TASK = Expressions(trained=(2, 3))
 SETTINGS = make_settings("expressions", [4], dim=16, heads=2, feedforward=16, batch=8, device="cpu")

@@ -10,6 +10,11 @@ import numpy as np
 import torch
 
 from page_types import documented, hints
+from whatwhere.analysis.token_neighbors import (
+    AnalogyAnswers,
+    Neighbors,
+    TokenSimilarity,
+)
 from whatwhere.analysis.walkthrough import Walkthrough
 from whatwhere.claims.verdicts import JudgedRecord
 from whatwhere.cli.map import MapFacts
@@ -17,11 +22,6 @@ from whatwhere.cli.studio import ExportedPage, OpenedPage
 from whatwhere.comparison.answers import Answers
 from whatwhere.evidence.record import Evidence
 from whatwhere.evidence.suite import Listed
-from whatwhere.inspection.token_neighbors import (
-    AnalogyAnswers,
-    Neighbors,
-    TokenSimilarity,
-)
 from whatwhere.models.golden.write import Golden
 from whatwhere.models.surgery.report import Report
 from whatwhere.report.difference import DifferenceRecord

@@ -5,12 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whatwhere.analysis.position_similarity import ByDistance, bias_of_ones, by_distance, products_of_ones
-from whatwhere.analysis.walkthrough import random_scheme
 from whatwhere.comparison import Comparison
 from whatwhere.evidence.record import Evidence
 from whatwhere.report.line_figure import Curve, LineFigure, layout, to_svg
 from whatwhere.report.paper import figures
-from whatwhere.where.catalogue import Scheme, catalogue
+from whatwhere.where.catalogue import Scheme, catalogue, random_scheme
 
 DIM, HEADS, TRAINED, DISTANCES = 256, 4, 128, 256
 """Sizes of the schemes that are drawn: heads of 64 features, a trained length of 128."""

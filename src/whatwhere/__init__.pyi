@@ -6,11 +6,11 @@ from whatwhere import comparison as comparison
 from whatwhere import errors as errors
 from whatwhere import reference as reference
 from whatwhere import testing as testing
+from whatwhere.analysis.inspection import inspect as inspect
+from whatwhere.analysis.token_neighbors import analogy as analogy
+from whatwhere.analysis.token_neighbors import neighbors as neighbors
 from whatwhere.comparison import compare as compare
 from whatwhere.errors import WhatWhereError as WhatWhereError
-from whatwhere.inspection import inspect as inspect
-from whatwhere.inspection.token_neighbors import analogy as analogy
-from whatwhere.inspection.token_neighbors import neighbors as neighbors
 from whatwhere.kernels.backend import pytorch_only as pytorch_only
 from whatwhere.models import rotary_layout as rotary_layout
 from whatwhere.models.checkpoint import Checkpoint as Checkpoint

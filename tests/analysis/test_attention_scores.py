@@ -5,8 +5,9 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.analysis.walkthrough import attention_scores, random_scheme, rotary_pairs
+from whatwhere.analysis.walkthrough import attention_scores, rotary_pairs
 from whatwhere.errors import SettingError
+from whatwhere.where.catalogue import random_scheme
 
 TOKENS, DIM, HEADS = 7, 24, 2
 

@@ -14,12 +14,12 @@ import torch
 from safetensors.torch import save_file
 
 from whatwhere import large_arrays
+from whatwhere.analysis.checkpoint_difference import TokensDifference, difference
+from whatwhere.analysis.inspection import examine
+from whatwhere.analysis.subject import Subject
 from whatwhere.analysis.token_map import make_map
+from whatwhere.analysis.token_neighbors import neighbors
 from whatwhere.errors import SettingError
-from whatwhere.inspection import examine
-from whatwhere.inspection.checkpoint_difference import TokensDifference, difference
-from whatwhere.inspection.subject import Subject
-from whatwhere.inspection.token_neighbors import neighbors
 from whatwhere.large_arrays import new_array, row_blocks, selected_rows
 from whatwhere.long_work import reports_to
 from whatwhere.models.checkpoint import Checkpoint
@@ -114,7 +114,7 @@ def test_no_command_copies_the_table_into_memory(tmp_path: Path, monkeypatch: py
 
 
 def test_a_difference_counts_all_tokens_and_lists_some(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whatwhere.inspection.checkpoint_difference.LISTED", 3)
+    monkeypatch.setattr("whatwhere.analysis.checkpoint_difference.LISTED", 3)
     rows = torch.randn(40, 8, generator=torch.Generator().manual_seed(0))
     rows[4:9] = torch.nan
     for name, count in (("a", 40), ("b", 30)):

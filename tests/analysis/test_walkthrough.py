@@ -118,7 +118,7 @@ def test_a_scheme_of_content_has_no_bias_to_show(monkeypatch: pytest.MonkeyPatch
         def bind(self, *given, **more):  # type: ignore[no-untyped-def]
             raise AssertionError("a walk has no queries")
 
-    monkeypatch.setattr(walkthrough, "build_scheme", lambda *sizes, generator: ww.Where(score=ByContent()))
+    monkeypatch.setattr(walkthrough, "random_scheme", lambda *sizes: ww.Where(score=ByContent()))
     result = walk(TEXT, scheme="alibi")
     assert result.bias is None
 

@@ -14,9 +14,9 @@ from transformers.models.inkling import modeling_inkling as inkling
 from transformers.models.inkling2 import modeling_inkling2 as inkling2
 
 import whatwhere as ww
+from whatwhere.analysis.rotary_layers import rotary
+from whatwhere.analysis.subject import Absent, Subject
 from whatwhere.errors import CheckpointError, SettingError
-from whatwhere.inspection.rotary_layers import rotary
-from whatwhere.inspection.subject import Absent, Subject
 from whatwhere.models.load_where import attention_of_layers
 from whatwhere.models.probe.tiny import tiny_config, tiny_model
 from whatwhere.models.registry import MODEL_TYPES

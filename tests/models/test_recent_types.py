@@ -13,7 +13,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
 from whatwhere import reference
-from whatwhere.inspection.configuration_difference import configurations
+from whatwhere.analysis.configuration_difference import configurations
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.tiny import tiny_config, tiny_model
 from whatwhere.models.registry import MODEL_TYPES, UNLIKE

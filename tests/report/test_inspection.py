@@ -13,8 +13,8 @@ import torch
 from safetensors.numpy import save_file
 from tokenizers import AddedToken, Tokenizer, models
 
+from whatwhere.analysis.inspection import SECTIONS, inspect
 from whatwhere.errors import MissingExtra, SettingError
-from whatwhere.inspection import SECTIONS, inspect
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.records import to_json
 from whatwhere.report.inspection import TITLES, headline
@@ -245,7 +245,7 @@ def test_without_a_bundle_it_is_refused_before_the_work(tmp_path: Path, monkeypa
     def work(*_: Any) -> None:
         raise AssertionError("it began to work")
 
-    monkeypatch.setattr("whatwhere.inspection.examine", work)
+    monkeypatch.setattr("whatwhere.analysis.inspection.examine", work)
     assert "make page" in error_of("inspect", tmp_path / "table.npy", "--report", tmp_path / "page.html")
     assert [path.name for path in tmp_path.iterdir()] == ["table.npy"]
 

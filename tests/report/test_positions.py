@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from whatwhere.inspection import inspect
+from whatwhere.analysis.inspection import inspect
 from whatwhere.report.positions import biases, rotary
 from whatwhere.report.section import Paragraph, Table
 

@@ -14,10 +14,10 @@ import pytest
 from safetensors.numpy import save_file
 
 from whatwhere import FIRE, KERPLE, reference
-from whatwhere.analysis.walkthrough import random_scheme
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import biases as api
 from whatwhere.studio.session import Session
+from whatwhere.where.catalogue import random_scheme
 
 BUCKETS, FAR, HEADS = 8, 20, 3
 

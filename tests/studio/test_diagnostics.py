@@ -11,8 +11,8 @@ import pytest
 from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
+from whatwhere.analysis import subject
 from whatwhere.errors import SettingError
-from whatwhere.inspection import subject
 from whatwhere.studio.api import JOBS
 from whatwhere.studio.api.diagnostics import SuspiciousTokens
 from whatwhere.studio.session import Session

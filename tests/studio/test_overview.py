@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from whatwhere.analysis.inspection import SECTIONS, inspect
 from whatwhere.errors import SettingError
-from whatwhere.inspection import SECTIONS, inspect
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.inspection import headline
 from whatwhere.report.section import Chart, Paragraph, Part, Table

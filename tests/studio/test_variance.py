@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
+from whatwhere.analysis.position_embedding import variance
+from whatwhere.analysis.subject import Subject
 from whatwhere.errors import SettingError, WhatWhereError
-from whatwhere.inspection.position_embedding import variance
-from whatwhere.inspection.subject import Subject
 from whatwhere.studio.api import QUERIES
 from whatwhere.studio.api import variance as api
 from whatwhere.studio.session import Session

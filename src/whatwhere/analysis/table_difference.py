@@ -7,9 +7,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 
 from whatwhere.analysis.nearest_neighbors import Metric, Search
-from whatwhere.analysis.token_types import marking, texts, token_types
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.large_arrays import new_array, row_blocks
+from whatwhere.models.token_types import marking, texts, token_types
 
 _BLOCK = 8192
 _FITTED = 16_384

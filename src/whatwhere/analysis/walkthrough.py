@@ -11,17 +11,20 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from whatwhere.analysis.position_similarity import fingerprint
-from whatwhere.analysis.token_types import shown_texts
 from whatwhere.atomic import write_atomic
 from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, TextError, TokenError
+from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.lookup import table_name, word_of
+from whatwhere.models.load_where import TOKENS, LoadedWhere, chosen_run, default_heads, load_where
+from whatwhere.models.model_text import encode_text, looks_up, no_reader, reader_of, token_factor, token_rows
+from whatwhere.models.token_types import shown_texts
 from whatwhere.position.positions import positions
 from whatwhere.what import text as texts
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.what.expressions import tokenizer_of
 from whatwhere.where.binding import Where
-from whatwhere.where.catalogue import canonical_name
-from whatwhere.where.catalogue import scheme as build_scheme
+from whatwhere.where.catalogue import canonical_name, random_scheme
 from whatwhere.where.frequencies import angles
 from whatwhere.where.query_key.axial_rotary import AxialRotary
 from whatwhere.where.query_key.learned_rotary import LearnedRotary
@@ -38,6 +41,7 @@ MAX_SEED = 1 << 63
 """PyTorch takes seeds of 64 bits; tokens and positions have different seeds."""
 
 
+_PASS_IDS = "Pass ids, as in --ids 105,6587, or put tokenizer.json beside the weights."
 PASSED = "the one that was passed"
 """Source of the ids of a tokenizer that the user chose."""
 
@@ -149,17 +153,6 @@ def walk(
     return follow(table, where, numbers, numbers, tokens=tokens, scheme=scheme, tokenizer=source, texts=meant)
 
 
-def random_scheme(name: str, dim: int, num_heads: int, max_length: int, seed: int = 0, **options: object) -> Where:
-    """Build a scheme of the catalogue, whose learned parameters depend on the seed only."""
-    generator = torch.Generator().manual_seed(scheme_seed(seed))
-    return build_scheme(name, dim, num_heads, max_length, generator=generator, **options)
-
-
-def scheme_seed(seed: int) -> int:
-    """Return the seed of a scheme's generator: not that of the tokens, so that all schemes have the same tokens."""
-    return 2_000_003 + seed
-
-
 def random_embedding(vocab_size: int, dim: int, seed: int = 0) -> TokenEmbedding:
     """Build a token table of samples from N(0, 1), which depend on the seed only."""
     table = TokenEmbedding(vocab_size, dim, init="torch", device="meta").to_empty(device="cpu")
@@ -252,6 +245,113 @@ def _known(tokenizer: Tokenizer, number: int) -> str:
             "Check that ids and tokenizer belong together."
         )
     return str(token)
+
+
+def walk_model(
+    source: Checkpoint | str | Path,
+    text: str | None = None,
+    *,
+    ids: Sequence[int] | None = None,
+    run: str | None = None,
+    scheme: str | None = None,
+    seed: int = 0,
+) -> Walkthrough:
+    """Compute the input vectors of a text with a model's own tokenizer, token rows, their factor, and positions.
+
+    Only the rows of the text's tokens are read. What a model adds behind that sum, such as a norm, is not built, and
+    noted.
+
+    Args:
+        source: a checkpoint, or its path: a model, a file of vectors, or a folder of `whatwhere compare`.
+        text: the input; pass either this or `ids`.
+        ids: token ids, which need no vocabulary.
+        run: of a comparison, such as "rotary-0"; it may be None where there is only one.
+        scheme: another positional encoding, of the catalogue; None is the model's own.
+        seed: of the parameters of such a scheme.
+
+    Returns:
+        The vectors after each step.
+
+    Raises:
+        TextError: If both text and ids are passed, or neither; or the text cannot be encoded.
+        TokenError: If an id lies outside the table.
+        SettingError: If a comparison has several runs and none is named, or no such run.
+        CheckpointError: If the files cannot be read, or have no token table.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> path = Path(mkdtemp(), "two.vec")
+        >>> _ = path.write_text("2 3\\nking 1 2 3\\nqueen 4 5 6\\n")
+        >>> steps = walk_model(path, "queen king")
+        >>> steps.ids, steps.vectors.tolist()
+        ([1, 0], [[4.0, 5.0, 6.0], [1.0, 2.0, 3.0]])
+    """
+    checkpoint = source if isinstance(source, Checkpoint) else Checkpoint.open(source)
+    if (text is None) == (ids is None):
+        raise TextError('walk_model needs either a text or ids: "The cat sat on the mat." or ids=[105, 6587].')
+    name = chosen_run(checkpoint, run)
+    tensor = table_name(checkpoint, "input") if name is None else name + TOKENS
+    numbers, tokens, tokenizer = _read(checkpoint, text, ids)
+    where, notes = _positions(checkpoint, name, tensor, scheme, len(numbers), seed)
+    factor = 1.0 if name is not None else token_factor(checkpoint)
+    if factor is None and checkpoint.config is not None:
+        notes.append("the factor of the token embeddings is not known, and taken as 1")
+    table = token_rows(checkpoint, tensor, numbers, factor or 1.0)
+    return follow(
+        table,
+        where.where,
+        range(len(numbers)),
+        numbers,
+        tokens=tokens,
+        scheme=where.title,
+        tokenizer=tokenizer,
+        table_name=tensor,
+        notes=notes,
+        texts=None if tokens is None else shown_texts(tokens, checkpoint.words or ()),
+    )
+
+
+def _read(
+    checkpoint: Checkpoint, text: str | None, ids: Sequence[int] | None
+) -> tuple[list[int], list[str] | None, str]:
+    """Return ids, tokens, and what made them."""
+    words = checkpoint.words or []
+    if text is None:
+        numbers = list(ids or ())
+        if not numbers or min(numbers) < 0:
+            raise TokenError(f"ids are whole numbers from 0, at least one, but got {numbers}.")
+        return numbers, [word_of(words, n) for n in numbers] if words else None, "none: ids were given"
+    reader = reader_of(checkpoint)
+    if reader is None:
+        raise TextError(f"{no_reader(checkpoint)}.\n{_PASS_IDS}")
+    numbers, tokens = encode_text(checkpoint, reader, text)
+    if checkpoint.tokenizer is not None:
+        return numbers, tokens, "the model's own"
+    if not looks_up(checkpoint):
+        return numbers, tokens, "that of the comparison's task"
+    return numbers, tokens, f"{checkpoint.why_no_tokenizer}: each word is looked up whole in its vocabulary"
+
+
+def _positions(
+    checkpoint: Checkpoint, run: str | None, tensor: str, scheme: str | None, length: int, seed: int
+) -> tuple[LoadedWhere, list[str]]:
+    """Return the positional encoding, and sentences on what it is not."""
+    dim = checkpoint.entry(tensor).shape[1]
+    heads = default_heads(checkpoint, dim)
+    if scheme is not None:
+        scheme = canonical_name(scheme)
+        where = random_scheme(scheme, dim, heads, length, seed)
+        random = (
+            [f"the parameters of {scheme} are random, seed {seed}"] if any(True for _ in where.parameters()) else []
+        )
+        return LoadedWhere(scheme, where, dim, heads, dim // heads), random
+    try:
+        loaded = load_where(checkpoint, run)
+    except SettingError as problem:
+        if checkpoint.config is not None or run is not None:
+            raise
+        return LoadedWhere("not known", Where(), dim, heads, dim // heads), [" ".join(str(problem).splitlines()[:1])]
+    return loaded, list(loaded.notes)
 
 
 def _angles(where: Where, tokens: int) -> Tensor | None:

@@ -89,7 +89,7 @@ def encode(
         own = (("--tokenizer", tokenizer), ("--dim", dim), ("--heads", heads))
         if given := [name for name, value in own if value is not None]:
             raise SettingError(f"encode got --from and {given[0]}, but with --from that is the model's own.\nOmit one.")
-        from whatwhere.models.model_text import walk_model
+        from whatwhere.analysis.walkthrough import walk_model
 
         walkthrough = walk_model(model, content, ids=numbers, run=run, scheme=scheme, seed=seed)
     else:

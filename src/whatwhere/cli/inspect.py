@@ -52,8 +52,8 @@ def inspect(
 
     For scripts: whatwhere inspect path/to/model --sections norms,diagnostics --json
     """
-    from whatwhere.inspection import check_sections, examine, opened
-    from whatwhere.inspection.subject import Subject
+    from whatwhere.analysis.inspection import check_sections, examine, opened
+    from whatwhere.analysis.subject import Subject
     from whatwhere.report import inspection as texts
     from whatwhere.what.text import read_text
 
@@ -114,7 +114,7 @@ def diff(
 
     For scripts: whatwhere diff path/to/model path/to/other --json
     """
-    from whatwhere.inspection.checkpoint_difference import difference
+    from whatwhere.analysis.checkpoint_difference import difference
     from whatwhere.report import difference as texts
 
     with progress() as show_step:

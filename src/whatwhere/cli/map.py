@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from jaxtyping import Int64
 
     from whatwhere.analysis.token_map import Method, TokenMap
-    from whatwhere.inspection.token_neighbors import NamedRow
+    from whatwhere.analysis.token_neighbors import NamedRow
     from whatwhere.models.checkpoint import Checkpoint
     from whatwhere.models.checkpoint.lookup import Table
 
@@ -172,7 +172,7 @@ def draw(
     """
     from whatwhere.analysis.table_difference import sample_rows
     from whatwhere.analysis.token_map import make_map, neighbors_to_compare
-    from whatwhere.inspection.token_neighbors import Source
+    from whatwhere.analysis.token_neighbors import Source
     from whatwhere.large_arrays import selected_rows
     from whatwhere.long_work import by_share
     from whatwhere.models.checkpoint import write_projector
@@ -284,8 +284,8 @@ def _facts(
     files: "Sequence[str]",
     groups: NamedGroups | None,
 ) -> MapFacts:
-    from whatwhere.analysis.token_types import marking
-    from whatwhere.inspection.token_neighbors import named_rows
+    from whatwhere.analysis.token_neighbors import named_rows
+    from whatwhere.models.token_types import marking
 
     return MapFacts(
         path=str(path),
@@ -329,7 +329,7 @@ def _write(
     source: "Table",
     groups: list[str],
 ) -> None:
-    from whatwhere.analysis.token_types import marking, token_types
+    from whatwhere.models.token_types import marking, token_types
     from whatwhere.records import to_json
 
     words = list(source.words)

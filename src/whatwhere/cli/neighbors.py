@@ -15,7 +15,7 @@ from whatwhere.report.terminal import new_console, print_table, progress
 if TYPE_CHECKING:
     from whatwhere.analysis.analogies import Rule
     from whatwhere.analysis.nearest_neighbors import Metric
-    from whatwhere.inspection.token_neighbors import (
+    from whatwhere.analysis.token_neighbors import (
         AnalogyAnswers,
         Neighbors,
         SearchedTable,
@@ -43,7 +43,7 @@ def _on_a_table(search: Callable[..., "SearchedTable"]) -> Callable[..., None]:
         as_json: AsJson = False,
         **own: Any,
     ) -> None:
-        from whatwhere.inspection.token_neighbors import Source
+        from whatwhere.analysis.token_neighbors import Source
 
         with progress() as show:
             result = search(Source(path, table, allow_pickle, centered, show, run), **own)
@@ -73,7 +73,7 @@ def neighbors(
 
     Example: whatwhere neighbors path/to/model king paris -k 5
     """
-    from whatwhere.inspection.token_neighbors import nearest_tokens
+    from whatwhere.analysis.token_neighbors import nearest_tokens
 
     return nearest_tokens(source, tokens, k, cast("Metric", metric))
 
@@ -91,7 +91,7 @@ def analogy(
 
     Example: whatwhere analogy path/to/model man woman king
     """
-    from whatwhere.inspection.token_neighbors import analogy_terms, completed_analogy
+    from whatwhere.analysis.token_neighbors import analogy_terms, completed_analogy
 
     return completed_analogy(source, analogy_terms(tokens), k, cast("Rule", rule))
 
@@ -105,7 +105,7 @@ def similarity(
 
     Example: whatwhere similarity path/to/model king queen
     """
-    from whatwhere.inspection.token_neighbors import compared_tokens
+    from whatwhere.analysis.token_neighbors import compared_tokens
 
     return compared_tokens(source, *tokens)
 

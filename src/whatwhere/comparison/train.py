@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from whatwhere.analysis.walkthrough import scheme_seed
 from whatwhere.comparison.model import SchemeLike, Transformer, build_wheres, table_rows, training_positions
 from whatwhere.comparison.own_model import BuildModel, ComparedModel, OwnModel
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Task
 from whatwhere.errors import SettingError
+from whatwhere.where.catalogue import scheme_seed
 
 SNAPSHOTS = (0, 20, 100)
 """The percentages of the steps at which the token table is described."""

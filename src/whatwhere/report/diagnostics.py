@@ -1,8 +1,7 @@
 """The section of an inspection on suspicious rows: what was measured, and what that does not show."""
 
 from whatwhere.analysis.diagnostics import FEWEST_TO_COMPARE
-from whatwhere.escape import shown_token, visible_token
-from whatwhere.inspection.diagnostics import (
+from whatwhere.analysis.token_diagnostics import (
     Duplicates,
     FarRows,
     HubTokens,
@@ -13,6 +12,7 @@ from whatwhere.inspection.diagnostics import (
     UnderTrained,
     UnreachableRow,
 )
+from whatwhere.escape import shown_token, visible_token
 from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table
 from whatwhere.report.text import count, decimals, listed, number

@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
 
-from whatwhere.escape import cut, visible, visible_token
-from whatwhere.inspection.checkpoint_difference import ComparedTable, Difference, PositionsDifference, TokensDifference
-from whatwhere.inspection.configuration_difference import (
+from whatwhere.analysis.checkpoint_difference import ComparedTable, Difference, PositionsDifference, TokensDifference
+from whatwhere.analysis.configuration_difference import (
     ConfigurationDifference,
     LayerDifference,
     RotaryDifference,
     Value,
 )
-from whatwhere.inspection.row_differences import NeighborsDifference, RotatedDifference, RowsDifference
+from whatwhere.analysis.row_differences import NeighborsDifference, RotatedDifference, RowsDifference
+from whatwhere.escape import cut, visible, visible_token
 from whatwhere.records import Missing
 from whatwhere.report.positions import layers_text
 from whatwhere.report.section import Chart, Headline, Paragraph, Part, Section, Series, Table

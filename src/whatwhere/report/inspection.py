@@ -6,12 +6,12 @@ from itertools import pairwise
 from typing import Any
 
 from whatwhere.analysis.diagnostics import InitialScale
+from whatwhere.analysis.inspection import SECTIONS, Inspection
+from whatwhere.analysis.position_embedding import InputVariance, PositionTable
+from whatwhere.analysis.rotary_layers import RotaryReport
+from whatwhere.analysis.token_diagnostics import TokenDiagnostics
+from whatwhere.analysis.token_table import OTHER, Histogram, Norms, NormsOfGroup, SizeOfPart, Sizes, TableSpectrum
 from whatwhere.escape import shown_token
-from whatwhere.inspection import SECTIONS, Inspection
-from whatwhere.inspection.diagnostics import TokenDiagnostics
-from whatwhere.inspection.position_embedding import InputVariance, PositionTable
-from whatwhere.inspection.rotary_layers import RotaryReport
-from whatwhere.inspection.token_table import OTHER, Histogram, Norms, NormsOfGroup, SizeOfPart, Sizes, TableSpectrum
 from whatwhere.records import Missing
 from whatwhere.report.diagnostics import diagnostics
 from whatwhere.report.positions import biases, describe_spectrum, positions, rotary

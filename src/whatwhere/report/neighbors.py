@@ -4,8 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import zip_longest
 
-from whatwhere.escape import shown_token
-from whatwhere.inspection.token_neighbors import (
+from whatwhere.analysis.token_neighbors import (
     AnalogyAnswers,
     NamedRow,
     Neighbor,
@@ -13,6 +12,7 @@ from whatwhere.inspection.token_neighbors import (
     SearchedTable,
     TokenSimilarity,
 )
+from whatwhere.escape import shown_token
 from whatwhere.report.section import Paragraph, Part, Table
 
 _NAMED = 5

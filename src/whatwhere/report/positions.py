@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from whatwhere.inspection.biases import BiasCurves, BiasReport
-from whatwhere.inspection.position_embedding import PositionTable
-from whatwhere.inspection.rotary_layers import Agreement, RotaryLayers, RotaryReport, TemperatureLayers
-from whatwhere.inspection.token_table import TableSpectrum
+from whatwhere.analysis.biases import BiasCurves, BiasReport
+from whatwhere.analysis.position_embedding import PositionTable
+from whatwhere.analysis.rotary_layers import Agreement, RotaryLayers, RotaryReport, TemperatureLayers
+from whatwhere.analysis.token_table import TableSpectrum
 from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table
 from whatwhere.report.text import capital, count, decimals, number, percent, ranges

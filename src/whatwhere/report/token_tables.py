@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import assert_never
 
 from whatwhere.analysis.ngram_occupancy import JointOccupancy, NGramOccupancy
-from whatwhere.inspection.token_tables import SampledNorms, SiblingTable, SiblingTables
+from whatwhere.analysis.token_tables import SampledNorms, SiblingTable, SiblingTables
 from whatwhere.models.checkpoint.token_tables import TokenTable
 from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table

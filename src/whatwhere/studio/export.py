@@ -10,9 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+from whatwhere.analysis.inspection import Inspection
 from whatwhere.atomic import require_writable, write_atomic
 from whatwhere.errors import MissingExtra, SettingError
-from whatwhere.inspection import Inspection
 from whatwhere.installation import REBUILD
 from whatwhere.long_work import by_share
 from whatwhere.models.checkpoint import Checkpoint

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from jaxtyping import Float
 
+from whatwhere.analysis.biases import BiasLayers
+from whatwhere.analysis.biases import biases as inspected_biases
+from whatwhere.analysis.rotary_layers import RotaryLayers, layers_of
+from whatwhere.analysis.rotary_layers import rotary as inspected_rotary
+from whatwhere.analysis.subject import Absent, Subject, tried
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import quoted
-from whatwhere.inspection.biases import BiasLayers
-from whatwhere.inspection.biases import biases as inspected_biases
-from whatwhere.inspection.rotary_layers import RotaryLayers, layers_of
-from whatwhere.inspection.rotary_layers import rotary as inspected_rotary
-from whatwhere.inspection.subject import Absent, Subject, tried
 from whatwhere.models.huggingface import from_huggingface
 from whatwhere.models.load_where import TOKENS, default_heads, fill_bias, load_where
 from whatwhere.models.model_text import token_factor
@@ -234,7 +234,7 @@ def _loaded(session: Session, name: str, run: str | None) -> ShownScheme:
 
 
 def _of_catalogue(name: str, dim: int, num_heads: int, max_length: int, seed: int) -> ShownScheme:
-    from whatwhere.analysis.walkthrough import random_scheme
+    from whatwhere.where.catalogue import random_scheme
 
     where = random_scheme(name, dim, num_heads, max_length, seed)
     learned = any(True for _ in where.parameters())
@@ -263,7 +263,7 @@ def catalogue_python(
         learned: whether it has any.
         options: its further settings.
     """
-    from whatwhere.analysis.walkthrough import scheme_seed
+    from whatwhere.where.catalogue import scheme_seed
 
     more = "".join(f", {option}={value!r}" for option, value in (options or {}).items())
     sizes = f"{name!r}, dim={dim}, num_heads={num_heads}, max_length={max_length}{more}"

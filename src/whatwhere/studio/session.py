@@ -14,19 +14,19 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import unreachable
 from whatwhere.analysis.float64_similarity import norms
+from whatwhere.analysis.inspection import SECTIONS, Inspection, examine
 from whatwhere.analysis.nearest_neighbors import Search
-from whatwhere.analysis.token_types import Marking, marking, scripts, texts, token_types
+from whatwhere.analysis.subject import Progress, Subject, tried
+from whatwhere.analysis.token_diagnostics import TokenDiagnostics
+from whatwhere.analysis.token_diagnostics import diagnostics as diagnose
 from whatwhere.atomic import open_bytes
 from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import quoted
-from whatwhere.inspection import SECTIONS, Inspection, examine
-from whatwhere.inspection.diagnostics import TokenDiagnostics
-from whatwhere.inspection.diagnostics import diagnostics as diagnose
-from whatwhere.inspection.subject import Progress, Subject, tried
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
 from whatwhere.models.checkpoint.lookup import TABLES, Table, read_table, table_name
 from whatwhere.models.model_text import reader_of
+from whatwhere.models.token_types import Marking, marking, scripts, texts, token_types
 from whatwhere.records import Missing
 from whatwhere.what.text import encodings
 

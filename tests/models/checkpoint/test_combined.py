@@ -11,9 +11,9 @@ from numpy.testing import assert_allclose
 from safetensors.torch import save_file
 
 import whatwhere as ww
+from whatwhere.analysis.checkpoint_difference import difference
+from whatwhere.analysis.token_neighbors import Source, compared_tokens
 from whatwhere.errors import CheckpointError, WhatWhereError
-from whatwhere.inspection.checkpoint_difference import difference
-from whatwhere.inspection.token_neighbors import Source, compared_tokens
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.surgery import convert_dtype, convert_format, resize_checkpoint, trim_checkpoint
 

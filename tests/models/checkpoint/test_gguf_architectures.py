@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import whatwhere as ww
-from whatwhere.inspection.subject import Absent, Subject
+from whatwhere.analysis.subject import Absent, Subject
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, NOT_READ
 from whatwhere.models.load_where import load_where

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers, trainers
 
+from whatwhere.analysis.walkthrough import walk_model
 from whatwhere.errors import CheckpointError, TextError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.tokenizer_files import tokenizer_in
-from whatwhere.models.model_text import walk_model
 from whatwhere.models.surgery import resize_checkpoint, trim_checkpoint
 
 from . import samples

@@ -9,9 +9,9 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 import whatwhere as ww
+from whatwhere.analysis.checkpoint_difference import difference
+from whatwhere.analysis.configuration_difference import ConfigurationDifference
 from whatwhere.errors import CheckpointError, SettingError, ShapeError, TokenError
-from whatwhere.inspection.checkpoint_difference import difference
-from whatwhere.inspection.configuration_difference import ConfigurationDifference
 from whatwhere.models.surgery import resize_checkpoint, trim_checkpoint
 from whatwhere.where.input.learned import resized_rows
 

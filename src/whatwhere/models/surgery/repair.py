@@ -9,7 +9,6 @@ import numpy as np
 from jaxtyping import Float64
 
 from whatwhere.analysis.diagnostics import FAR, diagnostics, row_norms
-from whatwhere.analysis.token_types import marking, shown_texts, texts
 from whatwhere.checks import require_choice
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.large_arrays import finite_rows, row_blocks, rows_at_a_time, selected_rows
@@ -22,6 +21,7 @@ from whatwhere.models.surgery.report import Changed, Repaired, RepairedRow, Repa
 from whatwhere.models.surgery.selection import vocabulary_tensors
 from whatwhere.models.surgery.source import Edits, Progress, Source
 from whatwhere.models.surgery.tokenizer_json import built, ids_around, trimmed
+from whatwhere.models.token_types import marking, shown_texts, texts
 from whatwhere.what.text import ids_of_each
 from whatwhere.what.token_ids import nested_configs
 

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from whatwhere.analysis.table_difference import Alignment, align, token_keys
-from whatwhere.analysis.token_types import marking, texts
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.long_work import begin_step, counted
 from whatwhere.models.checkpoint.base import Entry
@@ -31,6 +30,7 @@ from whatwhere.models.surgery.selection import (
 )
 from whatwhere.models.surgery.source import Edits, Progress, Source, as_json
 from whatwhere.models.surgery.tokenizer_json import STALE, built, ids_of
+from whatwhere.models.token_types import marking, texts
 from whatwhere.what.text import ids_of_each
 from whatwhere.what.token_ids import lost_id, nested_configs, padding_dependence, renumbered, token_ids
 

@@ -193,7 +193,7 @@ def _own(bias: ModelBias) -> "tuple[ScoreBias, str]":
 
 def _of_catalogue(settings: Mapping[str, Any], name: str, values: Mapping[str, Value]) -> "tuple[ScoreBias, str]":
     """Return a scheme of the catalogue with as many heads as the settings have, and the Python that builds it."""
-    from whatwhere.analysis.walkthrough import random_scheme
+    from whatwhere.where.catalogue import random_scheme
 
     heads, seed = whole(settings, "heads", 8, 1, MOST_HEADS), whole(settings, "seed", 0, 0, 1 << 31)
     where = random_scheme(name, heads, heads, EXAMINED, seed, **values)

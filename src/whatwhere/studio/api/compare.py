@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from whatwhere.analysis.checkpoint_difference import difference as compute_difference
 from whatwhere.errors import SettingError
-from whatwhere.inspection.checkpoint_difference import difference as compute_difference
 from whatwhere.models.checkpoint.lookup import TABLES
 from whatwhere.report import difference as texts
 from whatwhere.report.section import Section

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
 
+from whatwhere.analysis.token_diagnostics import Duplicates, HubTokens, RowList, TokenDiagnostics, UnreachableRow
 from whatwhere.errors import SettingError
-from whatwhere.inspection.diagnostics import Duplicates, HubTokens, RowList, TokenDiagnostics, UnreachableRow
 from whatwhere.records import Missing
 from whatwhere.report.diagnostics import none_suspected
 from whatwhere.report.section import Section, Table

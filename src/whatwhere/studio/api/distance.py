@@ -170,7 +170,7 @@ def _of_catalogue(dim: int, heads: int, head: int, distances: int, seed: int) ->
 
 @lru_cache(maxsize=128)  # another head needs no other computation
 def _untrained(name: str, dim: int, heads: int, distances: int, seed: int) -> _HeadCurves | Missing:
-    from whatwhere.analysis.walkthrough import random_scheme
+    from whatwhere.where.catalogue import random_scheme
 
     try:
         return _of_heads(random_scheme(name, dim, heads, distances, seed), distances)

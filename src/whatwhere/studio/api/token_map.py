@@ -19,9 +19,9 @@ from whatwhere.analysis.token_map import (
     neighbors_to_compare,
     rows_for_half_a_minute,
 )
-from whatwhere.analysis.token_types import TOKEN_TYPES
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint.lookup import find_token
+from whatwhere.models.token_types import TOKEN_TYPES
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import percent
 from whatwhere.studio.api.named_tokens import NamedTokens, example, named_tokens

@@ -9,8 +9,8 @@ from jaxtyping import Float, Int
 
 from whatwhere.analysis.input_variance import VarianceSplit as Split
 from whatwhere.analysis.input_variance import variance_split
+from whatwhere.analysis.position_embedding import first_norm
 from whatwhere.errors import SettingError, WhatWhereError
-from whatwhere.inspection.position_embedding import first_norm
 from whatwhere.report.section import Section, Table
 from whatwhere.studio.api.pipeline import TOKENS
 from whatwhere.studio.api.runs import of_first_runs

@@ -39,10 +39,7 @@ COMPOSED = ("ssmax", "temperature")
 
 
 def canonical_name(name: str) -> str:
-    """Return a name as the catalogue has it: aliases are replaced, in mixtures too.
-
-    Args:
-        name: of a scheme, or a mixture by door "rope+alibi" or by layer "rope/nope"; other names stay as they are.
+    """Return a name as the catalogue has it: aliases are replaced, in mixtures too; other names stay as they are.
 
     Examples:
         >>> canonical_name("rope+alibi"), canonical_name("rope/NoPE"), canonical_name("mine")
@@ -118,8 +115,19 @@ def scheme(
     return Where(**built, **of_layer, sink=sink)
 
 
+def random_scheme(name: str, dim: int, num_heads: int, max_length: int, seed: int = 0, **options: Any) -> Where:
+    """Build a scheme whose parameters depend on the seed only."""
+    return scheme(
+        name, dim, num_heads, max_length, generator=torch.Generator().manual_seed(scheme_seed(seed)), **options
+    )
+
+
+def scheme_seed(seed: int) -> int:
+    """Return the seed of a scheme's generator: not that of the tokens, so that all schemes have the same tokens."""
+    return 2_000_003 + seed
+
+
 def _read_part(part: str, options: dict[str, Any], of_layer: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the entry of a part and its options; those of the layer are added to `of_layer`."""
     entry, own = split_options(part)
     read: dict[str, Any] = {}
     for key, value in own.items():
@@ -134,12 +142,7 @@ def _read_part(part: str, options: dict[str, Any], of_layer: dict[str, Any]) -> 
 
 
 def describe(entry: Scheme) -> SchemeDescription:
-    """Return the facts of an entry without what builds it, as `schemes --json` prints them.
-
-    Examples:
-        >>> describe(catalogue["alibi"]).shift_invariance
-        'yes'
-    """
+    """Return the facts of an entry without what builds it, as `schemes --json` prints them."""
     facts = {field.name: getattr(entry, field.name) for field in fields(SchemeFacts)}
     return SchemeDescription(**facts, shift_invariance=entry.shift_invariance, length=entry.length, traps=entry.traps)
 
@@ -147,7 +150,7 @@ def describe(entry: Scheme) -> SchemeDescription:
 def _built(
     entry: Scheme, sizes: tuple[int, int, int], options: Mapping[str, Any], generator: torch.Generator | None
 ) -> Where:
-    """Build an entry; with a generator, the global random state is not advanced."""
+    # With a generator, the global random state is not advanced.
     if generator is None or not entry.learned:
         return entry.build(*sizes, **options)
     where = entry.build(*sizes, **{**options, "device": "meta"})

@@ -9,12 +9,12 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import Diagnostics, Hubs, diagnostics, hubs, row_norms
-from whatwhere.analysis.token_types import scripts, token_types
 from whatwhere.errors import WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.gguf_architectures import why_unread
 from whatwhere.models.checkpoint.lookup import read_rows
+from whatwhere.models.token_types import scripts, token_types
 from whatwhere.records import Missing
 
 if TYPE_CHECKING:

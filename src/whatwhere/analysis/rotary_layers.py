@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.analysis.rotary_frequencies import RotarySpectrum, rotary_agreement, rotary_spectrum
-from whatwhere.inspection.subject import Absent, Subject
+from whatwhere.analysis.subject import Absent, Subject
 from whatwhere.models.configuration.plan import CurvePlan
 from whatwhere.models.load_where import fill_frequencies
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whatwhere import __version__
+from whatwhere.analysis.biases import BiasReport, biases
+from whatwhere.analysis.position_embedding import InputVariance, PositionTable, positions, variance
+from whatwhere.analysis.rotary_layers import RotaryReport, rotary
+from whatwhere.analysis.subject import Progress, Subject, tried
+from whatwhere.analysis.token_diagnostics import TokenDiagnostics, diagnostics
+from whatwhere.analysis.token_table import Norms, Sizes, TableSpectrum, norms, sizes, token_spectrum
+from whatwhere.analysis.token_tables import SiblingTables, token_tables
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
-from whatwhere.inspection.biases import BiasReport, biases
-from whatwhere.inspection.diagnostics import TokenDiagnostics, diagnostics
-from whatwhere.inspection.position_embedding import InputVariance, PositionTable, positions, variance
-from whatwhere.inspection.rotary_layers import RotaryReport, rotary
-from whatwhere.inspection.subject import Progress, Subject, tried
-from whatwhere.inspection.token_table import Norms, Sizes, TableSpectrum, norms, sizes, token_spectrum
-from whatwhere.inspection.token_tables import SiblingTables, token_tables
 from whatwhere.models.checkpoint import Checkpoint, has_tensors, is_configuration
 from whatwhere.models.load_where import of_run
 from whatwhere.records import Missing

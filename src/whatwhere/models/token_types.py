@@ -38,12 +38,6 @@ def marking(words: Sequence[str]) -> Marking:
     wordpiece       "##ing": continuations are marked (BERT)
     plain           no marker: a list of words
 
-    Args:
-        words: the vocabulary, by id.
-
-    Returns:
-        One of the four.
-
     Examples:
         >>> marking(["the", "play", "##ing"])
         'wordpiece'
@@ -62,10 +56,6 @@ def marking(words: Sequence[str]) -> Marking:
 def texts(words: Sequence[str], marked: Marking | None = None) -> list[str | bytes]:
     """Return the text of each token, with its leading space; bytes if they are not complete UTF-8.
 
-    Args:
-        words: the vocabulary, by id.
-        marked: how words are marked; None determines it by `marking`.
-
     Examples:
         >>> texts(["Ġthe", "ing", "<|endoftext|>", "Ã"], "bytes")
         [' the', 'ing', '<|endoftext|>', b'\\xc3']
@@ -75,12 +65,7 @@ def texts(words: Sequence[str], marked: Marking | None = None) -> list[str | byt
 
 
 def shown_texts(tokens: Sequence[str], vocabulary: Iterable[str]) -> list[str | None]:
-    """Return the text of each token of a vocabulary, with its leading space; None where its bytes are no text.
-
-    Args:
-        tokens: as the vocabulary writes them.
-        vocabulary: whose marks of words are known from all of it.
-    """
+    """Return the text of each token, with its leading space; None where its bytes are not UTF-8."""
     return [text if isinstance(text, str) and text else None for text in texts(tokens, marking(list(vocabulary)))]
 
 
@@ -95,10 +80,6 @@ def token_types(words: Sequence[str], marked: Marking | None = None) -> list[str
     special                    looks like [CLS], </s> or <|endoftext|>
     no token                   the empty string
 
-    Args:
-        words: the vocabulary, by id.
-        marked: how words are marked; None determines it by `marking`.
-
     Examples:
         >>> token_types(["Ġthe", "ing", "Ġ1999", "!", "Ċ", "Ã", "<|endoftext|>"])
         ['word start', 'continuation', 'number', 'punctuation', 'whitespace', 'byte', 'special']
@@ -111,10 +92,6 @@ def scripts(words: Sequence[str], marked: Marking | None = None) -> list[str]:
     """Return the script of each token, such as Latin, Han or Cyrillic; or NO_LETTERS or MIXED.
 
     The script is the first word of the Unicode name of each letter, after compatibility normalization (NFKC).
-
-    Args:
-        words: the vocabulary, by id.
-        marked: how words are marked; None determines it by `marking`.
 
     Examples:
         >>> scripts(["##東", "дом", "king", "##1", "µm"])

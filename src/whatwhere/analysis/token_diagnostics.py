@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Int64
 
 from whatwhere.analysis.diagnostics import unreachable
-from whatwhere.analysis.token_types import marking, texts
-from whatwhere.inspection.subject import Absent, Subject
+from whatwhere.analysis.subject import Absent, Subject
+from whatwhere.models.token_types import marking, texts
 from whatwhere.records import Missing
 
 EXAMPLES = 100

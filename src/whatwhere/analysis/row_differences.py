@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int64
 
+from whatwhere.analysis.subject import Progress
 from whatwhere.analysis.table_difference import Movement, overlap, procrustes
-from whatwhere.inspection.subject import Progress
 from whatwhere.records import MaybeNaN, Missing
 
 ALIKE = 0.9

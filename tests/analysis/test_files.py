@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from whatwhere.analysis.inspection import SECTIONS, Inspection, inspect
 from whatwhere.errors import CheckpointError, SettingError, TokenError
-from whatwhere.inspection import SECTIONS, Inspection, inspect
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.records import Missing, sealed, to_json
 from whatwhere.report.inspection import headline, sections
@@ -165,7 +165,7 @@ def test_samples_are_seeded(tmp_path: Path) -> None:
 
 LIGHT = """
 import sys
-from whatwhere.inspection import inspect
+from whatwhere.analysis.inspection import inspect
 from whatwhere.report.inspection import sections
 sections(inspect(sys.argv[1], sys.argv[2].split()))
 print(*{"torch", "matplotlib", "transformers"} & set(sys.modules))

@@ -8,10 +8,8 @@ from typing import TypeVar
 import numpy as np
 from jaxtyping import Int64
 
-from whatwhere.analysis.table_difference import Alignment, align, movement, token_keys
-from whatwhere.errors import CheckpointError, MissingExtra, SettingError
-from whatwhere.inspection.configuration_difference import ConfigurationDifference, configurations
-from whatwhere.inspection.row_differences import (
+from whatwhere.analysis.configuration_difference import ConfigurationDifference, configurations
+from whatwhere.analysis.row_differences import (
     DifferenceSettings,
     NeighborsDifference,
     RotatedDifference,
@@ -20,7 +18,9 @@ from whatwhere.inspection.row_differences import (
     rotated_difference,
     rows_difference,
 )
-from whatwhere.inspection.subject import Absent, Progress, reason_of
+from whatwhere.analysis.subject import Absent, Progress, reason_of
+from whatwhere.analysis.table_difference import Alignment, align, movement, token_keys
+from whatwhere.errors import CheckpointError, MissingExtra, SettingError
 from whatwhere.large_arrays import selected_rows
 from whatwhere.models.checkpoint import Checkpoint, read
 from whatwhere.models.checkpoint.lookup import Table, read_table, word_of

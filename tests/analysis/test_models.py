@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, models
 from torch import nn
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 
-from whatwhere.inspection import SECTIONS, Inspection, inspect
-from whatwhere.inspection.token_table import Sizes
+from whatwhere.analysis.inspection import SECTIONS, Inspection, inspect
+from whatwhere.analysis.token_table import Sizes
 from whatwhere.records import Missing, to_json
 from whatwhere.report.inspection import headline, sections
 

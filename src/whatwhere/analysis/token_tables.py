@@ -8,8 +8,8 @@ from jaxtyping import Float
 
 from whatwhere.analysis.diagnostics import row_norms
 from whatwhere.analysis.ngram_occupancy import MAX_TOKENS, NGramOccupancy, ngram_occupancy
+from whatwhere.analysis.subject import Absent, Subject, reason_of
 from whatwhere.errors import WhatWhereError
-from whatwhere.inspection.subject import Absent, Subject, reason_of
 from whatwhere.models.checkpoint.token_tables import TokenTable
 from whatwhere.models.token_tables import ngram_embedding
 from whatwhere.records import Missing

@@ -12,11 +12,11 @@ from tokenizers import Tokenizer, models
 
 import whatwhere as ww
 from whatwhere.analysis.input_variance import variance_split
+from whatwhere.analysis.inspection import inspect
+from whatwhere.analysis.position_embedding import InputVariance
+from whatwhere.analysis.token_diagnostics import TokenDiagnostics
+from whatwhere.analysis.token_table import Sizes
 from whatwhere.comparison import compare
-from whatwhere.inspection import inspect
-from whatwhere.inspection.diagnostics import TokenDiagnostics
-from whatwhere.inspection.position_embedding import InputVariance
-from whatwhere.inspection.token_table import Sizes
 from whatwhere.models.checkpoint import read
 from whatwhere.report.diagnostics import diagnostics as written
 from whatwhere.report.inspection import headline, sections

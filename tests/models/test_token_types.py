@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from transformers.models.gpt2 import tokenization_gpt2
 
-from whatwhere.analysis.token_types import (
+from whatwhere.models.token_types import (
     MIXED,
     NO_LETTERS,
     TOKEN_TYPES,

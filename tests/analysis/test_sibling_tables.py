@@ -9,8 +9,8 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import whatwhere as ww
+from whatwhere.analysis.token_tables import SiblingTables
 from whatwhere.cli.app import app
-from whatwhere.inspection.token_tables import SiblingTables
 from whatwhere.records import Missing
 from whatwhere.report import inspection as texts
 from whatwhere.report.section import Paragraph

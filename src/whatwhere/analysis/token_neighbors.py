@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whatwhere.analysis.nearest_neighbors import Metric, Nearest, Search
-from whatwhere.analysis.token_types import Marking, marking, texts
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import Table, find_token, read_table, word_of
 from whatwhere.models.load_where import of_run
+from whatwhere.models.token_types import Marking, marking, texts
 
 if TYPE_CHECKING:
     from whatwhere.analysis.analogies import Rule

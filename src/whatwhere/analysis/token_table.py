@@ -10,12 +10,12 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import InitialScale, initial_scale
 from whatwhere.analysis.pca import Spectrum, spectrum
-from whatwhere.analysis.token_types import marking
-from whatwhere.inspection.subject import Absent, Subject
-from whatwhere.inspection.token_neighbors import NamedRow, named_rows
+from whatwhere.analysis.subject import Absent, Subject
+from whatwhere.analysis.token_neighbors import NamedRow, named_rows
 from whatwhere.large_arrays import selected_rows
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.parameter_count import parameters
+from whatwhere.models.token_types import marking
 from whatwhere.records import Missing
 
 _PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)

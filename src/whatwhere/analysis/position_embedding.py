@@ -7,8 +7,8 @@ from jaxtyping import Float
 
 from whatwhere.analysis.input_variance import VarianceSplit, variance_split
 from whatwhere.analysis.position_table import TrainedPositions, trained_positions
-from whatwhere.inspection.subject import Absent, Subject
-from whatwhere.inspection.token_table import TableSpectrum, table_spectrum
+from whatwhere.analysis.subject import Absent, Subject
+from whatwhere.analysis.token_table import TableSpectrum, table_spectrum
 from whatwhere.models.configuration.plan import CurvePlan
 from whatwhere.models.model_text import token_factor
 

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from whatwhere.analysis.bias_range import effective_range
+from whatwhere.analysis.rotary_layers import layers_of
+from whatwhere.analysis.subject import Absent, Subject, reason_of
 from whatwhere.errors import CheckpointError, SettingError
-from whatwhere.inspection.rotary_layers import layers_of
-from whatwhere.inspection.subject import Absent, Subject, reason_of
 from whatwhere.models.huggingface import from_huggingface
 from whatwhere.models.load_where import bias_tables, fill_bias
 from whatwhere.records import Missing

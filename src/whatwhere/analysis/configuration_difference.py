@@ -8,8 +8,8 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.analysis.rotary_frequencies import rotary_agreement
+from whatwhere.analysis.subject import Absent, reason_of
 from whatwhere.errors import WhatWhereError
-from whatwhere.inspection.subject import Absent, reason_of
 from whatwhere.models.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
