@@ -33,7 +33,7 @@ _PACKAGES = (
     "whatwhere",
     "rich",
     "huggingface_hub",
-    "reportlab",
+    "matplotlib",
     "torch",
     "numpy",
     "httpx",

@@ -16,7 +16,7 @@ from whatwhere.evidence.suite import EXPERIMENTS, first_verdicts, read_evidence
 from whatwhere.report.another_task import TextLosses, text_losses
 from whatwhere.report.errata import answers_page, errata_page
 from whatwhere.report.evidence import page as evidence_page
-from whatwhere.report.line_figure import layout, to_svg
+from whatwhere.report.figures import to_file
 from whatwhere.report.paper import figures
 from whatwhere.where.catalogue import catalogue
 
@@ -76,7 +76,7 @@ def evidence_figures() -> dict[str, str]:
     (measured,) = (each for each in read_evidence(ROOT / "evidence") if each.id == "E1")
     results = Comparison(ROOT / "evidence", measured.comparisons["expressions"])
     drawn = {figure.name: figure for figure in figures(results, FIGURE_SCHEMES)}
-    return {name: to_svg(layout(drawn[name], width=130.0)) for name in ("scores", "shift")}
+    return {name: to_file(drawn[name], "svg", 130.0).decode() for name in ("scores", "shift")}
 
 
 def everything(text: str) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 from whatwhere.analysis.position_similarity import ByDistance, bias_of_ones, by_distance, products_of_ones
 from whatwhere.comparison import Comparison
 from whatwhere.evidence.record import Evidence
-from whatwhere.report.line_figure import Curve, LineFigure, layout, to_svg
+from whatwhere.report.figures import Curve, LineFigure, to_file
 from whatwhere.report.paper import figures
 from whatwhere.where.catalogue import Scheme, catalogue, random_scheme
 
@@ -123,7 +123,7 @@ def write_scheme_figures(folder: Path, evidence: Sequence[Evidence]) -> frozense
     folder.mkdir(parents=True, exist_ok=True)
     written = set()
     for file, figure in drawn(evidence):
-        (folder / file).write_text(to_svg(layout(figure, WIDTH)), encoding="utf-8")
+        (folder / file).write_bytes(to_file(figure, "svg", WIDTH))
         written.add(file)
     return frozenset(written)
 

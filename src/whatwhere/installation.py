@@ -15,7 +15,7 @@ from whatwhere.comparison.environment import Machine, machine
 EXTRAS = {
     "compare": "tests of the differences between schemes in reports",
     "studio": "whatwhere studio",
-    "pdf": "figures as PDF",
+    "plots": "figures as files",
     "gguf": "quantised weights of GGUF files",
     "hub": "models at huggingface.co by name",
     "map": "maps by t-SNE",

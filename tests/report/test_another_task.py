@@ -1,6 +1,5 @@
 """The section on text beside a comparison on another task: its file is the evidence's, its sentence the numbers'."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,9 +10,8 @@ from whatwhere.comparison import Comparison, read_results
 from whatwhere.comparison.results import Spread
 from whatwhere.evidence.suite import read_evidence
 from whatwhere.report.another_task import DRAWN, TextLosses, committed, sections, sentence, text_losses
+from whatwhere.report.figures import draw
 from whatwhere.report.html import COLORS
-from whatwhere.report.line_figure import Label, layout
-from whatwhere.report.line_figure import Path as DrawnPath
 from whatwhere.report.paper import figures
 from whatwhere.report.scheme_looks import looks
 from whatwhere.report.section import Chart
@@ -63,14 +61,8 @@ def test_a_scheme_has_one_look_in_all_figures(tmp_path: Path) -> None:
     assert len(set(own.values())) == len(names)
     assert {line.name: line.look for line in next(iter(figures(results))).curves if not line.reference} == own
     assert dict(zip(names, measurements(results).looks, strict=True)) == own
-    alone = next(iter(figures(results, ["rotary"])))
-    assert stroke(layout(alone).shapes) == COLORS[1 + own["rotary"]]
-
-
-def stroke(shapes: Sequence[DrawnPath | Label]) -> str:
-    """Return the color of the only line that is no axis."""
-    (color,) = {shape.color for shape in shapes if isinstance(shape, DrawnPath)} & set(COLORS)
-    return color
+    (axes,) = draw(next(iter(figures(results, ["rotary"])))).axes
+    assert axes.lines[1].get_color() == COLORS[1 + own["rotary"]]
 
 
 def test_a_comparison_on_text_needs_no_such_section(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def tables(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write the tables of a comparison: scores, differences, shift test, runs; CSV has every seed, in full.
+    """Write the tables of a comparison: scores and differences; CSV has every seed, shift and run, in full.
 
     Example: whatwhere tables whatwhere-demo --format latex --out paper
     """
@@ -45,7 +45,7 @@ def figures(
     results: Results,
     out: Annotated[Path, typer.Option(parser=to_path, help="Folder for the files.")] = Path("figures"),
     format: Annotated[
-        list[str] | None, typer.Option(help="Format: svg, pdf, or svg,pdf. Default: both, where PDF can be written.")
+        list[str] | None, typer.Option(help="Format: svg, pdf or png, or several. Default: svg,pdf.")
     ] = None,
     scheme: Annotated[list[str] | None, typer.Option(help="Scheme to draw; may be repeated. Default: all.")] = None,
     width: Annotated[float, typer.Option(help="Width in mm: 84 for a column, 174 for a page of two.")] = 84.0,
@@ -58,7 +58,7 @@ def figures(
     from whatwhere.comparison import read_results
     from whatwhere.report.paper import write_figures
 
-    _show(write_figures(read_results(results), out, _formats(format) or None, width, scheme or None), as_json)
+    _show(write_figures(read_results(results), out, _formats(format) or ("svg", "pdf"), width, scheme or None), as_json)
 
 
 def _formats(given: list[str] | None) -> list[str]:

@@ -9,7 +9,7 @@ from importlib import import_module
 from math import isfinite
 from typing import Any
 
-from whatwhere.errors import WhatWhereError
+from whatwhere.errors import MissingExtra, WhatWhereError
 from whatwhere.report.html import Markup, element, folded, join, paragraph
 from whatwhere.report.section import Chart, Paragraph, Part, Section
 
@@ -70,7 +70,7 @@ def _part(part: Part) -> Markup:
 
 
 def _chart(chart: Chart) -> Iterable[Markup]:
-    from whatwhere.report.line_figure import Curve, LineFigure
+    from whatwhere.report.figures import Curve, LineFigure
 
     yield from map(paragraph, filter(None, (chart.note, chart.method)))
     if chart.kind == "lines" and not chart.log_x:
@@ -84,9 +84,12 @@ def _finite(values: Sequence[float]) -> list[float | None]:
 
 
 def _figure(figure: Any) -> Markup:
-    from whatwhere.report.line_figure import layout, to_svg
+    from whatwhere.report.figures import to_file
 
-    svg = to_svg(layout(figure, _WIDTH))
+    try:
+        svg = to_file(figure, "svg", _WIDTH).decode("utf-8")
+    except MissingExtra as problem:
+        return paragraph(str(problem))
     return Markup(svg[svg.index("<svg") :])
 
 
@@ -137,7 +140,7 @@ def _evidence(evidence: Any) -> Iterable[Part | Markup]:
 def _encoding(scheme: Any) -> Iterable[Part | Markup]:
     """Show how similar, or how favored, two tokens are by their distance."""
     from whatwhere.analysis.position_similarity import by_distance
-    from whatwhere.report.line_figure import Curve, LineFigure
+    from whatwhere.report.figures import Curve, LineFigure
     from whatwhere.where.binding import Where
 
     where = scheme if isinstance(scheme, Where) else Where(scheme)

@@ -1,4 +1,4 @@
-"""Tables and figures of a comparison as files for a paper: CSV with every seed, Markdown, LaTeX, SVG and PDF."""
+"""Tables and figures of a comparison as files for a paper: CSV with every seed, Markdown, LaTeX; SVG, PDF and PNG."""
 
 import csv
 import io
@@ -7,7 +7,6 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from whatwhere.atomic import atomic_file
@@ -19,16 +18,16 @@ from whatwhere.comparison.statistics import PairedDifferences, paired_difference
 from whatwhere.errors import ResultsError
 from whatwhere.escape import visible
 from whatwhere.records import Missing
-from whatwhere.report.comparison import baselines_near, sections, summary
+from whatwhere.report.comparison import baselines_near, summary
 from whatwhere.report.comparison_conclusions import table as differences_table
 from whatwhere.report.comparison_sentences import learned, measure_text, name_text, unit_of
-from whatwhere.report.line_figure import NO_REPORTLAB, Curve, LineFigure, layout, to_pdf, to_svg
+from whatwhere.report.figures import FORMATS as FIGURE_FORMATS
+from whatwhere.report.figures import Curve, LineFigure, to_file
 from whatwhere.report.scheme_looks import looks
 from whatwhere.report.section import Table
 from whatwhere.report.text import capital
 
 TABLE_FORMATS = ("csv", "markdown", "latex")
-FIGURE_FORMATS = ("svg", "pdf")
 _SUFFIXES = {"markdown": ".md", "latex": ".tex"}
 
 
@@ -90,17 +89,22 @@ def write_tables(
     missing = next((each.missing for each in tested if isinstance(each, Missing)), "")
     if "csv" in formats:
         contents |= {f"{name}.csv": csv_text(rows) for name, rows in numbers(results, found).items()}
-    shown = _shown(results, found)
+    shown = {
+        "scores": [summary(results)],
+        "differences": [differences_table(results, each) for each in found if each.pairs],
+    }
     for kind, write in (("markdown", markdown), ("latex", latex)):
         if kind in formats:
-            contents |= {f"{name}{_SUFFIXES[kind]}": "\n".join(map(write, each)) for name, each in shown.items()}
+            contents |= {
+                f"{name}{_SUFFIXES[kind]}": "\n".join(map(write, each)) for name, each in shown.items() if each
+            }
     return write_files(folder, {name: text.encode("utf-8") for name, text in contents.items()}, missing)
 
 
 def write_figures(
     results: Scored,
     folder: str | Path,
-    formats: Sequence[str] | None = None,
+    formats: Sequence[str] = ("svg", "pdf"),
     width: int | float = 84.0,
     schemes: Sequence[str] | None = None,
 ) -> WrittenFiles:
@@ -109,32 +113,22 @@ def write_figures(
     Args:
         results: of a comparison, or OwnScores.
         folder: where to write; it is made where it is missing.
-        formats: "svg", "pdf"; None is both, or without reportlab SVG alone.
+        formats: "svg", "pdf", "png".
         width: in millimeters: 84 for a column, 174 for a page of two columns.
         schemes: those that are drawn, in this order; None is all.
 
-    Returns:
-        The names of the files, and why there is no PDF where none was requested.
-
     Raises:
         SettingError: If a format or scheme is unknown, or the width is not between 60 and 400.
-        MissingExtra: If PDF is requested and reportlab is not installed.
+        MissingExtra: If matplotlib is not installed.
         ResultsError: If the folder cannot be written.
     """
-    missing = NO_REPORTLAB if formats is None and find_spec("reportlab") is None else ""
-    if formats is None:
-        formats = FIGURE_FORMATS[:1] if missing else FIGURE_FORMATS
     for each in formats:
         require_choice("figures", "format", each, FIGURE_FORMATS)
     schemes = None if schemes is None else [results.find_scheme(scheme) for scheme in schemes]
-    contents: dict[str, bytes] = {}
-    for figure in figures(results, schemes):
-        drawing = layout(figure, width)
-        if "svg" in formats:
-            contents[f"{figure.name}.svg"] = to_svg(drawing).encode("utf-8")
-        if "pdf" in formats:
-            contents[f"{figure.name}.pdf"] = to_pdf(drawing)
-    return write_files(folder, contents, missing)
+    drawn = list(figures(results, schemes))
+    return write_files(
+        folder, {f"{each.name}.{kind}": to_file(each, kind, width) for each in drawn for kind in formats}
+    )
 
 
 def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[LineFigure]:
@@ -347,15 +341,6 @@ def _difference_rows(found: Sequence[PairedDifferences]) -> list[list[Cell]]:
             tested = pair.ahead, len(pair.gains), pair.effect, pair.p, pair.p_holm, each.family, pair.outcome
             rows.append([length, pair.first, pair.second, pair.mean, *ends, *tested, *pair.gains])
     return rows
-
-
-def _shown(results: Scored, found: Sequence[PairedDifferences]) -> dict[str, list[Table]]:
-    """Return the tables of the report by the name of its section; the differences at every length."""
-    tables = {"scores": [summary(results)]}
-    if isinstance(results, Comparison):
-        tables = {part.name: [each for each in part.parts if isinstance(each, Table)] for part in sections(results)}
-    tables["differences"] = [differences_table(results, each) for each in found if each.pairs]
-    return {name: each for name, each in tables.items() if each}
 
 
 def _plain(cell: Cell) -> Cell:

@@ -1,0 +1,200 @@
+"""Line figures for a paper, drawn by matplotlib: SVG, PDF or PNG of a chosen width, with the legend below the axes.
+
+Series differ by color (safe for the color-blind), stroke and marker, so that a copy in grey can be read too.
+"""
+
+import io
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from whatwhere.errors import MissingExtra, SettingError
+from whatwhere.escape import cut, visible
+from whatwhere.report.html import COLORS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
+
+FORMATS = ("svg", "pdf", "png")
+NARROWEST, WIDEST = 60.0, 400.0
+"""Widths of a figure, in millimeters."""
+Number = int | float
+
+_INCH = 25.4  # millimeters
+_GREY = "#666666"
+_DASHES = ((), (5, 2), (1.5, 1.5), (5, 2, 1.5, 2), (8, 2), (3, 2), (1, 2.5))
+_REFERENCES = ((4, 3), (1, 2), (8, 2, 1, 2), (2, 1))
+_MARKERS = "os^Dh"
+_MOST_MARKED = 40  # values of a line that has markers; more would cover it
+_STYLE: dict[Any, Any] = {
+    "font.size": 8, "axes.labelsize": 8, "xtick.labelsize": 7, "ytick.labelsize": 7, "legend.fontsize": 7.5,
+    "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": _GREY, "axes.linewidth": 0.6,
+    "axes.grid": True, "axes.grid.axis": "y", "grid.color": "#dddddd", "grid.linewidth": 0.5, "axes.axisbelow": True,
+    "lines.dash_capstyle": "round", "text.parse_math": False, "figure.constrained_layout.use": True, "savefig.dpi": 300,
+    "svg.fonttype": "none", "svg.hashsalt": "whatwhere", "pdf.fonttype": 42,
+    "font.sans-serif": ["DejaVu Sans"],
+}  # fmt: skip
+"""Names are text, never mathematics; a file is the same each time it is written."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line of a figure.
+
+    Args:
+        name: in the legend.
+        values: for each x; None where there is none, which leaves a gap.
+        low, high: ends of a band around the line, or nothing.
+        reference: drawn thin and grey, for a baseline.
+        look: of the scheme that it shows (report/scheme_looks.py); None is its number among the curves.
+    """
+
+    name: str
+    values: Sequence[Number | None]
+    low: Sequence[Number | None] = ()
+    high: Sequence[Number | None] = ()
+    reference: bool = False
+    look: int | None = None
+
+
+@dataclass(frozen=True)
+class LineFigure:
+    """Lines over a common horizontal axis.
+
+    Args:
+        name: of its file.
+        title: what it shows, in the file's properties; a paper has a caption of its own.
+        x_label, y_label: the axes, with units.
+        x: where the values are.
+        curves: the lines.
+        mark: a vertical line, with its label, or None.
+        y_range: ends of the vertical axis; None takes those of the values.
+    """
+
+    name: str
+    title: str
+    x_label: str
+    y_label: str
+    x: Sequence[Number]
+    curves: Sequence[Curve]
+    mark: tuple[Number, str] | None = None
+    y_range: tuple[Number, Number] | None = None
+
+
+def to_file(figure: LineFigure, format: str, width: Number = 84.0) -> bytes:
+    """Draw a figure, and return the contents of its file; equal figures give equal bytes.
+
+    Args:
+        figure: what is drawn.
+        format: "svg", "pdf" or "png".
+        width: in millimeters: 84 for a column, 174 for a page of two columns.
+
+    Raises:
+        SettingError: If the width is not between 60 and 400.
+        MissingExtra: If matplotlib is not installed.
+    """
+    drawn, out = draw(figure, width), io.BytesIO()
+    # Without what says when, or by which version, a file was written.
+    unsaid = {"svg": ("Date", "Creator"), "pdf": ("CreationDate", "Creator", "Producer"), "png": ("Software",)}[format]
+    from matplotlib import rc_context
+
+    with rc_context(_STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # its font draws a box instead
+        drawn.savefig(out, format=format, metadata={"Title": visible(figure.title), **dict.fromkeys(unsaid)})
+    return out.getvalue()
+
+
+def draw(figure: LineFigure, width: Number = 84.0) -> "Figure":
+    """Return a figure of matplotlib, to change before it is saved.
+
+    Args:
+        figure: what is drawn.
+        width: in millimeters.
+
+    Raises:
+        SettingError: If the width is not between 60 and 400.
+        MissingExtra: If matplotlib is not installed.
+    """
+    if not NARROWEST <= width <= WIDEST:
+        raise SettingError(f"a figure got width={width:g} mm, but needs {NARROWEST:g} to {WIDEST:g}, as in --width 84.")
+    try:
+        from matplotlib import rc_context
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise MissingExtra(
+            "figures are drawn by matplotlib, which is not installed: pip install 'whatwhere[plots]'."
+        ) from None
+    with rc_context(_STYLE):
+        drawn = Figure()
+        axes = drawn.add_subplot(xlabel=_shown(figure.x_label), ylabel=_shown(figure.y_label), ylim=figure.y_range)
+        for setting in (axes.xaxis, axes.yaxis):
+            setting.set_major_formatter(lambda value, _: f"{value:,.10g}")
+        if figure.mark is not None:
+            at, text = figure.mark
+            axes.axvline(at, color="#111111", linewidth=0.8, dashes=(3, 2))
+            left = at - min(figure.x) < 0.2 * (max(figure.x) - min(figure.x))  # the text would cover the numbers there
+            side, top = "left" if left else "center", ("data", "axes fraction")
+            axes.annotate(_shown(text), (at, 1), (0, 3), top, textcoords="offset points", ha=side, fontsize=7)
+        opacity = min(0.13, 0.7 / max(len(figure.curves), 1))  # all bands together must not hide the lines
+        lines = [_draw_curve(axes, curve, n, figure.x, opacity) for n, curve in _numbered(figure.curves)]
+        names = [_name(curve, figure.x) for curve in figure.curves]
+        columns = max(1, int(width / _INCH * 72 / (40 + 4.6 * max(map(len, names), default=1))))
+        drawn.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
+        rows = math.ceil(len(names) / columns)
+        drawn.set_size_inches(width / _INCH, min(0.6 * width / _INCH, 3.2) + 0.3 + 0.16 * rows)
+    return drawn
+
+
+def _draw_curve(axes: "Axes", curve: Curve, n: int, x: Sequence[Number], opacity: float) -> "Line2D":
+    """Draw a curve with its band, and return what stands for it in the legend."""
+    values, color = _numbers(curve.values), COLORS[1 + n % (len(COLORS) - 1)]
+    if curve.reference:
+        (line,) = axes.plot(x, values, color=_GREY, linewidth=0.7, dashes=_REFERENCES[n % len(_REFERENCES)])
+        alone = [
+            k for k in range(len(x)) if math.isfinite(values[k]) and not any(map(math.isfinite, _beside(values, k)))
+        ]
+        axes.plot([x[k] for k in alone], [values[k] for k in alone], "_", color=_GREY)  # a line needs two points
+        return line
+    marker = _MARKERS[n % len(_MARKERS)] if len(values) <= _MOST_MARKED else None
+    dashes = _DASHES[(n + n // (len(COLORS) - 1)) % len(_DASHES)]
+    (line,) = axes.plot(x, values, color=color, linewidth=1.4, marker=marker, markersize=3.5)
+    line.set_linestyle((0, dashes) if dashes else "-")
+    if curve.low:
+        axes.fill_between(x, _numbers(curve.low), _numbers(curve.high), color=color, alpha=opacity, linewidth=0)
+    if (last := _early_end(curve, x)) is not None:  # others may hide it
+        axes.plot(x[last], values[last], "o", markersize=9, markerfacecolor="none", color=color)
+    return line
+
+
+def _numbered(curves: Sequence[Curve]) -> list[tuple[int, Curve]]:
+    """Return the curves with their looks, or their numbers; references are counted by themselves."""
+    numbers = [sum(other.reference == each.reference for other in curves[:n]) for n, each in enumerate(curves)]
+    return [(n if each.look is None else each.look, each) for n, each in zip(numbers, curves, strict=True)]
+
+
+def _numbers(values: Sequence[Number | None]) -> list[float]:
+    return [math.nan if value is None else float(value) for value in values]
+
+
+def _beside(values: Sequence[float], k: int) -> Sequence[float]:
+    return [values[n] for n in (k - 1, k + 1) if 0 <= n < len(values)]
+
+
+def _early_end(curve: Curve, x: Sequence[Number]) -> int | None:
+    """Return the index of the last value of a curve that ends before the others; else None."""
+    last = max((n for n, value in enumerate(_numbers(curve.values)) if math.isfinite(value)), default=None)
+    return None if curve.reference or last == len(x) - 1 else last
+
+
+def _name(curve: Curve, x: Sequence[Number]) -> str:
+    last, name = _early_end(curve, x), _shown(curve.name)
+    name = f" {name}" if name.startswith("_") else name  # matplotlib leaves such names out of a legend
+    return name if last is None else f"{name} (ends at {x[last]:,.10g})"
+
+
+def _shown(text: str) -> str:
+    return cut(visible(text), 40)
