@@ -26,7 +26,7 @@ from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.token_text import tokenized
 from whatwhere.evidence.suite import read_evidence
-from whatwhere.models.checkpoint import Checkpoint, hub_files
+from whatwhere.models.checkpoint import Checkpoint, hub
 from whatwhere.models.golden.verify import read_golden
 from whatwhere.models.golden.write import write_golden
 from whatwhere.records import to_json
@@ -178,16 +178,16 @@ def _hub(folder: Path) -> Iterator[Readable]:
     path = folder / "hub" / "whatwhere" / "model" / "model.safetensors"
     block = path.parent / ".blocks" / path.name / "000000"
 
-    def download(file: hub_files.HubFile, begin: int, end: int) -> bytes:
+    def download(file: hub.HubFile, begin: int, end: int) -> bytes:
         return content[begin:end]
 
     def read() -> Values:
-        hub_files._intact.clear()  # by the time of the last change, which two quick ones may share
-        with patch.dict(os.environ, HF_HOME=str(folder / "hub")), patch.object(hub_files, "download_range", download):
+        hub._intact.clear()  # by the time of the last change, which two quick ones may share
+        with patch.dict(os.environ, HF_HOME=str(folder / "hub")), patch.object(hub, "download_range", download):
             return _checkpoint(path)()
 
     path.parent.mkdir(parents=True)
-    hub_files.HubFile("a/b", "0" * 40, path.name, len(content)).write_pointer(path)
+    hub.HubFile("a/b", "0" * 40, path.name, len(content)).write_pointer(path)
     read()
     yield Readable("a pointer to a file at huggingface.co", path, read, True, seal=of_json(path))
     yield Readable("a block of such a file", block, read, True, seal=of_block(block))

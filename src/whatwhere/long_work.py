@@ -36,6 +36,8 @@ Report = Callable[[WorkDone], None]
 reports_to: ContextVar[Report | None] = ContextVar("reports_to", default=None)
 """Called by work that takes long, with how far it is; None where nobody shows it."""
 
+downloads: ContextVar[Callable[[int, int], None] | None] = ContextVar("downloads", default=None)
+"""Called after each download with the bytes that it brought, and those that the same reading still needs."""
 
 part_of: ContextVar[Callable[[], str] | None] = ContextVar("part_of", default=None)
 """Returns in words how far the work is of which trainings are a part; None where there is no other work."""

@@ -19,7 +19,8 @@ from safetensors.numpy import save_file
 import whatwhere as ww
 from tests.running import error_of, json_of
 from whatwhere.errors import CheckpointError
-from whatwhere.models.checkpoint import hub, hub_files
+from whatwhere.long_work import downloads
+from whatwhere.models.checkpoint import hub
 from whatwhere.report.terminal import Downloads
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -128,25 +129,25 @@ def row(number: int) -> np.ndarray:
 def test_only_headers_and_requested_rows_are_downloaded(site: Hub) -> None:
     checkpoint = ww.read("someone/model")
     assert checkpoint.description.query_key[0].scheme == "rotary"
-    assert site.sent < 2 * hub_files.BLOCK
+    assert site.sent < 2 * hub.BLOCK
     np.testing.assert_array_equal(checkpoint.array("model.embed_tokens.weight", rows=[2999, 7])[1], row(7))
-    assert site.sent < 3 * hub_files.BLOCK < len(site.files["model.safetensors"])
+    assert site.sent < 3 * hub.BLOCK < len(site.files["model.safetensors"])
 
 
 def test_the_whole_table_is_equal(site: Hub) -> None:
     whole = ww.read("someone/model@main").array("model.embed_tokens.weight")
     np.testing.assert_array_equal(whole[[0, 1234, 2999]], np.stack([row(0), row(1234), row(2999)]))
     assert whole.shape == (ROWS, DIM)
-    assert site.sent < len(site.files["model.safetensors"]) + hub_files.BLOCK
+    assert site.sent < len(site.files["model.safetensors"]) + hub.BLOCK
 
 
 def test_downloads_are_reported_with_the_time_left(site: Hub) -> None:
     shown: list[str] = []
-    token = hub_files.downloads.set(Downloads(shown.append))
+    token = downloads.set(Downloads(shown.append))
     try:
         ww.read("someone/model").array("model.embed_tokens.weight")
     finally:
-        hub_files.downloads.reset(token)
+        downloads.reset(token)
     assert re.fullmatch(r"1\.0 MB downloaded", shown[0])
     assert re.fullmatch(r"6\.1 MB downloaded", shown[-1])
 

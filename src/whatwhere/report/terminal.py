@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from whatwhere.escape import visible
-from whatwhere.long_work import WorkDone, reports_to
+from whatwhere.long_work import WorkDone, downloads, reports_to
 from whatwhere.report.section import Chart, Paragraph, Section, Table
 from whatwhere.report.text import duration
 
@@ -48,8 +48,6 @@ def progress() -> Iterator[Callable[[str], None]]:
         yield lambda _: None
         return
     from rich.console import Console
-
-    from whatwhere.models.checkpoint.hub_files import downloads  # which loads NumPy
 
     with Console(stderr=True, markup=False, highlight=False).status("opening") as status:
         steps = Steps(status.update)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from whatwhere.models.checkpoint.dtypes import QUANTIZED, STORED_TYPES, widened
+from whatwhere.models.checkpoint.byte_ranges import QUANTIZED, STORED_TYPES
 
 BYTES = np.arange(256, dtype=np.uint8)
 HALVES = np.arange(65536, dtype=np.uint16)
@@ -62,9 +62,3 @@ def test_sizes() -> None:
     assert STORED_TYPES["Q8_0"].size((64, 3)) is None
     assert STORED_TYPES["float4_e2m1"].size((3, 6)) == 9
     assert STORED_TYPES["float4_e2m1"].size((3, 3)) is None
-
-
-def test_arrays_of_numpy() -> None:
-    assert widened(np.array([1, 2], dtype=">i8")).tolist() == [1, 2]
-    assert widened(np.array([1, 2], dtype=">i8")).dtype == np.dtype("int64")
-    assert widened(np.array([0.1], dtype="<f8"))[0] == 0.1

@@ -82,29 +82,31 @@ def dictionary(shape: str = "(7, 4)", descr: str = "'<f4'", fortran_order: str =
     [
         (header(dictionary()), ""),
         (header(dictionary("(7L, 4L)")), ""),
-        (saved(np.array([{}], dtype=object)), r"the type '|O'; objects are pickles, which can run code"),
+        (saved(np.array([{}], dtype=object)), r"the type 'object'; objects are pickles, which can run code"),
         (saved(np.zeros(3, dtype=[("a", "f4")])), "but plain numbers are read"),
         (saved(np.array(["a", "b"])), "but plain numbers are read"),
         (saved(np.array(["2020-01-01"], dtype="M8[D]")), "but plain numbers are read"),
-        (header(dictionary(descr="'<f3'")), "the type '<f3', which is not read"),
-        (header(dictionary(descr="'<f16'")), "which is not read"),
+        (header(dictionary(descr="'<f3'")), "no header that NumPy reads: 'descr is not a valid dtype descriptor"),
+        (header(dictionary(descr="'<f16'")), "but plain numbers are read"),
         (header(dictionary("(7, 5)")), "needs 140 bytes, but 112 follow"),
         (header(dictionary("(7, 3)")), "needs 84 bytes, but 112 follow"),
         (header(dictionary("(4611686018427387904, 4)")), "more than any memory holds"),
         (header(dictionary("(4611686018427387904, 0)"), 0), "more than any memory holds"),
-        (header(dictionary("(-7, -4)")), "of no form that NumPy writes"),
-        (header(dictionary("(7.0, 4)")), "of no form that NumPy writes"),
+        (header(dictionary("(-7, -4)")), "has the shape"),
+        (header(dictionary("(True, 28)")), "has the shape"),
+        (header(dictionary("(7.0, 4)")), "no header that NumPy reads: 'shape is not valid"),
         (header(dictionary(f"({'9' * 500},)")), "has the shape"),
         (header(dictionary(f"({'1,' * 40})")), "has the shape"),
-        (header(dictionary("(,)")), "has the shape"),
-        (header(dictionary("(7, , 4)")), "has the shape"),
-        (header("__import__('os').system('true')"), "of no form that NumPy writes"),
-        (header("(" * 5000), "of no form that NumPy writes"),
-        (header(dictionary(), length=60_000), "claims 60,000 bytes"),
-        (header(dictionary(), magic=b"\x93NUMPY\7\0"), "does not begin as .npy does"),
-        (b"\x93NUMPY\2\0\xff\xff\xff\xff" + bytes(20), "claims 4,294,967,295 bytes"),
-        (b"\x93NUMPY", "does not begin as .npy does"),
-        (b"", "does not begin as .npy does"),
+        (header(dictionary("(,)")), "no header that NumPy reads: 'Cannot parse header"),
+        (header(dictionary("(7, , 4)")), "no header that NumPy reads: 'Cannot parse header"),
+        (header("__import__('os').system('true')"), "no header that NumPy reads"),
+        (header("(" * 5000), "no header that NumPy reads"),
+        (header("-" * 9000), "no header that NumPy reads"),
+        (header(dictionary(), length=60_000), "EOF: reading array header, expected 60000 bytes"),
+        (header(dictionary(), magic=b"\x93NUMPY\7\0"), "no header that NumPy reads"),
+        (b"\x93NUMPY\2\0\xff\xff\xff\xff" + bytes(20), "EOF: reading array header, expected 4294967295 bytes"),
+        (b"\x93NUMPY", "no header that NumPy reads: 'EOF: reading magic string"),
+        (b"", "no header that NumPy reads: 'EOF: reading magic string"),
     ],
 )  # fmt: skip
 def test_claims(content: bytes, message: str, tmp_path: Path) -> None:
@@ -160,7 +162,7 @@ def test_other_compressions(pressed: int, tmp_path: Path) -> None:
 
 def test_members_that_are_no_arrays(tmp_path: Path) -> None:
     path = archive(tmp_path / "x.npz", ("readme.txt", b"hello"))
-    with pytest.raises(ww.errors.CheckpointError, match=r"it holds 'readme\.txt', which is no array"):
+    with pytest.raises(ww.errors.CheckpointError, match=r"it holds 'readme\.txt', which is not an array"):
         Checkpoint.open(path)
     path = archive(tmp_path / "y.npz", ("x.npy", saved(np.array([{}], dtype=object))))
     with pytest.raises(ww.errors.CheckpointError, match="objects are pickles"):

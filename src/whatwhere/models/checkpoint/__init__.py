@@ -5,12 +5,12 @@ from typing import Any, overload
 
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.detect import holds_weights
 from whatwhere.models.checkpoint.embedding_projector import write_projector
 from whatwhere.models.checkpoint.files import read_json
-from whatwhere.models.checkpoint.folder import CONFIG, INDEX, RESULTS
+from whatwhere.models.checkpoint.folder import CONFIG, INDEX, holds_weights
 from whatwhere.models.checkpoint.hub import is_name, locate
 from whatwhere.models.checkpoint.names import Names
+from whatwhere.models.checkpoint.results import RESULTS
 from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.huggingface import Config, Description, HasDict, from_huggingface

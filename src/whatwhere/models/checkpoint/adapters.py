@@ -36,15 +36,7 @@ _OTHER_RULES = (
 
 
 def adapted(contents: Contents, path: Path) -> Contents:
-    """Return contents of an adapter with the tables that it makes of a base in the same file; others unchanged.
-
-    Args:
-        contents: of a file or folder.
-        path: of the file or folder.
-
-    Raises:
-        CheckpointError: If its configuration cannot be read.
-    """
+    """Return contents of an adapter with the tables that it makes of a base in the same file; others unchanged."""
     if not any(_MARK.search(name) or name.startswith(_PREFIX) for name in contents.entries):
         return contents
     config = (path if path.is_dir() else path.parent) / _CONFIG

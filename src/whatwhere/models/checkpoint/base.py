@@ -1,8 +1,9 @@
-"""Interface of all formats: entries, known from headers alone, and a reader of tensors by name and rows."""
+"""What all formats share: entries, known from headers alone, and a reader of tensors by name and rows."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +24,6 @@ Chosen = range | np.ndarray
 """Rows after they were checked: a contiguous run, or an array of row numbers."""
 
 NO_TOKENIZER = "there is no tokenizer.json beside the table"
-MAX_DIMENSIONS = 32
-"""NumPy's own limit before version 2."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +50,10 @@ class Reader(ABC):
 
     @abstractmethod
     def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        """Read a tensor as a NumPy array.
-
-        Args:
-            name: of the tensor.
-            rows: to read; None for a scalar.
-        """
+        """Read rows of a tensor as a NumPy array; None is the rows of a scalar."""
 
     def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
-        """Read a tensor as a torch tensor, in the stored type if torch has it.
-
-        Args:
-            name, rows: as in `array`.
-        """
+        """Read rows of a tensor as a torch tensor, in the stored type if torch has it."""
         import torch
 
         return torch.from_numpy(self.array(name, rows))
@@ -124,11 +114,7 @@ class Contents:
 
 
 def checked_rows(entry: Entry, rows: Rows) -> Chosen | None:
-    """Check the rows that a caller selects, and return them as a range or an array; None for a scalar.
-
-    Args:
-        entry: of the tensor.
-        rows: as a caller selects them.
+    """Return the rows that a caller selects as a range or an array; None for a scalar.
 
     Raises:
         TokenError: If they are not integers, or out of range, or the tensor is a scalar.
@@ -155,24 +141,27 @@ def checked_rows(entry: Entry, rows: Rows) -> Chosen | None:
     return numbers.astype(np.int64)
 
 
-def rows_of(whole: np.ndarray, rows: Chosen) -> np.ndarray:
-    """Return rows of an array that was read as a whole; a copy if they are fewer, for a view would keep the others.
+def new_rows(entry: Entry, shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
+    """Return an uninitialized array for rows of a tensor; raise CheckpointError if there is too little memory."""
+    try:
+        return np.empty(shape, dtype=dtype)
+    except MemoryError:
+        size = prod(shape) * np.dtype(dtype).itemsize
+        raise CheckpointError(
+            f"{entry.file}: the tensor {quoted(entry.name)} needs {size:,} bytes, more than is free.\n"
+            "Read some of its rows: checkpoint.array(name, rows=slice(0, 1000))."
+        ) from None
 
-    Args:
-        whole: the array.
-        rows: to return.
-    """
+
+def rows_of(whole: np.ndarray, rows: Chosen) -> np.ndarray:
+    """Return rows of an array that was read as a whole; a copy if they are fewer, for a view would keep the others."""
     if not isinstance(rows, range):
         return whole[rows]
     return whole if len(rows) == len(whole) else whole[rows.start : rows.stop].copy("K")
 
 
 def contiguous_runs(rows: Chosen, max_rows: int | None = None) -> Iterator[tuple[int, int, int]]:
-    """Yield the contiguous runs of rows: offset in the result, first row, number of rows.
-
-    Args:
-        rows: to read.
-        max_rows: longer runs are split; None splits none.
+    """Yield the contiguous runs of rows, of at most `max_rows`: offset in the result, first row, number of rows.
 
     Examples:
         >>> list(contiguous_runs(np.array([4, 5, 6, 1]), max_rows=2))

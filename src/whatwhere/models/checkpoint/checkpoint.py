@@ -17,12 +17,12 @@ from whatwhere.large_arrays import row_blocks, rows_at_a_time
 from whatwhere.models.checkpoint.adapters import adapted
 from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
 from whatwhere.models.checkpoint.combined import MERGE, model2vec
-from whatwhere.models.checkpoint.detect import Renamed, open_contents
-from whatwhere.models.checkpoint.folder import CONFIG, RESULTS_FORMAT, TABLE, open_configuration
+from whatwhere.models.checkpoint.folder import CONFIG, open_configuration, open_contents
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, why_unread
 from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.names import Names, find_names, has_head, stated_as_tied, stated_tie
 from whatwhere.models.checkpoint.quantized import quantized
+from whatwhere.models.checkpoint.results import RESULTS_FORMAT, TABLE, Renamed
 from whatwhere.models.checkpoint.token_tables import TokenTable, find_token_tables
 from whatwhere.models.huggingface import Description, from_huggingface
 from whatwhere.models.registry import learned_offset, nested_text

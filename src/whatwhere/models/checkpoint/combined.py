@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from whatwhere.errors import CheckpointError
-from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import Chosen, Combined, Contents, Entry, Reader
+from whatwhere.models.checkpoint.base import Chosen, Combined, Contents, Entry, Reader, new_rows
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,12 +29,7 @@ class Unread(Exception):
 
 
 def with_combined(contents: Contents, found: Mapping[str, Combined]) -> Contents:
-    """Return contents in which combined tensors stand for their parts.
-
-    Args:
-        contents: of a file or folder.
-        found: the combined tensors, by name.
-    """
+    """Return contents in which combined tensors stand for their parts."""
     if not found:
         return contents
     whole = {part: name for name, one in found.items() for part in one.parts}
@@ -48,13 +42,7 @@ def with_combined(contents: Contents, found: Mapping[str, Combined]) -> Contents
 
 
 def entry_of(contents: Contents, name: str, shape: tuple[int, ...], dtype: str, parts: tuple[str, ...]) -> Entry:
-    """Return the entry of a combined tensor, in the file of its first part.
-
-    Args:
-        contents: that has the parts.
-        name, shape, dtype: of the whole.
-        parts: names of its parts.
-    """
+    """Return the entry of a combined tensor, in the file of its first part."""
     entries = [contents.entries[part] for part in parts]
     return Entry(name, shape, dtype, sum(entry.bytes for entry in entries), entries[0].file)
 
@@ -72,11 +60,7 @@ class CombinedReader(Reader):
         self._reader, self._found = reader, found
 
     def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        """Read a tensor, or compute its rows, block by block.
-
-        Raises:
-            CheckpointError: If its rows are not known, or there is too little memory.
-        """
+        """Read a tensor, or compute its rows, block by block."""
         if name not in self._found:
             return self._reader.array(name, rows)
         one = self._found[name]
@@ -86,14 +70,7 @@ class CombinedReader(Reader):
         step = max(_BLOCK // max(dim, 1), 1)
         with np.errstate(all="ignore"):  # an infinite scale times zero is NaN, which is kept
             first = one.rows(rows[:step])
-            try:
-                out = np.empty((len(rows), dim), first.dtype)
-            except MemoryError:
-                size = len(rows) * dim * first.itemsize
-                raise CheckpointError(
-                    f"{one.entry.file}: {quoted(name)} needs {size:,} bytes, more than is free.\n"
-                    "Read some of its rows: checkpoint.array(name, rows=slice(0, 1000))."
-                ) from None
+            out = new_rows(one.entry, (len(rows), dim), first.dtype)
             out[:step] = first
             for start in range(step, len(rows), step):
                 out[start : start + step] = one.rows(rows[start : start + step])
@@ -108,12 +85,6 @@ def model2vec(contents: Contents) -> Contents:
     """Return contents in which the table of model2vec has a row for each token: embeddings[mapping[i]] * weights[i].
 
     Its numbers of 8 bits are the numbers that the model averages, without a scale.
-
-    Args:
-        contents: of a file or folder.
-
-    Raises:
-        CheckpointError: If the sizes of the three tensors contradict each other.
     """
     table, mapping, weights = (contents.entries.get(name) for name in ("embeddings", "mapping", "weights"))
     config = contents.config or {}

@@ -33,23 +33,12 @@ _ROWS = 1024
 
 
 def is_projector(folder: Path) -> bool:
-    """Return whether a folder has a file of vectors for the projector.
-
-    Args:
-        folder: any folder.
-    """
+    """Return whether a folder has a file of vectors for the projector."""
     return _first(folder, _VECTOR_NAMES) is not None
 
 
 def open_projector(path: str | Path) -> Contents:
-    """Read the shape of a file of vectors; its labels are in metadata.tsv, or in a file with the suffix _metadata.
-
-    Args:
-        path: of the file of vectors, or of its folder.
-
-    Raises:
-        CheckpointError: If the first line holds no numbers between tabs.
-    """
+    """Read the shape of a file of vectors; its labels are in metadata.tsv, or in a file with the suffix _metadata."""
     path = Path(path)
     path = (_first(path, _VECTOR_NAMES) or path) if path.is_dir() else path
     file = File(path)

@@ -5,7 +5,7 @@ import json
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
-from io import RawIOBase
+from io import BufferedIOBase, RawIOBase
 from pathlib import Path
 from typing import Any, final
 
@@ -14,8 +14,7 @@ import numpy as np
 from whatwhere.atomic import IS_LFS_POINTER, LFS_POINTER, MAX_LFS_POINTER
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.hub import why_not_found
-from whatwhere.models.checkpoint.hub_files import RangeReader, read_pointer
+from whatwhere.models.checkpoint.hub import RangeReader, read_pointer, why_not_found
 from whatwhere.models.configuration.keys import Json
 
 TIMES, BASE = 4, 64 << 20
@@ -26,15 +25,11 @@ _COMMA, _COLON, _BRACKET = 72, 330, 80
 """Bytes of memory for each in JSON: a short string in a list; a new key, its value and their slots; an empty list."""
 
 
-@final
 class File:
     """The path and size of a regular file, which is not kept open; or of one at huggingface.co, behind a pointer.
 
     Symbolic links are followed, because the cache of Hugging Face consists of them. Devices and pipes are rejected:
     they have no size, and may never end.
-
-    Args:
-        path: of the file.
 
     Raises:
         CheckpointError: If it cannot be read, is not a regular file, or is a pointer of Git LFS.
@@ -58,14 +53,7 @@ class File:
 
     @contextmanager
     def opened(self) -> "Iterator[Stream]":
-        """Open the file in a `with` block.
-
-        Yields:
-            A stream that reads at any offset.
-
-        Raises:
-            CheckpointError: If the operating system refuses to read.
-        """
+        """Open the file in a `with` block, as a stream that reads at any offset."""
         try:
             with self._raw() as raw:
                 yield Stream(self, raw)
@@ -73,17 +61,13 @@ class File:
             detail = problem.strerror or problem
             raise CheckpointError(f"{self.path} cannot be read: {detail}.\nTry again, or copy it again.") from None
 
-    def _raw(self) -> RawIOBase:
+    def _raw(self) -> RawIOBase | BufferedIOBase:
         if self._remote is None:
             return self.path.open("rb", buffering=0)
         return RangeReader(self._remote, self.path.parent / ".blocks" / self.path.name)
 
     def require_local(self) -> None:
-        """Raise an error if the bytes are at huggingface.co, for work that needs them all.
-
-        Raises:
-            CheckpointError: If they are.
-        """
+        """Raise CheckpointError if the bytes are at huggingface.co, for work that needs them all."""
         if self._remote is not None:
             raise CheckpointError(
                 f"{self.path.name} is at huggingface.co, where only byte ranges are read, but all bytes are needed.\n"
@@ -100,38 +84,20 @@ class File:
         return self.read(0, min(count, self.size))
 
     def require_memory(self, needed: int, what: str) -> None:
-        """Raise an error if many tiny entries would take more memory than the size of the file justifies.
-
-        Args:
-            needed: an upper bound, in bytes.
-            what: has the entries, for the message.
-
-        Raises:
-            CheckpointError: If it is more than TIMES the size of the file and BASE.
-        """
+        """Raise CheckpointError if many tiny entries, of `what`, need more bytes than the size of the file is worth."""
         if needed > (most := TIMES * self.size + BASE):
             raise self.wrong(_too_much(what, needed, most), _FEWER)
 
     def wrong(self, what: str, way_out: str) -> CheckpointError:
-        """Return an error about this file.
-
-        Args:
-            what: the problem, without a full stop.
-            way_out: what the user can do, as a sentence.
-        """
+        """Return an error about this file: the problem, without a full stop, and what the user can do."""
         return CheckpointError(f"{self.path}: {what}.\n{way_out}")
 
 
 @final
 class Stream:
-    """An open file that is read at offsets.
+    """An open file that is read at offsets."""
 
-    Args:
-        file: the path and its size.
-        raw: the open file.
-    """
-
-    def __init__(self, file: File, raw: RawIOBase) -> None:
+    def __init__(self, file: File, raw: RawIOBase | BufferedIOBase) -> None:
         self.file = file
         self._raw = raw
 
@@ -220,11 +186,7 @@ def parse_json(text: bytes, where: str, most: int | None = None) -> Json:
 
 @contextmanager
 def paused_collector() -> Iterator[None]:
-    """Pause the garbage collector while many objects are created that are all kept.
-
-    A header may describe hundreds of thousands of tensors. The collector would traverse all of them repeatedly, which
-    takes as long as reading them.
-    """
+    """Pause the garbage collector: it would traverse all tensors of a large header, again and again, and find none."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -235,16 +197,7 @@ def paused_collector() -> Iterator[None]:
 
 
 def read_json(path: str | Path, max_bytes: int, times: int = JSON_TIMES) -> Json:
-    """Read a JSON object from a file.
-
-    Args:
-        path: of the file.
-        max_bytes: a larger file is rejected.
-        times: its size that its values may take in memory, beyond BASE.
-
-    Raises:
-        CheckpointError: If it cannot be read, is larger, takes more memory, or is not a JSON object.
-    """
+    """Read a JSON object from a file of at most `max_bytes`, which may take `times` its size, and BASE, in memory."""
     file = File(path)
     if file.size > max_bytes:
         raise file.wrong(f"it has {file.size:,} bytes, but such a file has at most {max_bytes:,}", "Pass another file.")
@@ -261,17 +214,9 @@ def _without_duplicates(pairs: list[tuple[str, Any]], where: str) -> Json:
 
 
 def plain_name(name: object, where: str) -> str:
-    """Check that a file name in another file is a plain name, without folders, and return it.
+    """Return the name of a file that stands in another file, `where`; raise CheckpointError if it names a folder.
 
-    Only the name is restricted: a symbolic link of that name is followed, because the cache of Hugging Face consists of
-    links.
-
-    Args:
-        name: in the other file.
-        where: this other file, for messages.
-
-    Raises:
-        CheckpointError: If it is not a string, or not a plain name.
+    A symbolic link of that name is followed, because the cache of Hugging Face consists of links.
     """
     if not isinstance(name, str) or name in ("", ".", "..") or any(char in name for char in "/\\:\0"):
         given = quoted(name) if isinstance(name, str) else repr(name)[:80]
@@ -283,9 +228,5 @@ def plain_name(name: object, where: str) -> str:
 
 
 def is_whole_number(value: object) -> bool:
-    """Return whether a value from JSON is a whole number from 0 to 2^63 - 1, such as a number of bytes.
-
-    Args:
-        value: of any type.
-    """
+    """Return whether a value from JSON is a whole number from 0 to 2^63 - 1, such as a number of bytes."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63

@@ -1,22 +1,25 @@
-"""Folders: models of Hugging Face (weights, configuration, tokenizer), and results of our own comparisons."""
+"""The format of a path, detected; and folders of Hugging Face: weights, their configuration and tokenizer."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import pickled
 from whatwhere.models.checkpoint.base import Contents, Entry, Reader
 from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader
+from whatwhere.models.checkpoint.embedding_projector import is_projector, open_projector
 from whatwhere.models.checkpoint.files import TIMES, File, plain_name, read_json
-from whatwhere.models.checkpoint.gguf import PART, open_gguf
-from whatwhere.models.checkpoint.safetensors import read_header, require_checksum
-from whatwhere.models.checkpoint.tokenizer_files import tokenizer_in, tokens_in
+from whatwhere.models.checkpoint.gguf import PART, is_gguf, open_gguf
+from whatwhere.models.checkpoint.npy import is_npy, open_npy, open_npz
+from whatwhere.models.checkpoint.results import RESULTS, is_results, open_results
+from whatwhere.models.checkpoint.safetensors import is_safetensors, read_header
+from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, tokenizer_in, tokens_in
+from whatwhere.models.checkpoint.word_vectors import is_binary, open_binary_vectors, open_text_vectors
 from whatwhere.models.configuration.keys import Json
-from whatwhere.records import Schema
+from whatwhere.what.row_files import require_up_to_date
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -28,30 +31,54 @@ _MAX_INDEX_BYTES = 100_000_000
 _MAX_CONFIG_BYTES = 10_000_000
 _SAFETENSORS = ("model.safetensors.index.json", "model.safetensors", "diffusion_pytorch_model.safetensors")
 _PICKLES = ("pytorch_model.bin.index.json", "pytorch_model.bin", "adapter_model.bin")
+_PICKLE_SUFFIXES = (".pt", ".pth", ".bin", ".ckpt", ".pkl", ".pickle")
+_FASTTEXT = (793_712_314).to_bytes(4, "little")
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 
-RESULTS_SCHEMA = Schema(
-    "whatwhere-results",
-    4,
-    "Run the comparison again, into a new folder, or read it with the whatwhere that wrote it.",
-    unchecked={3},
-)
-RESULTS, RESULTS_FORMAT = "results.json", "results"
-MAX_RESULTS_BYTES = 200_000_000
-TABLE = "input.tokens.weight"
-_MODELS = "models"
-_SURROGATE = re.compile("[\ud800-\udfff]")
-"""Lone surrogates, which JSON can express and UTF-8 cannot."""
+
+def open_contents(path: Path, allow_pickle: bool) -> Contents:
+    """Detect the format of a file or folder, and read its headers."""
+    if path.is_dir():
+        return _open_folder(path, allow_pickle)
+    file = File(path)
+    if path.name == RESULTS:
+        return open_results(path.parent)
+    head = file.head(16)
+    if path.name.endswith(INDEX) or path.suffix == ".safetensors":
+        return _open_weights("safetensors", [path], allow_pickle)
+    if is_gguf(head) or path.suffix == ".gguf":
+        return open_gguf(path)
+    if is_npy(head) or path.suffix == ".npy":
+        return open_npy(path)
+    if path.suffix == ".npz" or (pickled.is_zip(head) and path.suffix not in _PICKLE_SUFFIXES):
+        return open_npz(path)
+    if pickled.is_zip(head) or pickled.is_old_pickle(head):
+        pickled.refuse_gensim(file)
+        if not allow_pickle:
+            raise pickled.refuse(path)
+        return pickled.open_pickled(path)
+    if is_safetensors(head):
+        return _open_weights("safetensors", [path], allow_pickle)
+    if not file.size:
+        raise file.wrong("it is empty", "Create or download it again.")
+    if path.suffix == ".json":
+        raise file.wrong(*_json_without_tensors(file))
+    if head.startswith(_FASTTEXT):
+        raise file.wrong("it is a model of fastText", "Save its vectors as text, a .vec file, and pass that.")
+    if head.startswith(_HDF5):
+        raise file.wrong("it is HDF5, as Keras writes it", "Save the model as safetensors.")
+    if is_binary(file):
+        return open_binary_vectors(path)
+    return open_projector(path) if path.suffix == ".tsv" else open_text_vectors(path)
+
+
+def holds_weights(folder: Path) -> bool:
+    """Return whether a folder has weights, results of a comparison or word vectors, not a configuration alone."""
+    return is_results(folder) or is_projector(folder) or bool(weight_files(folder))
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """Return the files of weights in a folder: an index, one file, or several safetensors without an index.
-
-    Args:
-        folder: of a model.
-
-    Raises:
-        CheckpointError: If there are several GGUF models.
-    """
+    """Return the files of weights in a folder: an index, one file, or several safetensors without an index."""
     for name in _SAFETENSORS:
         if (folder / name).is_file():
             return [folder / name]
@@ -72,82 +99,64 @@ def _gguf_in(folder: Path) -> list[Path]:
     return files
 
 
-def open_folder(folder: str | Path, allow_pickle: bool) -> Contents:
-    """Read the headers of the weights in a folder, its configuration, and the paths of its tokenizer.
+def open_configuration(path: Path) -> Contents:
+    """Read a configuration without weights, and the paths of the tokenizer beside it."""
+    config = read_json(path, _MAX_CONFIG_BYTES, TIMES)
+    return _with_tokenizer("configuration", path.parent, {}, ByteRangeReader({}), config)
 
-    Args:
-        folder: of a model.
-        allow_pickle: read pickles too, whose author you trust.
 
-    Raises:
-        CheckpointError: If there are no weights, or they cannot be read.
-    """
-    folder = Path(folder)
+def _open_folder(folder: Path, allow_pickle: bool) -> Contents:
     weights = weight_files(folder)
+    # A folder with weights is a model, even if it also has a results.json or a vectors.tsv.
+    if not weights and is_results(folder):
+        return open_results(folder)
+    if not weights and is_projector(folder):
+        return open_projector(folder)
     if not weights:
         inside = sorted(path.parent.name for path in folder.glob("*/*.safetensors"))[:3]
         hint = (
-            f"\nThere are some in {', '.join(map(quoted, inside))}: pass that folder."
+            f"There are some in {', '.join(map(quoted, inside))}: pass that folder."
             if inside
-            else "\nPass the folder or file of a model."
+            else "Pass the folder or file of a model."
         )
-        raise CheckpointError(f"{folder} holds no weights that are read: safetensors, GGUF or pytorch_model.bin.{hint}")
+        raise CheckpointError(
+            f"{folder} holds no weights that are read: safetensors, GGUF or pytorch_model.bin.\n{hint}"
+        )
     if weights[0].suffix == ".gguf":
         contents = open_gguf(weights[0])
         return contents if contents.config is not None else replace(contents, config=_config_in(folder))
-    return open_with_config_and_tokenizer("folder", weights, allow_pickle)
+    return _open_weights("folder", weights, allow_pickle)
 
 
-def open_with_config_and_tokenizer(format: str, weights: list[Path], allow_pickle: bool = False) -> Contents:
-    """Read the headers of weights, and the configuration and the tokenizer in their folder.
-
-    Args:
-        format: name of the format.
-        weights: an index, one file, or several files of safetensors.
-        allow_pickle: read pickles too.
-
-    Raises:
-        CheckpointError: If they cannot be read, or are pickles and `allow_pickle` is not set.
-    """
+def _open_weights(format: str, weights: list[Path], allow_pickle: bool) -> Contents:
+    """Read the headers of an index, one file, or several safetensors; and what stands beside them."""
     folder = weights[0].parent
     metadata: Json = {}
     reader: Reader
     if weights[0].name.endswith(INDEX):
         entries, reader, metadata = _open_shards(weights[0], allow_pickle)
-    elif weights[0].suffix == ".safetensors":
+    elif weights[0].suffix == ".safetensors" or format == "safetensors":
         entries, reader, metadata = _open_safetensors(weights)
-    else:
-        if not allow_pickle:
-            raise pickled.refuse(weights[0])
+    elif allow_pickle:
         contents = pickled.open_pickled(weights[0])
         entries, reader = contents.entries, contents.reader
+    else:
+        raise pickled.refuse(weights[0])
+    for file in {entry.file for entry in entries.values()}:
+        require_up_to_date(file)
+    return _with_tokenizer(format, folder, entries, reader, _config_in(folder), metadata)
+
+
+def _with_tokenizer(
+    format: str,
+    folder: Path,
+    entries: Mapping[str, Entry],
+    reader: Reader,
+    config: Json | None,
+    metadata: Json | None = None,
+) -> Contents:
     return Contents(
-        format,
-        entries,
-        reader,
-        words=tokens_in(folder),
-        config=_config_in(folder),
-        metadata=metadata,
-        tokenizer=lambda: tokenizer_in(folder),
-    )
-
-
-def open_configuration(path: Path) -> Contents:
-    """Read a configuration without weights, and the paths of the tokenizer beside it.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        CheckpointError: If it cannot be read.
-    """
-    return Contents(
-        "configuration",
-        {},
-        ByteRangeReader({}),
-        words=tokens_in(path.parent),
-        config=read_json(path, _MAX_CONFIG_BYTES, TIMES),
-        tokenizer=lambda: tokenizer_in(path.parent),
+        format, entries, reader, tokens_in(folder), config, metadata or {}, tokenizer=lambda: tokenizer_in(folder)
     )
 
 
@@ -176,14 +185,14 @@ def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], 
     shards, metadata = contents.get("weight_map"), contents.get("metadata") or {}
     if not isinstance(shards, dict) or not shards or not isinstance(metadata, dict):
         raise CheckpointError(f"{index} has no weight_map from tensors to files.\nDownload it again.")
-    names = {plain_name(name, str(index)) for name in shards.values()}
+    names = sorted({plain_name(name, str(index)) for name in shards.values()})
     if all(name.endswith(".safetensors") for name in names):
-        headers = {name: read_header(_shard(index, name))[0] for name in sorted(names)}
+        headers = {name: read_header(_shard(index, name))[0] for name in names}
         ranges = {tensor: _in_shard(index, tensor, shards[tensor], headers[shards[tensor]]) for tensor in shards}
         return {name: one.entry for name, one in ranges.items()}, ByteRangeReader(ranges), metadata
     if not allow_pickle:
-        raise pickled.refuse(index, [index.with_name(name) for name in sorted(names)])
-    files = {name: File(_shard(index, name)) for name in sorted(names)}
+        raise pickled.refuse(index, [index.with_name(name) for name in names])
+    files = {name: File(_shard(index, name)) for name in names}
     loaded, stored = {}, set[tuple[int, int]]()
     for name, file in files.items():
         loaded[name], own = pickled.load(file)
@@ -212,62 +221,17 @@ def _in_shard(index: Path, tensor: str, name: str, header: "Mapping[str, Stored]
     return header[tensor]
 
 
-# Results of `whatwhere compare`: the trained model of each run, under the name of its file
-
-
-def is_results(folder: Path) -> bool:
-    """Return whether a folder has results of `whatwhere compare`: the file that it writes last.
-
-    Args:
-        folder: any folder.
-    """
-    return (folder / RESULTS).is_file()
-
-
-def open_results(folder: str | Path) -> Contents:
-    """Read the headers of the trained models of a comparison; `rotary-0/input.tokens.weight` is a table of seed 0.
-
-    Args:
-        folder: written by `whatwhere compare`.
-
-    Raises:
-        CheckpointError: If it has another format or version, or a file is missing or damaged.
-    """
-    path = Path(folder) / RESULTS
-    results = RESULTS_SCHEMA.opened(read_json(path, MAX_RESULTS_BYTES), str(path), CheckpointError)
-    ranges: dict[str, ByteRange] = {}
-    files = _model_files(path, results.get("runs"))
-    # Results without trained models have no such folder; if there is one, a missing file is an error.
-    for file in files if (path.parent / _MODELS).is_dir() else ():
-        require_checksum(file, RESULTS_SCHEMA)
-        header, _ = read_header(file)
-        ranges |= {f"{file.stem}/{name}": _renamed(one, f"{file.stem}/{name}") for name, one in header.items()}
-    entries = {name: one.entry for name, one in ranges.items()}
-    table = next((name for name in entries if name.endswith(f"/{TABLE}")), None)
-    tokens = _tokens(results.get("task"))
-    return Contents(
-        RESULTS_FORMAT, entries, ByteRangeReader(ranges), words=lambda: tokens, metadata=results, token_table=table
+def _json_without_tensors(file: File) -> tuple[str, str]:
+    """Return what a JSON file is, and what can be done with it."""
+    keys = read_json(file.path, MAX_TOKENIZER_BYTES) if file.size <= MAX_TOKENIZER_BYTES else {}
+    if "model" in keys and "added_tokens" in keys:
+        return "it is a tokenizer, without vectors", (
+            "Pass the folder of its model, or encode a text with it: whatwhere encode TEXT --tokenizer FILE"
+        )
+    if "model_type" in keys:
+        return "it is a configuration, without tensors", (
+            "whatwhere inspect prints its sizes and positions; in Python: whatwhere.read(path)."
+        )
+    return "it is JSON, but no tensors, no configuration with a model_type, and no tokenizer", (
+        "Pass the folder of a model, or one file of weights."
     )
-
-
-def _model_files(path: Path, runs: Any) -> list[Path]:
-    """Return the files of the runs, all of which must be in models/."""
-    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
-        raise CheckpointError(f"{path} has no list of runs.\nPass a folder that whatwhere compare has written.")
-    files = []
-    for run in runs:
-        name = run.get("file")
-        inside = name.removeprefix(f"{_MODELS}/") if isinstance(name, str) and name.startswith(f"{_MODELS}/") else ""
-        files.append(path.parent / _MODELS / plain_name(inside, str(path)))
-    return list(dict.fromkeys(files))
-
-
-def _renamed(source: ByteRange, name: str) -> ByteRange:
-    return replace(source, entry=replace(source.entry, name=name))
-
-
-def _tokens(task: Any) -> list[str] | None:
-    tokens = task.get("tokens") if isinstance(task, dict) else None
-    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-        return None
-    return [_SURROGATE.sub("\ufffd", token) for token in tokens]

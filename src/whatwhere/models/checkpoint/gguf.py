@@ -13,8 +13,7 @@ from typing import Any, final
 
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Contents, Entry
-from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader, checked_size
-from whatwhere.models.checkpoint.dtypes import STORED_TYPES
+from whatwhere.models.checkpoint.byte_ranges import STORED_TYPES, ByteRange, ByteRangeReader, checked_size
 from whatwhere.models.checkpoint.files import File, Stream
 from whatwhere.models.checkpoint.gguf_config import config_of
 from whatwhere.models.checkpoint.tokenizer_files import tokenizer_beside
@@ -110,14 +109,7 @@ class _Cursor:
 
 
 def open_gguf(path: str | Path) -> Contents:
-    """Read the header of a file, or of all files of a split model, given its first.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        CheckpointError: If it is damaged, has another version, or is a later part of a split model.
-    """
+    """Read the header of a file, or of all files of a split model, given its first."""
     file = File(path)
     metadata, ranges = _read_header(file)
     for other in _others(file, metadata):
@@ -278,9 +270,5 @@ def _tokens(file: File, metadata: Mapping[str, Value]) -> list[str] | None:
 
 
 def is_gguf(head: bytes) -> bool:
-    """Return whether a file begins with the magic number of GGUF.
-
-    Args:
-        head: its first bytes.
-    """
+    """Return whether a file begins with the magic number of GGUF."""
     return head[:4] == b"GGUF"

@@ -268,9 +268,6 @@ NOT_READ: Mapping[str, tuple[str, ...]] = {
 def why_unread(metadata: Mapping[str, object]) -> str | None:
     """Return why positions are not read of the architecture in a header of GGUF; None if they are, or of other files.
 
-    Args:
-        metadata: keys and values of the header.
-
     Examples:
         >>> why_unread({"general.architecture": "gptj"})
         "positions of the GGUF architecture 'gptj' are not read: llama.cpp has a name for it, but no code"

@@ -77,11 +77,6 @@ def config_of(
 
     Unknown keys of rotary positions are kept under their own names, so that the reader of configurations rejects them:
     ignoring them could change every score.
-
-    Args:
-        metadata: keys and values of the header.
-        entries: the tensors.
-        factors: reads a small tensor of one dimension.
     """
     name = metadata.get("general.architecture")
     table = entries.get("token_embd.weight")

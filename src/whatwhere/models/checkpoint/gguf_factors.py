@@ -19,14 +19,7 @@ def longrope(
     entries: Mapping[str, Entry],
     factors: Callable[[str], Sequence[float] | None],
 ) -> Mapping[str, object]:
-    """Return LongRoPE of the two tensors of factors, which are rejected in other models than Phi-3.
-
-    Args:
-        name: of the architecture.
-        values: of the header, by key without the name.
-        entries: the tensors.
-        factors: reads a small tensor of one dimension.
-    """
+    """Return LongRoPE of the two tensors of factors, which are rejected in other models than Phi-3."""
     names = [one for one in ("rope_factors_long.weight", "rope_factors_short.weight") if one in entries]
     original = values.get("rope.scaling.original_context_length")
     long, short = (factors(one) for one in names) if len(names) == 2 else (None, None)
@@ -49,11 +42,6 @@ def llama3(
     """Return the parameters of Llama 3's scaling, whereas GGUF stores the resulting factor of each pair.
 
     The parameters of the published models are used if they reproduce every factor.
-
-    Args:
-        config: what is read of the header so far.
-        values: of the header, by key without the name of the architecture.
-        factors: the numbers of the tensor; None if it is not small.
     """
     rotary_dim = values.get("rope.dimension_count")
     if not factors or rotary_dim != 2 * len(factors) or "rope_scaling" in config:
@@ -98,9 +86,6 @@ def gemma4(
     """Return the heads of each layer, and its rotary; where it has no window, factors of 1e30 keep pairs from rotating.
 
     Such layers have heads of `attention.key_length`, those with a window heads of `attention.key_length_swa`.
-
-    Args:
-        config, values, factors: as in `llama3`; None without the tensor.
     """
     types, kv = config.get("layer_types"), values.get("attention.head_count_kv")
     wide, usual = values.get("attention.key_length"), values.get("attention.key_length_swa")
@@ -136,9 +121,6 @@ def step35(
 
     Layers without a window rotate half of a head, and the first factors of the tensor scale these pairs; others rotate
     whole heads.
-
-    Args:
-        config, values, factors: as in `llama3`; None without the tensor.
     """
     types, dim, pattern = config.get("layer_types"), config.get("head_dim"), values.get(_PATTERN)
     found: dict[str, object] = {"num_attention_heads": 1, "num_key_value_heads": 1}  # of refused headers

@@ -1,26 +1,31 @@
-"""Names of models at huggingface.co: the folder of one in the local cache, or one that is read by byte ranges."""
+"""Models at huggingface.co by name: their folder in the local cache, or one whose files are read by byte ranges.
 
+In the folder of a model that is read by ranges, each large file is a pointer: two lines with its name, commit and size.
+`File` reads through a pointer as through the file itself, by blocks that are kept beside it with a checksum; other
+programs find no weights in it, but two lines that they cannot parse. Pointers count only in the cache, so no downloaded
+model can make this program send a request.
+"""
+
+import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from functools import cache
+from hashlib import sha256
+from io import RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, final
 
 from whatwhere.atomic import write_atomic
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import visible
-from whatwhere.models.checkpoint.hub_files import (
-    HubFile,
-    cache_errors,
-    download_range,
-    hub_errors,
-    hugging_face_home,
-    ranges_folder,
-)
+from whatwhere.long_work import downloads
+from whatwhere.records import Schema, from_json
 
 if TYPE_CHECKING:
-    from huggingface_hub.hf_api import ModelInfo
+    from _typeshed import WriteableBuffer
 
 _NAME = re.compile(
     r"(?!.*\.\.)[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?(@[A-Za-z0-9][\w./-]{0,95})?", re.ASCII
@@ -33,12 +38,22 @@ _SMALL = 1 << 20
 _MOST_FILES = 2000
 _COMPLETE = ".complete"
 
+BLOCK = 1 << 20
+"""Bytes of a block of the cache, and the least that is requested."""
+_MAX_REQUEST = 16 * BLOCK
+_MAX_POINTER = 4096
+_FIRST_LINE = b"whatwhere: a file at huggingface.co, read by byte ranges\n"
+_POINTER = Schema("whatwhere-pointer", 2, "Remove its folder: it is made again.")
+_DIGEST = 32
+"""Bytes of the checksum behind a block."""
+_intact: dict[Path, tuple[int, int]] = {}
+"""Blocks whose checksum this process has compared, and what the file system said of them then."""
+_ATTEMPTS = 3
+_TIMEOUT = 30.0
+
 
 def is_name(path: str | Path) -> bool:
     """Return whether a path may be the name of a model at huggingface.co, and no file here has it.
-
-    Args:
-        path: as the user wrote it: one or two parts, and perhaps a revision.
 
     Examples:
         >>> is_name("meta-llama/Llama-3.1-8B@main"), is_name("../model"), is_name("a/b/c")
@@ -51,44 +66,27 @@ def locate(path: str | Path) -> Path:
     """Return the local path for a path or a name: what is here, else a model in the cache, else one at huggingface.co.
 
     The cache is the one that transformers and `hf download` fill. What it lacks is read from huggingface.co, where the
-    name has two parts and the package huggingface_hub may go online: small files are downloaded, others by the ranges
-    that are requested.
-
-    Args:
-        path: of a file or folder, or a name such as "openai-community/gpt2" or "openai-community/gpt2@main".
-
-    Returns:
-        The path; the given one where it is no name, or nothing could be looked up.
-
-    Raises:
-        CheckpointError: If huggingface.co does not know the model, refuses it, or sends something else than it should.
+    name has two parts and the package huggingface_hub may go online. Where nothing can be looked up, the path itself
+    is returned, and whoever opens it says so.
     """
     if not is_name(path):
         return Path(path)
     name, _, revision = str(path).partition("@")
-    snapshot = _cached_snapshot(name, revision or "main")
+    revision = revision or "main"
+    hub = Path(os.environ.get("HF_HUB_CACHE") or _hugging_face_home() / "hub") / f"models--{name.replace('/', '--')}"
+    commit = _commit(revision, hub / "refs" / revision)
+    snapshot = hub / "snapshots" / commit if commit and (hub / "snapshots" / commit).is_dir() else None
     if snapshot is not None and any(snapshot.glob("*.safetensors*")):
         return snapshot
-    if "/" not in name or _is_offline():
-        return snapshot or _earlier(name, revision or "main") or Path(path)
-    return _folder_at_hub(name, revision or "main")
-
-
-def _is_offline() -> bool:
-    """Return whether huggingface_hub is not installed, or may not go online."""
-    try:
-        from huggingface_hub import constants
-    except ImportError:
-        return True
-    return bool(constants.HF_HUB_OFFLINE)
+    if "/" in name and not _is_offline():
+        return _folder_at_hub(name, revision)
+    commit = _commit(revision, _reference(name, revision))  # as it was read from huggingface.co before
+    earlier = _folder(name, commit) if commit and (_folder(name, commit) / _COMPLETE).is_file() else None
+    return snapshot or earlier or Path(path)
 
 
 def why_not_found(path: str | Path) -> str:
-    """Return the way out for a name that was not found, as lines for an error; "" where it is no name.
-
-    Args:
-        path: as the user wrote it.
-    """
+    """Return the way out for a name that was not found, as lines for an error; "" where it is not a name."""
     if not is_name(path) or ("/" not in str(path) and "." in str(path)):
         return ""
     name = str(path).partition("@")[0]
@@ -104,29 +102,34 @@ def why_not_found(path: str | Path) -> str:
     )
 
 
-# In the cache that transformers and `hf download` fill
+def ranges_folder() -> Path:
+    """Return the folder of the models that are read by byte ranges."""
+    return _hugging_face_home() / "whatwhere"
 
 
-def _cached_snapshot(name: str, revision: str) -> Path | None:
-    """Return the folder of a model in the cache of Hugging Face; None where it is not there."""
-    cache = os.environ.get("HF_HUB_CACHE")
-    folder = Path(cache) if cache else hugging_face_home() / "hub"
-    repository = folder / f"models--{name.replace('/', '--')}"
-    commit = revision if _COMMIT.fullmatch(revision) else _read_commit(repository / "refs" / revision)
-    snapshot = repository / "snapshots" / commit
-    return snapshot if commit and snapshot.is_dir() else None
+def _hugging_face_home() -> Path:
+    """Return the folder of huggingface_hub's data, by the variables that it reads: the package may be missing."""
+    home = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
+    return Path(home).expanduser()
 
 
-def _read_commit(path: Path) -> str:
-    """Return the commit that a file names; "" where it names none."""
+def _is_offline() -> bool:
     try:
-        commit = path.read_text(encoding="ascii").strip()
+        from huggingface_hub import constants
+    except ImportError:
+        return True
+    return bool(constants.HF_HUB_OFFLINE)
+
+
+def _commit(revision: str, reference: Path) -> str:
+    """Return the commit of a revision, which may be one itself, or stand in a file; "" where it is not known."""
+    if _COMMIT.fullmatch(revision):
+        return revision
+    try:
+        commit = reference.read_text(encoding="ascii").strip()
     except (OSError, ValueError):
         return ""
     return commit if _COMMIT.fullmatch(commit) else ""
-
-
-# At huggingface.co
 
 
 def _reference(name: str, revision: str) -> Path:
@@ -134,30 +137,81 @@ def _reference(name: str, revision: str) -> Path:
     return ranges_folder() / "refs" / name.replace("/", "--") / revision.replace("/", "--")
 
 
-def _earlier(name: str, revision: str) -> Path | None:
-    """Return the folder of a model that was read from huggingface.co before; None where there is none."""
-    commit = revision if _COMMIT.fullmatch(revision) else _read_commit(_reference(name, revision))
-    folder = _folder(name, commit)
-    return folder if commit and (folder / _COMPLETE).is_file() else None
-
-
 def _folder(name: str, commit: str) -> Path:
     return ranges_folder() / f"{name.replace('/', '--')}@{commit[:12]}"
 
 
+# The folder of a model: small files, and pointers to the others
+
+
+@dataclass(frozen=True)
+class HubFile:
+    """A file of a model at huggingface.co, at one commit.
+
+    Args:
+        repository: such as "meta-llama/Llama-3.1-8B".
+        commit: 40 hexadecimal digits.
+        name: of the file, without folders.
+        size: in bytes, as the listing of the commit states it.
+    """
+
+    repository: str
+    commit: str
+    name: str
+    size: int
+
+    def write_pointer(self, path: Path) -> None:
+        """Write the pointer to this file into the folder of the model in the cache."""
+        write_atomic(path, _FIRST_LINE + json.dumps(_POINTER.sealed(asdict(self))).encode(), follow=False)
+
+    def wrong(self, what: str, way_out: str) -> CheckpointError:
+        """Return an error about this file."""
+        return CheckpointError(f"{self.repository}/{self.name} at huggingface.co: {what}.\n{way_out}")
+
+
+def read_pointer(path: Path, size: int) -> HubFile | None:
+    """Return the file that a pointer of the cache names; None of any other regular file of this size.
+
+    Raises:
+        CheckpointError: If a pointer is damaged.
+    """
+    if not len(_FIRST_LINE) < size <= _MAX_POINTER or not path.absolute().is_relative_to(ranges_folder().absolute()):
+        return None
+    content = path.read_bytes()
+    if not content.startswith(_FIRST_LINE):
+        return None
+    try:
+        pointer = json.loads(content[len(_FIRST_LINE) :])
+        stated = _POINTER.opened(pointer, f"{path}, a pointer to a file,", CheckpointError)
+        file = from_json(HubFile, stated, str(path))
+        if file.size < 0:
+            raise ValueError(file.size)
+        return file
+    except CheckpointError:
+        raise
+    except (ValueError, TypeError, AttributeError, RecursionError):  # ResultsError is a ValueError
+        raise CheckpointError(f"{path} is a damaged pointer to a file.\n{_POINTER.way_out}") from None
+
+
 @cache  # one program reads one version of a branch
 def _folder_at_hub(name: str, revision: str) -> Path:
-    """Look a model up, and return its folder: small files, and pointers to the others."""
-    info = _look_up(name, revision)
-    commit = info.sha or ""
+    from huggingface_hub import HfApi
+
+    with _hub_errors(name):
+        info = HfApi().model_info(name, revision=revision, files_metadata=True, timeout=30.0)
+    commit, siblings = info.sha or "", info.siblings or []
     if not _COMMIT.fullmatch(commit):
         raise CheckpointError(f"huggingface.co names no commit of {name}.\nTry again later.")
     folder = _folder(name, commit)
-    with cache_errors(folder):
+    with _cache_errors(folder):
         if not (folder / _COMPLETE).is_file():
             folder.mkdir(parents=True, exist_ok=True)
-            for file in _files(name, commit, info):
-                _write(file, folder / file.name)
+            for file in _files(name, commit, [(each.rfilename, each.size) for each in siblings]):
+                if file.size > _SMALL or file.name.endswith((".safetensors", ".gguf")):
+                    file.write_pointer(folder / file.name)
+                else:
+                    content = download_range(file, 0, file.size) if file.size else b""
+                    write_atomic(folder / file.name, content, follow=False)
             (folder / _COMPLETE).touch()
         reference = _reference(name, revision)
         reference.parent.mkdir(parents=True, exist_ok=True)
@@ -165,23 +219,14 @@ def _folder_at_hub(name: str, revision: str) -> Path:
     return folder
 
 
-def _look_up(name: str, revision: str) -> "ModelInfo":
-    from huggingface_hub import HfApi
-
-    with hub_errors(name):
-        return HfApi().model_info(name, revision=revision, files_metadata=True, timeout=30.0)
-
-
-def _files(name: str, commit: str, info: "ModelInfo") -> Iterable[HubFile]:
+def _files(name: str, commit: str, listed: list[tuple[str, int | None]]) -> Iterator[HubFile]:
     """Yield the files that are read: those of known suffixes outside of folders, with plain names."""
-    siblings = info.siblings or []
-    if len(siblings) > _MOST_FILES:
+    if len(listed) > _MOST_FILES:
         raise CheckpointError(
-            f"{name} has {len(siblings):,} files at huggingface.co, and at most {_MOST_FILES:,} are listed.\n"
+            f"{name} has {len(listed):,} files at huggingface.co, and at most {_MOST_FILES:,} are listed.\n"
             f"Download those that you need: hf download {name} FILE ..."
         )
-    for sibling in siblings:
-        file, size = sibling.rfilename, sibling.size
+    for file, size in listed:
         if not _FILE.fullmatch(file) or not file.endswith(_SUFFIXES):
             continue
         if not isinstance(size, int) or not 0 <= size < 2**63:
@@ -189,9 +234,163 @@ def _files(name: str, commit: str, info: "ModelInfo") -> Iterable[HubFile]:
         yield HubFile(name, commit, file, size)
 
 
-def _write(file: HubFile, path: Path) -> None:
-    """Write a small file as it is, and of a larger one a pointer."""
-    if file.size > _SMALL or file.name.endswith((".safetensors", ".gguf")):
-        file.write_pointer(path)
+# Byte ranges. HfFileSystem takes an answer of any length for the range that was requested, and keeps nothing on disk.
+
+
+@final
+class RangeReader(RawIOBase):
+    """A file at huggingface.co as an open file: reading requests the blocks that the folder `blocks` lacks."""
+
+    def __init__(self, file: HubFile, blocks: Path) -> None:
+        self._file, self._blocks, self._at = file, blocks, 0
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """Go to an offset from the beginning; a different `whence` is not supported."""
+        if whence:
+            raise ValueError("only offsets from the beginning are supported")
+        self._at = offset
+        return offset
+
+    def readinto(self, buffer: "WriteableBuffer") -> int:
+        """Fill a buffer from the current offset, with at most 16 MB; return the number of bytes.
+
+        Raises:
+            CheckpointError: If the server does not send these bytes.
+        """
+        view = memoryview(buffer).cast("B")
+        count = min(len(view), self._file.size - self._at, _MAX_REQUEST)
+        first, last = self._at // BLOCK, (self._at + count - 1) // BLOCK
+        self._fetch(first, last, left=len(view) - count)
+        done = 0
+        for block in range(first, last + 1):
+            begin = self._at + done - block * BLOCK
+            with self._path(block).open("rb") as cached:
+                cached.seek(begin)
+                part = cached.read(min(BLOCK - begin, count - done))
+            if not part:
+                raise self._file.wrong(
+                    f"block {block} of the cache is too short", f"Remove the folder {self._blocks}: it is made again."
+                )
+            view[done : done + len(part)] = part
+            done += len(part)
+        self._at += done
+        return done
+
+    def _path(self, block: int) -> Path:
+        return self._blocks / f"{block:06}"
+
+    def _fetch(self, first: int, last: int, left: int) -> None:
+        """Download the blocks that the cache lacks, contiguous ones by one request."""
+        missing = [block for block in range(first, last + 1) if not self._is_cached(block)]
+        while missing:
+            count = next((n for n in range(1, len(missing)) if missing[n] != missing[0] + n), len(missing))
+            run, missing = missing[:count], missing[count:]
+            begin, end = run[0] * BLOCK, min((run[-1] + 1) * BLOCK, self._file.size)
+            content = download_range(self._file, begin, end)
+            with _cache_errors(self._blocks):
+                self._blocks.mkdir(parents=True, exist_ok=True)
+                for n, block in enumerate(run):
+                    part = content[n * BLOCK : (n + 1) * BLOCK]
+                    write_atomic(self._path(block), part + sha256(part).digest(), follow=False)
+            if (report := downloads.get()) is not None:
+                report(len(content), left)
+
+    def _is_cached(self, block: int) -> bool:
+        """Return whether the cache has a block, with the checksum behind it, which is compared once."""
+        path = self._path(block)
+        if not path.is_file() or path.stat().st_size != min(BLOCK, self._file.size - block * BLOCK) + _DIGEST:
+            return False
+        status = path.stat()
+        known = status.st_mtime_ns, status.st_ino
+        if _intact.get(path) != known:
+            content = path.read_bytes()
+            if sha256(content[:-_DIGEST]).digest() != content[-_DIGEST:]:
+                return False
+            _intact[path] = known
+        return True
+
+
+def download_range(file: HubFile, begin: int, end: int) -> bytes:
+    """Download bytes of a file, and check that they are those requested, of a file of the stated size.
+
+    Raises:
+        CheckpointError: If the server cannot be reached, refuses, or sends something else.
+    """
+    problem = "nothing was received"
+    for _ in range(_ATTEMPTS):
+        content, problem = _request(file, begin, end)
+        if len(content) == end - begin:
+            return content
+    raise file.wrong(
+        f"bytes {begin:,} to {end:,} did not arrive, {problem}",
+        f"Try again later, or download the whole model by hf download {file.repository}",
+    )
+
+
+def _request(file: HubFile, begin: int, end: int) -> tuple[bytes, str]:
+    """Request a range once: what arrived, and the problem if that is too little."""
+    from huggingface_hub import hf_hub_url
+    from huggingface_hub.utils import build_hf_headers, http_stream_backoff  # type: ignore[attr-defined]
+
+    url = hf_hub_url(file.repository, file.name, revision=file.commit)
+    headers = {**build_hf_headers(), "Range": f"bytes={begin}-{end - 1}", "Accept-Encoding": "identity"}
+    pieces: list[bytes] = []
+    problem = "the connection ended early"
+    with (
+        _hub_errors(file.repository),
+        http_stream_backoff("GET", url, headers=headers, timeout=_TIMEOUT, max_retries=_ATTEMPTS) as response,
+    ):
+        # An exception in this block would be taken for one of the request, which is not made twice then.
+        status, stated = response.status_code, response.headers.get("Content-Range", "")
+        if status == 206 and stated == f"bytes {begin}-{end - 1}/{file.size}":
+            left = end - begin
+            try:
+                for piece in response.iter_bytes(BLOCK):
+                    pieces.append(piece[:left])
+                    left -= len(pieces[-1])
+                    if not left:
+                        break
+            except Exception as error:  # of the transport, whose package depends on the version of huggingface_hub
+                problem = visible(error) or type(error).__name__
+        elif status == 206:
+            problem = f"the server sent {visible(stated)[:80]!r} instead, of {file.size:,} bytes"
+        else:
+            problem = f"the server answered {status} to a request for a range"
+    return b"".join(pieces), problem
+
+
+@contextmanager
+def _cache_errors(folder: Path) -> Iterator[None]:
+    """Raise CheckpointError where the cache cannot be written."""
+    try:
+        yield
+    except OSError as problem:
+        raise CheckpointError(
+            f"{folder} cannot be written: {problem.strerror or problem}.\nMake room, or choose another folder: HF_HOME."
+        ) from None
+
+
+@contextmanager
+def _hub_errors(name: str) -> Iterator[None]:
+    """Raise CheckpointError for the errors of huggingface_hub and of its transport."""
+    from huggingface_hub import errors
+
+    page = f"https://huggingface.co/{name}"
+    try:
+        yield
+    except errors.GatedRepoError:
+        message = f"needs the consent of its authors: ask for it at {page}, then log in by hf auth login."
+    except errors.RepositoryNotFoundError:
+        message = "is not at huggingface.co, or private.\nCheck the name, or log in by hf auth login."
+    except errors.RevisionNotFoundError:
+        message = "has no such branch, tag or commit.\nLeave it out, as in org/name, or name another: org/name@main."
+    except errors.OfflineModeIsEnabled:
+        message = f"is not in the local cache, and HF_HUB_OFFLINE is set.\nUnset it, or run hf download {name} before."
+    except Exception as problem:
+        if type(problem).__module__.partition(".")[0] not in ("httpx", "httpx2", "huggingface_hub"):
+            raise
+        first = visible(str(problem).strip().split("\n")[0])[:200] or type(problem).__name__
+        message = f"could not be read from huggingface.co: {first}.\nTry again later, or pass a folder."
+    else:
         return
-    write_atomic(path, download_range(file, 0, file.size) if file.size else b"", follow=False)
+    raise CheckpointError(f"{name} {message}")

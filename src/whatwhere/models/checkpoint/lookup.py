@@ -16,7 +16,7 @@ from whatwhere.escape import byte_alphabet, quoted, readable_token, shown_token
 from whatwhere.large_arrays import finite_rows, new_array, row_blocks, rows_at_a_time, selected_rows
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.folder import TABLE
+from whatwhere.models.checkpoint.results import TABLE
 from whatwhere.models.token_types import BYTE, Marking, marking, texts
 from whatwhere.what.text import ids_of_each, single_token
 
@@ -51,19 +51,11 @@ class Table:
     words: Sequence[str]
 
     def word(self, row: int) -> str:
-        """Return the name of a row: its token, or #id if no token has this id.
-
-        Args:
-            row: of `weight`.
-        """
+        """Return the name of a row: its token, or #id if no token has this id."""
         return word_of(self.words, int(self.ids[row]))
 
     def readable(self, row: int) -> str:
-        """Return the token of a row as people read it: its text, with a leading space; see `shown_token`.
-
-        Args:
-            row: of `weight`.
-        """
+        """Return the token of a row as people read it: its text, with a leading space; see `shown_token`."""
         word = self.word(row)
         (meant,) = texts([word], self._marking)
         return readable_token(word, meant if isinstance(meant, str) else None)
@@ -73,14 +65,7 @@ class Table:
         return marking(self.words)
 
     def row(self, number: int) -> int:
-        """Return the row of `weight` for an id.
-
-        Args:
-            number: the id.
-
-        Raises:
-            TokenError: If the id is out of range, or its row is not finite.
-        """
+        """Return the row of `weight` for an id."""
         row = int(np.searchsorted(self.ids, number))
         if row < len(self.ids) and self.ids[row] == number:
             return row
@@ -100,10 +85,6 @@ class Table:
 def word_of(words: Sequence[str], number: int) -> str:
     """Return the name of an id: its token, or #id if no token has it.
 
-    Args:
-        words: the tokens by id.
-        number: the id.
-
     Examples:
         >>> word_of(["the", ""], 0), word_of(["the", ""], 1)
         ('the', '#1')
@@ -113,9 +94,6 @@ def word_of(words: Sequence[str], number: int) -> str:
 
 def spellings(word: str) -> tuple[str, ...]:
     """Return the tokens by which vocabularies spell a word that follows a space.
-
-    Args:
-        word: in plain letters.
 
     Examples:
         >>> spellings("king")
@@ -188,14 +166,8 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
 def table_name(checkpoint: Checkpoint, which: str) -> str:
     """Return the name of a table with one row for each token.
 
-    Args:
-        checkpoint: that contains it.
-        which: "input" is the token table; "output" the output projection, which is the same tensor if the two are
-            tied; or the name of a matrix.
-
-    Raises:
-        CheckpointError: If there is no such tensor.
-        SettingError: If it does not have two dimensions; or a comparison has several runs with a table each.
+    `which` is "input" for the token table, "output" for the output projection, which is the same tensor if the two are
+    tied, or the name of a matrix.
     """
     if which in TABLES and len(names := checkpoint.runs) > 1:
         raise SettingError(
@@ -228,19 +200,7 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
 
 
 def read_table(checkpoint: Checkpoint, which: str = "input") -> Table:
-    """Read a table without the rows that hold NaN or infinity.
-
-    Args:
-        checkpoint: that contains it.
-        which: as in `table_name`.
-
-    Returns:
-        The finite rows, and their tokens.
-
-    Raises:
-        CheckpointError: If there is no such table, it does not hold real numbers, or no row is finite.
-        SettingError: If it does not have two dimensions.
-    """
+    """Read a table without the rows that hold NaN or infinity."""
     name = table_name(checkpoint, which)
     entry = checkpoint.entry(name)
     if 0 in entry.shape:
@@ -261,12 +221,7 @@ def read_table(checkpoint: Checkpoint, which: str = "input") -> Table:
 
 
 def read_rows(checkpoint: Checkpoint, name: str) -> np.ndarray:
-    """Read a tensor as `Checkpoint.array` does, but one that is large when widened into a scratch file, by blocks.
-
-    Args:
-        checkpoint: that contains it.
-        name: of the tensor.
-    """
+    """Read a tensor as `Checkpoint.array` does, but one that is large when widened into a scratch file, by blocks."""
     shape = checkpoint.entry(name).shape
     if len(shape) != 2 or prod(shape) * 8 < large_arrays.SCRATCH_FROM or checkpoint.format not in _BY_ROWS:
         return checkpoint.array(name)

@@ -58,19 +58,11 @@ class Names:
 def find_names(
     shapes: Mapping[str, Sequence[int]], num_tokens: int | None = None, token_table: str | None = None
 ) -> Names:
-    """Find the tables of the input layer by their names.
+    """Find the tables of the input layer by their names, given the shape of each tensor.
 
     If no name is known, the token table is the matrix with as many rows as there are tokens, or the fewest more:
-    vocabularies are padded. If the number of tokens is not known either, it is the only matrix, if there is one.
-
-    Args:
-        shapes: tensor name -> shape.
-        num_tokens: size of the vocabulary, if it is known.
-        token_table: its name, if the format determines it; for results of several runs "run/name", and the other tables
-            are those of the same run.
-
-    Returns:
-        The names.
+    vocabularies are padded. If the number of tokens is not known either, it is the only matrix, if there is one. Where
+    the format determines the table, as "run/name" in results of several runs, the others are those of the same run.
 
     Examples:
         >>> find_names({"a.wte.weight": (50304, 8), "a.wpe.weight": (64, 8)}, num_tokens=50257).position_table
@@ -104,10 +96,6 @@ def stated_as_tied(config: Mapping[str, object] | None, format: str) -> bool | N
     It is tied if its configuration states so, or omits the key and names a class with a language-model head. A GGUF
     file without an output projection is always tied.
 
-    Args:
-        config: the configuration, or None.
-        format: of the checkpoint.
-
     Examples:
         >>> stated_as_tied({"tie_word_embeddings": True}, "folder")
         True
@@ -122,22 +110,14 @@ def stated_as_tied(config: Mapping[str, object] | None, format: str) -> bool | N
 
 
 def stated_tie(config: Mapping[str, object]) -> bool | None:
-    """Return tie_word_embeddings of a configuration, or of its part for text; None where it is not stated.
-
-    Args:
-        config: the configuration.
-    """
+    """Return tie_word_embeddings of a configuration, or of its part for text; None where it is not stated."""
     stated = config.get("tie_word_embeddings")
     stated = nested_text(config)[1].get("tie_word_embeddings") if stated is None else stated
     return stated if isinstance(stated, bool) else None
 
 
 def has_head(config: Mapping[str, object]) -> bool:
-    """Return whether the class that a configuration names has a language-model head.
-
-    Args:
-        config: the configuration.
-    """
+    """Return whether the class that a configuration names has a language-model head."""
     classes = config.get("architectures")
     names = [name for name in classes if isinstance(name, str)] if isinstance(classes, list) else []
     return any(name.endswith(_WITH_HEAD) for name in names)

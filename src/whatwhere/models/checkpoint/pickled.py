@@ -2,10 +2,9 @@
 
 Reading a pickle executes a program in it. `torch.load(weights_only=True)` restricts it to tensors and plain
 containers, which is reliable since torch 2.6 (before, CVE-2025-32434); with `mmap=True` values stay in the file until
-they are read.
+they are read. It does not compare the storages with sizes and checksums of the zip: this module does.
 """
 
-import ctypes
 import re
 import zipfile
 import zlib
@@ -18,7 +17,7 @@ import numpy as np
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
-from whatwhere.models.checkpoint.dtypes import STORED_TYPES
+from whatwhere.models.checkpoint.byte_ranges import STORED_TYPES
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.npy import ZIP_ERRORS
 
@@ -34,29 +33,17 @@ _GENSIM, _GENSIM_HEAD = re.compile(rb"gensim\.models\.[\w.]+[^A-Za-z]+([A-Za-z0-
 
 
 def is_zip(head: bytes) -> bool:
-    """Return whether a file is a zip, such as .npz and the current pickles of torch.
-
-    Args:
-        head: its first bytes.
-    """
+    """Return whether a file is a zip, such as .npz and the current pickles of torch."""
     return head[:4] == b"PK\x03\x04"
 
 
 def is_old_pickle(head: bytes) -> bool:
-    """Return whether a file is a pickle without a zip around it.
-
-    Args:
-        head: its first bytes.
-    """
+    """Return whether a file is a pickle without a zip around it."""
     return head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
 
 
 def refuse(path: Path, shards: Sequence[Path] = ()) -> CheckpointError:
-    """Return the error for a pickle if the caller does not allow pickles.
-
-    Args:
-        path: of the file.
-        shards: the pickles that it names, if it is their index.
+    """Return the error for a pickle, or the index of some, if the caller does not allow pickles.
 
     Raises:
         CheckpointError: If it is a pointer of Git LFS instead.
@@ -65,26 +52,20 @@ def refuse(path: Path, shards: Sequence[Path] = ()) -> CheckpointError:
         if one.is_file():
             File(one)  # a pointer of Git LFS is not a pickle
     what = "is an index of pickles" if shards else "is a pickle"
-    each = "".join(
-        f"    torch_state = torch.load({str(one)!r}, weights_only=True)\n"
-        f"    safetensors.torch.save_file({{k: v.contiguous() for k, v in torch_state.items()}}, "
-        f"{str(one.with_suffix('.safetensors'))!r})\n"
-        for one in list(shards or [path])[:1]
-    )
+    first = shards[0] if shards else path
     then = " Convert the others likewise, and move the index away." if len(shards) > 1 else ""
     return CheckpointError(
         f"{path} {what}, as PyTorch writes .pt and .bin: a program that runs when it is read, so by default it is "
         "not.\nIf you trust its author, pass allow_pickle=True, or --allow-pickle to a command; then only tensors are "
-        f"unpickled.\nTo convert it once to a format that is never a program:{then}\n{each}".rstrip()
+        f"unpickled.\nTo convert it once to a format that is never a program:{then}\n"
+        f"    torch_state = torch.load({str(first)!r}, weights_only=True)\n"
+        "    safetensors.torch.save_file({k: v.contiguous() for k, v in torch_state.items()}, "
+        f"{str(first.with_suffix('.safetensors'))!r})"
     )
 
 
 def refuse_gensim(file: File) -> None:
-    """Raise CheckpointError if a pickle is one of gensim, which has objects that are never unpickled here.
-
-    Args:
-        file: whose first bytes say so.
-    """
+    """Raise CheckpointError if a pickle begins as one of gensim, which has objects that are never unpickled here."""
     if (match := _GENSIM.search(file.head(_GENSIM_HEAD))) is not None:
         name = match[1].decode()
         loaded = "KeyedVectors.load(PATH)" if name.endswith("KeyedVectors") else f"{name}.load(PATH).wv"
@@ -96,10 +77,10 @@ def refuse_gensim(file: File) -> None:
 
 @final
 class Pickled(Reader):
-    """A reader of tensors that torch has mapped from a file into memory.
+    """A reader of tensors that torch has mapped into memory.
 
     Args:
-        file: that contains them.
+        file: that contains them; of several the largest.
         tensors: by name.
         stored: the size and checksum of each storage.
     """
@@ -109,15 +90,7 @@ class Pickled(Reader):
         self._intact: set[int] = set()
 
     def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        """Read a copy of rows, widened.
-
-        Args:
-            name: of the tensor.
-            rows: to read; None for a scalar.
-
-        Raises:
-            CheckpointError: If the tensor claims more bytes than the file has.
-        """
+        """Read a copy of rows, widened."""
         import torch
 
         tensor = self._rows(name, rows)
@@ -126,17 +99,20 @@ class Pickled(Reader):
         return array.copy()
 
     def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
-        """Read a copy of rows in the stored type.
-
-        Args:
-            name, rows: as in `array`.
-        """
+        """Read a copy of rows in the stored type."""
         return self._rows(name, rows).clone()
 
     def _rows(self, name: str, rows: Chosen | None) -> "Tensor":
         import torch
 
-        whole = self._whole(name)
+        whole = self._tensors[name].detach()
+        # With a stride of zero, a single stored value can stand for any number of them.
+        if whole.nbytes > self._file.size:
+            raise self._file.wrong(
+                f"the tensor {quoted(name)} of shape {tuple(whole.shape)} claims more bytes than the file has",
+                "Save it with .contiguous().",
+            )
+        self._require_intact(name, whole)
         if rows is None:
             return whole
         if isinstance(rows, range):
@@ -144,41 +120,22 @@ class Pickled(Reader):
         # As bytes: some versions cannot index numbers of 8 bits.
         return (whole.view(torch.uint8) if whole.itemsize == 1 else whole)[torch.from_numpy(rows)].view(whole.dtype)
 
-    def _whole(self, name: str) -> "Tensor":
-        tensor = self._tensors[name].detach()
-        # With a stride of zero, a single stored value can stand for any number of them.
-        if tensor.numel() * tensor.element_size() > self._file.size:
-            raise self._file.wrong(
-                f"the tensor {quoted(name)} of shape {tuple(tensor.shape)} claims more bytes than the file has",
-                "Save it with .contiguous().",
-            )
-        self._require_intact(name, tensor)
-        return tensor
-
     def _require_intact(self, name: str, tensor: "Tensor") -> None:
-        """Raise CheckpointError unless the storage of a tensor has a checksum of the zip; torch does not compare it."""
+        """Raise CheckpointError unless the storage of a tensor has a checksum of the zip."""
+        import torch
+
         storage = tensor.untyped_storage()
         if storage.data_ptr() in self._intact or not storage.nbytes():
             return
-        size, found = storage.nbytes(), 0
-        content = (ctypes.c_ubyte * size).from_address(storage.data_ptr())
-        for begin in range(0, size, _BLOCK):
-            found = zlib.crc32(memoryview(content)[begin : begin + _BLOCK], found)
+        found = zlib.crc32(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data)
         # torch writes zeros where its checksums are switched off.
-        if not {(size, found), (size, 0)} & self._stored:
+        if not {(storage.nbytes(), found), (storage.nbytes(), 0)} & self._stored:
             raise self._file.wrong(f"the checksum of the tensor {quoted(name)} is another", _DAMAGED)
         self._intact.add(storage.data_ptr())
 
 
 def open_pickled(path: str | Path) -> Contents:
-    """Unpickle a state_dict, or a dictionary of them; values stay in the file until they are read.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        CheckpointError: As `load` raises it.
-    """
+    """Unpickle a state_dict, or a dictionary of them; values stay in the file until they are read."""
     file = File(path)
     tensors, stored = load(file)
     entries = {name: entry_of(file, name, tensor) for name, tensor in tensors.items()}
@@ -186,21 +143,12 @@ def open_pickled(path: str | Path) -> Contents:
 
 
 def entry_of(file: File, name: str, tensor: "Tensor") -> Entry:
-    """Return the entry of a tensor.
-
-    Args:
-        file: that contains it.
-        name: in the checkpoint.
-        tensor: that was unpickled.
-    """
-    return Entry(name, tuple(tensor.shape), _dtype_name(tensor), tensor.numel() * tensor.element_size(), file.path)
+    """Return the entry of a tensor that was unpickled."""
+    return Entry(name, tuple(tensor.shape), _dtype_name(tensor), tensor.nbytes, file.path)
 
 
 def load(file: File) -> "tuple[dict[str, Tensor], Set[tuple[int, int]]]":
     """Unpickle the tensors of a file, and no other objects; return them, and the size and checksum of each storage.
-
-    Args:
-        file: whose author the caller trusts.
 
     Raises:
         CheckpointError: If torch cannot read the file, or there are no tensors, or it is damaged.
@@ -220,15 +168,20 @@ def load(file: File) -> "tuple[dict[str, Tensor], Set[tuple[int, int]]]":
     tensors = dict(_tensors(contents, "", set()))
     if not tensors:
         raise file.wrong("it holds no named tensors", "Save model.state_dict().")
-    return tensors, _require_members(file, tensors)
+    stored = _checked_members(file)
+    sizes = {size for size, _ in stored}
+    for name, tensor in tensors.items():
+        claimed = tensor.untyped_storage().nbytes()
+        if claimed and claimed not in sizes:  # torch would read beyond the end
+            raise file.wrong(
+                f"the values of the tensor {quoted(name)} claim {claimed:,} bytes, which no part of the file has",
+                _DAMAGED,
+            )
+    return tensors, stored
 
 
-def _require_members(file: File, tensors: "Mapping[str, Tensor]") -> "Set[tuple[int, int]]":
-    """Return the size and checksum of each storage of the zip, and compare the checksums of its other members.
-
-    Raises:
-        CheckpointError: If a tensor's storage is larger than any member, so that torch would read beyond it.
-    """
+def _checked_members(file: File) -> "Set[tuple[int, int]]":
+    """Return the size and checksum of each storage of the zip, after comparing the checksums of its other members."""
     stored: set[tuple[int, int]] = set()
     try:
         with zipfile.ZipFile(file.path) as archive:
@@ -241,14 +194,6 @@ def _require_members(file: File, tensors: "Mapping[str, Tensor]") -> "Set[tuple[
                             pass
     except ZIP_ERRORS as problem:
         raise file.wrong(f"it cannot be decompressed: {problem}", _DAMAGED) from None
-    sizes = {size for size, _ in stored}
-    for name, tensor in tensors.items():
-        claimed = tensor.untyped_storage().nbytes()
-        if claimed and claimed not in sizes:
-            raise file.wrong(
-                f"the values of the tensor {quoted(name)} claim {claimed:,} bytes, which no part of the file has",
-                _DAMAGED,
-            )
     return stored
 
 

@@ -86,11 +86,7 @@ class _Module:
 
 
 def quantized(contents: Contents) -> Contents:
-    """Return contents with quantized weights as one tensor each, whose rows are numbers.
-
-    Args:
-        contents: of a file or folder.
-    """
+    """Return contents with quantized weights as one tensor each, whose rows are numbers."""
     modules = _modules(contents)
     found = {}
     for module in modules:

@@ -1,8 +1,9 @@
 """Read and write safetensors: the length of the header in 8 bytes, the header in JSON, then the tensors.
 
 The rules are those of the format's own reader (https://huggingface.co/docs/safetensors): the header has at most
-100,000,000 bytes, tensors follow one another without gaps, and the last one ends with the file. Tensors are written in
-chunks, so that copying a checkpoint of any size takes the memory of one tensor.
+100,000,000 bytes, tensors follow one another without gaps, and the last one ends with the file. That reader maps the
+file, so that one which shrinks kills the process; without torch it has no bfloat16 and no float8, and it reads no rows
+in any order, and nothing at a server. Tensors are written in chunks: copying a checkpoint takes the memory of one.
 """
 
 import json
@@ -14,18 +15,14 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from whatwhere.atomic import atomic_file, atomic_folder
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Entry
-from whatwhere.models.checkpoint.byte_ranges import ByteRange, check_disjoint, checked_size
-from whatwhere.models.checkpoint.dtypes import STORED_TYPES
+from whatwhere.models.checkpoint.byte_ranges import STORED_TYPES, ByteRange, check_disjoint, checked_size
 from whatwhere.models.checkpoint.files import BASE, TIMES, File, is_whole_number, parse_json, paused_collector
 from whatwhere.models.configuration.keys import Json
 from whatwhere.records import CHECKSUM, Schema
-from whatwhere.what.row_files import require_up_to_date
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -47,33 +44,17 @@ Chunk = bytes | memoryview
 
 
 def is_safetensors(head: bytes) -> bool:
-    """Return whether a file begins with a length and the opening brace of a header.
-
-    Args:
-        head: its first bytes.
-    """
+    """Return whether a file begins with a length and the opening brace of a header."""
     return len(head) > 8 and head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= MAX_HEADER_BYTES
 
 
 def read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
-    """Read the header: the byte range of each tensor, and the metadata.
-
-    Args:
-        path: of the file.
-
-    Returns:
-        The byte ranges by name, and the metadata.
-
-    Raises:
-        CheckpointError: If the file cannot be read, or its header is invalid.
-    """
+    """Read the header: the byte range of each tensor by name, and the metadata."""
     with paused_collector():
-        return _read_header(path)
+        return _read_header(File(path))
 
 
-def _read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
-    file = File(path)
-    require_up_to_date(file.path)
+def _read_header(file: File) -> tuple[dict[str, ByteRange], Json]:
     if file.size < 8:
         raise file.wrong(f"it has {file.size} bytes, but safetensors begin with a length of 8", _DAMAGED)
     length = int.from_bytes(file.head(8), "little")
@@ -100,7 +81,7 @@ def _read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
 
 
 def _byte_range(file: File, name: str, fields: Any, begin: int) -> ByteRange:
-    """Return the byte range of a tensor, after checking its fields of the header."""
+    """Return the byte range of a tensor, after checking its fields of the header, behind which data `begin`."""
     if not isinstance(fields, dict) or not {"dtype", "shape", "data_offsets"} <= fields.keys():
         raise file.wrong(f"its header lacks dtype, shape or data_offsets of the tensor {quoted(name)}", _DAMAGED)
     dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
@@ -156,11 +137,7 @@ class Part:
 
 
 def copied(source: ByteRange) -> Part:
-    """Return the part of a new file that is a copy of a tensor, byte for byte.
-
-    Args:
-        source: byte range of the tensor.
-    """
+    """Return the part of a new file that is a copy of a tensor, byte for byte."""
     entry = source.entry
 
     def chunks() -> Iterator[Chunk]:
@@ -172,12 +149,7 @@ def copied(source: ByteRange) -> Part:
 
 
 def computed(name: str, dtype: str, shape: tuple[int, ...], make: "Callable[[], Tensor]") -> Part:
-    """Return the part of a new file that is computed when it is written.
-
-    Args:
-        name, dtype, shape: of the tensor.
-        make: computes it.
-    """
+    """Return the part of a new file that `make` computes when it is written."""
 
     def chunks() -> Iterator[Chunk]:
         import torch
@@ -186,25 +158,13 @@ def computed(name: str, dtype: str, shape: tuple[int, ...], make: "Callable[[], 
         if (tuple(tensor.shape), str(tensor.dtype)) != (shape, f"torch.{dtype}"):
             raise AssertionError(f"{name} became {tuple(tensor.shape)} {tensor.dtype}, not {shape} {dtype}")
         if tensor.numel():
-            yield _bytes(tensor.reshape(-1).view(torch.uint8).numpy())
+            yield memoryview(tensor.reshape(-1).view(torch.uint8).numpy().data)
 
     return Part(name, dtype, shape, chunks)
 
 
-def _bytes(array: np.ndarray) -> memoryview:
-    return memoryview(array.data).cast("B")
-
-
 def require_checksum(path: Path, schema: Schema) -> None:
-    """Raise CheckpointError unless a file has the checksum that its header states; an earlier version states none.
-
-    Args:
-        path: of a file that `write_safetensors` wrote with a schema.
-        schema: whose version has checksums.
-
-    Raises:
-        CheckpointError: If it is damaged, or cannot be read.
-    """
+    """Raise CheckpointError unless a file of ours has the checksum that it states; an earlier version has none."""
     _, metadata = read_header(path)
     file = File(path)
     begin = 8 + int.from_bytes(file.head(8), "little")
@@ -234,17 +194,13 @@ def write_safetensors(
     progress: Callable[[int], None] | None = None,
     schema: Schema | None = None,
 ) -> int:
-    """Write a file of safetensors.
+    """Write a file of safetensors, and return its size; wider types come first, so that all are aligned.
 
     Args:
-        path: of a new file.
-        parts: its tensors; wider types are written first, so that all are aligned.
+        path, parts: of a new file, and its tensors.
         metadata: of the header, if it is not empty.
         progress: called with the number of bytes of each chunk.
         schema: of a file of ours: its version and a checksum become metadata.
-
-    Returns:
-        The size in bytes.
 
     Raises:
         CheckpointError: If two tensors have the same name, a type cannot be stored, or an input has changed meanwhile.
@@ -280,13 +236,7 @@ def write_safetensors(
 
 
 def require_writable_output(out: Path, sources: Iterable[Path], force: bool) -> None:
-    """Raise CheckpointError if an output would overwrite an input, or something that exists.
-
-    Args:
-        out: path of the output.
-        sources: the inputs; `out` may not be one of them, under any name, nor a folder that contains one.
-        force: allow to replace an existing file or folder.
-    """
+    """Raise CheckpointError if an output is or contains an input, under any name, or exists without `force`."""
     try:
         target = Path(os.path.realpath(out))
         for source in sources:
@@ -309,51 +259,24 @@ def require_writable_output(out: Path, sources: Iterable[Path], force: bool) -> 
 
 @contextmanager
 def new_file(out: Path, force: bool = False) -> Iterator[Path]:
-    """Write a file atomically, as `atomic_file` does.
-
-    Args:
-        out: path of the file.
-        force: replace an existing file.
-
-    Yields:
-        The path to write to.
-
-    Raises:
-        CheckpointError: If it cannot be written.
-    """
+    """Write a file atomically, as `atomic_file` does; raise CheckpointError if it cannot be written."""
     with _own_errors(out), atomic_file(out, replace=force) as path:
         yield path
 
 
 @contextmanager
 def new_folder(out: Path, force: bool = False) -> Iterator[Path]:
-    """Write a folder atomically, as `atomic_folder` does.
-
-    Args:
-        out: path of the folder.
-        force: replace an existing folder, if it is empty or has weights.
-
-    Yields:
-        The folder to write into.
-
-    Raises:
-        CheckpointError: If it cannot be written, or would replace something other than a model.
-    """
+    """Write a folder atomically, as `atomic_folder` does; `force` replaces one that is empty, or of a model."""
     with _own_errors(out):
         if force and os.path.lexists(out):
-            _require_replaceable(out)
+            files = list(out.iterdir()) if out.is_dir() and not out.is_symlink() else None
+            if files is None or (files and not any(path.suffix == ".safetensors" for path in files)):
+                raise CheckpointError(
+                    f"{out} is not the folder of a model, and --force replaces nothing else.\n"
+                    "Choose another path, or remove it first."
+                )
         with atomic_folder(out, replace=force) as path:
             yield path
-
-
-def _require_replaceable(out: Path) -> None:
-    """Raise CheckpointError unless a path is an empty folder, or the folder of a model."""
-    files = list(out.iterdir()) if out.is_dir() and not out.is_symlink() else None
-    if files is None or (files and not any(path.suffix == ".safetensors" for path in files)):
-        raise CheckpointError(
-            f"{out} is not the folder of a model, and --force replaces nothing else.\n"
-            "Choose another path, or remove it first."
-        )
 
 
 @contextmanager

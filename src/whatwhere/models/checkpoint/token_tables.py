@@ -68,15 +68,7 @@ class TokenTable:
 
 
 def find_token_tables(tensors: Tables, token_table: str | None) -> tuple[TokenTable, ...]:
-    """Find the tables of a checkpoint that token ids select, other than its plain token table.
-
-    Args:
-        tensors: of the checkpoint.
-        token_table: the name of its token table, or None.
-
-    Returns:
-        Those of each kind, in the order of the file.
-    """
+    """Find the tables of a checkpoint that token ids select, other than its plain token table."""
     matrices = {
         name: entry
         for name, entry in tensors.items()
@@ -92,9 +84,6 @@ def find_token_tables(tensors: Tables, token_table: str | None) -> tuple[TokenTa
 
 def is_per_layer(name: str) -> bool:
     """Return whether a tensor is a table of token vectors for each layer (Gemma 3n and 4).
-
-    Args:
-        name: of the tensor.
 
     Examples:
         >>> is_per_layer("model.embed_tokens_per_layer.weight")

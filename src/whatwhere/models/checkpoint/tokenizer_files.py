@@ -60,14 +60,7 @@ _WORDS_OF_CLIP = r"""<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[
 
 
 def tokenizer_in(folder: Path) -> "Tokenizer | str":
-    """Build the tokenizer of a folder for reading, as transformers builds it; or return why there is none.
-
-    Args:
-        folder: with tokenizer.json; else with vocab.json and merges.txt, or vocab.txt, of a kind that is known.
-
-    Raises:
-        CheckpointError: If a file is damaged.
-    """
+    """Build the tokenizer of a folder for reading, as transformers builds it; or return why there is none."""
     from whatwhere.what.text import tokenizer_of_json
 
     path = folder / TOKENIZER
@@ -80,14 +73,7 @@ def tokenizer_in(folder: Path) -> "Tokenizer | str":
 
 
 def tokenizer_json_in(folder: Path) -> Json | str:
-    """Return the contents of tokenizer.json, or what they are for the older files of a folder; or why there are none.
-
-    Args:
-        folder: as in `tokenizer_in`.
-
-    Raises:
-        CheckpointError: If a file is damaged.
-    """
+    """Return the contents of tokenizer.json, or what they are for older files of a folder; or why there are none."""
     if (folder / TOKENIZER).is_file():
         return read_json(folder / TOKENIZER, MAX_TOKENIZER_BYTES)
     built = _older(folder)
@@ -95,12 +81,7 @@ def tokenizer_json_in(folder: Path) -> Json | str:
 
 
 def tokenizer_beside(path: Path, words: Sequence[str]) -> "Tokenizer | str":
-    """Build the tokenizer of the folder of a file that lists its own tokens; or return why there is none.
-
-    Args:
-        path: of the file.
-        words: its tokens by id, with which those of the tokenizer must agree.
-    """
+    """Build the tokenizer of the folder of a file that lists its own tokens; or return why there is none."""
     built = tokenizer_in(path.parent) if (path.parent / TOKENIZER).is_file() else ""
     if isinstance(built, str):
         return f"the tokenizer in the header of {path.name} is not built, and there is no {TOKENIZER} beside it"
@@ -271,11 +252,7 @@ def _text(path: Path) -> str:
 
 
 def tokens_in(folder: Path) -> Callable[[], list[str] | None]:
-    """Return a function that reads the tokens by id from the first known file of a tokenizer.
-
-    Args:
-        folder: of a model.
-    """
+    """Return a function that reads the tokens by id from the first known file of a tokenizer."""
     for name, read in _READERS.items():
         path = folder / name
         if path.is_file():

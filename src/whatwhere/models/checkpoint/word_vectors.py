@@ -85,15 +85,7 @@ class TextVectors(Reader):
         return offsets
 
     def array(self, name: str, rows: Chosen | None) -> Float32[np.ndarray, "rows dim"]:
-        """Parse the lines of rows.
-
-        Args:
-            name: of the only table.
-            rows: to read; None is all.
-
-        Raises:
-            CheckpointError: If a line has another number of values, or a value that is not a number.
-        """
+        """Parse the lines of rows."""
         rows = range(self.rows) if rows is None else rows
         out = np.empty((len(rows), self.dim), dtype=np.float32)
         lines, done = self._lines(rows), 0
@@ -161,10 +153,6 @@ def _end_of_text(stream: Stream, begin: int) -> int:
 def separated(line: bytes, dim: int) -> list[bytes]:
     """Split a line into a word, which may contain spaces, and at most `dim` values.
 
-    Args:
-        line: of text.
-        dim: number of values.
-
     Examples:
         >>> separated(b". . . 0.1 0.2 \\n", 2)
         [b'. . .', b'0.1', b'0.2']
@@ -174,11 +162,7 @@ def separated(line: bytes, dim: int) -> list[bytes]:
 
 
 def parsed(numbers: list[bytes]) -> Float32[np.ndarray, " dim"] | None:
-    """Parse numbers; return None if one is not a number, such as 1_0, which only Python reads as 10.
-
-    Args:
-        numbers: as text.
-    """
+    """Parse numbers; return None if one is not a number, such as 1_0, which only Python reads as 10."""
     if any(b"_" in number for number in numbers):
         return None
     try:
@@ -189,21 +173,12 @@ def parsed(numbers: list[bytes]) -> Float32[np.ndarray, " dim"] | None:
 
 
 def first_byte(file: File) -> int:
-    """Return the offset of the text, behind a byte order mark if there is one.
-
-    Args:
-        file: of text.
-    """
+    """Return the offset of the text, behind a byte order mark if there is one."""
     return len(BOM) if file.head(len(BOM)) == BOM else 0
 
 
 def first_lines(file: File, begin: int) -> list[bytes]:
-    """Return the first complete lines that are not blank, up to 100.
-
-    Args:
-        file: of text.
-        begin: the offset of the text.
-    """
+    """Return the first complete lines that are not blank, up to 100."""
     text = file.read(begin, min(_CHUNK, file.size - begin))
     lines = text.split(b"\n", _SAMPLED_LINES)
     return [
@@ -212,11 +187,7 @@ def first_lines(file: File, begin: int) -> list[bytes]:
 
 
 def read_counts(file: File) -> tuple[int, int, int] | None:
-    """Read the header: rows, dimensions, and the offset behind it; None without a header.
-
-    Args:
-        file: of word vectors.
-    """
+    """Read the header: rows, dimensions, and the offset behind it; None without a header."""
     start = first_byte(file)
     line, line_break, _ = file.head(64)[start:].partition(b"\n")
     fields = line.split()
@@ -226,15 +197,7 @@ def read_counts(file: File) -> tuple[int, int, int] | None:
 
 
 def open_text_vectors(path: str | Path) -> Contents:
-    """Read the header of a text file of words and their vectors.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        CheckpointError: If the header claims more than the file can hold, or its lines are not words followed by
-            numbers.
-    """
+    """Read the header of a text file of words and their vectors."""
     file = File(path)
     counts = read_counts(file)
     if counts is None:
@@ -245,13 +208,7 @@ def open_text_vectors(path: str | Path) -> Contents:
 
 
 def check_header(file: File, counts: tuple[int, int, int], min_bytes: int) -> None:
-    """Raise CheckpointError unless the file can hold what its header claims.
-
-    Args:
-        file: of word vectors.
-        counts: rows, dimensions, and the offset behind the header.
-        min_bytes: minimum size of so many vectors.
-    """
+    """Raise CheckpointError unless the file can hold what its header claims."""
     rows, dim, begin = counts
     if not rows or not dim:
         raise file.wrong(f"its header claims {rows:,} vectors of {dim:,} numbers", "Create it again: it is empty.")
@@ -265,12 +222,7 @@ def check_header(file: File, counts: tuple[int, int, int], min_bytes: int) -> No
 
 
 def vectors(format: str, reader: TextVectors) -> Contents:
-    """Return the contents of a text file of vectors.
-
-    Args:
-        format: name of the format.
-        reader: of the vectors.
-    """
+    """Return the contents of a text file of vectors."""
     entry = Entry(NAME, (reader.rows, reader.dim), "float32", 0, reader.file.path)
     return Contents(format, {NAME: entry}, reader, words=reader.words, token_table=NAME)
 
@@ -337,15 +289,7 @@ class BinaryVectors(Reader):
         return starts
 
     def array(self, name: str, rows: Chosen | None) -> Float32[np.ndarray, "rows dim"]:
-        """Read rows; the first call scans the whole file for the offsets of its rows.
-
-        Args:
-            name: of the only table.
-            rows: to read; None is all.
-
-        Raises:
-            CheckpointError: If the file is damaged.
-        """
+        """Read rows; the first call scans the whole file for the offsets of its rows."""
         rows = range(self.rows) if rows is None else rows
         starts, row_bytes = self._starts, 4 * self.dim
         out = np.empty((len(rows), self.dim), dtype="<f4")
@@ -363,11 +307,7 @@ class BinaryVectors(Reader):
 
 
 def is_binary(file: File) -> bool:
-    """Return whether a file of word vectors is binary, behind a header of two numbers.
-
-    Args:
-        file: of word vectors.
-    """
+    """Return whether a file of word vectors is binary, behind a header of two numbers."""
     counts = read_counts(file)
     if counts is None:
         return False
@@ -382,14 +322,7 @@ def is_binary(file: File) -> bool:
 
 
 def open_binary_vectors(path: str | Path) -> Contents:
-    """Read the header of a binary file of words and their vectors.
-
-    Args:
-        path: of the file.
-
-    Raises:
-        CheckpointError: If the header claims more than the file can hold.
-    """
+    """Read the header of a binary file of words and their vectors."""
     file = File(path)
     rows, dim, begin = counts = read_counts(file) or (0, 0, 0)
     check_header(file, counts, rows * (4 * dim + 1))

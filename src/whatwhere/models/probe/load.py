@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from whatwhere.errors import CheckpointError, MissingExtra, SettingError
 from whatwhere.models.checkpoint.files import File
-from whatwhere.models.checkpoint.hub import locate, why_not_found
-from whatwhere.models.checkpoint.hub_files import ranges_folder
+from whatwhere.models.checkpoint.hub import locate, ranges_folder, why_not_found
 from whatwhere.models.probe.tiny import quiet, tiny_config, tiny_like, tiny_model
 
 if TYPE_CHECKING:

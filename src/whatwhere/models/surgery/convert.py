@@ -11,8 +11,8 @@ from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.escape import quoted
 from whatwhere.long_work import begin_step, counted
 from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.checkpoint.byte_ranges import QUANTIZED
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.dtypes import QUANTIZED
 from whatwhere.models.checkpoint.embedding_projector import write_projector
 from whatwhere.models.checkpoint.lookup import table_name
 from whatwhere.models.checkpoint.safetensors import (
