@@ -45,21 +45,9 @@ def atomic_file(out: str | Path, *, replace: bool = True, sync: bool = True, fol
     """Write a file beside its final name, and rename it once it is complete and on the disk.
 
     If the block ends early (an error, a full disk, an interruption), an existing file is kept, and otherwise there is
-    none. Of a link the target is replaced, unless `follow` is False. A device or a pipe is never
-    replaced, but written directly.
-
-    Args:
-        out: the final name.
-        replace: an existing file may be replaced.
-        sync: wait until the bytes are on the disk; otherwise they may be lost if the machine stops.
-        follow: a link that a person named. One among files of ours is replaced: it could lead out of their folder.
-
-    Yields:
-        The path to write to.
-
-    Raises:
-        FileExistsError: If `out` exists at the end and may not be replaced.
-        OSError: If it cannot be written.
+    none. Of a link the target is replaced, unless `follow` is False, as for links among files of ours: they could lead
+    out of their folder. A device or a pipe is never replaced, but written directly. Without `sync` the bytes may be
+    lost if the machine stops. FileExistsError is raised if `out` exists at the end and `replace` is False.
 
     Examples:
         >>> from tempfile import mkdtemp
@@ -109,16 +97,7 @@ def _reader_of(pipe: Path) -> Iterator[None]:
 
 
 def write_atomic(out: str | Path, content: bytes | str, *, sync: bool = True, follow: bool = True) -> None:
-    """Write a file atomically: readers see the old contents or the new ones, never a part.
-
-    Args:
-        out: the final name; an existing file is replaced.
-        content: bytes, or text, which is written as UTF-8 with unchanged line ends.
-        sync, follow: as `atomic_file` takes them.
-
-    Raises:
-        OSError: If it cannot be written.
-    """
+    """Write a file atomically: readers see the old contents or the new ones, never a part."""
     with atomic_file(out, sync=sync, follow=follow) as path:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
 
@@ -129,16 +108,6 @@ def atomic_folder(out: str | Path, *, replace: bool = False) -> Iterator[Path]:
 
     Where the system cannot exchange two folders, one that is replaced is first renamed to .NAME.*.old/NAME, and removed
     once the new one has its name; what a process that was killed in between left there, the next write restores.
-
-    Args:
-        out: the final name.
-        replace: an existing folder may be replaced.
-
-    Yields:
-        The folder to write into.
-
-    Raises:
-        OSError: If it cannot be written, or exists and may not be replaced.
     """
     out = Path(out)
     with _locked(out, "part", Path.mkdir) as path:
@@ -161,15 +130,6 @@ def temporary_folder(name: Path) -> Iterator[Path]:
     """Create a folder that this user alone may open, and remove it at the end of a `with` block.
 
     What a killed process leaves of it is removed by the next call with the same name.
-
-    Args:
-        name: of no file; the folder is .NAME.BOOTRANDOM.part beside it.
-
-    Yields:
-        The folder.
-
-    Raises:
-        OSError: If it cannot be created.
     """
     with _locked(name, "part", lambda path: path.mkdir(0o700)) as path:
         try:
@@ -179,14 +139,10 @@ def temporary_folder(name: Path) -> Iterator[Path]:
 
 
 def open_bytes(path: Path) -> BinaryIO:
-    """Open a file or a pipe for reading, without waiting for somebody to write to it: then it is empty.
-
-    Args:
-        path: of a file, or of a pipe such as a shell's <(command).
+    """Open a file or a pipe, such as a shell's <(command), for reading, without waiting for somebody to write to it.
 
     Raises:
         TextError: If it is a device, which may never end.
-        OSError: If it cannot be opened: a folder, a socket.
     """
     at_once = getattr(os, "O_NONBLOCK", 0)
     opened = open(path, "rb", opener=lambda name, flags: os.open(name, flags | at_once))  # noqa: SIM115
@@ -200,20 +156,13 @@ def open_bytes(path: Path) -> BinaryIO:
 
 
 def require_writable(out: str | Path) -> None:
-    """Raise OSError unless a file can be created beside a name, to check it before long work.
-
-    Args:
-        out: the final name.
-    """
+    """Raise OSError unless a file can be created beside a name, to check it before long work."""
     with _locked(_resolved(out), "part", _create) as path:
         path.unlink()
 
 
 def is_unfinished(path: Path) -> bool:
     """Return whether a path is the temporary file of an interrupted write.
-
-    Args:
-        path: of a file or folder.
 
     Examples:
         >>> is_unfinished(Path(".model.safetensors.0badcafe.part")), is_unfinished(Path("model.safetensors"))

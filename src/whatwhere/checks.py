@@ -8,13 +8,6 @@ from whatwhere.errors import SettingError, ShapeError
 def require_whole(owner: str, **sizes: int) -> None:
     """Raise ShapeError unless every size is a whole number of at least 1.
 
-    Args:
-        owner: named in the error.
-        sizes: by name.
-
-    Raises:
-        ShapeError: If one is not.
-
     Examples:
         >>> require_whole("ALiBi", num_heads=0)
         Traceback (most recent call last):
@@ -27,14 +20,6 @@ def require_whole(owner: str, **sizes: int) -> None:
 
 def require_even(owner: str, reason: str, **sizes: int) -> None:
     """Raise ShapeError unless every size is even.
-
-    Args:
-        owner: named in the error.
-        reason: why it must be, for the error.
-        sizes: by name.
-
-    Raises:
-        ShapeError: If one is not.
 
     Examples:
         >>> require_even("Rotary", "it rotates pairs of features", head_dim=5)
@@ -53,13 +38,6 @@ def require_even(owner: str, reason: str, **sizes: int) -> None:
 def require_positive(owner: str, **settings: float) -> None:
     """Raise SettingError unless every setting is a finite number above zero.
 
-    Args:
-        owner: named in the error.
-        settings: by name.
-
-    Raises:
-        SettingError: If one is not.
-
     Examples:
         >>> require_positive("Sinusoidal", theta=-1.0)
         Traceback (most recent call last):
@@ -72,13 +50,6 @@ def require_positive(owner: str, **settings: float) -> None:
 
 def require_magnitude(owner: str, **settings: float) -> None:
     """Raise SettingError unless every setting is above zero and its square, a factor of the scores, fits float32.
-
-    Args:
-        owner: named in the error.
-        settings: by name.
-
-    Raises:
-        SettingError: If one is not.
 
     Examples:
         >>> require_magnitude("YaRN", attention_factor=1e300)
@@ -97,15 +68,6 @@ def require_magnitude(owner: str, **settings: float) -> None:
 
 def require_choice(owner: str, setting: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise SettingError unless the value is one of the choices.
-
-    Args:
-        owner: named in the error.
-        setting: its name.
-        value: to check.
-        choices: all that are allowed.
-
-    Raises:
-        SettingError: If it is not.
 
     Examples:
         >>> require_choice("attention", "engine", "fast", ("auto", "dense"))

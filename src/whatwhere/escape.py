@@ -37,10 +37,6 @@ def visible(text: object) -> str:
 def visible_token(text: str, most: int = MAX_TOKEN) -> str:
     """Return a token in which every character can be seen, blanks and combining marks included.
 
-    Args:
-        text: the token.
-        most: characters to show; the middle of a longer one is omitted.
-
     Examples:
         >>> visible_token(" a\\u202e")
         '␣a⟨U+202E⟩'
@@ -61,11 +57,8 @@ def visible_token(text: str, most: int = MAX_TOKEN) -> str:
 def shown_token(token: str, text: str | None) -> str:
     """Return what is shown of a token, on every page and in every terminal: its text, or its spelling.
 
-    The spelling says more where a token is a part of a word, or has no text. Bytes that are no text are shown as such.
-
-    Args:
-        token: as the vocabulary spells it.
-        text: that it decodes to, with its leading space; None where its bytes are no text.
+    The spelling says more where a token is a part of a word, or has no text. Bytes that are no text, of which `text` is
+    None, are shown as such.
 
     Examples:
         >>> shown_token("Ġthe", " the"), shown_token("##ing", "ing"), shown_token("Ã", None)

@@ -152,11 +152,7 @@ def examine() -> Installation:
 
 
 def requirements() -> list[tuple[str, str, str | None]]:
-    """Return the packages that the installed metadata names: name, versions, extra.
-
-    Raises:
-        PackageNotFoundError: If whatwhere is not installed, but imported from its sources.
-    """
+    """Return the packages that the installed metadata names: name, versions, extra."""
     result = []
     for line in requires("whatwhere") or []:
         requirement, _, marker = line.partition(";")
@@ -169,10 +165,6 @@ def requirements() -> list[tuple[str, str, str | None]]:
 
 def serves(installed: str, needed: str) -> bool:
     """Return whether a version is among those needed, of which the release numbers are compared.
-
-    Args:
-        installed: the version.
-        needed: bounds as `>=2.6` and `==2.13.0`, separated by commas.
 
     Examples:
         >>> serves("2.13.0+cpu", ">=2.6"), serves("1.5", ">=1.26"), serves("2.0", ">=1.0,<2")

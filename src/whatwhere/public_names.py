@@ -38,10 +38,6 @@ _ELSEWHERE = {
 def missing_name(name: str, names: Iterable[str]) -> AttributeError:
     """Return the error for a name that whatwhere does not have, with the one it has for that if it is known.
 
-    Args:
-        name: that was requested.
-        names: that there are, one of which may be written otherwise.
-
     Examples:
         >>> str(missing_name("RoPE", []))
         "module 'whatwhere' has no attribute 'RoPE'.\\nWrite ww.Rotary(head_dim)."
@@ -57,10 +53,6 @@ def missing_name(name: str, names: Iterable[str]) -> AttributeError:
 
 def loader(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
     """Return the `__getattr__` of a package: it loads a public name from the module that defines it.
-
-    Args:
-        package: its `__name__`.
-        home: the module of each name, relative to the package; whatwhere. begins that of another package.
 
     Examples:
         >>> loader("whatwhere.analysis", {"neighbors": "nearest_neighbors"})("neighbors").__name__

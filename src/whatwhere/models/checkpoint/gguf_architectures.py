@@ -5,8 +5,8 @@ code of llama.cpp alone. The facts are those of its files of models and of `llam
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from typing import Literal
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
 from whatwhere.escape import quoted
 
@@ -19,13 +19,17 @@ LLAMA: Mapping[str, str] = {
     "context_length": "max_position_embeddings",
     "rope.freq_base": "rope_theta",
 }
-_BERT = {name: key for name, key in LLAMA.items() if "rope" not in name and name != "attention.head_count_kv"}
-_GPT2 = {
-    "embedding_length": "n_embd",
-    "block_count": "n_layer",
-    "attention.head_count": "n_head",
-    "context_length": "n_positions",
-}
+
+
+def _without(*ends: str) -> dict[str, str]:
+    """Return Llama's keys without those that contain some text."""
+    return {name: key for name, key in LLAMA.items() if not any(end in name for end in ends)}
+
+
+_SIZES = ("embedding_length", "block_count", "attention.head_count", "context_length")
+_GPT2 = dict(zip(_SIZES, ("n_embd", "n_layer", "n_head", "n_positions"), strict=True))
+_MPT = dict(zip(_SIZES, ("d_model", "n_layers", "n_heads", "max_seq_len"), strict=True))
+_BLOOM = dict(zip(_SIZES[:3], ("hidden_size", "n_layer", "n_head"), strict=True))
 _T5 = {
     "embedding_length": "d_model",
     "block_count": "num_layers",
@@ -34,20 +38,20 @@ _T5 = {
     "attention.key_length": "d_kv",
     "attention.relative_buckets_count": "relative_attention_num_buckets",
 }
-_MPT = {
-    "embedding_length": "d_model",
-    "block_count": "n_layers",
-    "attention.head_count": "n_heads",
-    "context_length": "max_seq_len",
-}
-_FALCON = {name: key for name, key in LLAMA.items() if name != "attention.key_length"}
-_JINA = {name: key for name, key in LLAMA.items() if name not in ("attention.head_count_kv", "attention.key_length")}
-_UNROTATED = {name: key for name, key in LLAMA.items() if not name.startswith("rope.")}
-_HEADS = {name: key for name, key in LLAMA.items() if "head_count" in name}
-_BY_TYPE = {name: key for name, key in LLAMA.items() if "head_count" not in name and not name.startswith("rope.")}
+_BERT = _without("rope", "head_count_kv")
+_FALCON = {**_without("key_length"), "attention.head_count_kv": "num_kv_heads"}
+_JINA = _without("head_count_kv", "key_length")
+_LATENT = {**_JINA, "rope.dimension_count": "qk_rope_head_dim"}
+_UNROTATED = _without("rope.")
+_BY_TYPE = _without("head_count", "rope.")
 """What is alike in all layers where thetas, and maybe heads, are those of the type of a layer."""
+_HEADS = {name: key for name, key in LLAMA.items() if "head_count" in name}
 _WINDOW = {"attention.sliding_window": "sliding_window"}
 _THETAS = {"rope.freq_base": "global_rope_theta", "rope.freq_base_swa": "local_rope_theta"}
+_LOCAL_THETA = {"rope.freq_base_swa": "rope_local_base_freq"}
+_INTERVAL = {"full_attention_interval": "full_attention_interval"}
+_SCALED = {"attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
+_GROK = {"attention.output_scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
 
 
 @dataclass(frozen=True)
@@ -85,167 +89,119 @@ class Architecture:
     part: Literal["encoder"] | None = None
 
 
-def _norm(model_type: str, settings: Mapping[str, object] | None = None) -> Architecture:
-    return Architecture(model_type, "interleaved", settings=settings or {})
+Pairs = Literal["interleaved", "half"]
 
 
-def _neox(model_type: str, settings: Mapping[str, object] | None = None, **keys: str) -> Architecture:
-    return Architecture(model_type, "half", _with(keys), settings=settings or {})
+def _llama(model_type: str, pairs: Pairs, more: Mapping[str, str] | None = None, **others: Any) -> Architecture:
+    """Return an architecture with Llama's keys and further ones."""
+    return Architecture(model_type, pairs, {**LLAMA, **(more or {})}, **others)
 
 
-def _with(keys: Mapping[str, str]) -> Mapping[str, str]:
-    """Return Llama's keys and further ones, in whose names `__` stands for a dot."""
-    return {**LLAMA, **{name.replace("__", "."): key for name, key in keys.items()}}
+def _windowed(model_type: str, pairs: Pairs, more: Mapping[str, str] | None = None, **others: Any) -> Architecture:
+    """Return one in which layers have a window by the pattern of the header."""
+    return _llama(model_type, pairs, {**(more or {}), **_WINDOW}, pattern=True, **others)
 
 
-def _windowed(model_type: str, pairs: Literal["interleaved", "half"], **others: str) -> Architecture:
-    return Architecture(model_type, pairs, {**_with(others), **_WINDOW}, pattern=True)
+_INTERLEAVED = {
+    "arcee": "arcee", "arctic": "llama", "baichuan": "llama", "bailingmoe": "llama", "chameleon": "chameleon",
+    "chatglm": "glm", "command-r": "cohere", "deepseek": "llama", "ernie4_5": "ernie4_5",
+    "ernie4_5-moe": "ernie4_5_moe", "glm4": "glm4", "internlm2": "llama", "llama": "llama",
+    "maincoder": "hunyuan_v1_dense", "mistral3": "ministral3", "olmo": "olmo", "xverse": "llama",
+}  # fmt: skip
+_HALF = {
+    "apertus": "apertus", "bailingmoe2": "glm4_moe", "bitnet": "bitnet", "codeshell": "llama", "exaone": "llama",
+    "gemma": "gemma", "glm4moe": "glm4_moe", "grovemoe": "qwen3_moe", "hunyuan-dense": "hunyuan_v1_dense",
+    "hunyuan-moe": "hunyuan_v1_moe", "jais2": "jais2", "nemotron": "nemotron", "olmoe": "olmoe", "orion": "llama",
+    "pangu-embedded": "llama", "paddleocr": "paddleocr_vl_text", "phi2": "phi", "plamo": "llama", "qwen": "llama",
+    "qwen2": "qwen2", "qwen2moe": "qwen2_moe", "qwen2vl": "qwen2_vl_text", "qwen3": "qwen3", "qwen3moe": "qwen3_moe",
+    "qwen3vl": "qwen3_vl_text", "qwen3vlmoe": "qwen3_vl_moe_text", "seed_oss": "seed_oss", "stablelm": "stablelm",
+}  # fmt: skip
+"""Architectures with Llama's keys and nothing else -> the model type, by the pairs of their files."""
+_BOTH_WAYS: Mapping[str, Pairs] = {
+    "dream": "half", "eurobert": "half", "llada": "interleaved", "llada-moe": "half", "llama-embed": "interleaved",
+    "neo-bert": "interleaved", "rnd1": "half",
+}  # fmt: skip
+"""Encoders, and models of text diffusion, with the positions of Llama."""
 
-
-def _both_ways(pairs: Literal["interleaved", "half"]) -> Architecture:
-    """Return Llama's positions in an encoder, or in a model of text diffusion."""
-    return Architecture("eurobert", pairs, causal=False)
-
-
-_SCALED = {**LLAMA, "attention.scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
-_NO_WINDOW = {"sliding_window": None}
-
-_LATENT = {
-    **{name: key for name, key in LLAMA.items() if name not in ("attention.key_length", "attention.head_count_kv")},
-    "rope.dimension_count": "qk_rope_head_dim",
-}
-
-ARCHITECTURES: Mapping[str, Architecture] = {
-    "afmoe": Architecture("afmoe", "half", {**LLAMA, **_WINDOW}, settings={"mup_enabled": True}, needs_window=True),
-    "apertus": _neox("apertus"),
-    "arcee": _norm("arcee"),
-    "arctic": _norm("llama"),
-    "baichuan": _norm("llama"),
-    "bailingmoe": _norm("llama"),
-    "bailingmoe2": _neox("glm4_moe"),
+_LISTED: Mapping[str, Architecture] = {
+    **{name: _llama(model_type, "interleaved") for name, model_type in _INTERLEAVED.items()},
+    **{name: _llama(model_type, "half") for name, model_type in _HALF.items()},
+    **{name: _llama("eurobert", pairs, causal=False) for name, pairs in _BOTH_WAYS.items()},
+    "afmoe": _llama("afmoe", "half", _WINDOW, settings={"mup_enabled": True}, needs_window=True),
     "bert": Architecture("bert", None, _BERT, causal=False),
-    "bitnet": _neox("bitnet"),
-    "bloom": Architecture(
-        "bloom", None, {"embedding_length": "hidden_size", "block_count": "n_layer", "attention.head_count": "n_head"}
-    ),
-    "chameleon": _norm("chameleon"),
-    "chatglm": _norm("glm"),
-    "codeshell": _neox("llama"),
-    "cohere2": replace(_windowed("cohere2", "interleaved"), needs_window=True),
-    "command-r": _norm("cohere"),
+    "bloom": Architecture("bloom", None, _BLOOM),
+    "cohere2": _windowed("cohere2", "interleaved", needs_window=True),
     "dbrx": Architecture("dbrx", "half", _MPT, fraction_key=None),
-    "deepseek": _norm("llama"),
     "deepseek2": Architecture("deepseek_v3", "interleaved", _LATENT, fraction_key=None),
-    "deepseek2-ocr": replace(_neox("deepseek_ocr2_text"), fraction_key=None),
-    "dots1": _neox("dots1", _NO_WINDOW),
-    "dream": _both_ways("half"),
-    "ernie4_5": _norm("ernie4_5"),
-    "ernie4_5-moe": _norm("ernie4_5_moe"),
-    "eurobert": _both_ways("half"),
-    "exaone": _neox("llama"),
-    "exaone-moe": replace(_windowed("exaone_moe", "half"), needs_window=True),
+    "deepseek2-ocr": _llama("deepseek_ocr2_text", "half", fraction_key=None),
+    "dots1": _llama("dots1", "half", settings={"sliding_window": None}),
+    "exaone-moe": _windowed("exaone_moe", "half", needs_window=True),
     "exaone4": _windowed("exaone4", "half"),
     "falcon": Architecture(
-        "falcon",
-        "half",
-        {**_FALCON, "attention.head_count_kv": "num_kv_heads"},
-        fraction_key=None,
-        settings={"new_decoder_architecture": True, "alibi": False},
+        "falcon", "half", _FALCON, fraction_key=None, settings={"new_decoder_architecture": True, "alibi": False}
     ),
-    "falcon-h1": _neox("falcon_h1", {"key_multiplier": 1.0, "embedding_multiplier": 1.0}),
-    "gemma": _neox("gemma"),
-    "gemma-embedding": replace(
-        _windowed("gemma3_text", "half", rope__freq_base_swa="rope_local_base_freq"),
+    "falcon-h1": _llama("falcon_h1", "half", settings={"key_multiplier": 1.0, "embedding_multiplier": 1.0}),
+    "gemma-embedding": _windowed(
+        "gemma3_text",
+        "half",
+        _LOCAL_THETA,
         settings={"use_bidirectional_attention": True},
         needs_window=True,
         causal=False,
     ),
     "gemma2": _windowed("gemma2", "half"),
-    "gemma3": _windowed("gemma3_text", "half", rope__freq_base_swa="rope_local_base_freq"),
-    "gemma3n": replace(
-        _windowed("gemma3n_text", "half", rope__freq_base_swa="rope_local_base_freq"), needs_window=True
-    ),
+    "gemma3": _windowed("gemma3_text", "half", _LOCAL_THETA),
+    "gemma3n": _windowed("gemma3n_text", "half", _LOCAL_THETA, needs_window=True),
     "gemma4": Architecture("gemma4_text", "half", {**_UNROTATED, **_WINDOW}, None, pattern=True, needs_window=True),
     "glm-dsa": Architecture("glm_moe_dsa", "interleaved", _LATENT, fraction_key=None),
-    "glm4": _norm("glm4"),
-    "glm4moe": _neox("glm4_moe"),
-    "gpt-oss": replace(_windowed("gpt_oss", "half"), needs_window=True),
+    "gpt-oss": _windowed("gpt_oss", "half", needs_window=True),
     "gpt2": Architecture("gpt2", None, _GPT2),
-    "gptneox": Architecture(
-        "gpt_neox", "half", {**LLAMA, "rope.freq_base": "rotary_emb_base"}, fraction_key="rotary_pct"
-    ),
-    "granite": Architecture("granite", "interleaved", _SCALED),
-    "granitehybrid": Architecture("granitemoehybrid", "interleaved", _SCALED, recurrent="linear_attention"),
-    "granitemoe": Architecture("granitemoe", "interleaved", _SCALED),
-    "grok": _neox("granite", attention__output_scale="attention_multiplier", embedding_scale="embedding_multiplier"),
-    "grovemoe": _neox("qwen3_moe"),
-    "hunyuan-dense": _neox("hunyuan_v1_dense"),
-    "hunyuan-moe": _neox("hunyuan_v1_moe"),
-    "internlm2": _norm("llama"),
+    "gptneox": _llama("gpt_neox", "half", {"rope.freq_base": "rotary_emb_base"}, fraction_key="rotary_pct"),
+    "granite": _llama("granite", "interleaved", _SCALED),
+    "granitehybrid": _llama("granitemoehybrid", "interleaved", _SCALED, recurrent="linear_attention"),
+    "granitemoe": _llama("granitemoe", "interleaved", _SCALED),
+    "grok": _llama("granite", "half", _GROK),
     "jais": Architecture("mpt", None, _MPT),
-    "jais2": _neox("jais2"),
     "jamba": Architecture("jamba", None, _UNROTATED, recurrent=""),
     "jina-bert-v3": Architecture("jina_embeddings_v3", "half", _JINA, causal=False),
-    "lfm2": replace(_neox("lfm2"), recurrent="conv"),
-    "lfm2moe": replace(_neox("lfm2_moe"), recurrent="conv"),
-    "llada": _both_ways("interleaved"),
-    "llada-moe": _both_ways("half"),
-    "llama": _norm("llama"),
-    "llama-embed": _both_ways("interleaved"),
-    "llama4": _norm("llama4_text", {"attention_chunk_size": 8192, "no_rope_layer_interval": 4}),
-    "maincoder": _norm("hunyuan_v1_dense"),
-    "minicpm": Architecture("granite", "interleaved", {**LLAMA, "embedding_scale": "embedding_multiplier"}),
-    "minimax-m2": replace(_neox("minimax_m2", rope__dimension_count="rotary_dim"), fraction_key=None),
+    "lfm2": _llama("lfm2", "half", recurrent="conv"),
+    "lfm2moe": _llama("lfm2_moe", "half", recurrent="conv"),
+    "llama4": _llama(
+        "llama4_text", "interleaved", settings={"attention_chunk_size": 8192, "no_rope_layer_interval": 4}
+    ),
+    "minicpm": _llama("granite", "interleaved", {"embedding_scale": "embedding_multiplier"}),
     "minicpm3": Architecture("minicpm3", "half", _LATENT, fraction_key=None, settings={"scale_emb": 12.0}),
-    "mistral3": _norm("ministral3"),
-    "modern-bert": Architecture(
+    "minimax-m2": _llama("minimax_m2", "half", {"rope.dimension_count": "rotary_dim"}, fraction_key=None),
+    "modern-bert": _llama(
         "modernbert",
         "half",
-        {**LLAMA, **_THETAS, "attention.sliding_window": "local_attention"},
+        {**_THETAS, "attention.sliding_window": "local_attention"},
         pattern=True,
         full_first=True,
         causal=False,
     ),
     "mpt": Architecture("mpt", None, _MPT),
-    "nemotron": _neox("nemotron"),
-    **dict.fromkeys(("nemotron_h", "nemotron_h_moe"), Architecture("nemotron_h", None, _UNROTATED, recurrent="")),
-    "neo-bert": _both_ways("interleaved"),
-    **dict.fromkeys(("nomic-bert", "nomic-bert-moe"), replace(_neox("nomic_bert"), causal=False)),
-    "olmo": _norm("olmo"),
-    "olmo2": replace(_windowed("olmo2", "half"), windowed_type="olmo3"),
-    "olmoe": _neox("olmoe"),
-    "orion": _neox("llama"),
-    "pangu-embedded": _neox("llama"),
-    "paddleocr": _neox("paddleocr_vl_text"),
-    "phi2": _neox("phi"),
-    "phi3": _neox("phi3", attention__sliding_window="sliding_window"),
-    "phimoe": _neox("phimoe", attention__sliding_window="sliding_window"),
-    "plamo": _neox("llama"),
+    "nemotron_h": Architecture("nemotron_h", None, _UNROTATED, recurrent=""),
+    "nemotron_h_moe": Architecture("nemotron_h", None, _UNROTATED, recurrent=""),
+    "nomic-bert": _llama("nomic_bert", "half", causal=False),
+    "nomic-bert-moe": _llama("nomic_bert", "half", causal=False),
+    "olmo2": _windowed("olmo2", "half", windowed_type="olmo3"),
+    "phi3": _llama("phi3", "half", _WINDOW),
+    "phimoe": _llama("phimoe", "half", _WINDOW),
     "plamo3": Architecture("laguna", "half", {**_BY_TYPE, **_HEADS, **_WINDOW}, None, pattern=True),
     "plm": Architecture("deepseek_v3", "interleaved", _LATENT, fraction_key=None),
-    "qwen": _neox("llama"),
-    "qwen2": _neox("qwen2"),
-    "qwen2moe": _neox("qwen2_moe"),
-    "qwen2vl": _neox("qwen2_vl_text"),
-    "qwen3": _neox("qwen3"),
-    "qwen35": _neox("qwen3_5_text", full_attention_interval="full_attention_interval"),
-    "qwen35moe": _neox("qwen3_5_moe_text", full_attention_interval="full_attention_interval"),
-    "qwen3moe": _neox("qwen3_moe"),
-    "qwen3next": _neox("qwen3_next", full_attention_interval="full_attention_interval"),
-    "qwen3vl": _neox("qwen3_vl_text"),
-    "qwen3vlmoe": _neox("qwen3_vl_moe_text"),
-    "rnd1": _both_ways("half"),
-    "seed_oss": _neox("seed_oss"),
-    "smallthinker": Architecture("llama", "half", {**LLAMA, **_WINDOW}, windowed_type="cohere2"),
-    "smollm3": _norm("smollm3", {"no_rope_layer_interval": 4}),
-    "stablelm": _neox("stablelm"),
-    "step35": Architecture("step3p5", "half", {**_BY_TYPE, **_WINDOW}, None, pattern=True, needs_window=True),
+    "qwen35": _llama("qwen3_5_text", "half", _INTERVAL),
+    "qwen35moe": _llama("qwen3_5_moe_text", "half", _INTERVAL),
+    "qwen3next": _llama("qwen3_next", "half", _INTERVAL),
+    "smallthinker": _llama("llama", "half", _WINDOW, windowed_type="cohere2"),
+    "smollm3": _llama("smollm3", "interleaved", settings={"no_rope_layer_interval": 4}),
     "starcoder": Architecture("gpt_bigcode", None, _GPT2),
-    "starcoder2": _neox("starcoder2", _NO_WINDOW),
+    "starcoder2": _llama("starcoder2", "half", settings={"sliding_window": None}),
+    "step35": Architecture("step3p5", "half", {**_BY_TYPE, **_WINDOW}, None, pattern=True, needs_window=True),
     "t5": Architecture("t5", None, _T5),
     "t5encoder": Architecture("t5", None, _T5, causal=False, part="encoder"),
-    "xverse": _norm("llama"),
 }
+ARCHITECTURES: Mapping[str, Architecture] = dict(sorted(_LISTED.items()))
 """Name of an architecture -> what llama.cpp does in it."""
 
 NOT_READ: Mapping[str, tuple[str, ...]] = {
