@@ -33,7 +33,7 @@ from examples import train_distributed as example
 from whatwhere.comparison.folder import write_json
 from whatwhere.comparison.model import Transformer, build_wheres
 from whatwhere.comparison.settings import make_settings
-from whatwhere.position.slices import SHARD_ORDERS
+from whatwhere.position.positions import SHARD_ORDERS
 from whatwhere.where.binding import Where
 from whatwhere.where.catalogue import catalogue
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
-from whatwhere.position.slices import SHARD_ORDERS
+from whatwhere.position.positions import SHARD_ORDERS
 
 from .cases import DIM, HEADS, KEY_HEADS, Case, each, varied
 from .model import HEAD_DIM, attend, draw

@@ -16,7 +16,7 @@ from whatwhere.errors import SettingError
 from whatwhere.parallel import ring_attention
 from whatwhere.parallel.mesh import gathered
 from whatwhere.parallel.ring import _Ring
-from whatwhere.position.slices import SHARD_ORDERS, ShardOrder
+from whatwhere.position.positions import SHARD_ORDERS, ShardOrder
 from whatwhere.where.binding import Here, bind
 
 from ..attention import LargestTensor

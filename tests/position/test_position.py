@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._dynamo.testing import CompileCounter
 from torch.utils import _pytree
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import whatwhere as ww
 from whatwhere.position.positions import as_positions
@@ -230,39 +229,13 @@ def test_a_slice_of_a_slice_is_what_slicing_tensors_gives(recipe, one, other, lo
     assert part.max_length == (int(part.index.max()) + 1 if part.tokens else 0)
 
 
-class Counting(TorchDispatchMode):
-    """Record every operation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operations = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.operations.append(function)
-        return function(*args, **(kwargs or {}))
-
-
-def test_slicing_costs_nothing_before_a_coordinate_is_read():
-    p = ww.positions(100)
-    with Counting() as counted:
-        query, keys = p[40:41], p[:41]
-        assert (query.tokens, keys.tokens) == (1, 41)
-        assert not counted.operations
-        assert query.index.shape == (1, 1, 1)
-        assert len(counted.operations) == 1
-        assert query.index is query.index
-
-
 def test_a_slice_is_a_value_like_any_other():
     part = ww.positions(9, start=3)[2:5]
     for other in (copy.deepcopy(part), pickle.loads(pickle.dumps(part)), dataclasses.replace(part, run=False)):
         assert other.index.tolist() == [[[5, 6, 7]]]
         assert other.max_length == 8
+        assert other.whole_lengths().tolist() == [[12, 12, 12]]
     assert dataclasses.replace(part, run=False).run is False
-    with pytest.raises(AttributeError, match="'Positions' object has no attribute 'length'"):
-        part.length  # noqa: B018
-    with pytest.raises(AttributeError, match="'Positions' object has no attribute 'length'"):
-        ww.positions(3).length  # noqa: B018
 
 
 @pytest.mark.compile

@@ -10,7 +10,7 @@ from torch import Tensor
 
 import whatwhere as ww
 from whatwhere.errors import PositionError, SettingError, ShapeError
-from whatwhere.position.slices import SHARD_ORDERS, ShardOrder
+from whatwhere.position.positions import SHARD_ORDERS, ShardOrder
 from whatwhere.where import attention as engines
 from whatwhere.where.catalogue import catalogue
 from whatwhere.where.merge_attention import merge_attention

@@ -169,7 +169,7 @@ def _joined(parts: Sequence[Positions]) -> Positions:
     if any(p.segment is not None for p in parts):
         of_parts = [torch.zeros_like(p.order) if p.segment is None else p.segment for p in parts]
         segment = torch.cat([each.expand(rows, -1) for each in of_parts], dim=-1)
-    if any(p.document_start is not None for p in parts):
+    if any(p.is_part for p in parts):
         starts = torch.cat([p.known_starts().expand(rows, -1) for p in parts], dim=-1)
     return Positions(index, order, segment, document_start=starts)
 

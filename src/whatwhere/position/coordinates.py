@@ -1,7 +1,4 @@
-"""Coordinates, orders and documents of tokens as plain tensors: checked, sampled at random, or counted for digits.
-
-`Positions` are made of them.
-"""
+"""Coordinates, orders and documents of tokens as plain tensors: checked, sampled, counted, and compared."""
 
 from collections.abc import Callable, Sequence
 
@@ -11,7 +8,7 @@ from torch import Tensor
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import PositionError, ShapeError, TokenError
-from whatwhere.tensor_checks import as_whole, require_ids, require_range
+from whatwhere.tensor_checks import as_whole, readable, require_ids, require_range
 
 Allowed = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`allowed(batch, head, query_slot, key_slot)` -> bool: may this query attend to this key?"""
@@ -24,14 +21,7 @@ _MAX_SAMPLES = 2**27
 
 
 def checked_coordinates(ids: Integer[Tensor, "*axes_batch tokens"]) -> Int64[Tensor, "axes batch tokens"]:
-    """Return position ids of any shape as (axes, batch, tokens), after checking them.
-
-    Args:
-        ids: (tokens), (batch, tokens) or (axes, batch, tokens), each 0..2**63-2; integers of any type.
-
-    Raises:
-        PositionError: If an id is negative or too large, or they are not a tensor of integers.
-        ShapeError: If they have more than three dimensions, or none.
+    """Return position ids of one to three dimensions as (axes, batch, tokens), each in 0..2**63-2.
 
     Examples:
         >>> checked_coordinates(torch.tensor([3, 4])).shape
@@ -45,26 +35,13 @@ def checked_coordinates(ids: Integer[Tensor, "*axes_batch tokens"]) -> Int64[Ten
 
 
 def checked_real_coordinates(given: Float[Tensor, "*axes_batch tokens"]) -> Float64[Tensor, "axes batch tokens"]:
-    """Return real coordinates of any shape as (axes, batch, tokens) in float64, after checking them.
-
-    Args:
-        given: (tokens), (batch, tokens) or (axes, batch, tokens), each finite.
-
-    Raises:
-        PositionError: If a coordinate is NaN or infinite.
-        ShapeError: If they have more than three dimensions, or none.
-
-    Examples:
-        >>> checked_real_coordinates(torch.tensor([0.5, -1.0]))
-        tensor([[[ 0.5000, -1.0000]]], dtype=torch.float64)
-    """
+    """Return finite real coordinates of one to three dimensions as (axes, batch, tokens)."""
     index = _on_axes(given.to(torch.float64))
     require_range((~index.detach().isfinite()).long(), 1, _not_finite)
     return index
 
 
 def _on_axes(ids: Tensor) -> Tensor:
-    """Return position ids as (axes, batch, tokens)."""
     if ids.dim() not in (1, 2, 3):
         raise ShapeError(
             "position ids need shape (tokens), (batch, tokens) or (axes, batch, tokens), but these have "
@@ -78,17 +55,7 @@ def _not_finite(value: int, slot: tuple[int, ...]) -> PositionError:
 
 
 def rows_like(index: Num[Tensor, "axes batch tokens"], name: str, given: Tensor) -> Int64[Tensor, "batch tokens"]:
-    """Return an order or a segment as (batch, tokens) of these coordinates, after checking its shape and dtype.
-
-    Args:
-        index: the coordinates.
-        name: of the setting, for the error.
-        given: (tokens), or (batch, tokens) where batch may be 1; integers of any type.
-
-    Raises:
-        PositionError: If it has no integer dtype.
-        ShapeError: If it has other tokens or sequences.
-    """
+    """Return an order or a segment as (batch, tokens) of these coordinates, after checking its shape and dtype."""
     _, batch, tokens = index.shape
     rows = given if given.dim() > 1 else given[None]
     if rows.dim() != 2 or rows.shape[0] not in (1, batch) or rows.shape[1] != tokens:
@@ -106,8 +73,10 @@ def slots_of(index: Num[Tensor, "axes batch tokens"]) -> Int64[Tensor, "batch to
     return torch.arange(index.shape[-1], device=index.device).expand(index.shape[1:])
 
 
-def end_of(index: Tensor) -> int:
-    """Return the largest coordinate, plus 1; 0 where there are no tokens."""
+def known_end(index: Num[Tensor, "axes batch tokens"]) -> int | None:
+    """Return the largest coordinate, plus 1; None for real numbers, and where reading would stall a device."""
+    if index.is_floating_point() or not readable(index):
+        return None
     return int(index.max()) + 1 if index.numel() else 0
 
 
@@ -163,6 +132,12 @@ def require_mask(mask: Tensor) -> None:
         require_range(mask, 2, _not_a_mask)
 
 
+def _not_a_mask(value: int, slot: tuple[int, ...]) -> PositionError:
+    return PositionError(
+        f"a mask has 0 and 1, but this one has {value} at {slot}.\nFor other numbers compare: mask == value."
+    )
+
+
 def require_positions(index: Tensor, given: torch.dtype) -> None:
     """Raise PositionError unless all positions are in 0..2**63-2; `given` is the dtype from which they were cast."""
 
@@ -181,18 +156,25 @@ def require_positions(index: Tensor, given: torch.dtype) -> None:
     require_range(index, LIMIT, outside)
 
 
-def _not_a_mask(value: int, slot: tuple[int, ...]) -> PositionError:
-    """Return the error of a mask that has another number than 0 and 1."""
-    return PositionError(
-        f"a mask has 0 and 1, but this one has {value} at {slot}.\nFor other numbers compare: mask == value."
-    )
+def require_documents(segment: Int64[Tensor, "batch tokens"]) -> None:
+    """Raise PositionError where a segment is below -1."""
+    require_range(segment + 1, torch.iinfo(torch.int64).max, _not_a_document)
 
 
-def not_a_document(value: int, slot: tuple[int, ...]) -> PositionError:
-    """Return the error of a segment below -1; `value` is the segment plus 1."""
+def _not_a_document(value: int, slot: tuple[int, ...]) -> PositionError:
     return PositionError(
         f"segment {value - 1} at {slot} is no document: they count from 0, and -1 is padding.\nNumber them so."
     )
+
+
+def packed_coordinates(
+    sizes: list[int], device: torch.device | str | None
+) -> tuple[Int64[Tensor, "1 1 tokens"], Int64[Tensor, "1 tokens"], Int64[Tensor, "1 tokens"]]:
+    """Return index, order and segment of documents of these sizes, packed into one sequence."""
+    index = torch.cat([torch.arange(n, device=device) for n in sizes])
+    order = torch.arange(sum(sizes), device=device)
+    segment = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(order.device)
+    return index[None, None], order[None], segment[None]
 
 
 def attention_rule(
@@ -202,14 +184,9 @@ def attention_rule(
     key_segment: Int64[Tensor, "key_batch keys"] | None,
     causal: bool,
 ) -> Allowed:
-    """Return the attention mask as a function of elements.
+    """Return the attention mask as a function of elements; it must be causal where neither side has segments.
 
         allowed(b, i, j) = (order_j <= order_i, if causal) and segment_j = segment_i and segment_j >= 0
-
-    Args:
-        query_order, key_order: which token is later.
-        query_segment, key_segment: document of each token, -1 for padding; None is document 0 for all.
-        causal: whether keys later than the query are masked; must be True where neither has segments.
 
     Examples:
         >>> order = torch.tensor([[0, 1, 2]])
@@ -242,10 +219,8 @@ def largest_in_document(
 ) -> Int64[Tensor, "rows tokens"]:
     """Return the largest number of the other tokens that share each token's document; 0 if there are none.
 
-    Args:
-        segment, order: document and order of the tokens; None is document 0 for all.
-        other_segment, numbers: documents of the other tokens, and a number above 0 of each.
-        rows: sequences of both together.
+    `numbers` are above 0, one for each other token; without segments all are of document 0; `rows` is the batch of
+    both together.
     """
     if numbers.shape[1] == 0:
         return torch.zeros_like(order).expand(rows, -1)
@@ -281,9 +256,6 @@ def next_coordinate(
 ) -> Int64[Tensor, "batch 1"]:
     """Return the coordinate after the last of each sequence's last document, whose coordinates must count on by 1.
 
-    Raises:
-        PositionError: If the coordinates of some sequence do not count on by 1.
-
     Examples:
         >>> next_coordinate(torch.tensor([[[0, 1, 2, 0, 1]]]), torch.tensor([[0, 0, 0, 1, 1]]))
         tensor([[2]])
@@ -308,24 +280,9 @@ def _not_consecutive(count: int, slot: tuple[int, ...]) -> PositionError:
 
 
 def sample_increasing(
-    n: int, max_length: int, batch: int = 1, generator: torch.Generator | None = None
+    n: int, max_length: int, batch: int, generator: torch.Generator | None
 ) -> Int64[Tensor, "batch n"]:
-    """Return n of the numbers 0..max_length-1 in increasing order, sampled without repetition for each sequence.
-
-    Args:
-        n: numbers of a sequence, at most max_length.
-        max_length: how many numbers to sample from.
-        batch: sequences.
-        generator: to sample with, on its device; None is PyTorch's global random state.
-
-    Raises:
-        PositionError: If n is not a whole number in 0..max_length, or there are more than 2**27 numbers to sample.
-        ShapeError: If max_length or batch is not a whole number of at least 1.
-
-    Examples:
-        >>> sample_increasing(3, max_length=3)
-        tensor([[0, 1, 2]])
-    """
+    """Return n of the numbers 0..max_length-1 in increasing order, sampled without repetition for each sequence."""
     _require_sizes("randomized", n, max_length, batch)
     if batch * max_length > _MAX_SAMPLES:
         raise PositionError(
@@ -336,62 +293,12 @@ def sample_increasing(
     return keys.argsort(-1)[:, :n].sort(-1).values
 
 
-def sample_starts(
-    n: int, max_length: int, batch: int = 1, generator: torch.Generator | None = None
-) -> Int64[Tensor, " batch"]:
-    """Return a start for each sequence, sampled uniformly, so that n tokens from there lie within 0..max_length-1.
-
-    Args:
-        n: tokens, at most max_length.
-        max_length: how many positions there are.
-        batch: sequences.
-        generator: to sample with, on its device; None is PyTorch's global random state.
-
-    Raises:
-        PositionError: If n is not a whole number in 0..max_length.
-        ShapeError: If max_length or batch is not a whole number of at least 1.
-
-    Examples:
-        >>> sample_starts(5, max_length=5, batch=2)
-        tensor([0, 0])
-    """
+def sample_runs(n: int, max_length: int, batch: int, generator: torch.Generator | None) -> Int64[Tensor, "batch n"]:
+    """Return n numbers for each sequence that count from a random start, all within 0..max_length-1."""
     _require_sizes("random_offset", n, max_length, batch)
-    return torch.randint(max_length - n + 1, (batch,), generator=generator, device=_device(generator))
-
-
-def count_digits(
-    ids: Integer[Tensor, "*batch tokens"],
-    digit_ids: Sequence[int] | Integer[Tensor, " digits"],
-    offset: int | Integer[Tensor, " batch"] = 0,
-) -> Int64[Tensor, "batch tokens"]:
-    """Return 1, 2, 3, ... at the digits of each number, plus an offset, and 0 at other tokens.
-
-    Args:
-        ids: token ids, (tokens) or (batch, tokens).
-        digit_ids: the tokens that are digits.
-        offset: added at digits, 0 or more; a tensor has one for each sequence.
-
-    Raises:
-        TokenError: If digit_ids are empty or not whole numbers.
-        PositionError: If the offset is negative.
-        ShapeError: If ids are not a tensor of these shapes, or the offset is for other sequences.
-
-    Examples:
-        >>> count_digits(torch.tensor([7, 0, 5, 99, 3, 1]), digit_ids=range(10))
-        tensor([[1, 2, 3, 0, 1, 2]])
-    """
-    rows = _id_rows(ids)
-    digits = torch.as_tensor(digit_ids if isinstance(digit_ids, Tensor) else list(digit_ids), device=rows.device)
-    if digits.numel() == 0 or digits.is_floating_point() or digits.dtype == torch.bool:
-        raise TokenError(
-            f"abacus got digit_ids={digit_ids!r}, but needs the ids of the digits.\nPass them all, as in range(10)."
-        )
-    added = _offset(offset, rows)
-    digit = torch.isin(rows, digits)
-    first = digit & ~torch.nn.functional.pad(digit[:, :-1], (1, 0))
-    slot = torch.arange(rows.shape[1], device=rows.device).expand_as(rows)
-    start = torch.where(first, slot, 0).cummax(-1).values
-    return torch.where(digit, slot - start + 1 + added, 0)
+    device = _device(generator)
+    starts = torch.randint(max_length - n + 1, (batch, 1), generator=generator, device=device)
+    return starts + torch.arange(n, device=starts.device)
 
 
 def _require_sizes(owner: str, n: int, max_length: int, batch: int) -> None:
@@ -405,6 +312,26 @@ def _require_sizes(owner: str, n: int, max_length: int, batch: int) -> None:
 
 def _device(generator: torch.Generator | None) -> torch.device | None:
     return None if generator is None else generator.device
+
+
+def count_digits(
+    ids: Integer[Tensor, "*batch tokens"],
+    digit_ids: Sequence[int] | Integer[Tensor, " digits"],
+    offset: int | Integer[Tensor, " batch"],
+) -> Int64[Tensor, "batch tokens"]:
+    """Return 1, 2, 3, ... at the digits of each number, plus an offset, and 0 at other tokens."""
+    rows = _id_rows(ids)
+    digits = torch.as_tensor(digit_ids if isinstance(digit_ids, Tensor) else list(digit_ids), device=rows.device)
+    if digits.numel() == 0 or digits.is_floating_point() or digits.dtype == torch.bool:
+        raise TokenError(
+            f"abacus got digit_ids={digit_ids!r}, but needs the ids of the digits.\nPass them all, as in range(10)."
+        )
+    added = _offset(offset, rows)
+    digit = torch.isin(rows, digits)
+    first = digit & ~torch.nn.functional.pad(digit[:, :-1], (1, 0))
+    slot = torch.arange(rows.shape[1], device=rows.device).expand_as(rows)
+    start = torch.where(first, slot, 0).cummax(-1).values
+    return torch.where(digit, slot - start + 1 + added, 0)
 
 
 def _id_rows(ids: object) -> Int64[Tensor, "batch tokens"]:

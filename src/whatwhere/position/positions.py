@@ -5,35 +5,63 @@ document a token belongs to is a third (`segment`). The causal mask comes from t
 image patches, abacus digits and packed documents have coordinates that repeat or run backwards.
 """
 
-from dataclasses import fields
-from typing import Any, SupportsIndex
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields
+from itertools import count
+from math import pi
+from typing import Any, Literal, SupportsIndex, TypeGuard
 
 import torch
-from jaxtyping import Bool, Int64, Integer, Num
+from jaxtyping import Bool, Float, Float64, Int64, Integer, Num
 from torch import Tensor
 from torch.utils import _pytree
 
+from whatwhere.checks import require_choice, require_positive, require_whole
 from whatwhere.errors import PositionError, ShapeError
 from whatwhere.position.coordinates import (
     LIMIT,
     Allowed,
     attention_rule,
-    end_of,
+    checked_coordinates,
+    checked_real_coordinates,
+    count_digits,
     is_run,
+    known_end,
     largest_in_document,
     last_document,
     next_coordinate,
+    packed_coordinates,
     require_count,
+    require_documents,
     require_integral,
+    require_mask,
     require_positions,
+    require_tensor,
+    rows_like,
+    sample_increasing,
+    sample_runs,
     slots_of,
 )
-from whatwhere.position.images import ImagePositions
-from whatwhere.position.slices import common_batch, require_one_numbering
-from whatwhere.tensor_checks import as_whole, readable
+from whatwhere.position.images import (
+    After,
+    augmented,
+    grid_centers,
+    grid_sizes,
+    multimodal_coordinates,
+    on_grid,
+    token_types,
+)
+from whatwhere.tensor_checks import as_whole, readable, require_range
+
+ShardOrder = Literal["contiguous", "zigzag", "striped"]
+SHARD_ORDERS: tuple[ShardOrder, ...] = ("contiguous", "zigzag", "striped")
+
+_COUNTS = count()
+"""Numbers of the calls of `from_position_ids` that counted documents."""
 
 
-class Positions(ImagePositions):
+@dataclass(frozen=True, eq=False, repr=False)
+class Positions:
     """The position of each token of each sequence: its coordinate, its order, and its document.
 
     Positions are an input of the model. For packed documents, left padding or a KV cache you pass different
@@ -50,11 +78,11 @@ class Positions(ImagePositions):
         max_length: all coordinates are in 0..max_length-1; None where that is not known without reading a device.
         document_length: of some tokens of a sequence (`take`, `shards`), the length of each one's document in it; None
             where all there is to know of documents is in these tokens.
-        document_start: likewise the order of the first token of the document; of a slice `p[a:b]` too.
+        document_start: likewise the order of the first token of the document.
         numbering: where `from_position_ids` counted the documents, a number of that count: segments of different counts
             do not compare. None where documents were stated.
-        whole_length: of a slice `p[a:b]`, the length of each token's document in the sequence that was sliced.
         position_ids: whether these are numbers that a model of Hugging Face was given, by `from_position_ids`.
+        sliced: of a slice `p[a:b]` the sequence that was sliced, the slot of the first token in it, and the step.
 
     Raises:
         PositionError: If the index is neither int64 nor float64.
@@ -67,6 +95,434 @@ class Positions(ImagePositions):
         Positions.packed([3, 3])
     """
 
+    index: Int64[Tensor, "axes batch tokens"] | Float64[Tensor, "axes batch tokens"]
+    order: Int64[Tensor, "batch tokens"] = None  # type: ignore[assignment]
+    segment: Int64[Tensor, "batch tokens"] | None = None
+    run: bool = False
+    max_length: int | None = None
+    document_length: Int64[Tensor, "batch tokens"] | None = None
+    document_start: Int64[Tensor, "batch tokens"] | None = None
+    numbering: int | None = None
+    position_ids: bool = False
+    sliced: "tuple[Positions, int, int] | None" = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is not made by a constructor, and coordinates that schemes would take for whole positions."""
+        if not isinstance(self.index, Tensor) or self.order is None:
+            raise PositionError(
+                f"Positions got {type(self.index).__name__} alone, but needs tensors of coordinates and of order.\n"
+                "For the first n tokens write positions(n); a tensor of positions is passed as it is, where.at(tensor)."
+            )
+        if self.index.dtype not in (torch.int64, torch.float64):
+            raise PositionError(
+                f"Positions got an index of dtype {self.index.dtype}, but needs int64, or float64 for real coordinates."
+                "\nMake them by Positions.from_coordinates(index), which checks them."
+            )
+
+    @property
+    def real(self) -> bool:
+        """Whether the coordinates are real numbers, as the centers of image patches are; else they are whole."""
+        return self.index.is_floating_point()
+
+    @property
+    def axes(self) -> int:
+        """How many coordinates a token has."""
+        return self.index.shape[0]
+
+    @property
+    def batch(self) -> int:
+        """How many sequences; 1 serves any number of sequences with the same positions."""
+        return self.index.shape[1]
+
+    @property
+    def tokens(self) -> int:
+        """How many tokens a sequence has."""
+        return self.index.shape[2]
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the coordinates."""
+        return self.index.device
+
+    @property
+    def is_part(self) -> bool:
+        """Whether these are some tokens of a sequence that may have more: of a slice, `take` or `shards`."""
+        return self.document_start is not None or self.sliced is not None
+
+    @classmethod
+    def packed(cls, lengths: Iterable[SupportsIndex], device: torch.device | str | None = None) -> "Positions":
+        """Return positions of documents packed into one sequence; each counts from 0 and attends to itself alone.
+
+        Args:
+            lengths: tokens of each document, each at least 1; a list, an array or a tensor of integers of any type.
+            device: device of the positions.
+
+        Raises:
+            PositionError: If there is no document, one is empty, or the lengths are not a list of integers.
+
+        Examples:
+            >>> p = Positions.packed([3, 2])
+            >>> p.index[0, 0].tolist(), p.segment[0].tolist()
+            ([0, 1, 2, 0, 1], [0, 0, 0, 1, 1])
+        """
+        if (number := as_whole(lengths)) is not None and getattr(lengths, "ndim", 0) == 0:
+            raise PositionError(
+                f"Positions.packed got {number}, but needs the tokens of each document in a list.\n"
+                f"For one document pass [{number}]."
+            )
+        given = list(lengths) if isinstance(lengths, Iterable) else []
+        sizes = [n for n in map(as_whole, given) if n is not None and n > 0]
+        if not sizes or len(sizes) < len(given) or getattr(lengths, "ndim", 1) != 1:
+            raise PositionError(
+                f"Positions.packed got {lengths!r}, but needs at least one document, each of at least one token.\n"
+                "Leave empty documents out."
+            )
+        index, order, segment = packed_coordinates(sizes, device)
+        return cls(index, order, segment if len(sizes) > 1 else None, len(sizes) == 1, max(sizes))
+
+    @classmethod
+    def from_mask(cls, mask: Bool[Tensor, "*batch tokens"] | Integer[Tensor, "*batch tokens"]) -> "Positions":
+        """Return positions that count the real tokens of padded sequences, wherever the padding is.
+
+        Padding gets coordinate 0 or its last neighbor's, and no query attends to it. While decoding, append new tokens
+        with `append`, or let the mask grow and take the new token with `p[-1:]`.
+
+        Args:
+            mask: the `attention_mask` of Hugging Face tokenizers: True (or 1) at tokens, False (or 0) at padding, on
+                the left, on the right or between; (tokens) or (batch, tokens).
+
+        Raises:
+            PositionError: If the mask has other values than 0 and 1.
+            ShapeError: If the mask has neither one nor two dimensions.
+
+        Examples:
+            >>> Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1]])).index
+            tensor([[[0, 0, 0, 1, 2]]])
+        """
+        require_tensor("a mask", mask, "mask")
+        if mask.dim() not in (1, 2):
+            raise ShapeError(
+                f"a mask needs shape (tokens) or (batch, tokens), but this one has {tuple(mask.shape)}.\n"
+                "Of a mask of all pairs pass one row for each sequence: True at keys that are real."
+            )
+        rows = mask if mask.dim() == 2 else mask[None]
+        require_mask(rows)
+        real = rows.bool()
+        index = (real.long().cumsum(-1) - 1).clamp(min=0)
+        end = known_end(index[None])
+        max_length = rows.shape[-1] if end is None else end
+        if readable(real) and bool(real.all()):
+            return cls(index[None], index, None, True, max_length)
+        return cls(index[None], index, real.long() - 1, False, max_length)
+
+    @classmethod
+    def from_position_ids(cls, ids: Integer[Tensor, "*axes_batch tokens"]) -> "Positions":
+        """Return positions that are given as the `position_ids` of Hugging Face models.
+
+        With one axis a new document begins wherever the number does not grow, and order is the number itself, so packed
+        and padded position ids mean what they mean there. With several axes (M-RoPE) a number that falls begins no
+        document: all tokens are of one, in the order of the sequence.
+
+        A table with rows before that of position 0 adds its offset, so those of RoBERTa and its kin, which begin at
+        padding_idx + 1, are refused there: take `from_mask`.
+
+        Documents are counted from the first token given, so pass the ids of whole sequences, in their order, and take
+        shards of the result (`shards`, `take`, slices). On the CPU, two such counts are not bound together.
+
+        Args:
+            ids: (tokens), (batch, tokens) or (axes, batch, tokens), each 0 or more; integers of any type.
+
+        Raises:
+            PositionError: If a position is negative, or not a whole number.
+            ShapeError: If there are more than three dimensions, or none.
+
+        Examples:
+            >>> p = Positions.from_position_ids(torch.tensor([0, 1, 2, 0, 1]))
+            >>> p.segment
+            tensor([[0, 0, 0, 1, 1]])
+        """
+        index = checked_coordinates(ids)
+        max_length = known_end(index)
+        if index.shape[0] > 1:
+            return cls(index, slots_of(index), None, True, max_length)
+        order = index[0]
+        falls = torch.nn.functional.pad(order.diff(dim=-1) <= 0, (1, 0))
+        if readable(falls) and not bool(falls.any()):
+            return cls(index, order, None, is_run(order), max_length, position_ids=True)
+        numbering = next(_COUNTS) if readable(falls) else None
+        segment = falls.long().cumsum(-1)
+        return cls(index, order, segment, False, max_length, numbering=numbering, position_ids=True)
+
+    @classmethod
+    def from_coordinates(
+        cls,
+        index: Integer[Tensor, "*axes_batch tokens"] | Float[Tensor, "*axes_batch tokens"],
+        order: Integer[Tensor, "*batch tokens"] | None = None,
+        segment: Integer[Tensor, "*batch tokens"] | None = None,
+    ) -> "Positions":
+        """Return positions with any coordinates; they may repeat, fall and jump without beginning a new document.
+
+        Position coupling (Cho et al. 2024, https://arxiv.org/abs/2405.20671), for example, gives digits of equal
+        significance one number. Real numbers, such as seconds of a video, are kept in float64; schemes of angles take
+        them (Rotary and its kin, Sinusoidal, AxialSinusoidal, Fourier), with a gradient where they require one, and
+        other schemes refuse them.
+
+        Args:
+            index: (tokens), (batch, tokens) or (axes, batch, tokens): whole numbers, each 0 or more, or real ones, each
+                finite.
+            order: (tokens) or (batch, tokens), which token is later; None is the order of the sequence.
+            segment: likewise the document of each token, -1 for padding; None is one document. For padded batches take
+                order and segment of `Positions.from_mask(mask)`.
+
+        Raises:
+            PositionError: If a whole coordinate is negative, a real one not finite, a segment below -1, or an order or
+                segment not a whole number.
+            ShapeError: If order or segment have other tokens or sequences than the index.
+
+        Examples:
+            >>> p = Positions.from_coordinates(torch.tensor([3, 2, 1, 0, 3, 2, 1]))  # 653+142, by significance
+            >>> p.index[0, 0].tolist(), p.order[0].tolist()
+            ([3, 2, 1, 0, 3, 2, 1], [0, 1, 2, 3, 4, 5, 6])
+        """
+        real = isinstance(index, Tensor) and index.is_floating_point()
+        coordinates = checked_real_coordinates(index) if real else checked_coordinates(index)
+        orders = None if order is None else rows_like(coordinates, "order", order)
+        segments = None if segment is None else rows_like(coordinates, "segment", segment)
+        if segments is not None:
+            require_documents(segments)
+        run = orders is None and segments is None
+        return cls(
+            coordinates, slots_of(coordinates) if orders is None else orders, segments, run, known_end(coordinates)
+        )
+
+    @classmethod
+    def randomized(
+        cls, n: int, max_length: int, batch: int = 1, generator: torch.Generator | None = None
+    ) -> "Positions":
+        """Return n positions sampled from 0..max_length-1 without repetition, in increasing order, for each sequence.
+
+        A model trained this way has seen every position and every distance up to `max_length`, though it reads short
+        sequences only (randomized positional encodings, Ruoss et al. 2023, https://arxiv.org/abs/2305.16843). To
+        decode, sample once for the final length and slice; evaluate with sampled positions too: at 0..n-1 such a model
+        does worse.
+
+        Args:
+            n: tokens, at most max_length.
+            max_length: how many positions to sample from.
+            batch: sequences, each with a sample of its own.
+            generator: to sample with, on its device; None is PyTorch's global random state.
+
+        Raises:
+            PositionError: If there are more tokens than positions, or more than 2**27 numbers to sample.
+            ShapeError: If max_length or batch is not a whole number of at least 1.
+
+        Examples:
+            >>> p = Positions.randomized(4, max_length=100, generator=torch.Generator().manual_seed(0))
+            >>> p.tokens, bool((p.index.diff() > 0).all())
+            (4, True)
+        """
+        index = sample_increasing(n, max_length, batch, generator)[None]
+        return cls(index, slots_of(index), None, True, max_length)
+
+    @classmethod
+    def random_offset(
+        cls, n: int, max_length: int, batch: int = 1, generator: torch.Generator | None = None
+    ) -> "Positions":
+        """Return n positions that count from a random start, sampled for each sequence, all within 0..max_length-1.
+
+        A model trained this way has seen every position up to `max_length`, but no other distances than those of short
+        sequences (SHAPE, Kiyono et al. 2021, https://arxiv.org/abs/2109.05644). For schemes that see distances only it
+        changes nothing.
+
+        Args:
+            n: tokens, at most max_length.
+            max_length: how many positions there are.
+            batch: sequences, each with a start of its own.
+            generator: to sample with, on its device; None is PyTorch's global random state.
+
+        Raises:
+            PositionError: If there are more tokens than positions.
+            ShapeError: If max_length or batch is not a whole number of at least 1.
+
+        Examples:
+            >>> p = Positions.random_offset(4, max_length=100, generator=torch.Generator().manual_seed(0))
+            >>> (p.index - p.index[..., :1]).tolist(), p.max_length
+            ([[[0, 1, 2, 3]]], 100)
+        """
+        index = sample_runs(n, max_length, batch, generator)
+        return cls(index[None], index, None, True, max_length)
+
+    @classmethod
+    def abacus(
+        cls,
+        ids: Integer[Tensor, "*batch tokens"],
+        digit_ids: Sequence[int] | Integer[Tensor, " digits"],
+        offset: int | Integer[Tensor, " batch"] = 0,
+    ) -> "Positions":
+        """Return positions that count the digits of each number from its first: 1, 2, 3, ...; other tokens are at 0.
+
+        With the least significant digit first, digits of equal significance share a position (McLeish et al. 2024,
+        https://arxiv.org/abs/2405.17399). In training the authors add one random offset to all digits, so that
+        positions of long numbers are trained too: offset=torch.randint(100, (batch,)); in evaluation none.
+
+        Args:
+            ids: token ids of the whole sequence, (tokens) or (batch, tokens); to decode, slice the result.
+            digit_ids: the tokens that are digits.
+            offset: added to the digits' positions, 0 or more; a tensor has one for each sequence.
+
+        Raises:
+            TokenError: If digit_ids are empty or not whole numbers.
+            PositionError: If the offset is negative.
+            ShapeError: If ids are not a tensor of these shapes, or the offset is for other sequences.
+
+        Examples:
+            >>> Positions.abacus(torch.tensor([7, 0, 5, 99, 3, 1]), digit_ids=range(10)).index  # 705+31
+            tensor([[[1, 2, 3, 0, 1, 2]]])
+        """
+        return cls.from_coordinates(count_digits(ids, digit_ids, offset))
+
+    @classmethod
+    def grid(cls, *sizes: SupportsIndex, device: torch.device | str | None = None) -> "Positions":
+        """Return positions on a grid, the last axis fastest: grid(height, width), grid(frames, height, width).
+
+        Args:
+            sizes: tokens along each axis, each at least 1; integers of any type.
+            device: device of the positions.
+
+        Raises:
+            ShapeError: If there is no size, or one is not a whole number of at least 1.
+
+        Examples:
+            >>> Positions.grid(2, 3).index[:, 0]
+            tensor([[0, 0, 0, 1, 1, 1],
+                    [0, 1, 2, 0, 1, 2]])
+        """
+        whole = grid_sizes("grid", sizes)
+        index = on_grid([torch.arange(size, device=device) for size in whole])[:, None]
+        return cls(index, slots_of(index), None, True, max(whole))
+
+    @classmethod
+    def centered_grid(
+        cls,
+        *sizes: SupportsIndex,
+        extent: float = 2 * pi,
+        prefix: SupportsIndex = 0,
+        shift: float = 0.0,
+        jitter: float = 1.0,
+        rescale: float = 1.0,
+        batch: int = 1,
+        generator: torch.Generator | None = None,
+        device: torch.device | str | None = None,
+    ) -> "Positions":
+        """Return real coordinates of the centers of image patches, which span -extent to extent at every resolution.
+
+            c = extent (2 (i + 0.5) / size - 1), then (c + s_a) j_a r with random numbers in training
+
+        DINOv3 (Simeoni et al. 2025, https://arxiv.org/abs/2508.10104), whose angles are 2 pi c w: the default extent.
+        So AxialRotary(head_dim, theta=100.0) on these is its encoding. In training it shifts and rescales them at
+        random: rescale=2.0.
+
+        Args:
+            sizes: patches along each axis, each at least 1; integers of any type.
+            extent: half the width of the grid in coordinates, above 0.
+            prefix: tokens before the patches, such as CLS and registers, at 0 on all axes, where nothing is rotated.
+            shift: a number is sampled from -shift..shift for each axis, as a part of half the width; 0 is none.
+            jitter: a factor is sampled from 1/jitter..jitter for each axis, evenly in its logarithm; 1 is none.
+            rescale: likewise one factor for all axes.
+            batch: sequences, each with a sample of its own.
+            generator: to sample with; None is PyTorch's global random state.
+            device: device of the positions.
+
+        Raises:
+            ShapeError: If there is no size, or a size or batch is not a whole number of at least 1.
+            SettingError: If extent, shift, jitter or rescale is out of range.
+            PositionError: If prefix is not a whole number of at least 0.
+
+        Examples:
+            >>> Positions.centered_grid(1, 2, extent=1.0, prefix=1).index[:, 0]
+            tensor([[ 0.0000,  0.0000,  0.0000],
+                    [ 0.0000, -0.5000,  0.5000]], dtype=torch.float64)
+        """
+        whole, before = grid_sizes("centered_grid", sizes), require_count("prefix", prefix)
+        require_positive("Positions.centered_grid", extent=extent)
+        centers = augmented(grid_centers(whole, device), shift, jitter, rescale, batch, generator)
+        index = torch.nn.functional.pad(extent * centers, (before, 0))
+        return cls(index, slots_of(index), None, True, None)
+
+    @classmethod
+    def multimodal(
+        cls,
+        types: Integer[Tensor, "*batch tokens"],
+        image_grids: Integer[Tensor, "images 3"] | None = None,
+        video_grids: Integer[Tensor, "videos 3"] | None = None,
+        *,
+        mask: Bool[Tensor, "*batch tokens"] | Integer[Tensor, "*batch tokens"] | None = None,
+        merge: SupportsIndex = 2,
+        time_steps: float | Sequence[float] | Float[Tensor, " videos"] = 1.0,
+        frames_apart: bool = False,
+        per_second: float | None = None,
+        real_times: bool = False,
+        after: After = "largest",
+    ) -> "Positions":
+        """Return time, height and width of sequences of text, images and videos, for MultimodalRotary (M-RoPE).
+
+            text      t = h = w = n, n + 1, ...
+            a grid    t = n + floor(frame time_step), h = n + row, w = n + column
+                      then n goes on from the largest coordinate so far, plus 1
+
+        As the authors of Qwen2-VL, Qwen2.5-VL, Qwen3-VL and GLM-4V have it, and `get_rope_index` of transformers up to
+        5.2; with per_second, as Qwen2.5-Omni and Qwen3-Omni, where sound is of type 0, as text (videos with interleaved
+        sound are not supported). From 5.3 on transformers goes on by the larger of rows and columns, without time:
+        after="grid", which differs behind videos (and images) that are longer in time than wide or high. To decode,
+        append `p.next_text()`: the next token is at the largest coordinate so far, plus 1, on all axes (their
+        `rope_deltas`, in all versions).
+
+        Args:
+            types: 0 for text, 1 for tokens of images, 2 for tokens of videos: the `mm_token_type_ids` of a processor,
+                (tokens) or (batch, tokens).
+            image_grids: frames, height and width of each image in patches (`image_grid_thw`), in the batch's order.
+            video_grids: likewise of each video (`video_grid_thw`).
+            mask: False (or 0) at padding; None is no padding.
+            merge: patches that make a token along height and width (`spatial_merge_size`), which must divide both.
+            time_steps: by which the time coordinate goes on from frame to frame, for all videos or for each: in
+                Qwen2.5-VL tokens_per_second * second_per_grid_ts, else 1.
+            frames_apart: whether each frame of a video is a run of its own between text, as in Qwen3-VL and GLM-4V,
+                which write timestamps between them.
+            per_second: positions in a second (`position_id_per_seconds`, 25 in Qwen2.5-Omni and Qwen3-Omni), where
+                time_steps are the seconds of a frame.
+            real_times: whether times keep their fractions, as in Qwen3-Omni, and so do all positions after them.
+            after: what follows a grid goes on from the `largest` coordinate, or by the rows and columns of the `grid`.
+
+        Raises:
+            SettingError: If per_second is not above 0, or after is unknown.
+            PositionError: If grids and tokens do not match, or types or the mask have other values.
+            ShapeError: If types, mask or grids have other shapes.
+
+        Examples:
+            >>> p = Positions.multimodal(torch.tensor([0, 1, 1, 0]), image_grids=torch.tensor([[1, 2, 4]]))
+            >>> p.index[:, 0]
+            tensor([[0, 1, 1, 3],
+                    [0, 1, 1, 3],
+                    [0, 1, 2, 3]])
+        """
+        rows, present = token_types(types, mask)
+        index = multimodal_coordinates(
+            rows,
+            present,
+            image_grids,
+            video_grids,
+            merge,
+            time_steps,
+            frames_apart=frames_apart,
+            per_second=per_second,
+            whole=not real_times,
+            after=after,
+        )
+        segment = None if bool(present.all()) else (present.long() - 1).to(types.device)
+        max_length = known_end(index)
+        index = index.to(types.device)
+        return cls(index, slots_of(index), segment, segment is None, max_length)
+
     def __repr__(self) -> str:
         """Return code that makes these positions; a summary where they are many, or not readable without a wait."""
         if readable(self.index) and readable(self.order) and (code := _as_code(self)) is not None:
@@ -74,6 +530,260 @@ class Positions(ImagePositions):
         segments = "" if self.segment is None else ", segments"
         sizes = f"axes={self.axes}, batch={self.batch}, tokens={self.tokens}"
         return f"<Positions: {sizes}{segments}, device='{self.device}'>"
+
+    def to(self, device: torch.device | str) -> "Positions":
+        """Return these positions on a device."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        moved: dict[str, Any] = {k: v.to(device) if isinstance(v, Tensor) else v for k, v in values.items()}
+        if self.sliced is not None:
+            moved["sliced"] = (self.sliced[0].to(device), *self.sliced[1:])
+        return Positions(**moved)
+
+    def __getitem__(self, tokens: slice | Int64[Tensor, " some"]) -> "Positions":
+        """Return the positions of a slice of the tokens, `p[a:b]`: a step of decoding is at `p[t : t + 1]`.
+
+        A slice may be a text so far, or a part of a longer one: its `lengths` are what its tokens say, and schemes that
+        follow the length refuse it, without `regime_length`, where the whole text's would change them. A tensor of
+        slots chooses single tokens of a longer text, as `take` does.
+
+        Raises:
+            PositionError: If the index is neither, its step is below 1, or a slot is outside of the sequence.
+
+        Examples:
+            >>> positions(8, start=40)[-1:].index.item()
+            47
+            >>> positions(8)[torch.tensor([0, 6, 7])].index
+            tensor([[[0, 6, 7]]])
+        """
+        if isinstance(tokens, Tensor) and tokens.dim() == 1 and tokens.dtype == torch.int64:
+            return self.take(tokens)
+        if not isinstance(tokens, slice) or (tokens.step is not None and tokens.step < 1):
+            raise PositionError(
+                f"Positions are sliced along tokens, but were indexed with {tokens!r}.\n"
+                "For one token pass p[t : t + 1], for some slots a tensor of them; for some axes or rows, index "
+                "p.index itself."
+            )
+        first, _, step = tokens.indices(self.tokens)
+        whole = self
+        if self.sliced is not None:  # a slice of a slice is one of the whole
+            whole, start, stride = self.sliced
+            first, step = start + first * stride, step * stride
+        index = self.index[..., tokens]
+        end = known_end(index)
+        return Positions(
+            index,
+            self.order[:, tokens],
+            None if self.segment is None else self.segment[:, tokens],
+            self.run and tokens.step in (None, 1),
+            # A slice may be shorter than what it was taken from; its own end refuses no table in vain.
+            self.max_length if end is None else end,
+            None if self.document_length is None else self.document_length[:, tokens],
+            None if self.document_start is None else self.document_start[:, tokens],
+            self.numbering,
+            self.position_ids,
+            (whole, first, step),
+        )
+
+    def take(self, slots: Int64[Tensor, " some"]) -> "Positions":
+        """Return the positions of the tokens at some slots, in any order: a shard of the sequence, or a KV cache.
+
+        They remember the length and the first token of each document of these positions, so that DynamicNTK, LongRoPE
+        and windows see the same on every shard.
+
+        Args:
+            slots: of the tokens, in every sequence, from 0 on.
+
+        Raises:
+            PositionError: If slots are not a list of whole numbers in int64, or outside of the sequence.
+
+        Examples:
+            >>> p = Positions.packed([3, 2]).take(torch.tensor([4, 0]))
+            >>> p.index.tolist(), p.segment.tolist(), p.lengths().tolist()
+            ([[[1, 0]]], [[1, 0]], [[2, 3]])
+        """
+        if not isinstance(slots, Tensor) or slots.dim() != 1 or slots.dtype != torch.int64:
+            raise PositionError(
+                f"take needs the slots of tokens in a tensor of one dimension and dtype int64, but got {slots!r}.\n"
+                "Pass torch.tensor([...]); for a range of tokens slice: p[a:b]."
+            )
+        require_range(slots, self.tokens, _outside)
+        return self._taken(slots, None if self.real else self.lengths(), self._document_starts())
+
+    def _taken(self, slots: Tensor, lengths: Tensor | None, starts: Tensor) -> "Positions":
+        index = self.index[..., slots]
+        end = known_end(index)
+        return Positions(
+            index,
+            self.order[:, slots],
+            None if self.segment is None else self.segment[:, slots],
+            self.run and readable(slots) and is_run(slots[None]),
+            self.max_length if end is None else end,
+            None if lengths is None else lengths[:, slots],
+            starts[:, slots],
+            self.numbering,
+            self.position_ids,
+        )
+
+    def shard_slots(self, n: int, order: ShardOrder = "contiguous") -> Int64[Tensor, "n some"]:
+        """Return the slots of the tokens of each of n shards: `ids[:, slots[rank]]` are the tokens of a rank.
+
+            contiguous    rank r has the r-th of n parts
+            zigzag        of 2 n parts, rank r has the r-th and the r-th from the end: under a causal mask, equal work
+            striped       rank r has each n-th token, from token r on
+
+        What ranks compute is put back in the order of the sequence by `x[..., slots.flatten().argsort(), :]`. Keys and
+        values that are gathered need not be: bind `p.take(slots.flatten())` as the positions of the keys.
+
+        Raises:
+            ShapeError: If n is not a whole number of at least 1, or the tokens do not divide evenly.
+            SettingError: If the order is unknown.
+
+        Examples:
+            >>> positions(8).shard_slots(2, "zigzag")
+            tensor([[0, 1, 6, 7],
+                    [2, 3, 4, 5]])
+            >>> positions(6).shard_slots(2, "striped")
+            tensor([[0, 2, 4],
+                    [1, 3, 5]])
+        """
+        require_whole("shards", n=n)
+        require_choice("shards", "order", order, SHARD_ORDERS)
+        parts = 2 * n if order == "zigzag" else n
+        if self.tokens % parts:
+            raise ShapeError(
+                f"{self.tokens} tokens do not divide into {n} {order} shards, which need a multiple of {parts}.\n"
+                "Pad the sequences on the right: Positions.from_mask(mask)."
+            )
+        slots = torch.arange(self.tokens, device=self.device)
+        if order == "striped":
+            return slots.view(-1, n).T.contiguous()
+        parts_of = slots.view(parts, -1)
+        return parts_of if order == "contiguous" else torch.cat([parts_of[:n], parts_of[n:].flip(0)], dim=1)
+
+    def shards(self, n: int, order: ShardOrder = "contiguous") -> "list[Positions]":
+        """Return the positions of the tokens of each of n shards of the sequence, for context parallelism.
+
+        Order and errors are those of `shard_slots`.
+
+        Examples:
+            >>> first, second = positions(8).shards(2, "zigzag")
+            >>> first.index.tolist(), first.lengths().tolist()
+            ([[[0, 1, 6, 7]]], [[8, 8, 8, 8]])
+        """
+        slots = self.shard_slots(n, order)
+        lengths, starts = None if self.real else self.lengths(), self._document_starts()
+        return [self._taken(own, lengths, starts) for own in slots]
+
+    def lengths(self, *present: "Positions") -> Int64[Tensor, "batch tokens"]:
+        """Return the length of each token's document: its largest coordinate, plus 1.
+
+        It is that of the whole document where these tokens were taken from a sequence (`take`, `shards`), and else as
+        far as it is present.
+
+        Args:
+            present: further positions with tokens of these documents, such as the keys of a cache.
+
+        Raises:
+            PositionError: If the coordinates are real numbers, which count no tokens.
+            ShapeError: If batches differ, and none of them is 1.
+
+        Examples:
+            >>> Positions.packed([3, 2]).lengths()
+            tensor([[3, 3, 3, 2, 2]])
+        """
+        everything = self._whole_numbered(present)
+        return self._largest(everything, [p.known_ends() for p in everything])
+
+    def whole_lengths(self, *present: "Positions") -> Int64[Tensor, "batch tokens"] | None:
+        """Return the lengths where slices count as parts of the texts that they were sliced from; None without slices.
+
+        Examples:
+            >>> p = positions(8)[:3]
+            >>> p.lengths().tolist(), p.whole_lengths().tolist()
+            ([[3, 3, 3]], [[8, 8, 8]])
+        """
+        everything = self._whole_numbered(present)
+        of_texts = [p.sliced[0].lengths() if p.sliced and p.document_length is None else None for p in everything]
+        if all(lengths is None for lengths in of_texts):
+            return None
+        ends = [
+            p.known_ends() if lengths is None else p._of_the_whole(lengths)
+            for p, lengths in zip(everything, of_texts, strict=True)
+        ]
+        return self._largest(everything, ends)
+
+    def _whole_numbered(self, present: "tuple[Positions, ...]") -> "tuple[Positions, ...]":
+        """Return these and other positions; raise PositionError if the coordinates of some are real numbers."""
+        if any(p.real for p in (self, *present)):
+            raise PositionError("real coordinates count no tokens, so they have no length.\nPass regime_length=.")
+        return self, *present
+
+    def _largest(self, everything: "Sequence[Positions]", numbers: Sequence[Tensor]) -> Tensor:
+        """Return the largest of some numbers of these and other tokens, within each token's document."""
+        largest = [
+            largest_in_document(self.segment, self.order, other.segment, of_other, common_batch(self, other))
+            for other, of_other in zip(everything, numbers, strict=True)
+        ]
+        return torch.stack(torch.broadcast_tensors(*largest)).amax(0)
+
+    def order_in_document(self, *present: "Positions") -> Int64[Tensor, "batch tokens"]:
+        """Return the order of each token from the first of its document.
+
+        That is the first one that is present, or of the whole document where these tokens are a part of a sequence
+        (a slice, `take`, `shards`). Without documents it is the order itself, as a part of a text does not say where it
+        begins.
+
+        Args:
+            present: further positions with tokens of these documents, such as the keys of a cache.
+
+        Raises:
+            ShapeError: If batches differ, and none of them is 1.
+
+        Examples:
+            >>> Positions.packed([3, 2]).order_in_document()
+            tensor([[0, 1, 2, 0, 1]])
+        """
+        everything = (self, *(p for p in present if p is not self))
+        if self.tokens == 0 or all(p.segment is None for p in everything):
+            return self.order
+        last = torch.stack([p.order.amax() for p in everything if p.tokens]).amax()
+        backward = self._largest(everything, [last + 1 - p.known_starts() for p in everything])
+        return self.order - (last + 1 - backward)
+
+    def order_to_end(self) -> Int64[Tensor, "batch tokens"]:
+        """Return how far in order each token is from the last of its document.
+
+        Examples:
+            >>> Positions.packed([3, 2]).order_to_end()
+            tensor([[2, 1, 0, 1, 0]])
+        """
+        if self.segment is None:
+            return self.order.amax(-1, keepdim=True) - self.order if self.tokens else self.order
+        return self._largest([self], [self.order + 1]) - 1 - self.order
+
+    def known_ends(self) -> Int64[Tensor, "batch tokens"]:
+        """Return how long each token's document is at least: that of the whole, or up to the token."""
+        return self.index.amax(0) + 1 if self.document_length is None else self.document_length
+
+    def known_starts(self) -> Int64[Tensor, "batch tokens"]:
+        """Return an order at which each token's document has begun: that of the whole's first token, or its own."""
+        if self.document_start is not None:
+            return self.document_start
+        return self.order if self.sliced is None else self._of_the_whole(self.sliced[0]._document_starts())
+
+    def _of_the_whole(self, numbers: Tensor) -> Tensor:
+        """Return of numbers of the sequence that was sliced those of these tokens."""
+        assert self.sliced is not None
+        _, first, step = self.sliced
+        return numbers[:, first : first + self.tokens * step : step]
+
+    def _document_starts(self) -> Tensor:
+        """Return the order of the first token of each one's document, as far as it is known."""
+        if self.is_part or self.tokens == 0:
+            return self.known_starts()
+        if self.segment is None:  # which may begin later than 0, as a batch of other starts does
+            return self.order.amin(-1, keepdim=True).expand_as(self.order)
+        return self.order - self.order_in_document()
 
     def next(self, n: SupportsIndex = 1) -> "Positions":
         """Return the positions of the n tokens that follow these, as in a step of decoding.
@@ -102,21 +812,14 @@ class Positions(ImagePositions):
             [2, 3]
             [3, 4]
         """
-        count = require_count("n", n)
+        added = require_count("n", n)
         if self.axes > 1 or self.real:
             which = "real coordinates" if self.real else f"positions of {self.axes} axes"
-            text = "" if self.real else "\nFor text after images or videos (M-RoPE): next_text(n)."
-            raise PositionError(
-                f"{which} do not say how they continue: a number for each token and axis is needed.\n"
-                f"Make those of the whole sequence first, and slice them: p[t : t + 1].{text}"
-            )
-        later = torch.arange(count, device=self.device)
-        start = next_coordinate(self.index, self.segment)
-        index = start + later
-        order = self._last_order() + 1 + later if self.tokens else index
-        segment = None if self.segment is None else last_document(self.segment).expand(-1, count)
-        max_length = end_of(index) if readable(index) else None
-        return Positions(index[None], order, segment, segment is None, max_length, numbering=self.numbering)
+            raise _no_next(which, "" if self.real else "\nFor text after images or videos (M-RoPE): next_text(n).")
+        last = self.order
+        if self.segment is not None:
+            last = torch.where(self.segment == last_document(self.segment), last, -1)
+        return self._following(next_coordinate(self.index, self.segment), last, added)
 
     def next_text(self, n: SupportsIndex = 1) -> "Positions":
         """Return the positions of n tokens of text that follow images or videos (M-RoPE), as in a step of decoding.
@@ -139,21 +842,21 @@ class Positions(ImagePositions):
                     [3, 4],
                     [3, 4]])
         """
-        count = require_count("n", n)
+        added = require_count("n", n)
         if self.real and self.axes != 3:
-            raise PositionError(
-                "real coordinates do not say how they continue: a number for each token and axis is needed.\n"
-                "Make those of the whole sequence first, and slice them: p[t : t + 1]."
-            )
-        later = torch.arange(count, device=self.device)
+            raise _no_next("real coordinates")
         document = torch.zeros_like(self.order) if self.segment is None else self.segment
-        member = document == last_document(document)
-        start = torch.where(member, self.index.amax(0) + 1, 0).amax(-1, keepdim=True) if self.tokens else 0
+        ends = torch.where(document == last_document(document), self.index.amax(0) + 1, 0)
+        start = ends.amax(-1, keepdim=True) if self.tokens else ends.new_zeros(1, 1)
+        return self._following(start, self.order, added)
+
+    def _following(self, start: Tensor, orders: Tensor, n: int) -> "Positions":
+        """Return the positions of n tokens from a coordinate on, the same on all axes, after these orders."""
+        later = torch.arange(n, device=self.device)
         index = (start + later).expand(self.axes, self.batch, -1)
-        order = (self.order.amax(-1, keepdim=True) + 1 + later) if self.tokens else index[0]
-        segment = None if self.segment is None else last_document(self.segment).expand(-1, count)
-        max_length = end_of(index) if readable(index) and not self.real else None
-        return Positions(index, order, segment, segment is None, max_length)
+        order = orders.amax(-1, keepdim=True) + 1 + later if self.tokens else index[0]
+        segment = None if self.segment is None else last_document(self.segment).expand(-1, n)
+        return Positions(index, order, segment, segment is None, known_end(index), numbering=self.numbering)
 
     def append(self, later: "Positions | Integer[Tensor, '...'] | int") -> "Positions":
         """Return these positions followed by others, as a KV cache grows.
@@ -182,11 +885,11 @@ class Positions(ImagePositions):
                 f"batch {self.batch}: axes must be equal, batches equal or 1.\n"
                 "Make those of the whole sequence first, and slice them: p[t : t + 1]."
             )
-        rows = common_batch(self, other)
-        index = torch.cat([p.index.expand(-1, rows, -1) for p in (self, other)], dim=-1)
-        order = torch.cat([p.order.expand(rows, -1) for p in (self, other)], dim=-1)
-        segment = after = None
-        if self.segment is not None or other.segment is not None:
+        rows, both = common_batch(self, other), (self, other)
+        index = torch.cat([p.index.expand(-1, rows, -1) for p in both], dim=-1)
+        order = torch.cat([p.order.expand(rows, -1) for p in both], dim=-1)
+        segment = after = lengths = starts = None
+        if any(p.segment is not None for p in both):
             before = torch.zeros_like(self.order) if self.segment is None else self.segment
             after = last_document(before).expand(-1, other.tokens) if other.segment is None else other.segment
             after = after.expand(rows, -1)
@@ -198,40 +901,16 @@ class Positions(ImagePositions):
                     f"appended tokens must be later, but the first has order {int(other.order.min())} and the last "
                     f"before it {int(last.max())}.\nState where they start: positions(n, start={int(last.max()) + 1})."
                 )
-        run = self.run and other.run and readable(order) and is_run(order)
-        ends = [p.max_length for p in (self, other) if p.max_length is not None]
-        lengths = starts = None
-        if self.document_length is not None or other.document_length is not None:
-            lengths = torch.cat([p.known_ends().expand(rows, -1) for p in (self, other)], dim=-1)
-        if self.document_start is not None or other.document_start is not None:
-            starts = torch.cat([p.known_starts().expand(rows, -1) for p in (self, other)], dim=-1)
-        numbering = self.numbering if other.numbering is None else other.numbering
+        # What is known of the whole documents of some of the tokens is known of all.
+        if any(p.document_length is not None for p in both):
+            lengths = torch.cat([p.known_ends().expand(rows, -1) for p in both], dim=-1)
+        if any(p.is_part for p in both):
+            starts = torch.cat([p.known_starts().expand(rows, -1) for p in both], dim=-1)
+        run = self.run and other.run and segment is None and readable(order) and is_run(order)
+        ends = [p.max_length for p in both if p.max_length is not None]
         max_length = max(ends) if len(ends) == 2 else None
-        return Positions(index, order, segment, run and segment is None, max_length, lengths, starts, numbering)
-
-    def order_to_end(self) -> Int64[Tensor, "batch tokens"]:
-        """Return how far in order each token is from the last of its document.
-
-        Examples:
-            >>> Positions.packed([3, 2]).order_to_end()
-            tensor([[2, 1, 0, 1, 0]])
-        """
-        if self.segment is None:
-            return self.order.amax(-1, keepdim=True) - self.order if self.tokens else self.order
-        ends = largest_in_document(self.segment, self.order, self.segment, self.order + 1, self.batch)
-        return ends - 1 - self.order
-
-    def _last_order(self) -> Int64[Tensor, "batch 1"]:
-        """Return the largest order of each sequence's last document; -1 where there is none."""
-        if self.segment is None:
-            return self.order.amax(-1, keepdim=True)
-        return torch.where(self.segment == last_document(self.segment), self.order, -1).amax(-1, keepdim=True)
-
-    def to(self, device: torch.device | str) -> "Positions":
-        """Return these positions on a device."""
-        values = (getattr(self, field.name) for field in fields(self))
-        moved: list[Any] = [value.to(device) if isinstance(value, Tensor) else value for value in values]
-        return Positions(*moved)
+        numbering = self.numbering if other.numbering is None else other.numbering
+        return Positions(index, order, segment, run, max_length, lengths, starts, numbering)
 
     def single_axis(self, scheme: str, real: bool = False) -> Num[Tensor, "batch tokens"]:
         """Return the coordinates where there is one axis.
@@ -364,36 +1043,28 @@ class Positions(ImagePositions):
 PositionsLike = Positions | Integer[Tensor, "..."] | int
 """Positions in any form that `as_positions` reads; a number n of tokens counts from 0."""
 
-_SHOWN = 64
-"""Coordinates that a repr writes out; more are summarized."""
-
-
 _LEAVES = ("index", "order", "segment", "document_length", "document_start")
 
 
-def _leaves(p: Positions) -> list[tuple[str, Any]]:
-    """Return the tensors by name; what is remembered of a sequence is a leaf of chosen tokens, not of slices."""
-    leaves = [(name, getattr(p, name)) for name in _LEAVES]
-    chosen = p.document_length is not None or (p.document_start is not None and p.whole_length is None)
-    return leaves if chosen else leaves[:3]
+def _flatten_with_keys(p: Positions) -> tuple[list[tuple[Any, Any]], list[bool | int | None]]:
+    # What is remembered of a sequence is a leaf only where there is some: exported programs know three.
+    remembered = p.document_length is not None or p.document_start is not None
+    names = _LEAVES if remembered else _LEAVES[:3]
+    # Lists, not tuples: torch.export.save writes them as JSON, and reads lists back.
+    return [(_pytree.GetAttrKey(name), getattr(p, name)) for name in names], [p.run, p.max_length]
 
 
 def _flatten(p: Positions) -> tuple[list[Any], list[bool | int | None]]:
-    # A list, not a tuple: torch.export.save writes it as JSON, and reads lists back.
-    return [leaf for _, leaf in _leaves(p)], [p.run, p.max_length]
+    leaves, facts = _flatten_with_keys(p)
+    return [leaf for _, leaf in leaves], facts
 
 
 def _unflatten(leaves: Any, facts: list[bool | int | None]) -> Positions:
     # Transforms rebuild the tree with placeholders in place of tensors: no check may look at them.
     p = object.__new__(Positions)
-    values = dict(zip(_LEAVES, leaves, strict=False)) | dict(zip(("run", "max_length"), facts, strict=True))
-    for name in (*_LEAVES, "run", "max_length", "numbering", "whole_length"):
-        object.__setattr__(p, name, values.get(name))
+    for name, value in (*zip(_LEAVES, leaves, strict=False), *zip(("run", "max_length"), facts, strict=True)):
+        object.__setattr__(p, name, value)
     return p
-
-
-def _flatten_with_keys(p: Positions) -> tuple[list[tuple[Any, Any]], list[bool | int | None]]:
-    return [(_pytree.GetAttrKey(name), leaf) for name, leaf in _leaves(p)], [p.run, p.max_length]
 
 
 _pytree.register_pytree_node(
@@ -437,7 +1108,7 @@ def positions(
             )
         index = first[:, None] + torch.arange(n, device=first.device)
         require_positions(index, start.dtype)
-        return Positions(index[None], index, None, True, end_of(index) if readable(index) else None)
+        return Positions(index[None], index, None, True, known_end(index[None]))
     start = require_count("start", start)
     if start + n > LIMIT:
         raise PositionError(
@@ -472,6 +1143,60 @@ def as_positions(given: PositionsLike, device: torch.device | str | None = None)
         f"positions were given as {type(given).__name__}, but must be Positions, an integer tensor or a number of "
         "tokens.\nFor the first n tokens pass n; for other positions torch.tensor([...])."
     )
+
+
+def is_number(given: object) -> TypeGuard[SupportsIndex]:
+    """Return whether positions were given as a number of tokens."""
+    return not isinstance(given, (Positions, Tensor)) and as_whole(given) is not None
+
+
+def common_batch(queries: Positions, keys: Positions) -> int:
+    """Return the batch size of queries and keys together: a batch of 1 is broadcast, also to a batch of 0.
+
+    Raises:
+        ShapeError: If they differ and neither is 1.
+
+    Examples:
+        >>> common_batch(positions(3), positions(3, start=torch.tensor([0, 5, 7, 9])))
+        4
+    """
+    if queries.batch != keys.batch and 1 not in (queries.batch, keys.batch):
+        raise ShapeError(
+            f"the queries' positions have batch {queries.batch} and the keys' {keys.batch}: equal batches, or 1, are "
+            "needed.\nMake both for one batch of sequences."
+        )
+    return keys.batch if queries.batch == 1 else queries.batch
+
+
+def require_one_numbering(queries: Positions, keys: Positions) -> None:
+    """Raise PositionError where `from_position_ids` counted documents of queries and keys apart."""
+    if torch.compiler.is_compiling() or queries.numbering == keys.numbering:
+        return
+    if not queries.tokens or not keys.tokens:
+        return
+    raise PositionError(
+        "the documents of these positions were counted by Positions.from_position_ids, each count from the first token "
+        "that it was given, so nothing says which documents of both are the same.\n"
+        "Make positions of the whole sequence once and take parts: p = Positions.from_position_ids(ids); "
+        "where.at(p[a:b], p), or p.shards(n)."
+    )
+
+
+def _no_next(which: str, instead: str = "") -> PositionError:
+    return PositionError(
+        f"{which} do not say how they continue: a number for each token and axis is needed.\n"
+        f"Make those of the whole sequence first, and slice them: p[t : t + 1].{instead}"
+    )
+
+
+def _outside(value: int, slot: tuple[int, ...]) -> PositionError:
+    return PositionError(
+        f"slot {value} at {slot} is outside of the sequence.\nSlots count from 0; from the end: p.tokens - 1."
+    )
+
+
+_SHOWN = 64
+"""Coordinates that a repr writes out; more are summarized."""
 
 
 def _as_code(p: Positions) -> str | None:
@@ -511,8 +1236,3 @@ def _same(p: Positions, q: Positions) -> bool:
         return False
     pairs = [(p.index, q.index), (p.order, q.order), (p.segment, q.segment)]
     return all(torch.equal(a, b) for a, b in pairs if a is not None and b is not None)
-
-
-def is_number(given: object) -> bool:
-    """Return whether positions were given as a number of tokens."""
-    return not isinstance(given, (Positions, Tensor)) and as_whole(given) is not None

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 from whatwhere.checks import require_whole
 from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
 from whatwhere.kernels.embedding import Rows
-from whatwhere.position.positions import Positions, PositionsLike, as_positions, is_number
-from whatwhere.position.slices import require_one_numbering
+from whatwhere.position.positions import Positions, PositionsLike, as_positions, is_number, require_one_numbering
 from whatwhere.tensor_checks import readable, require_device, require_floating, require_range
 from whatwhere.where.head_shards import OfHeads
 

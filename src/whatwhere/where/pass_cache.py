@@ -13,8 +13,7 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.blockwise_attention import ByBlocks
 from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position.coordinates import Allowed
-from whatwhere.position.positions import Positions
-from whatwhere.position.slices import common_batch
+from whatwhere.position.positions import Positions, common_batch
 from whatwhere.tensor_checks import readable
 from whatwhere.where.attention import Scores, block_mask, join
 from whatwhere.where.base import Bound, InputEncoding, QueryKeyMap

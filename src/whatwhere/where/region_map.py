@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from whatwhere.errors import DoorError, ShapeError
-from whatwhere.position.positions import Positions
-from whatwhere.position.slices import common_batch
+from whatwhere.position.positions import Positions, common_batch
 from whatwhere.tensor_checks import readable
 from whatwhere.where.attention import Scores
 from whatwhere.where.base import Bound, QueryKeyMap

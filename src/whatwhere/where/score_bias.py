@@ -13,8 +13,7 @@ from whatwhere.errors import DoorError, PositionError, ShapeError
 from whatwhere.kernels.backend import full_precision
 from whatwhere.kernels.blockwise_attention import ByBlocks
 from whatwhere.kernels.toeplitz import toeplitz
-from whatwhere.position.positions import Positions, PositionsLike
-from whatwhere.position.slices import common_batch
+from whatwhere.position.positions import Positions, PositionsLike, common_batch
 from whatwhere.tensor_checks import readable, require_range
 from whatwhere.where.base import QueryKeyMap, device_of, of_queries_and_keys, require_direction
 from whatwhere.where.head_shards import OfHeads
@@ -427,7 +426,7 @@ def in_order(keys: Positions) -> tuple[Int64[Tensor, "batch keys"], Int64[Tensor
 def require_no_holes(keys: Positions) -> None:
     """Raise PositionError where keys were taken from a sequence, and those between some of them were not."""
     ordered = in_order(keys)
-    if ordered is None or keys.document_start is None:
+    if ordered is None or not keys.is_part:
         return
     document, slots = ordered
     steps, same = keys.order.gather(-1, slots).diff(dim=-1), document.gather(-1, slots)
@@ -468,9 +467,9 @@ def require_own_keys(queries: Positions, keys: Positions) -> None:
 
 def require_beginnings(keys: Positions) -> None:
     """Raise PositionError where keys were taken from a sequence without the first tokens of their documents."""
-    starts = keys.document_start
-    if starts is None or keys.tokens == 0:
+    if not keys.is_part or keys.tokens == 0:
         return
+    starts = keys.known_starts()
     document = torch.zeros_like(keys.order) if keys.segment is None else keys.segment
     first = keys.order - Positions(keys.index, keys.order, document).order_in_document()
     missing = (first > starts) & (document >= 0)
