@@ -47,10 +47,10 @@ MODEL = (
     Picture("map", "#/map?token=king", 1290, until="h3:has-text('by t-SNE')"),
     Picture("diagnostics", "#/diagnostics?list=unreachable", until=".choices"),
     Picture("positions", "#/positions?rows=64", 1500),
+)
+NOTHING = (
     Picture("rotary", "#/rotary", 1290),
-    Picture("distance", "#/distance", 920),
     Picture("biases", "#/biases", 1560),
-    Picture("variance", "#/variance", 1180),
 )
 RESULTS = (
     Picture("compare", "#/compare", 1640),
@@ -62,7 +62,7 @@ RESULTS = (
 
 def main() -> None:
     """Take all pictures, or those that are named."""
-    known = {picture.file for picture in (*MODEL, *RESULTS)}
+    known = {picture.file for picture in (*MODEL, *NOTHING, *RESULTS)}
     wanted = set(sys.argv[1:]) or known
     if unknown := wanted - known:
         sys.exit(f"There is no picture {sorted(unknown)[0]!r}; there are: {', '.join(sorted(known))}.")
@@ -71,6 +71,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         if some := [picture for picture in MODEL if picture.file in wanted]:
             _take(_minilm(), some, Path(folder))
+        if some := [picture for picture in NOTHING if picture.file in wanted]:
+            _take(None, some, Path(folder))
         if some := [picture for picture in RESULTS if picture.file in wanted]:
             _take(_compared(Path(folder)), some, Path(folder))
 
@@ -88,7 +90,7 @@ def _compared(folder: Path) -> Path:
     return out
 
 
-def _take(path: Path, pictures: list[Picture], folder: Path) -> None:
+def _take(path: Path | None, pictures: list[Picture], folder: Path) -> None:
     from whatwhere.studio.server import served
     from whatwhere.studio.session import Session
 

@@ -135,9 +135,7 @@ def _of_checkpoint() -> tuple[tuple[str, dict[str, Any]], ...]:
         ("maps.points", {"method": "pca", "table": "input", "tokens": ""}),
         ("maps.labels", {}),
         ("positions.shown", {**scheme, "door": "", "rows": 32}),
-        ("variance.shares", {**scheme, "tokens": "loaded", "rows": 64, "scale": 1, "normalize": True}),
         ("rotary.lab", {"a": "", "b": "", "claimed": 0}),
-        ("distance.curves", {"head": 0, "heads": 4, "head_dim": 32, "distances": 64, "seed": 0}),
         ("pipeline.walk", {**scheme, "text": "The cat sat.", "tokens": "loaded", "head": 0, "causal": False}),
     )
 
@@ -146,7 +144,7 @@ def _of_results(run: str) -> tuple[tuple[str, dict[str, Any]], ...]:
     return (
         ("about", {}),
         ("compare.results", {}),
-        ("replay.runs", {}),
+        ("replay.frames", {"run": run}),
         ("replay.attention", {"run": run}),
         ("ask.answers", {"text": "First(Max)"}),
         ("tokens.card", {"token": "Max", "run": run}),

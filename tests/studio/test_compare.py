@@ -235,13 +235,14 @@ def test_the_page_compares_two_checkpoints(look: Callable[..., dict[str, Any]], 
     _fits(shown)
 
 
-def test_with_one_file_the_page_shows_how_to_compare(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
-    shown = look(fresh, "compare.mjs", ready="main pre")
-    assert "whatwhere studio A B" in shown["main"]
-    assert list(shown["dim"]) == ["Compare", "Training replay", "Attention by distance", "Ask"]
-    assert shown["dim"]["Compare"] == "Only one file is open, so there is nothing to compare it with."
-    assert shown["titles"] == shown["wrong"] == shown["dark"] == shown["complaints"] == []
-    _fits(shown)
+def test_views_without_data_are_not_listed(fresh: Session, real: Session, results: Path, minilm: Path) -> None:
+    any_table = ["pipeline", "overview", "tokens", "map", "diagnostics"]
+    assert about(fresh, {}).views == [*any_table, "positions", "rotary", "biases"]
+    assert about(real, {}).views == [*any_table, "positions"]
+    assert about(Session.open(minilm, minilm), {}).views == [*any_table, "positions", "compare"]
+    assert about(Session.open(results), {}).views == [
+        "compare", *any_table, "positions", "biases", "replay", "attention", "ask",
+    ]  # fmt: skip
 
 
 def _fits(shown: dict[str, Any]) -> None:

@@ -50,7 +50,7 @@ def answers(page: str) -> dict[str, dict[str, Any]]:
 def test_an_exported_page_holds_what_the_api_answers(fresh: Session, bundle: Path) -> None:
     page = export.render_page(fresh)
     result = answers(page)
-    assert set(result["about?{}"]["exported"]) == set(EXPORTS) - {"compare", "replay", "attention", "ask"}
+    assert set(result["about?{}"]["views"]) == set(EXPORTS) - {"compare", "replay", "attention", "ask"}
     queries = {key: parts for key in result if (parts := key.partition("?"))[0] in QUERIES and key != "about?{}"}
     for key, (name, _, settings) in queries.items():
         right = pack(QUERIES[name](fresh, json.loads(settings)))
@@ -87,21 +87,6 @@ def test_the_rotary_lab_is_left_in_tables(fresh: Session) -> None:
         assert plain[str(n)][:3] == [number(wavelength), "1", number(4096 / wavelength)]
     # YaRN keeps pairs that turn 32 times in the trained length, and slows those that do not turn once by the factor.
     assert [yarn[n][1] for n in ("0", "31")] == ["1", "4"]
-
-
-def test_curves_by_distance_are_left_in_a_table(fresh: Session, tmp_path: Path) -> None:
-    speeds = 10_000.0 ** (-np.arange(0, 512, 2) / 512)
-    table = cells("distance", fresh)
-    assert list(table)[:3] == ["0", "1", "2"]
-    for distance in (1, 64, 512):
-        sinusoid, _, alibi, _ = table[str(distance)]
-        assert sinusoid == number(float(np.cos(distance * speeds).mean()))
-        assert alibi == number(-distance / 2**4)
-    # A table of its own that ends earlier has no numbers beyond, and moves none of the others.
-    shown = Session(live(ww.InputLayer(vocab_size=30, dim=8, input=ww.Learned(dim=8, max_length=16))))
-    own = cells("distance", shown)
-    assert (own["16"][0], own["16"][1:]) == ("", table["16"])
-    assert float(own["0"][0]) == 1
 
 
 def test_biases_are_left_in_a_table(fresh: Session) -> None:

@@ -145,7 +145,7 @@ def test_the_page_shows_it_live_and_exported(
         assert shown["charts"] == 2
     assert (seen["exported"]["view"], seen["exported"]["first"]) == ("Overview", "Overview")
     assert seen["focused"] == "Position embedding"
-    assert seen["more"] == {"Diagnostics": "#/diagnostics", "Positions": "#/positions", "Rotary lab": "#/rotary"}
+    assert seen["more"] == {"Diagnostics": "#/diagnostics", "Positions": "#/positions"}
     assert seen["card"] == "#/tokens?token=%237"
     counts = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
     assert [int(row["rows"]) for row in counts] == chart(answer, "norms").series[0].values

@@ -19,7 +19,7 @@ import whatwhere
 from whatwhere.analysis.walkthrough import walk
 from whatwhere.errors import SettingError, TextError, TokenError, UnknownScheme, WhatWhereError
 from whatwhere.report.section import Table
-from whatwhere.studio.api import QUERIES, positions, variance
+from whatwhere.studio.api import QUERIES, positions
 from whatwhere.studio.api import pipeline as api
 from whatwhere.studio.schemes import runs, scheme_of
 from whatwhere.studio.session import Session
@@ -141,7 +141,6 @@ def test_every_table_begins_with_a_text_and_a_scheme_that_fit_it(dim: int, tmp_p
     result = api.walk(session, api.begin(session))
     assert result.ids.tolist() == [0, 2, 3, 4, 5, 6]
     np.testing.assert_array_equal(result.rows, rows[result.ids])
-    assert variance.shares(session, variance.begin(session)).missing is None
 
 
 def test_a_model_of_two_parts_begins_with_its_decoder(tmp_path: Path) -> None:
@@ -161,18 +160,12 @@ def test_the_python_of_an_answer_gives_its_numbers(tmp_path: Path) -> None:
         exec(lines, names)
         return names
 
-    split = api.begin(small), positions.begin(small) | {"rows": 5}, variance.begin(small)
-    walked, shown, shared = (
-        api.walk(small, split[0]),
-        positions.positions(small, split[1]),
-        variance.shares(small, split[2]),
-    )
+    begin = api.begin(small)
+    walked, shown = api.walk(small, begin), positions.positions(small, positions.begin(small) | {"rows": 5})
     p = whatwhere.positions(5)
     for lines in (walked.python, shown.python):
         np.testing.assert_array_equal(run(lines)["where"].input(p)[0].detach(), shown.fingerprint.values)
-    assert shared.shares is not None
-    assert run(shared.shares.python)["split"].token == shared.shares.token
-    same_seed = api.walk(small, split[0] | {"scheme": "learned", "seed": 3, "text": "a a a a a", "tokens": "words"})
+    same_seed = api.walk(small, begin | {"scheme": "learned", "seed": 3, "text": "a a a a a", "tokens": "words"})
     table = run(same_seed.python)["where"].input(p)[0].detach()
     np.testing.assert_array_equal(table, same_seed.position_rows)
 
@@ -259,7 +252,7 @@ def test_what_is_not_there_is_said(fresh: Session, tmp_path: Path) -> None:
         scheme_of(session, "model")
 
 
-@pytest.mark.parametrize("view", [api, positions, variance])
+@pytest.mark.parametrize("view", [api, positions])
 def test_what_a_view_begins_with_is_what_it_exports(view: Any, fresh: Session, results: Path) -> None:
     for session in (fresh, Session.open(results)):
         exported = view.exported(session)

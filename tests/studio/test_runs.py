@@ -48,8 +48,6 @@ def test_each_view_answers_for_the_chosen_run(session: Session, results: Path) -
         assert examined.norms.edges[[0, -1]] == pytest.approx([norms.min(), norms.max()], rel=1e-6)
         walked = QUERIES["pipeline.walk"](session, {"text": "Max(1)", "tokens": "loaded", "scheme": "none", "run": run})
         np.testing.assert_array_equal(walked.rows, table[[15, 17, 3, 18]])
-        split = QUERIES["variance.shares"](session, {"tokens": "loaded", "scheme": "learned", "run": run})
-        assert split.tensor == f"{run}/input.tokens.weight"
     assert QUERIES["tokens.card"](session, {"token": "Max"}).tables["input"].norm == pytest.approx(
         np.linalg.norm(saved(results, session.run)[15]), rel=1e-6
     )
@@ -85,7 +83,7 @@ def test_texts_are_read_by_the_tokenizer_of_the_task(session: Session, fresh: Se
 def test_an_exported_page_holds_the_first_run_of_each_scheme(session: Session) -> None:
     first = {"learned-0", next(run for run in session.runs if run.startswith("rotary") and run.endswith("0"))}
     assert about(session, {}).run == session.run == "learned-0"
-    for name in ("overview", "tokens", "map", "diagnostics", "pipeline", "variance", "ask", "replay", "attention"):
+    for name in ("overview", "tokens", "map", "diagnostics", "pipeline", "ask", "replay", "attention"):
         view = EXPORTS[name](session)
         assert view is not None
         assert {settings["run"] for _, settings in view.queries if "run" in settings} == first, name
@@ -96,7 +94,7 @@ def test_one_choice_serves_all_views(look: Callable[..., dict[str, Any]], sessio
     assert result["titles"] == about(session, {}).run_titles
     assert sorted(result["titles"]) == [f"{scheme}, seed {n}" for scheme in ("learned", "rotary+alibi") for n in (0, 1)]
     assert set(result["chosen"].values()) == {"learned-1"}
-    assert len(result["chosen"]) == 10
+    assert len(result["chosen"]) == 9
     norm = np.linalg.norm(saved(results, "learned-1")[15].astype(np.float64))
     assert float(result["norm"]) == pytest.approx(norm, rel=5e-3)
     assert (result["where"], result["scroll"], result["without"]) == ("learned-1", 0, 0)

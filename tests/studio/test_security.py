@@ -43,14 +43,23 @@ def test_a_cookie_of_another_studio_opens_nothing(client: TestClient, key: Key) 
         assert client.post(QUESTION, headers={"cookie": cookie}).status_code == 403
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:1", "localhost:9999", "LOCALHOST", "[::1]:4321"])
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:1", "localhost:9999", "LOCALHOST"])
 def test_hosts_of_this_machine_are_answered(inside: TestClient, host: str) -> None:
     assert inside.post(QUESTION, headers={"host": host}).status_code == 200
 
 
 @pytest.mark.parametrize(
     "host",
-    ["evil.example", "evil.example:4321", "127.0.0.1.evil.example", "localhost@evil.example", "[::2]", "", "::1"],
+    [
+        "evil.example",
+        "evil.example:4321",
+        "127.0.0.1.evil.example",
+        "localhost@evil.example",
+        "[::1]:4321",
+        "[::2]",
+        "",
+        "::1",
+    ],
 )
 def test_foreign_hosts_are_refused_even_with_the_key(inside: TestClient, key: Key, host: str) -> None:
     assert inside.post(QUESTION, headers={"host": host}).status_code == 400

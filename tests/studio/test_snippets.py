@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import whatwhere as ww
 from whatwhere.cli import app
-from whatwhere.studio.api import ask, biases, pipeline, positions, rotary, variance
+from whatwhere.studio.api import ask, biases, pipeline, positions, rotary
 from whatwhere.studio.session import Session
 
 IMPORTS = {"import numpy as np", "import torch", "import whatwhere as ww"}
@@ -172,7 +172,7 @@ def test_views_of_a_comparison(look: Callable[..., dict[str, Any]], results: Pat
     session = Session.open(results)
     values = collected(
         look, session, "replay?run=learned-0", "attention?run=learned-0", "biases", "positions?scheme=learned-0",
-        "compare", "distance", "variance",
+        "compare",
     )  # fmt: skip
     assert all(values.values())
 
@@ -189,12 +189,8 @@ def test_asking_a_comparison(look: Callable[..., dict[str, Any]], results: Path)
 
 @pytest.mark.slow
 def test_views_of_a_model(look: Callable[..., dict[str, Any]], real: Session) -> None:
-    values = collected(look, real, "distance", "variance", "tokens?token=cat", "overview")
-    assert all(values.values())
-    shares = variance.shares(real, variance.begin(real)).shares
-    assert shares is not None
-    assert values["variance"][0] == pytest.approx((shares.token, shares.position, shares.interaction), rel=1e-6)
+    assert all(collected(look, real, "tokens?token=cat", "overview").values())
 
 
 def test_views_without_a_file(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
-    collected(look, fresh, "rotary", "distance", "variance", "tokens?token=Max", "positions", "replay", "attention")
+    collected(look, fresh, "rotary", "tokens?token=Max", "positions")

@@ -21,13 +21,11 @@ from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
 from whatwhere.studio.api.about import about
 from whatwhere.studio.api.runs import first_names
 from whatwhere.studio.api.settings import ExportedView
-from whatwhere.studio.session import Corpus, Kind, Session
+from whatwhere.studio.session import Corpus, Session
 from whatwhere.studio.wire import pack
 
 PAGE = Path(__file__).parent / "web" / "dist"
 """The page as it was bundled when the package was built."""
-FIRST: Mapping[Kind, str] = {"results": "compare", "checkpoint": "overview"}
-"""The view that an exported page opens on, where it has it."""
 
 
 def export(
@@ -94,12 +92,11 @@ def render_page(session: Session, progress: Callable[[str], None] = lambda _: No
     """
     check_page()
     views: dict[str, ExportedView] = {}
-    for name, export_view in EXPORTS.items():
+    # The overview of a model, which takes seconds to compute, is there at once in a file: it is first.
+    for name in sorted(about(session, {}).views, key=lambda name: session.kind != "checkpoint" or name != "overview"):
         progress(f"exporting {name}")
-        if (view := export_view(session)) is not None:
+        if (view := EXPORTS[name](session)) is not None:
             views[name] = view
-    if (first := FIRST.get(session.kind)) in views:
-        views = {first: views.pop(first)} | views
     progress("computing the answers")
     blocks = _Blocks(session, views)
     # Queries hold words of the vocabulary, of which no character may end the script.
@@ -220,10 +217,10 @@ class _Blocks:
         # The path of the file stays here: the page may go anywhere.
         opened = about(session, {})
         begin = {**opened.begin, **{name: view.begin for name, view in views.items() if view.begin is not None}}
-        first, held = next(iter(views), None), first_names(session) if opened.runs else []
+        held = first_names(session) if opened.runs else []
         shown = [title for name, title in zip(opened.runs, opened.run_titles, strict=True) if name in held]
         runs = [name for name in opened.runs if name in held]
-        opened = replace(opened, path="", begin=begin, exported=[*views], first=first, runs=runs, run_titles=shown)
+        opened = replace(opened, path="", begin=begin, exported=True, views=[*views], runs=runs, run_titles=shown)
         self._keep("about", {}, opened)
         for name, settings in (query for view in views.values() for query in view.queries):
             self._keep(name, settings, _answer(session, name, settings))

@@ -4,14 +4,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
-from jaxtyping import Float
-
 from whatwhere.analysis.biases import BiasLayers
 from whatwhere.analysis.biases import biases as inspected_biases
 from whatwhere.analysis.rotary_layers import RotaryLayers, layers_of
 from whatwhere.analysis.rotary_layers import rotary as inspected_rotary
-from whatwhere.analysis.subject import Absent, Subject, tried
+from whatwhere.analysis.subject import Subject, tried
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.models.huggingface import from_huggingface
@@ -32,6 +29,8 @@ MODEL = "model"
 """Name of the scheme of the open model."""
 DEFAULT_DIM, DEFAULT_LENGTH = 16, 64
 DOORS: Sequence["Door"] = ("input", "query_key", "score")
+FOR_IMAGES = ("sinusoidal-axial", "fourier", "rotary-axial", "rotary-mixed", "swin", "swin-v2", "sam")
+"""Entries of the catalogue that are not in the lists of the views, whose positions are those of a text."""
 _MOST_RANGES = 6
 _NOTHING_OPEN = "nothing is loaded"
 _COMPARISON = "results of a comparison have no configuration of their own"
@@ -118,6 +117,22 @@ def has_own(session: Session) -> bool:
     """Return whether the file itself has a configuration or a position table, by its headers alone."""
     checkpoint = session.checkpoint
     return session.kind == "checkpoint" and (checkpoint.config is not None or checkpoint.position_table is not None)
+
+
+def used_doors(session: Session) -> "set[Door]":
+    """Return the doors at which positions enter in what is open; all of them where the catalogue is shown."""
+    if session.kind == "fresh":
+        return set(DOORS)
+    if session.kind == "results":
+        schemes = session.checkpoint.metadata.get("schemes")
+        named = schemes.values() if isinstance(schemes, dict) else []
+        return {door for each in named if isinstance(each, dict) for door in DOORS if door in (each.get("doors") or ())}
+    try:
+        description = session.checkpoint.description
+    except (WhatWhereError, NotImplementedError):  # a model type that is not known, or a configuration that is refused
+        return set()
+    plans = {"input": [description.input], "query_key": description.query_key, "score": description.score}
+    return {door for door in DOORS if any(plan is not None for plan in plans[door])}
 
 
 def runs(session: Session) -> list[str]:
@@ -207,11 +222,6 @@ def model_rotaries(session: Session) -> tuple[list[ModelRotary], str | None]:
 def model_biases(session: Session) -> tuple[list[ModelBias], str | None]:
     """Return the biases of the open model or of a comparison's runs, with their learned tables; or none and why."""
     return session.once("biases", lambda: _biases(session))
-
-
-def model_positions(session: Session, most: int) -> tuple[str, Float[np.ndarray, " distances"]] | None:
-    """Return the name of the model's position table, and the mean cosine of two rows by their distance; or None."""
-    return session.once(("positions", most), lambda: _positions(session, most))
 
 
 def layer_names(layers: list[int]) -> str:
@@ -346,17 +356,3 @@ def _bias(session: Session, group: BiasLayers) -> ModelBias:
         fill_bias(scheme, session.checkpoint, group.tensor)
         python += f"\nscheme.weight.data = checkpoint.tensor({group.tensor!r}).float()"
     return ModelBias(title, scheme, None, group.tensor, f"import whatwhere as ww\n{python}")
-
-
-def _positions(session: Session, most: int) -> tuple[str, Float[np.ndarray, " distances"]] | None:
-    from whatwhere.analysis.position_table import trained_positions
-
-    if session.kind != "checkpoint":
-        return None
-    try:
-        table = session.subject.positions[:most]
-    except (Absent, WhatWhereError, NotImplementedError):
-        return None
-    if len(table) < 2 or not np.isfinite(table).all():
-        return None
-    return session.checkpoint.position_table or "its fixed positions", trained_positions(table).by_distance

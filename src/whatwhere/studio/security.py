@@ -2,7 +2,8 @@
 
 A page of any other site can make the user's browser send requests to 127.0.0.1. The studio prevents that:
 
-- the Host must be a name of this machine: a foreign name that was made to resolve to 127.0.0.1 is refused;
+- the Host must be a name of this machine (TrustedHostMiddleware in server.py): a foreign name that was made to resolve
+  to 127.0.0.1 is refused;
 - a cookie is needed, which only the start address gives, and which the browser sends from our own page alone;
 - an Origin, where the browser names one, must be ours: other ports of this machine are the same site to a cookie;
 - the page may load and call nothing but what came from here, and no other page may frame it.
@@ -20,7 +21,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whatwhere.errors import SettingError
 
-HOSTS = ("127.0.0.1", "localhost", "[::1]")
+HOSTS = ("127.0.0.1", "localhost")
 """The port is not checked: a tunnel may lead another port of this machine here."""
 LARGEST_HEAD = 1 << 14
 """Bytes of all headers of a request."""
@@ -104,13 +105,9 @@ class Guard:
             return PlainTextResponse(f"Headers have at most {LARGEST_HEAD:,} bytes.\n", 431)
         if version not in ("1.0", "1.1") or ("content-length" in headers and "transfer-encoding" in headers):
             return PlainTextResponse("The studio speaks HTTP/1.1, and a request has one length.\n", 400)
-        hosts = headers.getlist("host")
-        if len(hosts) != 1 or _bare(hosts[0]) not in HOSTS:
-            return PlainTextResponse("The studio answers to 127.0.0.1 and localhost alone.\n", 400)
-        origin = headers.get("origin")
-        if origin is not None and origin != f"http://{hosts[0]}":
-            return PlainTextResponse("The studio answers to its own page alone.\n", 403)
-        if not opened and headers.get("sec-fetch-site") not in (None, "same-origin", "none"):
+        own = headers.get("origin") in (None, f"http://{headers.get('host')}")
+        asked = opened or headers.get("sec-fetch-site") in (None, "same-origin", "none")
+        if not own or not asked:
             return PlainTextResponse("The studio answers to its own page alone.\n", 403)
         if not opened and not self._key.known(headers.get("cookie", "")):
             message = "Open the studio by the address that `whatwhere studio` printed: it holds a key.\n"
@@ -127,9 +124,3 @@ def confined(root: Path, name: str) -> Path:
             if path.is_relative_to(base) and path.is_file():
                 return path
     raise SettingError(f"there is no file {name[:80]!r} here.")
-
-
-def _bare(host: str) -> str:
-    """Return a Host header without its port."""
-    name, colon, port = host.rpartition(":")
-    return (name if colon and port.isascii() and port.isdigit() else host).lower()

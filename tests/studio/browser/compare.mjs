@@ -21,7 +21,6 @@ const started = await browser();
 const { page, context, seen } = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
 await page.goto(`${given.url}#/compare`);
 await page.waitForSelector(given.ready);
-result.dim = Object.fromEntries(await page.locator("nav a.dim").evaluateAll((all) => all.map((each) => [each.textContent, each.title])));
 result.main = await page.locator("main").innerText();
 result.titles = await page.locator("figure h3").allInnerTexts();
 result.wrong = await violations(page);

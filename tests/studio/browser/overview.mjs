@@ -21,7 +21,7 @@ await live.page.goto(`${given.url}#/overview?section=positions`);
 result.live = await read(live.page);
 result.focused = await live.page.evaluate(() => document.activeElement.textContent);
 result.more = {};
-for (const name of ["Diagnostics", "Positions", "Rotary lab"]) result.more[name] = await live.page.locator("main section").getByRole("link", { name, exact: true }).getAttribute("href");
+for (const name of ["Diagnostics", "Positions"]) result.more[name] = await live.page.locator("main section").getByRole("link", { name, exact: true }).getAttribute("href");
 result.card = await live.page.getByRole("link", { name: "#7", exact: true }).getAttribute("href");
 result.csv = await saved(live.page, live.page.locator("figure").first(), "CSV");
 result.parts = await saved(live.page, live.page.getByRole("region", { name: "Sizes" }), "CSV");

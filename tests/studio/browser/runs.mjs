@@ -19,7 +19,7 @@ await choice().selectOption(given.run);
 await page.waitForFunction((run) => location.hash.includes(run), given.run);
 await page.waitForFunction(() => !document.querySelector(".stale, [aria-busy=true]"));
 result.norm = await page.locator("figure", { hasText: "Norm of the row in the token table" }).locator("figcaption b").first().innerText();
-const titles = ["Overview", "Token card", "Token map", "Diagnostics", "Positions", "Variance split", "Training replay", "Attention by distance", "Ask", "Pipeline"];
+const titles = ["Overview", "Token card", "Token map", "Diagnostics", "Positions", "Training replay", "Attention by distance", "Ask", "Pipeline"];
 for (const title of titles) {
   await view(title);
   result.chosen[title] = await choice().inputValue();
@@ -29,7 +29,7 @@ result.where = await page.getByLabel("where").inputValue();
 await choice().selectOption({ index: 1 });
 result.own = await page.getByLabel("where").inputValue();
 result.other = await choice().inputValue();
-await view("Rotary lab");
+await view("Biases");
 result.without = await choice().count();
 result.complaints = seen.complaints;
 await started.close();

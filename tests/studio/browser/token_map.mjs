@@ -87,7 +87,7 @@ for (let round = 0; round < 5; round++) {
     () =>
       new Promise((done) => {
         document.querySelector(".scatter canvas").dispatchEvent(new WheelEvent("wheel", { deltaY: -40, bubbles: true, cancelable: true }));
-        requestAnimationFrame(() => setTimeout(() => ((location.hash = "#/distance"), setTimeout(done, 100))));
+        requestAnimationFrame(() => setTimeout(() => ((location.hash = "#/positions"), setTimeout(done, 100))));
       }),
   );
 }

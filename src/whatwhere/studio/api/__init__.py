@@ -15,7 +15,6 @@ from whatwhere.studio.api import (
     biases,
     compare,
     diagnostics,
-    distance,
     overview,
     pipeline,
     positions,
@@ -24,7 +23,6 @@ from whatwhere.studio.api import (
     runs,
     token_map,
     tokens,
-    variance,
 )
 from whatwhere.studio.api.settings import ExportedView, text
 from whatwhere.studio.jobs import Report
@@ -72,7 +70,6 @@ QUERIES: Mapping[str, Query] = {
     "pipeline.read": pipeline.read,
     "pipeline.walk": pipeline.walk,
     "positions.shown": positions.positions,
-    "variance.shares": variance.shares,
     "tokens.find": _of_run(tokens.find),
     "tokens.card": _of_run(tokens.card),
     "tokens.neighbors": _of_run(tokens.neighbors),
@@ -83,10 +80,8 @@ QUERIES: Mapping[str, Query] = {
     "maps.near": _of_run(token_map.near),
     "maps.neighbors": _of_run(token_map.neighbors),
     "rotary.lab": rotary.lab,
-    "distance.curves": distance.curves,
     "biases.shown": biases.shown,
     "compare.results": compare.results,
-    "replay.runs": runs.runs,
     "replay.frames": replay.frames,
     "replay.attention": replay.attention,
     "ask.answers": ask.answers,
@@ -99,7 +94,6 @@ JOBS: Mapping[str, JobFunction] = {
     "diagnostics.examine": _of_run(diagnostics.examine),
     "overview.inspected": _of_run(overview.inspected),
     "compare.difference": compare.difference,
-    "replay.train": replay.train,
 }
 """What takes seconds or minutes, by name: it runs as a job, and reports its progress."""
 
@@ -110,9 +104,7 @@ EXPORTS: Mapping[str, Callable[[Session], ExportedView | None]] = {
     "map": _by_run(token_map.exported),
     "diagnostics": _by_run(diagnostics.exported),
     "positions": positions.exported,
-    "variance": variance.exported,
     "rotary": rotary.exported,
-    "distance": distance.exported,
     "biases": biases.exported,
     "compare": compare.exported,
     "replay": replay.exported,

@@ -6,11 +6,12 @@ from itertools import chain
 from typing import Any, Literal
 
 from whatwhere import __version__
+from whatwhere.analysis.token_map import MINIMUM_ROWS
 from whatwhere.models.checkpoint.lookup import spellings
-from whatwhere.studio.api import ask, pipeline, positions, token_map, variance
+from whatwhere.studio.api import ask, pipeline, positions, token_map
 from whatwhere.studio.api.runs import titles
 from whatwhere.studio.api.settings import known
-from whatwhere.studio.schemes import has_own, runs
+from whatwhere.studio.schemes import has_own, runs, used_doors
 from whatwhere.studio.session import Kind, Session
 
 Which = Literal["input", "output"]
@@ -49,18 +50,17 @@ class About:
         guessed: whether the token table was chosen by its size, for no name is known.
         positions: the shape of the position table.
         begin: the settings that some views begin with, by the names of the views.
+        views: those that have something to show, in their order; the first is opened.
         own: whether the file itself describes positions, by a configuration or a table.
         runs: of a comparison, such as "rotary-0"; on an exported page those of which it holds something.
         run_titles: how each of them is shown.
         run: the one that views begin with; "" where there are none.
-        cannot_ask: why there are no models that answer; null where there are.
         other: the path of a second checkpoint, which the first is compared with.
         words: the number of tokens whose text is known.
         tokenizer: whether there is one.
         examples: tokens to begin with.
         analogy: three tokens of an analogy, or none.
-        exported: in an exported page the views that it holds; null elsewhere.
-        first: the view that the page opens on; null for the first of all.
+        exported: whether this is an exported page.
     """
 
     version: str
@@ -74,18 +74,17 @@ class About:
     guessed: bool
     positions: Sequence[int] | None
     begin: Mapping[str, Mapping[str, str | int | float | bool]]
+    views: Sequence[str]
     own: bool
     runs: Sequence[str]
     run_titles: Sequence[str]
     run: str
-    cannot_ask: str | None
     other: str | None
     words: int
     tokenizer: bool
     examples: Sequence[str]
     analogy: Sequence[str]
-    exported: Sequence[str] | None = None
-    first: str | None = None
+    exported: bool = False
 
 
 def about(session: Session, settings: Mapping[str, Any]) -> About:
@@ -108,22 +107,42 @@ def about(session: Session, settings: Mapping[str, Any]) -> About:
         begin={
             "pipeline": pipeline.begin(session),
             "positions": positions.begin(session),
-            "variance": variance.begin(session),
             "map": token_map.begin(session),
             "ask": ask.begin(session),
         },
+        views=views(session),
         own=has_own(session),
         runs=runs(session),
         run_titles=titles(session),
         run=session.run,
-        cannot_ask=ask.cannot_ask(session),
         other=None if session.other is None else str(session.other.path),
         words=len(session.words),
         tokenizer=session.tokenizer is not None,
         examples=examples(session),
         analogy=analogy(session),
-        first="compare" if session.kind == "results" else None,
     )
+
+
+def views(session: Session) -> list[str]:
+    """Return the views that have something to show of what is open, in their order; the first is opened."""
+    results, table, own = session.kind == "results", bool(session.tables), has_own(session)
+    doors = used_doors(session)
+    shown = {
+        "pipeline": True,
+        "overview": table or session.kind == "checkpoint",
+        "tokens": table,
+        "map": table and _tables(session)["input"].rows >= MINIMUM_ROWS["pca"],
+        "diagnostics": table,
+        "positions": own or bool(session.runs) or session.kind == "fresh",
+        "rotary": "query_key" in doors and not results,
+        "biases": "score" in doors,
+        "compare": results or session.other is not None,
+        "replay": results,
+        "attention": results,
+        "ask": ask.cannot_ask(session) is None,
+    }
+    names = [name for name, some in shown.items() if some]
+    return sorted(names, key=lambda name: not (results and name == "compare"))
 
 
 def _tables(session: Session) -> dict[Which, TableHeader]:

@@ -10,7 +10,6 @@ from jaxtyping import Float, Int
 from whatwhere.analysis.bias_range import EffectiveRange, effective_range
 from whatwhere.errors import SettingError
 from whatwhere.report.section import Section, Table
-from whatwhere.studio.api.distance import as_weights
 from whatwhere.studio.api.parameters import Control, Parameter, Value, parse, with_defaults
 from whatwhere.studio.api.settings import MOST_HEADS, ExportedView, flag, known, one_of, text, whole
 from whatwhere.studio.schemes import ModelBias, catalogue_python, model_biases
@@ -145,7 +144,7 @@ def shown(session: Session, settings: Mapping[str, Any]) -> BiasFindings:
     scheme, python = _own(own[name]) if name in own else _of_catalogue(settings, name, values)
     head = min(whole(settings, "head", 0, 0, 1023), scheme.num_heads - 1)
     weights, share = flag(settings, "weights"), float(one_of(settings, "share", SHARES, "0.01"))
-    as_shown = as_weights if weights else np.asarray
+    as_shown = _as_weights if weights else np.asarray
     distances = np.unique(np.concatenate([np.arange(17), np.geomspace(16, EXAMINED - 1, _POINTS).round()]))
     at = distances.astype(np.int64)
     past = _past(scheme)
@@ -220,6 +219,12 @@ def _matrix(scheme: "ScoreBias", tokens: int, head: int, weights: bool) -> Float
     return (np.exp(table - np.nanmax(table)) if weights else table).astype(np.float32)
 
 
+def _as_weights(bias: Float[np.ndarray, "heads distances"]) -> Float[np.ndarray, "heads distances"]:
+    """Return exp(bias - greatest bias of the head): attention weights where all scores without the bias are equal."""
+    finite = np.where(np.isfinite(bias), bias, -np.inf)
+    return np.asarray(np.exp(bias - finite.max(axis=-1, keepdims=True)))
+
+
 def _past(scheme: "ScoreBias") -> Float[np.ndarray, "heads distances"]:
     from whatwhere.analysis.position_similarity import by_distance
     from whatwhere.where.binding import Where
@@ -227,7 +232,7 @@ def _past(scheme: "ScoreBias") -> Float[np.ndarray, "heads distances"]:
     curves = by_distance(Where(score=scheme), EXAMINED)
     if curves is None:
         raise SettingError(
-            f"the bias of {type(scheme).__name__} depends on queries and keys: the view Distance shows it for some."
+            f"the bias of {type(scheme).__name__} depends on queries and keys: the view Pipeline shows it for a text."
         )
     return np.stack([curve.double().numpy() for curve in curves.curves.values()])
 

@@ -13,7 +13,7 @@ from whatwhere.report.section import Section, Table
 from whatwhere.report.text import decimals, number
 from whatwhere.studio.api.runs import of_first_runs
 from whatwhere.studio.api.settings import ExportedView, known, scheme, text, whole
-from whatwhere.studio.schemes import DOORS, DoorScheme, default_scheme, has_own, runs
+from whatwhere.studio.schemes import DOORS, FOR_IMAGES, DoorScheme, default_scheme, has_own, runs
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
@@ -145,12 +145,14 @@ class PositionFindings:
 
 
 def schemes(session: Session, settings: Mapping[str, Any]) -> SchemeList:
-    """Return the entries of the catalogue, and the runs of a comparison."""
+    """Return the entries of the catalogue for text, and the runs of a comparison."""
     known(settings)
     from whatwhere.where.catalogue import catalogue
 
     entries = [
-        CatalogueEntry(entry.name, entry.door, entry.formula, entry.learned, entry.url) for entry in catalogue.values()
+        CatalogueEntry(entry.name, entry.door, entry.formula, entry.learned, entry.url)
+        for entry in catalogue.values()
+        if entry.name not in FOR_IMAGES
     ]
     return SchemeList(entries, runs(session))
 

@@ -1,7 +1,4 @@
-"""Runs of a comparison from the inside: the token table step by step, and the attention of each head by distance.
-
-The runs are those of a results folder, or one that is trained here, for as long as it takes to watch.
-"""
+"""Runs of a comparison from the inside: the token table step by step, and the attention of each head by distance."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,21 +11,16 @@ from whatwhere.analysis.pca import principal_components
 from whatwhere.report.section import Paragraph, Part, Section, Table
 from whatwhere.report.text import decimals, number, percent
 from whatwhere.studio.api.runs import find_run, first_names, run_name
-from whatwhere.studio.api.settings import ExportedView, known, one_of, text, whole
-from whatwhere.studio.jobs import Report
+from whatwhere.studio.api.settings import ExportedView, known, text
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from whatwhere.comparison.results import RunResult
 
-MOST_STEPS = 800
-_KEPT = 8
-"""Trained models that are kept."""
-_LENGTHS = (8, 12, 16, 24, 32)
+MOST_NUMBERS = 500_000
+"""Of all tables of a run, as the page and an exported file hold them: 50 steps of 50 tokens with 200 features."""
 _TABLES = ("steps", "tables")
 _ATTENTION, _UNIFORM = "attention@", "uniform@"
-MOST_LEFT = 2_000_000
-"""Bytes of tables on an exported page: of a run each, the scheme that holds best first."""
 _SHOWN = 256
 """Tokens in a table for readers without JavaScript."""
 
@@ -118,16 +110,6 @@ class Attention:
     missing: str | None
 
 
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """A run that was trained here, with its score at each length."""
-
-    frames: Frames
-    attention: Attention
-    lengths: Int[np.ndarray, " _"]
-    scores: Float64[np.ndarray, " lengths"]
-
-
 def frames(session: Session, settings: Mapping[str, Any]) -> Frames:
     """Return the token table of a run at each recorded step, on planes and a line that are the same for all steps.
 
@@ -135,7 +117,7 @@ def frames(session: Session, settings: Mapping[str, Any]) -> Frames:
     table E, and of what training wrote into it, E - E0. The line is the first such axis of the ten digits' E - E0.
 
     Args:
-        source: a comparison.
+        session: a comparison.
         settings: run, as `runs` names it.
     """
     known(settings, "run")
@@ -150,7 +132,7 @@ def attention(session: Session, settings: Mapping[str, Any]) -> Attention:
     """Return the mean attention weight of each head by distance, as measured at the end of a run.
 
     Args:
-        source: a comparison.
+        session: a comparison.
         settings: run, as `runs` names it.
     """
     known(settings, "run")
@@ -160,34 +142,12 @@ def attention(session: Session, settings: Mapping[str, Any]) -> Attention:
     return _attention(run, results.trace(run), results.task.unit, bidirectional)
 
 
-def train(session: Session, settings: Mapping[str, Any], report: Report) -> Trained:
-    """Train a small model on the expressions of the first tutorial, in memory.
-
-    Args:
-        source: which keeps the outcome.
-        settings: scheme, of the catalogue; steps (200); seed (0).
-        report: called with the progress.
-    """
-    known(settings, "scheme", "steps", "seed")
-    from whatwhere.where.catalogue import catalogue
-
-    scheme = one_of(settings, "scheme", tuple(catalogue), "rotary")
-    steps, seed = whole(settings, "steps", 200, 1, MOST_STEPS), whole(settings, "seed", 0, 0, 9)
-    return session.once(("trained", scheme, steps, seed), lambda: _trained(scheme, steps, seed, report), most=_KEPT)
-
-
 def exported(session: Session) -> ExportedView | None:
-    """Return what an exported page needs of the replay: the first run of each scheme, as far as there is room."""
-    kept, room = [], MOST_LEFT
-    for name in first_names(session):
-        view = frames(session, {"run": name})
-        size = view.frames.tables.nbytes if view.frames else 0
-        if size <= room:
-            room -= size
-            kept.append(view)
+    """Return what an exported page needs of the replay: the first run of each scheme."""
+    kept = [frames(session, {"run": name}) for name in first_names(session)]
     if not kept:
         return None
-    queries = [("replay.runs", {}), *(("replay.frames", {"run": view.run}) for view in kept)]
+    queries = [("replay.frames", {"run": view.run}) for view in kept]
     return ExportedView("Training replay", queries, sections=[_frames_section(kept[0])])
 
 
@@ -196,7 +156,7 @@ def exported_attention(session: Session) -> ExportedView | None:
     if not (names := first_names(session)):
         return None
     best = attention(session, {"run": names[0]})
-    queries = [("replay.runs", {}), *(("replay.attention", {"run": name}) for name in names)]
+    queries = [("replay.attention", {"run": name}) for name in names]
     return ExportedView("Attention by distance", queries, sections=[_attention_section(best)])
 
 
@@ -244,29 +204,6 @@ def _attention_section(view: Attention) -> Section:
     return Section("attention", "Attention by distance", parts)
 
 
-def _trained(scheme: str, steps: int, seed: int, report: Report) -> Trained:
-    from whatwhere.comparison.results import ALL
-    from whatwhere.comparison.run import Job, run
-    from whatwhere.comparison.settings import make_settings
-    from whatwhere.comparison.tasks import Expressions
-
-    task = Expressions()
-    chosen = make_settings("expressions", _LENGTHS, steps=steps, test_sequences=200, device="cpu")
-    report(0.0, "building the model")
-
-    def on_step(done: int) -> None:
-        report(0.9 * done / steps, f"step {done} of {steps}" if done < steps else "measuring")
-
-    trained = run(Job(scheme, seed, task, chosen), on_step)
-    scores = {length: groups[ALL] for length, groups in trained.result.scores.items()}
-    return Trained(
-        frames=_frames(trained.result, trained.trace, list(task.tokens)),
-        attention=_attention(trained.result, trained.trace, task.unit),
-        lengths=np.array(list(scores), np.int32),
-        scores=np.array([np.nan if value is None else value for value in scores.values()], np.float64),
-    )
-
-
 def _ends(session: Session, run: "RunResult") -> dict[str, np.ndarray]:
     """Return the table before and after training, which every run saves, where the steps between are not recorded."""
     from whatwhere.comparison.read import AFTER, BEFORE
@@ -285,6 +222,9 @@ def _frames(run: "RunResult", trace: Trace, tokens: list[str]) -> Frames:
 
     if set(_TABLES) - trace.keys() or trace["tables"].ndim != 3 or len(trace["steps"]) != len(trace["tables"]):
         return make(tokens, None, "the tables of this run are not in its folder, or hold numbers that are not finite.")
+    if trace["tables"].size > MOST_NUMBERS:
+        size = f"{trace['tables'].size:,} numbers, but at most {MOST_NUMBERS:,} can be replayed."
+        return make(tokens, None, f"the tables of this run have {size}")
     tables = trace["tables"].astype(np.float64)
     if not np.isfinite(tables).all():
         return make(tokens, None, "the tables of this run hold numbers that are not finite: the training diverged.")

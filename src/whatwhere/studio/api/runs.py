@@ -1,54 +1,16 @@
 """The runs of a comparison: their names, and which of them a page begins with."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import quoted, visible
-from whatwhere.studio.api.settings import known
 from whatwhere.studio.schemes import scheme_of
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from whatwhere.comparison.results import RunResult
-
-STEPS = (100, 200, 400, 800)
-
-
-@dataclass(frozen=True)
-class RunName:
-    """A run that can be watched; `traced` where it recorded the steps between the first and the last."""
-
-    name: str
-    scheme: str
-    seed: int
-    traced: bool
-
-
-@dataclass(frozen=True)
-class Runs:
-    """Runs of the folder, and the schemes and steps that can be trained here."""
-
-    runs: Sequence[RunName]
-    schemes: Sequence[str]
-    steps: Sequence[int]
-
-
-def runs(session: Session, settings: Mapping[str, Any]) -> Runs:
-    """List the runs of the folder, and the schemes that can be trained here.
-
-    Args:
-        session: what is open.
-        settings: none.
-    """
-    known(settings)
-    from whatwhere.where.catalogue import catalogue
-
-    results = [] if session.kind != "results" else session.results.runs
-    names = [RunName(run_name(run), _shown(run.scheme), run.seed, bool(run.trace)) for run in results]
-    return Runs(names, list(catalogue), list(STEPS))
 
 
 def first_names(session: Session) -> list[str]:
@@ -119,9 +81,3 @@ def find_run(session: Session, name: str) -> "RunResult":
 def run_name(run: "RunResult") -> str:
     """Return the name of a run as its tensors begin, "rotary-0"; one that was trained here has no file."""
     return PurePosixPath(run.file).stem if run.file else f"{run.scheme}-{run.seed}"
-
-
-def _shown(name: str) -> str:
-    from whatwhere.report.comparison_sentences import name_text
-
-    return name_text(name)

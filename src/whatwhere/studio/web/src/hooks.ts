@@ -12,7 +12,7 @@ export type Open = Pick<About, "kind" | "path" | "run">;
 /** The run is that of a comparison which is looked at, or "". */
 export const OpenContext = createContext<Open>({ kind: "checkpoint", path: "", run: "" });
 
-const BY_RUN = /^(tokens|maps)\.|^(overview\.inspected|diagnostics\.examine|pipeline\.walk|variance\.shares)$/;
+const BY_RUN = /^(tokens|maps)\.|^(overview\.inspected|diagnostics\.examine|pipeline\.walk)$/;
 
 /** Return the settings of a query with the run that is looked at, where it is about the model of one. */
 export function useWithRun(): <S extends Settings | null>(name: keyof Answers, settings: S) => S {

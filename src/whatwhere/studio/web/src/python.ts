@@ -13,7 +13,6 @@ const FRESH_TABLE = "np.random.default_rng(0).standard_normal((20, 64)).astype(n
 /** Return lines that run as they are, with their imports in front and the path of what is open for PATH; or null. */
 export function runnable(written: string, { kind, path, run }: Open): string | null {
   const code = run ? ofRun(written, run) : written;
-  if (kind !== "results" && /\bread_results\(/.test(code)) return null; // a run that was trained here has no folder
   if (code.startsWith("whatwhere ")) {
     return kind === "fresh" ? null : code.replace("PATH", /^[\w./-]+$/.test(path) ? path : "PATH");
   }
@@ -40,4 +39,10 @@ function withFreshTable(code: string): string {
     /ww\.read\(PATH\)\.array\(['"]tokens\.weight['"](?:, rows=(\[[^\]]*\]))?\)/g,
     (_, rows: string | undefined) => `${FRESH_TABLE}${rows ? `[${rows}]` : ""}`,
   );
+}
+
+/** Return the Python that reads a run of the open folder. */
+export function runCode(run: string): string {
+  const file = JSON.stringify(`models/${run}.safetensors`);
+  return `results = ww.comparison.read_results(PATH)\nrun = next(run for run in results.runs if run.file == ${file})`;
 }

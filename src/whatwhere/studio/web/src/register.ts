@@ -14,34 +14,22 @@ export interface ViewProps {
 export interface View {
   /** Names it in the address. */
   id: string;
-  /** Its position in the navigation, 1 to 12. */
-  order: number;
   title: string;
   /** What it answers, in one sentence. */
   question: string;
   defaults(about: About): Settings;
-  /** Whether there is something to show. */
-  shown(about: About): boolean;
-  /** Why the view shows nothing of what is open, only how to use it or an example; null where it does. */
-  empty?(about: About): string | null;
   /** Whether it looks at one run of a comparison. */
   byRun?: boolean;
   Page: ComponentType<ViewProps>;
 }
 
-/** Return why a view of training shows nothing of a file that holds no run. */
-export function withoutRuns({ kind }: About): string | null {
-  return kind === "results" ? null : "What is open holds no training; a small one can be trained here.";
-}
-
-const registered: View[] = [];
+const registered = new Map<string, View>();
 
 export function register(view: View): void {
-  registered.push(view);
-  registered.sort((one, other) => one.order - other.order);
+  registered.set(view.id, view);
 }
 
+/** Return the views that have something to show, in their order. */
 export function views(about: About): View[] {
-  const shown = registered.filter((view) => view.shown(about) && (about.exported?.includes(view.id) ?? true));
-  return shown.sort((one, other) => Number(other.id === about.first) - Number(one.id === about.first));
+  return about.views.flatMap((id) => registered.get(id) ?? []);
 }

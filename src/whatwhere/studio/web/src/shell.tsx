@@ -80,7 +80,7 @@ function Opened({ about }: { about: About }) {
         To the view
       </a>
       <Head about={about} />
-      <Navigation shown={shown} now={view} about={about} />
+      <Navigation shown={shown} now={view} />
       <main id="view">
         <header class="view">
           <h1 ref={heading} tabIndex={-1}>
@@ -155,7 +155,7 @@ function ThemeButton() {
   );
 }
 
-function Navigation({ shown, now, about }: { shown: View[]; now: View; about: About }) {
+function Navigation({ shown, now }: { shown: View[]; now: View }) {
   const list = useRef<HTMLUListElement>(null);
   useEffect(() => {
     // A narrow screen has no room for all views: the list alone is scrolled, and sideways, not the page.
@@ -168,21 +168,13 @@ function Navigation({ shown, now, about }: { shown: View[]; now: View; about: Ab
   return (
     <nav aria-label="Views">
       <ul ref={list}>
-        {shown.map((view) => {
-          const why = view.empty?.(about) ?? undefined; // the title is also what a screen reader adds to the name
-          return (
-            <li key={view.id}>
-              <a
-                href={writeLink(view.id, {}, {})}
-                class={why && "dim"}
-                title={why}
-                aria-current={view.id === now.id ? "page" : undefined}
-              >
-                {view.title}
-              </a>
-            </li>
-          );
-        })}
+        {shown.map((view) => (
+          <li key={view.id}>
+            <a href={writeLink(view.id, {}, {})} aria-current={view.id === now.id ? "page" : undefined}>
+              {view.title}
+            </a>
+          </li>
+        ))}
       </ul>
     </nav>
   );

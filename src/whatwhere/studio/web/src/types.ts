@@ -9,7 +9,6 @@ export interface Answers {
   "pipeline.read": TextTokens;
   "pipeline.walk": TextWalkthrough;
   "positions.shown": PositionFindings;
-  "variance.shares": VarianceSplit;
   "tokens.find": MatchingTokens;
   "tokens.card": TokenCard;
   "tokens.neighbors": TokenNeighbors;
@@ -20,10 +19,8 @@ export interface Answers {
   "maps.near": MapNeighbors;
   "maps.neighbors": AllNeighbors;
   "rotary.lab": RotaryLab;
-  "distance.curves": SchemeCurves;
   "biases.shown": BiasFindings;
   "compare.results": Measurements;
-  "replay.runs": Runs;
   "replay.frames": Frames;
   "replay.attention": Attention;
   "ask.answers": AskedRuns;
@@ -32,7 +29,6 @@ export interface Answers {
   "diagnostics.examine": SuspiciousTokens;
   "overview.inspected": Overview;
   "compare.difference": DifferenceReport;
-  "replay.train": Trained;
 }
 
 /** What is open. */
@@ -59,6 +55,8 @@ export interface About {
   positions: number[] | null;
   /** the settings that some views begin with, by the names of the views. */
   begin: Record<string, Record<string, string | number | boolean>>;
+  /** those that have something to show, in their order; the first is opened. */
+  views: string[];
   /** whether the file itself describes positions, by a configuration or a table. */
   own: boolean;
   /** of a comparison, such as "rotary-0"; on an exported page those of which it holds something. */
@@ -67,8 +65,6 @@ export interface About {
   run_titles: string[];
   /** the one that views begin with; "" where there are none. */
   run: string;
-  /** why there are no models that answer; null where there are. */
-  cannot_ask: string | null;
   /** the path of a second checkpoint, which the first is compared with. */
   other: string | null;
   /** the number of tokens whose text is known. */
@@ -79,10 +75,8 @@ export interface About {
   examples: string[];
   /** three tokens of an analogy, or none. */
   analogy: string[];
-  /** in an exported page the views that it holds; null elsewhere. */
-  exported: string[] | null;
-  /** the view that the page opens on; null for the first of all. */
-  first: string | null;
+  /** whether this is an exported page. */
+  exported: boolean;
 }
 
 /** The nearest rows of every token in the full space. */
@@ -383,16 +377,6 @@ export interface DigitLine {
   r: Tensor;
 }
 
-/** A similarity, kernel or bias by distance. */
-export interface DistanceCurve {
-  /** what the values are. */
-  label: string;
-  /** at distance 0, 1, 2, .... */
-  values: Tensor;
-  /** values divided by the greatest size; of a bias the weights exp(bias - greatest bias). */
-  relative: Tensor;
-}
-
 /** Numbers of a scheme by distance. */
 export interface DistanceCurves {
   /** what they are. */
@@ -648,12 +632,6 @@ export interface Measurements {
   sentences: Sentences;
   /** what it takes to repeat it. */
   reproduction: Reproduction;
-}
-
-/** The median norms of token vectors, as they are added, and of position vectors. */
-export interface MedianNorms {
-  token: number;
-  position: number;
 }
 
 /** The reason why a part of some results is not there. */
@@ -999,21 +977,6 @@ export interface RowsBeyondVocabulary {
   median_norm: number | null;
 }
 
-/** A run that can be watched; `traced` where it recorded the steps between the first and the last. */
-export interface RunName {
-  name: string;
-  scheme: string;
-  seed: number;
-  traced: boolean;
-}
-
-/** Runs of the folder, and the schemes and steps that can be trained here. */
-export interface Runs {
-  runs: RunName[];
-  schemes: string[];
-  steps: number[];
-}
-
 /** A RoPE scaling of the catalogue. */
 export interface ScalingEntry {
   name: string;
@@ -1021,44 +984,6 @@ export interface ScalingEntry {
   paper: string;
   url: string;
   used_by: string[];
-}
-
-/** A scheme and its curve. */
-export interface SchemeCurve {
-  /** names it in the address of the page. */
-  id: string;
-  /** a short name to read. */
-  name: string;
-  /** where the scheme enters the Transformer. */
-  door: "input" | "query_key" | "score" | null;
-  /** whether it belongs to what is open; else it is an entry of the catalogue. */
-  own: boolean;
-  /** whether it has parameters. */
-  learned: boolean;
-  /** its equation, or "". */
-  formula: string;
-  /** its source. */
-  url: string | null;
-  /** of one head, or why there is none. */
-  curve: DistanceCurve | Missing;
-  /** lines that build `where`; "" where the curve is not that of distances alone, or the model's own. */
-  python: string;
-}
-
-/** The curves of all schemes. */
-export interface SchemeCurves {
-  /** features of a token vector, for the schemes of the catalogue. */
-  dim: number;
-  /** for the schemes of the catalogue. */
-  heads: number;
-  /** whose curves these are. */
-  head: number;
-  /** how many there are, from 0 on. */
-  distances: number;
-  /** of the random parameters. */
-  seed: number;
-  /** those of what is open first. */
-  schemes: SchemeCurve[];
 }
 
 /** The schemes that a view offers. */
@@ -1419,14 +1344,6 @@ export interface TokenRow {
   row: Tensor | null;
 }
 
-/** A run that was trained here, with its score at each length. */
-export interface Trained {
-  frames: Frames;
-  attention: Attention;
-  lengths: Tensor;
-  scores: Tensor;
-}
-
 /** A bias of the open model that cannot be shown. */
 export interface UnavailableBias {
   /** a short name to read. */
@@ -1481,60 +1398,6 @@ export interface UnreachableRows {
   texts_tried: string[];
   /** the tokens that it is encoded as. */
   read_as: string[][];
-}
-
-/** Shares of the variance of the first layer's input. */
-export interface VarianceShares {
-  /** the first norm of the model, in words; null where there is none. */
-  norm: string | null;
-  /** whether the row of the first segment is added. */
-  added: boolean;
-  /** by which the model multiplies token vectors. */
-  factor: number;
-  /** by which they are multiplied besides. */
-  scale: number;
-  /** how many tokens and positions were combined. */
-  tokens: number;
-  /** how many tokens and positions were combined. */
-  rows: number;
-  /** code that computes the same. */
-  python: string;
-  /** the shares, which sum to 1. */
-  token: number;
-  /** the shares, which sum to 1. */
-  position: number;
-  /** the shares, which sum to 1. */
-  interaction: number;
-  /** of the angle between token and position vectors. */
-  mean_abs_cosine: number;
-  /** ranges of positions, each as its first position and the one after its last. */
-  windows: Tensor;
-  /** the three shares within each. */
-  by_window: Tensor;
-  /** further factors of the token vectors. */
-  scales: Tensor;
-  /** the three shares with each. */
-  by_scale: Tensor;
-  /** the median norms. */
-  norms: MedianNorms;
-}
-
-/** What the variance split was computed from, and its result. */
-export interface VarianceSplit {
-  /** of the encoding. */
-  title: string;
-  /** at which it enters. */
-  doors: DoorScheme[];
-  /** on it. */
-  notes: string[];
-  /** the token table; null for random vectors. */
-  tensor: string | null;
-  /** of the vectors. */
-  dim: number;
-  /** why there is nothing to split; null where there is. */
-  missing: string | null;
-  /** the result; null where there is nothing to split. */
-  shares: VarianceShares | null;
 }
 
 /** A claim of a tutorial and its verdict, in the words of the report. */

@@ -1,7 +1,7 @@
-/** View 13, ask: a question to the models of a comparison, with positions that are changed by hand, and their attention. */
+/** Ask: a question to the models of a comparison, with positions that are changed by hand, and their attention. */
 
 import { useQuery } from "../hooks";
-import { Answered, Wrong } from "../parts/states";
+import { Answered } from "../parts/states";
 import { TextField } from "../parts/text_field";
 import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
@@ -11,36 +11,14 @@ import { Heads } from "./ask/heads";
 
 register({
   id: "ask",
-  order: 13,
   title: "Ask",
   question: "What do the trained models answer to a question, what does each head attend to, and do positions matter?",
   defaults: (about) => ({ text: "", seeds: "median", positions: "", ...about.begin["ask"] }),
-  shown: () => true,
-  empty: ({ cannot_ask }) => cannot_ask,
   byRun: true,
   Page: Ask,
 });
 
-function Ask(props: ViewProps) {
-  const { cannot_ask, kind, path } = props.about;
-  if (cannot_ask === null) return <Question {...props} />;
-  return (
-    <>
-      <Wrong message={cannot_ask} />
-      {kind !== "results" && (
-        <>
-          <p>To train five models in about three minutes, and to ask them:</p>
-          <pre tabIndex={0}>
-            <code>{"whatwhere demo\nwhatwhere studio whatwhere-demo"}</code>
-          </pre>
-        </>
-      )}
-      {kind === "results" && path !== "" && <p class="note">{path}</p>}
-    </>
-  );
-}
-
-function Question({ about, settings, change }: ViewProps) {
+function Ask({ about, settings, change }: ViewProps) {
   const [text, seeds, run, positions] = ["text", "seeds", "run", "positions"].map((name) => String(settings[name])) as [
     string,
     string,
@@ -59,7 +37,7 @@ function Question({ about, settings, change }: ViewProps) {
           value={text}
           choose={(next) => change({ text: next, positions: "" }, true)}
         />
-        {about.exported === null && (
+        {!about.exported && (
           <label class="choice">
             runs{" "}
             <select value={seeds} onChange={(event) => change({ seeds: event.currentTarget.value })}>

@@ -1,4 +1,4 @@
-/** View 8, biases: what positions add to attention scores, as a matrix and as curves, and each head's range. */
+/** Biases: what positions add to attention scores, as a matrix and as curves, and each head's range. */
 
 import { useQuery } from "../hooks";
 import { HeadSlider, HeadsSlider, Parameters, Slider, withParameter } from "../parts/slider";
@@ -22,11 +22,9 @@ const DEFAULTS: Settings = {
 
 register({
   id: "biases",
-  order: 8,
   title: "Biases",
   question: "What do positions add to the attention scores, and what is the effective range of each head?",
   defaults: () => DEFAULTS,
-  shown: () => true,
   Page: Biases,
 });
 

@@ -1,4 +1,4 @@
-/** View 4, diagnostics: under-trained and unreachable tokens, duplicates, hubs, with the evidence. */
+/** Diagnostics: under-trained and unreachable tokens, duplicates, hubs, with the evidence. */
 
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
@@ -19,12 +19,10 @@ import { columnsOf, type ListName, LISTS, NAMES } from "./diagnostics/lists";
 
 register({
   id: "diagnostics",
-  order: 4,
   title: "Diagnostics",
   question:
     "Which tokens look under-trained, which are unreachable by any text, and which rows of the table are faulty?",
   defaults: () => ({ list: "" }),
-  shown: (about) => about.tables.input !== undefined,
   byRun: true,
   Page: Diagnostics,
 });

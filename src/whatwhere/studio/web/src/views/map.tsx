@@ -1,4 +1,4 @@
-/** View 3, the token map: all tokens on a plane, how many neighbors it keeps, and the true neighbors of one token. */
+/** The token map: all tokens on a plane, how many neighbors it keeps, and the true neighbors of one token. */
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
@@ -31,11 +31,9 @@ const COLORS = ["type", "script", "norm", "frequency"];
 
 register({
   id: "map",
-  order: 3,
   title: "Token map",
   question: "How are all tokens arranged, and how much of that does a map in two dimensions keep?",
   defaults,
-  shown: (about) => (about.tables.input?.rows ?? 0) >= 3,
   byRun: true,
   Page: TokenMap,
 });
@@ -70,7 +68,7 @@ function TokenMap({ about, settings, change }: ViewProps) {
   const name = (next: string) =>
     change({ ...UNFILTERED, token: "", tokens: next, method: next ? "pca" : (begin["method"] ?? "pca") });
   const example = String(begin["example"] ?? "");
-  const live = about.exported === null;
+  const live = !about.exported;
   return (
     <>
       {(live || example !== "") && <NamedField value={tokens} example={example} choose={name} />}
@@ -382,7 +380,7 @@ function Invitation({ about, change }: Pick<ViewProps, "about" | "change">) {
 
 /** Return the true neighbors of a token; an exported page holds those of all. */
 function useNear(about: About, table: string, token: string, names: Names): Query<MapNeighbors> {
-  const exported = about.exported !== null;
+  const exported = about.exported;
   const live = useQuery("maps.near", exported || token === "" ? null : { token, table });
   const all = useQuery("maps.neighbors", exported && token !== "" ? { table } : null);
   const stored = useMemo((): Query<MapNeighbors> | null => {

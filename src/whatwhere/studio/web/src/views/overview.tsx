@@ -11,7 +11,6 @@ import type { About, Overview as Inspection } from "../types";
 
 /** Views that show more of a section. */
 const MORE: Record<string, string> = {
-  variance: "variance",
   norms: "tokens",
   spectrum: "map",
   diagnostics: "diagnostics",
@@ -22,11 +21,9 @@ const MORE: Record<string, string> = {
 
 register({
   id: "overview",
-  order: 1.5,
   title: "Overview",
   question: "What are the tokens of this file, and how does the model encode positions?",
   defaults: () => ({ section: "" }),
-  shown: (about) => about.kind === "checkpoint" || about.tables.input !== undefined,
   byRun: true,
   Page: Overview,
 });

@@ -1,4 +1,4 @@
-/** View 1, the pipeline: a text of the reader's through the input layer, step by step. */
+/** The pipeline: a text of the reader's through the input layer, step by step. */
 
 import { type Query, useQuery } from "../hooks";
 import { announce } from "../parts/announce";
@@ -17,11 +17,9 @@ import "./pipeline.css";
 
 register({
   id: "pipeline",
-  order: 1,
   title: "Pipeline",
   question: "How does a text become vectors and attention scores: its tokens, ids and rows, and its positions?",
   defaults,
-  shown: () => true,
   byRun: true,
   Page: Pipeline,
 });

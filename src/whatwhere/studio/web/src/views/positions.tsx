@@ -1,4 +1,4 @@
-/** View 5, positions: the vector or bias that a scheme, or the loaded table, has for each, and how they compare. */
+/** Positions: the vector or bias that a scheme, or the loaded table, has for each, and how they compare. */
 
 import { useQuery } from "../hooks";
 import { writeLink } from "../link";
@@ -23,17 +23,15 @@ const DOORS = { input: "added to the vectors", query_key: "queries and keys", sc
 
 register({
   id: "positions",
-  order: 5,
   title: "Positions",
   question: "What is the vector or bias of each position, which positions are similar, and what path do they take?",
   defaults,
-  shown: () => true,
   byRun: true,
   Page: Positions,
 });
 
 function defaults(about: About): Settings {
-  return { ...about.begin["positions"], axes: "1,2", column: 4 };
+  return { ...about.begin["positions"], axes: "1,2", column: 4, log: false };
 }
 
 function Positions({ about, settings, change }: ViewProps) {
@@ -108,7 +106,7 @@ function Positions({ about, settings, change }: ViewProps) {
                 <Columns shown={answer} first={Number(settings["column"])} change={change} />
               )}
             </div>
-            <Compared shown={answer} axes={String(settings["axes"])} change={change} />
+            <Compared shown={answer} settings={settings} change={change} />
           </>
         )}
       </Answered>
@@ -118,18 +116,18 @@ function Positions({ about, settings, change }: ViewProps) {
 
 interface ComparedProps {
   shown: PositionFindings;
-  axes: string;
+  settings: Settings;
   change: ViewProps["change"];
 }
 
-function Compared({ shown, axes, change }: ComparedProps) {
+function Compared({ shown, settings, change }: ComparedProps) {
   const vectors = vectorsOf(shown);
   return (
     <>
       <div class="two even">
         {vectors && <Similarity shown={shown} vectors={vectors} />}
-        {vectors && <PathOf shown={shown} vectors={vectors} axes={axes} change={change} />}
-        {shown.by_distance && <ByDistance shown={shown} />}
+        {vectors && <PathOf shown={shown} vectors={vectors} axes={String(settings["axes"])} change={change} />}
+        {shown.by_distance && <ByDistance shown={shown} log={settings["log"] === true} change={change} />}
         {vectors && shown.door === "input" && <Norms shown={shown} vectors={vectors} />}
         {shown.wavelengths && <Wavelengths shown={shown} wavelengths={shown.wavelengths} />}
       </div>

@@ -1,48 +1,44 @@
-/** View 11, the training replay: scrub the steps of a run, and watch the table, the number line and the loss move. */
+/** The training replay: scrub the steps of a run, and watch the table, the number line and the loss move. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useQuery } from "../hooks";
 import { fixed, formatNumber, whole } from "../numbers";
 import { announce } from "../parts/announce";
+import { Choice } from "../parts/choice";
 import { Figure } from "../parts/figure";
-import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../parts/heat";
+import { HeatFigure, LineFigure, numberColumn } from "../parts/figures";
 import { How } from "../parts/how";
-import { Lines, type LinesProps, linesSvg } from "../parts/lines";
+import { type HeatProps, spread } from "../parts/heat";
+import type { LinesProps } from "../parts/lines";
 import { Answered } from "../parts/states";
 import { TokenLabel } from "../parts/token";
-import { register, type ViewProps, withoutRuns } from "../register";
+import { runCode } from "../python";
+import { register, type ViewProps } from "../register";
 import { visibleToken } from "../escape";
 import { lineSvg, mapSvg, scene } from "./replay/frame_svg";
-import type { Frames, Trained } from "../types";
-import { runCode, runDefaults, useRun } from "./replay/run";
+import type { Frames } from "../types";
 import { StillSvg } from "./replay/still";
 
 const END = 1_000_000; // beyond any step: at the start of a training, nothing has been written that could be seen
 
 register({
   id: "replay",
-  order: 11,
   title: "Training replay",
   question: "How does training change the token table and the loss, step by step?",
-  defaults: (about) => ({ ...runDefaults(about), at: END, of: "change", ...about.begin["replay"] }),
-  shown: () => true,
-  empty: withoutRuns,
+  defaults: () => ({ at: END, of: "change" }),
   byRun: true,
   Page: Replay,
 });
 
 const PAUSE = 350;
+const OF = [["change", "the change, E − E0"] as const, ["table", "the table E"] as const];
 
 function Replay(props: ViewProps) {
-  const { query, trained, choice } = useRun(props, "replay.frames", ({ frames }) => frames);
+  const query = useQuery("replay.frames", { run: String(props.settings["run"]) });
   return (
-    <>
-      {choice}
-      <Answered query={query} what="reading the run">
-        {(answer) =>
-          answer.frames ? <Film {...props} answer={answer} trained={trained} /> : <WithoutTables answer={answer} />
-        }
-      </Answered>
-    </>
+    <Answered query={query} what="reading the run">
+      {(answer) => (answer.frames ? <Film {...props} answer={answer} /> : <WithoutTables answer={answer} />)}
+    </Answered>
   );
 }
 
@@ -55,7 +51,7 @@ function WithoutTables({ answer }: { answer: Frames }) {
   );
 }
 
-function Film({ answer, trained, settings, change }: ViewProps & { answer: Frames; trained: Trained | null }) {
+function Film({ answer, settings, change }: ViewProps & { answer: Frames }) {
   const frames = answer.frames!;
   const steps = frames.steps.values;
   const last = steps.length - 1;
@@ -64,13 +60,7 @@ function Film({ answer, trained, settings, change }: ViewProps & { answer: Frame
   const of = settings["of"] === "table" ? "table" : "change";
   return (
     <>
-      <label class="choice">
-        show{" "}
-        <select value={of} onChange={(event) => change({ of: event.currentTarget.value })}>
-          <option value="change">the change, E − E0</option>
-          <option value="table">the table E</option>
-        </select>
-      </label>
+      <Choice label="show" value={of} options={OF} change={(of) => change({ of })} />
       <Controls steps={steps} at={at} go={go} loss={lossAt(answer, steps[at]!)} />
       <div class="pair">
         <Points answer={answer} at={at} of={of} />
@@ -80,18 +70,8 @@ function Film({ answer, trained, settings, change }: ViewProps & { answer: Frame
         </div>
       </div>
       <Rows answer={answer} at={at} of={of} />
-      {trained && <p class="note">{scoresText(trained)}</p>}
     </>
   );
-}
-
-function scoresText({ lengths, scores }: Trained): string {
-  const each = Array.from(
-    lengths.values,
-    (length, n) =>
-      `${length} arguments ${Number.isFinite(scores.values[n]!) ? `${fixed(100 * scores.values[n]!, 1)} %` : "no row"}`,
-  );
-  return `Trained on 1 to 6 arguments, this run answers correctly at ${each.join(", ")}; of 200 new expressions each.`;
 }
 
 /** Return the last loss that was recorded up to a step. */
@@ -201,24 +181,12 @@ function Loss({ answer, step }: { answer: Frames; step: number | null }) {
   );
   if (!losses.values.length) return <p class="note">No loss of this run was recorded.</p>;
   return (
-    <Figure
-      title="Loss"
+    <LineFigure
+      lines={props}
       note="One random batch per point, so the curve is noisy."
       file={`loss-${answer.run}`}
-      svg={(width) => linesSvg(props, width)}
-      rows={Array.from(loss_steps.values, (each, n) => ({ step: each, loss: losses.values[n]! }))}
-      columns={[
-        { title: "step", numeric: true, value: (row) => row.step },
-        { title: "loss", numeric: true, value: (row) => row.loss, cell: (row) => formatNumber(row.loss) },
-      ]}
-      how={
-        <How>
-          <p>Cross-entropy of the batch before the step is taken, as the run kept it about fifty times.</p>
-        </How>
-      }
-    >
-      <Lines {...props} />
-    </Figure>
+      how={<p>Cross-entropy of the batch before the step is taken, as the run kept it about fifty times.</p>}
+    />
   );
 }
 
@@ -264,24 +232,9 @@ function Points({ answer, at, of }: Shown) {
           value: (token) => visibleToken(answer.words[token]!),
           cell: (token) => <TokenLabel word={answer.words[token]!} text={null} />,
         },
-        {
-          title: "x",
-          numeric: true,
-          value: (token) => coordinate(token, 0),
-          cell: (token) => formatNumber(coordinate(token, 0)),
-        },
-        {
-          title: "y",
-          numeric: true,
-          value: (token) => coordinate(token, 1),
-          cell: (token) => formatNumber(coordinate(token, 1)),
-        },
-        {
-          title: "norm",
-          numeric: true,
-          value: (token) => norms.values[at * count + token]!,
-          cell: (token) => formatNumber(norms.values[at * count + token]!),
-        },
+        numberColumn("x", (token: number) => coordinate(token, 0)),
+        numberColumn("y", (token: number) => coordinate(token, 1)),
+        numberColumn("norm", (token: number) => norms.values[at * count + token]!),
       ]}
       how={
         <How code={`${tablesCode(answer)}\nww.analysis.principal_components(${table}, 2).coordinates`}>
@@ -320,12 +273,7 @@ function Line({ answer, at }: { answer: Frames; at: number }) {
       rows={Array.from({ length: 10 }, (_, digit) => digit)}
       columns={[
         { title: "digit", numeric: true, value: (digit) => digit },
-        {
-          title: "coordinate",
-          numeric: true,
-          value: (digit) => along.values[at * 10 + digit]!,
-          cell: (digit) => formatNumber(along.values[at * 10 + digit]!),
-        },
+        numberColumn("coordinate", (digit: number) => along.values[at * 10 + digit]!),
       ]}
       how={
         <How code={`${tablesCode(answer)}\n${digitsCode(answer, at)}`}>
@@ -353,7 +301,7 @@ function Rows({ answer, at, of }: Shown) {
   };
   const limit = useMemo(() => spread(part(steps.values.length - 1)), [answer, of]);
   const names = useMemo(() => answer.words.map((word) => visibleToken(word)), [answer]);
-  const props: HeatProps = useMemo(
+  const heat: HeatProps = useMemo(
     () => ({
       title: `${of === "table" ? "The table" : "The change"} after step ${whole(steps.values[at]!)}`,
       values: part(at),
@@ -369,25 +317,12 @@ function Rows({ answer, at, of }: Shown) {
     }),
     [answer, at, of],
   );
-  const which = Array.from({ length: rows }, (_, row) => row);
   return (
-    <Figure
-      title={props.title}
+    <HeatFigure
+      heat={heat}
       note="One row per token; all steps share one color scale."
       file={`table-${answer.run}-${steps.values[at]}`}
-      svg={(width = 1000) => heatSvg(props, width)}
-      rows={which}
-      columns={[{ title: "token", value: (row) => names[row] ?? "" }, ...heatColumns(props)]}
-      how={
-        <How>
-          <p>
-            The numbers that the run recorded, in float32. The colors end at three standard deviations of the last
-            table.
-          </p>
-        </How>
-      }
-    >
-      <Heat {...props} />
-    </Figure>
+      how={<p>The numbers that the run recorded. The colors end at three standard deviations of the last table.</p>}
+    />
   );
 }

@@ -1,4 +1,4 @@
-/** View 6, the rotary lab: the rotations of the pairs of two configurations, and their agreement by distance. */
+/** The rotary lab: the rotations of the pairs of two configurations, and their agreement by distance. */
 
 import { useQuery } from "../hooks";
 import { formatNumber, whole } from "../numbers";
@@ -16,12 +16,10 @@ const DEFAULTS: Settings = { a: "", b: "", claimed: 0 };
 
 register({
   id: "rotary",
-  order: 6,
   title: "Rotary lab",
   question:
     "How many rotations does each pair make within the trained and the claimed length, and what does a scaling change?",
   defaults: () => DEFAULTS,
-  shown: () => true,
   Page: Rotary,
 });
 

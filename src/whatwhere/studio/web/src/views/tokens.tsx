@@ -1,4 +1,4 @@
-/** View 2, the token card: one token's properties, the norm of its row, its nearest rows, and analogies. */
+/** The token card: one token's properties, the norm of its row, its nearest rows, and analogies. */
 
 import { useMemo } from "preact/hooks";
 import { type Query, useQuery } from "../hooks";
@@ -21,11 +21,9 @@ import { NeighborLists, neighborsSvg, nearColumns, nearRows, tableName } from ".
 
 register({
   id: "tokens",
-  order: 2,
   title: "Token card",
   question: "What is a token, what is the norm of its vector, and which tokens are near it in the full space?",
   defaults,
-  shown: (about) => about.tables.input !== undefined,
   byRun: true,
   Page: Tokens,
 });

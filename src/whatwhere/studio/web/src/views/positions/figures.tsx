@@ -2,10 +2,12 @@
 
 import { useMemo } from "preact/hooks";
 import { fixed, formatNumber, whole } from "../../numbers";
+import { Flag } from "../../parts/choice";
 import { Figure } from "../../parts/figure";
+import { LineFigure } from "../../parts/figures";
 import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../../parts/heat";
 import { How } from "../../parts/how";
-import { Lines, type LinesProps, linesSvg, strokeOf } from "../../parts/lines";
+import { type Curve, Lines, type LinesProps, linesSvg, strokeOf } from "../../parts/lines";
 import { DEEP_BIASES, readableBiases } from "../../parts/plot";
 import { Slider } from "../../parts/slider";
 import { Path, type PathProps, pathSvg } from "../../parts/trajectory";
@@ -272,52 +274,48 @@ export function PathOf({ shown, vectors, axes, change }: OfVectors & { axes: str
   );
 }
 
-export function ByDistance({ shown }: { shown: PositionFindings }) {
+interface ByDistanceProps {
+  shown: PositionFindings;
+  log: boolean;
+  change: ViewProps["change"];
+}
+
+export function ByDistance({ shown, log, change }: ByDistanceProps) {
   const { label, names, values } = shown.by_distance!;
   const own = shown.door === "input" ? (vectorsOf(shown)?.mean_by_distance ?? null) : null;
   const count = values.shape[1] ?? 0;
-  const props: LinesProps = useMemo(() => {
-    const some = names
-      .slice(0, 8)
-      .map((name, n) => ({ name, values: values.values.subarray(n * count, (n + 1) * count) as ArrayLike<number> }));
-    const mean = own
-      ? [{ name: "mean of all pairs", values: own.values.subarray(0, count) as ArrayLike<number>, color: 2 }]
-      : [];
-    const drawn = [...mean, ...some.map((curve, n) => ({ ...curve, ...strokeOf(own ? 1 : n), color: own ? 1 : n }))];
+  const lines: LinesProps = useMemo(() => {
+    const first = log ? 1 : 0; // a logarithmic axis has no distance 0
+    const part = (tensor: Tensor, from: number) => tensor.values.subarray(from + first, from + count);
+    const mean = own ? [{ name: "mean of all pairs", values: part(own, 0), color: 2 }] : [];
+    const some = names.slice(0, 8).map((name, n) => {
+      const look = own ? 1 : n;
+      return { name, values: part(values, n * count), ...strokeOf(look), color: look };
+    });
+    const curves: Curve[] = [...mean, ...some];
     return {
       title: "By distance",
-      x: Array.from({ length: count }, (_, n) => n),
-      curves: drawn,
+      x: Array.from({ length: count - first }, (_, n) => n + first),
+      curves,
       xLabel: "distance",
-      ...(shown.door === "score" ? { yLabel: "bias", ...readableBiases(drawn) } : { yLabel: "similarity" }),
+      logX: log,
+      ...(shown.door === "score" ? { yLabel: "bias", ...readableBiases(curves) } : { yLabel: "similarity" }),
     };
-  }, [shown]);
+  }, [shown, log]);
   return (
-    <Figure
-      title={props.title}
-      note={`${label}${names.length > 8 ? `; the first 8 of ${names.length} heads` : ""}. ${props.y ? DEEP_BIASES : ""}`}
+    <LineFigure
+      lines={lines}
+      note={`${label}${names.length > 8 ? `; the first 8 of ${names.length} heads` : ""}. ${lines.y ? DEEP_BIASES : ""}`}
       file="by-distance"
-      svg={(width) => linesSvg(props, width)}
-      rows={Array.from({ length: count }, (_, n) => n)}
-      columns={[
-        { title: "distance", numeric: true, value: (n) => n },
-        ...props.curves.map(({ name, values: curve }) => ({
-          title: name,
-          numeric: true,
-          value: (n: number) => curve[n] ?? null,
-          cell: (n: number) => formatNumber(curve[n]),
-        })),
-      ]}
+      code={inPython(shown, `ww.analysis.by_distance(where, ${shown.rows}).curves`)}
       how={
-        <How code={inPython(shown, `ww.analysis.by_distance(where, ${shown.rows}).curves`)}>
-          <p>
-            {label}.{own && " The mean is that of the cosines of all pairs of rows at a distance."}
-          </p>
-        </How>
+        <p>
+          {label}.{own && " The mean is that of the cosines of all pairs of rows at a distance."}
+        </p>
       }
     >
-      <Lines {...props} />
-    </Figure>
+      <Flag label="logarithmic distance" value={log} change={(log) => change({ log })} />
+    </LineFigure>
   );
 }
 
