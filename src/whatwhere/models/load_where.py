@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cache
 from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,28 +17,87 @@ from whatwhere.models.huggingface import Description
 
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
-    from whatwhere.where.sink import Sink
 
 TOKENS = "/input.tokens.weight"
 """Name of a run's token table, behind the name of the run."""
 _DEFAULT_HEADS = 2
 _DEFAULT_LENGTH, _MAX_LENGTH = 64, 1 << 20  # of results that do not name one, or an absurd one
 _BIAS_TABLES = ("relative_attention_bias.weight", "attn_rel_b.weight")
-_PROFILES = {
-    "weight": ("self_attn.r_proj.weight", "attn.wr_du.weight"),
-    "profiles": ("self_attn.rel_logits_proj.proj", "attn.rel_logits_proj.proj"),
-    "gain": ("self_attn.rel_l2_clip.scale", "attn.rel_l2_clip.scale"),
-}
-"""Parameter of Inkling's bias -> ends of its name in a layer, as transformers and as the published files write it."""
-_SINKS = ("sinks", "attention_sink_bias", "learnable_sink_param", "softmax_offset")
-"""Sinks of an attention, as transformers and as the files of MiMo-V2, Hy4 and Flint write them."""
-_FACTORS = {
-    "weight": ("self_attn.softmax_scaling.scale", "attention.ssmax_scaling.s"),
-    "bias": ("self_attn.softmax_scaling.bias", "attention.ssmax_scaling.b"),
-}
-_XLNET = {"u": ("rel_attn.r_w_bias",), "v": ("rel_attn.r_r_bias",), "weight": ("rel_attn.r",)}
-"""Parameters of SSMax and of Transformer-XL's bias -> ends of their names in a layer, as those of Inkling."""
 _OTHERWISE = "Choose a scheme of the catalogue: whatwhere.scheme(name, dim, num_heads, max_length)."
+
+
+@dataclass(frozen=True)
+class _Learned:
+    """Where files have the learned numbers of a scheme.
+
+    Args:
+        names: parameter -> the ends of its name, as transformers and as published files write it, for some layer.
+        absent: what is noted where they are not there.
+        last: the parameter whose last axis is the first one of the tensor.
+    """
+
+    names: Mapping[str, tuple[str, ...]]
+    absent: str
+    last: str = ""
+
+
+@cache
+def _learned() -> Mapping[type, _Learned]:
+    """Return where files have the learned numbers of each scheme that has any, but for tables of biases."""
+    from whatwhere.where.query_key.learned_rotary import LearnedRotary
+    from whatwhere.where.query_key.ssmax import SSMax
+    from whatwhere.where.score.inkling import Inkling
+    from whatwhere.where.score.transformer_xl import TransformerXL
+    from whatwhere.where.sink import Sink
+
+    return {
+        LearnedRotary: _Learned(
+            {"alpha": (".rotary_emb.alpha", ".lerope.alpha")},
+            "the learned frequencies are not in the file under a known name: they are those before training",
+        ),
+        SSMax: _Learned(
+            {
+                "weight": (
+                    ".layers.{layer}.self_attn.softmax_scaling.scale",
+                    ".layers.{layer}.attention.ssmax_scaling.s",
+                ),
+                "bias": (".layers.{layer}.self_attn.softmax_scaling.bias", ".layers.{layer}.attention.ssmax_scaling.b"),
+            },
+            "the factors of queries of layer {layer} are not in the file: they are initial",
+        ),
+        Inkling: _Learned(
+            {
+                "weight": (".layers.{layer}.self_attn.r_proj.weight", ".layers.{layer}.attn.wr_du.weight"),
+                "profiles": (
+                    ".layers.{layer}.self_attn.rel_logits_proj.proj",
+                    ".layers.{layer}.attn.rel_logits_proj.proj",
+                ),
+                "gain": (".layers.{layer}.self_attn.rel_l2_clip.scale", ".layers.{layer}.attn.rel_l2_clip.scale"),
+            },
+            "`{parameter}` of Inkling in layer {layer} is not in the file under a known name: random",
+        ),
+        TransformerXL: _Learned(
+            {
+                "u": (".layer.{layer}.rel_attn.r_w_bias",),
+                "v": (".layer.{layer}.rel_attn.r_r_bias",),
+                "weight": (".layer.{layer}.rel_attn.r",),
+            },
+            "the bias of layer {layer} is not in the file under a known name: it is random",
+            last="weight",
+        ),
+        Sink: _Learned(
+            {
+                "weight": (
+                    ".layers.{layer}.self_attn.sinks",
+                    ".layers.{layer}.self_attn.attention_sink_bias",  # MiMo-V2
+                    ".layers.{layer}.self_attn.learnable_sink_param",  # Hy4
+                    ".layers.{layer}.self_attn.softmax_offset",  # Flint
+                    ".blk.{layer}.attn_sinks.weight",
+                )
+            },
+            "the sinks of layer {layer} are not in the file under a known name: they are 0",
+        ),
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,15 +182,7 @@ def attention_of_layers(checkpoint: Checkpoint) -> "list[tuple[Where, tuple[str,
 
 
 def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
-    """Return the run of a comparison that was named, or its only one; None for any other checkpoint.
-
-    Args:
-        checkpoint: a comparison, or another checkpoint.
-        run: its name, such as "rotary-0": the scheme and the seed, or the name of its file.
-
-    Raises:
-        SettingError: If the comparison has no such run, or several and none is named; or it is no comparison.
-    """
+    """Return the run of a comparison that was named, or its only one; None for any other checkpoint."""
     names = checkpoint.runs
     run = _file_of(checkpoint, run) if run is not None and run not in names else run
     known = f"its runs are {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "it has none"
@@ -156,14 +208,7 @@ def _file_of(checkpoint: Checkpoint, run: str) -> str:
 
 
 def of_run(checkpoint: Checkpoint, run: str | None) -> Checkpoint:
-    """Return the model of the run of a comparison that was named, or of its only one; any other checkpoint as it is.
-
-    Args:
-        checkpoint, run: as in `chosen_run`.
-
-    Raises:
-        SettingError: As `chosen_run` raises it.
-    """
+    """Return the model of the run of a comparison that was named, or of its only one; any other checkpoint as it is."""
     name = chosen_run(checkpoint, run)
     return checkpoint if name is None else checkpoint.run(name)
 
@@ -178,13 +223,7 @@ def default_heads(checkpoint: Checkpoint, dim: int) -> int:
 
 
 def bias_tables(checkpoint: Checkpoint, part: str | None, count: int) -> list[str]:
-    """Return the names of the learned bias tables of a part, in the order of its layers.
-
-    Args:
-        checkpoint: of the model.
-        part: "decoder", "encoder", or None for a model with one part.
-        count: the maximum number of names: 1 where all layers share the first one's table.
-    """
+    """Return the names of the learned bias tables of a part, in the order of its layers."""
     prefixes = {"decoder": ("decoder.", "dec."), "encoder": ("encoder.", "enc."), None: ("",)}[part]
     names = [
         name
@@ -196,78 +235,52 @@ def bias_tables(checkpoint: Checkpoint, part: str | None, count: int) -> list[st
 
 
 def fill_bias(scheme: Any, checkpoint: Checkpoint, table: str) -> None:
-    """Copy a learned table of a checkpoint into a bias.
-
-    Args:
-        scheme: a bias with a `weight`.
-        checkpoint: of the model.
-        table: name of the tensor.
-
-    Raises:
-        CheckpointError: If its shape is not that of the weight.
-    """
-    from torch import from_numpy, no_grad
-
-    values = checkpoint.array(table).astype(np.float32)
+    """Copy a learned table of a checkpoint into the `weight` of a bias; raise CheckpointError if the shapes differ."""
+    values = checkpoint.array(table)
     if values.shape != tuple(scheme.weight.shape):
         raise CheckpointError(
             f"the bias table {quoted(table)} has the shape {values.shape}, but the configuration needs "
             f"{tuple(scheme.weight.shape)}."
         )
-    with no_grad():
-        scheme.weight.copy_(from_numpy(values))
+    _copy(values, scheme.weight)
 
 
 def fill_frequencies(scheme: Any, checkpoint: Checkpoint) -> bool:
-    """Copy learned frequencies of a checkpoint into a map; return whether it has them, or the map needs none.
+    """Copy learned frequencies of a checkpoint into a map; return whether it has them, or the map needs none."""
+    from whatwhere.where.query_key.learned_rotary import LearnedRotary
 
-    Args:
-        scheme: a map of queries and keys, or None.
-        checkpoint: of the model.
-
-    Raises:
-        CheckpointError: If their number is not that of the map's pairs.
-    """
-    if type(scheme).__name__ != "LearnedRotary":
-        return True
-    return _copied(checkpoint, (".rotary_emb.alpha", ".lerope.alpha"), scheme.alpha)
+    return not isinstance(scheme, LearnedRotary) or not _fill(checkpoint, 0, scheme)
 
 
-def _copied(checkpoint: Checkpoint, ends: tuple[str, ...], parameter: Any, *, turned: bool = False) -> bool:
-    """Copy the tensor whose name ends so into a parameter; return whether there is one, outside of drafting layers.
+def _fill(checkpoint: Checkpoint, layer: int, scheme: Any) -> list[str]:
+    """Copy the learned numbers of a scheme in a layer; return notes on what is not in the files, of the main layers."""
+    if (learned := _learned().get(type(scheme))) is None:
+        return []
+    notes: dict[str, None] = {}
+    for parameter, names in learned.names.items():
+        if (own := getattr(scheme, parameter)) is None:
+            continue
+        ends = tuple(name.format(layer=layer) for name in names)
+        # Layers for drafting have names of their own, which contain mtp.
+        found = next((name for name in checkpoint.tensors if f".{name}".endswith(ends) and "mtp" not in name), None)
+        if found is None:
+            notes[learned.absent.format(parameter=parameter, layer=layer)] = None
+            continue
+        values = checkpoint.array(found)
+        values = np.moveaxis(values, 0, -1) if parameter == learned.last else values
+        if values.shape != tuple(own.shape):
+            raise CheckpointError(
+                f"{quoted(found)} has the shape {values.shape}, but the configuration needs {tuple(own.shape)}."
+            )
+        _copy(values, own)
+    return list(notes)
 
-    Args:
-        checkpoint: of the model.
-        ends: of its name, behind a point.
-        parameter: that is filled.
-        turned: whether the first axis of the tensor is the last one of the parameter.
 
-    Raises:
-        CheckpointError: If the shapes differ.
-    """
+def _copy(values: np.ndarray, parameter: Any) -> None:
     from torch import from_numpy, no_grad
 
-    name = next((name for name in checkpoint.tensors if f".{name}".endswith(ends) and "mtp" not in name), None)
-    if name is None:
-        return False
-    values = checkpoint.array(name).astype(np.float32)
-    values = np.moveaxis(values, 0, -1) if turned else values
-    if values.shape != tuple(parameter.shape):
-        raise CheckpointError(
-            f"{quoted(name)} has the shape {values.shape}, but the configuration needs {tuple(parameter.shape)}."
-        )
     with no_grad():
-        parameter.copy_(from_numpy(values))
-    return True
-
-
-def _load_factors(checkpoint: Checkpoint, layer: int, scheme: Any) -> list[str]:
-    """Copy the learned factors of the queries of a layer; return a note where the files do not have them."""
-    found = [
-        getattr(scheme, own) is None or _copied(checkpoint, _in_layer(layer, ends), getattr(scheme, own))
-        for own, ends in _FACTORS.items()
-    ]
-    return [] if all(found) else [f"the factors of queries of layer {layer} are not in the file: they are initial"]
+        parameter.copy_(from_numpy(values.astype(np.float32)))
 
 
 def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedWhere:
@@ -277,7 +290,7 @@ def _of_description(checkpoint: Checkpoint, description: Description) -> LoadedW
     encoding: Any = None
     absent: list[str] = []
     if checkpoint.position_table is not None:
-        encoding = _learned(checkpoint)
+        encoding = _position_table(checkpoint)
     elif description.input is not None and "max_length" in description.input.settings:
         absent = [f"its position embedding is {description.input.class_name}, but no table of it is in the file"]
     elif description.input is not None:
@@ -308,14 +321,10 @@ def _of_layer(
     score: Any
     plans = (description.query_key[layer], description.score[layer])
     query_key, score = (None if plan is None else plan.build() for plan in plans)
-    if not fill_frequencies(query_key, checkpoint):
-        notes.append("the learned frequencies are not in the file under a known name: they are those before training")
     mapped: Any = description.with_temperature(layer, query_key)
-    if type(mapped).__name__ == "SSMax":
-        notes += _load_factors(checkpoint, layer, mapped)
     sink = description.sink(layer)
-    if sink is not None:
-        notes += _load_sink(checkpoint, layer, sink)
+    for scheme in dict.fromkeys((query_key, mapped, sink)):  # a temperature wraps the map
+        notes += _fill(checkpoint, layer, scheme)
     if score is not None:
         notes += _load_bias(checkpoint, description, layer, score)
     scale, window = description.scale_of(layer, query_key, score), description.window_of(layer)
@@ -331,7 +340,7 @@ def _of_table(checkpoint: Checkpoint, problem: WhatWhereError) -> LoadedWhere:
         why = f"the configuration is not understood: {' '.join(str(problem).splitlines()).removesuffix('.')}"
     if checkpoint.position_table is None:
         raise SettingError(f"the positional encoding of {checkpoint.path} is not known: {why}.\n{_OTHERWISE}")
-    encoding = _learned(checkpoint)
+    encoding = _position_table(checkpoint)
     heads = default_heads(checkpoint, encoding.dim)
     note = f"{why}: by its name, the table is added to the token vectors"
     return LoadedWhere(
@@ -340,7 +349,7 @@ def _of_table(checkpoint: Checkpoint, problem: WhatWhereError) -> LoadedWhere:
     )  # fmt: skip
 
 
-def _learned(checkpoint: Checkpoint) -> Any:
+def _position_table(checkpoint: Checkpoint) -> Any:
     """Load the position table into a Learned encoding."""
     import torch
 
@@ -359,17 +368,9 @@ def _load_bias(checkpoint: Checkpoint, description: Description, layer: int, sch
     """Copy the learned table of a layer's bias into it; return a note where there is none."""
     if not any(True for _ in scheme.parameters()):
         return []
+    if type(scheme) in _learned():
+        return _fill(checkpoint, layer, scheme)
     plan = description.score[layer]
-    if plan is not None and plan.scheme == "inkling":
-        return _load_profiles(checkpoint, layer, scheme)
-    if plan is not None and plan.scheme == "transformer-xl" and description.model_type == "xlnet":
-        found = [
-            _copied(
-                checkpoint, tuple(f".layer.{layer}.{end}" for end in ends), getattr(scheme, own), turned=own == "weight"
-            )
-            for own, ends in _XLNET.items()
-        ]
-        return [] if all(found) else [f"the bias of layer {layer} is not in the file under a known name: it is random"]
     shared = plan is not None and plan.shared
     count = 1 if shared else layer + 1
     names = bias_tables(checkpoint, description.part, count) if hasattr(scheme, "weight") else []
@@ -381,28 +382,6 @@ def _load_bias(checkpoint: Checkpoint, description: Description, layer: int, sch
     except CheckpointError as problem:
         return [f"{missing} ({str(problem).removesuffix('.')})"]
     return []
-
-
-def _load_profiles(checkpoint: Checkpoint, layer: int, scheme: Any) -> list[str]:
-    """Copy the matrix and profiles of Inkling's bias in a layer; return notes on what the files do not have."""
-    return [
-        f"`{parameter}` of Inkling in layer {layer} is not in the file under a known name: random"
-        for parameter, ends in _PROFILES.items()
-        if getattr(scheme, parameter) is not None
-        and not _copied(checkpoint, _in_layer(layer, ends), getattr(scheme, parameter))
-    ]
-
-
-def _in_layer(layer: int, ends: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the ends of names in a layer."""
-    return tuple(f".layers.{layer}.{end}" for end in ends)
-
-
-def _load_sink(checkpoint: Checkpoint, layer: int, sink: "Sink") -> list[str]:
-    """Copy the sinks of a layer; return a note where the files do not have them."""
-    ends = (*_in_layer(layer, tuple(f"self_attn.{end}" for end in _SINKS)), f".blk.{layer}.attn_sinks.weight")
-    found = _copied(checkpoint, ends, sink.weight)
-    return [] if found else [f"the sinks of layer {layer} are not in the file under a known name: they are 0"]
 
 
 def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
@@ -446,12 +425,7 @@ def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
 
 
 def run_length(checkpoint: Checkpoint, run: str) -> int:
-    """Return for how many positions the scheme of a run was built: those of its longest training sequence, or more.
-
-    Args:
-        checkpoint: a comparison.
-        run: the name of its run.
-    """
+    """Return for how many positions the scheme of a run was built: those of its longest training sequence, or more."""
     return _run_settings(checkpoint, run)[2]
 
 

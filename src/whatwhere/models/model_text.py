@@ -44,19 +44,7 @@ def looks_up(checkpoint: Checkpoint) -> bool:
 
 
 def encode_text(checkpoint: Checkpoint, reader: "Tokenizer", text: str) -> tuple[list[int], list[str]]:
-    """Encode a text for a checkpoint.
-
-    Args:
-        checkpoint: of the model.
-        reader: of `reader_of`.
-        text: to encode.
-
-    Returns:
-        The ids, and the tokens as the vocabulary writes them.
-
-    Raises:
-        TextError: If the text is empty, or has a part for which there is no token.
-    """
+    """Encode a text: the ids, and the tokens as the vocabulary writes them; TextError where a part has no token."""
     from whatwhere.what.text import encode
 
     if not looks_up(checkpoint):
@@ -94,17 +82,7 @@ def token_factor(checkpoint: Checkpoint) -> float | None:
 
 
 def token_rows(checkpoint: Checkpoint, tensor: str, ids: Sequence[int], factor: float) -> "TokenEmbedding":
-    """Read the rows of some tokens, as a table that multiplies them as the model does.
-
-    Args:
-        checkpoint: of the model.
-        tensor: name of the token table.
-        ids: of the tokens.
-        factor: of the model's token embeddings.
-
-    Raises:
-        TokenError: If an id lies outside the table.
-    """
+    """Read the rows of some tokens, as a table that multiplies them as the model does."""
     import torch
 
     from whatwhere.what.embedding import TokenEmbedding

@@ -85,15 +85,7 @@ def load_token_table(
 
 
 def ngram_embedding(checkpoint: Checkpoint, table: TokenTable) -> "HashedNGramEmbedding":
-    """Return the module of a table of hashed n-grams without its rows, which are on the meta device.
-
-    Args:
-        checkpoint: that has it.
-        table: of hashed n-grams.
-
-    Raises:
-        CheckpointError, SettingError: As `load_token_table` raises them.
-    """
+    """Return the module of a table of hashed n-grams without its rows, which are on the meta device."""
     from whatwhere.what.hashed_ngrams import HashedNGramEmbedding
 
     if table.form == "engram":
