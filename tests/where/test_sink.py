@@ -3,12 +3,14 @@
 from types import SimpleNamespace
 
 import jaxtyping
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 import whatwhere as ww
+from tests.gradients import require_gradients
 from whatwhere import reference
 
 HEADS, KEY_HEADS, TOKENS = 4, 2, 9
@@ -51,22 +53,19 @@ def test_attention_and_gradients_are_the_references(positions: str, score: str |
         else scheme(p, causal=causal).masked_fill(~p.mask(causal=causal), 0)
     )
     mask = p.mask(causal=causal) & ww.Window(5).mask(p)
+    k_all, v_all = (x.detach().repeat_interleave(HEADS // KEY_HEADS, 1).numpy() for x in (k, v))
+    biases, masks = bias.detach().double().numpy(), mask.numpy()
+
+    def by_reference(q: np.ndarray, sink: np.ndarray) -> np.ndarray:
+        rows = [(q[b], k_all[b], v_all[b], biases[b % len(biases)], masks[b % len(masks), 0]) for b in range(2)]
+        return np.stack([reference.attention(*row, sink=sink) for row in rows])
+
     for engine in ("dense", "sdpa"):
         y = where.at(p).attention(q, k, v, causal=causal, engine=engine)
+        expected = by_reference(q.detach().numpy(), where.sink.weight.detach().numpy())
+        torch.testing.assert_close(y, torch.from_numpy(expected))
         actual = torch.autograd.grad(y, [q, k, v, where.sink.weight], g)
-        d_sink = torch.zeros(HEADS, dtype=torch.float64)
-        for b in range(2):
-            k_all, v_all = (x[b].repeat_interleave(HEADS // KEY_HEADS, 0).detach().numpy() for x in (k, v))
-            one = bias[b % len(bias)].detach().double().numpy()
-            seen = mask[b % len(mask)].numpy()
-            numbers = {"bias": one, "mask": seen, "sink": where.sink.weight.detach().numpy()}
-            expected = reference.attention(q[b].detach().numpy(), k_all, v_all, **numbers)
-            torch.testing.assert_close(y[b], torch.from_numpy(expected))
-            d_q, *_ = reference.attention_gradient(g[b].numpy(), q[b].detach().numpy(), k_all, v_all, **numbers)
-            torch.testing.assert_close(actual[0][b], torch.from_numpy(d_q))
-            of_sink = reference.sink_gradient(g[b].numpy(), q[b].detach().numpy(), k_all, v_all, **numbers)
-            d_sink += torch.from_numpy(of_sink)
-        torch.testing.assert_close(actual[3], d_sink)
+        require_gradients((actual[0], actual[3]), by_reference, (q, where.sink.weight), g)
 
 
 @pytest.mark.parametrize("engine", ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)])

@@ -1,7 +1,8 @@
-"""Reference implementation of every scheme in NumPy float64 and plain loops, forward and backward.
+"""Reference implementation of every scheme in NumPy float64 and plain loops.
 
 The library is tested against these files, and they can be read as a textbook. They are slow on purpose: one loop for
-each index of the formula. In every gradient function, g is dL/dy of the output y, and L any scalar loss.
+each index of the formula. Gradients are here where a table collects them: of a lookup, of the tied output projection
+and of learned positions. In these g is dL/dy of the output y, and L any scalar loss.
 
     what                 the token table: lookup, output projection, and AdamW with the updates that a skipped row owes
     token_tables         what, beyond one table: by layer, hashed n-grams, factorized, added to values
@@ -18,14 +19,10 @@ each index of the formula. In every gradient function, g is dL/dy of the output 
     score/window         door 3, by the distances along two axes of a window: Swin, Swin v2, SAM
     attention            the three doors together; windows and sinks
     checks               checks of arguments
-
-Fixed schemes have no gradient of their own: a sinusoid and an ALiBi bias are constants that are added.
 """
 
 from whatwhere.reference.attention import attention as attention
-from whatwhere.reference.attention import attention_gradient as attention_gradient
 from whatwhere.reference.attention import attention_weights as attention_weights
-from whatwhere.reference.attention import sink_gradient as sink_gradient
 from whatwhere.reference.attention import window_mask as window_mask
 from whatwhere.reference.frequencies import dynamic_ntk_frequencies as dynamic_ntk_frequencies
 from whatwhere.reference.frequencies import inverse_frequencies as inverse_frequencies
@@ -46,32 +43,20 @@ from whatwhere.reference.input import resized_grid as resized_grid
 from whatwhere.reference.input import resized_rows as resized_rows
 from whatwhere.reference.input import sinusoid as sinusoid
 from whatwhere.reference.query_key.content import carope as carope
-from whatwhere.reference.query_key.content import carope_gradient as carope_gradient
 from whatwhere.reference.query_key.content import carope_increments as carope_increments
-from whatwhere.reference.query_key.content import carope_increments_gradient as carope_increments_gradient
 from whatwhere.reference.query_key.content import selective_rope as selective_rope
-from whatwhere.reference.query_key.content import selective_rope_gradient as selective_rope_gradient
 from whatwhere.reference.query_key.content import selective_rope_increments as selective_rope_increments
-from whatwhere.reference.query_key.content import (
-    selective_rope_increments_gradient as selective_rope_increments_gradient,
-)
 from whatwhere.reference.query_key.pope_fope_ssmax import fope as fope
-from whatwhere.reference.query_key.pope_fope_ssmax import fope_gradient as fope_gradient
 from whatwhere.reference.query_key.pope_fope_ssmax import pope as pope
-from whatwhere.reference.query_key.pope_fope_ssmax import pope_gradient as pope_gradient
 from whatwhere.reference.query_key.pope_fope_ssmax import ssmax as ssmax
-from whatwhere.reference.query_key.pope_fope_ssmax import ssmax_gradient as ssmax_gradient
 from whatwhere.reference.query_key.regions import dual_chunk_distance as dual_chunk_distance
 from whatwhere.reference.query_key.regions import rotary_scores as rotary_scores
 from whatwhere.reference.query_key.regions import self_extend_distance as self_extend_distance
 from whatwhere.reference.query_key.rotary import axial_rotary as axial_rotary
-from whatwhere.reference.query_key.rotary import learned_rotary_gradient as learned_rotary_gradient
 from whatwhere.reference.query_key.rotary import mixed_rotary as mixed_rotary
-from whatwhere.reference.query_key.rotary import mixed_rotary_gradient as mixed_rotary_gradient
 from whatwhere.reference.query_key.rotary import multimodal_axes as multimodal_axes
 from whatwhere.reference.query_key.rotary import multimodal_rotary as multimodal_rotary
 from whatwhere.reference.query_key.rotary import rotary as rotary
-from whatwhere.reference.query_key.rotary import rotary_gradient as rotary_gradient
 from whatwhere.reference.query_key.rotary import xpos as xpos
 from whatwhere.reference.query_key.temperature import clamped_log_temperature as clamped_log_temperature
 from whatwhere.reference.query_key.temperature import log_n_temperature as log_n_temperature
@@ -79,38 +64,25 @@ from whatwhere.reference.query_key.temperature import power_temperature as power
 from whatwhere.reference.query_key.temperature import query_temperature as query_temperature
 from whatwhere.reference.query_key.temperature import stepped_log_temperature as stepped_log_temperature
 from whatwhere.reference.score.content import deberta_bias as deberta_bias
-from whatwhere.reference.score.content import deberta_gradient as deberta_gradient
 from whatwhere.reference.score.content import deberta_row as deberta_row
 from whatwhere.reference.score.content import shaw_bias as shaw_bias
-from whatwhere.reference.score.content import shaw_gradient as shaw_gradient
 from whatwhere.reference.score.content import transformer_xl_bias as transformer_xl_bias
-from whatwhere.reference.score.content import transformer_xl_gradient as transformer_xl_gradient
 from whatwhere.reference.score.distance import alibi_bias as alibi_bias
 from whatwhere.reference.score.distance import alibi_slopes as alibi_slopes
 from whatwhere.reference.score.distance import fire_bias as fire_bias
-from whatwhere.reference.score.distance import fire_gradient as fire_gradient
 from whatwhere.reference.score.distance import fire_ratio as fire_ratio
 from whatwhere.reference.score.distance import kerple_bias as kerple_bias
-from whatwhere.reference.score.distance import kerple_gradient as kerple_gradient
 from whatwhere.reference.score.distance import sandwich_bias as sandwich_bias
 from whatwhere.reference.score.distance import t5_bias as t5_bias
 from whatwhere.reference.score.distance import t5_bucket as t5_bucket
-from whatwhere.reference.score.distance import t5_gradient as t5_gradient
 from whatwhere.reference.score.gates import cope_bias as cope_bias
 from whatwhere.reference.score.gates import cope_counts as cope_counts
-from whatwhere.reference.score.gates import cope_gradient as cope_gradient
 from whatwhere.reference.score.gates import fox_bias as fox_bias
 from whatwhere.reference.score.gates import fox_gates as fox_gates
-from whatwhere.reference.score.gates import fox_gates_gradient as fox_gates_gradient
-from whatwhere.reference.score.gates import fox_gradient as fox_gradient
 from whatwhere.reference.score.gates import inkling_bias as inkling_bias
 from whatwhere.reference.score.gates import inkling_gates as inkling_gates
-from whatwhere.reference.score.gates import inkling_gradient as inkling_gradient
 from whatwhere.reference.score.window import sam_bias as sam_bias
-from whatwhere.reference.score.window import sam_gradient as sam_gradient
 from whatwhere.reference.score.window import swin_bias as swin_bias
-from whatwhere.reference.score.window import swin_gradient as swin_gradient
-from whatwhere.reference.score.window import swin_v2_gradient as swin_v2_gradient
 from whatwhere.reference.score.window import swin_v2_table as swin_v2_table
 from whatwhere.reference.token_tables import expected_occupied as expected_occupied
 from whatwhere.reference.token_tables import factorized as factorized

@@ -7,6 +7,7 @@ import torch
 from torch.testing import assert_close
 
 import whatwhere as ww
+from tests.gradients import require_gradients
 from whatwhere import reference
 
 
@@ -38,12 +39,12 @@ def test_it_is_the_reference_forward_and_backward(settings):
         rotated = reference.carope(given[0].detach().numpy(), expected, **settings)
         np.testing.assert_allclose(ours[0].detach().numpy(), rotated, rtol=0, atol=1e-12)
     mapped_q.backward(g)
-    d_q, d_increments = reference.carope_gradient(g[0].numpy(), q[0].detach().numpy(), expected, **settings)
-    d_x, *d_weights = reference.carope_increments_gradient(d_increments, x[0].detach().numpy(), *weights)
-    np.testing.assert_allclose(q.grad[0].numpy(), d_q, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(x.grad[0].numpy(), d_x, rtol=0, atol=1e-10)
-    for parameter, wanted in zip(scheme.parameters(), d_weights, strict=True):
-        np.testing.assert_allclose(parameter.grad.numpy(), wanted, rtol=0, atol=1e-10)
+    require_gradients(
+        (q.grad[0], x.grad[0], *(parameter.grad for parameter in scheme.parameters())),
+        lambda q, x, *weights: reference.carope(q, reference.carope_increments(x, *weights), **settings),
+        (q[0], x[0], *weights),
+        g[0],
+    )
 
 
 @pytest.mark.parametrize("settings", [{}, {"theta": 500.0, "interleaved": True}], ids=str)

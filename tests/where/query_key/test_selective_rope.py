@@ -8,6 +8,7 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import whatwhere as ww
+from tests.gradients import require_gradients
 from whatwhere import reference
 
 DIM, HEAD_DIM, HEADS, TOKENS = 12, 8, 3, 7
@@ -55,13 +56,15 @@ def test_it_is_the_reference_forward_and_backward(settings):
         rotated = reference.selective_rope(plain[0].detach().numpy(), *how)
         np.testing.assert_allclose(ours[0].detach().numpy(), rotated, rtol=0, atol=1e-12)
     mapped_q.backward(g)
-    d_q, d_increments, d_convolution = reference.selective_rope_gradient(g[0].numpy(), q[0].detach().numpy(), *how)
-    d_x, *d_weights = reference.selective_rope_increments_gradient(d_increments, x[0].detach().numpy(), **given)
-    np.testing.assert_allclose(q.grad[0].numpy(), d_q, rtol=0, atol=1e-12)
-    np.testing.assert_allclose(x.grad[0].numpy(), d_x, rtol=0, atol=1e-10)
-    np.testing.assert_allclose(scheme.convolution.grad.numpy(), d_convolution, rtol=0, atol=1e-10)
-    for name, wanted in zip(weights, d_weights, strict=True):
-        np.testing.assert_allclose(getattr(scheme, name).grad.numpy(), wanted, rtol=0, atol=1e-10)
+
+    def by_reference(q, x, convolution, *arrays):
+        named = dict(zip(weights, arrays, strict=True))
+        of_tokens = reference.selective_rope_increments(x, **named, groups=scheme.norm_groups)
+        return reference.selective_rope(q, of_tokens, convolution, scheme.theta, scheme.interleaved)
+
+    parameters = [scheme.convolution, *(getattr(scheme, name) for name in weights)]
+    gradients = (q.grad[0], x.grad[0], *(parameter.grad for parameter in parameters))
+    require_gradients(gradients, by_reference, (q[0], x[0], *parameters), g[0])
 
 
 @pytest.mark.parametrize("gate", [False, True])

@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional as F
 
 import whatwhere as ww
+from tests.gradients import require_gradients
 from whatwhere import reference
 
 
@@ -34,10 +35,12 @@ def test_it_is_the_reference_forward_and_backward(bias):
     np.testing.assert_allclose(mapped[0].detach().numpy(), reference.ssmax(x.numpy(), positions, *weights), rtol=1e-12)
     assert torch.equal(key, x[None])
     mapped.backward(g[None])
-    d_q, *d_weights = reference.ssmax_gradient(g.numpy(), x.numpy(), positions, *weights)
-    np.testing.assert_allclose(q.grad[0].numpy(), d_q, rtol=1e-12)
-    for weight, wanted in zip(scheme.parameters(), d_weights, strict=False):
-        np.testing.assert_allclose(weight.grad.numpy(), wanted, rtol=1e-12)
+    require_gradients(
+        (q.grad[0], *(weight.grad for weight in scheme.parameters())),
+        lambda x, *weights: reference.ssmax(x, positions, *weights),
+        (x, *weights),
+        g,
+    )
 
 
 def test_attention_is_a_softmax_to_the_base_of_what_is_seen():

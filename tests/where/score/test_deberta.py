@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
+from tests.gradients import require_gradients
 from whatwhere import reference
 from whatwhere.where.score.deberta import edges
 
@@ -67,12 +68,12 @@ def test_its_gradients_are_those_of_the_reference():
     at_queries, at_keys = np.array([0, 4, 30]), np.array([0, 1, 2, 28])
     given = [ww.Positions.from_position_ids(torch.tensor(at)) for at in (at_queries, at_keys)]
     table(scheme, *given, q, k)[0].backward(g)
-    contents = q.detach().numpy()[0], k.detach().numpy()[0]
-    tables = as_array(scheme.position_keys), as_array(scheme.position_queries)
-    wanted = reference.deberta_gradient(g.numpy(), *contents, at_queries, at_keys, *tables, max_distance=9)
-    made = q.grad[0], k.grad[0], scheme.position_keys.grad, scheme.position_queries.grad
-    for mine, theirs in zip(made, wanted, strict=True):
-        np.testing.assert_allclose(mine.numpy(), theirs, rtol=0, atol=1e-14)
+    require_gradients(
+        (q.grad[0], k.grad[0], scheme.position_keys.grad, scheme.position_queries.grad),
+        lambda q, k, *tables: reference.deberta_bias(q, k, at_queries, at_keys, *tables, 9),
+        (q[0], k[0], scheme.position_keys, scheme.position_queries),
+        g,
+    )
 
 
 @pytest.mark.parametrize("engine", ["dense", "sdpa"])

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.testing import assert_close
 
 import whatwhere as ww
+from tests.gradients import require_gradients
 from whatwhere import reference
 
 AT_QUERIES, AT_KEYS = np.array([0, 3, 40, 600, 999_999]), np.array([0, 1, 2, 3, 17, 40, 500, 5000])
@@ -41,11 +42,12 @@ def test_gradients_are_those_of_the_reference():
     scheme = sampled(threshold=50.0)
     g = np.random.default_rng(0).normal(size=(3, 5, 8))
     scheme(torch.tensor(AT_QUERIES), torch.tensor(AT_KEYS))[0].backward(torch.tensor(g))
-    wanted = reference.fire_gradient(g, AT_QUERIES, AT_KEYS, scheme.c.item(), 50.0, *layers(scheme))
-    for name, gradient in zip(LEARNED, wanted, strict=True):
-        factor = 50.0 if name == "threshold_factor" else 1.0  # threshold = m L
-        got = getattr(scheme, name).grad.numpy()
-        np.testing.assert_allclose(got, factor * gradient, rtol=1e-10, atol=1e-12, err_msg=name)
+
+    def by_reference(c, factor, u, a, v, b):
+        return reference.fire_bias(AT_QUERIES, AT_KEYS, c.item(), 50.0 * factor.item(), (u, a), (v, b))
+
+    parameters = [getattr(scheme, name) for name in LEARNED]
+    require_gradients([parameter.grad for parameter in parameters], by_reference, parameters, g)
 
 
 class Module(nn.Module):

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
+from tests.gradients import require_gradients
 from whatwhere import reference, temperature
 
 QUERIES, KEYS = np.array([0, 4, 30]), np.array([0, 1, 2, 4, 26, 29, 999])
@@ -49,15 +50,13 @@ def test_it_is_the_reference_forward_and_backward(extent):
     scheme, r, g = sampled(extent), draw(2, 2, 3, 4).requires_grad_(), draw(2, 2, 3, 7, seed=1)
     made = table(scheme, at(QUERIES), at(KEYS), r)
     made.backward(g)
-    profiles, d_profiles = scheme.profiles.detach().numpy(), np.zeros(scheme.profiles.shape)
-    for row in range(2):
-        mixed = r[row].detach().numpy()
-        wanted = reference.inkling_bias(mixed, profiles, QUERIES, KEYS)
-        np.testing.assert_allclose(made[row].detach().numpy(), wanted, rtol=0, atol=1e-13)
-        d_r, of_row = reference.inkling_gradient(g[row].numpy(), mixed, profiles, QUERIES, KEYS)
-        np.testing.assert_allclose(r.grad[row].numpy(), d_r, rtol=0, atol=1e-13)
-        d_profiles += of_row
-    np.testing.assert_allclose(scheme.profiles.grad.numpy(), d_profiles, rtol=0, atol=1e-13)
+
+    def by_reference(mixed, profiles):
+        return np.stack([reference.inkling_bias(row, profiles, QUERIES, KEYS) for row in mixed])
+
+    given = (r.detach().numpy(), scheme.profiles.detach().numpy())
+    np.testing.assert_allclose(made.detach().numpy(), by_reference(*given), rtol=0, atol=1e-13)
+    require_gradients((r.grad, scheme.profiles.grad), by_reference, given, g)
 
 
 def test_one_query_needs_its_own_gates_only():

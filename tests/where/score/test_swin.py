@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import whatwhere as ww
+from tests.gradients import require_gradients
 from whatwhere import reference
 
 QUERIES, KEYS = np.array([[0, 3, 2, 40], [1, 0, 4, 2]]), np.array([[0, 1, 2, 7, 3], [2, 2, 0, 1, 4]])
@@ -28,8 +29,12 @@ def test_swin_is_the_reference_forward_and_backward(window):
         bias.detach().numpy(), reference.swin_bias(*weights(scheme), QUERIES, KEYS, *scheme.window_size), rtol=1e-14
     )
     bias.backward(g)
-    wanted = reference.swin_gradient(g.numpy(), QUERIES, KEYS, *scheme.window_size)
-    np.testing.assert_allclose(scheme.weight.grad.numpy(), wanted, rtol=0, atol=1e-13)
+    require_gradients(
+        (scheme.weight.grad,),
+        lambda weight: reference.swin_bias(weight, QUERIES, KEYS, *scheme.window_size),
+        (scheme.weight,),
+        g,
+    )
 
 
 @pytest.mark.parametrize(("window", "trained"), [(3, None), ((4, 2), (3, 9)), ((1, 5), (1, 2))])
@@ -41,10 +46,12 @@ def test_swin_v2_is_the_reference_forward_and_backward(window, trained):
         bias.detach().numpy(), reference.swin_bias(table, QUERIES, KEYS, *scheme.window_size), rtol=1e-12
     )
     bias.backward(g)
-    d_table = reference.swin_gradient(g.numpy(), QUERIES, KEYS, *scheme.window_size)
-    wanted = reference.swin_v2_gradient(d_table, *weights(scheme), scheme.window_size, scheme.trained_size)
-    for weight, slope in zip(scheme.parameters(), wanted, strict=True):
-        np.testing.assert_allclose(weight.grad.numpy(), slope, rtol=0, atol=1e-12)
+
+    def by_reference(*given):
+        table = reference.swin_v2_table(*given, scheme.window_size, scheme.trained_size)
+        return reference.swin_bias(table, QUERIES, KEYS, *scheme.window_size)
+
+    require_gradients([weight.grad for weight in scheme.parameters()], by_reference, weights(scheme), g)
 
 
 def test_query_minus_key_rows_first():

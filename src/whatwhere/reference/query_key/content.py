@@ -35,32 +35,6 @@ def carope_increments(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np
     return out
 
 
-@arrays(g=2, x=2, weight=2, bias=1)
-def carope_increments_gradient(
-    g: np.ndarray, x: np.ndarray, weight: np.ndarray, bias: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute dL/dx, dL/dw and dL/db of carope_increments: the derivative of f is -f^2 sigmoid(z).
-
-    Args:
-        g: (heads, tokens).
-        x, weight, bias: as in carope_increments.
-
-    Examples:
-        >>> carope_increments_gradient(np.ones((1, 1)), np.zeros((1, 1)), np.ones((1, 1)), np.zeros(1))[2].round(4)
-        array([-0.1744])
-    """
-    increments = carope_increments(x, weight, bias)
-    require_shape("g", g, increments.shape)
-    d_x, d_weight, d_bias = np.zeros(x.shape), np.zeros(weight.shape), np.zeros(bias.shape)
-    for h, t in np.ndindex(increments.shape):
-        softplus = 1 / increments[h, t] - 1  # whose exponential is 1 + exp(z)
-        slope = -g[h, t] * increments[h, t] ** 2 * (1 - math.exp(-softplus))
-        d_x[t] += slope * weight[h]
-        d_weight[h] += slope * x[t]
-        d_bias[h] += slope
-    return d_x, d_weight, d_bias
-
-
 @arrays(x=3, increments=2)
 def carope(x: np.ndarray, increments: np.ndarray, interleaved: bool = False) -> np.ndarray:
     """Rotate pair n of a token by the sum of f^n over the tokens up to it.
@@ -83,37 +57,6 @@ def carope(x: np.ndarray, increments: np.ndarray, interleaved: bool = False) -> 
     heads, tokens, head_dim = x.shape
     require_shape("increments", increments, (heads, tokens))
     return _rotated(x, _powers(increments, head_dim // 2).cumsum(axis=1), interleaved)
-
-
-@arrays(g=3, x=3, increments=2)
-def carope_gradient(
-    g: np.ndarray, x: np.ndarray, increments: np.ndarray, interleaved: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute dL/dx and dL/df of carope.
-
-        dL/dangle_tn = g_b y_a - g_a y_b        dL/df_s = sum over t >= s and n of n f_s^(n-1) dL/dangle_tn
-
-    dL/dx is g, rotated back.
-
-    Args:
-        g: (heads, tokens, head_dim).
-        x, increments, interleaved: as in carope.
-
-    Returns:
-        Arrays of the shapes of x and increments.
-
-    Examples:
-        >>> carope_gradient(np.ones((1, 1, 2)), np.ones((1, 1, 2)), np.array([[0.3]]))[1]  # the first pair has f^0
-        array([[0.]])
-    """
-    pairs = x.shape[-1] // 2
-    d_x, d_angle = _rotated_gradient(g, x, _powers(increments, pairs).cumsum(axis=1), interleaved)
-    d_increments = np.zeros(increments.shape)
-    for n in range(1, pairs):
-        for t in range(x.shape[1]):
-            for s in range(t + 1):
-                d_increments[:, s] += n * increments[:, s] ** (n - 1) * d_angle[:, t, n]
-    return d_x, d_increments
 
 
 def _powers(increments: np.ndarray, pairs: int) -> np.ndarray:
@@ -160,54 +103,6 @@ def selective_rope_increments(
     return out
 
 
-@arrays(g=3, x=2, down=2, up=3, gate_weight=2, gate_bias=1)
-def selective_rope_increments_gradient(
-    g: np.ndarray,
-    x: np.ndarray,
-    down: np.ndarray,
-    up: np.ndarray,
-    gate_weight: np.ndarray | None = None,
-    gate_bias: np.ndarray | None = None,
-    groups: int | None = None,
-) -> tuple[np.ndarray, ...]:
-    """Compute dL/dx, dL/dD and dL/dU of selective_rope_increments, and with a gate dL/dv and dL/db.
-
-        dL/dx = (dL/du - u <u, dL/du>) / |x| of each part
-
-    Args:
-        g: of the shape that selective_rope_increments returns.
-        x, down, up, gate_weight, gate_bias, groups: as there.
-
-    Examples:
-        >>> x, down = np.array([[3.0, 4.0]]), np.array([[1.0, 0.0]])
-        >>> selective_rope_increments_gradient(np.ones((1, 1, 1)), x, down, np.ones((1, 1, 1)))[0].round(4)
-        array([[ 0.128, -0.096]])
-    """
-    groups = len(up) if groups is None else groups
-    unit = _unit(x, groups)
-    heads, pairs, _ = up.shape
-    out = selective_rope_increments(x, down, up, gate_weight, gate_bias, groups)
-    require_shape("g", g, out.shape)
-    d_unit, d_down, d_up = np.zeros(x.shape), np.zeros(down.shape), np.zeros(up.shape)
-    d_gate_weight, d_gate_bias = np.zeros((heads, x.shape[1])), np.zeros(heads)
-    for h, t in np.ndindex(heads, len(x)):
-        back = up[h].T @ g[h, t, :pairs]
-        d_up[h] += np.outer(g[h, t, :pairs], down @ unit[t])
-        d_down += np.outer(back, unit[t])
-        d_unit[t] += down.T @ back
-        if gate_weight is not None:
-            slope = g[h, t, pairs] * out[h, t, pairs] * (1 - out[h, t, pairs])
-            d_gate_weight[h] += slope * unit[t]
-            d_gate_bias[h] += slope
-            d_unit[t] += slope * gate_weight[h]
-    d_x, size = np.zeros(x.shape), x.shape[1] // groups
-    for t, first in np.ndindex(len(x), groups):
-        part = slice(first * size, (first + 1) * size)
-        along = float(unit[t, part] @ d_unit[t, part])
-        d_x[t, part] = (d_unit[t, part] - unit[t, part] * along) / _norm(x[t, part])
-    return (d_x, d_down, d_up) if gate_weight is None else (d_x, d_down, d_up, d_gate_weight, d_gate_bias)
-
-
 @arrays(x=3, increments=3, convolution=3)
 def selective_rope(
     x: np.ndarray,
@@ -238,44 +133,6 @@ def selective_rope(
                 [0.8776, 0.4794]]])
     """
     return _rotated(x, _selective_angles(x, increments, convolution, theta), interleaved)
-
-
-@arrays(g=3, x=3, increments=3, convolution=3)
-def selective_rope_gradient(
-    g: np.ndarray,
-    x: np.ndarray,
-    increments: np.ndarray,
-    convolution: np.ndarray,
-    theta: float = 500_000.0,
-    interleaved: bool = False,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute dL/dx, dL/df with dL/dg behind it, and dL/dc of selective_rope.
-
-    Args:
-        g: (heads, tokens, head_dim).
-        x, increments, convolution, theta, interleaved: as in selective_rope.
-
-    Examples:
-        >>> x, f, c = np.array([[[1.0, 0.0]]]), np.zeros((1, 1, 1)), np.ones((1, 1, 1))
-        >>> selective_rope_gradient(np.array([[[0.0, 2.0]]]), x, f, c)[1]
-        array([[[2.]]])
-    """
-    d_x, d_angle = _rotated_gradient(g, x, _selective_angles(x, increments, convolution, theta), interleaved)
-    heads, pairs, seen = convolution.shape
-    gated = increments.shape[2] > pairs
-    d_increments, d_convolution = np.zeros(increments.shape), np.zeros(convolution.shape)
-    for h, t, n in np.ndindex(heads, x.shape[1], pairs):
-        frequency = theta ** (-2 * n / x.shape[2])
-        d_sum = frequency * float(d_angle[h, t:, n].sum())  # every later token has it in its angle
-        gate = increments[h, t, pairs] if gated else 1.0
-        for c in range(seen):
-            s = t - (seen - 1 - c)
-            if s >= 0:
-                d_increments[h, s, n] += gate * d_sum * convolution[h, n, c]
-                d_convolution[h, n, c] += gate * d_sum * increments[h, s, n]
-                if gated:
-                    d_increments[h, t, pairs] += d_sum * convolution[h, n, c] * increments[h, s, n]
-    return d_x, d_increments, d_convolution
 
 
 def _selective_angles(x: np.ndarray, increments: np.ndarray, convolution: np.ndarray, theta: float) -> np.ndarray:
@@ -316,13 +173,3 @@ def _rotated(x: np.ndarray, angles: np.ndarray, interleaved: bool) -> np.ndarray
         out[..., a] = x[..., a] * cos - x[..., b] * sin
         out[..., b] = x[..., a] * sin + x[..., b] * cos
     return out
-
-
-def _rotated_gradient(
-    g: np.ndarray, x: np.ndarray, angles: np.ndarray, interleaved: bool
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return dL/dx, which is g rotated back, and dL/dangle = g_b y_a - g_a y_b."""
-    y, d_angles = _rotated(x, angles, interleaved), np.zeros(angles.shape)
-    for n, (a, b) in enumerate(feature_pairs(x.shape[-1] // 2, interleaved)):
-        d_angles[..., n] = g[..., b] * y[..., a] - g[..., a] * y[..., b]
-    return _rotated(g, -angles, interleaved), d_angles

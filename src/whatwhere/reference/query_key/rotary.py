@@ -1,8 +1,4 @@
-"""Door 2 (query_key): queries and keys rotated by their positions; rotary along several axes, and xPos.
-
-Each is a linear map, y = A x, so dL/dx = A^T g. For a rotation, A^T is the rotation by the opposite angle: the gradient
-of the axial and multimodal rotary is the function itself, of g at the opposite positions.
-"""
+"""Door 2 (query_key): queries and keys rotated by their positions; rotary along several axes, and xPos."""
 
 import math
 from collections.abc import Sequence
@@ -57,82 +53,6 @@ def rotary(
     """
     angles = _angles(positions, x.shape, theta, rotary_dim, frequencies, rotary_start)
     return _rotate(x, angles, interleaved, magnitude, rotary_start)
-
-
-@arrays(g=3, positions=1)
-def rotary_gradient(
-    g: np.ndarray,
-    positions: np.ndarray,
-    theta: float = 10_000.0,
-    interleaved: bool = False,
-    rotary_dim: int | None = None,
-    frequencies: list[float] | None = None,
-    magnitude: float = 1.0,
-    rotary_start: int = 0,
-) -> np.ndarray:
-    """Compute dL/dx of a rotation: the gradient, rotated back.
-
-        dL/dx_a = g_a cos + g_b sin        dL/dx_b = -g_a sin + g_b cos        both times the magnitude
-
-    A rotation is an orthogonal matrix R, so R^T of the chain rule is R at the opposite angle.
-
-    Args:
-        g: (heads, tokens, head_dim).
-        positions, theta, interleaved, rotary_dim, frequencies, magnitude, rotary_start: as in rotary.
-
-    Returns:
-        Shape (heads, tokens, head_dim).
-
-    Examples:
-        >>> x, p = np.array([[[1.0, 2.0, 3.0, 4.0]]]), np.array([7])
-        >>> np.allclose(rotary_gradient(rotary(x, p), p), x)
-        True
-    """
-    angles = _angles(positions, g.shape, theta, rotary_dim, frequencies, rotary_start)
-    return _rotate(g, [[-angle for angle in row] for row in angles], interleaved, magnitude, rotary_start)
-
-
-@arrays(g=3, x=3, positions=1, alpha=1)
-def learned_rotary_gradient(
-    g: np.ndarray,
-    x: np.ndarray,
-    positions: np.ndarray,
-    alpha: np.ndarray,
-    frequencies: list[float],
-    interleaved: bool = False,
-    magnitude: float = 1.0,
-    rotary_start: int = 0,
-) -> np.ndarray:
-    """Compute dL/d(alpha) where the frequency of each pair is w_i exp(alpha_i): y = rotary(x, ...) at these.
-
-        dL/dalpha_i = sum over heads and tokens of p w_i exp(alpha_i) (g_b y_a - g_a y_b)
-
-    The derivative of a rotated pair by its angle is the pair, rotated by a further quarter of a circle.
-
-    Args:
-        g: (heads, tokens, head_dim).
-        x: queries or keys, (heads, tokens, head_dim).
-        positions: (tokens).
-        alpha: of each pair.
-        frequencies: w_i of each pair, before alpha.
-        interleaved, magnitude, rotary_start: as in rotary.
-
-    Returns:
-        Shape (pairs).
-
-    Examples:
-        >>> g, x = np.array([[[0.0, 1.0]]]), np.array([[[1.0, 0.0]]])
-        >>> learned_rotary_gradient(g, x, np.array([3]), np.zeros(1), [0.0])
-        array([0.])
-    """
-    learned = [w * math.exp(a) for w, a in zip(frequencies, alpha, strict=True)]
-    y = rotary(x, positions, 1.0, interleaved, 2 * len(learned), learned, magnitude, rotary_start)
-    d_alpha = np.zeros(alpha.shape)
-    for head, token in np.ndindex(x.shape[:2]):
-        for i, (a, b) in enumerate(feature_pairs(len(learned), interleaved, rotary_start)):
-            torque = g[head, token, b] * y[head, token, a] - g[head, token, a] * y[head, token, b]
-            d_alpha[i] += int(positions[token]) * learned[i] * torque
-    return d_alpha
 
 
 @arrays(x=3, positions=2)
@@ -199,35 +119,6 @@ def mixed_rotary(x: np.ndarray, positions: np.ndarray, weight: np.ndarray, inter
     for head in range(x.shape[0]):
         out[head] = _rotate(x[head : head + 1], _mixed_angles(positions, weight[:, head]), interleaved)[0]
     return out
-
-
-@arrays(g=3, x=3, positions=2, weight=3)
-def mixed_rotary_gradient(
-    g: np.ndarray, x: np.ndarray, positions: np.ndarray, weight: np.ndarray, interleaved: bool = False
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute dL/dx and dL/d(u, v) of mixed frequencies.
-
-        dL/dx = g rotated back        dL/du_hi = sum over tokens of y (g_b y_a - g_a y_b),  dL/dv_hi likewise with x
-
-    Args:
-        g: (heads, tokens, head_dim).
-        x, positions, weight, interleaved: as in mixed_rotary.
-
-    Returns:
-        Arrays of the shapes of x and weight.
-
-    Examples:
-        >>> g, one = np.array([[[0.0, 1.0]]]), np.array([[[1.0, 0.0]]])
-        >>> mixed_rotary_gradient(g, one, np.array([[2], [3]]), np.zeros((2, 1, 1)))[1].ravel()
-        array([2., 3.])
-    """
-    rotated, d_weight = mixed_rotary(x, positions, weight, interleaved), np.zeros(weight.shape)
-    for head, token in np.ndindex(x.shape[:2]):
-        for i, (a, b) in enumerate(feature_pairs(weight.shape[-1], interleaved)):
-            torque = g[head, token, b] * rotated[head, token, a] - g[head, token, a] * rotated[head, token, b]
-            for axis in (0, 1):
-                d_weight[axis, head, i] += int(positions[axis, token]) * torque
-    return mixed_rotary(g, positions, -weight, interleaved), d_weight
 
 
 def _mixed_angles(positions: np.ndarray, weight: np.ndarray) -> list[list[float]]:

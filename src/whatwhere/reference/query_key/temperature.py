@@ -1,7 +1,4 @@
-"""Door 2 (query_key), the query temperature: queries multiplied by a fixed function of their position.
-
-The map is linear in the query, y = tau_p q, so dL/dq = tau_p g: its gradient is the function itself, of g.
-"""
+"""Door 2 (query_key), the query temperature: queries multiplied by a fixed function of their position."""
 
 import math
 

@@ -46,38 +46,6 @@ def shaw_bias(
     return bias
 
 
-@arrays(g=3, q=3, weight=2, query_positions=1, key_positions=1)
-def shaw_gradient(
-    g: np.ndarray,
-    q: np.ndarray,
-    weight: np.ndarray,
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-    max_distance: int,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute dL/dq and dL/dE: a row sums the queries of all pairs at its distance.
-
-        dL/dq_hi = sum_j g_hij E[r_ij] / sqrt(head_dim)
-        dL/dE[r] = sum over r_ij = r of g_hij q_hi / sqrt(head_dim)
-
-    Args:
-        g: (heads, queries, keys).
-        q, weight, query_positions, key_positions, max_distance: as in shaw_bias.
-
-    Examples:
-        >>> one, at = np.ones((1, 1, 1)), np.array([0])
-        >>> shaw_gradient(one, 3 * one, np.ones((2, 1)), at, at, max_distance=1)[1]
-        array([[0.],
-               [3.]])
-    """
-    d_q, d_weight = np.zeros(q.shape), np.zeros(weight.shape)
-    for h, i, j in np.ndindex(g.shape):
-        row = _clip(int(key_positions[j]) - int(query_positions[i]) + max_distance, weight.shape[0])
-        d_q[h, i] += g[h, i, j] * weight[row] / math.sqrt(q.shape[-1])
-        d_weight[row] += g[h, i, j] * q[h, i] / math.sqrt(q.shape[-1])
-    return d_q, d_weight
-
-
 def deberta_row(distance: int, span: int, max_distance: int | None = None) -> int:
     """Return the row of a distance, query minus key.
 
@@ -159,47 +127,6 @@ def deberta_bias(
     return bias / math.sqrt((1 + len(tables)) * head_dim)
 
 
-@arrays(g=3, q=3, k=3, query_positions=1, key_positions=1, position_keys=3, position_queries=3)
-def deberta_gradient(
-    g: np.ndarray,
-    q: np.ndarray,
-    k: np.ndarray,
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-    position_keys: np.ndarray,
-    position_queries: np.ndarray,
-    max_distance: int | None = None,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Compute dL/dq, dL/dk, dL/dK and dL/dQ of both terms.
-
-        dL/dq_hi   = sum_j g_hij K[r_ij, h] f            dL/dk_hj   = sum_i g_hij Q[r_ij, h] f
-        dL/dK[r, h] = sum over r_ij = r of g_hij q_hi f    dL/dQ[r, h] = sum over r_ij = r of g_hij k_hj f
-
-    with f = 1 / sqrt(3 head_dim).
-
-    Args:
-        g: (heads, queries, keys).
-        q, k, query_positions, key_positions, position_keys, position_queries, max_distance: as in deberta_bias.
-
-    Examples:
-        >>> one, at = np.ones((1, 1, 1)), np.array([0])
-        >>> table = np.zeros((2, 1, 1))
-        >>> deberta_gradient(one, one, 5 * one, at, at, table, table)[3].T * np.sqrt(3)
-        array([[[0., 5.]]])
-    """
-    d_q, d_k = np.zeros(q.shape), np.zeros(k.shape)
-    d_keys, d_queries = np.zeros(position_keys.shape), np.zeros(position_queries.shape)
-    factor = 1 / math.sqrt(3 * q.shape[-1])
-    for h, i, j in np.ndindex(g.shape):
-        distance = int(query_positions[i]) - int(key_positions[j])
-        row = deberta_row(distance, position_keys.shape[0] // 2, max_distance)
-        d_q[h, i] += factor * g[h, i, j] * position_keys[row, h]
-        d_k[h, j] += factor * g[h, i, j] * position_queries[row, h]
-        d_keys[row, h] += factor * g[h, i, j] * q[h, i]
-        d_queries[row, h] += factor * g[h, i, j] * k[h, j]
-    return d_q, d_k, d_keys, d_queries
-
-
 @arrays(q=3, k=3, query_positions=1, key_positions=1, u=2, v=2, weight=3)
 def transformer_xl_bias(
     q: np.ndarray,
@@ -242,47 +169,6 @@ def transformer_xl_bias(
         r = weight[h] @ sinusoid(distance, weight.shape[-1], theta, layout="half")
         bias[h, i, j] = (np.dot(u[h], k[h, j]) + np.dot(q[h, i] + v[h], r)) / math.sqrt(head_dim)
     return bias
-
-
-@arrays(g=3, q=3, k=3, query_positions=1, key_positions=1, u=2, v=2, weight=3)
-def transformer_xl_gradient(
-    g: np.ndarray,
-    q: np.ndarray,
-    k: np.ndarray,
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-    u: np.ndarray,
-    v: np.ndarray,
-    weight: np.ndarray,
-    theta: float = 10_000.0,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Compute dL/dq, dL/dk, dL/du, dL/dv and dL/dW.
-
-        dL/dq_hi = sum_j g_hij W_h R_ij f        dL/dv_h = sum_i dL/dq_hi
-        dL/dk_hj = sum_i g_hij u_h f             dL/du_h = sum_ij g_hij k_hj f
-        dL/dW_h  = sum_ij g_hij (q_hi + v_h) R_ij^T f
-
-    with f = 1 / sqrt(head_dim) and R_ij = R(p_i - p_j).
-
-    Args:
-        g: (heads, queries, keys).
-        q, k, query_positions, key_positions, u, v, weight, theta: as in transformer_xl_bias.
-
-    Examples:
-        >>> one, at, zero = np.ones((1, 1, 1)), np.array([7]), np.zeros((1, 1))
-        >>> transformer_xl_gradient(one, one, 5 * one, at, at, zero, zero, np.ones((1, 1, 2)))[2:4]
-        (array([[5.]]), array([[1.]]))
-    """
-    d_q, d_k, d_u, d_weight = np.zeros(q.shape), np.zeros(k.shape), np.zeros(u.shape), np.zeros(weight.shape)
-    factor = 1 / math.sqrt(q.shape[-1])
-    for h, i, j in np.ndindex(g.shape):
-        distance = np.array(int(query_positions[i]) - int(key_positions[j]))
-        r = sinusoid(distance, weight.shape[-1], theta, layout="half")
-        d_q[h, i] += factor * g[h, i, j] * weight[h] @ r
-        d_k[h, j] += factor * g[h, i, j] * u[h]
-        d_u[h] += factor * g[h, i, j] * k[h, j]
-        d_weight[h] += factor * g[h, i, j] * np.outer(q[h, i] + v[h], r)
-    return d_q, d_k, d_u, d_q.sum(axis=1), d_weight
 
 
 def _clip(row: int, rows: int) -> int:

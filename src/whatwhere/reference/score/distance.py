@@ -129,38 +129,6 @@ def t5_bias(
     return bias
 
 
-@arrays(g=3, query_positions=1, key_positions=1)
-def t5_gradient(
-    g: np.ndarray,
-    num_buckets: int,
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-    max_distance: int = 128,
-    bidirectional: bool = False,
-) -> np.ndarray:
-    """Compute dL/dW: each row sums the gradients of all pairs in its bucket.
-
-        dL/dW[b, h] = sum over bucket(p_i - p_j) = b of g_hij
-
-    Args:
-        g: (heads, queries, keys).
-        num_buckets: rows of W.
-        query_positions, key_positions, max_distance, bidirectional: as in t5_bias.
-
-    Returns:
-        Shape (num_buckets, heads).
-
-    Examples:
-        >>> t5_gradient(np.ones((1, 1, 3)), 2, np.array([9]), np.array([0, 8, 9])).T
-        array([[1., 2.]])
-    """
-    total = np.zeros((num_buckets, g.shape[0]))
-    for h, i, j in np.ndindex(g.shape):
-        distance = int(query_positions[i]) - int(key_positions[j])
-        total[t5_bucket(distance, num_buckets, max_distance, bidirectional), h] += g[h, i, j]
-    return total
-
-
 @arrays(query_positions=1, key_positions=1, p=1, a=1)
 def kerple_bias(
     query_positions: np.ndarray, key_positions: np.ndarray, p: np.ndarray, a: np.ndarray, kind: str = "log"
@@ -191,43 +159,6 @@ def kerple_bias(
         d = abs(int(query_positions[i]) - int(key_positions[j]))
         bias[h, i, j] = -a[h] * d ** p[h] if kind == "power" else -p[h] * math.log(1 + a[h] * d)
     return bias
-
-
-@arrays(g=3, query_positions=1, key_positions=1, p=1, a=1)
-def kerple_gradient(
-    g: np.ndarray,
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-    p: np.ndarray,
-    a: np.ndarray,
-    kind: str = "log",
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute dL/dp and dL/da of kerple_bias.
-
-        log      dL/dp_h = -sum g ln(1 + a_h d)         dL/da_h = -sum g p_h d / (1 + a_h d)
-        power    dL/dp_h = -sum g a_h d ** p_h ln d     dL/da_h = -sum g d ** p_h               no term for d = 0
-
-    Args:
-        g: (heads, queries, keys).
-        query_positions, key_positions, p, a, kind: as in kerple_bias.
-
-    Returns:
-        Two arrays, (heads).
-
-    Examples:
-        >>> kerple_gradient(np.ones((1, 1, 1)), np.array([1]), np.array([0]), np.array([3.0]), np.array([1.0]))[1]
-        array([-1.5])
-    """
-    d_p, d_a = np.zeros(len(p)), np.zeros(len(a))
-    for h, i, j in np.ndindex(g.shape):
-        d = abs(int(query_positions[i]) - int(key_positions[j]))
-        if kind == "power" and d > 0:
-            d_p[h] -= g[h, i, j] * a[h] * d ** p[h] * math.log(d)
-            d_a[h] -= g[h, i, j] * d ** p[h]
-        if kind == "log":
-            d_p[h] -= g[h, i, j] * math.log(1 + a[h] * d)
-            d_a[h] -= g[h, i, j] * p[h] * d / (1 + a[h] * d)
-    return d_p, d_a
 
 
 @arrays(query_positions=1, key_positions=1)
@@ -318,51 +249,3 @@ def fire_bias(
         ratio = fire_ratio(i_at - j_at, i_at, c, threshold)
         bias[h, i, j] = b[h] + sum(v[h, n] * max(0.0, u[n] * ratio + a[n]) for n in range(len(u)))
     return bias
-
-
-@arrays(g=3, query_positions=1, key_positions=1, first=(1, 1), second=(2, 1))
-def fire_gradient(
-    g: np.ndarray,
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-    c: float,
-    threshold: float,
-    first: tuple[np.ndarray, np.ndarray],
-    second: tuple[np.ndarray, np.ndarray],
-) -> tuple[float, float, np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Compute dL/dc, dL/dthreshold, dL/dU, dL/da, dL/dV and dL/db of fire_bias, for c and threshold above 0.
-
-        ratio = N / D        dL/dratio = sum_n V_hn U_n g, over the n of a positive hidden unit
-        dN/dc = d / (1 + c d)        dD/dc = r / (1 + c r)        r = max(i, threshold)
-        dD/dthreshold = c / (1 + c r) where the threshold is the larger, else 0
-
-    Args:
-        g: (heads, queries, keys).
-        query_positions, key_positions, c, threshold, first, second: as in fire_bias.
-
-    Examples:
-        >>> one = np.ones(1)
-        >>> zero, at = np.zeros((1, 1)), np.array([7])
-        >>> fire_gradient(np.ones((1, 1, 1)), at, at, 0.1, 512.0, (one, one), (zero, one))[-1]
-        array([1.])
-    """
-    (u, a), (v, b) = first, second
-    d_c, d_threshold = 0.0, 0.0
-    d_u, d_a, d_v, d_b = np.zeros(u.shape), np.zeros(a.shape), np.zeros(v.shape), np.zeros(b.shape)
-    for h, i, j in np.ndindex(g.shape):
-        i_at, d = int(query_positions[i]), abs(int(query_positions[i]) - int(key_positions[j]))
-        largest = max(i_at, threshold)
-        ratio, below = fire_ratio(d, i_at, c, threshold), math.log(c * largest + 1) + 1e-6
-        d_ratio = 0.0
-        d_b[h] += g[h, i, j]
-        for n in range(len(u)):
-            hidden = u[n] * ratio + a[n]
-            if hidden > 0:
-                d_v[h, n] += g[h, i, j] * hidden
-                d_u[n] += g[h, i, j] * v[h, n] * ratio
-                d_a[n] += g[h, i, j] * v[h, n]
-                d_ratio += g[h, i, j] * v[h, n] * u[n]
-        d_c += d_ratio * (d / (1 + c * d) - ratio * largest / (1 + c * largest)) / below
-        if threshold > i_at:
-            d_threshold -= d_ratio * ratio * c / (1 + c * largest) / below
-    return d_c, d_threshold, d_u, d_a, d_v, d_b

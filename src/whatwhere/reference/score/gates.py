@@ -43,29 +43,6 @@ def fox_gates(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray
     return out
 
 
-@arrays(g=2, x=2, weight=2, bias=1)
-def fox_gates_gradient(
-    g: np.ndarray, x: np.ndarray, weight: np.ndarray, bias: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute dL/dx, dL/dw and dL/db of fox_gates: the derivative of ln sigmoid(y) is 1 - sigmoid(y).
-
-    Args:
-        g: (heads, tokens).
-        x, weight, bias: as in fox_gates.
-
-    Examples:
-        >>> fox_gates_gradient(np.ones((1, 1)), np.zeros((1, 2)), np.ones((1, 2)), np.zeros(1))[0]
-        array([[0.5, 0.5]])
-    """
-    d_x, d_weight, d_bias = np.zeros(x.shape), np.zeros(weight.shape), np.zeros(bias.shape)
-    for h, t in np.ndindex(g.shape):
-        slope = g[h, t] * (1 - sigmoid(float(np.dot(weight[h], x[t]) + bias[h])))
-        d_x[t] += slope * weight[h]
-        d_weight[h] += slope * x[t]
-        d_bias[h] += slope
-    return d_x, d_weight, d_bias
-
-
 @arrays(gates=2)
 def fox_bias(gates: np.ndarray) -> np.ndarray:
     """Compute the sum of the log gates after each key, up to each query.
@@ -90,29 +67,6 @@ def fox_bias(gates: np.ndarray) -> np.ndarray:
         for t in range(j + 1, i + 1):
             bias[h, i, j] += gates[h, t]
     return bias
-
-
-@arrays(g=3)
-def fox_gradient(g: np.ndarray) -> np.ndarray:
-    """Compute dL/d(ln f): a gate sums the gradients of all pairs that it lies between.
-
-        dL/d(ln f_t) = sum over j < t <= i of g_hij
-
-    Args:
-        g: (heads, tokens, tokens).
-
-    Returns:
-        Shape (heads, tokens).
-
-    Examples:
-        >>> fox_gradient(np.ones((1, 3, 3)))
-        array([[0., 2., 2.]])
-    """
-    out = np.zeros(g.shape[:2])
-    for h, i, j in np.ndindex(g.shape):
-        for t in range(j + 1, i + 1):
-            out[h, t] += g[h, i, j]
-    return out
 
 
 @arrays(q=2, k=2)
@@ -172,44 +126,6 @@ def cope_bias(q: np.ndarray, k: np.ndarray, weight: np.ndarray, scale: float) ->
                 low, high, r = _between(counts[i, j])
                 bias[h, i, j] = np.dot(q[h, i], (1 - r) * weight[low] + r * weight[high])
     return bias
-
-
-@arrays(g=3, q=3, k=3, weight=2)
-def cope_gradient(
-    g: np.ndarray, q: np.ndarray, k: np.ndarray, weight: np.ndarray, scale: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute dL/dq, dL/dk and dL/de of cope_bias.
-
-        dL/de[floor] = (1 - r) g q_i      dL/de[ceil] = r g q_i      dL/dp_ij = g <q_i, e[ceil] - e[floor]>
-        dL/dq_i = g e[p_ij] + ...         through each gate s = sigmoid(y) from j to i, unless p_ij was clipped:
-        dL/dy_it = dL/dp_ij s (1 - s)     y_it = <q_i, k_t> scale
-
-    Args:
-        g: (heads, tokens, tokens).
-        q, k, weight, scale: as in cope_bias.
-
-    Examples:
-        >>> one = np.ones((1, 1, 1))
-        >>> cope_gradient(one, one, 0 * one, np.array([[4.0], [8.0]]), scale=1.0)[2].T
-        array([[0.5, 0.5]])
-    """
-    d_q, d_k, d_weight = np.zeros(q.shape), np.zeros(k.shape), np.zeros(weight.shape)
-    for h in range(len(q)):
-        counts = cope_counts(q[h], k[h], len(weight), scale)
-        for i in range(q.shape[1]):
-            for j in range(i + 1):
-                low, high, r = _between(counts[i, j])
-                d_weight[low] += (1 - r) * g[h, i, j] * q[h, i]
-                d_weight[high] += r * g[h, i, j] * q[h, i]
-                d_q[h, i] += g[h, i, j] * ((1 - r) * weight[low] + r * weight[high])
-                if counts[i, j] == len(weight) - 1:
-                    continue
-                d_count = g[h, i, j] * float(np.dot(q[h, i], weight[high] - weight[low]))
-                for t in range(j, i + 1):
-                    s = sigmoid(float(np.dot(q[h, i], k[h, t])) * scale)
-                    d_q[h, i] += d_count * s * (1 - s) * scale * k[h, t]
-                    d_k[h, t] += d_count * s * (1 - s) * scale * q[h, i]
-    return d_q, d_k, d_weight
 
 
 @arrays(x=2, weight=2)
@@ -277,32 +193,6 @@ def inkling_bias(
         if 0 <= distance < profiles.shape[1]:
             bias[h, i, j] = np.dot(r[h, i], profiles[:, distance])
     return bias
-
-
-@arrays(g=3, r=3, profiles=2, query_positions=1, key_positions=1)
-def inkling_gradient(
-    g: np.ndarray, r: np.ndarray, profiles: np.ndarray, query_positions: np.ndarray, key_positions: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Compute dL/dr and dL/dP of inkling_bias.
-
-        dL/dr_hi = sum_j g_hij P[:, i - j]        dL/dP[:, n] = sum over i - j = n of g_hij r_hi
-
-    Args:
-        g: (heads, queries, keys).
-        r, profiles, query_positions, key_positions: as in inkling_bias.
-
-    Examples:
-        >>> one, at = np.ones((1, 1, 1)), np.array([0])
-        >>> inkling_gradient(one, 3 * one, np.ones((1, 2)), at, at)[1]
-        array([[3., 0.]])
-    """
-    d_r, d_profiles = np.zeros(r.shape), np.zeros(profiles.shape)
-    for h, i, j in np.ndindex(g.shape):
-        distance = int(query_positions[i]) - int(key_positions[j])
-        if 0 <= distance < profiles.shape[1]:
-            d_r[h, i] += g[h, i, j] * profiles[:, distance]
-            d_profiles[:, distance] += g[h, i, j] * r[h, i]
-    return d_r, d_profiles
 
 
 def _between(count: float) -> tuple[int, int, float]:

@@ -51,30 +51,6 @@ def swin_bias(
     return bias
 
 
-@arrays(g=3, query_positions=2, key_positions=2)
-def swin_gradient(
-    g: np.ndarray, query_positions: np.ndarray, key_positions: np.ndarray, height: int, width: int
-) -> np.ndarray:
-    """Compute dL/dB: the gradients of all pairs at each row's distances, summed.
-
-    Args:
-        g: (heads, queries, keys).
-        query_positions, key_positions, height, width: as in swin_bias.
-
-    Returns:
-        Shape ((2 H - 1)(2 W - 1), heads).
-
-    Examples:
-        >>> swin_gradient(np.ones((1, 1, 2)), np.zeros((2, 1)), np.zeros((2, 2)), 1, 2).ravel()
-        array([0., 2., 0.])
-    """
-    d_weight = np.zeros(((2 * height - 1) * (2 * width - 1), g.shape[0]))
-    for h, i, j in np.ndindex(g.shape):
-        dy, dx = (int(query_positions[axis, i]) - int(key_positions[axis, j]) for axis in (0, 1))
-        d_weight[window_row(dy, dx, height, width), h] += g[h, i, j]
-    return d_weight
-
-
 def log_distance(distance: int, trained: int) -> float:
     """Compute the logarithmic distance of Swin v2.
 
@@ -125,45 +101,6 @@ def swin_v2_table(
     return np.array(rows)
 
 
-@arrays(g=2, weight_in=2, bias_in=1, weight_out=2)
-def swin_v2_gradient(
-    g: np.ndarray,
-    weight_in: np.ndarray,
-    bias_in: np.ndarray,
-    weight_out: np.ndarray,
-    window: tuple[int, int],
-    trained: tuple[int, int],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute dL/dW_1, dL/db_1 and dL/dW_2 from the gradient of the table, by the chain rule.
-
-    Args:
-        g: dL/dB, ((2 H - 1)(2 W - 1), heads), as swin_gradient returns it.
-        weight_in, bias_in, weight_out, window, trained: as in swin_v2_table.
-
-    Returns:
-        Arrays of the shapes of W_1, b_1 and W_2.
-
-    Examples:
-        >>> zero = np.zeros((1, 2)), np.ones(1), np.zeros((1, 1))
-        >>> [d.ravel().tolist() for d in swin_v2_gradient(np.ones((1, 1)), *zero, (1, 1), (1, 1))]
-        [[0.0, 0.0], [0.0], [4.0]]
-    """
-    d_in, d_bias, d_out = np.zeros(weight_in.shape), np.zeros(bias_in.shape), np.zeros(weight_out.shape)
-    table, row = swin_v2_table(weight_in, bias_in, weight_out, window, trained), 0
-    for dy in range(1 - window[0], window[0]):
-        for dx in range(1 - window[1], window[1]):
-            s = np.array([log_distance(dy, trained[0]), log_distance(dx, trained[1])])
-            hidden = weight_in @ s + bias_in
-            for h, out in enumerate(weight_out):
-                slope = g[row, h] * table[row, h] * (1 - table[row, h] / 16)
-                d_out[h] += slope * np.maximum(hidden, 0)
-                d_hidden = slope * out * (hidden > 0)
-                d_in += np.outer(d_hidden, s)
-                d_bias += d_hidden
-            row += 1
-    return d_in, d_bias, d_out
-
-
 @arrays(q=3, rows=2, columns=2, query_positions=2, key_positions=2)
 def sam_bias(
     q: np.ndarray, rows: np.ndarray, columns: np.ndarray, query_positions: np.ndarray, key_positions: np.ndarray
@@ -193,35 +130,6 @@ def sam_bias(
         r, c = _table_rows(query_positions[:, i], key_positions[:, j], len(rows), len(columns))
         bias[h, i, j] = np.dot(q[h, i], rows[r]) + np.dot(q[h, i], columns[c])
     return bias
-
-
-@arrays(g=3, q=3, rows=2, columns=2, query_positions=2, key_positions=2)
-def sam_gradient(
-    g: np.ndarray,
-    q: np.ndarray,
-    rows: np.ndarray,
-    columns: np.ndarray,
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Compute dL/dq, dL/dR and dL/dC: a vector sums the queries of all pairs at its distance.
-
-    Args:
-        g: (heads, queries, keys).
-        q, rows, columns, query_positions, key_positions: as in sam_bias.
-
-    Examples:
-        >>> one, at = np.ones((1, 1, 1)), np.zeros((2, 1))
-        >>> sam_gradient(one, 3 * one, np.ones((1, 1)), np.ones((3, 1)), at, at)[2].ravel()
-        array([0., 3., 0.])
-    """
-    d_q, d_rows, d_columns = np.zeros(q.shape), np.zeros(rows.shape), np.zeros(columns.shape)
-    for h, i, j in np.ndindex(g.shape):
-        r, c = _table_rows(query_positions[:, i], key_positions[:, j], len(rows), len(columns))
-        d_q[h, i] += g[h, i, j] * (rows[r] + columns[c])
-        d_rows[r] += g[h, i, j] * q[h, i]
-        d_columns[c] += g[h, i, j] * q[h, i]
-    return d_q, d_rows, d_columns
 
 
 def _table_rows(query: np.ndarray, key: np.ndarray, *lengths: int) -> list[int]:
