@@ -63,15 +63,13 @@ def of_block(path: Path) -> Seal:
 
 
 def of_steps(path: Path) -> Seal:
-    """Return the seal of the steps of a table: damaged is their JSON, or an array beside it."""
+    """Return the seal of the steps of a table: damaged is their JSON, or the settings beside it."""
 
     def seal(content: bytes) -> Mapping[Path, bytes]:
         try:
             tensors = load(content)
-            arrays = (tensors["settings"], tensors["pending"])
-            parts = [f"{each.dtype.str} {each.shape}".encode() + each.tobytes() for each in arrays]
-            digest = sha256(b"".join(parts)).hexdigest().encode()
-            text = re.sub(rb'("arrays": ")\w{64}', rb"\g<1>" + digest, tensors["steps"].tobytes())
+            digest = sha256(tensors["settings"].tobytes()).hexdigest().encode()
+            text = re.sub(rb'("settings": ")\w{64}', rb"\g<1>" + digest, tensors["steps"].tobytes())
             return {path: save({**tensors, "steps": np.frombuffer(sealed_json(text), np.uint8)})}
         except Exception:  # no library reads it
             return {path: content}

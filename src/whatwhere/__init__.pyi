@@ -28,11 +28,11 @@ from whatwhere.studio.export import export as export
 from whatwhere.studio.notebook import show as show
 from whatwhere.what import text as text
 from whatwhere.what.embedding import TokenEmbedding as TokenEmbedding
-from whatwhere.what.factorized import FactorizedEmbedding as FactorizedEmbedding
 from whatwhere.what.hashed_ngrams import HashedNGramEmbedding as HashedNGramEmbedding
-from whatwhere.what.per_layer import PerLayerEmbedding as PerLayerEmbedding
+from whatwhere.what.model_tables import FactorizedEmbedding as FactorizedEmbedding
+from whatwhere.what.model_tables import PerLayerEmbedding as PerLayerEmbedding
+from whatwhere.what.model_tables import ValueEmbedding as ValueEmbedding
 from whatwhere.what.row_adamw.optimizer import RowAdamW as RowAdamW
-from whatwhere.what.value import ValueEmbedding as ValueEmbedding
 from whatwhere.where import frequencies as frequencies
 from whatwhere.where import scaling as scaling
 from whatwhere.where import temperature as temperature

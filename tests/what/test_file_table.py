@@ -1,6 +1,7 @@
 """Tables in files are trained as those in memory are, whatever happens to the process."""
 
 import copy
+import hashlib
 import itertools
 import json
 import multiprocessing
@@ -8,24 +9,25 @@ import os
 import shutil
 import signal
 import tracemalloc
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from safetensors.numpy import load as load_numpy
+from safetensors.numpy import save as save_numpy
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 import whatwhere as ww
 from whatwhere.errors import CheckpointError, SettingError, ShapeError, TokenError
-from whatwhere.what import row_algorithms
+from whatwhere.records import sealed
+from whatwhere.what import row_algorithms, row_files
 from whatwhere.what.file_table import FileRowAdagrad, FileRowAdamW, FileTokenEmbedding
 from whatwhere.what.ngram_hash import xor_hashes
 from whatwhere.what.resizing import resize
 from whatwhere.what.row_adamw import table as row_table
 from whatwhere.what.row_files import RowFiles
-from whatwhere.what.row_steps import read_steps, steps_content
 
 from ..systems import unix
 
@@ -236,12 +238,14 @@ def test_a_state_of_another_step_is_refused(path: Path) -> None:
 
 def killed(path: str, when: str) -> None:
     """Train in steps, and kill the process in the middle: of changes, or of what a flush writes."""
+    if when == "written changes":
+        row_files._IN_MEMORY = 1
     table = FileTokenEmbedding(path)
     optimizer = FileRowAdamW(table, **SETTINGS)
     train(table, optimizer, batches(10))
     optimizer.flush()
     train(table, optimizer, batches(20)[10:15])
-    if when == "changes":
+    if when in ("changes", "written changes"):
         os.kill(os.getpid(), signal.SIGKILL)
     count, write = 0, os.pwrite
 
@@ -258,25 +262,26 @@ def killed(path: str, when: str) -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-@pytest.mark.parametrize("when", ["changes", "7", "1000000"])
+@pytest.mark.parametrize("when", ["changes", "written changes", "1", "2", "7", "1000000"])
 def test_after_a_kill_the_files_are_as_at_a_flush(path: Path, when: str) -> None:
     process = multiprocessing.get_context("forkserver").Process(target=killed, args=(str(path), when))
     process.start()
     process.join(100)
     assert process.exitcode == -signal.SIGKILL
-    flushed = 10 if when == "changes" else 15
+    flushed = 15 if when == "1000000" else 10
     table = in_memory()
     train(table, row_adamw := ww.RowAdamW(table, **SETTINGS), batches(20)[:10])
     train(table, row_adamw, batches(20)[10:flushed])
-    if when not in ("changes", "1000000"):
-        with pytest.raises(CheckpointError, match="flush that was interrupted"):
+    if when in ("written changes", "2", "7"):
+        with pytest.raises(CheckpointError, match="changes that were interrupted"):
             FileTokenEmbedding(path, read_only=True)
+        with pytest.raises(CheckpointError, match="changes were interrupted"):
+            ww.read(path)
     own = FileTokenEmbedding(path)
     optimizer = FileRowAdamW(own, **SETTINGS)
     row_adamw.flush()
     assert own.rows_in_file.number == flushed
     assert torch.allclose(rows(own), table.weight, atol=1e-6, rtol=1e-6)
-    assert not (own.rows_in_file.files.folder / "changes.log").exists()
     train(own, optimizer, batches(20)[flushed:])  # and goes on
 
 
@@ -308,12 +313,12 @@ def test_after_a_step_that_failed_midway_the_tables_refuse_to_go_on(
     optimizer = FileRowAdamW(tables, **SETTINGS)
     train_both(tables, optimizer, batches(5))
     optimizer.flush()
-    before, write, count = [rows(each) for each in tables], os.pwrite, 0
+    before, write = [rows(each) for each in tables], os.pwrite
+    second = tables[1].rows_in_file.files.weight.fd.number
+    monkeypatch.setattr(row_files, "_IN_MEMORY", 1)
 
     def full(file: int, data: bytes, offset: int) -> int:
-        nonlocal count
-        count += 1
-        if count > 1:  # the second table, after the first was changed
+        if file == second:  # after the first table was changed, and in the middle of the second
             raise OSError(28, "No space left on device")
         return write(file, data, offset)
 
@@ -413,11 +418,12 @@ def test_after_a_kill_at_any_write_of_their_flush_both_tables_are_at_the_same_st
     process.start()
     process.join(300)
     kills = json.loads((tmp_path / "kills.json").read_text())
-    assert kills > 30
+    assert kills > 20
     flushed, wanted = [], {}
     for n in range(kills + 1):
         here = tmp_path / f"{n}"
         tables = two_tables(here, order=1 if n % 2 else -1)  # whichever is opened first
+        FileRowAdamW(tables, **SETTINGS)
         numbers = {each.rows_in_file.number for each in tables}
         assert len(numbers) == 1
         flushed += numbers
@@ -426,10 +432,6 @@ def test_after_a_kill_at_any_write_of_their_flush_both_tables_are_at_the_same_st
                 found = each(torch.arange(12))
             assert torch.allclose(found, wanted.setdefault(flushed[-1], found), atol=1e-6, rtol=1e-6)
             each.close()
-        for each in two_tables(here):  # once more, when no table needs the marker
-            each.close()
-        left = {path.name for path in here.rglob("*") if path.is_file() and not path.name.endswith(".part")}
-        assert left == {"rows.safetensors", "state.safetensors", "steps.safetensors"}
     assert flushed == sorted(flushed)  # from one write on, it has happened
     assert set(flushed) == {10, 15}
     own = ww.TokenEmbedding(12, D)
@@ -439,47 +441,32 @@ def test_after_a_kill_at_any_write_of_their_flush_both_tables_are_at_the_same_st
     assert torch.allclose(wanted[15], own.weight, atol=1e-6, rtol=1e-6)
 
 
-def interrupted(folder: Path, monkeypatch: pytest.MonkeyPatch, happened: bool) -> list[FileTokenEmbedding]:
-    """Train two tables, and interrupt their flush before its marker is written, or after."""
-    tables = two_tables(folder)
+def test_a_flush_that_only_some_tables_have_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tables = two_tables(tmp_path)
     optimizer = FileRowAdamW(tables, **SETTINGS)
     train_both(tables, optimizer, batches(3))
+    optimizer.flush()
+    wanted = rows(tables[0])
+    train_both(tables, optimizer, batches(3))
+    name = RowFiles._name_flush
     with monkeypatch.context() as patch:
-        patch.setattr(RowFiles, "commit" if happened else "prepare", stop)
-        patch.setattr(Path, "unlink", lambda path, **_: (path / "none").stat())  # nobody tidies up after a kill
+        first = tables[0].rows_in_file.files
+        patch.setattr(RowFiles, "_name_flush", lambda self, *rest: name(self, *rest) if self is first else stop())
         with pytest.raises(Stopped):
             optimizer.flush()
     for each in tables:
         each.close()
-    return tables
-
-
-def test_tables_of_an_interrupted_flush_need_the_first_one_and_may_be_moved_together(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    interrupted(tmp_path / "a", monkeypatch, happened=True)
-    shutil.copytree(tmp_path / "a", tmp_path / "b")
-    shutil.rmtree(tmp_path / "a")
-    (tmp_path / "b" / "first").rename(tmp_path / "away")
-    second = tmp_path / "b" / "second" / "rows.safetensors"
-    for read_only in (False, True):
-        with pytest.raises(CheckpointError, match="the folder of a table that is not there"):
-            FileTokenEmbedding(second, read_only=read_only)
-    with pytest.raises(CheckpointError, match="a flush was interrupted"):
-        ww.read(second)
-    (tmp_path / "b" / "first").mkdir()  # another table of the same name does not decide
-    other = tmp_path / "b" / "first" / "rows.safetensors"
-    FileTokenEmbedding.create(other, 12, D, generator=generator())
-    FileRowAdamW(table := FileTokenEmbedding(other), **SETTINGS)
-    table.close()
-    with pytest.raises(CheckpointError, match="the folder of a table that is not there"):
-        FileTokenEmbedding(second)
-    shutil.rmtree(tmp_path / "b" / "first")
-    (tmp_path / "away").rename(tmp_path / "b" / "first")
-    with pytest.raises(CheckpointError, match="flush that was interrupted"):
-        FileTokenEmbedding(second, read_only=True)
-    own = FileTokenEmbedding(second)
-    assert own.rows_in_file.number == 3
+    tables = two_tables(tmp_path)  # each alone is at a flush
+    assert [each.rows_in_file.number for each in tables] == [6, 3]
+    optimizer = FileRowAdamW([{"params": [each]} for each in tables], **SETTINGS)
+    assert [each.rows_in_file.number for each in tables] == [3, 3]
+    assert torch.allclose(rows(tables[0]), wanted, atol=1e-7)
+    optimizer.flush()
+    FileRowAdamW(tables[0], **SETTINGS).flush()  # on its own, which no other table has to have
+    for each in tables:
+        each.close()
+    FileRowAdamW(tables := two_tables(tmp_path), **SETTINGS)
+    assert [each.rows_in_file.number for each in tables] == [3, 3]
 
 
 def test_state_of_another_file_is_refused(tmp_path: Path) -> None:
@@ -503,28 +490,24 @@ def test_state_of_another_file_is_refused(tmp_path: Path) -> None:
     FileTokenEmbedding.create(tmp_path / "new.safetensors", V, D, generator=generator())  # with the same rows
     (tmp_path / "new.safetensors").rename(path)
     shutil.move(tmp_path / "download.safetensors", model)  # as it was before its training
-    for each, reason in ((path, "another header or size"), (model, "row 77 is not what it was")):
+    for each, reason in ((path, "another header or size"), (model, "another program changed rows")):
         for read_only in (False, True):
             with pytest.raises(CheckpointError, match=reason):
                 FileTokenEmbedding(each, read_only=read_only)
 
 
-def test_an_interrupted_flush_is_not_copied_into_another_file(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_old_rows_are_not_written_into_another_file(path: Path) -> None:
     save_file({"weight": in_memory().weight.detach()}, path)
-    own = FileTokenEmbedding(path)
-    train(own, optimizer := FileRowAdamW(own, **SETTINGS), [torch.arange(V)])
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "pwrite", stop)
-        with pytest.raises(Stopped):
-            optimizer.flush()
-    own.close()
+    process = multiprocessing.get_context("forkserver").Process(target=killed, args=(str(path), "written changes"))
+    process.start()
+    process.join(100)
     content = path.read_bytes()
     save_file({"weight": torch.zeros(V, D)}, path)
-    with pytest.raises(CheckpointError, match="unfinished flush of another file"):
+    with pytest.raises(CheckpointError, match="belongs to another file"):
         FileTokenEmbedding(path)
     assert not load_file(path)["weight"].any()
     path.write_bytes(content)
-    assert FileTokenEmbedding(path).rows_in_file.number == 1
+    assert FileTokenEmbedding(path).rows_in_file.number == 10
 
 
 @TYPES
@@ -763,18 +746,39 @@ def test_settings_that_no_step_can_have_are_refused(path: Path, setting: float) 
     optimizer.flush()
     own.close()
     file = path.with_name(path.name + ".training") / "steps.safetensors"
-    stated, settings, pending = read_steps(file)
-    other = settings.copy()
-    other[0, 3] = setting
-    if np.isfinite(setting):  # JSON has no others
-        file.write_bytes(steps_content(replace(stated, betas=(0.9, setting)), settings, pending))
+    content = file.read_bytes()
+    tensors = load_numpy(content)
+    stated = json.loads(tensors["steps"].tobytes())
+    for settings, changed in (
+        (tensors["settings"], {**stated["steps"], "eps": setting}),
+        (np.where([0, 0, 0, 1, 0, 0], setting, tensors["settings"]), stated["steps"]),
+    ):
+        if not np.isfinite(changed["eps"]):  # JSON has no others
+            continue
+        told = {**stated, "steps": changed, "settings": hashlib.sha256(settings.tobytes()).hexdigest()}
+        del told["checksum"]
+        text = np.frombuffer(json.dumps(sealed(told)).encode(), np.uint8)
+        file.write_bytes(save_numpy({"steps": text, "settings": settings}))
         with pytest.raises(CheckpointError, match="a setting of a step is negative or not finite"):
             FileTokenEmbedding(path)
-    file.write_bytes(steps_content(stated, other, pending))
-    with pytest.raises(CheckpointError, match="a setting of a step is negative or not finite"):
+    damaged = tensors["settings"] + 1
+    file.write_bytes(save_numpy({**tensors, "settings": damaged}))
+    with pytest.raises(CheckpointError, match="its settings are others"):
         FileTokenEmbedding(path)
-    file.write_bytes(steps_content(stated, settings, pending))
+    file.write_bytes(content)
     assert FileTokenEmbedding(path).rows_in_file.number == 2
+
+
+def test_files_of_an_earlier_version_are_refused_with_a_way_out(path: Path) -> None:
+    own = FileTokenEmbedding(path)
+    FileRowAdamW(own, **SETTINGS)
+    own.close()
+    file = path.with_name(path.name + ".training") / "steps.safetensors"
+    tensors = load_numpy(file.read_bytes())
+    text = tensors["steps"].tobytes().replace(b'"version": 4', b'"version": 3')
+    file.write_bytes(save_numpy({**tensors, "steps": np.frombuffer(text, np.uint8)}))
+    with pytest.raises(CheckpointError, match="bring all rows up to date with that version first"):
+        FileTokenEmbedding(path)
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid") or os.getuid() == 0, reason="root may write any file")

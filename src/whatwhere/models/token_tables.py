@@ -23,10 +23,8 @@ from whatwhere.what.token_ids import nested_configs
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from whatwhere.what.factorized import FactorizedEmbedding
     from whatwhere.what.hashed_ngrams import HashedNGramEmbedding
-    from whatwhere.what.per_layer import PerLayerEmbedding
-    from whatwhere.what.value import ValueEmbedding
+    from whatwhere.what.model_tables import FactorizedEmbedding, PerLayerEmbedding, ValueEmbedding
 
     Sibling = FactorizedEmbedding | HashedNGramEmbedding | PerLayerEmbedding | ValueEmbedding
 
@@ -171,7 +169,7 @@ def _settings(checkpoint: Checkpoint, *markers: str) -> Keys:
 
 
 def _per_layer(checkpoint: Checkpoint, table: TokenTable) -> "PerLayerEmbedding":
-    from whatwhere.what.per_layer import PerLayerEmbedding
+    from whatwhere.what.model_tables import PerLayerEmbedding
 
     projection, norm = (_other(checkpoint, table, role) for role in ("projection", "norm"))
     size = checkpoint.entry(norm).shape
@@ -205,7 +203,7 @@ def _per_layer(checkpoint: Checkpoint, table: TokenTable) -> "PerLayerEmbedding"
 
 
 def _factorized(checkpoint: Checkpoint, table: TokenTable) -> "FactorizedEmbedding":
-    from whatwhere.what.factorized import FactorizedEmbedding
+    from whatwhere.what.model_tables import FactorizedEmbedding
 
     projection, bias = _other(checkpoint, table, "projection"), table.others.get("bias")
     dim = checkpoint.entry(projection).shape[0]
@@ -223,7 +221,7 @@ def _factorized(checkpoint: Checkpoint, table: TokenTable) -> "FactorizedEmbeddi
 
 
 def _values(checkpoint: Checkpoint, table: TokenTable) -> "ValueEmbedding":
-    from whatwhere.what.value import ValueEmbedding
+    from whatwhere.what.model_tables import ValueEmbedding
 
     settings = _settings(checkpoint, "num_key_value_heads", "n_kv_head", "num_attention_heads", "n_head")
     try:

@@ -26,10 +26,6 @@ def alike_everywhere(values: Tensor, mesh: DeviceMesh) -> bool:
     """Return whether whole numbers are the same on all processes, to a checksum: 16 bytes are reduced.
 
     Values are read on the CPU and eagerly; elsewhere, as on GPUs, they are taken to be.
-
-    Args:
-        values: of any shape; all processes take part.
-        mesh: the processes, in one dimension.
     """
     if mesh.size() == 1 or not readable(values):
         return True

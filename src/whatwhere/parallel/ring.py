@@ -118,11 +118,7 @@ def _checked(heres: Sequence[Here], size: int) -> list[Tensor]:
 
 
 def require_ring(score: ScoreBias | None) -> None:
-    """Raise SettingError where a bias cannot be computed while keys travel around a ring.
-
-    Args:
-        score: the bias; None is none.
-    """
+    """Raise SettingError where a bias cannot be computed while keys travel around a ring."""
     if score is not None and score.sums_between and type(score).sums is ScoreBias.sums:
         raise SettingError(
             f"{type(score).__name__} counts, for each query, all keys between it and a key, which no process of a ring "

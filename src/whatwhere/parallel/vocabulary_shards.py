@@ -97,12 +97,7 @@ class VocabularyShards(TokenEmbedding):
 
 
 def differing(what: str, does: str) -> TokenError:
-    """Return the error for tokens that are not the same on all processes of a mesh.
-
-    Args:
-        what: tokens they are.
-        does: the table with them.
-    """
+    """Return the error for tokens that are not the same on all processes of a mesh."""
     return TokenError(
         f"the {what} differ among the processes that share the vocabulary, of which each {does} its own rows alone.\n"
         f"Pass the same {what} on all of them; for batches of their own use fully_shard, or deal_rows."
@@ -116,14 +111,9 @@ def sharded_logits(
     mesh: DeviceMesh,
     padding_idx: int | None = None,
 ) -> Float[Tensor, "*shape vocab_size"]:
-    """Return logits as a DTensor, sharded by tokens: each process computes those of its own.
+    """Return logits as a DTensor, sharded by tokens: each process computes those of its own rows of the projection.
 
-    Args:
-        hidden: vectors of the last layer, the same on all processes.
-        weight: the own rows of an output projection that is spread over processes in contiguous blocks.
-        vocab_size: rows of all of them.
-        mesh: the processes, in one dimension.
-        padding_idx: the padding row among the own ones.
+    The vectors are the same on all processes, and `padding_idx` counts the own rows.
     """
     # Every process has the gradient of its own logits with respect to the vectors: the sum is the whole one.
     own = logits(replicated(hidden, mesh), weight, padding_idx)

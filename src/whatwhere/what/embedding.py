@@ -208,9 +208,6 @@ class TokenEmbedding(nn.Embedding):
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Initialize the table again, as `init` describes; the padding row stays zero.
 
-        Args:
-            generator: to sample with; None is PyTorch's global random state.
-
         Raises:
             SettingError: If the generator is on another device.
         """
@@ -341,12 +338,6 @@ def _refuse(**options: Any) -> None:
 def require_equal_shape(owner: str, table: TokenEmbedding, rows: int | None, dim: int) -> None:
     """Raise ShapeError unless a table that was passed has the rows and features that are needed.
 
-    Args:
-        owner: named in the error.
-        table: that was passed.
-        rows: needed; None is any number.
-        dim: needed.
-
     Raises:
         ShapeError: If it has others.
     """
@@ -386,11 +377,6 @@ def logits(
     hidden: Float[Tensor, "*shape dim"], weight: Float[Tensor, "rows dim"], padding_idx: int | None = None
 ) -> Float[Tensor, "*shape rows"]:
     """Return the product of vectors with each row of a table; that of the padding row is zero.
-
-    Args:
-        hidden: vectors.
-        weight: the table.
-        padding_idx: a row that gets no gradient.
 
     Raises:
         ShapeError: If the vectors have another dim.

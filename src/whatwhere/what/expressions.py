@@ -47,9 +47,6 @@ def expression_tokenizer() -> Tokenizer:
 def is_expression(text: str) -> bool:
     """Return whether a text is one whole expression: an operator with arguments, digits or expressions.
 
-    Args:
-        text: any text; white space is ignored.
-
     Examples:
         >>> is_expression("Max(1,6,First(2,9))"), is_expression("Max(1,6,2"), is_expression("Max(16)")
         (True, False, False)
@@ -67,9 +64,7 @@ def is_expression(text: str) -> bool:
 def tokenizer_of(text: str) -> tuple[Tokenizer, str]:
     """Return the tokenizer of a text for which none was chosen, and what it is, in words.
 
-    Args:
-        text: an expression of the first tutorial, whose tokenizer is taken; or any other text, each new word of which
-            gets the next id.
+    That of the first tutorial for an expression; of any other text each new word gets the next id.
 
     Raises:
         TextError: If the text is empty.

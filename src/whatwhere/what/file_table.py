@@ -17,12 +17,11 @@ from whatwhere.initialization import row_blocks, sample_rows
 from whatwhere.kernels.row_adamw import Step
 from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import Init, Scale, TokenEmbedding
-from whatwhere.what.file_table_rows import Progress, RowKeeper, flush_together
+from whatwhere.what.file_table_rows import Progress, RowKeeper, flush_together, start_together
 from whatwhere.what.matrix_file import write_matrix
 from whatwhere.what.row_adamw.optimizer import checked_settings
 from whatwhere.what.row_algorithms import TYPES, AdagradByRow, AdamWByRow
-from whatwhere.what.row_files import RowFiles, training_folder
-from whatwhere.what.row_steps import Steps
+from whatwhere.what.row_files import RowFiles, Steps, training_folder
 
 _CODES = {dtype: code for code, dtype in TYPES.items()}
 
@@ -137,15 +136,15 @@ class FileTokenEmbedding(TokenEmbedding):
                 progress(begin, num_embeddings)
                 yield values.view(torch.uint8).numpy()
 
-        # The random id tells the file from each other one, see table_identity; "format" is what other readers expect.
+        # The random id tells the file from each other one; "format" is what other readers expect.
         metadata = {"format": "pt", "whatwhere.table": token_hex(16)}
         write_matrix(path, "weight", _CODES[dtype], shape, blocks(), metadata=metadata)
 
     def prefetch(self, ids: Integer[Tensor, "*shape"]) -> None:
-        """Read the rows of a later batch in a thread, while this one is computed.
+        """Read the rows of a later batch in a thread, while this one is computed: its lookup finds them in memory.
 
         Args:
-            ids: of a lookup to come; at most two are kept. Rows that are trained in between are replaced.
+            ids: of a lookup to come.
 
         Raises:
             TokenError: If an id is outside the vocabulary, or ids are not whole numbers.
@@ -159,7 +158,7 @@ class FileTokenEmbedding(TokenEmbedding):
 
         FileRowAdamW leaves rows that recent batches did not contain as they are until they are next read. This reads
         and writes the whole table; if it is interrupted, call it again. Where an optimizer trains several tables, call
-        its update_all_rows: this flushes one table, whose step would then be another one than that of the others.
+        its update_all_rows: this flushes one table, which would then be at another step than the others.
 
         Args:
             progress: called with the number of rows that are up to date, and that of all.
@@ -217,7 +216,7 @@ Tables = FileTokenEmbedding | Iterable[FileTokenEmbedding] | Iterable[dict[str, 
 
 
 class _FileRowOptimizer(Optimizer):
-    """Steps, flushes and states, alike for both algorithms."""
+    """Steps, flushes and states, the same for both algorithms."""
 
     algorithm: str
 
@@ -234,7 +233,7 @@ class _FileRowOptimizer(Optimizer):
             param_group: settings, with tables as "params".
 
         Raises:
-            SettingError: If a setting is out of range, or a table is none in a file, is open for reading only, or was
+            SettingError: If a setting is out of range, or a table is not in a file, is open for reading only, or was
                 trained by another algorithm.
         """
         name = type(self).__name__
@@ -249,8 +248,11 @@ class _FileRowOptimizer(Optimizer):
                     f"{name} trains FileTokenEmbedding, but got a {type(table).__name__}.\nUse RowAdamW for a table in "
                     "memory, and torch.optim.AdamW for other parameters."
                 )
-            table.rows_in_file.start(Steps(self.algorithm, eps=eps, betas=betas))
-            self._keepers[table.weight] = table.rows_in_file
+        keepers = {table.weight: table.rows_in_file for table in tables}
+        start_together(
+            list(keepers.values()), list(self._keepers.values()), Steps(self.algorithm, eps=eps, betas=betas)
+        )
+        self._keepers.update(keepers)
         super().add_param_group({**param_group, "params": [table.weight for table in tables]})
 
     @torch.no_grad()
@@ -380,7 +382,7 @@ class FileRowAdamW(_FileRowOptimizer):
         lr, betas, eps, weight_decay: as in RowAdamW.
 
     Raises:
-        SettingError: If a setting is out of range, or a table is none in a file, is open for reading only, or was
+        SettingError: If a setting is out of range, or a table is not in a file, is open for reading only, or was
             trained by another algorithm.
         CheckpointError: If the state cannot be written.
     """

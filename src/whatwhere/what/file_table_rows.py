@@ -1,8 +1,7 @@
 """Rows of tables in files: fetched for lookups, trained by an algorithm, and written."""
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, final
 
 import numpy as np
@@ -16,40 +15,19 @@ from whatwhere.kernels.group_by_row import GroupedSlots, group
 from whatwhere.kernels.row_adamw import Step
 from whatwhere.what.row_adamw.gradient import RowGradient, coalesce, coalesce_hook, with_row_gradient
 from whatwhere.what.row_algorithms import ALGORITHMS, FetchedRows, RowAlgorithm, rows_of
-from whatwhere.what.row_files import RowFiles
-from whatwhere.what.row_files import flush as flush_files
-from whatwhere.what.row_steps import Steps
+from whatwhere.what.row_files import RowFiles, Steps, flush_files, take_back_unfinished
 
 Progress = Callable[[int, int], Any]
-Raw = tuple[np.ndarray, np.ndarray | None]
 
 _BLOCK = 1 << 26
 """Bytes of rows and state that are brought up to date before each flush."""
-_PREFETCHED = 2
-
-
-@dataclass
-class Prefetched:
-    """Rows that a thread reads.
-
-    Args:
-        rows: their numbers.
-        raw: their bytes, once they are read.
-        changes: rows that were written meanwhile, and their bytes.
-    """
-
-    rows: np.ndarray
-    raw: Future[Raw]
-    changes: list[tuple[np.ndarray, Raw]] = field(default_factory=list)
 
 
 @final
 class RowKeeper:
     """The keeper of a FileTokenEmbedding: reads rows for lookups, and writes those that an optimizer has trained.
 
-    Args:
-        files: open files.
-        weight: the parameter that gets the gradients; it has no values.
+    `weight` is the parameter that gets the gradients; it has no values.
     """
 
     def __init__(self, files: RowFiles, weight: nn.Parameter) -> None:
@@ -58,7 +36,6 @@ class RowKeeper:
         if files.steps is not None:
             self.algorithm = self._algorithm(files.steps)
         self._reader = ThreadPoolExecutor(1, "prefetch")
-        self._prefetched: list[Prefetched] = []
         self._last: FetchedRows | None = None
         if weight.requires_grad:
             weight.register_post_accumulate_grad_hook(coalesce_hook)
@@ -78,15 +55,9 @@ class RowKeeper:
         )
 
     def prefetch(self, ids: Integer[Tensor, "*shape"]) -> None:
-        """Read the rows of some ids in a thread.
-
-        Args:
-            ids: valid ones.
-        """
+        """Read the rows of some valid ids into the cache of the operating system, in a thread."""
         self.files.require_whole()
-        rows = self._grouped(ids).rows.numpy()
-        self._prefetched = self._prefetched[1 - _PREFETCHED :]
-        self._prefetched.append(Prefetched(rows, self._reader.submit(self.files.read, rows)))
+        self._reader.submit(self.files.read_ahead, self._grouped(ids).rows.numpy())
 
     def require_trainable(self) -> None:
         """Raise SettingError if the table was opened for reading only."""
@@ -96,10 +67,7 @@ class RowKeeper:
             )
 
     def start(self, steps: Steps) -> None:
-        """Begin or resume training.
-
-        Args:
-            steps: the algorithm and settings; none yet.
+        """Begin or resume training, with the algorithm and settings of steps, of which none is done yet.
 
         Raises:
             SettingError: If the table is open for reading only, or has the state of another algorithm.
@@ -107,10 +75,9 @@ class RowKeeper:
         """
         self.require_trainable()
         if self.files.steps is None:
-            kind = ALGORITHMS[steps.algorithm]
-            algorithm = self._algorithm(steps)
-            self.files.start(steps, kind.columns(self.files.weight.type, self.files.weight.shape[1]))
-            self.algorithm = algorithm
+            self._algorithm(steps)  # refuses before anything is written
+            columns = ALGORITHMS[steps.algorithm].columns(self.files.weight.type, self.files.weight.shape[1])
+            self.files.start(steps, columns)
         assert self.files.steps is not None
         if self.files.steps.algorithm != steps.algorithm:
             raise SettingError(
@@ -124,7 +91,7 @@ class RowKeeper:
 
         Raises:
             SettingError: If the gradient is dense or not finite.
-            CheckpointError: If an earlier step failed, or the disk is full.
+            CheckpointError: If an earlier step failed.
         """
         self.files.require_whole()
         gradient = coalesce(self.weight)
@@ -135,56 +102,29 @@ class RowKeeper:
                 "the gradient was scaled by NaN or infinity, which would make the whole table NaN.\nSkip this step: "
                 "see the norm that clip_grad_norm_ returns, or pass it error_if_nonfinite=True."
             )
-        if self.files.is_unfinished:  # a flush, where the disk was full
-            self.finish_reading()
-            self.files.finish()
         return gradient
 
     def step(self, gradient: RowGradient, step: Step) -> None:
-        """Update the rows that have a gradient; where this fails, `fail` must be called.
-
-        Args:
-            gradient: of `checked_gradient`.
-            step: its number and settings.
-
-        Raises:
-            CheckpointError: If the disk is full.
-        """
-        algorithm = self._started()
+        """Update the rows that have a gradient; where this fails, `fail` of the files must be called."""
+        algorithm = self.algorithm
+        assert algorithm is not None
         rows = gradient._indices()[0].numpy()
         fetched, self._last = self._last, None
         if fetched is None or not np.array_equal(fetched.rows, rows):
             fetched = self._fetch(rows)
         algorithm.step(fetched, gradient._values(), step)
-        raw = algorithm.stored(fetched)
-        self.files.write(rows, *raw)
-        for each in self._prefetched:
-            each.changes.append((rows, raw))
-
-    def finish_reading(self) -> None:
-        """Wait for rows that are being read, perhaps from the log, which a flush removes."""
-        for each in self._prefetched:
-            each.raw.exception()
+        self.files.write(rows, *algorithm.stored(fetched))
 
     def update_all_rows(self, progress: Progress) -> None:
-        """Bring all rows up to date, and flush.
-
-        Args:
-            progress: called with the number of rows that are up to date, and that of all.
-
-        Raises:
-            SettingError: If the table is open for reading only.
-            CheckpointError: If the disk is full.
-        """
+        """Bring all rows up to date, and flush; `progress` gets the number of rows that are, and that of all."""
         self.require_trainable()
         self.files.require_whole()
-        if self.algorithm is None or self.files.state is None or not self.algorithm.outdated:
+        if self.algorithm is None or self.files.state is None or not self.algorithm.steps.settings:
             flush_files([self.files])
             return
         count = len(self.weight)
         block = max(1, _BLOCK // (self.files.weight.row_bytes + self.files.state.row_bytes))
-        self.finish_reading()
-        self._last, self._prefetched = None, []
+        self._last = None
         for begin in range(0, count, block):
             rows = np.arange(begin, min(begin + block, count))
             self.files.write(rows, *self.algorithm.stored(self._fetch(rows)))
@@ -196,7 +136,7 @@ class RowKeeper:
     def close(self) -> None:
         """Close the files."""
         self._reader.shutdown()
-        self._last, self._prefetched = None, []
+        self._last = None
         self.files.close()
 
     def _lookup(
@@ -225,22 +165,11 @@ class RowKeeper:
         return slots
 
     def _fetch(self, rows: np.ndarray) -> FetchedRows:
-        """Return rows up to date, prefetched if they are."""
-        weight, state = self._raw(rows)
+        """Return rows up to date."""
+        weight, state = self.files.read(rows)
         if self.algorithm is None or state is None:
             return FetchedRows(rows, rows_of(weight, self.weight.dtype), None)
         return self.algorithm.fetched(rows, weight, state)
-
-    def _raw(self, rows: np.ndarray) -> Raw:
-        for n, each in enumerate(self._prefetched):
-            if np.array_equal(each.rows, rows):
-                del self._prefetched[n]
-                return _replaced(each)
-        return self.files.read(rows)
-
-    def _started(self) -> RowAlgorithm:
-        assert self.algorithm is not None
-        return self.algorithm
 
     def _algorithm(self, steps: Steps) -> RowAlgorithm:
         weight = self.files.weight
@@ -258,30 +187,26 @@ class RowKeeper:
         return kind(steps, type, dim, len(self.weight))
 
 
+def start_together(keepers: Sequence[RowKeeper], others: Sequence[RowKeeper], steps: Steps) -> None:
+    """Begin or resume the training of tables beside others: where a kill has left them at two flushes, at the first.
+
+    Raises:
+        SettingError, CheckpointError: As `RowKeeper.start` raises them.
+    """
+    for each in keepers:
+        each.start(steps)
+    both = [*keepers, *others]
+    for files in take_back_unfinished([each.files for each in both]):
+        next(each for each in both if each.files is files).start(steps)
+
+
 def flush_together(keepers: Sequence[RowKeeper]) -> None:
     """Make all changes of some tables durable, or none; bring all rows up to date where too many steps are missed.
-
-    Args:
-        keepers: of the tables, each once.
 
     Raises:
         CheckpointError: If the disk is full. Call it again when there is space; nothing is lost.
     """
-    for each in keepers:
-        each.finish_reading()
     flush_files([each.files for each in keepers])
     for each in keepers:
         if each.files.writable and each.algorithm is not None and each.algorithm.is_long:
             each.update_all_rows(lambda done, rows: None)
-
-
-def _replaced(prefetched: Prefetched) -> Raw:
-    """Return rows that were read in a thread, with those that were written meanwhile in their place."""
-    raw = prefetched.raw.result()
-    for rows, changed in prefetched.changes:
-        _, own, other = np.intersect1d(prefetched.rows, rows, assume_unique=True, return_indices=True)
-        targets: Sequence[np.ndarray | None] = raw
-        for target, values in zip(targets, changed, strict=True):
-            if target is not None and values is not None:
-                target[own] = values[other]
-    return raw

@@ -94,14 +94,7 @@ class HashedNGramEmbedding(nn.Module):
         self.padding_id, self.border_id, self.merge = padding_id, border_id, merge
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the rows again.
-
-        Args:
-            generator: to sample with; None is PyTorch's global random state.
-
-        Raises:
-            SettingError: If the generator is on another device.
-        """
+        """Initialize the rows again; SettingError if the generator is on another device."""
         self.table.reset_parameters(generator)
 
     @property

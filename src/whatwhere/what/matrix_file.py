@@ -6,6 +6,7 @@ import stat
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from hashlib import sha256
 from itertools import pairwise, repeat
 from math import prod
 from pathlib import Path
@@ -26,15 +27,7 @@ _DAMAGED = "It is truncated or damaged: copy or create it again."
 
 @final
 class OpenFile:
-    """A file that is open for reading at offsets, until it is closed or nothing refers to it.
-
-    Args:
-        path: of the file.
-        flags: of os.open.
-
-    Raises:
-        CheckpointError: If it cannot be opened.
-    """
+    """A file that is open, with flags of os.open, until it is closed or nothing refers to it."""
 
     def __init__(self, path: Path, flags: int) -> None:
         with own_errors(path):
@@ -50,13 +43,13 @@ class OpenFile:
 class MatrixFile:
     """A matrix in a safetensors file, whose rows are read and written in place.
 
-    Rows are requested from the operating system all at once, then read one contiguous run after another, so a disk
-    serves many of them at a time.
-
     Args:
         path: of the file.
         tensor: its name; None is the only matrix of numbers in the file.
         writable: open it for writing too.
+
+    Attributes:
+        header: a digest of the header, with the size of the file.
 
     Raises:
         CheckpointError: If the file cannot be opened, is damaged, or the tensor is no matrix of such numbers.
@@ -71,7 +64,7 @@ class MatrixFile:
             )
         self.path = Path(path)
         self.fd = OpenFile(self.path, os.O_RDWR if writable else os.O_RDONLY)
-        self.tensor, fields, begin = _chosen(self.path, tensor)
+        self.tensor, fields, begin, self.header = _chosen(self.path, tensor)
         rows, columns = fields["shape"]
         self.shape: tuple[int, int] = (rows, columns)
         self.type: str = fields["dtype"]
@@ -90,22 +83,28 @@ class MatrixFile:
             os.fsync(self.fd.number)
 
     def read(self, rows: Int64[np.ndarray, " rows"]) -> UInt8[np.ndarray, "rows bytes"]:
-        """Read rows.
-
-        Args:
-            rows: their numbers, best ascending.
+        """Read rows by their numbers, best ascending.
 
         Raises:
             CheckpointError: If the file has become shorter, or cannot be read.
         """
-        return read_records(self.path, self.fd, self._begin, self.row_bytes, rows)
+        out = np.empty((len(rows), self.row_bytes), np.uint8)
+        parts, offsets = _parts(_flat(out), self._begin, self.row_bytes, rows)
+        sizes = list(map(len, parts))
+        with own_errors(self.path):
+            if hasattr(os, "posix_fadvise") and len(parts) > 1:  # a disk serves many of them at a time
+                for _ in map(os.posix_fadvise, repeat(self.fd.number), offsets, sizes, repeat(os.POSIX_FADV_WILLNEED)):
+                    pass
+            counts = list(map(os.preadv, repeat(self.fd.number), zip(parts), offsets))
+            while counts != sizes:  # only some of the bytes came
+                if 0 in counts:
+                    raise CheckpointError(f"{self.path} became shorter than when it was opened.\n{_DAMAGED}")
+                parts, offsets, sizes = _rest(parts, offsets, counts)
+                counts = list(map(os.preadv, repeat(self.fd.number), zip(parts), offsets))
+        return out
 
     def write(self, rows: Int64[np.ndarray, " rows"], values: UInt8[np.ndarray, "rows bytes"]) -> None:
-        """Write rows in place.
-
-        Args:
-            rows: their numbers, best ascending.
-            values: their bytes.
+        """Write rows in place, by their numbers, best ascending.
 
         Raises:
             CheckpointError: If the disk is full, or the file cannot be written.
@@ -124,13 +123,8 @@ def write_matrix(
 ) -> None:
     """Write a safetensors file with one matrix, atomically.
 
-    Args:
-        path: of the file.
-        name, type, shape: of the matrix.
-        blocks: its rows, in arrays of any type that has as many bytes; None is zeros, which take no place on the disk
-            where the file system keeps sparse files.
-        replace: an existing file may be replaced.
-        metadata: of the header.
+    `blocks` are its rows, in arrays of any type that has as many bytes; None is zeros, which take no place on the disk
+    where the file system keeps sparse files.
 
     Raises:
         CheckpointError: If it cannot be written, or exists and may not be replaced.
@@ -149,11 +143,7 @@ def write_matrix(
 
 @contextmanager
 def own_errors(path: Path) -> Iterator[None]:
-    """Raise CheckpointError for errors of the operating system.
-
-    Args:
-        path: of the file, for the message.
-    """
+    """Raise CheckpointError for errors of the operating system with a file."""
     try:
         yield
     except FileExistsError:
@@ -169,45 +159,10 @@ def own_errors(path: Path) -> Iterator[None]:
         ) from None
 
 
-def read_records(
-    path: Path, file: OpenFile, begin: int, size: int, numbers: Int64[np.ndarray, " rows"]
-) -> UInt8[np.ndarray, "rows bytes"]:
-    """Read records of one size at their numbers.
-
-    Args:
-        path: for messages.
-        file: that is open.
-        begin: offset of record 0.
-        size: bytes of a record.
-        numbers: of the records.
-
-    Raises:
-        CheckpointError: If the file is shorter, or cannot be read.
-    """
-    out = np.empty((len(numbers), size), np.uint8)
-    parts, offsets = _parts(_flat(out), begin, size, numbers)
-    sizes = list(map(len, parts))
-    with own_errors(path):
-        if hasattr(os, "posix_fadvise") and len(parts) > 1:
-            for _ in map(os.posix_fadvise, repeat(file.number), offsets, sizes, repeat(os.POSIX_FADV_WILLNEED)):
-                pass
-        counts = list(map(os.preadv, repeat(file.number), zip(parts), offsets))
-        while counts != sizes:  # only some of the bytes came
-            if 0 in counts:
-                raise CheckpointError(f"{path} became shorter than when it was opened.\n{_DAMAGED}")
-            parts, offsets, sizes = _rest(parts, offsets, counts)
-            counts = list(map(os.preadv, repeat(file.number), zip(parts), offsets))
-    return out
-
-
 def write_records(
     path: Path, file: OpenFile, begin: int, numbers: Int64[np.ndarray, " rows"], values: UInt8[np.ndarray, "rows bytes"]
 ) -> None:
-    """Write records of one size at their numbers.
-
-    Args:
-        path, file, begin, numbers: as for `read_records`.
-        values: the records.
+    """Write records of one size at their numbers in an open file, in which record 0 begins at an offset.
 
     Raises:
         CheckpointError: If they cannot be written.
@@ -253,8 +208,8 @@ def _rest(
     return [part for part, _ in left], [offset for _, offset in left], [len(part) for part, _ in left]
 
 
-def _chosen(path: Path, tensor: str | None) -> tuple[str, dict[str, Any], int]:
-    """Return the name of a matrix, its fields of the header, and the offset behind the header."""
+def _chosen(path: Path, tensor: str | None) -> tuple[str, dict[str, Any], int, str]:
+    """Return the name of a matrix, its fields of the header, the offset behind that, and its digest."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -264,7 +219,9 @@ def _chosen(path: Path, tensor: str | None) -> tuple[str, dict[str, Any], int]:
         raise CheckpointError(f"{path} is no whole safetensors file: {problem}.\n{_DAMAGED}") from None
     with own_errors(path), path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        header: dict[str, Any] = json.loads(file.read(length))
+        content = file.read(length)
+        digest = sha256(content + str(os.fstat(file.fileno()).st_size).encode()).hexdigest()
+    header: dict[str, Any] = json.loads(content)
     fitting = [name for name in names if header[name]["dtype"] in BYTES and len(header[name]["shape"]) == 2]
     if tensor is None and len(fitting) == 1:
         tensor = fitting[0]
@@ -281,4 +238,4 @@ def _chosen(path: Path, tensor: str | None) -> tuple[str, dict[str, Any], int]:
             f"{path}: {quoted(tensor)} has the type {fields['dtype']} and the shape {fields['shape']}, but rows are "
             f"read from a matrix of {', '.join(BYTES)}.\nConvert it, or name another tensor."
         )
-    return tensor, fields, 8 + length
+    return tensor, fields, 8 + length, digest

@@ -13,7 +13,7 @@ from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.kernels.adamw_catch_up import StepHistory
 from whatwhere.kernels.row_adamw import Moments, Step, catch_up, update
 from whatwhere.what.row_adamw.table import MIN_HISTORY
-from whatwhere.what.row_steps import Steps
+from whatwhere.what.row_files import Steps
 
 TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 """The type of rows in the file -> in torch."""
@@ -21,13 +21,7 @@ TYPES = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16}
 
 @dataclass
 class FetchedRows:
-    """Rows of a table in memory, up to date.
-
-    Args:
-        rows: their numbers, ascending.
-        weight: their values.
-        state: what the optimizer stores for them.
-    """
+    """Rows of a table in memory, up to date: their numbers, ascending, their values, and their optimizer state."""
 
     rows: np.ndarray
     weight: Float[Tensor, "rows dim"]
@@ -35,14 +29,7 @@ class FetchedRows:
 
 
 class RowAlgorithm(ABC):
-    """The update of rows and the form of their state in the file.
-
-    Args:
-        steps: so far, which `step` extends.
-        type: of the rows, as safetensors names it.
-        dim: features of a row.
-        rows: of the table.
-    """
+    """The update of rows and the form of their state in the file; `step` extends the steps so far."""
 
     name: str
 
@@ -67,17 +54,11 @@ class RowAlgorithm(ABC):
         """Return the bytes of rows and of their state."""
 
     @property
-    def outdated(self) -> bool:
-        """Whether rows may have missed steps."""
-        return self.steps.outdated
-
-    @property
     def is_long(self) -> bool:
         """Whether all rows should be brought up to date with the next flush."""
         return False
 
-    @abstractmethod
-    def restart(self) -> None:
+    def restart(self) -> None:  # noqa: B027 - where rows miss no steps, there is nothing to forget
         """Begin anew after the last step, up to which all rows are up to date."""
 
 
@@ -102,11 +83,7 @@ class AdamWByRow(RowAlgorithm):
         return (2 if type == "F32" else 3) * dim + 1
 
     def fetched(self, rows: np.ndarray, weight: UInt8[np.ndarray, "rows bytes"], state: np.ndarray) -> FetchedRows:
-        """Return rows from their bytes, with the updates that they missed.
-
-        Raises:
-            CheckpointError: If a row states that it was last updated after the last step, or before the first kept one.
-        """
+        """Return rows from their bytes, with the updates that they missed; CheckpointError if these are unknown."""
         moments = self._moments(weight, state)
         base, now = self.steps.base, self.steps.number
         wrong = (moments.last < base) | (moments.last > now)
@@ -210,21 +187,13 @@ class AdagradByRow(RowAlgorithm):
         """Return the bytes of rows and of their number."""
         return _bytes(fetched.weight), _bytes(fetched.state)
 
-    def restart(self) -> None:
-        """Do nothing: rows miss no steps."""
-
 
 ALGORITHMS: dict[str, type[RowAlgorithm]] = {each.name: each for each in (AdamWByRow, AdagradByRow)}
 """By the name that is stored."""
 
 
 def rows_of(weight: UInt8[np.ndarray, "rows bytes"], dtype: torch.dtype) -> Float[Tensor, "rows dim"]:
-    """Return rows from their bytes.
-
-    Args:
-        weight: the bytes.
-        dtype: of the rows.
-    """
+    """Return rows from their bytes."""
     # By way of one dimension: rows of no bytes, and none at all, have no other type.
     return torch.from_numpy(weight.reshape(-1)).view(dtype).view(len(weight), weight.shape[1] // dtype.itemsize)
 

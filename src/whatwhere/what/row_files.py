@@ -1,45 +1,117 @@
-"""The rows of a table and their optimizer state in files: changed in a log, flushed whole or not at all.
+"""The rows of a table and their optimizer state in files: those of one flush, whatever happens to the process.
 
-A changed row goes to the log, a file beside the table, and is read from there until the next flush. A flush waits until
-the log is on the disk, then writes the numbers of its rows to steps.safetensors, which appears whole or not at all:
-from then on the flush has happened. The rows are copied from the log into the table and its state; if that is
-interrupted, it is repeated when the files are opened. So each changed row is written twice for each flush, and what was
-written since the last flush is given up after a kill. Several tables are flushed together, or none: see shared_flush.
+Changed rows are in memory until they have 64 MB or the table is flushed. Before a row is changed in place, its old
+value is on the disk, in the file `undo`. A flush waits for the disk, then steps.safetensors names it, and appears whole
+or not at all. Where `undo` leads back to the flush that is named there, its rows are written back when the table is
+opened. It is kept until the next change, so a flush that other tables of the same optimizer lack can be taken back.
 """
 
+import json
 import os
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from contextlib import suppress
-from itertools import repeat
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b, sha256
 from pathlib import Path
+from secrets import token_hex
 from typing import final
 
 import numpy as np
-from jaxtyping import Int64, UInt8
+from jaxtyping import Float64, Int64, UInt8
 
 from whatwhere.atomic import write_atomic
-from whatwhere.errors import CheckpointError, SettingError
-from whatwhere.what.matrix_file import (
-    MatrixFile,
-    OpenFile,
-    own_errors,
-    read_records,
-    write_matrix,
-    write_records,
-)
-from whatwhere.what.row_steps import Stated, Steps, read_steps, steps_content
-from whatwhere.what.shared_flush import Marker, Place, new_marker, remove_markers, write_marker
-from whatwhere.what.table_identity import header_digest, identity, spread
+from whatwhere.errors import CheckpointError, ResultsError, SettingError
+from whatwhere.records import Schema, from_json
+from whatwhere.what.matrix_file import MatrixFile, OpenFile, own_errors, write_matrix, write_records
 
-_STATE, _STEPS, _PREPARED, _LOG = "state.safetensors", "steps.safetensors", "prepared.safetensors", "changes.log"
-_BLOCK = 1 << 12
-"""Rows that are copied from the log at once."""
+_STATE, _STEPS, _UNDO = "state.safetensors", "steps.safetensors", "undo"
+_IN_MEMORY = 1 << 26
+"""Bytes of changed rows that are in memory before they are written."""
+_COMPARED = 64
+"""Rows that tell a file from others, of the table and of the last change."""
+_MOST_STEPS = 1 << 31
+"""Rows store the step of their last update in 32 bits."""
+_SETTINGS = 6
+_SCHEMA = Schema(
+    "whatwhere-steps",
+    4,
+    "Remove its folder to train the table from step 0; where another version wrote it, bring all rows up to date with "
+    "that version first.",
+)
+
+
+@dataclass
+class Steps:
+    """The steps of an optimizer.
+
+    Args:
+        algorithm: of the optimizer.
+        base: the step up to which every row is up to date.
+        number: of the last step.
+        eps, betas: at the base.
+        settings: of the steps after the base, where rows may have missed them: for each run of steps with the same
+            settings their number, lr, beta1, beta2, eps and weight_decay, one run after another.
+    """
+
+    algorithm: str
+    base: int = 0
+    number: int = 0
+    eps: float = 0.0
+    betas: tuple[float, float] = (0.0, 0.0)
+    settings: MutableSequence[float] = field(default_factory=lambda: array("d"))
+
+    @property
+    def runs(self) -> Float64[np.ndarray, "runs settings"]:
+        """The settings, a run in each row."""
+        return np.array(self.settings, np.float64).reshape(-1, _SETTINGS)
+
+    def record(self, lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
+        """Add a step to the settings.
+
+        Examples:
+            >>> steps = Steps("adamw")
+            >>> for lr in (0.1, 0.1, 0.2):
+            ...     steps.record(lr, (0.9, 0.99), 1e-8, 0.0)
+            >>> steps.runs[:, :2].tolist()
+            [[2.0, 0.1], [1.0, 0.2]]
+        """
+        own = array("d", (lr, *betas, eps, weight_decay))
+        if self.settings[1 - _SETTINGS :] == own:
+            self.settings[-_SETTINGS] += 1
+        else:
+            self.settings.extend((1, *own))
+
+
+@dataclass(frozen=True)
+class Flush:
+    """What steps.safetensors says of the last flush, beside the settings of steps.
+
+    Args:
+        name: at random.
+        before: that of the flush before.
+        together: headers of the tables that were flushed together, this one's too.
+        tensor, shape, type, header: of the table.
+        rows, digest: some rows, and a digest of their values.
+        steps: of the optimizer, with the SHA-256 of its settings in place of these.
+    """
+
+    name: str
+    before: str
+    together: list[str]
+    tensor: str
+    shape: tuple[int, int]
+    type: str
+    header: str
+    rows: list[int]
+    digest: str
+    settings: str
+    steps: Steps
 
 
 @final
 class RowFiles:
-    """The files of a table: its rows, and in a folder beside it, NAME.training, state, steps and the log of changes.
+    """The files of a table: its rows, and in a folder beside it, NAME.training, their state, the steps and `undo`.
 
     Args:
         path: the safetensors file with the rows.
@@ -59,11 +131,13 @@ class RowFiles:
         self._lock()
         self.state: MatrixFile | None = None
         self.steps: Steps | None = None
-        self._header = header_digest(self.weight)
-        self._witnesses = np.empty(0, np.int64)
-        self._slots: dict[int, int] = {}
-        self._log: OpenFile | None = None
-        self._committed = self._prepared = self._failed = False
+        self._flush: Flush | None = None
+        self._changed: dict[int, np.ndarray] = {}
+        self._size = 0
+        self._undo: OpenFile | None = None
+        self._end = 0
+        self._kept: set[int] = set()
+        self._failed = False
         try:
             if (self.folder / _STEPS).exists():
                 self._open_state()
@@ -71,21 +145,12 @@ class RowFiles:
             self.close()
             raise
 
-    @property
-    def is_unfinished(self) -> bool:
-        """Whether a flush has happened, but not all of its rows are in the table."""
-        return self._committed
-
     def fail(self) -> None:
         """Refuse to go on: what was changed since the last flush is not that of any step."""
         self._failed = True
 
     def require_whole(self) -> None:
-        """Raise CheckpointError if a change has failed midway.
-
-        Raises:
-            CheckpointError: If so.
-        """
+        """Raise CheckpointError if a change has failed midway."""
         if self._failed:
             raise CheckpointError(
                 f"{self.weight.path}: a step or a flush failed midway, and the rows are not those of any step.\n"
@@ -93,42 +158,33 @@ class RowFiles:
             )
 
     def start(self, steps: Steps, columns: int) -> None:
-        """Create the optimizer state before the first step: zeros.
-
-        Args:
-            steps: none yet.
-            columns: float32 numbers of the state of a row.
-
-        Raises:
-            CheckpointError: If it cannot be written.
-        """
+        """Create the state before the first step: zeros, so many float32 numbers a row."""
         with own_errors(self.folder):
             self.folder.mkdir(exist_ok=True)
+            (self.folder / _UNDO).unlink(missing_ok=True)
         write_matrix(self.folder / _STATE, "state", "F32", (self.weight.shape[0], columns), None, replace=True)
         self.steps = steps
-        self._write_steps(np.empty(0, np.int64), self.folder / _STEPS, None)
+        self._name_flush(token_hex(16), [])
         self._open_state()
 
     def read(self, rows: Int64[np.ndarray, " rows"]) -> tuple[UInt8[np.ndarray, "rows bytes"], np.ndarray | None]:
-        """Read rows, each at its last change, and their state; None before there is any.
-
-        Args:
-            rows: ascending, each once.
-
-        Raises:
-            CheckpointError: If a file has become shorter, or cannot be read.
-        """
-        slots = self._slots_of(rows)
-        whole = slots < 0
-        if whole.all():
+        """Read rows, ascending and each once, and their state; None before there is any."""
+        changed = list(map(self._changed.get, rows.tolist())) if self._changed else []
+        old = np.array([each is None for each in changed], bool)
+        if self.state is None or old.all():
             return self.weight.read(rows), None if self.state is None else self.state.read(rows)
-        assert self.state is not None
-        weight = np.empty((len(rows), self.weight.row_bytes), np.uint8)
-        state = np.empty((len(rows), self.state.row_bytes), np.uint8)
-        weight[whole], state[whole] = self.weight.read(rows[whole]), self.state.read(rows[whole])
-        changed = self._read_log(slots[~whole])
-        weight[~whole], state[~whole] = np.split(changed, [self.weight.row_bytes], axis=1)
-        return weight, state
+        both = np.empty((len(rows), self.weight.row_bytes + self.state.row_bytes), np.uint8)
+        both[~old] = np.stack([each for each in changed if each is not None])
+        if old.any():
+            both[old] = self._stored(rows[old])
+        weight, state = np.split(both, [self.weight.row_bytes], axis=1)
+        return weight.copy(), state.copy()
+
+    def read_ahead(self, rows: Int64[np.ndarray, " rows"]) -> None:
+        """Read rows that will be needed soon into the cache of the operating system."""
+        for each in (self.weight, self.state):
+            if each is not None:
+                each.read(rows)
 
     def write(
         self,
@@ -136,181 +192,171 @@ class RowFiles:
         weight: UInt8[np.ndarray, "rows bytes"],
         state: UInt8[np.ndarray, "rows state_bytes"],
     ) -> None:
-        """Write changed rows to the log.
+        """Change rows, ascending and each once."""
+        both = np.concatenate([weight, state], axis=1)
+        self._changed.update(zip(rows.tolist(), both, strict=True))
+        self._size += both.nbytes
+        if self._size >= _IN_MEMORY:
+            self.write_changes()
 
-        Args:
-            rows: ascending, each once.
-            weight, state: their bytes.
+    def write_changes(self) -> None:
+        """Write changed rows in place, once their old values are on the disk; if this fails, it can be repeated."""
+        assert self.state is not None
+        rows = np.array(sorted(self._changed), np.int64)
+        self._keep_old(rows[[row not in self._kept for row in rows.tolist()]])
+        if len(rows):
+            both = np.stack([self._changed[row] for row in rows.tolist()])
+            weight, state = np.split(both, [self.weight.row_bytes], axis=1)
+            self.weight.write(rows, weight)
+            self.state.write(rows, state)
+        self._changed, self._size = {}, 0
 
-        Raises:
-            CheckpointError: If the disk is full, or the log cannot be written.
-        """
-        self.finish()
-        slots = self._slots_of(rows)
-        new = slots < 0
-        slots[new] = np.arange(len(self._slots), len(self._slots) + int(new.sum()))
-        if self._log is None:
-            self._log = OpenFile(self.folder / _LOG, os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-        write_records(self.folder / _LOG, self._log, 0, slots, np.concatenate([weight, state], axis=1))
-        self._slots.update(zip(rows[new].tolist(), slots[new].tolist(), strict=True))
+    def take_back(self) -> None:
+        """Return to the flush that `undo` leads to."""
+        assert self.state is not None
+        before = _head(self.folder / _UNDO)
+        if before is None:
+            raise CheckpointError(f"{self.folder / _UNDO} is missing or damaged.\nPut it back from a copy.")
+        with own_errors(self.folder):
+            write_atomic(self.folder / _STEPS, before, follow=False)  # first: then this is repeated after a kill
+        for rows, both in self._old_rows(len(before)):
+            weight, state = np.split(both, [self.weight.row_bytes], axis=1)
+            self.weight.write(rows, weight)
+            self.state.write(rows, state)
+        self._sync()
+        with own_errors(self.folder):
+            (self.folder / _UNDO).unlink()
+        self._flush = _parsed(before, self.folder / _STEPS)
+        self.steps = self._flush.steps
 
     def close(self) -> None:
         """Close the files; what was not flushed is given up."""
+        if self._undo is not None:
+            self._undo.close()
+            self._undo = None
+            with suppress(CheckpointError):  # else when the table is opened again
+                self.take_back()
         for each in (self.weight, self.state):
             if each is not None:
                 each.close()
-        if self._log is not None:
-            self._log.close()
-            self._log = None
 
-    def _slots_of(self, rows: Int64[np.ndarray, " rows"]) -> Int64[np.ndarray, " rows"]:
-        """Return where rows are in the log; -1 for those that are not."""
-        return np.fromiter(map(self._slots.get, rows.tolist(), repeat(-1)), np.int64, len(rows))
+    def has_lost_the_flush_of(self, other: "RowFiles") -> bool:
+        """Return whether another table is at a flush that was one of both, and this one at the flush before."""
+        own, its = self._flush, other._flush
+        return own is not None and its is not None and own.name == its.before and own.header in its.together
 
-    def _read_log(self, slots: Int64[np.ndarray, " rows"]) -> UInt8[np.ndarray, "rows bytes"]:
-        assert self._log is not None
+    def _stored(self, rows: Int64[np.ndarray, " rows"]) -> UInt8[np.ndarray, "rows bytes"]:
         assert self.state is not None
-        return read_records(self.folder / _LOG, self._log, 0, self.weight.row_bytes + self.state.row_bytes, slots)
+        return np.concatenate([self.weight.read(rows), self.state.read(rows)], axis=1)
 
-    def prepare(self, path: Path, marker: Path | None, first: "RowFiles") -> None:
-        """Make all that a flush needs durable, under a path that decides about it or is prepared.
+    def _sync(self) -> None:
+        for each in (self.weight, self.state):
+            assert each is not None
+            each.sync()
 
-        Args:
-            path: a file of the folder.
-            marker: that decides about it.
-            first: the table with the marker.
+    def _keep_old(self, rows: Int64[np.ndarray, " rows"]) -> None:
+        """Append old rows to `undo`, which begins with the steps of the last flush, and wait for the disk.
+
+        A kill may leave the end of it in pieces, of which no row was changed in place: so each part has a digest.
         """
-        if self._log is not None:
-            with own_errors(self.folder / _LOG):
-                os.fsync(self._log.number)
-        named = None if marker is None else Marker(Place.of(marker, self.folder), first._header)
-        self._write_steps(np.fromiter(self._slots, np.int64, len(self._slots)), path, named)  # in the order of slots
-
-    def commit(self, prepared: bool) -> None:
-        """Note that a flush has happened, whose rows are to be copied.
-
-        Args:
-            prepared: its steps have still to get their name.
-        """
-        self._committed, self._prepared = True, prepared
-
-    def finish(self) -> None:
-        """Copy the rows of a flush that has happened from the log to the table, and forget the log.
-
-        Raises:
-            CheckpointError: If the disk is full. It goes on from there when it is called again.
-        """
-        if not self._committed:
+        path = self.folder / _UNDO
+        if self._undo is None:
+            self._undo, self._end = OpenFile(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC), 0
+        first = self._end == 0
+        if not first and not len(rows):
             return
+        part = rows.tobytes() + self._stored(rows).tobytes()
+        content = len(rows).to_bytes(8, "little") + _digest(part) + part
+        with own_errors(path):
+            if first:
+                steps = (self.folder / _STEPS).read_bytes()
+                content = len(steps).to_bytes(8, "little") + steps + content
+            write_records(path, self._undo, self._end, np.zeros(1, np.int64), np.frombuffer(content, np.uint8)[None])
+            os.fsync(self._undo.number)
+            if first:
+                _sync_folder(self.folder)
+        self._end += len(content)
+        self._kept.update(rows.tolist())
+
+    def _old_rows(self, begin: int) -> Iterator[tuple[Int64[np.ndarray, " rows"], UInt8[np.ndarray, "rows bytes"]]]:
+        """Yield the parts of `undo` that are whole, behind the steps."""
         assert self.state is not None
-        if self._prepared:
-            self._adopt_prepared()
-        if self._slots:
-            rows, slots = (np.fromiter(x, np.int64, len(self._slots)) for x in (self._slots, self._slots.values()))
-            order = rows.argsort()
-            for begin in range(0, len(order), _BLOCK):
-                some = order[begin : begin + _BLOCK]
-                weight, state = np.split(self._read_log(slots[some]), [self.weight.row_bytes], axis=1)
-                self.weight.write(rows[some], weight)
-                self.state.write(rows[some], state)
-            self.weight.sync()
-            self.state.sync()
-        self._write_steps(np.empty(0, np.int64), self.folder / _STEPS, None)
-        self._committed = False
-        self._slots = {}
-        self._remove_log()
+        size = self.weight.row_bytes + self.state.row_bytes
+        path = self.folder / _UNDO
+        with own_errors(path), path.open("rb") as file:
+            file.seek(8 + begin)
+            while len(head := file.read(24)) == 24:
+                count = int.from_bytes(head[:8], "little")
+                if count > self.weight.shape[0] or _digest(part := file.read(count * (8 + size))) != head[8:]:
+                    return
+                rows = np.frombuffer(part, np.int64, count)
+                yield rows, np.frombuffer(part, np.uint8, offset=8 * count).reshape(count, size)
 
-    def _adopt_prepared(self) -> None:
-        """Rename the steps of a flush that has happened."""
-        prepared, steps = self.folder / _PREPARED, self.folder / _STEPS
-        with own_errors(steps):
-            write_atomic(steps, prepared.read_bytes(), follow=False)
-            prepared.unlink()
-        self._prepared = False
-
-    def _remove_log(self) -> None:
-        if self._log is not None:
-            self._log.close()
-            self._log = None
-        with suppress(FileNotFoundError), own_errors(self.folder / _LOG):
-            (self.folder / _LOG).unlink(missing_ok=True)
-
-    def _write_steps(self, pending: Int64[np.ndarray, " rows"], path: Path, marker: Marker | None) -> None:
-        """Write the steps, and the rows that are to be copied from the log, atomically."""
-        steps = self.steps
+    def _name_flush(self, name: str, together: list[str]) -> None:
+        """Write the steps, atomically: from then on the flush has happened."""
+        steps, last = self.steps, self._flush
         assert steps is not None
-        if len(pending):
-            self._witnesses = np.sort(pending)[spread(len(pending))]
-        rows = np.union1d(spread(self.weight.shape[0]), self._witnesses)
-        now = self.read(rows)[0]
-        own = identity(self._header, rows, now, self.weight.read(rows) if len(pending) else now)
-        stated = Stated(
-            self.weight.tensor, self.weight.shape, self.weight.type,
-            steps.algorithm, steps.base, steps.number, steps.eps, steps.betas, own, marker,
+        spread = np.linspace(0, self.weight.shape[0] - 1, min(self.weight.shape[0], _COMPARED)).astype(np.int64)
+        kept = np.array(sorted(self._kept) or (() if last is None else last.rows), np.int64)
+        rows = np.union1d(spread, kept[np.linspace(0, len(kept) - 1, min(len(kept), _COMPARED)).astype(np.int64)])
+        settings = steps.runs
+        flush = Flush(
+            name, "" if last is None else last.name, together,
+            self.weight.tensor, self.weight.shape, self.weight.type, self.weight.header,
+            rows.tolist(), _digest(self.weight.read(rows).tobytes()).hex(), sha256(settings.tobytes()).hexdigest(),
+            replace(steps, settings=[]),
         )  # fmt: skip
-        content = steps_content(stated, steps.runs, pending)
-        try:
-            with own_errors(path):
-                write_atomic(path, content, follow=False)
-        except BaseException:
-            with suppress(OSError):
-                if path.read_bytes() == content:  # it has its name, perhaps not on the disk: no row may follow
-                    self.fail()
-            raise
+        from safetensors.numpy import save
+
+        text = np.frombuffer(json.dumps(_SCHEMA.sealed(flush)).encode(), np.uint8)
+        with own_errors(self.folder / _STEPS):
+            write_atomic(self.folder / _STEPS, save({"steps": text, "settings": settings}), follow=False)
+        self._flush = flush
+        if self._undo is not None:
+            self._undo.close()
+        self._undo, self._end, self._kept = None, 0, set()
 
     def _open_state(self) -> None:
-        self._decide_prepared()
-        self.steps, pending = self._read_steps()
+        flush = self._flush = _read_steps(self.folder / _STEPS)
+        self.steps = flush.steps
+        for name in ("tensor", "shape", "type"):
+            if getattr(flush, name) != getattr(self.weight, name):
+                raise self._foreign(f"belongs to a table with {name} {getattr(flush, name)}")
+        if flush.header != self.weight.header:
+            raise self._foreign("belongs to a file with another header or size")
         self.state = MatrixFile(self.folder / _STATE, "state", writable=self.writable)
         if self.state.shape[0] != self.weight.shape[0]:
-            raise _foreign(self.folder, f"has the state of {self.state.shape[0]:,} rows", self.weight)
-        if len(pending) and not self.writable:
-            raise self._interrupted()
-        if not self.writable:
-            return
-        if len(pending):
-            self._log = OpenFile(self.folder / _LOG, os.O_RDWR)
-            self._slots = {row: slot for slot, row in enumerate(pending.tolist())}
-            self._committed = True
-            self.finish()
-        self._remove_log()  # changes that were never flushed
-        remove_markers(self.folder, _PREPARED)
+            raise self._foreign(f"has the state of {self.state.shape[0]:,} rows")
+        head = _head(self.folder / _UNDO)
+        interrupted = head is not None and _parsed(head, self.folder / _UNDO).name == flush.name
+        self._require_own_rows(flush, len(head) if interrupted and head is not None else None)
+        if interrupted and not self.writable:
+            raise CheckpointError(
+                f"{self.weight.path} has changes that were interrupted before a flush.\n"
+                "Open it once without read_only=True, which takes them back."
+            )
+        if interrupted:
+            self.take_back()
 
-    def _decide_prepared(self) -> None:
-        """Go on with a flush of several tables that was interrupted, or give it up."""
-        prepared = self.folder / _PREPARED
-        if not prepared.exists():
-            return
-        if _has_happened(prepared):
-            if not self.writable:
-                raise self._interrupted()
-            self._adopt_prepared()
-        elif self.writable:
-            with own_errors(prepared):
-                prepared.unlink()
+    def _require_own_rows(self, flush: Flush, begin: int | None) -> None:
+        """Raise CheckpointError unless some rows, or their old values in `undo`, are as the last flush left them."""
+        rows = np.array(flush.rows, np.int64)
+        if not len(rows) or not 0 <= rows.min() <= rows.max() < self.weight.shape[0]:
+            raise self._foreign("is damaged: it names no rows of the table")
+        values = self.weight.read(rows)
+        for some, both in self._old_rows(begin) if begin is not None else ():
+            _, own, old = np.intersect1d(rows, some, return_indices=True)
+            values[own] = both[old, : self.weight.row_bytes]
+        if _digest(values.tobytes()).hex() != flush.digest:
+            raise self._foreign("belongs to another file, or another program changed rows of this one")
 
-    def _interrupted(self) -> CheckpointError:
+    def _foreign(self, what: str) -> CheckpointError:
+        weight = self.weight
         return CheckpointError(
-            f"{self.weight.path} is in the middle of a flush that was interrupted.\n"
-            "Open it once without read_only=True, which completes it."
+            f"{self.folder} {what}: it is not that of {weight.path.name}, where {weight.tensor} has the shape "
+            f"{list(weight.shape)} and the type {weight.type}.\nOpen the table that it belongs to, or remove the "
+            "folder to train this one from step 0."
         )
-
-    def _read_steps(self) -> tuple[Steps, Int64[np.ndarray, " rows"]]:
-        numbers, settings, pending = read_steps(self.folder / _STEPS)
-        for name in ("tensor", "shape", "type"):
-            other = getattr(numbers, name)
-            if other != getattr(self.weight, name):
-                raise _foreign(self.folder, f"belongs to a table with {name} {other}", self.weight)
-        if len(pending) and not 0 <= pending.min() <= pending.max() < self.weight.shape[0]:
-            raise _foreign(self.folder, f"has changes of the row {pending.max():,}", self.weight)
-        if difference := numbers.file.difference(self.weight, pending):
-            raise _foreign(self.folder, difference, self.weight)
-        self._witnesses = np.array(numbers.file.rows, np.int64)
-        steps = Steps(
-            numbers.algorithm, numbers.base, numbers.number, numbers.eps, numbers.betas,
-            array("d", settings.reshape(-1).tolist()),
-        )  # fmt: skip
-        return steps, pending
 
     def _lock(self) -> None:
         import fcntl  # of Unix; elsewhere, reading other files must not fail for it
@@ -331,93 +377,117 @@ class RowFiles:
             ) from None
 
 
-def flush(tables: Sequence[RowFiles]) -> None:
-    """Make all changes of some tables durable, or none: see the module.
-
-    Args:
-        tables: that are trained, each once.
+def flush_files(tables: Sequence[RowFiles]) -> None:
+    """Make all changes of some tables durable, or none.
 
     Raises:
         CheckpointError: If the disk is full. Call it again when there is space; nothing is lost.
     """
     for each in tables:
         each.require_whole()
-        each.finish()  # what another flush has left
     tables = [each for each in tables if each.steps is not None and each.writable]
-    if not tables:
-        return
-    first, marker = tables[0], None
-    if len(tables) == 1:
-        first.prepare(first.folder / _STEPS, None, first)
-        first.commit(prepared=False)
-    else:
-        marker = new_marker(first.folder)
-        for each in tables:
-            each.prepare(each.folder / _PREPARED, marker, first)
-        try:
-            write_marker(marker, [each.folder for each in tables], [each.steps.number for each in tables if each.steps])
-            for each in tables:
-                each.commit(prepared=True)
-        except BaseException:
-            with suppress(OSError):
-                marker.unlink()
-            if marker.exists():
-                for each in tables:
-                    each.fail()
-            raise
     for each in tables:
-        each.finish()
-    if marker is not None:
-        with own_errors(marker):
-            marker.unlink()
+        each.write_changes()
+    for each in tables:
+        each._sync()
+    name, together = token_hex(16), [each.weight.header for each in tables] if len(tables) > 1 else []
+    try:
+        for each in tables:
+            each._name_flush(name, together)
+    except BaseException:  # some may be at this flush, and others at the one before
+        for each in tables:
+            each.fail()
+        raise
+
+
+def take_back_unfinished(tables: Sequence[RowFiles]) -> list[RowFiles]:
+    """Take back the last flush of tables where others of them lack it, after a kill in between; return these."""
+    ahead = [each for each in tables if any(other.has_lost_the_flush_of(each) for other in tables)]
+    for each in ahead:
+        each.take_back()
+    return ahead
 
 
 def training_folder(path: Path) -> Path:
-    """Return the folder beside a table that has its optimizer state.
-
-    Args:
-        path: of the table.
-    """
+    """Return the folder beside a table that has its optimizer state."""
     return path.with_name(f"{path.name}.training")
 
 
 def require_up_to_date(path: Path) -> None:
-    """Raise CheckpointError if rows in a file have missed steps of the optimizer, or a flush was interrupted.
-
-    Args:
-        path: of a safetensors file; most have no optimizer state beside them.
-
-    Raises:
-        CheckpointError: If its rows are not what a lookup returns.
-    """
+    """Raise CheckpointError if rows of a safetensors file have missed steps, or changes of them were interrupted."""
     steps = training_folder(path) / _STEPS
     if not steps.is_file():
         return
-    _, settings, pending = read_steps(steps)
-    interrupted = len(pending) > 0 or steps.with_name(_PREPARED).exists()
-    if len(settings) or interrupted:
-        missed = f"rows may have missed some of the last {int(settings[:, 0].sum()):,} steps"
-        why = "a flush was interrupted" if interrupted else missed
+    flush, undo = _read_steps(steps), steps.with_name(_UNDO)
+    head = _head(undo)
+    interrupted = head is not None and _parsed(head, undo).name == flush.name
+    if len(flush.steps.settings) or interrupted:
+        missed = f"rows may have missed some of the last {int(flush.steps.runs[:, 0].sum()):,} steps"
         raise CheckpointError(
-            f"{path} is being trained row by row: {why}.\nBring all rows up to date first, in Python: from "
-            "whatwhere.what.file_table import FileTokenEmbedding; FileTokenEmbedding(path).update_all_rows()."
+            f"{path} is being trained row by row: {'changes were interrupted' if interrupted else missed}.\nBring all "
+            "rows up to date first, in Python: from whatwhere.what.file_table import FileTokenEmbedding; "
+            "FileTokenEmbedding(path).update_all_rows()."
         )
 
 
-def _foreign(folder: Path, what: str, weight: MatrixFile) -> CheckpointError:
-    return CheckpointError(
-        f"{folder} {what}: it is not that of {weight.path.name}, where {weight.tensor} has the shape "
-        f"{list(weight.shape)} and the type {weight.type}.\nOpen the table that it belongs to, or remove the folder to "
-        "train this one from step 0."
-    )
+def _head(undo: Path) -> bytes | None:
+    """Return the steps that a file of old rows begins with; None where there is none, or not all of them."""
+    if not undo.exists():
+        return None
+    with own_errors(undo), undo.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        steps = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
+    return steps if steps and len(steps) == length else None
 
 
-def _has_happened(prepared: Path) -> bool:
-    marker = read_steps(prepared)[0].marker
-    if marker is None:
-        raise CheckpointError(f"{prepared} names no marker of a flush.\nRemove it.")
+def _read_steps(path: Path) -> Flush:
+    with own_errors(path):
+        return _parsed(path.read_bytes(), path)
 
-    def header(folder: Path) -> str | None:
-        return read_steps(folder / _STEPS)[0].file.header if (folder / _STEPS).exists() else None
 
-    return marker.exists(prepared, header)
+def _parsed(content: bytes, path: Path) -> Flush:
+    """Return what a file of steps says.
+
+    Raises:
+        CheckpointError: If it is damaged, or of another version.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        tensors = load(content)
+        settings = tensors.get("settings", np.empty(0))
+        flush = from_json(
+            Flush, _SCHEMA.opened(json.loads(tensors["steps"].tobytes()), str(path), CheckpointError), "it"
+        )
+        steps = flush.steps
+        if sha256(settings.tobytes()).hexdigest() != flush.settings:
+            raise CheckpointError(f"{path} is damaged: its settings are others.\n{_SCHEMA.way_out}")
+        if settings.dtype != np.float64 or settings.ndim != 2 or settings.shape[1] != _SETTINGS:
+            raise ValueError("its settings have another shape or type")
+        if not 0 <= steps.base <= steps.number < _MOST_STEPS:
+            raise ValueError(f"it is at step {steps.number}, from {steps.base}")
+        if len(settings) and (settings[:, 0].min() < 1 or settings[:, 0].sum() != steps.number - steps.base):
+            raise ValueError(f"it has no settings of each step from {steps.base} to {steps.number}")
+        values = np.append(settings[:, 1:].ravel(), [steps.eps, *steps.betas])
+        if not (np.isfinite(values) & (values >= 0)).all() or max(steps.betas) >= 1:
+            raise ValueError("a setting of a step is negative or not finite, or beta is not below 1")
+    except CheckpointError:
+        raise
+    except (ResultsError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as problem:
+        first = str(problem).partition("\n")[0].rstrip(".")
+        raise CheckpointError(f"{path} has no steps of an optimizer: {first}.\n{_SCHEMA.way_out}") from None
+    steps.settings = array("d", settings.reshape(-1).tolist())
+    return flush
+
+
+def _digest(content: bytes) -> bytes:
+    return blake2b(content, digest_size=16).digest()
+
+
+def _sync_folder(folder: Path) -> None:
+    number = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)

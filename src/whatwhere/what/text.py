@@ -180,9 +180,6 @@ def tokenizer_of_json(content: str | bytes) -> Tokenizer:
 def read_bytes(file: str | Path) -> bytes:
     """Read a file.
 
-    Args:
-        file: its path.
-
     Raises:
         TextError: If a file cannot be read, is empty, a pointer of Git LFS, or has more than LARGEST_FILE bytes.
     """
@@ -215,9 +212,6 @@ def read_bytes(file: str | Path) -> bytes:
 
 def read_text(file: str | Path) -> str:
     """Read a UTF-8 file.
-
-    Args:
-        file: its path.
 
     Raises:
         TextError: If a file cannot be read, is empty, or is not UTF-8.

@@ -49,10 +49,6 @@ class Table:
 def find_tables(module: nn.Module, head: nn.Module | None = None) -> list[Table]:
     """Return the token table, the output projection and their biases, each tensor once, the token table first.
 
-    Args:
-        module: a TokenEmbedding or nn.Embedding, a module with one TokenEmbedding, or a model of transformers.
-        head: an untied output projection, if get_output_embeddings() of the module does not return it.
-
     Raises:
         SettingError: If there is not exactly one token table, or a table is no plain parameter.
         ShapeError: If token table and output projection have different numbers of rows.
@@ -117,10 +113,6 @@ def _other_biases(module: nn.Module, heads: list[nn.Module], rows: int) -> Itera
 def plain(module: nn.Module, name: str) -> Tensor:
     """Return a parameter, checked to be a plain one that another can replace.
 
-    Args:
-        module: that registers it.
-        name: of the parameter in the module.
-
     Raises:
         SettingError: If it is wrapped, sharded, quantized or parametrized.
     """
@@ -136,13 +128,7 @@ def plain(module: nn.Module, name: str) -> Tensor:
 
 
 def find_owners(module: nn.Module, head: nn.Module | None, tensor: Tensor) -> Iterator[Owner]:
-    """Yield the modules that register a tensor, with its name in each.
-
-    Args:
-        module: with all modules in it.
-        head: another one, or None.
-        tensor: a parameter or buffer.
-    """
+    """Yield the modules that register a tensor, with its name in each."""
     for root in (module, head) if head is not None else (module,):
         for other in root.modules():
             for name, registered in (*other._parameters.items(), *other._buffers.items()):
@@ -155,10 +141,6 @@ def find_owners(module: nn.Module, head: nn.Module | None, tensor: Tensor) -> It
 
 def require_changeable(module: nn.Module, change: Rearrangement) -> None:
     """Check that a model of transformers allows a change of its vocabulary.
-
-    Args:
-        module: a model of transformers, or any other, which is not checked.
-        change: of its tokens.
 
     Raises:
         SettingError: If ids mean more than rows of one table.
@@ -179,14 +161,9 @@ def require_changeable(module: nn.Module, change: Rearrangement) -> None:
 
 
 def position_tables(module: nn.Module, change: Rearrangement) -> list[tuple[Table, Rearrangement]]:
-    """Return the learned position tables that must be shifted with the padding id, and their change.
+    """Return the learned position tables that must be shifted with the padding id, and the change of their rows.
 
-    Args:
-        module: a model of transformers, or any other, which has none.
-        change: of its tokens.
-
-    Returns:
-        Each table and the change of its rows; none if positions do not depend on the padding id, or it stays.
+    There are none if positions do not depend on the padding id, or it stays.
 
     Raises:
         TokenError: If the padding token would lose its row, or a sinusoid would have to be shifted.
@@ -230,12 +207,7 @@ def position_tables(module: nn.Module, change: Rearrangement) -> list[tuple[Tabl
 
 
 def resize_positions(module: nn.Module, tables: list[tuple[Table, Rearrangement]]) -> None:
-    """Write the new number of positions into their modules, the configuration, and buffers of positions.
-
-    Args:
-        module: a model of transformers.
-        tables: from `position_tables`.
-    """
+    """Write the new number of positions into their modules, the configuration, and buffers of positions."""
     if not tables:
         return
     change = tables[0][1]
@@ -256,13 +228,7 @@ def resize_positions(module: nn.Module, tables: list[tuple[Table, Rearrangement]
 
 
 def renumber(module: nn.Module, owners: list[nn.Module], change: Rearrangement) -> None:
-    """Write the new ids of tokens into configurations, and that of padding into the modules that store it.
-
-    Args:
-        module: a model of transformers, or any other, which has no configuration.
-        owners: modules of the tables that were changed.
-        change: of the tokens.
-    """
+    """Write the new ids of tokens into configurations, and that of padding into the modules that store it."""
     for config in [*_configs(module), getattr(module, "generation_config", None)]:
         if not hasattr(config, "to_dict"):
             continue

@@ -58,27 +58,14 @@ class RowGradient(Tensor):
 
 
 def by_row(rows: Tensor, values: Float[Tensor, "rows dim"], shape: torch.Size) -> RowGradient:
-    """Create a gradient from rows and their values.
-
-    Args:
-        rows: ascending, each once.
-        values: of these rows.
-        shape: of the table.
-    """
+    """Create a gradient of a table of some shape from rows, ascending and each once, and their values."""
     sparse = torch.sparse_coo_tensor(rows[None], values, shape, is_coalesced=True, check_invariants=False)
     gradient: RowGradient = Tensor._make_subclass(RowGradient, sparse)
     return gradient
 
 
 def coalesce(weight: Tensor) -> RowGradient | None:
-    """Coalesce the gradient of a table, where several lookups may have added a row twice, and return it.
-
-    Args:
-        weight: the table.
-
-    Returns:
-        The gradient, which is also `weight.grad` from now on; None if it is dense.
-    """
+    """Coalesce the gradient of a table, where several lookups may have added a row twice; return it, None if dense."""
     gradient = weight.grad
     if gradient is None or not gradient.is_sparse:
         return None
@@ -97,26 +84,14 @@ def coalesce(weight: Tensor) -> RowGradient | None:
 
 
 def coalesce_hook(weight: Tensor) -> None:
-    """Coalesce the gradient as soon as it is accumulated, because it must be coalesced before it is clipped.
-
-    Args:
-        weight: the table.
-    """
+    """Coalesce the gradient as soon as it is accumulated, because it must be coalesced before it is clipped."""
     coalesce(weight)
 
 
 def with_row_gradient(
     weight: Tensor, read: Callable[[], Tensor], slots: GroupedSlots, padding_idx: int | None, first: int = 0
 ) -> Float[Tensor, "*shape dim"]:
-    """Look up rows of a table, with a gradient of these rows alone.
-
-    Args:
-        weight: the table.
-        read: returns the row of each id.
-        slots: the ids, grouped by row.
-        padding_idx: a row without gradient.
-        first: the row of the table that ids count from, where a process has a part of it.
-    """
+    """Look up rows of a table by `read`, with a gradient of these rows alone; ids count from the row `first`."""
     rows: Tensor = _RowLookup.apply(weight, read, slots, padding_idx, first)  # type: ignore[no-untyped-call]
     return rows
 
@@ -168,12 +143,7 @@ def _flat(x: Any) -> list[Any]:
 
 
 def _values(x: Any, padded: bool) -> Any:
-    """Return the stored rows, in lists too.
-
-    Args:
-        x: a gradient, or a list.
-        padded: append a row of zeros if some rows are not stored and zeros affect the result; always if none is.
-    """
+    """Return the stored rows, in lists too; `padded` by a row of zeros if some are not stored, always if none is."""
     if not isinstance(x, RowGradient):
         return [_values(y, padded) for y in x] if isinstance(x, list | tuple) else x
     values = x._values()

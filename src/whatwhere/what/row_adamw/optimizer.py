@@ -262,9 +262,6 @@ class RowAdamW(Optimizer):
 def checked_settings(group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
     """Return lr, betas, eps and weight decay of a group, checked.
 
-    Args:
-        group: with these settings.
-
     Raises:
         SettingError: If one is out of range.
     """

@@ -41,8 +41,7 @@ class Watch:
     def looked_up(self, modules: Sequence[nn.Module]) -> None:
         """Find out who averages the gradients of other parameters, but not of the table: once for each wrapper.
 
-        Args:
-            modules: with this table; in a lookup DistributedDataParallel shows, at any time fully_shard.
+        DistributedDataParallel shows itself in a lookup, fully_shard at any time.
         """
         if (now := wrappers()) not in self._seen:
             self._seen.add(now)
@@ -50,11 +49,7 @@ class Watch:
             self._ignored_by = next((name for name in apart if name is not None), self._ignored_by)
 
     def require_averaged(self, modules: Sequence[nn.Module]) -> None:
-        """Raise SettingError if each process would train a copy of the table by its own batch.
-
-        Args:
-            modules: with this table.
-        """
+        """Raise SettingError if each process would train a copy of the table by its own batch."""
         self.looked_up(modules)
         if self._ignored_by == "fully_shard":
             raise SettingError(
@@ -103,11 +98,7 @@ def wrappers() -> tuple[int, int]:
 
 
 def ranks_that_average(module: nn.Module) -> set[int]:
-    """Return the ranks over which parameters beside or around a module are averaged, as far as it shows.
-
-    Args:
-        module: in its forward pass.
-    """
+    """Return the ranks over which parameters beside or around a module are averaged, as far as it shows."""
     ranks: set[int] = set()
     if not several():
         return ranks

@@ -15,12 +15,7 @@ OWNERS = "owners"
 
 
 def as_table(weight: Tensor, values: Tensor) -> Tensor:
-    """Return values of a process's rows as a tensor of the whole table, a DTensor where the table is one.
-
-    Args:
-        weight: the table.
-        values: of the rows that this process has.
-    """
+    """Return values of a process's rows as a tensor of the whole table, a DTensor where the table is one."""
     if own_rows(weight) is weight:
         return values
     from torch.distributed.tensor import DTensor
@@ -33,12 +28,9 @@ def as_table(weight: Tensor, values: Tensor) -> Tensor:
 
 
 def own_part(values: Tensor, weight: Tensor, dealt: int | None) -> Tensor:
-    """Return the rows of this process of a state, which may be that of the whole table.
+    """Return the rows of this process of a state, which may be that of the whole table, in its order or by id.
 
-    Args:
-        values: of all rows, in the order of the table, or by id.
-        weight: the table.
-        dealt: the ids that a table on owners has; None of a table in the order of its ids.
+    `dealt` is the number of ids that a table on owners has; None of a table in the order of its ids.
     """
     if dealt is not None and len(values) == dealt:
         whole: Tensor = values.full_tensor() if hasattr(values, "full_tensor") else values
@@ -53,11 +45,6 @@ def own_part(values: Tensor, weight: Tensor, dealt: int | None) -> Tensor:
 
 def require_moments(weight: Tensor, state: dict[str, Any], dealt: int | None) -> None:
     """Raise unless a state is that of a table, in its order or by id.
-
-    Args:
-        weight: the table.
-        state: its part of the optimizer's.
-        dealt: as in `own_part`.
 
     Raises:
         SettingError: If it lacks a key, or its rows are in the order of other owners.
@@ -79,13 +66,7 @@ def require_moments(weight: Tensor, state: dict[str, Any], dealt: int | None) ->
 
 
 def require_owners(weight: Tensor, stored: Tensor | None, dealt: int | None) -> None:
-    """Raise SettingError unless rows of a state are in the order of the table's owners.
-
-    Args:
-        weight: the table.
-        stored: the number of owners in the state.
-        dealt: as in `own_part`.
-    """
+    """Raise SettingError unless rows of a state are in the order of the table's owners."""
     owners = None if dealt is None else weight.device_mesh.size()  # type: ignore[attr-defined]
     if owners == (given := None if stored is None else int(stored)):
         return
@@ -98,12 +79,7 @@ def require_owners(weight: Tensor, stored: Tensor | None, dealt: int | None) -> 
 
 
 def require_names(state: dict[str, Any], names: tuple[str, ...]) -> None:
-    """Raise SettingError unless a state has some keys.
-
-    Args:
-        state: of an optimizer, or a part of it.
-        names: the keys.
-    """
+    """Raise SettingError unless a state has some keys."""
     for name in names:
         if name not in state:
             raise SettingError(
@@ -113,12 +89,7 @@ def require_names(state: dict[str, Any], names: tuple[str, ...]) -> None:
 
 
 def require_equal(what: str, own: int, given: int) -> None:
-    """Raise ShapeError unless a state has as many of something.
-
-    Args:
-        what: is counted.
-        own, given: how many the optimizer has, and the state.
-    """
+    """Raise ShapeError unless a state has as many of something as the optimizer."""
     if own != given:
         raise ShapeError(
             f"RowAdamW has {own} {what}, but the state {given}.\n"
@@ -127,15 +98,7 @@ def require_equal(what: str, own: int, given: int) -> None:
 
 
 def publish(state: dict[str, Any], weight: Tensor, moments: Moments, number: int, dealt: int | None) -> None:
-    """Write the state of a table to where PyTorch's optimizers store it.
-
-    Args:
-        state: of the table, changed in place.
-        weight: the table.
-        moments: of the table.
-        number: of the last step.
-        dealt: as in `own_part`.
-    """
+    """Write the state of a table to where PyTorch's optimizers store it."""
     if not state:
         state["step"] = torch.zeros((), dtype=torch.float32)
         state["exp_avg"], state["exp_avg_sq"] = as_table(weight, moments.exp_avg), as_table(weight, moments.exp_avg_sq)

@@ -25,11 +25,7 @@ _FOR_EVER = 2**31 - 1
 
 
 def fixed_rows(weight: Tensor, trained: Sequence[int] | Integer[Tensor, " rows"] | None) -> Tensor | None:
-    """Return which rows of a table are fixed, where only some are trained; None where all are.
-
-    Args:
-        weight: the table.
-        trained: ids of the rows to train; None is all.
+    """Return which rows of a table are fixed, where only those of some ids are trained; None where all are.
 
     Raises:
         SettingError: If there are none, or they are not whole numbers.
@@ -91,11 +87,7 @@ class RowTable:
         return next(ids, None)
 
     def attach(self, module: nn.Embedding) -> None:
-        """Route the lookups of a module through this table.
-
-        Args:
-            module: a module with this weight.
-        """
+        """Route the lookups of a module through this table."""
         if any(module is other for other in self.modules):
             return
         before = getattr(module, "keeper", None)
@@ -148,9 +140,6 @@ class RowTable:
 
     def step(self, step: Step) -> None:
         """Update the rows that have a gradient, and record the step for the others.
-
-        Args:
-            step: its number and settings.
 
         Raises:
             SettingError: If the gradient is dense or not finite, or rows were not read through the embedding.
@@ -215,13 +204,7 @@ class RowTable:
         self.moments = self.history = None
 
     def load(self, moments: Moments, number: int, betas: tuple[float, float], eps: float) -> None:
-        """Load a state in which all rows are up to date.
-
-        Args:
-            moments: the optimizer state.
-            number: of the last step.
-            betas, eps: settings.
-        """
+        """Load a state in which all rows are up to date."""
         moments.last.fill_(number)
         self.moments, self.eps = moments, eps
         self._fix_rows()
