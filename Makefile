@@ -49,7 +49,7 @@ types: $(VENV)/dev.stamp ## strict type check
 # Shapes are checked at run time in the first pass; that hook and torch.compile exclude each other, hence the second.
 # The third rehearses on the CPU what tests the library on a GPU, so that it is sound when there is one.
 tests: $(VENV)/dev.stamp $(VENV)/page.stamp browser ## pytest in three passes
-	$(PYTEST) -m "not compile and not slow" --jaxtyping-packages=whatwhere,benchmarks,beartype.beartype $(COVER)
+	$(PYTEST) -m "not compile and not slow" --jaxtyping-packages=whatwhere,benchmarks,experiments,beartype.beartype $(COVER)
 	$(PYTEST) -m "compile and not slow" $(COVER_MORE)
 	WHATWHERE_TEST_DEVICE=cpu $(PYTEST) -r fE -m "cuda and not compile" tests/cuda
 

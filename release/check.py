@@ -43,7 +43,6 @@ SMOKE = (
     "figures results --out figures",
     "encode 'The cat sat on the mat.'",
     "schemes",
-    "evidence --list",
     "inspect model",
     "diff model model",
     "neighbors model '#1' -k 2",

@@ -92,7 +92,6 @@ def commands(inputs: Path) -> tuple[Command, ...]:
             f"{_TINY} --out OUT/results",
             prepare=lambda out: os.environ.update(XDG_CACHE_HOME=str(out / "cache")),
         ),
-        Command("evidence", "evidence --quick --workers 1 --out OUT/evidence", prepare=_few_experiments),
         *(Command(name, f"{name} {words}", once=True) for name, words in surgery.items()),
         Command("convert --force", "convert IN/model OUT/new --layout interleaved --force", replaces="folder"),
         Command("diff", "diff IN/model IN/model --sample 50 --json", prints=True),
@@ -136,23 +135,6 @@ def _write_inputs(folder: Path) -> None:
     lines = (" ".join(_WORDS[(n * m) % 500] for m in range(1, 12)) for n in range(3000))
     (folder / "corpus.txt").write_text("\n".join(lines), encoding="utf-8")
     (folder / "ids.txt").write_text("3\n4\n", encoding="utf-8")
-
-
-def _few_experiments(out: Path) -> None:
-    """Replace the experiments of the evidence by one that trains two models, and one that trains none."""
-    from whatwhere.evidence import suite
-    from whatwhere.evidence.bench import Bench, Experiment
-    from whatwhere.evidence.record import Result, Statement
-
-    one = Statement("X1.1", "two is two", "arithmetic", "two", "1", lambda value: value == 2, "number")
-
-    def trains(bench: Bench) -> list[Result]:
-        small = {"steps": 2, "dim": 8, "heads": 2, "layers": 1, "feedforward": 8, "batch": 4, "test_sequences": 10}
-        done = bench.compare("two", ["none", "alibi"], 1, task="recall", lengths=[9], **small)
-        return [bench.judge(one, [float(len(done.runs))])]
-
-    second = Experiment("X2", "Again", "Is it?", lambda bench: [bench.judge(one, [2.0])])
-    vars(suite)["EXPERIMENTS"] = (Experiment("X1", "Two", "Is two two?", trains), second)
 
 
 _hub = ["", ""]

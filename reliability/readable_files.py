@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 import whatwhere as ww
+from experiments.suite import read_evidence
 from reliability.flips import Readable, Values
 from reliability.seals import of_block, of_digest, of_json, of_steps, of_tensors
 from tests.models.checkpoint.damage import read_all
@@ -25,7 +26,6 @@ from whatwhere.comparison.saved_model import load_model
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.token_text import tokenized
-from whatwhere.evidence.suite import read_evidence
 from whatwhere.models.checkpoint import Checkpoint, hub
 from whatwhere.models.golden.verify import read_golden
 from whatwhere.models.golden.write import write_golden

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import whatwhere as ww
-from whatwhere.claims.registry import claim
+from experiments.tutorials.registry import claim
 from whatwhere.cli import app
 from whatwhere.studio.export import PAGE
 
@@ -213,8 +213,8 @@ def commands_in(text: str) -> set[str]:
 
 
 def test_commands_are_found_anywhere_in_a_page() -> None:
-    text = "`whatwhere bench`, say,\n```text\n$ whatwhere evidence a.txt\nwhatwhere map x\n```\nwhatwhere is a library"
-    assert commands_in(text) == {"bench", "evidence", "map"}
+    text = "`whatwhere bench`, say,\n```text\n$ whatwhere inspect a.txt\nwhatwhere map x\n```\nwhatwhere is a library"
+    assert commands_in(text) == {"bench", "inspect", "map"}
 
 
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name != "CHANGELOG.md"], ids=lambda p: p.name)

@@ -51,7 +51,6 @@ def test_there_are_at_most_81_names():
 def test_public_modules_load_by_name():
     for name in (
         "analysis",
-        "claims",
         "comparison",
         "errors",
         "frequencies",
@@ -152,7 +151,6 @@ def test_the_library_loads_neither_the_comparison_nor_what_is_optional():
     findings = (
         "analogy",
         "analysis",
-        "claims",
         "compare",
         "comparison",
         "export",

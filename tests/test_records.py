@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 import whatwhere as ww
+from experiments.suite import read_evidence
 from reliability.flips import Readable
 from reliability.readable_files import OWN
 from reliability.seals import within_steps
 from whatwhere.comparison.read import read_results
-from whatwhere.evidence.suite import read_evidence
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.golden.verify import read_golden
 from whatwhere.models.golden.write import write_golden

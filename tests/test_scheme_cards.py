@@ -11,13 +11,12 @@ import pytest
 pytest.importorskip("docs.generate.scheme_cards", reason="the pages are written in a checkout")
 
 from docs.book.pages import illustrated
-from docs.generate.scheme_cards import card, overview
+from docs.generate.scheme_cards import TRAPS, card, overview
 from docs.generate.scheme_figures import drawn, measurements, values_by_distance
-from whatwhere.claims.registry import claim
-from whatwhere.evidence.record import Evidence
-from whatwhere.evidence.suite import read_evidence
+from experiments.record import Evidence
+from experiments.suite import read_evidence
+from experiments.tutorials.registry import claim
 from whatwhere.where.catalogue import catalogue
-from whatwhere.where.catalogue.traps import TRAPS
 
 ROOT = Path(__file__).parents[1]
 PARTS = ["Equation", "Picture", "Who uses it", "Our curve", "Traps", "Paper"]
@@ -46,7 +45,7 @@ def test_a_card_has_the_parts_of_the_template(name: str, evidence: list[Evidence
     assert all(user.split()[-1] in bodies[2] for user in catalogue[name].used_by)
 
 
-@pytest.mark.parametrize("id", sorted({id for traps in TRAPS.values() for trap in traps for id in trap.shown_by}))
+@pytest.mark.parametrize("id", sorted({id for traps in TRAPS.values() for trap in traps for id in trap["shown_by"]}))
 def test_what_shows_a_trap_is_there(id: str) -> None:
     if re.fullmatch(r"\d\.\d+[a-z]?", id):
         assert f'<a id="{claim(id).anchor}">' in (ROOT / "docs" / "errata.md").read_text(encoding="utf-8")

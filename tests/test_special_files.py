@@ -41,7 +41,7 @@ INPUTS = [
     "resize X OUT --add-token a", "trim X OUT --corpus T", "neighbors X cat",
     "encode --file X", "encode cat --tokenizer X", "ask X Max(1)", "golden X --out OUT", "verify X M",
     "tables X --out OUT", "compare none --task text --file X --out OUT",
-    "compare none --task text --file T --tokenizer X --out OUT", "evidence --only E0 --model X --out OUT",
+    "compare none --task text --file T --tokenizer X --out OUT",
     "studio X --export OUT", "studio M --corpus X --export OUT",
 ]  # fmt: skip
 OUTPUTS = [

@@ -22,6 +22,7 @@ FOLDERS = (
     "ARCHITECTURE.md",
     "examples",
     "benchmarks",
+    "experiments",
     "hatch_build.py",
     "hatch_page.py",
 )

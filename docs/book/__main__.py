@@ -19,7 +19,7 @@ from docs.book.pages import ROOT, stage_pages
 from docs.book.reference import write_reference
 from docs.generate.scheme_cards import scheme_navigation
 from docs.generate.scheme_figures import write_scheme_figures
-from whatwhere.evidence.suite import read_evidence
+from experiments.suite import read_evidence
 
 OUT = ROOT / "build" / "site"
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import whatwhere as ww
 from docs.book.pages import ROOT
+from experiments.suite import read_evidence
 from whatwhere.comparison.folder import write_json
 from whatwhere.comparison.read import RESULTS
 from whatwhere.errors import MissingExtra
-from whatwhere.evidence.suite import read_evidence
 
 WORDS = (
     "cat", "dog", "kitten", "puppy", "king", "queen", "prince", "princess",

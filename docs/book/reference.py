@@ -37,7 +37,7 @@ GROUPS: Mapping[str, tuple[str, Sequence[str]]] = {
     "frequencies": ("Frequencies", ("frequencies",)),
     "models": ("Models", ("read", "Checkpoint", "inspect", "from_huggingface", "patch", "probe")),
     "analysis": ("Analysis", ("neighbors", "analogy", "analysis", "show", "export")),
-    "compare": ("Compare", ("compare", "comparison", "claims")),
+    "compare": ("Compare", ("compare", "comparison")),
     "testing": ("Testing", ("testing",)),
     "textbook": ("Textbook code", ("reference",)),
     "errors": ("Errors and switches", ("WhatWhereError", "errors", "pytorch_only")),

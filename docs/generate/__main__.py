@@ -1,14 +1,12 @@
 """Write the generated parts of README.md and docs/: `python -m docs.generate`. A test fails if they are old."""
 
-from docs.generate.pages import ROOT, TEXT_LOSSES, everything, measured_text, pages, readme
-from whatwhere.comparison.folder import write_json
+from docs.generate.pages import ROOT, everything, pages, readme
 
 
 def main() -> None:
     """Write the files; cards of schemes that are no longer in the catalogue are removed."""
     for path, write in ((ROOT / "README.md", readme), (ROOT / "docs" / "everything.md", everything)):
         path.write_text(write(path.read_text(encoding="utf-8")), encoding="utf-8")
-    write_json(TEXT_LOSSES, measured_text())
     written = pages()
     for name, text in written.items():
         path = ROOT / "docs" / name

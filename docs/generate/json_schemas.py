@@ -16,14 +16,12 @@ from whatwhere.analysis.token_neighbors import (
     TokenSimilarity,
 )
 from whatwhere.analysis.walkthrough import Walkthrough
-from whatwhere.claims.verdicts import JudgedRecord
 from whatwhere.cli.map import MapFacts
 from whatwhere.cli.studio import ExportedPage, OpenedPage
 from whatwhere.comparison.answers import Answers
-from whatwhere.evidence.record import Evidence
-from whatwhere.evidence.suite import Listed
 from whatwhere.models.golden.write import Golden
 from whatwhere.models.surgery.report import Report
+from whatwhere.report.comparison import ComparedRecord
 from whatwhere.report.difference import DifferenceRecord
 from whatwhere.report.inspection import InspectionRecord
 from whatwhere.report.installation import InstallationRecord
@@ -44,14 +42,13 @@ class CheckedLaws:
 
 
 PRINTED: Mapping[str, Any] = {
-    "demo": JudgedRecord,
-    "compare": JudgedRecord,
+    "demo": ComparedRecord,
+    "compare": ComparedRecord,
     "ask": Answers,
     "tables": WrittenFiles,
     "figures": WrittenFiles,
     "encode": Walkthrough,
     "schemes": list[SchemeDescription],
-    "evidence": list[Evidence] | list[Listed],
     "inspect": InspectionRecord,
     "diff": DifferenceRecord,
     "probe": ProbeRecord,

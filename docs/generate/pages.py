@@ -9,19 +9,17 @@ import whatwhere as ww
 from docs.book.reference import commands, groups, members
 from docs.generate import gguf_page, json_schemas, models_page, public_api, reliability_page, scale_page
 from docs.generate.scheme_cards import DOORS, card, overview
+from experiments.errata_page import errata_page
+from experiments.evidence_page import page as evidence_page
+from experiments.suite import EXPERIMENTS, first_verdicts, read_evidence
+from experiments.tutorials.registry import measure_claims
 from reliability.findings import read_campaigns
-from whatwhere.claims.registry import measure_claims
 from whatwhere.comparison import Comparison
-from whatwhere.evidence.suite import EXPERIMENTS, first_verdicts, read_evidence
-from whatwhere.report.another_task import TextLosses, text_losses
-from whatwhere.report.errata import answers_page, errata_page
-from whatwhere.report.evidence import page as evidence_page
 from whatwhere.report.figures import to_file
 from whatwhere.report.paper import figures
 from whatwhere.where.catalogue import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]
-TEXT_LOSSES = ROOT / "src" / "whatwhere" / "report" / "text_losses.json"
 BEGIN, END = "<!-- schemes: written by make docs -->", "<!-- end of schemes -->"
 README_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "rotary-yarn", "alibi", "kerple", "t5")
 FIGURE_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
@@ -52,7 +50,6 @@ def pages() -> dict[str, str]:
         "schemes.md": overview(evidence),
         **{f"schemes/{name}.md": card(entry, evidence) for name, entry in catalogue.items()},
         "errata.md": errata,
-        "answers.md": answers_page(),
         "gguf.md": gguf_page.page(),
         "models.md": models_page.page(models_page.read_data()),
         **{f"json/{command}.json": json_schemas.page(command) for command in json_schemas.PRINTED},
@@ -63,12 +60,6 @@ def pages() -> dict[str, str]:
         "figures/length.svg": pictures["scores"],
         "figures/shift.svg": pictures["shift"],
     }
-
-
-def measured_text() -> TextLosses:
-    """Return what reports keep of the committed evidence on text."""
-    (measured,) = (each for each in read_evidence(ROOT / "evidence") if each.id == "E3")
-    return text_losses(measured.id, Comparison(ROOT / "evidence", measured.comparisons["text"]))
 
 
 def evidence_figures() -> dict[str, str]:

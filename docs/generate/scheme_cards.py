@@ -1,7 +1,10 @@
 """A card for each scheme, from one template: equation, picture, users, our own curve, traps, paper."""
 
 import re
+import tomllib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from docs.generate.scheme_figures import (
     DIM,
@@ -14,10 +17,10 @@ from docs.generate.scheme_figures import (
     measurements,
     values_by_distance,
 )
-from whatwhere.claims.registry import claim
+from experiments.evidence_page import FAULT_COLUMNS, fault_row, why
+from experiments.record import Evidence, FaultRow
+from experiments.tutorials.registry import claim
 from whatwhere.comparison.results import Spread
-from whatwhere.evidence.record import Evidence, FaultRow
-from whatwhere.report.evidence import FAULT_COLUMNS, fault_row, why
 from whatwhere.report.paper import markdown
 from whatwhere.report.section import Table
 from whatwhere.report.text import count, listed, spread
@@ -46,6 +49,10 @@ Schemes whose formula is known, but which are no entry:
 - PaTH ([Yang et al. 2025](https://arxiv.org/abs/2505.16381)): a product of one Householder matrix for each token
   between key and query. It is no map of queries and keys one by one, and needs an attention of its own.
 - The term of values of Shaw et al. 2018: here distances change scores, never values."""
+TRAPS: Mapping[str, Sequence[Mapping[str, Any]]] = tomllib.loads(
+    Path(__file__).with_name("traps.toml").read_text(encoding="utf-8")
+)
+"""What goes wrong with each scheme: a sentence or two, and what shows it."""
 _MEASURE = "whatwhere compare {name} none --lengths 12,24 --seeds 8"
 _CLAIM, _STATEMENT = re.compile(r"\d\.\d+[a-z]?"), re.compile(r"(E\d+)\.\d+")
 _SHOWN: Mapping[str | None, str] = {
@@ -209,7 +216,8 @@ def _machine(evidence: Evidence) -> str:
 
 def _traps(entry: Scheme, evidence: Sequence[Evidence]) -> str:
     lines = [
-        f"- {trap.says} *Shown by* {listed([_shown_by(id, evidence) for id in trap.shown_by])}." for trap in entry.traps
+        f"- {trap['says']} *Shown by* {listed([_shown_by(id, evidence) for id in trap['shown_by']])}."
+        for trap in TRAPS.get(entry.name, ())
     ]
     faults = [fault for each in evidence for fault in each.faults if fault.scheme == entry.name]
     parts = ["\n".join(lines)] if lines else []

@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from experiments.record import Evidence
 from whatwhere.analysis.position_similarity import ByDistance, bias_of_ones, by_distance, products_of_ones
 from whatwhere.comparison import Comparison
-from whatwhere.evidence.record import Evidence
 from whatwhere.report.figures import Curve, LineFigure, to_file
 from whatwhere.report.paper import figures
 from whatwhere.where.catalogue import Scheme, catalogue, random_scheme

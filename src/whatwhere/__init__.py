@@ -89,7 +89,6 @@ _HOME = {
 }
 _MODULES = {
     "analysis": "analysis",
-    "claims": "claims",
     "comparison": "comparison",
     "frequencies": "where.frequencies",
     "reference": "reference",

@@ -1,7 +1,6 @@
 """The public names, for type checkers and editors: __init__.py loads each when it is first used."""
 
 from whatwhere import analysis as analysis
-from whatwhere import claims as claims
 from whatwhere import comparison as comparison
 from whatwhere import errors as errors
 from whatwhere import reference as reference

@@ -12,7 +12,6 @@ from docs.generate.json_schemas import PRINTED
 from reliability.commands import Command
 from reliability.commands import commands as writing_commands
 from whatwhere.comparison import experiment
-from whatwhere.evidence import suite
 
 from ..running import fitting, json_of, schema, whatwhere
 
@@ -32,7 +31,6 @@ READING = {
 """The commands that `reliability.commands` lacks, for they write nothing, or much."""
 OTHER_FORMS = {
     "studio": ["studio", "--export", "OUT/nothing.html"],
-    "evidence": ["evidence", "--list"],
 }
 """Commands that print something else too."""
 
@@ -62,7 +60,6 @@ def test_schemas_are_valid(command: str) -> None:
 def test_what_a_command_prints_fits_its_schema(
     command: str, inputs: tuple[Path, dict[str, Command]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(suite, "EXPERIMENTS", suite.EXPERIMENTS)  # which the command for evidence replaces
     monkeypatch.setattr(os, "environ", os.environ.copy())
     if command == "demo":  # which has no settings
         few = {"seeds": 1, "steps": 2, "dim": 8, "layers": 1, "feedforward": 8, "batch": 4, "test_sequences": 4}

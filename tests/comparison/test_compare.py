@@ -18,7 +18,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import whatwhere as ww
-from whatwhere.claims import verdicts
 from whatwhere.comparison import DEMO_SCHEMES, Comparison, compare, demo, paired_differences, read_results
 from whatwhere.comparison.results import ComparisonRecord, RunResult
 from whatwhere.comparison.run import Job, Run, run
@@ -145,8 +144,6 @@ def test_other_tasks(task: str, tmp_path: Path) -> None:
         progress=False,
     )
     assert report.task.name == task
-    judged = verdicts(report)  # of claims on any task; on text those about longer text too
-    assert {judgment.verdict for judgment in judged} <= {"not measured"}
     assert report.runs[0].token_table == ()
     assert headline(report, paired_differences(report, None)).startswith("Of 2 schemes, not one learned the task")
 

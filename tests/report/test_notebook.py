@@ -17,7 +17,6 @@ from safetensors.numpy import save_file
 import whatwhere as ww
 from tests.comparison.made_up import HOSTILE
 from whatwhere.analysis.walkthrough import walk
-from whatwhere.claims.registry import claim
 from whatwhere.comparison import ask, compare
 from whatwhere.report.notebook import WRITERS, register, to_html
 
@@ -109,9 +108,8 @@ def test_the_rows_of_a_text() -> None:
     assert f"{float(steps.vectors[0, 0]):.3f}".replace("-", "−") in tags.texts
 
 
-def test_parameters_claims_and_laws() -> None:
+def test_parameters_and_laws() -> None:
     assert "1,280" in shown(ww.parameters({"vocab_size": 20, "dim": 64})).texts
-    assert claim("0.13").says in shown(claim("0.13")).texts
     report = ww.testing.check_rotary(lambda q, k, p: (q, k), head_dim=16)
     assert any("laws fail" in text for text in shown(report).texts)
 

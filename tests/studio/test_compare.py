@@ -15,7 +15,6 @@ import pytest
 from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
-from whatwhere.claims import verdicts
 from whatwhere.cli import app
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.records import sealed
@@ -93,7 +92,7 @@ def test_scores_are_those_of_the_file(session: Session, written: dict[str, Any])
     ]
 
 
-def test_shifts_verdicts_and_costs_are_those_of_the_file(session: Session, written: dict[str, Any]) -> None:
+def test_shifts_and_costs_are_those_of_the_file(session: Session, written: dict[str, Any]) -> None:
     measured = api.results(session, {})
     for name, values in vars(measured.shift).items():
         for scheme, each in enumerate(measured.schemes):
@@ -102,7 +101,6 @@ def test_shifts_verdicts_and_costs_are_those_of_the_file(session: Session, writt
                 assert values[scheme, n, 0] == pytest.approx(
                     np.nan if spread is None else spread["median"], nan_ok=True
                 )
-    assert [each.claim for each in measured.verdicts] == [each.claim for each in verdicts(session.results)]
     assert measured.reproduction.command == written["command"]
     assert ["steps", "7"] in measured.reproduction.settings.rows
     assert [cost.positions for cost in measured.costs] == [8 * 16, 0]
@@ -184,7 +182,6 @@ def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], s
     assert shown["answer"] == measured.sentences.answer
     assert shown["titles"][:4] == [
         "Accuracy by length",
-        "Loss on text, by length",
         "The same inputs, every position shifted",
         "Largest change of any logit",
     ]
@@ -211,7 +208,6 @@ def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], s
     assert shown["overprinted"] == []
     assert shown["dim"] == {}
     assert shown["group"] == "#/compare?group=Max"
-    assert len(shown["verdicts"]) == len(measured.verdicts)
     assert shown["wrong"] == shown["dark"] == shown["complaints"] == []
     _fits(shown)
 

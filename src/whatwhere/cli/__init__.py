@@ -11,7 +11,6 @@ from whatwhere.cli import neighbors as neighbors
 from whatwhere.cli import map as map
 from whatwhere.cli import surgery as surgery
 from whatwhere.cli import golden as golden
-from whatwhere.cli import evidence as evidence
 from whatwhere.cli import studio as studio
 from whatwhere.cli import doctor as doctor
 from whatwhere.cli.app import app as app

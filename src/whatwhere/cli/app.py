@@ -185,7 +185,7 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-_RESUMING = ("compare", "demo", "evidence")
+_RESUMING = ("compare", "demo")
 """Commands that keep what is finished; of the others only the outputs that are whole are there."""
 
 

@@ -243,17 +243,16 @@ def _confirm(estimate: "Estimate", yes: bool) -> None:
 
 def _show(comparison: "Comparison", as_json: bool) -> None:
     """Write the page, and print the scores or everything as JSON."""
-    from whatwhere.claims.verdicts import JudgedRecord, verdicts
     from whatwhere.comparison import paired_differences
     from whatwhere.comparison.statistics import PairedDifferences
-    from whatwhere.report.comparison import summary
+    from whatwhere.report.comparison import ComparedRecord, summary
     from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence, table
     from whatwhere.report.comparison_sentences import start_sentence
 
     page = _write_page(comparison.folder)
     differences = paired_differences(comparison, last_length(comparison))
     if as_json:
-        print_json(JudgedRecord(**vars(comparison.record), verdicts=verdicts(comparison), differences=differences))
+        print_json(ComparedRecord(**vars(comparison.record), differences=differences))
         return
     console = new_console()
     console.print(visible(headline(comparison, differences)))

@@ -89,6 +89,12 @@ class Comparison(Scored):
         """Shifts of the shift test."""
         return sorted({shift for summary in self.summary.values() for shift in summary.shift})
 
+    @property
+    def first_runs(self) -> list[RunResult]:
+        """The run of the first seed of each scheme, in the order of the schemes."""
+        least = {run.scheme: run for run in sorted(self.runs, key=lambda run: -run.seed)}
+        return [least[scheme] for scheme in self.schemes if scheme in least]
+
     def find_scheme(self, name: str) -> str:
         """Return the name that a scheme has in this comparison.
 

@@ -1,12 +1,13 @@
 """The answers of trained models as a table: the result of ask."""
 
-from whatwhere.claims.preconditions import THRESHOLD
 from whatwhere.comparison.answers import Answer, Answers
 from whatwhere.escape import visible
 from whatwhere.report.comparison_sentences import name_text
 from whatwhere.report.section import Paragraph, Part, Table
 from whatwhere.report.text import count, percent, ranges
 
+LEARNED = 0.99
+"""The share of right answers in length from which on a run has learned its task."""
 _CHOSEN = {
     "median": "of each scheme, the run of the median score",
     "all": "every run",
@@ -39,12 +40,12 @@ def sections(answers: Answers) -> list[Part]:
     if len({answer.positions for answer in answers.answers}) == 1:
         parts.insert(1, Paragraph(f"Positions {', '.join(map(str, answers.answers[0].positions))}."))
     shares = [answer.in_length for answer in answers.answers if answer.in_length is not None]
-    if unlearned := [share for share in shares if not share >= THRESHOLD]:  # NaN too
+    if unlearned := [share for share in shares if not share >= LEARNED]:  # NaN too
         several = f"{len(unlearned)} of these {len(answers.answers)} runs"
         runs = several if len(answers.answers) > 1 else "This run"
         parts.append(
             Paragraph(
-                f"{runs} did not learn the task, which takes {percent(THRESHOLD, 0)} right in length: such an answer "
+                f"{runs} did not learn the task, which takes {percent(LEARNED, 0)} right in length: such an answer "
                 "shows nothing of the scheme."
             )
         )

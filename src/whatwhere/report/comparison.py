@@ -3,17 +3,17 @@
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import fields
+from dataclasses import dataclass, fields
 
-from whatwhere.claims import number_lines, token_table, verdicts
 from whatwhere.comparison.layouts import LayerKind, Layout, layouts, runs_of
 from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.read import Comparison
-from whatwhere.comparison.results import RunResult, Spread
+from whatwhere.comparison.results import ComparisonRecord, RunResult, Spread
 from whatwhere.comparison.settings import MODEL_SETTINGS
-from whatwhere.comparison.statistics import paired_differences
+from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.escape import visible
-from whatwhere.report import another_task, claims
+from whatwhere.records import Missing
+from whatwhere.report import trained_table
 from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence
 from whatwhere.report.comparison_conclusions import section as differences_section
 from whatwhere.report.comparison_sentences import (
@@ -55,6 +55,17 @@ BASELINES = {
 """What the baselines of our own tasks are."""
 
 
+@dataclass(frozen=True)
+class ComparedRecord(ComparisonRecord):
+    """What `compare --json` prints: the content of results.json, and the differences that follow from it.
+
+    Args:
+        differences: between schemes at the longest length; the reason why there are none where SciPy is not installed.
+    """
+
+    differences: PairedDifferences | Missing
+
+
 def sections(results: Comparison) -> list[Section]:
     """Return the whole report of a comparison.
 
@@ -65,7 +76,6 @@ def sections(results: Comparison) -> list[Section]:
         ResultsError: If a file of the folder is damaged.
     """
     found = paired_differences(results, last_length(results))
-    judged = claims.sections(verdicts(results), token_table(results), number_lines(results))
     return [
         Section(
             "scores",
@@ -81,9 +91,8 @@ def sections(results: Comparison) -> list[Section]:
         differences_section(results, found),
         *by_layout(results),
         Section("lengths", f"Scores by {unit_of(results)}", list(_by_length(results))),
-        *another_task.sections(results),
         Section("shift", "Shift test", list(_by_shift(results))),
-        *judged,
+        *trained_table.sections(results),
         Section("schemes", "What each scheme makes of positions", list(_by_distance(results))),
         Section(
             "runs",

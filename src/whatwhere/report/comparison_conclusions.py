@@ -75,7 +75,17 @@ def scope_sentence(results: Comparison) -> str:
     return (
         f"These runs show one task ({name_text(results.task.name)}) and {'one model' if one else 'models of one kind'} "
         f"({', '.join(model)}). Another task, size or learning rate can order the schemes otherwise; it was not tested "
-        f"here.{_tokenizer_sentence(results.task)}"
+        f"here.{_elsewhere_sentence(results.task)}{_tokenizer_sentence(results.task)}"
+    )
+
+
+def _elsewhere_sentence(task: TaskDescription) -> str:
+    """Return where the same schemes are measured on other tasks, beside the task of the demo."""
+    if task.name != "expressions":
+        return ""
+    return (
+        " The repository of whatwhere has the same schemes on text and other tasks, docs/evidence.md, and what "
+        "tutorials claim of them beside what was measured, docs/errata.md."
     )
 
 

@@ -10,7 +10,6 @@ from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison
 from whatwhere.comparison.results import DistanceCurves
 from whatwhere.escape import cut, visible
-from whatwhere.report.claims import deviation_sentence
 from whatwhere.report.text import NARROW, capital, count, decimals, duration, listed, number, percent, ranges
 
 _FRESH = 4
@@ -161,6 +160,19 @@ def change_sentence(results: Comparison) -> str:
             f"{percent(share, 0)} of that of E0. Measured on {name_text(run.scheme)}, seed {run.seed}."
         )
     return "No trained token table was found in the folder."
+
+
+def deviation_sentence(before: float, after: float) -> str:
+    """Describe what training did to the standard deviation of a token table, without its full stop.
+
+    Examples:
+        >>> deviation_sentence(0.1511, 0.1512)
+        'Training left the standard deviation of the token table at 0.151'
+    """
+    start, end = decimals(before), decimals(after)
+    if start == end:
+        return f"Training left the standard deviation of the token table at {start}"
+    return f"Training moved the standard deviation of the token table from {start} to {end}"
 
 
 def record_sentence(results: Comparison) -> str:

@@ -131,12 +131,6 @@ def _difference(found: Any) -> Iterable[Part | Markup]:
     yield from _of_sections(sections(found))
 
 
-def _evidence(evidence: Any) -> Iterable[Part | Markup]:
-    from whatwhere.report.evidence import sections
-
-    return _of_sections(sections([evidence]))
-
-
 def _encoding(scheme: Any) -> Iterable[Part | Markup]:
     """Show how similar, or how favored, two tokens are by their distance."""
     from whatwhere.analysis.position_similarity import by_distance
@@ -187,20 +181,6 @@ def _parameters(counted: Any) -> Iterable[Part | Markup]:
     yield Table("Parameters of the input layer", ["table", "parameters"], rows, [1])
 
 
-def _claim(each: Any) -> Iterable[Part | Markup]:
-    from whatwhere.claims.claim import SOURCES
-    from whatwhere.report.section import Table
-
-    rows = [
-        ["says", each.says],
-        ["tutorial", SOURCES[each.source]],
-        ["quote", each.quote],
-        ["verdict", each.verdict],
-        ["right", each.right],
-    ]
-    yield Table(f"Claim {each.id}", ["of the claim", "text"], rows)
-
-
 def _named(module: str, function: str) -> Writer:
     """Return a writer of sections or parts that is loaded when it is used."""
 
@@ -230,8 +210,6 @@ WRITERS: Mapping[tuple[str, str], Writer] = {
     ("analysis.token_neighbors", "SearchedTable"): _named("neighbors", "parts"),
     ("models.surgery.report", "Report"): _named("surgery", "sections"),
     ("models.parameter_count", "InputParameters"): _parameters,
-    ("evidence.record", "Evidence"): _evidence,
-    ("claims.claim", "Claim"): _claim,
     ("analysis.walkthrough", "Walkthrough"): _walkthrough,
     ("analysis.token_map", "TokenMap"): _map,
     ("testing.report", "Report"): _laws,

@@ -15,7 +15,7 @@ result.answer = await page.locator(".answer").textContent();
 result.main = await page.locator("main").textContent();
 result.head = await page.locator(".summary thead th").allInnerTexts();
 result.summary = await page.locator(".summary tbody tr").evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText)));
-result.story = await page.locator("section[aria-labelledby=learned] .verdicts tbody tr").evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText)));
+result.story = await page.locator("section[aria-labelledby=learned] .trained tbody tr").evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText)));
 result.titles = await page.locator("figure h3").allInnerTexts();
 result.light = await violations(page);
 await page.getByRole("button", { name: "Show the page dark" }).click();

@@ -11,7 +11,6 @@ from whatwhere.comparison.results import TokenProbability
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
 from whatwhere.report.section import Part, Section, Table
 from whatwhere.report.text import decimals
-from whatwhere.studio.api.measurement_views import VerdictView
 from whatwhere.studio.api.runs import find_run, first_names, run_name
 from whatwhere.studio.api.settings import ExportedView, known, text
 from whatwhere.studio.session import Session
@@ -19,7 +18,6 @@ from whatwhere.studio.session import Session
 if TYPE_CHECKING:
     from whatwhere.comparison.answers import Answer, Answers
     from whatwhere.comparison.read import Comparison
-    from whatwhere.comparison.results import RunResult
 
 MAX_TOKENS = 80
 """More would be too small to read: an expression of 32 arguments has 66."""
@@ -32,8 +30,6 @@ FIRST: Mapping[str, str] = {
 """By task, a sequence to begin with."""
 MEDIAN, ALL_SEEDS = "median", "all"
 _DIGITS = frozenset("0123456789")
-_CLAIM = "0.39"
-"""The Max token learns to attend to all three digits."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,6 @@ class AskedAttention:
         causal: whether no token attends to later ones.
         layers: the weight of each key at each query; the weights of a query sum to 1.
         digits: the slots of an expression's digits; None of other tasks.
-        verdict: whether this run attends from Max to all digits; None of other tasks.
     """
 
     run: str
@@ -116,7 +111,6 @@ class AskedAttention:
     causal: bool
     layers: Float[np.ndarray, "layers heads queries keys"]
     digits: Int[np.ndarray, " digits"] | None
-    verdict: VerdictView | None
 
 
 def begin(session: Session) -> dict[str, str]:
@@ -194,7 +188,6 @@ def attention(session: Session, settings: Mapping[str, Any]) -> AskedAttention:
     asked = _ask(results, written, schemes=[run.scheme], seed=run.seed, positions=moved)
     answer, task = asked.answers[0], results.task.name
     slots = [n for n, token in enumerate(asked.tokens) if token in _DIGITS]
-    expressions = task == "expressions"
     return AskedAttention(
         run=run_name(run),
         scheme=run.scheme,
@@ -204,8 +197,7 @@ def attention(session: Session, settings: Mapping[str, Any]) -> AskedAttention:
         at=answer.at,
         causal=results.settings(run).direction == "decoder",
         layers=np.stack(answer.attention),
-        digits=np.array(slots, np.int64) if expressions else None,
-        verdict=session.once(("claim", run_name(run)), lambda: _verdict(results, run)) if expressions else None,
+        digits=np.array(slots, np.int64) if task == "expressions" else None,
     )
 
 
@@ -291,17 +283,6 @@ def _name(results: "Comparison", scheme: str, seed: int) -> tuple[str, str, int]
 
     run = next(run for run in results.runs if (run.scheme, run.seed) == (scheme, seed))
     return run_name(run), name_text(scheme), seed
-
-
-def _verdict(results: "Comparison", run: "RunResult") -> VerdictView:
-    """Return the verdict on the claim about digits by this run alone; "not measured" where it may not be judged."""
-    from whatwhere.claims.registry import claim
-    from whatwhere.claims.trained import TrainedClaim
-    from whatwhere.report.claims import verdict_row
-
-    trained = claim(_CLAIM)
-    assert isinstance(trained, TrainedClaim)
-    return VerdictView(*verdict_row(trained.judge(results, [run])))
 
 
 def _table(asked: AskedRuns) -> Table:

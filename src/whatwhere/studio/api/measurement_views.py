@@ -137,31 +137,6 @@ class CurvesView:
 
 
 @dataclass(frozen=True)
-class VerdictView:
-    """A claim of a tutorial and its verdict, in the words of the report.
-
-    Args:
-        id: of the claim.
-        claim: a sentence.
-        tutorial: what the tutorial writes, word for word.
-        measured: the number of this comparison.
-        verdict: "holds", "fails", "depends" or "not measured".
-        schemes: the same for each scheme, where there are several, or "".
-        reason: for the verdict.
-        precondition: of the claim.
-    """
-
-    id: str
-    claim: str
-    tutorial: str
-    measured: str
-    verdict: str
-    schemes: str
-    reason: str
-    precondition: str
-
-
-@dataclass(frozen=True)
 class Sentences:
     """One sentence or two for each part of the view.
 
@@ -170,7 +145,7 @@ class Sentences:
         scope: what was not tested.
         differences: how differences were tested, or "".
         question: what was compared.
-        scores, groups, shift, table, doors, distance, verdicts: what the figures and tables show.
+        scores, groups, shift, table, doors, distance: what the figures and tables show.
         record: what the runs started from, how long they took, and where.
         repeat: how to repeat them.
     """
@@ -185,7 +160,6 @@ class Sentences:
     table: str
     doors: str
     distance: str
-    verdicts: str
     record: str
     repeat: str
 
@@ -221,16 +195,14 @@ class Measurements:
         each: the score of every run, by scheme, seed and length.
         baselines: scores of predictors that ignore positions.
         layouts: the scores by layout, in groups, where layers differ or have windows.
-        another_task: the same schemes on text, beside a comparison on another task.
         shifts: by how far every position is shifted.
         shift: the shift test, by scheme and shift.
         differences: between the schemes in pairs, at the longest length; None where there are none.
         costs: one for each scheme.
-        token_table: its numbers beside those of the tutorial.
+        token_table: its numbers at shares of the steps.
         number_lines: the ten digits, by scheme.
         fingerprints: of the schemes that have one.
         curves: over distance, of the schemes that have some.
-        verdicts: on the tutorial's claims.
         sentences: what the figures show.
         reproduction: what it takes to repeat it.
     """
@@ -246,7 +218,6 @@ class Measurements:
     each: Float[np.ndarray, "schemes seeds lengths"]
     baselines: Sequence[Baseline]
     layouts: Sequence[Section]
-    another_task: Sequence[Section]
     shifts: Int32[np.ndarray, " shifts"]
     shift: ShiftTest
     differences: Table | None
@@ -255,6 +226,5 @@ class Measurements:
     number_lines: Sequence[NumberLineView]
     fingerprints: Sequence[FingerprintView]
     curves: Sequence[CurvesView]
-    verdicts: Sequence[VerdictView]
     sentences: Sentences
     reproduction: Reproduction

@@ -6,17 +6,15 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from whatwhere import claims
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ALL, Spread
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.escape import visible
 from whatwhere.records import Missing
-from whatwhere.report import another_task
-from whatwhere.report import claims as claims_report
 from whatwhere.report import comparison as report
 from whatwhere.report import comparison_conclusions as conclusions
 from whatwhere.report import comparison_sentences as sentences
+from whatwhere.report import trained_table
 from whatwhere.report.scheme_looks import looks
 from whatwhere.report.section import Table
 from whatwhere.report.text import capital
@@ -32,7 +30,6 @@ from whatwhere.studio.api.measurement_views import (
     ShiftTest,
     Spreads,
     TaskView,
-    VerdictView,
 )
 
 _AXES = {
@@ -63,7 +60,6 @@ def measurements(results: Comparison) -> Measurements:
     schemes, lengths = results.schemes, [*results.trained, *results.beyond]
     seeds = sorted({run.seed for run in results.runs})
     groups = {ALL: ALL} | {group: sentences.name_text(group) for group in results.task.groups}
-    verdicts, table = claims.verdicts(results), claims.token_table(results)
     differences = paired_differences(results, conclusions.last_length(results))
     return Measurements(
         task=_task(results, list(groups.values())),
@@ -80,19 +76,18 @@ def measurements(results: Comparison) -> Measurements:
         each=_each(results, lengths, seeds),
         baselines=_baselines(results, lengths),
         layouts=report.by_layout(results),
-        another_task=another_task.sections(results),
         shifts=np.array(results.shifts, np.int32),
         shift=_shift(results),
         differences=_differences(results, differences),
         costs=[_cost(results, scheme) for scheme in schemes],
-        token_table=None if table is None else claims_report.token_table(table),
+        token_table=trained_table.trained_table(results),
         number_lines=[
-            NumberLineView(sentences.name_text(n.scheme), n.coordinates, n.r) for n in claims.number_lines(results)
+            NumberLineView(sentences.name_text(n.scheme), n.coordinates, n.r)
+            for n in trained_table.number_lines(results)
         ],
         fingerprints=_fingerprints(results),
         curves=_curves(results),
-        verdicts=[VerdictView(*claims_report.verdict_row(verdict)) for verdict in verdicts],
-        sentences=_sentences(results, differences, verdicts, table),
+        sentences=_sentences(results, differences),
         reproduction=_reproduction(results),
     )
 
@@ -112,12 +107,8 @@ def _task(results: Comparison, groups: Sequence[str]) -> TaskView:
     )
 
 
-def _sentences(
-    results: Comparison,
-    differences: PairedDifferences | Missing,
-    verdicts: Sequence[claims.Judgment],
-    table: claims.TokenTable | None,
-) -> Sentences:
+def _sentences(results: Comparison, differences: PairedDifferences | Missing) -> Sentences:
+    recorded = any(run.token_table for run in results.runs)
     return Sentences(
         answer=conclusions.headline(results, differences),
         scope=conclusions.scope_sentence(results),
@@ -126,10 +117,9 @@ def _sentences(
         scores=sentences.scores_sentence(results),
         groups=sentences.groups_sentence(results),
         shift=sentences.shift_sentence(results),
-        table=sentences.change_sentence(results) if table is None else claims_report.table_sentence(table),
+        table=trained_table.sentence(results) if recorded else sentences.change_sentence(results),
         doors=sentences.doors_sentence(results),
         distance=sentences.distance_sentence(results),
-        verdicts=claims_report.verdicts_sentence(verdicts),
         record=f"{sentences.start_sentence(results)} {sentences.record_sentence(results)}".lstrip(),
         repeat=sentences.repeat_sentence(results),
     )

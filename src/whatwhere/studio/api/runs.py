@@ -21,9 +21,7 @@ def first_names(session: Session) -> list[str]:
     """
     if session.kind != "results":
         return []
-    from whatwhere.claims.token_table import first_runs
-
-    return sorted(map(run_name, first_runs(session.results)), key=lambda name: name != session.run)
+    return sorted(map(run_name, session.results.first_runs), key=lambda name: name != session.run)
 
 
 def of_first_runs(session: Session, settings: Mapping[str, Any]) -> list[dict[str, Any]]:

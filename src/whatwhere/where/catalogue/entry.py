@@ -8,8 +8,6 @@ from typing import Any, Literal, get_args, get_type_hints
 from whatwhere.errors import ShapeError
 from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.binding import Where
-from whatwhere.where.catalogue.trap import Trap
-from whatwhere.where.catalogue.traps import TRAPS
 from whatwhere.where.score_bias import ScoreBias
 
 Door = Literal["input", "query_key", "score"]
@@ -63,7 +61,6 @@ class SchemeDescription(SchemeFacts):
 
     shift_invariance: str
     length: str
-    traps: tuple[Trap, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,11 +86,6 @@ class Scheme(SchemeFacts):
         if not self.any_length:
             return "max_length"
         return "any" if self.tested_up_to >= _ANY else f"{self.tested_up_to:,}"
-
-    @property
-    def traps(self) -> tuple[Trap, ...]:
-        """What goes wrong with it, and what shows that."""
-        return TRAPS.get(self.name, ())
 
 
 @dataclass(frozen=True)

@@ -137,8 +137,6 @@ export interface AskedAttention {
   layers: Tensor;
   /** the slots of an expression's digits; null of other tasks. */
   digits: Tensor | null;
-  /** whether this run attends from Max to all digits; null of other tasks. */
-  verdict: VerdictView | null;
 }
 
 /** The answer of one run. */
@@ -608,8 +606,6 @@ export interface Measurements {
   baselines: Baseline[];
   /** the scores by layout, in groups, where layers differ or have windows. */
   layouts: Section[];
-  /** the same schemes on text, beside a comparison on another task. */
-  another_task: Section[];
   /** by how far every position is shifted. */
   shifts: Tensor;
   /** the shift test, by scheme and shift. */
@@ -618,7 +614,7 @@ export interface Measurements {
   differences: Table | null;
   /** one for each scheme. */
   costs: Cost[];
-  /** its numbers beside those of the tutorial. */
+  /** its numbers at shares of the steps. */
   token_table: Table | null;
   /** the ten digits, by scheme. */
   number_lines: NumberLineView[];
@@ -626,8 +622,6 @@ export interface Measurements {
   fingerprints: FingerprintView[];
   /** over distance, of the schemes that have some. */
   curves: CurvesView[];
-  /** on the tutorial's claims. */
-  verdicts: VerdictView[];
   /** what the figures show. */
   sentences: Sentences;
   /** what it takes to repeat it. */
@@ -1026,8 +1020,6 @@ export interface Sentences {
   doors: string;
   /** what the figures and tables show. */
   distance: string;
-  /** what the figures and tables show. */
-  verdicts: string;
   /** what the runs started from, how long they took, and where. */
   record: string;
   /** how to repeat them. */
@@ -1398,24 +1390,4 @@ export interface UnreachableRows {
   texts_tried: string[];
   /** the tokens that it is encoded as. */
   read_as: string[][];
-}
-
-/** A claim of a tutorial and its verdict, in the words of the report. */
-export interface VerdictView {
-  /** of the claim. */
-  id: string;
-  /** a sentence. */
-  claim: string;
-  /** what the tutorial writes, word for word. */
-  tutorial: string;
-  /** the number of this comparison. */
-  measured: string;
-  /** "holds", "fails", "depends" or "not measured". */
-  verdict: string;
-  /** the same for each scheme, where there are several, or "". */
-  schemes: string;
-  /** for the verdict. */
-  reason: string;
-  /** of the claim. */
-  precondition: string;
 }

@@ -8,7 +8,6 @@ import { Bar, Heat, heatsSvg, type HeatProps } from "../../parts/heat";
 import { How } from "../../parts/how";
 import { type Column, Table } from "../../parts/table";
 import type { AskedAttention } from "../../types";
-import { capital } from "../compare/shared";
 import { literal } from "./python";
 
 interface Props {
@@ -66,7 +65,6 @@ export function Heads({ attention, text }: Props) {
         </p>
       </Figure>
       <AtTheAnswer attention={attention} names={names} />
-      <Claim attention={attention} />
     </>
   );
 }
@@ -162,23 +160,5 @@ function AtTheAnswer({ attention, names }: { attention: AskedAttention; names: s
           : []),
       ]}
     />
-  );
-}
-
-/** The claim about Max and its digits, judged by this run alone. */
-function Claim({ attention: { verdict, scheme, seed } }: { attention: AskedAttention }) {
-  if (verdict === null) return null;
-  const { id, claim, measured, verdict: judged, reason, precondition } = verdict;
-  return (
-    <section class="near apart" aria-label="The claim about digits">
-      <h2>
-        Claim {id}: “{claim}”
-      </h2>
-      <p>
-        By {scheme}, seed {seed}: <b class={`judged ${judged}`}>{judged}</b>
-        {measured !== "–" && `, ${measured}`}. {capital(reason)}
-      </p>
-      <p class="note">Judged where: {precondition}.</p>
-    </section>
   );
 }

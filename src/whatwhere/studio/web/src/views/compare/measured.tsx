@@ -1,4 +1,4 @@
-/** What a comparison measured: scores by length with their range over seeds, shift test, verdicts, how to repeat. */
+/** What a comparison measured: scores by length with their range over seeds, shift test, how to repeat. */
 
 import { useMemo } from "preact/hooks";
 import { useQuery } from "../../hooks";
@@ -31,7 +31,7 @@ export function Measured(props: ViewProps) {
           <Differences results={results} />
           <Scores {...props} results={results} />
           <Groups results={results} />
-          {[...results.layouts, ...results.another_task].map((section) => (
+          {results.layouts.map((section) => (
             <section key={section.name} aria-label={section.title}>
               <h2>{section.title}</h2>
               <Parts section={section} about={props.about} />
@@ -41,7 +41,6 @@ export function Measured(props: ViewProps) {
           <Learned results={results} />
           <Fingerprints results={results} />
           <ByDistance results={results} />
-          <Verdicts results={results} />
           <Reproduction results={results} />
         </>
       )}
@@ -417,57 +416,6 @@ function Groups({ results }: Props) {
           ]}
         />
       </details>
-    </section>
-  );
-}
-
-const SYMBOLS: Record<string, string> = { holds: "✓", fails: "✗", depends: "≈" };
-
-function Verdicts({ results }: Props) {
-  return (
-    <section class="verdicts apart" aria-labelledby="verdicts">
-      <h2 id="verdicts">What tutorials claim</h2>
-      <p>{results.sentences.verdicts}</p>
-      {results.verdicts.length > 0 && (
-        <Table
-          caption="Each claim is judged by these runs alone"
-          rows={results.verdicts}
-          columns={[
-            { title: "id", value: (row) => row.id },
-            {
-              title: "claim",
-              value: (row) => row.claim,
-              cell: ({ claim, tutorial, precondition }) => (
-                <>
-                  {claim}
-                  <small>the tutorial writes: {tutorial}</small>
-                  {precondition && <small>judged where: {precondition}</small>}
-                </>
-              ),
-            },
-            {
-              title: "verdict",
-              value: ({ verdict }) => verdict,
-              cell: ({ verdict }) => <b class={`judged ${verdict}`}>{`${SYMBOLS[verdict] ?? "–"} ${verdict}`}</b>,
-            },
-            {
-              title: "measured here",
-              value: (row) => row.measured,
-              cell: ({ measured, reason }) => (
-                <>
-                  {measured}
-                  <small>{reason}</small>
-                </>
-              ),
-            },
-            {
-              title: "by scheme",
-              value: (row) => row.schemes,
-              cell: ({ schemes }) => schemes.split("; ").map((line) => <small key={line}>{line}</small>),
-            },
-          ]}
-        />
-      )}
     </section>
   );
 }

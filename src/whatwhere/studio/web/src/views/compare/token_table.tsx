@@ -20,7 +20,7 @@ export function Learned({ results }: { results: Measurements }) {
         <a href="#/replay">step by step</a>.
       </p>
       {token_table && (
-        <div class="verdicts">
+        <div class="trained">
           <TextTable table={token_table} />
         </div>
       )}
@@ -51,7 +51,7 @@ function Digits({ lines }: { lines: NumberLineView[] }) {
         { title: "|r|", numeric: true, value: ({ r }) => r, cell: ({ r }) => fixed(r, 2) },
       ]}
       how={
-        <How code={"ww.claims.number_lines(ww.comparison.read_results(PATH))"}>
+        <How code={"[run.token_table[-1].number_line for run in ww.comparison.read_results(PATH).first_runs]  # |r|"}>
           <p>
             The change of the ten digits’ embeddings, E − E0, along its first principal axis, for the first seed of each
             scheme.

@@ -1,0 +1,201 @@
+"""Claims that the runs of a comparison decide.
+
+Each has preconditions, a quantity of a run, and the line beyond which the claim holds in that run. Its verdict says in
+how many runs that is so, and nothing else. Where no run meets the preconditions, it is not measured, and the reason is
+what is lacking.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from experiments.tutorials.claim import Claim, Kind, Verdict
+from whatwhere.comparison.read import Comparison
+from whatwhere.comparison.results import RunResult, Spread, spread
+
+Unit = Literal["number", "share"]
+Read = Callable[[Comparison, RunResult], float | None]
+"""`read(results, run)` -> a quantity of a run; None where it has none."""
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """A quantity over the runs that were judged.
+
+    Args:
+        quantity: what it is, such as "cosine of Max and Min".
+        spread: over the runs; None where none has it.
+        unit: how it is shown.
+    """
+
+    quantity: str
+    spread: Spread | None
+    unit: Unit = "number"
+
+
+@dataclass(frozen=True)
+class SchemeVerdict:
+    """A claim, judged by the runs of one scheme.
+
+    Args:
+        scheme: its name.
+        verdict: of its runs.
+        holding: in how many of them the claim holds.
+        runs: how many were judged.
+        spread: of the quantity that decides.
+    """
+
+    scheme: str
+    verdict: Verdict
+    holding: int
+    runs: int
+    spread: Spread
+
+
+@dataclass(frozen=True)
+class Judgment:
+    """A claim beside what a comparison measured.
+
+    Args:
+        id: of the claim.
+        claim: in a sentence.
+        tutorial: what the tutorial writes, word for word.
+        precondition: what a run must meet to be judged.
+        measured: the quantity that decides.
+        line: the condition under which the claim holds in a run, such as "above 0.3".
+        holding: in how many runs it holds.
+        runs: how many runs were judged.
+        verdict: "depends" where it holds in some of the runs alone.
+        reason: why no run was judged, or those that were do not decide, or "".
+        schemes: the same for each scheme that was judged.
+        beside: other measured quantities that explain the verdict.
+    """
+
+    id: str
+    claim: str
+    tutorial: str
+    precondition: str
+    measured: Measurement
+    line: str
+    holding: int
+    runs: int
+    verdict: Verdict
+    reason: str
+    schemes: Sequence[SchemeVerdict] = ()
+    beside: Sequence[Measurement] = ()
+
+
+@dataclass(frozen=True)
+class Precondition:
+    """What a run must meet, and what is lacking where none does.
+
+    Args:
+        text: what is required.
+        met: whether a run of a comparison meets it.
+        lacking: what the runs lack, given those that meet the preconditions before this one.
+    """
+
+    text: str
+    met: Callable[[Comparison, RunResult], bool]
+    lacking: Callable[[Comparison, Sequence[RunResult]], str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainedClaim(Claim):
+    """A claim that the runs of a comparison decide.
+
+    Args:
+        command: that trains such runs.
+        task: of the comparison.
+        preconditions: in the order in which they are checked.
+        quantity: what decides; "{farthest}" and "{shift}" become those of the comparison.
+        read: reads it from a run.
+        holds: whether the claim holds in a run of that value.
+        line: the same in words, such as "above 0.3".
+        unit: how the quantity and those beside it are shown.
+        may: the tutorial writes that it can be so: one run in which it is so shows that, and others refute nothing.
+        beside: other quantities of the same runs, by what they are.
+        experiment: of the committed evidence, whose runs gave the verdict; "" where none did.
+    """
+
+    kind: Kind = "trained"
+    verdict: Verdict = "not measured"
+    command: str
+    task: str = "expressions"
+    preconditions: tuple[Precondition, ...] = ()
+    quantity: str
+    read: Read
+    holds: Callable[[float], bool]
+    line: str
+    unit: Unit = "number"
+    may: bool = False
+    beside: tuple[tuple[str, Read], ...] = ()
+    experiment: str = ""
+
+    def judge(self, results: Comparison, runs: Sequence[RunResult] | None = None) -> Judgment:
+        """Judge the claim by the runs of a comparison that meet its preconditions.
+
+        Args:
+            results: of a comparison of the claim's task.
+            runs: those of its runs that are looked at; None is all.
+        """
+        admitted, reason = self._admitted(results, list(results.runs if runs is None else runs))
+        judged = [(run, value) for run in admitted if (value := self.read(results, run)) is not None]
+        values = [value for _, value in judged]
+        return Judgment(
+            id=self.id,
+            claim=self.says,
+            tutorial=self.quote,
+            precondition="; ".join(each.text for each in self.preconditions),
+            measured=Measurement(_filled(self.quantity, results), spread(values), self.unit),
+            line=self.line,
+            holding=sum(map(self.holds, values)),
+            runs=len(values),
+            verdict=self._verdict(values),
+            reason=self._reason(values, reason),
+            schemes=self._by_scheme(judged),
+            beside=tuple(
+                Measurement(name, spread(read(results, run) for run, _ in judged), self.unit)
+                for name, read in self.beside
+            ),
+        )
+
+    def _admitted(self, results: Comparison, runs: list[RunResult]) -> tuple[list[RunResult], str]:
+        """Return the runs that meet every precondition, or what is lacking."""
+        if results.task.name != self.task:
+            return [], f"the claim is on the task {self.task}: {self.command}"
+        for each in self.preconditions:
+            met = [run for run in runs if each.met(results, run)]
+            if not met:
+                return [], each.lacking(results, runs)
+            runs = met
+        return runs, ""
+
+    def _reason(self, values: Sequence[float], lacking: str) -> str:
+        if self.may and values and not any(map(self.holds, values)):
+            return "which does not refute that it may be so"
+        return "" if values else lacking or "no run has such a number"
+
+    def _verdict(self, values: Sequence[float]) -> Verdict:
+        holding = sum(map(self.holds, values))
+        if not values or (self.may and not holding):
+            return "not measured"
+        if self.may:
+            return "holds"
+        return "holds" if holding == len(values) else "depends" if holding else "fails"
+
+    def _by_scheme(self, judged: Sequence[tuple[RunResult, float]]) -> tuple[SchemeVerdict, ...]:
+        by_scheme: dict[str, list[float]] = {}
+        for run, value in judged:
+            by_scheme.setdefault(run.scheme, []).append(value)
+        return tuple(
+            SchemeVerdict(scheme, self._verdict(values), sum(map(self.holds, values)), len(values), over)
+            for scheme, values in by_scheme.items()
+            if (over := spread(values)) is not None
+        )
+
+
+def _filled(quantity: str, results: Comparison) -> str:
+    unit = results.task.unit
+    farthest = f"{results.beyond[-1]} {unit}" if results.beyond else "the longest tested length"
+    return quantity.replace("{farthest}", farthest).replace("{shift}", str(max(results.shifts, default=0)))

@@ -1,0 +1,214 @@
+"""What tutorials claim of token tables, widths and formulas, judged by runs that vary one setting.
+
+Such a run is judged beside its partner: the run of the same scheme and seed with a learned table of 64 features and all
+other settings equal, which must have learned the task.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from experiments.tutorials.claim import Chapter, Claim
+from experiments.tutorials.preconditions import CONTROL, LEARNED, THRESHOLD, has_learned, scheme, scheme_of, table
+from experiments.tutorials.trained import Precondition, Read, TrainedClaim
+from whatwhere.comparison.read import Comparison
+from whatwhere.comparison.results import RunResult
+
+TABLES = "whatwhere compare sinusoidal --vary table=learned,frozen,ids --seeds 5"
+WIDTHS = "whatwhere compare sinusoidal --vary dim=16,64,256 --seeds 5"
+SMALL_DATA = "whatwhere compare sinusoidal --vary dim=64,256 --recipe author --seeds 3"
+
+MISPRINTED = "misprinted sinusoid"
+"""The name of a scheme with the formula that claim 3.3 is about."""
+
+LOW_LOSS = 0.1
+"""The training loss, in nats, whose first step is compared."""
+LESS = 0.01
+"""By how much a share of right answers must be lower, to be called lower."""
+
+
+def partner(results: Comparison, run: RunResult) -> RunResult | None:
+    """Return the run of the same scheme and seed with a learned table of 64 features, and all other settings equal.
+
+    Args:
+        results: of a comparison.
+        run: one of its runs.
+    """
+    usual = replace(results.settings(run), table="learned", dim=64)
+    for other in results.runs:
+        same = (scheme_of(other), other.seed) == (scheme_of(run), run.seed)
+        if same and other is not run and results.settings(other) == usual:
+            return other
+    return None
+
+
+def _has_dim(dim: int) -> Precondition:
+    return Precondition(
+        f"a learned table of {dim} features",
+        lambda results, run: results.settings(run).dim == dim and results.settings(run).table == "learned",
+        lambda results, runs: f"no run has dim={dim}",
+    )
+
+
+_PARTNER_LEARNED = Precondition(
+    "the same scheme and seed with a learned table of 64 features learned the task: 99 % right in length",
+    lambda results, run: (other := partner(results, run)) is not None and has_learned(results, other),
+    lambda results, runs: _lacking_partner(results, runs),
+)
+
+
+def _lacking_partner(results: Comparison, runs: Sequence[RunResult]) -> str:
+    scores = [other.in_length for run in runs if (other := partner(results, run)) is not None]
+    if not scores:
+        return "no run of the same scheme and seed has a learned table of 64 features"
+    return (
+        f"the task was not learned with a learned table of 64 features: {100 * max(scores):.1f} % right in length at "
+        f"best, {100 * THRESHOLD:.0f} % needed"
+    )
+
+
+_FEW_EXPRESSIONS = Precondition(
+    "training on expressions of three arguments alone, of which there are 5,000",
+    lambda results, run: tuple(results.task.trained) == (3,),
+    lambda results, runs: "these runs are trained on other lengths: whatwhere compare --recipe author",
+)
+
+
+def _in_length(results: Comparison, run: RunResult) -> float:
+    return run.in_length
+
+
+def _beside_partner(read: Callable[[RunResult], float | None], combine: Callable[[float, float], float]) -> Read:
+    """Return a reader of a quantity of a run, combined with that of its partner."""
+
+    def beside(results: Comparison, run: RunResult) -> float | None:
+        other = partner(results, run)
+        values = (read(run), None if other is None else read(other))
+        return None if values[0] is None or not values[1] else combine(values[0], values[1])
+
+    return beside
+
+
+def _multiple(own: float, other: float) -> float:
+    return own / other
+
+
+_MORE_RIGHT = _beside_partner(lambda run: run.in_length, lambda own, other: own - other)
+_PARAMETERS = _beside_partner(lambda run: float(run.parameters.total), _multiple)
+_SECONDS = _beside_partner(lambda run: run.seconds_per_step, _multiple)
+
+
+def _steps_to_low_loss(run: RunResult) -> float | None:
+    """Return the first recorded step with a low training loss."""
+    return next((float(step) for step, loss in run.losses if step > 0 and loss < LOW_LOSS), None)
+
+
+def _fixed_table(id: str, says: str, right: str, name: str, chapter: Chapter) -> Claim:
+    """Return a claim that the task cannot be learned with a table that training leaves as it is."""
+    return TrainedClaim(
+        id=id,
+        says=says,
+        right=right,
+        chapter=chapter,
+        command=TABLES,
+        preconditions=(table(name), CONTROL),
+        quantity="share of right answers in length",
+        read=_in_length,
+        holds=lambda value: value < THRESHOLD,
+        line="below 99 %",
+        unit="share",
+        beside=(("the same less that with a learned table", _MORE_RIGHT),),
+    )
+
+
+def _width(id: str, says: str, right: str, dim: int, command: str, *more: Precondition) -> Claim:
+    """Return a claim that a width answers less than its partner's; a larger one may, by the tutorials' words."""
+    return TrainedClaim(
+        id=id,
+        says=says,
+        right=right,
+        chapter="token-table",
+        command=command,
+        preconditions=(*more, _has_dim(dim), _PARTNER_LEARNED),
+        quantity="share of right answers in length, less that with 64 dimensions",
+        read=_MORE_RIGHT,
+        holds=lambda value: value < -LESS,
+        line="below −1 %",
+        unit="share",
+        may=dim > 64,
+        beside=(
+            ("share of right answers in length", _in_length),
+            ("parameters, relative to 64 dimensions", _PARAMETERS),
+            ("seconds for a step, likewise", _SECONDS),
+        ),
+    )
+
+
+CLAIMS: tuple[Claim, ...] = (
+    _fixed_table(
+        "0.38",
+        "Without learned embeddings the model has no representation to work with.",
+        "The tutorial calls a learned table an embedding. What decides is a table of random rows that training does "
+        "not change: the layers behind it can read them. Of bare ids it is right (4.13).",
+        "frozen",
+        "token-table",
+    ),
+    _fixed_table(
+        "4.13",
+        "A network cannot learn from the raw ids of its tokens.",
+        "What decides is a table whose rows are the id, standardized, along one direction: a token is a number.",
+        "ids",
+        "text-to-ids",
+    ),
+    _width(
+        "0.35",
+        "16 dimensions train faster and take less memory, but have less representational power than 64.",
+        "Faster and smaller they are, as listed. What decides is the last part: the accuracy of 16 dimensions beside "
+        "64, seed by seed.",
+        16,
+        WIDTHS,
+    ),
+    _width(
+        "0.36",
+        "256 dimensions have more representational power than 64, but train slower and risk overfitting.",
+        "No run of ours overfits, which does not refute that others may. What decides is the accuracy on expressions "
+        "that training has not shown, beside 64 dimensions.",
+        256,
+        WIDTHS,
+    ),
+    _width(
+        "4.16",
+        "On small data a large embedding dimension may overfit.",
+        "No run of ours does, which does not refute that others may. What decides is 256 dimensions beside 64, in 50 "
+        "epochs of the 5,000 expressions of three digits.",
+        256,
+        SMALL_DATA,
+        _FEW_EXPRESSIONS,
+    ),
+    TrainedClaim(
+        id="2.13",
+        says="Good embeddings make training converge faster.",
+        right=f"What decides is how soon the loss is below {LOW_LOSS} with a table that learns, beside random "
+        "rows that stay as they are, which have no meaning.",
+        chapter="train-and-ask",
+        command=TABLES,
+        preconditions=(table("frozen"), LEARNED, _PARTNER_LEARNED),
+        quantity=f"steps to a loss below {LOW_LOSS} with a learned table, as a multiple of those with rows that stay",
+        read=_beside_partner(_steps_to_low_loss, lambda own, other: other / own),
+        holds=lambda value: value < 0.9,
+        line="below 0.9",
+    ),
+    TrainedClaim(
+        id="3.10",
+        says="A model with the printed formula of the encoding (3.3) learns its task.",
+        right="Where it does, accuracy cannot tell a wrong formula from the right one. The norm of its vectors and the "
+        "map of an offset can: they are exact.",
+        chapter="sinusoid",
+        command="python -m experiments run --full --only E13",
+        preconditions=(scheme(MISPRINTED),),
+        quantity="share of right answers in length",
+        read=_in_length,
+        holds=lambda value: value >= THRESHOLD,
+        line="at least 99 %",
+        unit="share",
+    ),
+)

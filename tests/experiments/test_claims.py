@@ -1,0 +1,146 @@
+"""Each claim by measuring it: its verdict, and the quantities that a formula, a paper or counting determines."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from experiments.tutorials.claim import ID, SOURCES, Chapter, Claim, ExactClaim, Kind, Measured, Verdict, verdict_of
+from experiments.tutorials.quotes import QUOTES
+from experiments.tutorials.registry import CLAIMS, Finding, claim, measure, measure_claims
+from whatwhere.errors import MissingExtra, SettingError
+
+SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
+EXACT = [each for each in CLAIMS if isinstance(each, ExactClaim)]
+
+
+def made_up(measured: Sequence[Measured], verdict: Verdict = "holds") -> ExactClaim:
+    return ExactClaim(
+        id="0.99", says="It is.", verdict=verdict, right="Indeed.", chapter="order", measure=lambda: measured
+    )
+
+
+@pytest.mark.parametrize("exact", EXACT, ids=lambda each: each.id)
+def test_the_measurement_confirms_the_verdict(exact: ExactClaim) -> None:
+    finding = measure(exact)
+    assert finding.verdict == exact.verdict, finding.measured
+    assert not [each for each in finding.measured if not each.is_expected]
+    assert finding.confirmed
+
+
+@pytest.mark.parametrize("each", CLAIMS, ids=lambda each: each.id)
+def test_a_claim_is_complete(each: Claim) -> None:
+    assert ID.fullmatch(each.id)
+    assert each.source == list(SOURCES)[int(each.id[0])]
+    assert each.chapter in get_args(Chapter)
+    assert each.verdict in get_args(Verdict)
+    assert each.kind in get_args(Kind)
+    for sentence in (each.says, each.right):
+        assert re.fullmatch(r"\S.*[.?]", sentence), sentence
+        assert len(sentence.split()) <= 60
+    assert each.says != each.right
+
+
+def folded(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.skipif(not SEEDS.is_dir(), reason="the tutorials are not in this checkout")
+@pytest.mark.parametrize("each", CLAIMS, ids=lambda each: each.id)
+def test_a_claim_is_in_its_tutorial(each: Claim) -> None:
+    """Word for word, but for line ends and indents."""
+    texts = [folded(file.read_text(encoding="utf-8")) for file in sorted(SEEDS.glob("*.txt"))]
+    assert len(texts) == len(SOURCES)
+    text = texts[int(each.id[0])]
+    assert len(each.quote) >= 20
+    assert re.search(".*".join(map(re.escape, each.quote.split(" […] "))), text)
+    assert SOURCES[each.source] in text
+
+
+def test_every_claim_has_a_quotation() -> None:
+    assert QUOTES.keys() == {each.id for each in CLAIMS}
+    assert all(each.quote == folded(each.quote) for each in CLAIMS)
+
+
+def test_features_that_leave_the_range_seen() -> None:
+    """By hand, in float64: the sinusoid of 512 features at position 64, beside positions 0 to 63."""
+    angles = np.arange(65)[:, None] / 10_000 ** (2 * np.arange(256) / 512)
+    outside = [(f[64] > f[:64].max(0)) | (f[64] < f[:64].min(0)) for f in (np.sin(angles), np.cos(angles))]
+    either, both = int((outside[0] | outside[1]).sum()), int((outside[0] & outside[1]).sum())
+    assert (either, both) == (187, 153)
+    assert f"{either} of 256 pairs" in claim("3.8").right
+    assert f"{both} have both" in claim("3.8").right
+
+
+def test_ids_are_unique() -> None:
+    ids = [each.id for each in CLAIMS]
+    assert len(ids) == len(set(ids))
+    assert len({each.anchor for each in CLAIMS}) == len(ids)
+    sentences = [each.says for each in CLAIMS]
+    assert len(sentences) == len(set(sentences))
+
+
+def test_claims_are_found_by_id() -> None:
+    assert all(claim(each.id) is each for each in CLAIMS)
+    with pytest.raises(SettingError, match=r"no claim '0\.241'.*0\.24"):
+        claim("0.241")
+
+
+@pytest.mark.parametrize(
+    ("measured", "verdict"),
+    [
+        ([Measured("rows", 7, claimed=7)], "holds"),
+        ([Measured("rows", 7, claimed=8)], "fails"),
+        ([Measured("rows", 7, claimed=8), Measured("columns", 3, claimed=3)], "depends"),
+        ([Measured("rows", 7)], "not measured"),
+        ([], "not measured"),
+        ([Measured("it is", True, claimed=True)], "holds"),
+        ([Measured("shape", "(8, 64)", claimed="(8, 4)")], "fails"),
+        ([Measured("value", 0.6816, claimed=0.68, tolerance=0.005)], "holds"),
+        ([Measured("value", 0.6816, claimed=0.755, tolerance=0.005)], "fails"),
+    ],
+)
+def test_measured_quantities_give_the_verdict(measured: Sequence[Measured], verdict: Verdict) -> None:
+    assert verdict_of(measured) == verdict
+    assert measure(made_up(measured, verdict)).confirmed
+
+
+@pytest.mark.parametrize(
+    ("measured", "verdict"),
+    [
+        ([Measured("factor", 1.3335, claimed=1.17, tolerance=0.005)], "holds"),
+        ([Measured("factor", 1.3335, claimed=1.3335)], "fails"),
+        ([Measured("factor", 1.3335, claimed=1.17, expected=1.4, within=0.01)], "fails"),
+        ([Measured("sign", True, claimed=True, expected=False)], "holds"),
+    ],
+)
+def test_a_wrong_claim_is_detected(measured: Sequence[Measured], verdict: Verdict) -> None:
+    """A verdict that the measurement does not give, and a quantity that is not what it must be."""
+    assert not measure(made_up(measured, verdict)).confirmed
+
+
+def test_nan_agrees_with_nothing() -> None:
+    assert not measure(made_up([Measured("value", float("nan"), claimed=1.0, tolerance=5.0)])).confirmed
+    assert not Measured("value", float("nan"), expected=1.0, within=5.0).is_expected
+
+
+def test_each_finding_is_reported_at_once() -> None:
+    seen: list[Finding] = []
+    found = measure_claims(["0.24", "0.1"], seen.append)
+    assert [each.id for each in found] == ["0.24", "0.1"]
+    assert seen == found
+    assert all(each.seconds >= 0 and not each.reason for each in found)
+
+
+def test_what_a_missing_package_prevents_is_not_measured() -> None:
+    def lacking() -> Sequence[Measured]:
+        raise MissingExtra("needs a package: pip install it")
+
+    finding = measure(
+        ExactClaim(id="0.99", says="It is.", verdict="holds", right="Indeed.", chapter="order", measure=lacking)
+    )
+    assert (finding.verdict, finding.confirmed) == ("not measured", False)
+    assert finding.reason == "needs a package: pip install it"

@@ -1,0 +1,90 @@
+"""Silent faults: the right way changes nothing, the wrong way what it should, and the laws detect faulty schemes."""
+
+from math import cos, sin
+
+import pytest
+import torch
+
+from experiments.faulty_schemes import Bfloat16Rotary, MisprintedSinusoid, divide_slopes
+from experiments.silent_fault_costs import scheme_laws
+from experiments.silent_faults import (
+    cost_of_positions,
+    cost_of_scheme,
+    position_faults,
+    scheme_faults,
+    with_scheme,
+)
+from whatwhere.comparison.experiment import make_task
+from whatwhere.comparison.measure import evaluation_set
+from whatwhere.comparison.settings import make_settings
+from whatwhere.comparison.train import build
+from whatwhere.position.positions import positions
+from whatwhere.where.query_key.rotary import Rotary
+
+SETTINGS = make_settings("expressions", [8], steps=1, device="cpu", test_sequences=20)
+TASK = make_task("expressions", "decoder", None, [])
+RELATIVE = ("rotary", "alibi")
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Return an untrained model of each scheme: faults change the logits of any model."""
+    return {name: build(name, 0, TASK, SETTINGS).eval() for name in ("sinusoidal", "rotary", "alibi")}
+
+
+def answer(model, ids, p):
+    with torch.no_grad():
+        return model(ids, -1, p)
+
+
+@pytest.mark.parametrize("fault", position_faults(), ids=lambda fault: f"{fault.scheme}, {fault.name}")
+def test_right_positions_leave_the_logits_as_they_are(models, fault):
+    model, ids = models[fault.scheme], evaluation_set(TASK, 4, SETTINGS).ids
+    alone = answer(model, ids, positions(ids.shape[1]))
+    torch.testing.assert_close(answer(model, *fault.right(ids)), alone, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("fault", position_faults(), ids=lambda fault: f"{fault.scheme}, {fault.name}")
+def test_faulty_positions_change_the_logits_of_all_but_relative_schemes(models, fault):
+    cost = cost_of_positions(fault, [models[fault.scheme]], TASK, SETTINGS, 8)
+    unmoved = fault.scheme in RELATIVE and fault.name == "positions not restarted in a pack"
+    assert (cost.logit_change.median < 1e-4) == unmoved
+    assert set(cost.right) == set(cost.faulty) == {"in length", "at 8"}
+
+
+@pytest.mark.parametrize("fault", scheme_faults(), ids=lambda fault: fault.name)
+def test_faulty_schemes_change_the_logits_and_not_the_model(models, fault):
+    model, ids = models[fault.scheme], evaluation_set(TASK, 4, SETTINGS).ids
+    before = answer(model, ids, positions(ids.shape[1]))
+    assert cost_of_scheme(fault, [model], TASK, SETTINGS, 8).logit_change.median > 1e-4
+    assert torch.equal(answer(model, ids, positions(ids.shape[1])), before)
+
+
+def test_the_same_scheme_in_place_of_itself_changes_nothing(models):
+    model, ids = models["rotary"], evaluation_set(TASK, 4, SETTINGS).ids
+    same = with_scheme(model, lambda rope: Rotary(rope.head_dim))
+    p = positions(ids.shape[1])
+    assert torch.equal(answer(same, ids, p), answer(model, ids, p))
+
+
+def test_every_faulty_scheme_breaks_a_law_and_none_that_of_decoding():
+    laws = scheme_laws()
+    assert len(laws) == 6
+    assert all("formula" in each.failed for each in laws.values())
+    assert all(each.decoding for each in laws.values())
+
+
+def test_the_misprinted_sinusoid_counts_features():
+    row = MisprintedSinusoid(8)(torch.tensor([3]))[0, 0].tolist()
+    angles = [3 * 10_000 ** (-2 * i / 8) for i in range(8)]
+    assert row == pytest.approx([sin(a) if i % 2 == 0 else cos(a) for i, a in enumerate(angles)], abs=1e-6)
+
+
+def test_two_far_positions_have_one_angle_in_bfloat16():
+    faulty = Bfloat16Rotary(4)
+    same, other = (faulty.bind(positions(1, start=start))[0] for start in (4096, 4097))
+    assert torch.equal(same, other)
+
+
+def test_divided_slopes_are_those_of_alibi_over_the_root():
+    assert divide_slopes(4, 16).slopes.tolist() == pytest.approx([2**-2 / 4, 2**-4 / 4, 2**-6 / 4, 2**-8 / 4])

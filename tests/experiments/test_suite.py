@@ -1,0 +1,193 @@
+"""The suite: which experiments run, what is kept, what is done again, and what is refused."""
+
+import json
+from dataclasses import replace
+from io import StringIO
+
+import pytest
+from typer.testing import CliRunner
+
+from experiments import __main__ as command
+from experiments import suite
+from experiments.bench import Experiment
+from experiments.evidence_page import fault_row, headline, page, sections
+from experiments.record import FaultRow, Statement
+from whatwhere.comparison.results import Spread
+from whatwhere.errors import ResultsError, SettingError
+from whatwhere.records import sealed
+
+from ..comparison.made_up import made_up_folder
+
+ONE = Statement("X1.1", "one is one", "arithmetic", "one", "1", lambda value: value == 1, "number")
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Replace the experiments by one that counts its calls, and one that is not measured."""
+    made = []
+
+    def measure(bench):
+        made.append(bench.folder)
+        return [bench.judge(ONE, [1.0, 1.0])]
+
+    experiments = (
+        Experiment("X1", "One", "Is one one?", measure),
+        Experiment("X2", "Many", "Are there many?", None, (), "needs a larger machine"),
+    )
+    monkeypatch.setattr(suite, "EXPERIMENTS", experiments)
+    return made
+
+
+def test_every_experiment_is_listed_once_and_in_a_scope_or_deferred():
+    ids = [each.id for each in suite.EXPERIMENTS]
+    assert len(set(ids)) == len(ids)
+    for each in suite.EXPERIMENTS:
+        assert bool(each.deferred) == (each.measure is None) == (not each.scopes)
+    assert [each.id for each in suite.select("quick")] == ["E0", "E1", "E5", "E13"]
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("E99", "there is no experiment 'E99'"), ("E9", "not measured: needs a GPU")]
+)
+def test_an_experiment_that_is_not_there_is_refused(name, message):
+    with pytest.raises(SettingError, match=message):
+        suite.select("full", [name])
+
+
+def test_what_is_finished_is_not_done_again(calls, tmp_path):
+    first = suite.run_evidence(tmp_path, "quick")
+    again = suite.run_evidence(tmp_path, "quick")
+    assert len(calls) == 1
+    assert again[0].results == first[0].results == suite.read_evidence(tmp_path)[0].results
+
+
+def test_another_version_is_measured_again(calls, tmp_path):
+    suite.run_evidence(tmp_path, "quick")
+    path = tmp_path / "X1.json"
+    content = json.loads(path.read_text())
+    content["versions"]["torch"] = "1.0"
+    path.write_text(json.dumps(sealed(content)))
+    suite.run_evidence(tmp_path, "quick")
+    assert len(calls) == 2
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Replace the clock by one that goes on when it is told to, and the expected times by round ones."""
+    now = [0.0]
+    monkeypatch.setattr(suite, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(suite, "_SECONDS", {"quick": {"X1": 100}, "full": {"X1": 600, "X3": 3000}})
+    return now
+
+
+def test_the_time_left_is_scaled_by_what_is_finished(calls, clock, tmp_path):
+    [evidence] = suite.run_evidence(tmp_path, "quick")
+    first, second = (Experiment(id, "", "", lambda bench: []) for id in ("X1", "X3"))
+    left = suite.TimeLeft([first, second], "full")
+    assert left.seconds() == 3600
+    left.begin(first)
+    clock[0] += 200
+    assert left.seconds() == 3400
+    left.finish(replace(evidence, seconds=1260.0))
+    assert left.seconds() == pytest.approx(3000 * (60 + 1260) / (60 + 600)), "half as fast as was expected"
+    left.begin(second)
+    clock[0] += 10_000
+    assert left.seconds() == 0
+    left.finish(evidence)
+    assert left.seconds() == 0
+    assert suite.TimeLeft([first], "quick").seconds() == 100
+
+
+def test_a_terminal_shows_the_time_left_of_all_experiments(calls, clock, tmp_path, monkeypatch):
+    lines = {}
+    for terminal in (True, False):
+        screen = StringIO()
+        screen.isatty = lambda terminal=terminal: terminal
+        monkeypatch.setattr("sys.stderr", screen)
+        command.run(out=tmp_path / str(terminal), as_json=True)
+        lines[terminal] = screen.getvalue().splitlines()
+    assert lines[True][0] == "X1: One; in all about 1 min 40 s left, estimated"
+    assert lines[False][0] == "X1: One"
+
+
+def test_scopes_are_not_mixed_in_a_folder(calls, tmp_path):
+    suite.run_evidence(tmp_path, "quick")
+    with pytest.raises(ResultsError, match="quick scope, but full was requested"):
+        suite.run_evidence(tmp_path, "full")
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"format": "whatwhere evidence", "version": 1}'])
+def test_a_damaged_file_is_refused(calls, tmp_path, content):
+    (tmp_path / "X1.json").write_text(content)
+    with pytest.raises(ResultsError):
+        suite.run_evidence(tmp_path, "quick")
+
+
+def test_a_folder_that_cannot_be_made_is_refused(calls, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ResultsError, match="cannot be written"):
+        suite.run_evidence(tmp_path / "file", "quick")
+
+
+def test_the_folder_of_a_comparison_is_refused(calls, tmp_path):
+    (tmp_path / "results.json").write_text("{}")
+    with pytest.raises(ResultsError, match="holds the results of a comparison"):
+        suite.run_evidence(tmp_path, "quick")
+    assert not calls
+
+
+def test_the_report_has_each_statement(calls, tmp_path):
+    evidence = suite.run_evidence(tmp_path, "quick")
+    assert headline(evidence) == "Of 1 statement in 1 experiment, 1 holds."
+    table = sections(evidence)[0].parts[1]
+    assert table.rows == [["X1.1", "one is one", "arithmetic", "one: 1.000", "2", "holds", "1 in 2 of 2."]]
+
+
+def test_a_fault_without_an_effect_is_not_said_to_be_detected():
+    right = {"in length": Spread(1.0, 1.0, 1.0)}
+    cells = {}
+    for change in (5e-6, 0.12):
+        fault = FaultRow("packs", "alibi", "positions", right, right, Spread(0.0, 0.0, change), (), None)
+        cells[change] = fault_row(fault)[-1]
+    assert cells == {5e-6: "no effect: no logit changes by 0.01", 0.12: "comparing with the sequence alone"}
+
+
+def test_the_commands_print_and_keep(calls, tmp_path):
+    def printed(*words):
+        done = CliRunner().invoke(command.app, words)
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    assert "one is one" in printed("run", "--quick", "--out", str(tmp_path / "out"))
+    assert (tmp_path / "out" / "X1.json").is_file()
+    [record] = json.loads(printed("run", "--out", str(tmp_path / "out"), "--json"))
+    assert record["results"][0]["verdict"] == "holds"
+    assert "needs a larger machine" in printed("list")
+    scopes = [each["scope"] for each in json.loads(printed("list", "--json"))]
+    assert scopes == ["quick and full", "not measured: needs a larger machine"]
+    results = str(made_up_folder(tmp_path / "results"))
+    assert "Max and Min" in printed("judge", results)
+    assert {each["verdict"] for each in json.loads(printed("judge", results, "--json"))} >= {"holds", "not measured"}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run", "--quick", "--full"], "pass one of them"),
+        (["run", "--only", "E99"], "there is no experiment 'E99'"),
+        (["run", "--only", "X2"], "needs a larger machine"),
+        (["judge", "gone"], "gone"),
+    ],
+)
+def test_wrong_input_is_refused_in_a_line(calls, words, message, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["experiments", *words])
+    with pytest.raises(SystemExit, match="1"):
+        command.main()
+    assert message in capsys.readouterr().err
+
+
+def test_the_page_has_each_statement_and_what_is_not_measured(calls, tmp_path):
+    text = page(suite.run_evidence(tmp_path, "quick"), suite.EXPERIMENTS)
+    assert '<a id="x1"></a>' in text
+    assert "| X1.1 | one is one | arithmetic | one: 1.000 | 2 | holds | 1 in 2 of 2. |" in text
+    assert "| X2 | Many | needs a larger machine |" in text
