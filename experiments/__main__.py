@@ -13,7 +13,7 @@ from experiments.record import Evidence
 from experiments.suite import TimeLeft, listing, run_evidence, select
 from experiments.tutorials.verdicts import verdicts
 from whatwhere.cli.app import AsJson, print_json, to_path
-from whatwhere.cli.compare import ExecutorName, Workers
+from whatwhere.cli.compare import Workers
 from whatwhere.comparison import read_results
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import visible
@@ -69,7 +69,6 @@ def run(
         Path | None, typer.Option(parser=to_path, help="all-MiniLM-L6-v2, for E0's claims on trained rows.")
     ] = None,
     workers: Workers = None,
-    executor: ExecutorName = None,
     as_json: AsJson = False,
 ) -> None:
     """Measure what tutorials and papers claim: claims, length, shift, text, tables, scalings, silent faults.
@@ -103,9 +102,7 @@ def run(
     checkpoint = None if model is None else Checkpoint.open(model)
     token = part_of.set(left)
     try:
-        measured = run_evidence(
-            folder, scope, only or [], workers=workers, executor=executor, checkpoint=checkpoint, on_experiment=tell
-        )
+        measured = run_evidence(folder, scope, only or [], workers=workers, checkpoint=checkpoint, on_experiment=tell)
     except KeyboardInterrupt:
         print(
             "experiments: interrupted. What is finished is kept; run the same command again to resume.", file=sys.stderr

@@ -1,6 +1,7 @@
 """Where an experiment runs: its folder, how many seeds its scope has, and the comparisons that it trained."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -45,7 +46,7 @@ class Bench:
     comparisons: dict[str, Comparison] = field(default_factory=dict)
     claims: list[Finding] = field(default_factory=list)
     faults: list[FaultRow] = field(default_factory=list)
-    executor: str | None = None
+    executor: Executor | None = None
 
     @property
     def quick(self) -> bool:

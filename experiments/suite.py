@@ -1,6 +1,7 @@
 """The experiments of the evidence, and the one loop that runs, keeps and resumes them."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -101,7 +102,7 @@ def run_evidence(
     only: Sequence[str] = (),
     *,
     workers: int | None = None,
-    executor: str | None = None,
+    executor: Executor | None = None,
     progress: bool = True,
     checkpoint: Checkpoint | None = None,
     on_experiment: Callable[[Experiment, Evidence | None], None] = lambda experiment, evidence: None,

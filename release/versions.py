@@ -16,7 +16,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RESOLUTIONS = {"oldest": "lowest-direct", "latest": "highest"}
-EXTRAS = ("compare", "studio", "plots", "gguf", "hub", "map", "umap", "dask", "submitit", "ray")
+EXTRAS = ("compare", "studio", "plots", "gguf", "hub", "map", "umap")
 """Extras whose packages are taken at such a version too: all that users have."""
 CHECKERS = ("beartype", "hypothesis", "jsonschema", "mpmath", "pytest", "pytest-xdist", "httpx2")
 """What the tests run with, at the versions of constraints.txt."""

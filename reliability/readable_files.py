@@ -17,7 +17,6 @@ from reliability.seals import of_block, of_digest, of_json, of_steps, of_tensors
 from tests.models.checkpoint.damage import read_all
 from tests.models.checkpoint.samples import CONFIG, WORDS, make, tokenizer
 from whatwhere.comparison.byte_text import MemoryText
-from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.experiment import describe, record_of
 from whatwhere.comparison.folder import Folder
 from whatwhere.comparison.read import read_results
@@ -94,16 +93,11 @@ def _comparison(folder: Path) -> Iterator[Readable]:
     def resumed() -> Values:
         return _plain(Folder(path, task, settings, [job]).finished("learned", _SEED))
 
-    def taken() -> Values:
-        return {"taken": Claims(path).take("learned-2")}
-
-    assert Claims(path).take("learned-2")  # by this process, which lives: nobody may take it over
     record, request, finished = path / "results.json", path / "comparison.json", path / "runs" / "learned-2.json"
-    claim, saved, trace = finished.with_suffix(".claim"), path / result.file, path / result.trace
+    saved, trace = path / result.file, path / result.trace
     yield Readable("results.json", record, results, True, seal=of_json(record))
     yield Readable("comparison.json", request, resumed, True, seal=of_json(request))
     yield Readable("a finished run", finished, resumed, True, seal=of_json(finished))
-    yield Readable("the claim of a run", claim, taken, True, seal=of_json(claim))
     yield Readable("the model of a run", saved, model, True, seal=of_tensors(saved))
     yield Readable("the model of a run, inspected", saved, _checkpoint(path), True, seal=of_tensors(saved))
     yield Readable("the trace of a run", trace, lambda: read_results(path).trace(result), True, seal=of_tensors(trace))

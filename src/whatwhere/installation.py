@@ -20,9 +20,6 @@ EXTRAS = {
     "hub": "models at huggingface.co by name",
     "map": "maps by t-SNE",
     "umap": "maps by UMAP",
-    "dask": "compare on a Dask cluster",
-    "submitit": "compare by jobs of SLURM",
-    "ray": "compare on a Ray cluster",
 }
 """Extras for users -> what needs them."""
 

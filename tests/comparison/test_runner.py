@@ -1,7 +1,16 @@
-"""Runs on executors: kept one by one, interrupted, failed, shown, and the same again."""
+"""Runs on executors and in processes that share a folder: kept, interrupted, failed, shown, and the same again."""
 
+import io
+import json
+import multiprocessing
+import os
 import pickle
+import re
+import signal
+import subprocess
+import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -9,16 +18,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import pytest
 import torch
+from rich.console import Console
 
 import whatwhere as ww
+from whatwhere.comparison import environment, progress, runner
 from whatwhere.comparison import run as running
-from whatwhere.comparison import runner
+from whatwhere.comparison.results import RunResult
 from whatwhere.comparison.run import Job, Run, run
-from whatwhere.comparison.runner import run_all
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
+from whatwhere.long_work import part_of
+
+from ..running import error_of
+from ..systems import unix
+from . import six_runs
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "device": "cpu"}
 
@@ -43,8 +59,22 @@ class Kept(list[Run]):
         return [identity(result) for result in self]
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
 def on(executor: Executor | None, jobs: list[Job], keep: Callable[[Run], None], **given: Any) -> None:
-    run_all(jobs, keep, executor=executor, workers=given.get("workers"), show=given.get("show", False))
+    """Do runs whose results are in this folder."""
+    read: Callable[[Job], RunResult | None] = given.get("read", lambda job: None)
+    workers, show = given.get("workers"), given.get("show", False)
+    runner.run_all(jobs, Path.cwd(), keep, read, executor=executor, workers=workers, show=show)
+
+
+def run_all(jobs: list[Job], workers: int | None, show: bool = False) -> list[Run]:
+    kept = Kept()
+    on(None, jobs, kept.append, workers=workers, show=show)
+    return kept
 
 
 class ByHand(Executor):
@@ -190,10 +220,7 @@ def test_what_was_finished_at_the_same_time_is_kept(error: BaseException) -> Non
     assert sorted(kept.names) == [("none", seed) for seed in (0, 1, 3, 4, 5)]
 
 
-def test_runs_remove_what_a_killed_process_left_in_the_folder_of_temporary_files(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+def test_runs_remove_what_a_killed_process_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Path] = []
     monkeypatch.setattr(runner, "run", lambda job: seen.extend(tmp_path.glob(".whatwhere*")) or run(job))
     on(None, JOBS[:1], lambda run: None, workers=1)
@@ -238,9 +265,255 @@ def test_an_interrupt_during_a_run_keeps_finished_runs_and_resumes(
     given: dict[str, Any] = {"lengths": [7], "seeds": 1, "steps": 4, "workers": 1, "progress": False, **SMALL}
     with pytest.raises(KeyboardInterrupt):
         ww.compare(["none", "alibi"], out=tmp_path / "a", **given)
-    assert [path.name for path in (tmp_path / "a/runs").iterdir()] == ["none-0.json"]
+    assert [path.name for path in (tmp_path / "a/runs").glob("*.json")] == ["none-0.json"]
     assert [path.name for path in (tmp_path / "a/models").iterdir()] == ["none-0.safetensors"]
     steps.clear()
     report = ww.compare(["none", "alibi"], out=tmp_path / "a", **given)
     assert steps == [1, 2, 3, 4]
     assert list(report.summary) == ["none", "alibi"]
+
+
+# Processes of this machine
+
+
+def dies(dim: int, num_heads: int, max_length: int) -> ww.Where:
+    """A scheme that takes its process with it."""
+    os._exit(3)
+
+
+def test_a_worker_that_ends_is_reported_and_finished_runs_are_kept() -> None:
+    with pytest.raises(ww.errors.ResultsError, match=r"^a worker process ended(.|\n)*too little memory(.|\n)*resume"):
+        run_all([job(("dies", dies)), job("none"), job("alibi")], workers=2)
+
+
+def test_a_system_without_semaphores_is_named_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", refused)
+    with pytest.raises(ww.errors.ResultsError, match=r"^this system lets no worker process begin(.|\n)*--workers 1"):
+        run_all(JOBS, workers=2)
+
+
+@pytest.mark.parametrize(("workers", "cores", "expected"), [(None, 2, 2), (None, 8, 3), (2, 8, 2), (5, 1, 3)])
+def test_a_pool_has_a_process_for_each_core_and_no_idle_one(
+    workers: int | None, cores: int, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def pool(count: int, context: Any, prepare: Any) -> Executor:
+        calls.append(count)
+        return ThreadPoolExecutor(1)
+
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", pool)
+    monkeypatch.setattr(environment, "cores", lambda: cores)
+    assert len(run_all(JOBS, workers)) == 3
+    assert calls == [expected]
+
+
+@pytest.mark.parametrize(("cores", "ranks", "expected"), [(8, "2", 4), (2, "4", 1), (8, None, 8)])
+def test_ranks_of_torchrun_share_the_cores(
+    cores: int, ranks: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(environment, "cores", lambda: cores)
+    for name, value in {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "LOCAL_WORLD_SIZE": ranks}.items():
+        if ranks is not None and value is not None:
+            monkeypatch.setenv(name, value)
+    assert environment.share_of_cores() == expected
+    assert environment.torchrun_rank() == (None if ranks is None else 1)
+
+
+def shown(monkeypatch: pytest.MonkeyPatch, jobs: list[Job], terminal: bool, show: bool = True) -> str:
+    page = io.StringIO()
+    monkeypatch.setattr(
+        progress, "Console", lambda stderr: Console(file=page, force_terminal=terminal, width=120, color_system=None)
+    )
+    run_all(jobs, 1, show)
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", page.getvalue())
+
+
+def test_a_terminal_shows_all_runs_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # checks would make 120 steps long
+    monkeypatch.setattr(runner, "_POLL_EVERY", 0.02)
+    monkeypatch.setattr(running, "_REPORT_EVERY", 0.0)
+    page = shown(monkeypatch, [job(steps=60), job("alibi", steps=60)], terminal=True)
+    assert re.search(r"2 of 2 runs .*120/120 steps, 0:00:\d\d passed, 0:00:00 left", page)
+    done = {int(n) for n in re.findall(r"(\d+)/120 steps", page)}
+    assert any(0 < n < 60 for n in done), "the steps of a run under way are counted too"
+    assert re.search(r"[01] of 2 runs .* 0:\d\d:\d\d left", page)
+
+
+def test_a_terminal_shows_the_work_of_which_the_runs_are_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
+    token = part_of.set(lambda: "in all about 1 h 5 min left")
+    try:
+        page = shown(monkeypatch, [job()], terminal=True)
+    finally:
+        part_of.reset(token)
+    assert "0 of 1 runs (in all about 1 h 5 min left)" in page
+
+
+def test_where_there_is_no_terminal_each_run_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = shown(monkeypatch, [job(), job("alibi", 4)], terminal=False).splitlines()
+    assert [re.sub(r"\d+ s$", "n s", line) for line in lines] == [
+        "1 of 2 runs: none, seed 0, n s",
+        "2 of 2 runs: alibi, seed 4, n s",
+    ]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_no_progress_is_shown_unless_requested(terminal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shown(monkeypatch, [job()], terminal, show=False) == ""
+
+
+def test_a_script_without_a_main_guard_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multiprocessing.current_process(), "_inheriting", True, raising=False)
+    with pytest.raises(ww.errors.SettingError, match=r'if __name__ == "__main__":.*workers=1'):
+        run_all(JOBS, workers=2)
+
+
+def typed(dim: int, num_heads: int, max_length: int) -> ww.Where:
+    return ww.Where()
+
+
+def test_what_was_typed_into_a_session_runs_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(sys.modules["__main__"], "__file__", raising=False)
+    monkeypatch.setattr(typed, "__module__", "__main__")
+    monkeypatch.setattr(runner, "ProcessPoolExecutor", None)
+    jobs = [job(("typed", typed)), job("none")]
+    assert [result.result.scheme for result in run_all(jobs, None)] == ["typed", "none"]
+    with pytest.raises(ww.errors.SettingError, match=r"interactive session(.|\n)*pass workers=1"):
+        run_all(jobs, workers=2)
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_no_workers_are_refused(workers: int, tmp_path: Path) -> None:
+    with pytest.raises(ww.errors.SettingError, match=f"workers={workers}, but needs at least 1"):
+        ww.compare(["none"], lengths=[4], steps=2, workers=workers, out=tmp_path / "a", **SMALL)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("executor", ["slurm", "threads", "threads:0", "dask:tcp://127.0.0.1:9"])
+def test_wrong_executors_are_refused(executor: str, tmp_path: Path) -> None:
+    words = ["compare", "none", "--steps", "2", "--lengths", "8", "--executor", executor, "--out", tmp_path / "a"]
+    assert "needs processes:NUMBER or threads:NUMBER" in error_of(*words)
+    with pytest.raises(ww.errors.SettingError, match=r"needs a concurrent\.futures\.Executor(.|\n)*make the same call"):
+        ww.compare(["none"], executor=executor, out=tmp_path / "a")  # type: ignore[arg-type]
+    assert not (tmp_path / "a").exists()
+
+
+def test_a_worker_with_other_versions_refuses_a_run() -> None:
+    expected = running.versions() | {"torch": "1.0"}
+    with pytest.raises(ww.errors.SettingError, match=r"this worker has torch \S+, but the comparison began with 1\.0"):
+        run(replace(job(), versions=expected))
+
+
+def test_runs_know_the_versions_and_the_device_of_the_comparison(tmp_path: Path) -> None:
+    jobs: list[Job] = []
+
+    class Remembers(Executor):
+        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Run]:
+            jobs.append(args[0])
+            future: Future[Run] = Future()
+            future.set_result(fn(*args))
+            return future
+
+    given: dict[str, Any] = {"lengths": [4], "seeds": 1, "steps": 1, "trained": (2, 3), "progress": False, **SMALL}
+    ww.compare(["none"], out=tmp_path / "a", executor=Remembers(), **given)
+    assert jobs[0].versions == running.versions()
+    assert jobs[0].settings.device == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert jobs[0].channel is not None
+    assert jobs[0].channel.is_relative_to(tmp_path / "a"), "a disk that other machines may share"
+
+
+def test_a_rank_of_torchrun_uses_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen: list[int] = []
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    runner.choose_gpu(True)
+    for name, value in {"TORCHELASTIC_RUN_ID": "none", "RANK": "6", "LOCAL_RANK": "2"}.items():
+        monkeypatch.setenv(name, value)
+    runner.choose_gpu(True)
+    runner.choose_gpu(False)
+    assert chosen == [2]
+
+
+# Processes that share a folder
+
+
+def test_threads_have_the_same_results(alone: Path, tmp_path: Path) -> None:
+    with ThreadPoolExecutor(2) as threads:
+        six_runs.compare(tmp_path / "a", executor=threads, progress=False)
+    six_runs.require_same(alone, tmp_path / "a")
+
+
+@pytest.mark.slow  # processes that load Dask
+def test_an_executor_of_dask_has_the_same_results(alone: Path, tmp_path: Path, our_own_checks: None) -> None:
+    distributed = pytest.importorskip("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        six_runs.compare(tmp_path / "a", executor=client.get_executor(), progress=False)
+    six_runs.require_same(alone, tmp_path / "a")
+
+
+def test_runs_that_others_train_are_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Another process finishes one run, and gives another one up: only that is trained here."""
+    monkeypatch.setattr(runner, "_LOOK_EVERY", 0.01)
+    jobs = [job("none"), job("rotary"), job("learned")]
+    (tmp_path / "runs").mkdir()
+    locks = [runner._lock(tmp_path / "runs", each) for each in jobs[1:]]
+    assert runner._lock(tmp_path / "runs", jobs[1]) is None
+    done: dict[str, RunResult] = {}
+    kept = Kept()
+
+    def keep(run: Run) -> None:
+        kept.append(run)
+        if len(kept) == 1:
+            done["rotary"] = replace(run.result, scheme="rotary")
+            for lock in locks:
+                assert lock is not None
+                lock.release()
+
+    on(None, jobs, keep, workers=1, show=True, read=lambda job: done.get(job.name))
+    assert kept.names == [("none", 0), ("learned", 0)]
+    assert re.search(r"\d of 3 runs: rotary, seed 0, in another process", capsys.readouterr().err)
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def own_runs(output: str) -> list[str]:
+    return re.findall(r"^\d of 6 runs: (\w+, seed \d), \d+ s$", output, re.MULTILINE)
+
+
+@unix
+def test_two_processes_share_the_runs_and_one_goes_on_when_the_other_is_killed(
+    alone: Path, tmp_path: Path, our_own_checks: None
+) -> None:
+    out = tmp_path / "shared"
+    command = [sys.executable, "-m", "whatwhere", *six_runs.WORDS, "--workers", "1", "--json", "--out", str(out)]
+    pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    first, second = (subprocess.Popen(command, **pipes) for _ in range(2))
+    deadline = time.monotonic() + 600
+    while len(list(out.glob("runs/*.json"))) < 2 and time.monotonic() < deadline and first.poll() is None:
+        time.sleep(0.01)
+    first.send_signal(signal.SIGKILL)
+    killed = first.communicate()[1]
+    finished = {path: path.stat().st_mtime_ns for path in out.glob("runs/*.json")}
+    printed, told = second.communicate(timeout=600)
+    assert second.returncode == 0, told
+    assert json.loads(printed)["seeds"] == [0, 1, 2]
+    trained = own_runs(told)
+    assert not set(trained) & set(own_runs(killed)), "no run is trained by both"
+    assert {path: path.stat().st_mtime_ns for path in finished} == finished
+    six_runs.require_same(alone, out)
+
+
+def test_ranks_of_torchrun_share_the_runs_and_one_prints(alone: Path, tmp_path: Path, our_own_checks: None) -> None:
+    out = tmp_path / "shared"
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command = [*torchrun, "-m", "whatwhere", *six_runs.WORDS, "--workers", "1", "--json", "--out", str(out)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stderr
+    (line,) = done.stdout.splitlines()
+    assert len(json.loads(line)["runs"]) == 6
+    six_runs.require_same(alone, out)

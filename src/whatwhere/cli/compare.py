@@ -3,6 +3,8 @@
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -56,16 +58,6 @@ OPTIONS = (
 _PAIRS = 6
 """Pairs of schemes whose differences are printed; the report has all."""
 Workers = Annotated[int | None, typer.Option(help="Worker processes. Default: one for each core.", min=1)]
-ExecutorName = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME[:ADDRESS]",
-        help="Where runs take place: processes (default), threads, dask:ADDRESS, submitit:PARTITION (SLURM), ray or "
-        "ray:ADDRESS.",
-    ),
-]
-
-
 Tokenizer = Annotated[
     Path | None,
     typer.Option(
@@ -157,7 +149,10 @@ def compare(
     ] = None,
     out: Annotated[Path, typer.Option(parser=to_path, help="The results folder.")] = Path("whatwhere-results"),
     workers: Workers = None,
-    executor: ExecutorName = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(metavar="NAME:NUMBER", help="Where runs take place: processes:4 (as --workers 4), or threads:4."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Train the same Transformer with several positional encodings; test it in and beyond the trained length.
@@ -176,8 +171,6 @@ def compare(
     A model of your own: whatwhere compare none rotary alibi --module mine.py:Decoder --layers 4 --dim 128
 
     Shared among processes: torchrun --nproc-per-node 4 -m whatwhere compare none rotary alibi --seeds 8
-
-    On a cluster: whatwhere compare none rotary alibi --seeds 8 --executor dask:tcp://10.0.0.1:8786
 
     A longer context: whatwhere compare rotary rotary-yarn@factor=4 --start whatwhere-demo:rotary --steps 0 --out longer
     """
@@ -211,7 +204,7 @@ def compare(
             numbers,
             out,
             start=start,
-            executor=executor,
+            executor=None if executor is None else make_executor(executor),
             progress=not torchrun_rank(),
             on_run=None if log is None else open_log(log),
             **options,
@@ -294,6 +287,19 @@ def _varied(assignments: Sequence[str]) -> dict[str, list[str]]:
             raise SettingError(f"--vary got {name} twice: pass all its values at once.")
         varied[name] = [value.strip() for value in values.split(",")]
     return varied
+
+
+def make_executor(text: str) -> Executor:
+    """Return the executor that `--executor` names."""
+    name, _, number = text.partition(":")
+    if name not in ("processes", "threads") or not number.isdecimal() or int(number) == 0:
+        raise SettingError(
+            f"--executor got {text!r}, but needs processes:NUMBER or threads:NUMBER. Those of other libraries are "
+            "passed in Python: compare(executor=...)."
+        )
+    if name == "threads":
+        return ThreadPoolExecutor(int(number))
+    return ProcessPoolExecutor(int(number), get_context("spawn"))
 
 
 def _seeds(text: str) -> int | list[int]:

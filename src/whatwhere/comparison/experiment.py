@@ -10,10 +10,10 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+from filelock import FileLock
+
 from whatwhere.comparison import measure
-from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.environment import machine, versions
-from whatwhere.comparison.executors import connected, require_executor
 from whatwhere.comparison.folder import TOKENS, FinishedRun, Folder
 from whatwhere.comparison.model import SchemeLike, warn_of_plain_tests, with_max_length
 from whatwhere.comparison.own_model import BuildModel, model_name
@@ -33,7 +33,7 @@ from whatwhere.comparison.progress import bytes_read
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ComparisonRecord, RunResult, TaskDescription, summarize
 from whatwhere.comparison.run import Job, Run
-from whatwhere.comparison.runner import Shared, run_all
+from whatwhere.comparison.runner import require_executor, run_all
 from whatwhere.comparison.scalars import RunLog
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Task
@@ -58,7 +58,7 @@ def compare(
     vary: Mapping[str, Sequence[Any]] | None = None,
     start: str | Path | None = None,
     model: BuildModel | None = None,
-    executor: Executor | str | None = None,
+    executor: Executor | None = None,
     workers: int | None = None,
     progress: bool = True,
     on_run: RunLog | None = None,
@@ -92,11 +92,10 @@ def compare(
         model: a function or class of your own, `build(vocab_size, wheres, settings)` -> a module that is called as
             `model(ids, positions)` and returns the logits of every token. It binds `wheres`, one for each layer, to the
             positions. None is whatwhere's small Transformer.
-        executor: any concurrent.futures.Executor, or the name of one: `processes` (None: one for each core, one thread
-            each), `threads`, `dask:ADDRESS`, `submitit:PARTITION` (SLURM), `ray` or `ray:ADDRESS`. The results are the
-            same on all of them, where processors are of one kind.
-        workers: processes or threads of this machine; 1 runs in this process, as do schemes that cannot be sent to
-            another one.
+        executor: any concurrent.futures.Executor, such as a ThreadPoolExecutor, or Dask's `client.get_executor()`; None
+            makes `workers` processes. The results are the same on all of them, where processors are of one kind.
+        workers: processes, of one thread each; None is one for each core. 1 runs in this process, as do schemes that
+            cannot be sent to another one.
         progress: show the progress on standard error.
         on_run: called in this process with each run that was trained, once it is kept: for TensorBoard or Weights &
             Biases `comparison.open_log("tensorboard:logs")`.
@@ -112,7 +111,6 @@ def compare(
         PositionError: If a scheme has too few positions for the trained lengths.
         TextError: If a file is missing, empty or too short.
         ResultsError: If the folder holds something else or cannot be written, or a run failed.
-        MissingExtra: If the executor's package is not installed.
 
     Examples:
         >>> import tempfile
@@ -132,32 +130,22 @@ def compare(
     owns = [rehearse(plan) for plan in plans]
     jobs = with_seeds(plans, numbers, start)
     description = describe(subject, chosen)
-    with connected(executor, Path(out)) as engine:
-        folder = Folder(out, subject, chosen, plans)
-        finished = {(job.name, job.seed): folder.finished(job.name, job.seed, job.start) for job in jobs}
-        missing = [job for job in jobs if finished[job.name, job.seed] is None]
+    folder = Folder(out, subject, chosen, plans)
+    finished = {(job.name, job.seed): folder.finished(job.name, job.seed, job.start) for job in jobs}
+    missing = with_text_in_file([job for job in jobs if finished[job.name, job.seed] is None], folder, progress)
 
-        def keep(run: Run) -> None:
-            kept = finished[run.result.scheme, run.result.seed] = folder.keep(run)
-            if on_run is not None:
-                on_run(kept.result)
+    def keep(run: Run) -> None:
+        kept = finished[run.result.scheme, run.result.seed] = folder.keep(run)
+        if on_run is not None:
+            on_run(kept.result)
 
-        def read(job: Job) -> RunResult | None:
-            kept = finished[job.name, job.seed] = folder.finished(job.name, job.seed, job.start)
-            return None if kept is None else kept.result
+    def read(job: Job) -> RunResult | None:
+        kept = finished[job.name, job.seed] = folder.finished(job.name, job.seed, job.start)
+        return None if kept is None else kept.result
 
-        claims = folder.claims()
-        with claims.renewed():
-            missing = with_text_in_file(missing, folder, claims, progress)
-            run_all(
-                [replace(job, settings=on_device(job.settings), versions=versions()) for job in missing],
-                keep,
-                executor=engine,
-                workers=workers,
-                show=progress,
-                folder=folder.path,
-                shared=Shared(claims, read),
-            )
+    # The device that was chosen here, which a worker may not choose otherwise.
+    missing = [replace(job, settings=on_device(job.settings), versions=versions()) for job in missing]
+    run_all(missing, folder.path, keep, read, executor=executor, workers=workers, show=progress)
     names = [written_scheme(plan) for plan in plans]
     command = command_line(task, names, numbers, chosen, folder.path, paths, start, model, workers, tokenizer)
     record = record_of([run for run in finished.values() if run is not None], description, chosen, numbers)
@@ -338,13 +326,13 @@ def on_device(settings: Settings) -> Settings:
     return replace(settings, device=settings.resolved_device)
 
 
-def with_text_in_file(jobs: Sequence[Job], folder: Folder, claims: Claims, show: bool) -> list[Job]:
+def with_text_in_file(jobs: Sequence[Job], folder: Folder, show: bool) -> list[Job]:
     """Return runs that hold the path and checksum of a text instead of the text; show the time it takes if `show`."""
     task = jobs[0].task if jobs else None
     if not isinstance(task, Text):
         return list(jobs)
     tokens = folder.path / TOKENS
-    with claims.alone(TOKENS), bytes_read(f"copying the text to {tokens}", task.size, show) as on_read:
+    with FileLock(f"{tokens}.lock"), bytes_read(f"copying the text to {tokens}", task.size, show) as on_read:
         for left in tokens.glob(".*.part"):
             left.unlink()  # of a process that was killed
         kept = task.in_file(tokens, on_read)

@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from whatwhere.atomic import atomic_file, is_unfinished, write_atomic
-from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.environment import versions
 from whatwhere.comparison.model import build_wheres
 from whatwhere.comparison.own_model import OwnModel, model_name, own_types
@@ -199,10 +198,6 @@ class Folder:
             if (self.path / part).is_symlink():
                 raise ResultsError(f"{self.path / part} is a link, which nothing is written through.\nRemove it.")
             (self.path / part).mkdir(exist_ok=True)
-
-    def claims(self) -> Claims:
-        """Return the claims by which processes of this comparison share its runs."""
-        return Claims(self.path)
 
     def _run_path(self, scheme: str, seed: int) -> Path:
         return self.path / "runs" / f"{run_name(scheme, seed)}.json"

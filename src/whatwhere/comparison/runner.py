@@ -1,99 +1,117 @@
-"""Submit runs to an executor, show their progress, and keep each as soon as it is finished."""
+"""Submit runs to an executor, keep each as soon as it is finished, and leave to other processes what they train.
 
-import tempfile
+Processes share a folder by locks of its files, which the system releases when a process ends, however it does.
+"""
+
+import multiprocessing
+import os
+import pickle
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from concurrent.futures import (
+    FIRST_COMPLETED,
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    wait,
+)
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+from filelock import FileLock, Timeout
 
 from whatwhere.atomic import temporary_folder
-from whatwhere.comparison.claim_files import Claims
-from whatwhere.comparison.executors import Opened, is_local, opened
+from whatwhere.comparison.environment import share_of_cores, torchrun_rank
 from whatwhere.comparison.folder import run_name
 from whatwhere.comparison.progress import Display, display
 from whatwhere.comparison.results import RunResult
 from whatwhere.comparison.run import STOP, Job, Run, Stopped, run
-from whatwhere.comparison.worker_processes import NoWorkers
-from whatwhere.errors import ResultsError, WhatWhereError
+from whatwhere.errors import ResultsError, SettingError, WhatWhereError
 
 _POLL_EVERY = 0.25  # seconds
-_LOOK_EVERY = 1.0  # seconds between looks at runs that are all claimed by other processes, at least
-_LOOK_AT_EACH = 0.02  # seconds more for each of them: a network file system answers thousands of times a second
+_LOOK_EVERY = 1.0  # seconds between looks at runs that other processes train
+_MOST_AT_ONCE = 256
+"""Runs that are submitted to an executor of the caller's own: each keeps a file open, its lock."""
 _STOPPED = (Stopped, CancelledError)
-Keep = Callable[[Run], None]
 
-
-@dataclass(frozen=True)
-class Shared:
-    """What processes that share the runs of a folder see of each other.
-
-    Args:
-        claims: of the runs.
-        read: returns the result of a run that another process has finished, or None.
-    """
-
-    claims: Claims
-    read: Callable[[Job], RunResult | None]
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 def run_all(
     jobs: Sequence[Job],
-    keep: Keep,
+    folder: Path,
+    keep: Callable[[Run], None],
+    read: Callable[[Job], RunResult | None],
     *,
-    executor: Executor | str | None,
+    executor: Executor | None,
     workers: int | None,
     show: bool,
-    folder: Path | None = None,
-    shared: Shared | None = None,
 ) -> None:
     """Do all runs; each is kept when it is finished, so that an interruption loses only those in progress.
 
     Args:
         jobs: the runs.
+        folder: of the results, in which processes lock the runs that they train, and workers report their steps.
         keep: called with each finished run, in this process.
-        executor: where to run, as `executors.opened` takes it; None makes a process pool of `workers`.
-        workers: processes; None is one for each core. 1 runs in this process.
+        read: returns the result of a run that another process has finished; None where there is none.
+        executor: of the caller's own; None makes a pool of processes.
+        workers: processes of that pool; None is one for each core. 1 runs in this process.
         show: show the progress on standard error.
-        folder: of the results, by which workers on other machines report their steps where they share that disk.
-        shared: runs that other processes claim are left to them, and waited for; None where there are no others.
 
     Raises:
-        ResultsError: If some runs failed, such as one that ended its worker process again and again; the others are
-            kept.
-        SettingError: If there is no such executor, or the runs cannot be sent to it.
-        MissingExtra: If the executor's package is not installed.
+        ResultsError: If some runs failed, or a worker ended; the others are kept.
+        SettingError: If the runs cannot be sent to processes.
         KeyboardInterrupt: When interrupted, after the runs in progress were signaled to stop.
     """
     if not jobs:
         return
-    home = None if folder is None or is_local(executor) else folder.resolve()
     with (
         # The name is that of an unfinished file: what a killed process leaves of it is no result.
-        temporary_folder((home or Path(tempfile.gettempdir())) / "whatwhere-runs") as channels,
+        temporary_folder(folder.resolve() / "whatwhere-runs") as channels,
         display(jobs, show) as shown,
-        opened(
-            executor, jobs, workers, lambda job, reason: shown.note(f"{_name(job)}: {reason}"), home or channels
-        ) as where,
+        _opened(executor, jobs, workers) as (opened, slots),
         _watched(channels, shown),
     ):
-        _collect(where, jobs, keep, shown, channels, shared)
+        _collect(opened, slots, jobs, folder / "runs", keep, read, shown, channels)
 
 
 def _collect(
-    where: Opened, jobs: Sequence[Job], keep: Keep, shown: Display, channels: Path, shared: Shared | None
+    executor: Executor,
+    slots: int,
+    jobs: Sequence[Job],
+    runs: Path,
+    keep: Callable[[Run], None],
+    read: Callable[[Job], RunResult | None],
+    shown: Display,
+    channels: Path,
 ) -> None:
-    """Submit runs, as many at once as the executor does, and keep each that is finished."""
     failures: list[str] = []
-    missing = _Missing(jobs, shared, shown, failures)
-    waiting: dict[Future[Run], tuple[Job, Path]] = {}
+    missing, waiting = list(jobs), dict[Future[Run], tuple[Job, Path, FileLock]]()
+    look_at = 0.0
     try:
         while missing or waiting:
-            while (where.slots is None or len(waiting) < where.slots) and (job := missing.take()) is not None:
-                channel = channels / str(len(jobs) - len(missing))
-                waiting[where.executor.submit(run, replace(job, channel=channel))] = (job, channel)
+            if time.monotonic() >= look_at:
+                for job in list(missing):
+                    if len(waiting) >= slots:
+                        break
+                    if (lock := _lock(runs, job)) is None:  # another process trains it
+                        continue
+                    missing.remove(job)
+                    if (result := read(job)) is not None:  # another process has trained it
+                        shown.finished(result, elsewhere=True)
+                        _unlock(lock, remove=True)
+                        continue
+                    channel = channels / str(len(jobs) - len(missing))
+                    waiting[executor.submit(run, replace(job, channel=channel))] = job, channel, lock
+                look_at = time.monotonic() + (_LOOK_EVERY if len(waiting) < slots else 0)
             shown.waiting(0 if waiting else len(missing))
             if not waiting:
                 time.sleep(_POLL_EVERY if missing else 0)
@@ -101,87 +119,163 @@ def _collect(
             done, _ = wait(waiting, timeout=_POLL_EVERY, return_when=FIRST_COMPLETED)
             # Finished runs are kept before an exception of another one can end the loop.
             for future in sorted(done, key=_is_bad):
-                job, channel = waiting.pop(future)
+                job, channel, lock = waiting.pop(future)
                 channel.unlink(missing_ok=True)
                 try:
                     finished_run = future.result()
-                except NoWorkers:
+                except BrokenExecutor:
                     raise
-                except BrokenExecutor as problem:
-                    raise _broken(job) from problem
                 except Exception as problem:
                     failures.append(_failure(job, problem))
-                    missing.failed(job, problem)
+                    _unlock(lock, remove=False)
                     continue
                 keep(finished_run)
-                missing.release(job)
+                _unlock(lock, remove=True)
                 shown.finished(finished_run.result)
-    except BaseException:
+                look_at = 0.0
+    except BaseException as problem:
         # Nobody will read the remaining runs: they are cancelled, or signaled to stop.
         (channels / STOP).touch()
-        for future in waiting:
+        for future, (_, _, lock) in waiting.items():
             future.cancel()
+            _unlock(lock, remove=False)
+        if isinstance(problem, BrokenExecutor):
+            raise ResultsError(
+                "a worker process ended; finished runs are kept.\n"
+                "Causes: too little memory (pass fewer workers), or a script that calls compare outside of\n"
+                'if __name__ == "__main__":\n'
+                "Run the same again to resume."
+            ) from problem
         raise
-    _raise_failures(failures, len(jobs))
+    if failures:
+        raise ResultsError(
+            f"{len(failures)} of {len(jobs)} runs failed; the others are kept.\n"
+            + "\n".join(failures)
+            + "\nFix the cause and run the same command again to resume."
+        )
 
 
-class _Missing:
-    """The runs that this process has not begun; those of other processes are watched until they end."""
-
-    def __init__(self, jobs: Sequence[Job], shared: Shared | None, shown: Display, failures: list[str]) -> None:
-        self._jobs, self._shared, self._shown, self._failures = list(jobs), shared, shown, failures
-        self._look_at = 0.0
-        if shared is not None:
-            for job in jobs:
-                shared.claims.forget_failure(_file(job))
-
-    def __len__(self) -> int:
-        return len(self._jobs)
-
-    def take(self) -> Job | None:
-        """Return a run that is to be done here, or None where there is none at the moment."""
-        if self._shared is None or not self._jobs:
-            return self._jobs.pop(0) if self._jobs else None
-        if time.monotonic() < self._look_at:
-            return None
-        for job in list(self._jobs):
-            if self._has_ended(job):
-                continue
-            if self._shared.claims.take(_file(job)):
-                # Its last owner may have finished it since the line before.
-                if self._has_ended(job):
-                    self._shared.claims.release(_file(job))
-                    continue
-                self._jobs.remove(job)
-                return job
-        # All are claimed by others.
-        self._look_at = time.monotonic() + max(_LOOK_EVERY, _LOOK_AT_EACH * len(self._jobs))
+def _lock(runs: Path, job: Job) -> FileLock | None:
+    """Return the lock of a run, or None where another process has it."""
+    runs.mkdir(exist_ok=True)
+    lock = FileLock(runs / f"{run_name(job.name, job.seed)}.lock")
+    try:
+        lock.acquire(blocking=False)
+    except Timeout:
         return None
+    except (OSError, NotImplementedError) as problem:
+        raise ResultsError(
+            f"{runs} cannot be shared among processes, for its disk locks no files: {problem}.\nChoose another folder."
+        ) from problem
+    return lock
 
-    def release(self, job: Job) -> None:
-        """Release the claim of a run that was kept."""
-        if self._shared is not None:
-            self._shared.claims.release(_file(job))
 
-    def failed(self, job: Job, problem: Exception) -> None:
-        """Release the claim of a run that failed; others do not train it in vain, unless it was only stopped."""
-        if self._shared is not None and not isinstance(problem, _STOPPED):
-            self._shared.claims.fail(_file(job), _failure(job, problem))
-        self.release(job)
+def _unlock(lock: FileLock, remove: bool) -> None:
+    if remove:  # whoever has the file open will find the run finished
+        Path(lock.lock_file).unlink(missing_ok=True)
+    lock.release()
 
-    def _has_ended(self, job: Job) -> bool:
-        """Count a run that another process has finished, or failed to finish."""
-        assert self._shared is not None
-        result = self._shared.read(job)
-        failure = None if result is not None else self._shared.claims.failure(_file(job))
-        if result is not None:
-            self._shown.finished(result, elsewhere=True)
-        elif failure is not None:
-            self._failures.append(failure)
-        else:
-            return False
-        self._jobs.remove(job)
-        return True
+
+class InThisProcess(Executor):
+    """Run each call at once, in the thread that submits it; an interrupt passes.
+
+    Examples:
+        >>> InThisProcess().submit(abs, -3).result()
+        3
+    """
+
+    def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
+        """Call a function, and return a future that is done."""
+        future: Future[R] = Future()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as problem:
+            future.set_exception(problem)
+        return future
+
+
+def require_executor(executor: object, workers: int | None) -> None:
+    """Raise SettingError if runs cannot be submitted to an object, or there is no worker."""
+    if executor is not None and not isinstance(executor, Executor):
+        raise SettingError(
+            f"compare got executor={executor!r}, but needs a concurrent.futures.Executor: a ThreadPoolExecutor, "
+            "Dask's client.get_executor(), ....\nOf an engine without one, let each job make the same call: they share "
+            "the runs of the folder."
+        )
+    if workers is not None and workers < 1:
+        raise SettingError(f"compare got workers={workers}, but needs at least 1: None is one for each core.")
+
+
+@contextmanager
+def _opened(executor: Executor | None, jobs: Sequence[Job], workers: int | None) -> Iterator[tuple[Executor, int]]:
+    """Yield what runs are submitted to, and how many at once."""
+    if executor is not None:
+        yield executor, _MOST_AT_ONCE
+        return
+    on_gpu = jobs[0].settings.resolved_device == "cuda"
+    count = min(len(jobs), workers or (1 if on_gpu else share_of_cores()))
+    if count > 1 and getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise SettingError(
+            "compare starts processes, and each of them imports your script, which calls compare again.\n"
+            'Put the call under `if __name__ == "__main__":`, or pass workers=1.'
+        )
+    if count == 1 or not _can_be_sent(jobs, requested=workers is not None):
+        choose_gpu(on_gpu)
+        yield InThisProcess(), 1
+        return
+    try:
+        pool = ProcessPoolExecutor(count, multiprocessing.get_context("spawn"), _prepare)
+    except OSError as problem:  # where /dev/shm cannot be written, as in some containers
+        raise ResultsError(
+            f"this system lets no worker process begin, for it gives no semaphores: {problem}\n"
+            "Pass workers=1 (--workers 1), which trains in this process, or make /dev/shm writable."
+        ) from problem
+    with pool:
+        yield pool, count
+
+
+def choose_gpu(on_gpu: bool) -> None:
+    """Use another GPU in each process that torchrun has started on this machine."""
+    rank = os.environ.get("LOCAL_RANK", "") if torchrun_rank() is not None else ""
+    if on_gpu and rank.isdecimal():
+        import torch
+
+        torch.cuda.set_device(int(rank) % torch.cuda.device_count())
+
+
+def _prepare() -> None:
+    """Prepare a worker process: it ignores Ctrl-C, which its parent handles, and ends when its parent does."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        while parent is not None and parent.is_alive():
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def _can_be_sent(jobs: Sequence[Job], requested: bool) -> bool:
+    """Return whether the runs can be sent to other processes; raise SettingError if that was requested."""
+    interactive = getattr(sys.modules.get("__main__"), "__file__", None) is None
+    builders: list[object] = [job.scheme[1] for job in jobs if not isinstance(job.scheme, str)]
+    builders += [job.model for job in jobs if job.model is not None]
+    if interactive and any(getattr(build, "__module__", "") == "__main__" for build in builders):
+        reason = "it was typed into an interactive session, which other processes cannot import"
+    else:
+        try:
+            for job in {job.name: job for job in jobs}.values():
+                pickle.dumps(job)
+            return True
+        except Exception as problem:
+            reason = str(problem)
+    if not requested:
+        return False
+    raise SettingError(
+        f"a scheme, task or model cannot be sent to other processes: {reason}.\n"
+        "Define it at the top of a module with def (not lambda), or pass workers=1."
+    )
 
 
 def _is_bad(future: Future[Run]) -> bool:
@@ -195,7 +289,7 @@ def _watched(channels: Path, shown: Display) -> Iterator[None]:
 
     def watch() -> None:
         while not finished.wait(_POLL_EVERY):
-            shown.in_progress(_steps_in_progress(channels))
+            shown.in_progress(sum(map(_steps, channels.iterdir())))
 
     watcher = threading.Thread(target=watch, daemon=True)
     watcher.start()
@@ -206,23 +300,11 @@ def _watched(channels: Path, shown: Display) -> Iterator[None]:
         watcher.join()
 
 
-def _steps_in_progress(channels: Path) -> int:
-    steps = 0
-    for channel in channels.iterdir():
-        if channel.name.isdigit():
-            try:
-                steps += int(channel.read_text() or 0)
-            except (OSError, ValueError):
-                continue  # the run has just ended
-    return steps
-
-
-def _file(job: Job) -> str:
-    return run_name(job.name, job.seed)
-
-
-def _name(job: Job) -> str:
-    return f"{job.name}, seed {job.seed}"
+def _steps(channel: Path) -> int:
+    try:
+        return int(channel.read_text() or 0) if channel.name.isdigit() else 0
+    except (OSError, ValueError):
+        return 0  # the run has just ended
 
 
 def _failure(job: Job, problem: Exception) -> str:
@@ -230,22 +312,4 @@ def _failure(job: Job, problem: Exception) -> str:
         message = "was stopped"
     else:
         message = str(problem) if isinstance(problem, WhatWhereError) else f"{type(problem).__name__}: {problem}"
-    return f"{_name(job)}: {message}"
-
-
-def _raise_failures(failures: Sequence[str], runs: int) -> None:
-    if failures:
-        raise ResultsError(
-            f"{len(failures)} of {runs} runs failed; the others are kept.\n"
-            + "\n".join(failures)
-            + "\nFix the cause and run the same command again to resume."
-        )
-
-
-def _broken(job: Job) -> ResultsError:
-    return ResultsError(
-        f"the executor lost a worker, and ended ({_name(job)} was waiting); finished runs are kept.\n"
-        "Causes: too little memory, or a script that calls compare outside of\n"
-        'if __name__ == "__main__":\n'
-        "Run the same again to resume."
-    )
+    return f"{job.name}, seed {job.seed}: {message}"

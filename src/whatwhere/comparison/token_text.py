@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, final
 
 import numpy as np
+from filelock import FileLock
 from jaxtyping import Int64, UInt
 
 from whatwhere.atomic import atomic_file, write_atomic
 from whatwhere.comparison.byte_text import ByteText, FileText, OnRead, keep_in_file, open_files
-from whatwhere.comparison.claim_files import Claims
 from whatwhere.comparison.read import read_json
 from whatwhere.comparison.results import TokenizedText
 from whatwhere.errors import ResultsError, TextError
@@ -186,10 +186,8 @@ def tokenized(
     cache = (cache_folder() if cache is None else cache).absolute()
     ids, record = cache / "tokens" / f"{key}.ids", cache / "tokens" / f"{key}.json"
     try:
-        for folder in ("tokens", "runs"):  # the second has the claims
-            (cache / folder).mkdir(parents=True, exist_ok=True)
-        claims = Claims(cache)
-        with claims.renewed(), claims.alone(key):
+        ids.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(ids.with_suffix(".lock")):
             found = _kept(ids, record)
             if found is None:
                 for left in ids.parent.glob(f".{key}.*.part"):

@@ -252,16 +252,12 @@ def _by_shift(results: Comparison) -> list[Part]:
     if not results.shifts:
         return parts
     columns = ["scheme", *map(str, results.shifts)]
-    scores, changes = [], []
+    scores = []
     for scheme in results.schemes:
         shifted = [results.summary[scheme].shift.get(shift) for shift in results.shifts]
-        name = name_text(scheme)
-        scores.append([name, *(score_cell(results, None if s is None else s.score) for s in shifted)])
-        changes.append([name, *(_change_cell(None if s is None else s.largest_logit_change) for s in shifted)])
-    numeric = range(1, len(columns))
-    parts.append(Table(f"By how far every position is shifted: {measure_text(results)}", columns, scores, numeric))
-    caption = "Largest change of any logit; rounding makes about 0.00001"
-    return [*parts, Table(caption, columns, changes, numeric)]
+        scores.append([name_text(scheme), *(score_cell(results, None if s is None else s.score) for s in shifted)])
+    caption = f"By how far every position is shifted: {measure_text(results)}"
+    return [*parts, Table(caption, columns, scores, range(1, len(columns)))]
 
 
 def _by_distance(results: Comparison) -> list[Part]:
@@ -273,13 +269,6 @@ def _by_distance(results: Comparison) -> list[Part]:
         caption = f"{name_text(scheme)}: {name_text(curves.label)}, by distance in tokens"
         parts.append(Table(caption, columns, rows, range(1, len(columns)), shorten="evenly"))
     return parts
-
-
-def _change_cell(values: Spread | None) -> str:
-    if values is None:
-        return NO_ROW
-    middle, least, greatest = (number(value, 2) for value in (values.median, values.min, values.max))
-    return middle if least == greatest else f"{middle} ({least} to {greatest})"
 
 
 def _run_row(run: RunResult) -> list[str]:

@@ -214,22 +214,6 @@ function Shift({ results }: Props) {
     }),
     [results],
   );
-  const change: LinesProps = useMemo(() => {
-    const positive = (values: Curve["values"] = []) =>
-      Array.from(values, (value) => (value !== null && value > 0 ? value : null));
-    const curves = curvesOf(results, shift.largest_logit_change, 1).map((curve) => {
-      return { ...curve, values: positive(curve.values), low: positive(curve.low), high: positive(curve.high) };
-    });
-    return {
-      title: "Largest change of any logit",
-      x: shifts.values,
-      curves,
-      xLabel: "positions shifted by",
-      yLabel: "change, logarithmic",
-      logY: true,
-      dots: true,
-    };
-  }, [results]);
   if (!shifts.values.length) return null;
   const rows = rowsOf(results.schemes, shifts);
   const first: Column<Row>[] = [
@@ -256,39 +240,8 @@ function Shift({ results }: Props) {
       >
         <Lines {...score} />
       </Figure>
-      <Figure
-        title={change.title}
-        note={greatestChanges(results)}
-        file="shift-logits"
-        svg={(width) => linesSvg(change, width)}
-        rows={rows}
-        columns={[...first, ...spreadColumns(shift.largest_logit_change, 1)]}
-        how={
-          <How>
-            <p>
-              The greatest |shifted logit − unshifted logit| over all inputs and answers; median, least and greatest
-              over the seeds. A logarithmic axis cannot show a change of exactly 0; the table has it.
-            </p>
-          </How>
-        }
-      >
-        <Lines {...change} />
-      </Figure>
     </div>
   );
-}
-
-/** Return by how much each scheme changes a logit at most, over all shifts and seeds. */
-function greatestChanges({ schemes, shifts, shift }: Measurements): string {
-  const each = schemes.flatMap((scheme, k) => {
-    const at = Array.from(
-      shifts.values,
-      (_, n) => shift.largest_logit_change.values[3 * (k * shifts.values.length + n) + 2]!,
-    );
-    const known = at.filter(Number.isFinite);
-    return known.length ? [`${scheme} ${formatNumber(Math.max(...known), 2)}`] : [];
-  });
-  return `At most, over all shifts and seeds: ${each.join(", ")}. A relative scheme changes them by rounding alone.`;
 }
 
 /** Return the cell of a score, with its range where seeds differ. */
