@@ -26,7 +26,9 @@ EXTRAS = {
 CHECKOUT_EXTRAS = ("site", "bench", "dev")
 """Extras for work in a checkout."""
 
-_VARIABLES = ("WHATWHERE_KERNELS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE")
+_VARIABLES = (
+    "WHATWHERE_KERNELS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "HF_HOME", "HF_HUB_OFFLINE", "HF_TOKEN", "NO_COLOR",
+)  # fmt: skip
 
 REBUILD = "pip install --force-reinstall --no-deps --no-binary whatwhere whatwhere"
 """The command that builds kernels and page here."""
@@ -268,13 +270,4 @@ def _kernel_problems(kernels: Kernels, folder: Path) -> list[Missing]:
 
 
 def _variables() -> dict[str, str]:
-    names = (
-        "WHATWHERE_KERNELS",
-        "OMP_NUM_THREADS",
-        "MKL_NUM_THREADS",
-        "HF_HOME",
-        "HF_HUB_OFFLINE",
-        "HF_TOKEN",
-        "NO_COLOR",
-    )
-    return {name: "set" if name == "HF_TOKEN" else os.environ[name] for name in names if name in os.environ}
+    return {name: "set" if name == "HF_TOKEN" else os.environ[name] for name in _VARIABLES if name in os.environ}

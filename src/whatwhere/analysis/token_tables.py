@@ -10,7 +10,7 @@ from whatwhere.analysis.diagnostics import row_norms
 from whatwhere.analysis.ngram_occupancy import MAX_TOKENS, NGramOccupancy, ngram_occupancy
 from whatwhere.analysis.subject import Absent, Subject, reason_of
 from whatwhere.errors import WhatWhereError
-from whatwhere.models.checkpoint.token_tables import TokenTable
+from whatwhere.models.checkpoint.names import TokenTable
 from whatwhere.models.token_tables import ngram_embedding
 from whatwhere.records import Missing
 from whatwhere.what.text import encodings

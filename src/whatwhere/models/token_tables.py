@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.token_tables import TokenTable
+from whatwhere.models.checkpoint.names import TokenTable
 from whatwhere.models.configuration.keys import Keys
 from whatwhere.what.ngram_hash import (
     BLT_PRIMES,

@@ -5,7 +5,7 @@ from typing import assert_never
 
 from whatwhere.analysis.ngram_occupancy import JointOccupancy, NGramOccupancy
 from whatwhere.analysis.token_tables import SampledNorms, SiblingTable, SiblingTables
-from whatwhere.models.checkpoint.token_tables import TokenTable
+from whatwhere.models.checkpoint.names import TokenTable
 from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table
 from whatwhere.report.text import capital, count, listed, number, percent

@@ -247,7 +247,7 @@ def padding_dependence(config: Mapping[str, Any]) -> tuple[str, int] | None:
 _HASHED = re.compile(
     r"(^|[._])((ngram|n_gram|hash)[a-z_]*embed|engram|hashbucket|multi_head_embedding\.embedding)", re.IGNORECASE
 )
-"""Names of tables that a hash of token ids selects: all that models/checkpoint/token_tables finds, and others."""
+"""Names of tables that a hash of token ids selects: all that models/checkpoint/names finds, and others."""
 
 
 def why_fixed(config: Mapping[str, Any], tensors: Iterable[str], renumbering: bool) -> str | None:

@@ -13,7 +13,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from whatwhere.errors import CheckpointError, SettingError, ShapeError
 from whatwhere.models.checkpoint.base import Entry
-from whatwhere.models.checkpoint.token_tables import find_token_tables
+from whatwhere.models.checkpoint.names import find_token_tables
 from whatwhere.models.surgery import move_to_tokenizer, resize_checkpoint, trim_checkpoint
 from whatwhere.what.resizing import keep, resize
 from whatwhere.what.token_ids import renumbered, token_ids, why_fixed

@@ -14,16 +14,22 @@ import numpy as np
 from whatwhere.errors import CheckpointError, MissingExtra, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.large_arrays import row_blocks, rows_at_a_time
-from whatwhere.models.checkpoint.adapters import adapted
 from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
-from whatwhere.models.checkpoint.combined import MERGE, model2vec
+from whatwhere.models.checkpoint.combined import MERGE, adapted, model2vec
 from whatwhere.models.checkpoint.folder import CONFIG, open_configuration, open_contents
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, why_unread
 from whatwhere.models.checkpoint.hub import locate
-from whatwhere.models.checkpoint.names import Names, find_names, has_head, stated_as_tied, stated_tie
+from whatwhere.models.checkpoint.names import (
+    Names,
+    TokenTable,
+    find_names,
+    find_token_tables,
+    has_head,
+    stated_as_tied,
+    stated_tie,
+)
 from whatwhere.models.checkpoint.quantized import quantized
 from whatwhere.models.checkpoint.results import RESULTS_FORMAT, TABLE, Renamed
-from whatwhere.models.checkpoint.token_tables import TokenTable, find_token_tables
 from whatwhere.models.huggingface import Description, from_huggingface
 from whatwhere.models.registry import learned_offset, nested_text
 
@@ -113,17 +119,7 @@ class Checkpoint:
 
     @classmethod
     def of_configuration(cls, path: str | Path) -> "Checkpoint":
-        """Open a configuration without weights: it has a description, and no tensors.
-
-        Args:
-            path: of config.json, or of a folder that has it.
-
-        Returns:
-            A checkpoint of the format "configuration"; its tokens are those of the tokenizer in the folder.
-
-        Raises:
-            CheckpointError: If it cannot be read.
-        """
+        """Open a configuration without weights: it has a description, and no tensors."""
         path = locate(path)
         return cls(path, open_configuration(path / CONFIG if path.is_dir() else path))
 
@@ -214,11 +210,7 @@ class Checkpoint:
         return self.tensors[name]
 
     def why_unread(self, name: str) -> str | None:
-        """Return why the rows of a tensor are not known, as a sentence that begins behind its name; None if they are.
-
-        Args:
-            name: one of `tensors`.
-        """
+        """Return why rows of a tensor are not known, as a sentence that begins behind its name; None if they are."""
         one, dtype = self._contents.combined.get(name), self.entry(name).dtype
         if one is not None:
             return one.why if one.rows is None else None
@@ -227,30 +219,18 @@ class Checkpoint:
         return f"holds {dtype}, codes or ids rather than rows" if whole and self.format not in ("npy", "npz") else None
 
     def parameters(self, name: str) -> int:
-        """Return how many numbers a tensor holds that are learned, those that its rows share once.
-
-        Args:
-            name: one of `tensors`.
-        """
+        """Return how many numbers a tensor holds that are learned, those that its rows share once."""
         one = self._contents.combined.get(name)
         return prod(self.entry(name).shape) if one is None or one.parameters is None else one.parameters
 
     def require_stored(self, names: Iterable[str]) -> None:
-        """Raise CheckpointError if a tensor is stored in parts, which would have to be changed together.
-
-        Args:
-            names: of tensors that are to be changed.
-        """
+        """Raise CheckpointError if a tensor is stored in parts, which would have to be changed together."""
         for name in names:
             if (one := self._contents.combined.get(name)) is not None:
                 raise one.refused()
 
     def without_table(self, way_out: str) -> CheckpointError:
-        """Return the error that no token table was found; of an adapter it names the base.
-
-        Args:
-            way_out: what the user can do, unless it is an adapter.
-        """
+        """Return the error that no token table was found; of an adapter it names the base."""
         if not self.adapter:
             return CheckpointError(f"{self.path} has no tensor that is known as a token table.\n{way_out}")
         return CheckpointError(f"{self.path} is {self.adapter}, whose tables are not in it.\n{MERGE}")

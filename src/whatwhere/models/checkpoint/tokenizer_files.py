@@ -296,14 +296,11 @@ def _added_beside(path: Path) -> list[tuple[str, int]]:
 
 def _from_sentencepiece(path: Path) -> list[str]:
     """Read the pieces of a SentencePiece model: in each field 1 of the protobuf message, its field 1."""
-    pieces = []
-    for number, piece in _fields(path, _whole(path)):
-        if number == 1:
-            texts = [text for inner, text in _fields(path, piece) if inner == 1]
-            pieces.append(texts[0].decode("utf-8", "replace") if texts else "")
-    if not pieces:
+    messages = [message for number, message in _fields(path, _whole(path)) if number == 1]
+    if not messages:
         raise _wrong(path, "it is no SentencePiece model: it holds no pieces")
-    return pieces
+    texts = (next((text for number, text in _fields(path, message) if number == 1), b"") for message in messages)
+    return [text.decode("utf-8", "replace") for text in texts]
 
 
 _READERS: Mapping[str, Callable[[Path], list[str]]] = {
@@ -344,33 +341,30 @@ def _by_id(path: Path, *parts: Iterable[tuple[Any, Any]]) -> list[str]:
 def _fields(path: Path, message: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield number and content of the fields of a protobuf message that are strings or messages."""
     at = 0
+
+    def number() -> int:
+        """Return the next number, of which each byte has 7 bits, the lowest first."""
+        nonlocal at
+        ends = (n for n, byte in enumerate(message[at : at + 10]) if byte < 128)
+        if (last := next(ends, None)) is None:
+            raise _wrong(path, "it is no SentencePiece model, or is truncated")
+        value = sum((byte & 127) << (7 * n) for n, byte in enumerate(message[at : at + last + 1]))
+        at += last + 1
+        return value
+
     while at < len(message):
-        key, at = _varint(path, message, at)
-        number, wire = key >> 3, key & 7
-        size = {1: 8, 5: 4}.get(wire, 0)
+        field, wire = divmod(number(), 8)
         if wire == 0:
-            _, at = _varint(path, message, at)
-        elif wire == 2:
-            size, at = _varint(path, message, at)
-        elif not size:
+            number()
+            continue
+        if wire not in (1, 2, 5):
             raise _wrong(path, "it is no SentencePiece model")
+        size = number() if wire == 2 else 8 if wire == 1 else 4
         if size > len(message) - at:
             raise _wrong(path, "it is no SentencePiece model, or is truncated")
         if wire == 2:
-            yield number, message[at : at + size]
+            yield field, message[at : at + size]
         at += size
-
-
-def _varint(path: Path, message: bytes, at: int) -> tuple[int, int]:
-    value = 0
-    for n in range(10):
-        if at + n >= len(message):
-            break
-        byte = message[at + n]
-        value |= (byte & 127) << (7 * n)
-        if byte < 128:
-            return value, at + n + 1
-    raise _wrong(path, "it is no SentencePiece model, or is truncated")
 
 
 def _wrong(path: Path, what: str) -> CheckpointError:

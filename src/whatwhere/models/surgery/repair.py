@@ -15,8 +15,8 @@ from whatwhere.large_arrays import finite_rows, row_blocks, rows_at_a_time, sele
 from whatwhere.long_work import begin_step
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.lookup import read_rows
+from whatwhere.models.checkpoint.names import is_per_layer
 from whatwhere.models.checkpoint.safetensors import Chunk, Part
-from whatwhere.models.checkpoint.token_tables import is_per_layer
 from whatwhere.models.surgery.report import Changed, Repaired, RepairedRow, RepairedTable, Report
 from whatwhere.models.surgery.selection import vocabulary_tensors
 from whatwhere.models.surgery.source import Edits, Progress, Source

@@ -12,8 +12,8 @@ import numpy as np
 
 from whatwhere.errors import CheckpointError, SettingError, ShapeError
 from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.checkpoint.names import is_per_layer
 from whatwhere.models.checkpoint.safetensors import Part, computed
-from whatwhere.models.checkpoint.token_tables import is_per_layer
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.surgery.report import Changed, Report, Resized, RowStatistics, TableRows
 from whatwhere.models.surgery.selection import (

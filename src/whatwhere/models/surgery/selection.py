@@ -12,8 +12,8 @@ from whatwhere.models.checkpoint.names import (
     POSITIONS,
     TOKENS,
     WHOLE_OUTPUT_PROJECTIONS,
+    is_per_layer,
 )
-from whatwhere.models.checkpoint.token_tables import is_per_layer
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.huggingface import from_huggingface
 from whatwhere.models.registry import TEXT_KEYS, nested_text
