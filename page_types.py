@@ -86,7 +86,10 @@ class _Interfaces:
             return "Tensor"
         if isinstance(kind, type) and is_dataclass(kind):
             return self._interface(kind)
-        return self._composed(kind, get_origin(kind), get_args(kind))
+        origin = get_origin(kind)
+        if isinstance(origin, type) and is_dataclass(origin):
+            return self._interface(origin, get_args(kind))
+        return self._composed(kind, origin, get_args(kind))
 
     def _composed(self, kind: Any, origin: Any, parts: tuple[Any, ...]) -> str:
         if origin is Literal:
@@ -105,8 +108,13 @@ class _Interfaces:
             return f"({inner})[]" if " | " in inner else f"{inner}[]"
         raise TypeError(f"{kind} has no TypeScript type: see the list at the head of page_types.py.")
 
-    def _interface(self, kind: type) -> str:
-        name = kind.__name__
+    def _interface(self, kind: type, parts: tuple[Any, ...] = ()) -> str:
+        """Write a dataclass; one that is generic is written for each of the types that it is used with."""
+        name = "Of".join([kind.__name__, *(part.__name__ for part in parts)])
+        types_of = dict(zip(getattr(kind, "__parameters__", ()), parts, strict=True))
+        for base in getattr(kind, "__orig_bases__", ()):
+            generic = getattr(get_origin(base), "__parameters__", ())
+            types_of |= dict(zip(generic, get_args(base), strict=False))
         if name in _TAKEN or self._classes.setdefault(name, kind) is not kind:
             other = self._classes.get(name)
             raise TypeError(f"{kind} needs a name of its own: {name} is {other or 'a type of TypeScript'}.")
@@ -118,7 +126,10 @@ class _Interfaces:
         lines = [*_comment(summary), f"export interface {name} {{"]
         for field in fields(kind):
             lines += _comment(about.get(field.name, ""), "  ")
-            lines += _field(field.name, self.of(found[field.name]))
+            held = found[field.name]
+            if parameters := getattr(held, "__parameters__", ()):
+                held = held[tuple(types_of[each] for each in parameters)]
+            lines += _field(field.name, self.of(held))
         self.written[name] = "\n".join([*lines, "}"])
         return name
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from whatwhere.analysis.diagnostics import diagnostics, far_below, unreachable
+from whatwhere.analysis.diagnostics import diagnostics, far_below, hubs, unreachable
 from whatwhere.errors import ShapeError
 
 
@@ -34,7 +34,7 @@ def test_where_all_rows_are_trained_none_is_suspected(rows: int, offset: float) 
     assert result.zero.size == result.non_finite.size == result.beyond_vocabulary.size == 0
     assert result.duplicates == ()
     if not offset:  # a direction that all rows share makes real hubs
-        assert result.hubs.rows == ()
+        assert hubs(trained(rows, offset=offset), np.arange(rows))[0] == []
 
 
 def power_law(rows: int, dim: int, power: float, offset: float = 0.0) -> np.ndarray:
@@ -64,7 +64,7 @@ def test_rows_far_from_the_others_are_found_and_no_more(case: str, power: float,
     planted = np.arange(700, 700 + count)
     mean = np.delete(table, planted, axis=0).mean(axis=0)
     table[planted] = change(np.random.default_rng(1), table[planted]) + (mean if why == "near the mean" else 0)
-    result = diagnostics(table, hub_queries=0)
+    result = diagnostics(table)
     assert {*result.far, *result.under_trained.tolist()} == {*planted.tolist()}
     assert why != "high norm" or not result.proximity[planted].any()
     if not offset:  # else short rows have a direction in common: that from the mean to 0
@@ -81,7 +81,7 @@ def test_no_row_of_a_sound_table_is_far(rows: int, dim: int, power: float) -> No
     table = power_law(rows, dim, power) * np.exp(0.1 * np.random.default_rng(0).standard_normal((rows, 1)))
     table[:1] = 0  # padding
     for dtype in (np.float32, np.float16):
-        assert diagnostics((table / 100).astype(dtype), hub_queries=0).far == {}
+        assert diagnostics((table / 100).astype(dtype)).far == {}
 
 
 def test_gaps_as_wide_by_chance_are_as_rare_as_promised() -> None:
@@ -114,9 +114,10 @@ def test_a_row_that_is_everybodys_neighbor_is_a_hub() -> None:
     common = g.standard_normal(32)
     table = g.standard_normal((1000, 32)) + 2 * common
     table[12] = common
-    result = diagnostics(table)
-    assert result.hubs.rows[0][0] == 12
-    assert result.hubs.rows[0][1] > 10 * result.hubs.expected
+    found, queries, expected = hubs(table, np.arange(1000))
+    assert found[0][0] == 12
+    assert found[0][1] > 10 * expected
+    assert (queries, expected) == (1000, 10)
 
 
 def test_small_and_empty_tables() -> None:
@@ -164,7 +165,7 @@ def test_a_real_models_unreachable_tokens_are_found_by_its_table_alone(minilm: P
     table[7000], table[7100] = table[7000] / 1e4, table[7100] * 8
     mask = tokenizer.token_to_id("[MASK]")  # its norm is a fifth of the median, below those of random rows
     planted = dict.fromkeys((*range(5000, 5030), *range(6000, 6010), 7000, mask), "low norm") | {7100: "high norm"}
-    assert diagnostics(table, hub_queries=0).far == planted
+    assert diagnostics(table).far == planted
 
 
 def test_every_token_of_a_tokenizer_that_cuts_bytes_is_reachable() -> None:

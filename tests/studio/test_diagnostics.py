@@ -13,6 +13,7 @@ from tokenizers import Tokenizer
 
 from whatwhere.analysis import subject
 from whatwhere.errors import SettingError
+from whatwhere.records import Missing
 from whatwhere.studio.api import JOBS
 from whatwhere.studio.api.diagnostics import SuspiciousTokens
 from whatwhere.studio.session import Session
@@ -34,21 +35,21 @@ def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
     table[14], table[15] = table[14] / 50, table[15] * 50
     np.save(tmp_path / "table.npy", table)
     result = examined(Session.open(tmp_path / "table.npy"))
-    lists = result.lists
+    lists = result.found
     assert sorted(lists.under_trained.ids.tolist()) == list(range(40, 60))
     assert lists.under_trained.also_unreachable is None
-    assert (lists.far.ids.tolist(), lists.far.why) == ([14, 15], ["low norm", "high norm"])
-    assert (result.lowest.ids[0], result.farthest.ids[0], result.farthest.why[:2]) == (14, 15, ["high norm", ""])
+    assert [(row.id, row.why) for row in lists.far.examples] == [(14, "low norm"), (15, "high norm")]
+    assert lists.far.lowest[0].id == 14
+    assert [(row.id, row.why) for row in lists.far.farthest[:1]] == [(15, "high norm")]
+    assert lists.far.farthest[1].why is None
     sound = np.delete(table, [7, 12, 13, 14, 15, *range(40, 60)], axis=0).astype(np.float64)
-    np.testing.assert_allclose(lists.far.distances, np.linalg.norm(table[14:16] - sound.mean(axis=0), axis=1))
-    assert lists.zero.ids.tolist() == [7]
-    assert (lists.duplicates.groups, lists.duplicates.ids.tolist()) == (1, [8, 9, 11])
-    assert lists.duplicates.group.tolist() == [0, 0, 0]
-    assert (lists.not_finite.ids.tolist(), lists.not_finite.nan, lists.not_finite.infinite) == (
-        [12, 13],
-        [1, 0],
-        [0, 2],
+    np.testing.assert_allclose(
+        [row.distance for row in lists.far.examples], np.linalg.norm(table[14:16] - sound.mean(axis=0), axis=1)
     )
+    assert lists.zero.ids.tolist() == [7]
+    assert (lists.duplicates.groups, lists.duplicates.ids) == (1, ((8, 9, 11),))
+    assert [row.id for row in lists.duplicates.examples[0]] == [8, 9, 11]
+    assert [(row.id, row.nan, row.infinite) for row in lists.not_finite.examples] == [(12, 1, 0), (13, 0, 2)]
     assert "tokenizer" in lists.unreachable.missing
     everyone = result.norms.groups[0]
     assert (everyone.name, everyone.counts.sum()) == ("all rows", 1997)  # less the zero and the broken ones
@@ -67,10 +68,10 @@ def test_a_real_model(sampled: Session, minilm: Path) -> None:
     reports: list[tuple[float, str]] = []
     result = JOBS["diagnostics.examine"](sampled, {}, lambda share, said: reports.append((share, said)))
     assert [share for share, _ in reports] == sorted(share for share, _ in reports)
-    lists = result.lists
+    lists = result.found
     table = load_file(minilm / "model.safetensors")["embeddings.word_embeddings.weight"].astype(np.float64)
     never = lists.under_trained
-    np.testing.assert_allclose(never.norms, np.linalg.norm(table[never.ids], axis=1))
+    np.testing.assert_allclose([row.norm for row in never.examples], np.linalg.norm(table[never.ids], axis=1))
     assert never.count == len(never.ids)
     unused = [n for n, word in enumerate(sampled.words) if word.startswith("[unused")]
     assert np.isin(unused, never.ids).mean() > 0.98
@@ -78,13 +79,15 @@ def test_a_real_model(sampled: Session, minilm: Path) -> None:
     tokenizer.no_padding()
     tokenizer.no_truncation()
     lost = lists.unreachable
-    for tried, read in zip(lost.texts_tried, lost.read_as, strict=True):
-        assert tokenizer.encode(tried, add_special_tokens=False).tokens[:8] == read
+    assert not isinstance(lost, Missing)
+    for row in lost.examples:
+        assert tokenizer.encode(row.tried, add_special_tokens=False).tokens[:8] == row.read_as
     out_of_reach = sampled.unreachable()
     assert out_of_reach is not None
     assert lost.ids.tolist() == out_of_reach.tolist()
-    np.testing.assert_array_equal(never.unreachable, np.isin(never.ids, out_of_reach))
-    assert never.also_unreachable == never.unreachable.sum()
+    unreachable = [row.id for row in never.examples if not row.reachable]
+    np.testing.assert_array_equal(unreachable, [n for n in never.ids if n in out_of_reach])
+    assert never.also_unreachable == len(unreachable)
 
 
 def test_long_lists_are_cut_and_padding_is_found(tmp_path: Path) -> None:
@@ -93,36 +96,44 @@ def test_long_lists_are_cut_and_padding_is_found(tmp_path: Path) -> None:
         tmp_path / "model.safetensors",
     )
     (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 6000}', encoding="utf-8")
-    zero = examined(Session.open(tmp_path)).lists.zero
-    assert (zero.count, len(zero.ids), len(zero.words)) == (5996, 5000, 5000)
+    zero = examined(Session.open(tmp_path)).found.zero
+    assert (zero.count, len(zero.ids), len(zero.examples)) == (5996, 5996, 5000)
 
 
 def test_with_nothing_loaded_all_is_well(fresh: Session) -> None:
     result = examined(fresh)
-    assert result.lists.unreachable.missing is None
-    assert {name: each.count for name, each in vars(result.lists).items() if name != "unreachable"} == dict.fromkeys(
-        ("under_trained", "far", "duplicates", "hubs", "zero", "not_finite", "beyond_vocabulary"), 0
-    )
+    found = result.found
+    assert not isinstance(found.unreachable, Missing)
+    assert not isinstance(found.beyond_vocabulary, Missing)
+    assert (found.duplicates.rows, list(found.hubs.rows)) == (0, [])
+    lists = (found.under_trained, found.far, found.zero, found.not_finite, found.beyond_vocabulary)
+    assert [each.count for each in lists] == [0] * 5
     with pytest.raises(SettingError, match="no setting"):
         JOBS["diagnostics.examine"](fresh, {"list": "zero"}, lambda share, said: None)
 
 
 def test_the_page_shows_the_evidence(look: Callable[..., dict[str, Any]], sampled: Session) -> None:
-    seen, lists = look(sampled, "diagnostics.mjs"), examined(sampled).lists
-    names = ("under_trained", "far", "unreachable", "duplicates", "hubs", "zero", "not_finite", "beyond_vocabulary")
-    assert [count for _, count in seen["counts"]] == [f"{getattr(lists, name).count:,}" for name in names]
-    for n, row in enumerate(seen["unreachable"]):
-        assert int(row[1]) == lists.unreachable.ids[n]
-        assert row[4:6] == [lists.unreachable.texts_tried[n], " · ".join(lists.unreachable.read_as[n])]
-    for n, row in enumerate(seen["underTrained"]):
-        assert int(row[1]) == lists.under_trained.ids[n]
-        assert row[4:6] == [f"{getattr(lists.under_trained, name)[n]:.3f}" for name in ("cosines", "proximity")]
+    seen, found = look(sampled, "diagnostics.mjs"), examined(sampled).found
+    lost = found.unreachable
+    beyond = found.beyond_vocabulary
+    assert not isinstance(lost, Missing)
+    assert not isinstance(beyond, Missing)
+    counts = [found.under_trained.count, found.far.count, lost.count, found.duplicates.rows, len(found.hubs.rows)]
+    counts += [found.zero.count, found.not_finite.count, beyond.count]
+    assert [count for _, count in seen["counts"]] == [f"{count:,}" for count in counts]
+    for row, right in zip(seen["unreachable"], lost.examples, strict=False):
+        assert int(row[1]) == right.id
+        assert row[4:6] == [right.tried, " · ".join(right.read_as)]
+    never = found.under_trained
+    for row, right in zip(seen["underTrained"], never.examples, strict=False):
+        assert int(row[1]) == right.id
+        assert row[4:6] == [f"{right.cosine:.3f}", f"{right.proximity:.3f}"]
     rows = list(csv.DictReader(io.StringIO(seen["csv"].removeprefix("\ufeff"))))
-    assert [int(row["id"]) for row in rows] == lists.under_trained.ids.tolist()
-    assert [float(row["norm"]) for row in rows] == lists.under_trained.norms.tolist()
+    assert [int(row["id"]) for row in rows] == never.ids.tolist()
+    assert [float(row["norm"]) for row in rows] == [row.norm for row in never.examples]
     assert seen["hash"] == "#/diagnostics?list=under_trained"
     assert "suspected above 0.581" in seen["chart"]
-    first = int(lists.under_trained.ids[0])
+    first = int(never.ids[0])
     assert (seen["card"], seen["big"], seen["map"]) == (
         f"#/tokens?token=%23{first}",
         str(first),

@@ -20,7 +20,8 @@ _REFERENCE_SHARE, _FEWEST_REFERENCES = 0.005, 8
 _MAX_DEVIATION = 8.0
 """In robust standard deviations; of a million normal numbers none is beyond 6."""
 _MIN_COSINE = 0.5
-_BLOCK, _HUB_NEIGHBORS = 8192, 10
+_BLOCK = 8192
+HUB_NEIGHBORS = 10
 FAR = ("low norm", "near the mean", "high norm")
 _CHANCE = 1e-3
 """That a table whose norms follow a power law has a row `far_below` the others."""
@@ -31,21 +32,6 @@ _TOLERANCE = 1.15
 """Weight decay and a few updates change the standard deviation of under-trained rows by some percent."""
 CONFIGURED = "the configuration's initializer_range"
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
-
-
-@dataclass(frozen=True)
-class Hubs:
-    """Rows that are among the nearest neighbors of many others (hubness).
-
-    Args:
-        rows: id of each hub, and the number of rows whose neighbor it is, the largest first.
-        queries: number of rows whose neighbors were searched.
-        expected: how often a row is a neighbor on average.
-    """
-
-    rows: tuple[tuple[int, int], ...]
-    queries: int
-    expected: float
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +51,6 @@ class Diagnostics:
         zero, non_finite: rows of zeros; rows with NaN or infinity.
         duplicates: groups of equal rows, each in the order of ids.
         beyond_vocabulary: rows without a token in the tokenizer.
-        hubs: rows that are among the nearest neighbors of many others.
     """
 
     norms: Float[np.ndarray, " rows"]
@@ -82,7 +67,6 @@ class Diagnostics:
     non_finite: Int64[np.ndarray, " non_finite"]
     duplicates: tuple[tuple[int, ...], ...]
     beyond_vocabulary: Int64[np.ndarray, " beyond"]
-    hubs: Hubs
 
     @property
     def decisive(self) -> bool:
@@ -104,10 +88,8 @@ class Diagnostics:
         return float(self.cosine.max()) if len(self.reference_rows) else None
 
 
-def diagnostics(
-    table: Float[np.ndarray, "rows dim"], tokens: int | None = None, seed: int = 0, hub_queries: int = 4096
-) -> Diagnostics:
-    """Find suspicious rows of a token table: under-trained, far from the others, zero, non-finite, duplicate, hubs.
+def diagnostics(table: Float[np.ndarray, "rows dim"], tokens: int | None = None) -> Diagnostics:
+    """Find suspicious rows of a token table: under-trained, far from the others, zero, non-finite, duplicate.
 
     Under-trained rows often have low norms, and a common direction from updates that change all of them alike. The rows
     of lowest norm are therefore the reference: for every row, its distance from their mean and its cosine to it are
@@ -119,8 +101,6 @@ def diagnostics(
     Args:
         table: one row for each token.
         tokens: number of ids of the tokenizer, beyond which rows are padding; None if it is not known.
-        seed: of the sample of rows whose neighbors are searched, if the table is large.
-        hub_queries: maximum number of rows whose neighbors are searched; 0 searches for no hubs.
 
     Returns:
         The rows, and the numbers by which they were chosen.
@@ -165,7 +145,6 @@ def diagnostics(
         np.flatnonzero(~finite),
         _duplicates(table, valid),
         np.arange(tokens, len(table)) if tokens is not None and tokens < len(table) else np.arange(0),
-        hubs(table, valid, seed, hub_queries),
     )
 
 
@@ -308,29 +287,27 @@ def _duplicates(table: np.ndarray, valid: np.ndarray) -> tuple[tuple[int, ...], 
 
 def hubs(
     table: Float[np.ndarray, "rows dim"], valid: Int64[np.ndarray, " valid"], seed: int = 0, queries: int = 4096
-) -> Hubs:
-    """Find the rows that are among the ten nearest neighbors of many others.
+) -> tuple[list[tuple[int, int]], int, float]:
+    """Find the rows that are among the ten nearest neighbors of many others (hubness), among the valid ids.
 
-    Args:
-        table: one row for each token.
-        valid: ids of its finite, nonzero rows, among which neighbors are searched.
-        seed: of the sample of queries.
-        queries: maximum number of rows whose neighbors are searched.
+    Returns:
+        The id of each hub and the number of rows whose neighbor it is, the largest first; the number of rows whose
+        neighbors were searched; and how often a row is a neighbor on average.
     """
     if len(valid) < 2 or queries < 1:
-        return Hubs((), 0, 0.0)
+        return [], 0, 0.0
     sample = valid
     if len(valid) > queries:
         sample = np.sort(np.random.default_rng(seed).choice(valid, queries, replace=False))
     rows = selected_rows(table, valid)
     itself = np.searchsorted(valid, sample)
-    near = Search(rows).nearest(table[sample], _HUB_NEIGHBORS, without=[[n] for n in itself.tolist()])
+    near = Search(rows).nearest(table[sample], HUB_NEIGHBORS, without=[[n] for n in itself.tolist()])
     counts = np.bincount(near.ids.ravel(), minlength=len(valid))
     order = np.argsort(-counts, kind="stable")[:20]
-    expected = len(sample) * min(_HUB_NEIGHBORS, len(valid) - 1) / len(valid)
+    expected = len(sample) * min(HUB_NEIGHBORS, len(valid) - 1) / len(valid)
     # Without hubs the count is about Poisson, which practically never exceeds ten times the mean plus 10.
-    rows_and_counts = tuple((int(valid[n]), int(counts[n])) for n in order if counts[n] > 10 * expected + 10)
-    return Hubs(rows_and_counts, len(sample), expected)
+    found = [(int(valid[n]), int(counts[n])) for n in order if counts[n] > 10 * expected + 10]
+    return found, len(sample), expected
 
 
 @dataclass(frozen=True)

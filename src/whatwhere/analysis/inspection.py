@@ -9,7 +9,7 @@ from whatwhere.analysis.biases import BiasReport, biases
 from whatwhere.analysis.position_embedding import InputVariance, PositionTable, positions, variance
 from whatwhere.analysis.rotary_layers import RotaryReport, rotary
 from whatwhere.analysis.subject import Progress, Subject, tried
-from whatwhere.analysis.token_diagnostics import TokenDiagnostics, diagnostics
+from whatwhere.analysis.token_diagnostics import TokenDiagnostics, token_diagnostics
 from whatwhere.analysis.token_table import Norms, Sizes, TableSpectrum, norms, sizes, token_spectrum
 from whatwhere.analysis.token_tables import SiblingTables, token_tables
 from whatwhere.errors import SettingError
@@ -70,7 +70,7 @@ _SECTIONS: dict[str, Callable[[Subject], object]] = {
     "variance": variance,
     "norms": norms,
     "spectrum": token_spectrum,
-    "diagnostics": diagnostics,
+    "diagnostics": token_diagnostics,
     "positions": positions,
     "rotary": rotary,
     "biases": biases,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from jaxtyping import Float, Int64
 
-from whatwhere.analysis.diagnostics import Diagnostics, Hubs, diagnostics, hubs, row_norms
+from whatwhere.analysis.diagnostics import Diagnostics, diagnostics, hubs, row_norms
 from whatwhere.errors import WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
@@ -27,6 +27,8 @@ Progress = Callable[[str], None]
 """A function that is called with each step that takes a while, in words."""
 Result = TypeVar("Result")
 
+EXAMPLES, EXAMPLES_ON_PAGE = 100, 5000
+"""Suspicious rows of each cause that come with their evidence, in a terminal and on a page; the ids are complete."""
 LARGE = 1 << 27
 """Numbers in a token table, from which on fewer rows are sampled for hubs: 512 MB of float32."""
 HUB_QUERIES, HUB_QUERIES_OF_LARGE = 4096, 512
@@ -49,12 +51,14 @@ class Subject:
         seed: random seed for samples of rows.
         progress: called with each step that takes a while.
         texts: documents, whose n-grams are looked up in tables of hashed n-grams.
+        listed: rows of each list of suspicious rows that are described.
     """
 
     checkpoint: Checkpoint
     seed: int
     progress: Progress
     texts: tuple[str, ...] = ()
+    listed: int = EXAMPLES
 
     @cached_property
     def table(self) -> Float[np.ndarray, "rows dim"]:
@@ -94,11 +98,11 @@ class Subject:
         """The diagnostics of the token table, but for hubs."""
         self.progress("looking for under-trained, duplicate, zero and NaN rows")
         words = self.checkpoint.words
-        return diagnostics(self.table, None if words is None else len(words), self.seed, hub_queries=0)
+        return diagnostics(self.table, None if words is None else len(words))
 
     @cached_property
-    def hubs(self) -> Hubs:
-        """The rows that are nearest neighbors of unusually many."""
+    def hubs(self) -> tuple[list[tuple[int, int]], int, float]:
+        """The rows that are nearest neighbors of unusually many, as `hubs` returns them."""
         self.progress("looking for hubs")
         queries = HUB_QUERIES_OF_LARGE if self.table.size > LARGE else HUB_QUERIES
         return hubs(self.table, self.usable, self.seed, queries)

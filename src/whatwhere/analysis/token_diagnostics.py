@@ -1,40 +1,36 @@
-"""Diagnostics of the token table: suspicious rows, with the evidence for each."""
+"""The suspicious rows of a token table by name, with the evidence for each: what terminal, page and JSON show."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from jaxtyping import Int64
 
-from whatwhere.analysis.diagnostics import unreachable
+from whatwhere.analysis.diagnostics import HUB_NEIGHBORS, unreachable
 from whatwhere.analysis.subject import Absent, Subject
-from whatwhere.models.token_types import marking, texts
+from whatwhere.analysis.token_neighbors import NamedRow
+from whatwhere.models.token_types import marking, texts, token_types
 from whatwhere.records import Missing
 
-EXAMPLES = 100
-"""Rows of each list that come with their evidence; the ids are complete."""
 EXTREMES = 20
 """Rows of lowest norm and farthest from the mean that are listed, whether or not they are suspicious."""
-NEIGHBORS = 10
+_IN_GROUP = 10
+"""Rows that are named of a group of equal ones."""
 _ROUNDING = 1e-5
 """Of a row's norm: thousands of steps of weight decay in float32 move a row by less beside its own direction."""
 
 
 @dataclass(frozen=True)
-class TokenRow:
+class TokenRow(NamedRow):
     """A row of the token table.
 
     Args:
-        id: of the token.
-        token: as the vocabulary writes it; None where the row has none.
-        text: that the token decodes to, with its leading space; None where its bytes are no text, or there is no token.
+        type: of the token, such as "word start"; "no token" where the row has none.
         norm: of the row.
     """
 
-    id: int
-    token: str | None
-    text: str | None
+    type: str
     norm: float
 
 
@@ -183,7 +179,7 @@ class Duplicates:
 
 
 @dataclass(frozen=True)
-class HubTokens:
+class Hubs:
     """Rows that are among the nearest neighbors of unusually many.
 
     Args:
@@ -199,18 +195,14 @@ class HubTokens:
     rows: Sequence[HubRow]
 
 
-@dataclass(frozen=True)
-class BeyondVocabulary:
+@dataclass(frozen=True, eq=False)
+class BeyondVocabulary(RowList[TokenRow]):
     """Rows behind the last token of the tokenizer.
 
     Args:
-        count: how many.
-        first: id of the first; None without.
-        median_norm: of these rows.
+        median_norm: of these rows; None without.
     """
 
-    count: int
-    first: int | None
     median_norm: float | None
 
 
@@ -230,43 +222,65 @@ class TokenDiagnostics:
     far: FarRows
     unreachable: RowList[UnreachableRow] | Missing
     duplicates: Duplicates
-    hubs: HubTokens
+    hubs: Hubs
     zero: RowList[TokenRow]
     not_finite: RowList[NotFiniteRow]
     beyond_vocabulary: BeyondVocabulary | Missing
     unmoved: RowList[UnmovedRow] | None = None
 
 
-def diagnostics(subject: Subject) -> TokenDiagnostics:
-    """Return the suspicious rows of the token table, list by list."""
-    computed, hubs = subject.diagnostics, subject.hubs
-    lost = _unreachable(subject)
-    row = _reader(subject)
+def token_diagnostics(subject: Subject) -> TokenDiagnostics:
+    """Return the suspicious rows of the token table, list by list; the first `subject.listed` of each are described."""
+    found, row = subject.diagnostics, _reader(subject)
+    lost = _unreachable(subject, row)
+    duplicates = found.duplicates
+    hubs, queries, expected = subject.hubs
+    zero = found.zero
     return TokenDiagnostics(
-        rows=len(computed.norms),
-        under_trained=_under_trained(subject, lost),
-        far=_far(subject),
+        rows=len(found.norms),
+        under_trained=_under_trained(subject, row, lost),
+        far=_far(subject, row),
         unreachable=lost,
         duplicates=Duplicates(
-            groups=len(computed.duplicates),
-            rows=sum(map(len, computed.duplicates)),
-            ids=computed.duplicates,
-            examples=[[row(n) for n in group[:10]] for group in computed.duplicates[:EXAMPLES]],
+            groups=len(duplicates),
+            rows=sum(map(len, duplicates)),
+            ids=duplicates,
+            examples=[[TokenRow(**row(n)) for n in group[:_IN_GROUP]] for group in duplicates[: subject.listed]],
         ),
-        hubs=HubTokens(
-            queries=hubs.queries,
-            neighbors=NEIGHBORS,
-            expected=hubs.expected,
-            rows=[HubRow(**vars(row(n)), times=times) for n, times in hubs.rows],
-        ),
-        zero=RowList(len(computed.zero), computed.zero, [row(n) for n in computed.zero[:EXAMPLES].tolist()]),
-        not_finite=_not_finite(subject),
-        beyond_vocabulary=_beyond(subject),
-        unmoved=_unmoved(subject),
+        hubs=Hubs(queries, HUB_NEIGHBORS, expected, [HubRow(**row(n), times=times) for n, times in hubs]),
+        zero=RowList(len(zero), zero, [TokenRow(**row(n)) for n in _first(subject, zero)]),
+        not_finite=_not_finite(subject, row),
+        beyond_vocabulary=_beyond(subject, row),
+        unmoved=_unmoved(subject, row),
     )
 
 
-def _unmoved(subject: Subject) -> RowList[UnmovedRow] | None:
+Named = Callable[[int], dict[str, Any]]
+"""The fields of `TokenRow`, by the id of a row."""
+
+
+def _first(subject: Subject, ids: Int64[np.ndarray, " ids"]) -> Iterable[int]:
+    first: list[int] = ids[: subject.listed].tolist()
+    return first
+
+
+def _reader(subject: Subject) -> Named:
+    try:
+        words: Sequence[str] = subject.words
+    except Absent:
+        words = ()
+    marked = marking(words)
+
+    def row(n: int) -> dict[str, Any]:
+        token = words[n] if words else ""
+        (text,), (kind,) = texts([token], marked), token_types([token], marked)
+        decoded = text if isinstance(text, str) and text else None
+        return {"token": token or f"#{n}", "id": n, "text": decoded, "type": kind, "norm": float(subject.norms[n])}
+
+    return row
+
+
+def _unmoved(subject: Subject, row: Named) -> RowList[UnmovedRow] | None:
     """Return the rows that are a multiple of what they were before training: no gradient reached them."""
     start = subject.start
     if start is None or start.shape != subject.table.shape:
@@ -275,63 +289,60 @@ def _unmoved(subject: Subject) -> RowList[UnmovedRow] | None:
     factor = (now * before).sum(axis=1) / np.maximum((before**2).sum(axis=1), np.finfo(float).tiny)
     moved = np.linalg.norm(now - factor[:, None] * before, axis=1)
     ids = np.flatnonzero(moved <= _ROUNDING * np.linalg.norm(before, axis=1))
-    row = _reader(subject)
-    examples = [UnmovedRow(**vars(row(n)), factor=float(factor[n])) for n in ids[:EXAMPLES].tolist()]
-    return RowList(len(ids), ids, examples)
+    return RowList(len(ids), ids, [UnmovedRow(**row(n), factor=float(factor[n])) for n in _first(subject, ids)])
 
 
-def _beyond(subject: Subject) -> BeyondVocabulary | Missing:
+def _beyond(subject: Subject, row: Named) -> BeyondVocabulary | Missing:
     if subject.checkpoint.words is None:
         return Missing("the number of tokens is not known: there is no tokenizer and no list of tokens")
-    beyond, norms = subject.diagnostics.beyond_vocabulary, subject.diagnostics.norms
-    if not len(beyond):
-        return BeyondVocabulary(0, None, None)
-    return BeyondVocabulary(len(beyond), int(beyond[0]), float(np.median(norms[beyond])))
+    ids, norms = subject.diagnostics.beyond_vocabulary, subject.diagnostics.norms
+    median = float(np.median(norms[ids])) if len(ids) else None
+    return BeyondVocabulary(len(ids), ids, [TokenRow(**row(n)) for n in _first(subject, ids)], median)
 
 
-def _under_trained(subject: Subject, lost: RowList[UnreachableRow] | Missing) -> UnderTrained:
-    computed, row = subject.diagnostics, _reader(subject)
+def _under_trained(subject: Subject, row: Named, lost: RowList[UnreachableRow] | Missing) -> UnderTrained:
+    found = subject.diagnostics
     ids = None if isinstance(lost, Missing) else set(lost.ids.tolist())
     return UnderTrained(
-        count=len(computed.under_trained),
-        ids=computed.under_trained,
-        reference=computed.reference_rows,
-        threshold=computed.threshold,
-        decisive=computed.decisive,
-        highest=computed.highest,
-        also_unreachable=None if ids is None else len(ids.intersection(computed.under_trained.tolist())),
+        count=len(found.under_trained),
+        ids=found.under_trained,
+        reference=found.reference_rows,
+        threshold=found.threshold,
+        decisive=found.decisive,
+        highest=found.highest,
+        also_unreachable=None if ids is None else len(ids.intersection(found.under_trained.tolist())),
         examples=[
             UnderTrainedRow(
-                **vars(row(n)),
-                cosine=float(computed.cosine[n]),
-                proximity=float(computed.proximity[n]),
+                **row(n),
+                cosine=float(found.cosine[n]),
+                proximity=float(found.proximity[n]),
                 reachable=None if ids is None else n not in ids,
             )
-            for n in computed.under_trained[:EXAMPLES].tolist()
+            for n in _first(subject, found.under_trained)
         ],
     )
 
 
-def _far(subject: Subject) -> FarRows:
-    computed, row, usable = subject.diagnostics, _reader(subject), subject.usable
-    reasons = computed.far
+def _far(subject: Subject, row: Named) -> FarRows:
+    found, usable = subject.diagnostics, subject.usable
+    reasons = found.far
 
-    def described(ids: Int64[np.ndarray, " ids"]) -> list[FarRow]:
-        return [FarRow(**vars(row(n)), distance=float(computed.distances[n]), why=reasons.get(n)) for n in ids.tolist()]
+    def described(ids: Iterable[int]) -> list[FarRow]:
+        return [FarRow(**row(n), distance=float(found.distances[n]), why=reasons.get(n)) for n in ids]
 
     ids = np.array([*reasons], np.int64)
     return FarRows(
         count=len(ids),
         ids=ids,
-        examples=described(ids[:EXAMPLES]),
-        median_norm=float(np.median(computed.norms[usable])) if len(usable) else None,
-        median_distance=float(np.median(computed.distances[usable])) if len(usable) else None,
-        lowest=described(usable[np.argsort(computed.norms[usable], kind="stable")[:EXTREMES]]),
-        farthest=described(usable[np.argsort(-computed.distances[usable], kind="stable")[:EXTREMES]]),
+        examples=described(_first(subject, ids)),
+        median_norm=float(np.median(found.norms[usable])) if len(usable) else None,
+        median_distance=float(np.median(found.distances[usable])) if len(usable) else None,
+        lowest=described(usable[np.argsort(found.norms[usable], kind="stable")[:EXTREMES]].tolist()),
+        farthest=described(usable[np.argsort(-found.distances[usable], kind="stable")[:EXTREMES]].tolist()),
     )
 
 
-def _unreachable(subject: Subject) -> RowList[UnreachableRow] | Missing:
+def _unreachable(subject: Subject, row: Named) -> RowList[UnreachableRow] | Missing:
     try:
         tokenizer = subject.tokenizer
     except Absent as problem:
@@ -339,40 +350,19 @@ def _unreachable(subject: Subject) -> RowList[UnreachableRow] | Missing:
     subject.progress("encoding the text of every token")
     try:
         ids = unreachable(tokenizer, len(subject.table))
-        texts = [tokenizer.decode([n], skip_special_tokens=False) for n in ids[:EXAMPLES].tolist()]
-        back = [tokenizer.encode(text, add_special_tokens=False).tokens[:8] for text in texts]
+        tried = [tokenizer.decode([n], skip_special_tokens=False) for n in _first(subject, ids)]
+        back = [tokenizer.encode(text, add_special_tokens=False).tokens[:8] for text in tried]
     except Exception as problem:
         if type(problem) is not Exception:  # the tokenizers library raises no other
             raise
         return Missing(f"the tokenizer cannot encode some texts: {problem}")
-    row = _reader(subject)
-    evidence = zip(ids.tolist(), texts, back, strict=False)
-    examples = [UnreachableRow(**vars(row(n)), tried=text, read_as=tokens) for n, text, tokens in evidence]
-    return RowList(len(ids), ids, examples)
+    evidence = zip(ids.tolist(), tried, back, strict=False)
+    return RowList(len(ids), ids, [UnreachableRow(**row(n), tried=text, read_as=read) for n, text, read in evidence])
 
 
-def _not_finite(subject: Subject) -> RowList[NotFiniteRow]:
-    ids, row = subject.diagnostics.non_finite, _reader(subject)
-    examples = []
-    for n in ids[:EXAMPLES].tolist():
+def _not_finite(subject: Subject, row: Named) -> RowList[NotFiniteRow]:
+    ids, rows = subject.diagnostics.non_finite, []
+    for n in _first(subject, ids):
         values = subject.table[n]
-        nan, infinite = int(np.isnan(values).sum()), int(np.isinf(values).sum())
-        examples.append(NotFiniteRow(**vars(row(n)), nan=nan, infinite=infinite))
-    return RowList(len(ids), ids, examples)
-
-
-def _reader(subject: Subject) -> Callable[[int], TokenRow]:
-    """Return a function that describes a row by its id."""
-    try:
-        words: Sequence[str] = subject.words
-    except Absent:
-        words = ()
-    marked = marking(words)
-
-    def row(n: int) -> TokenRow:
-        token = words[n] if words else ""
-        (text,) = texts([token], marked)
-        decoded = text if isinstance(text, str) and text else None
-        return TokenRow(n, token or None, decoded, float(subject.norms[n]))
-
-    return row
+        rows.append(NotFiniteRow(**row(n), nan=int(np.isnan(values).sum()), infinite=int(np.isinf(values).sum())))
+    return RowList(len(ids), ids, rows)

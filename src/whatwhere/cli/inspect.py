@@ -53,7 +53,7 @@ def inspect(
     For scripts: whatwhere inspect path/to/model --sections norms,diagnostics --json
     """
     from whatwhere.analysis.inspection import check_sections, examine, opened
-    from whatwhere.analysis.subject import Subject
+    from whatwhere.analysis.subject import EXAMPLES, EXAMPLES_ON_PAGE, Subject
     from whatwhere.report import inspection as texts
     from whatwhere.what.text import read_text
 
@@ -76,7 +76,7 @@ def inspect(
             from whatwhere.studio.export import check_file
 
             check_file(report, checkpoint)  # before the work
-        subject = Subject(checkpoint, seed, show_step, documents)
+        subject = Subject(checkpoint, seed, show_step, documents, EXAMPLES if report is None else EXAMPLES_ON_PAGE)
         inspection = examine(subject, requested)
         if report is not None:
             from whatwhere.studio.export import write_inspection

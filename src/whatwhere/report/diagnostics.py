@@ -1,10 +1,11 @@
 """The section of an inspection on suspicious rows: what was measured, and what that does not show."""
 
 from whatwhere.analysis.diagnostics import FEWEST_TO_COMPARE
+from whatwhere.analysis.subject import EXAMPLES
 from whatwhere.analysis.token_diagnostics import (
     Duplicates,
     FarRows,
-    HubTokens,
+    Hubs,
     NotFiniteRow,
     RowList,
     TokenDiagnostics,
@@ -74,7 +75,7 @@ def _unmoved(findings: TokenDiagnostics) -> list[Part]:
         f"{known}: of {count(findings.rows, 'row')} training did not move {unmoved.count:,}, but for weight decay, "
         "which multiplies a row by a factor."
     )
-    rows = [[*_cells(row), decimals(row.factor, 4)] for row in unmoved.examples]
+    rows = [[*_cells(row), decimals(row.factor, 4)] for row in unmoved.examples[:EXAMPLES]]
     table = Table("Rows that training did not move", ("id", "token", "factor"), rows, (2,), unmoved.count)
     return [Paragraph(text), table]
 
@@ -91,7 +92,8 @@ def _under_trained(diagnostics: TokenDiagnostics) -> list[Part]:
     )
     reachable = {None: "not known", True: "yes", False: "no"}
     rows = [
-        [*_cells(row), number(row.norm), decimals(row.cosine), reachable[row.reachable]] for row in findings.examples
+        [*_cells(row), number(row.norm), decimals(row.cosine), reachable[row.reachable]]
+        for row in findings.examples[:EXAMPLES]
     ]
     columns = ("id", "token", "norm", "cosine", "reachable")
     table = Table("Tokens suspected of being under-trained", columns, rows, (2, 3), findings.count)
@@ -108,7 +110,7 @@ def _far(far: FarRows) -> list[Part]:
     text, caption, shown = "No row is far from the others", "Rows of lowest norm", far.lowest[:_LOWEST]
     if far.count:
         text = f"Behind a gap that one in a thousand sound tables has, {count(far.count, 'row')} far from the others"
-        caption, shown = "Rows far from the others", far.examples
+        caption, shown = "Rows far from the others", far.examples[:EXAMPLES]
     rows = [
         [*_cells(row), number(row.norm), number(row.norm / far.median_norm), number(row.distance)]
         + ([] if row.why is None else [row.why])
@@ -133,12 +135,15 @@ def _unreachable(unreachable: RowList[UnreachableRow] | Missing) -> list[Part]:
         f"{count(unreachable.count, 'token')} that no tested text is encoded to: behind each of seven short texts, the "
         "text of such a token is encoded as other tokens."
     )
-    rows = [[*_cells(row), number(row.norm), " ".join(map(visible_token, row.read_as))] for row in unreachable.examples]
+    rows = [
+        [*_cells(row), number(row.norm), " ".join(map(visible_token, row.read_as))]
+        for row in unreachable.examples[:EXAMPLES]
+    ]
     columns = ("id", "token", "norm", "its text is encoded as")
     return [Paragraph(text), Table("Unreachable tokens", columns, rows, (2,), unreachable.count)]
 
 
-def _hubs(hubs: HubTokens) -> list[Part]:
+def _hubs(hubs: Hubs) -> list[Part]:
     if not hubs.queries:
         return [Paragraph("Hubs cannot be detected: fewer than two rows are finite and not 0.")]
     average = f"{decimals(hubs.expected, 2)} on average, of {hubs.queries:,} rows queried"
@@ -160,21 +165,21 @@ def _duplicates(duplicates: Duplicates) -> list[Part]:
         return []
     rows_in_groups = f"{count(duplicates.rows, 'row')} in {count(duplicates.groups, 'group')}"
     text = f"{rows_in_groups} are equal to each other to the last bit."
-    rows = [[f"#{group[0].id}", "  ".join(map(_named, group))] for group in duplicates.examples]
+    rows = [[f"#{group[0].id}", "  ".join(map(_named, group))] for group in duplicates.examples[:EXAMPLES]]
     return [Paragraph(text), Table("Duplicate rows", ("first", "rows"), rows, (), duplicates.groups)]
 
 
 def _zero(zero: RowList[TokenRow]) -> list[Part]:
     if not zero.count:
         return []
-    table = Table("Zero rows", ("id", "token"), [*map(_cells, zero.examples)], (), zero.count)
+    table = Table("Zero rows", ("id", "token"), [*map(_cells, zero.examples[:EXAMPLES])], (), zero.count)
     return [Paragraph(f"{count(zero.count, 'row')} of zeros."), table]
 
 
 def _not_finite(not_finite: RowList[NotFiniteRow]) -> list[Part]:
     if not not_finite.count:
         return []
-    rows = [[*_cells(row), f"{row.nan:,}", f"{row.infinite:,}"] for row in not_finite.examples]
+    rows = [[*_cells(row), f"{row.nan:,}", f"{row.infinite:,}"] for row in not_finite.examples[:EXAMPLES]]
     table = Table("Rows with NaN or infinity", ("id", "token", "NaN", "infinite"), rows, (2, 3), not_finite.count)
     return [Paragraph(f"{count(not_finite.count, 'row')} with NaN or infinity."), table]
 
@@ -185,7 +190,7 @@ def _beyond(diagnostics: TokenDiagnostics) -> list[Part]:
         return []
     return [
         Paragraph(
-            f"{count(beyond.count, 'row')} beyond the vocabulary, from #{beyond.first} on, of median norm "
+            f"{count(beyond.count, 'row')} beyond the vocabulary, from #{beyond.ids[0]} on, of median norm "
             f"{number(beyond.median_norm)}: the tokenizer has no token for them."
         )
     ]
@@ -207,7 +212,7 @@ def _faultless(findings: TokenDiagnostics) -> list[Part]:
 
 
 def _cells(row: TokenRow) -> list[str]:
-    return [f"#{row.id}", "" if row.token is None else shown_token(row.token, row.text)]
+    return [f"#{row.id}", "" if row.type == "no token" else shown_token(row.token, row.text)]
 
 
 def _named(row: TokenRow) -> str:

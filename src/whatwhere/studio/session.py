@@ -16,9 +16,8 @@ from whatwhere.analysis.diagnostics import unreachable
 from whatwhere.analysis.float64_similarity import norms
 from whatwhere.analysis.inspection import SECTIONS, Inspection, examine
 from whatwhere.analysis.nearest_neighbors import Search
-from whatwhere.analysis.subject import Progress, Subject, tried
-from whatwhere.analysis.token_diagnostics import TokenDiagnostics
-from whatwhere.analysis.token_diagnostics import diagnostics as diagnose
+from whatwhere.analysis.subject import EXAMPLES_ON_PAGE, Progress, Subject, tried
+from whatwhere.analysis.token_diagnostics import TokenDiagnostics, token_diagnostics
 from whatwhere.atomic import open_bytes
 from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import quoted
@@ -256,7 +255,7 @@ class Session:
     def diagnostics(self, progress: Progress) -> TokenDiagnostics | Missing:
         """Return the diagnostics of the token table, or why there are none."""
         with self._progress.to(progress):
-            return self.once("diagnostics", lambda: tried(diagnose, self.subject))
+            return self.once("diagnostics", lambda: tried(token_diagnostics, self.subject))
 
     def inspection(self, progress: Progress) -> Inspection:
         """Return the inspection of what is open, of the sections that apply to it."""
@@ -286,7 +285,7 @@ class Session:
         import_module("whatwhere.analysis.walkthrough")  # and with it torch, which takes a second or two
 
     def _subject(self) -> Subject:
-        subject = Subject(self.checkpoint, INSPECTION_SEED, self._progress)
+        subject = Subject(self.checkpoint, INSPECTION_SEED, self._progress, listed=EXAMPLES_ON_PAGE)
         # The cache of a cached property: one copy of the table in memory serves both.
         if self.tables and not len(self.table().broken) and self.table().weight.dtype.kind == "f":
             vars(subject)["table"] = self.table().weight

@@ -131,7 +131,7 @@ def _broken(source: Source, entry: Entry) -> dict[int, str]:
     words = source.checkpoint.words
     begin_step(f"looking for broken rows of {entry.name}")
     table = read_rows(source.checkpoint, entry.name)
-    found = diagnostics(table, None if words is None else len(words), hub_queries=0)
+    found = diagnostics(table, None if words is None else len(words))
     reasons = dict.fromkeys(found.non_finite.tolist(), "not finite")
     allowed = set(found.beyond_vocabulary.tolist()) | _padding(source)
     ids = np.arange(len(table))
@@ -147,7 +147,7 @@ def _broken(source: Source, entry: Entry) -> dict[int, str]:
         ids = np.delete(ids, [*suspected, *found.non_finite])
         if not len(ids):
             break
-        found = diagnostics(selected_rows(table, ids), hub_queries=0)
+        found = diagnostics(selected_rows(table, ids))
     return dict(sorted(reasons.items()))
 
 

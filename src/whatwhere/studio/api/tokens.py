@@ -68,7 +68,7 @@ class Character:
 
 
 @dataclass(frozen=True)
-class TokenRow:
+class RowInTable:
     """The row of a token in one table, and the histogram of the norms of all rows.
 
     Args:
@@ -120,7 +120,7 @@ class TokenCard:
     byte_count: int
     characters: Sequence[Character]
     reachable: bool | None
-    tables: Mapping[Which, TokenRow]
+    tables: Mapping[Which, RowInTable]
 
 
 @dataclass(frozen=True)
@@ -355,16 +355,16 @@ def _reachable(session: Session, number: int) -> bool | None:
     return not len(unreachable_among(tokenizer, [number]))
 
 
-def _row(table: Table, norms: Float[np.ndarray, " rows"], number: int) -> TokenRow:
+def _row(table: Table, norms: Float[np.ndarray, " rows"], number: int) -> RowInTable:
     """Return a row with its norm among all, and the histogram of these."""
     bins = min(_MOST_BINS, int(np.ceil(2 * len(norms) ** (1 / 3))))  # Rice's rule: few tokens make no comb
     counts, edges = np.histogram(norms, bins)
     head = (table.name, table.dtype, table.rows, counts, edges, float(np.median(norms)))
     if number in table.broken:
-        return TokenRow(*head, True, None, None, None)
+        return RowInTable(*head, True, None, None, None)
     row = table.row(number)
     below = np.count_nonzero(norms < norms[row]) / len(norms)
-    return TokenRow(*head, False, float(norms[row]), 100 * below, table.weight[row])
+    return RowInTable(*head, False, float(norms[row]), 100 * below, table.weight[row])
 
 
 def _mean_norms(session: Session) -> dict[Which, float]:

@@ -211,6 +211,18 @@ export interface Baseline {
   values: Tensor;
 }
 
+/** Rows behind the last token of the tokenizer. */
+export interface BeyondVocabulary {
+  /** how many. */
+  count: number;
+  /** of all. */
+  ids: Tensor;
+  /** the first rows, with their evidence. */
+  examples: TokenRow[];
+  /** of these rows; null without. */
+  median_norm: number | null;
+}
+
 /** A bias that can be shown. */
 export interface BiasChoice {
   /** for the settings. */
@@ -395,26 +407,16 @@ export interface DoorScheme {
   repr: string;
 }
 
-/** Rows that are equal. */
-export interface DuplicateRows {
-  /** of the tokens. */
-  ids: Tensor;
-  /** as the vocabulary writes them. */
-  words: string[];
-  /** the text of each; null where its bytes are no text. */
-  texts: (string | null)[];
-  /** the token type of each. */
-  kinds: string[];
-  /** of all rows of the list. */
-  count: number;
-  /** why they are not known; null where they are. */
-  missing: string | null;
-  /** of the rows. */
-  norms: Tensor;
-  /** how many groups of equal rows there are. */
+/** Rows that are equal to the last bit. */
+export interface Duplicates {
+  /** number of groups. */
   groups: number;
-  /** of each row, counted from 0. */
-  group: Tensor;
+  /** number of rows in all groups. */
+  rows: number;
+  /** of the rows of each group. */
+  ids: number[][];
+  /** the first rows of the first groups. */
+  examples: TokenRow[][];
 }
 
 /** The effective range of each head, for scores that consist of the bias alone. */
@@ -432,26 +434,40 @@ export interface EffectiveRange {
   mean: Tensor;
 }
 
-/** Rows far from the others by norm or distance from the mean row, or the extremes of either. */
-export interface FarRows {
-  /** of the tokens. */
-  ids: Tensor;
-  /** as the vocabulary writes them. */
-  words: string[];
-  /** the text of each; null where its bytes are no text. */
-  texts: (string | null)[];
-  /** the token type of each. */
-  kinds: string[];
-  /** of all rows of the list. */
-  count: number;
-  /** why they are not known; null where they are. */
-  missing: string | null;
-  /** of the rows. */
-  norms: Tensor;
+/** A row with its distance, which may lie far from the others'. */
+export interface FarRow {
+  /** as the vocabulary spells it, or #id. */
+  token: string;
+  /** of the token. */
+  id: number;
+  /** that the token decodes to, with its leading space; null where its bytes are no text, or there is no token. */
+  text: string | null;
+  /** of the token, such as "word start"; "no token" where the row has none. */
+  type: string;
+  /** of the row. */
+  norm: number;
   /** from the mean of the rows that are not suspicious. */
-  distances: Tensor;
-  /** by what each is far from the others: "low norm", "near the mean" or "high norm"; "" where it is not. */
-  why: string[];
+  distance: number;
+  /** what lies far from the others': "low norm", "high norm", "near the mean" by its distance; null where none. */
+  why: string | null;
+}
+
+/** Rows far from the others by their norm or their distance from the mean, apart from those of one direction. */
+export interface FarRows {
+  /** how many. */
+  count: number;
+  /** of all. */
+  ids: Tensor;
+  /** the first rows, with their evidence. */
+  examples: FarRow[];
+  /** of the rows that are finite and not 0; null without such rows. */
+  median_norm: number | null;
+  /** of the rows that are finite and not 0; null without such rows. */
+  median_distance: number | null;
+  /** the first rows by norm and the last by distance, suspicious or not. */
+  lowest: FarRow[];
+  /** the first rows by norm and the last by distance, suspicious or not. */
+  farthest: FarRow[];
 }
 
 /** Numbers of a scheme by position, or by distance. */
@@ -494,30 +510,32 @@ export interface Frames {
   missing: string | null;
 }
 
-/** Rows that are near neighbors of far more tokens than chance. */
-export interface HubRows {
-  /** of the tokens. */
-  ids: Tensor;
-  /** as the vocabulary writes them. */
-  words: string[];
-  /** the text of each; null where its bytes are no text. */
-  texts: (string | null)[];
-  /** the token type of each. */
-  kinds: string[];
-  /** of all rows of the list. */
-  count: number;
-  /** why they are not known; null where they are. */
-  missing: string | null;
-  /** of the rows. */
-  norms: Tensor;
-  /** of how many sampled tokens each is a neighbor. */
-  times: number[];
-  /** how many tokens were sampled. */
+/** A row that is among the nearest neighbors of unusually many. */
+export interface HubRow {
+  /** as the vocabulary spells it, or #id. */
+  token: string;
+  /** of the token. */
+  id: number;
+  /** that the token decodes to, with its leading space; null where its bytes are no text, or there is no token. */
+  text: string | null;
+  /** of the token, such as "word start"; "no token" where the row has none. */
+  type: string;
+  /** of the row. */
+  norm: number;
+  /** how often it is among them. */
+  times: number;
+}
+
+/** Rows that are among the nearest neighbors of unusually many. */
+export interface Hubs {
+  /** rows whose neighbors were searched. */
   queries: number;
   /** of each. */
   neighbors: number;
-  /** of how many tokens a row is a neighbor on average. */
+  /** how often a row is a neighbor on average. */
   expected: number;
+  /** the hubs, most frequent first. */
+  rows: HubRow[];
 }
 
 /** The nearest rows of a token in the full space. */
@@ -688,26 +706,22 @@ export interface NeighborList {
   rows: Tensor;
 }
 
-/** Rows with NaN or infinity. */
-export interface NonFiniteRows {
-  /** of the tokens. */
-  ids: Tensor;
-  /** as the vocabulary writes them. */
-  words: string[];
-  /** the text of each; null where its bytes are no text. */
-  texts: (string | null)[];
-  /** the token type of each. */
-  kinds: string[];
-  /** of all rows of the list. */
-  count: number;
-  /** why they are not known; null where they are. */
-  missing: string | null;
-  /** of the rows. */
-  norms: Tensor;
-  /** how many there are in the row, for the first rows. */
-  nan: number[];
-  /** how many there are in the row, for the first rows. */
-  infinite: number[];
+/** A row with NaN or infinity. */
+export interface NotFiniteRow {
+  /** as the vocabulary spells it, or #id. */
+  token: string;
+  /** of the token. */
+  id: number;
+  /** that the token decodes to, with its leading space; null where its bytes are no text, or there is no token. */
+  text: string | null;
+  /** of the token, such as "word start"; "no token" where the row has none. */
+  type: string;
+  /** of the row. */
+  norm: number;
+  /** how many of its numbers are NaN, and how many infinite. */
+  nan: number;
+  /** how many of its numbers are NaN, and how many infinite. */
+  infinite: number;
 }
 
 /** The ten digits along the first principal axis of what training added to their embeddings. */
@@ -951,24 +965,68 @@ export interface RowHistogram {
   groups: RowGroup[];
 }
 
-/** Rows without a token. */
-export interface RowsBeyondVocabulary {
-  /** of the tokens. */
-  ids: Tensor;
-  /** as the vocabulary writes them. */
-  words: string[];
-  /** the text of each; null where its bytes are no text. */
-  texts: (string | null)[];
-  /** the token type of each. */
-  kinds: string[];
-  /** of all rows of the list. */
+/** The row of a token in one table, and the histogram of the norms of all rows. */
+export interface RowInTable {
+  /** of the tensor. */
+  name: string;
+  /** as it is stored. */
+  dtype: string;
+  /** of the table. */
+  rows: number;
+  /** the histogram of the norms. */
+  counts: Tensor;
+  /** the histogram of the norms. */
+  edges: Tensor;
+  /** of the norms. */
+  median: number;
+  /** whether the row has numbers that are not finite. */
+  broken: boolean;
+  /** of the row. */
+  norm: number | null;
+  /** how many of 100 rows have a lower norm. */
+  percentile: number | null;
+  /** its numbers. */
+  row: Tensor | null;
+}
+
+/** Suspicious rows of one cause. */
+export interface RowListOfNotFiniteRow {
+  /** how many. */
   count: number;
-  /** why they are not known; null where they are. */
-  missing: string | null;
-  /** of the rows. */
-  norms: Tensor;
-  /** of these rows. */
-  median_norm: number | null;
+  /** of all. */
+  ids: Tensor;
+  /** the first rows, with their evidence. */
+  examples: NotFiniteRow[];
+}
+
+/** Suspicious rows of one cause. */
+export interface RowListOfTokenRow {
+  /** how many. */
+  count: number;
+  /** of all. */
+  ids: Tensor;
+  /** the first rows, with their evidence. */
+  examples: TokenRow[];
+}
+
+/** Suspicious rows of one cause. */
+export interface RowListOfUnmovedRow {
+  /** how many. */
+  count: number;
+  /** of all. */
+  ids: Tensor;
+  /** the first rows, with their evidence. */
+  examples: UnmovedRow[];
+}
+
+/** Suspicious rows of one cause. */
+export interface RowListOfUnreachableRow {
+  /** how many. */
+  count: number;
+  /** of all. */
+  ids: Tensor;
+  /** the first rows, with their evidence. */
+  examples: UnreachableRow[];
 }
 
 /** A RoPE scaling of the catalogue. */
@@ -1044,57 +1102,18 @@ export interface ShiftTest {
   largest_logit_change: Tensor;
 }
 
-/** All lists of suspicious rows. */
-export interface SuspiciousLists {
-  under_trained: UnderTrainedRows;
-  far: FarRows;
-  unreachable: UnreachableRows;
-  duplicates: DuplicateRows;
-  hubs: HubRows;
-  zero: SuspiciousRows;
-  not_finite: NonFiniteRows;
-  beyond_vocabulary: RowsBeyondVocabulary;
-}
-
-/** A list of suspicious rows, of which the first are listed. */
-export interface SuspiciousRows {
-  /** of the tokens. */
-  ids: Tensor;
-  /** as the vocabulary writes them. */
-  words: string[];
-  /** the text of each; null where its bytes are no text. */
-  texts: (string | null)[];
-  /** the token type of each. */
-  kinds: string[];
-  /** of all rows of the list. */
-  count: number;
-  /** why they are not known; null where they are. */
-  missing: string | null;
-  /** of the rows. */
-  norms: Tensor;
-}
-
-/** The suspicious rows of a token table, with the evidence. */
+/** The suspicious rows of a token table, and histograms of the numbers by which they were chosen. */
 export interface SuspiciousTokens {
-  /** of the table. */
-  rows: number;
   /** of the tensor. */
   name: string;
-  /** how many rows of lowest norm are the reference. */
-  reference: number;
-  /** the cosine from which rows are suspected of being under-trained. */
-  threshold: number;
-  /** what was measured where no row is suspected of it; else "". */
+  /** the rows, of which the first 5,000 of each list are described. */
+  found: TokenDiagnostics;
+  /** what was measured where no row is suspected of being under-trained; else "". */
   none_suspected: string;
   /** of the rows that are finite and not zero; the others have lists of their own. */
   norms: RowHistogram;
   /** of the rows that are finite and not zero; the others have lists of their own. */
   cosines: RowHistogram;
-  lists: SuspiciousLists;
-  /** the rows of lowest norm, and those farthest from the mean row, suspicious or not. */
-  lowest: FarRows;
-  /** the rows of lowest norm, and those farthest from the mean row, suspicious or not. */
-  farthest: FarRows;
 }
 
 /** A table of text. */
@@ -1261,7 +1280,34 @@ export interface TokenCard {
   /** whether a text is encoded to it; null without a tokenizer. */
   reachable: boolean | null;
   /** its rows, by table. */
-  tables: Partial<Record<"input" | "output", TokenRow>>;
+  tables: Partial<Record<"input" | "output", RowInTable>>;
+}
+
+/** The suspicious rows of a token table. */
+export interface TokenDiagnostics {
+  /** of the table. */
+  rows: number;
+  /** the lists. */
+  under_trained: UnderTrained;
+  /** the lists. */
+  far: FarRows;
+  /** the lists. */
+  unreachable: RowListOfUnreachableRow | Missing;
+  /** the lists. */
+  duplicates: Duplicates;
+  /** the lists. */
+  hubs: Hubs;
+  /** the lists. */
+  zero: RowListOfTokenRow;
+  /** the lists. */
+  not_finite: RowListOfNotFiniteRow;
+  /** the lists. */
+  beyond_vocabulary: BeyondVocabulary | Missing;
+  /**
+   * rows that training did not move, but for weight decay; null where the table before training is not stored, as it is
+   * in runs of a comparison.
+   */
+  unmoved: RowListOfUnmovedRow | null;
 }
 
 /** How often each token occurs in the corpus. */
@@ -1312,28 +1358,18 @@ export interface TokenProbability {
   probability: number;
 }
 
-/** The row of a token in one table, and the histogram of the norms of all rows. */
+/** A row of the token table. */
 export interface TokenRow {
-  /** of the tensor. */
-  name: string;
-  /** as it is stored. */
-  dtype: string;
-  /** of the table. */
-  rows: number;
-  /** the histogram of the norms. */
-  counts: Tensor;
-  /** the histogram of the norms. */
-  edges: Tensor;
-  /** of the norms. */
-  median: number;
-  /** whether the row has numbers that are not finite. */
-  broken: boolean;
+  /** as the vocabulary spells it, or #id. */
+  token: string;
+  /** of the token. */
+  id: number;
+  /** that the token decodes to, with its leading space; null where its bytes are no text, or there is no token. */
+  text: string | null;
+  /** of the token, such as "word start"; "no token" where the row has none. */
+  type: string;
   /** of the row. */
-  norm: number | null;
-  /** how many of 100 rows have a lower norm. */
-  percentile: number | null;
-  /** its numbers. */
-  row: Tensor | null;
+  norm: number;
 }
 
 /** A bias of the open model that cannot be shown. */
@@ -1344,50 +1380,76 @@ export interface UnavailableBias {
   missing: string;
 }
 
-/** Rows that look under-trained. */
-export interface UnderTrainedRows {
-  /** of the tokens. */
-  ids: Tensor;
-  /** as the vocabulary writes them. */
-  words: string[];
-  /** the text of each; null where its bytes are no text. */
-  texts: (string | null)[];
-  /** the token type of each. */
-  kinds: string[];
-  /** of all rows of the list. */
+/** Rows suspected of being under-trained, by their cosine to the mean of the rows of lowest norm; the highest first. */
+export interface UnderTrained {
+  /** how many. */
   count: number;
-  /** why they are not known; null where they are. */
-  missing: string | null;
-  /** of the rows. */
-  norms: Tensor;
-  /** to the mean of the reference. */
-  cosines: Tensor;
-  /** the distance of the cosine from the median, in robust standard deviations. */
-  proximity: Tensor;
-  /** whether each is unreachable too. */
-  unreachable: Tensor;
-  /** how many of all are; null without a tokenizer. */
+  /** of all. */
+  ids: Tensor;
+  /** the first rows, with their evidence. */
+  examples: UnderTrainedRow[];
+  /** ids of the rows of lowest norm. */
+  reference: Tensor;
+  /** of the cosine, above which a row is suspected. */
+  threshold: number;
+  /** whether any cosine could exceed the threshold. */
+  decisive: boolean;
+  /** the largest cosine; null without reference rows. */
+  highest: number | null;
+  /** how many of them no text is encoded to; null without a tokenizer. */
   also_unreachable: number | null;
 }
 
-/** Tokens that no text is encoded to. */
-export interface UnreachableRows {
-  /** of the tokens. */
-  ids: Tensor;
-  /** as the vocabulary writes them. */
-  words: string[];
-  /** the text of each; null where its bytes are no text. */
-  texts: (string | null)[];
-  /** the token type of each. */
-  kinds: string[];
-  /** of all rows of the list. */
-  count: number;
-  /** why they are not known; null where they are. */
-  missing: string | null;
-  /** of the rows. */
-  norms: Tensor;
-  /** the text that was tried, for the first of them. */
-  texts_tried: string[];
-  /** the tokens that it is encoded as. */
-  read_as: string[][];
+/** A row that is suspected of being under-trained. */
+export interface UnderTrainedRow {
+  /** as the vocabulary spells it, or #id. */
+  token: string;
+  /** of the token. */
+  id: number;
+  /** that the token decodes to, with its leading space; null where its bytes are no text, or there is no token. */
+  text: string | null;
+  /** of the token, such as "word start"; "no token" where the row has none. */
+  type: string;
+  /** of the row. */
+  norm: number;
+  /** to the mean of the reference rows, both less the mean of all rows. */
+  cosine: number;
+  /** 1 - distance to that mean / median distance. */
+  proximity: number;
+  /** whether some text is encoded to this token; null without a tokenizer. */
+  reachable: boolean | null;
+}
+
+/** A row that training did not move, but for a factor. */
+export interface UnmovedRow {
+  /** as the vocabulary spells it, or #id. */
+  token: string;
+  /** of the token. */
+  id: number;
+  /** that the token decodes to, with its leading space; null where its bytes are no text, or there is no token. */
+  text: string | null;
+  /** of the token, such as "word start"; "no token" where the row has none. */
+  type: string;
+  /** of the row. */
+  norm: number;
+  /** by which weight decay shrank it: norm now / norm before. */
+  factor: number;
+}
+
+/** A row whose token no text is encoded to. */
+export interface UnreachableRow {
+  /** as the vocabulary spells it, or #id. */
+  token: string;
+  /** of the token. */
+  id: number;
+  /** that the token decodes to, with its leading space; null where its bytes are no text, or there is no token. */
+  text: string | null;
+  /** of the token, such as "word start"; "no token" where the row has none. */
+  type: string;
+  /** of the row. */
+  norm: number;
+  /** the text that was encoded again. */
+  tried: string;
+  /** the first tokens that this text is encoded to. */
+  read_as: string[];
 }

@@ -15,7 +15,7 @@ import { drawing } from "../parts/svg";
 import { Table } from "../parts/table";
 import { register, type ViewProps } from "../register";
 import type { RowHistogram, SuspiciousTokens } from "../types";
-import { columnsOf, type ListName, LISTS, NAMES } from "./diagnostics/lists";
+import { columnsOf, countOf, type ListName, LISTS, NAMES, rowsOf } from "./diagnostics/lists";
 
 register({
   id: "diagnostics",
@@ -44,8 +44,9 @@ function SuspiciousLists({
   list: string;
   change: ViewProps["change"];
 }) {
-  const some = NAMES.filter((name) => examined.lists[name].count > 0);
+  const some = NAMES.filter((name) => countOf(examined, name));
   const now = NAMES.find((name) => name === list) ?? some[0] ?? "under_trained";
+  const { reference, threshold } = examined.found.under_trained;
   return (
     <>
       <Summary examined={examined} now={now} choose={(name) => change({ list: name })} />
@@ -67,22 +68,19 @@ function SuspiciousLists({
           of={examined.cosines}
           title="Cosine to the rows of lowest norm"
           xLabel="cosine to the mean of the rows of lowest norm"
-          marks={
-            examined.threshold < 1
-              ? [{ x: examined.threshold, text: `suspected above ${formatNumber(examined.threshold)}` }]
-              : []
-          }
+          marks={threshold < 1 ? [{ x: threshold, text: `suspected above ${formatNumber(threshold)}` }] : []}
           note={
-            (examined.threshold < 1
+            (threshold < 1
               ? ""
-              : `The cosines vary so widely that only one above ${formatNumber(examined.threshold)} would be suspected, and none exceeds 1. `) +
+              : `The cosines vary so widely that only one above ${formatNumber(threshold)} would be suspected, and none exceeds 1. `) +
             "Updates that move under-trained rows alike give them one direction. Rows that keep a random " +
             "initialization share none: they are found where their norm lies far from the others'."
           }
         >
-          The {examined.reference} rows of lowest norm, half a percent, are the reference; cos(x − m, s − m), with m the
-          mean of all rows and s the mean of the reference, the row itself excluded. Suspected are rows above 0.5 and 8
-          robust standard deviations above the median. After Land and Bartolo 2024, who begin with a list made by hand.
+          The {reference.values.length} rows of lowest norm, half a percent, are the reference; cos(x − m, s − m), with
+          m the mean of all rows and s the mean of the reference, the row itself excluded. Suspected are rows above 0.5
+          and 8 robust standard deviations above the median. After Land and Bartolo 2024, who begin with a list made by
+          hand.
         </Spread>
       </div>
     </>
@@ -99,16 +97,16 @@ function Summary({
   now: ListName;
   choose(name: ListName): void;
 }) {
-  const most = Math.max(1, ...NAMES.map((name) => examined.lists[name].count));
-  const faulty = NAMES.filter((name) => examined.lists[name].count > 0);
-  const title = `Suspicious rows among ${whole(examined.rows)}`;
-  const unknown = (name: ListName) => examined.lists[name].missing !== null;
-  const count = (name: ListName) => (unknown(name) ? null : examined.lists[name].count);
+  const count = (name: ListName) => countOf(examined, name);
+  const text = (name: ListName) => (count(name) === null ? "not known" : whole(count(name)!));
+  const most = Math.max(1, ...NAMES.map((name) => count(name) ?? 0));
+  const faulty = NAMES.some((name) => count(name));
+  const title = `Suspicious rows among ${whole(examined.found.rows)}`;
   const svg = (width = 640) => {
     const rows = NAMES.map((name) => ({
       name: LISTS[name].title,
-      shares: [examined.lists[name].count / most],
-      text: count(name) === null ? "not known" : whole(examined.lists[name].count),
+      shares: [(count(name) ?? 0) / most],
+      text: text(name),
     }));
     return drawing(width, 16 + BAR * rows.length, title, barRows(rows, [seriesColor(2)], 0, 4, width));
   };
@@ -116,7 +114,7 @@ function Summary({
     <Figure
       title={title}
       note={
-        faulty.length
+        faulty
           ? "Choose a list; a row may be in several."
           : `No list has a row: all are finite, none is 0 or equal to another. ${examined.none_suspected}`
       }
@@ -129,7 +127,7 @@ function Summary({
           title: "rows",
           numeric: true,
           value: count,
-          cell: (name) => (count(name) === null ? "not known" : whole(count(name)!)),
+          cell: text,
         },
         { title: "meaning", value: (name) => LISTS[name].describe(examined) },
       ]}
@@ -137,7 +135,7 @@ function Summary({
         <How code={"whatwhere inspect PATH --sections diagnostics --json"}>
           <p>
             Norms and cosines in float64 over all rows of <code>{examined.name}</code>; duplicates by their bytes; hubs
-            by the exact nearest rows of {whole(examined.lists.hubs.queries)} tokens; unreachable by decoding each token
+            by the exact nearest rows of {whole(examined.found.hubs.queries)} tokens; unreachable by decoding each token
             behind seven short texts and encoding what comes out.
           </p>
         </How>
@@ -150,9 +148,9 @@ function Summary({
               {LISTS[name].title}
             </button>
             <span class="track" aria-hidden="true">
-              <i style={{ width: `${(100 * examined.lists[name].count) / most}%`, background: "var(--c2)" }} />
+              <i style={{ width: `${(100 * (count(name) ?? 0)) / most}%`, background: "var(--c2)" }} />
             </span>
-            <span class="value">{count(name) === null ? "–" : whole(examined.lists[name].count)}</span>
+            <span class="value">{count(name) === null ? "–" : whole(count(name)!)}</span>
           </li>
         ))}
       </ul>
@@ -161,35 +159,32 @@ function Summary({
 }
 
 function List({ examined, name }: { examined: SuspiciousTokens; name: ListName }) {
-  const rows = examined.lists[name];
   const { title, describe } = LISTS[name];
   const columns = useMemo(
     () =>
       columnsOf(
-        examined,
         name,
         (id) => writeLink("tokens", { token: `#${id}` }, {}),
         (id) => writeLink("map", { token: `#${id}` }, {}),
       ),
-    [examined, name],
+    [name],
   );
-  const shown = Array.from(rows.ids.values, (_, n) => n);
+  const shown = rowsOf(examined, name);
+  const count = countOf(examined, name);
   const csv = () =>
     saveCsv(
       `diagnostics-${name}`,
       columns.slice(0, -1).map((column) => column.title),
-      shown.map((n) => columns.slice(0, -1).map((column) => column.value(n))),
+      shown.map((row) => columns.slice(0, -1).map((column) => column.value(row))),
     );
   return (
     <section aria-label={title} class="near">
       <h2>
-        {whole(rows.count)} {title}
+        {whole(count ?? 0)} {title}
       </h2>
       <p class="note">
-        {rows.count > 0 || rows.missing !== null || name === "under_trained" || name === "unreachable"
-          ? describe(examined)
-          : "None."}
-        {rows.count > shown.length && ` The first ${whole(shown.length)} are listed.`}
+        {count !== 0 || name === "under_trained" || name === "unreachable" ? describe(examined) : "None."}
+        {(count ?? 0) > shown.length && ` The first ${whole(shown.length)} are listed.`}
       </p>
       {shown.length > 0 && (
         <>

@@ -15,7 +15,7 @@ import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
 import { face, visibleToken } from "../escape";
 import type { Settings } from "../source";
-import type { About, NeighborList, TokenCard, TokenNeighbors, TokenRow } from "../types";
+import type { About, NeighborList, TokenCard, TokenNeighbors, RowInTable } from "../types";
 import { Analogies } from "./tokens/analogies";
 import { NeighborLists, neighborsSvg, nearColumns, nearRows, tableName } from "./tokens/neighbors";
 
@@ -159,7 +159,7 @@ function reached(reachable: boolean | null): string {
     : "unreachable: no text that was tried becomes this token";
 }
 
-function NormOf({ card, which, row }: { card: TokenCard; which: string; row: TokenRow }) {
+function NormOf({ card, which, row }: { card: TokenCard; which: string; row: RowInTable }) {
   const edges = row.edges.values;
   const counts = row.counts.values;
   const shown = visibleToken(face(card.word, card.text));
