@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from docs.generate.published_table import table
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.huggingface.patch import UNPATCHED
-from whatwhere.models.registry.hybrid import WITHOUT_ATTENTION
 from whatwhere.records import from_json
 
 DATA = Path(__file__).resolve().parents[1] / "models.json"
@@ -25,7 +25,7 @@ _WORDS = (
     "*Read*: whatwhere builds the positions from the configuration. *By probe alone*: the configuration is not read, "
     "but positions are measured. *Patched*: `ww.patch` replaces the positions of a loaded model."
 )
-NO_ATTENTION = {*WITHOUT_ATTENTION, "fnet"}
+NO_ATTENTION = {"fnet", *(name for name, kind in MODEL_TYPES.items() if not kind.has_attention)}
 """Types without attention between tokens."""
 DIFFERENCES: Mapping[str, str] = {
     "doge": "its mask also depends on the values, which is no position",
@@ -178,7 +178,7 @@ def _row(row: TypeRow, texts: Mapping[str, TextProbe]) -> str:
     read += f", with {_cell(row.chosen)}" if row.chosen else ""
     text = "" if row.text == row.name else f"as `{row.text}`: "
     if row.text in NO_ATTENTION:
-        probed = "; ".join(WITHOUT_ATTENTION[row.text].notes) if row.text in WITHOUT_ATTENTION else "no attention"
+        probed = "; ".join(MODEL_TYPES[row.text].notes) if row.text in MODEL_TYPES else "no attention"
     elif found.failed is not None:
         probed = f"not measured: {_cell(found.failed)}"
     else:

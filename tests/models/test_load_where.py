@@ -17,10 +17,9 @@ import whatwhere as ww
 from whatwhere.analysis.rotary_layers import rotary
 from whatwhere.analysis.subject import Absent, Subject
 from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.load_where import attention_of_layers
 from whatwhere.models.probe.tiny import tiny_config, tiny_model
-from whatwhere.models.registry import MODEL_TYPES
-from whatwhere.models.registry.hybrid import WITHOUT_ATTENTION
 
 from .tiny import config_of, model_of
 
@@ -222,7 +221,7 @@ def test_learned_numbers_are_found_under_published_names(model_type: str, tmp_pa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("model_type", sorted(set(MODEL_TYPES) - WITHOUT_ATTENTION.keys()))
+@pytest.mark.parametrize("model_type", [name for name, kind in MODEL_TYPES.items() if kind.has_attention])
 def test_learned_numbers_of_all_types_are_found_under_published_names(model_type: str, tmp_path: Path) -> None:
     assert missing_of(model_type, tmp_path) == []
 

@@ -14,19 +14,16 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.roformer.modeling_roformer import RoFormerSelfAttention
 
 import whatwhere as ww
-from whatwhere.models.configuration.rotary_keys import RopeKeys
-from whatwhere.models.configuration.score_keys import FalconKeys
-from whatwhere.models.configuration.theta_keys import NestedTheta, RotaryDimKeys, ThetaByLayer
+from whatwhere.models.configuration.model_types import MODEL_TYPES, find_model_type
 from whatwhere.models.huggingface import Description
-from whatwhere.models.registry import MODEL_TYPES, find_model_type
 
 from .checkpoint.forms import VOCABULARY
 from .inside import Seen, entering, looking_into
 from .tiny import config_of, inputs_of, model_of, tables_of
 
 TOKENS = 9
-READERS = (RopeKeys, FalconKeys, NestedTheta, RotaryDimKeys, ThetaByLayer)
-TURNING = [name for name in MODEL_TYPES if any(isinstance(reader, READERS) for reader in MODEL_TYPES[name].readers)]
+ROTATED = {"rope", "falcon", "nested_theta", "rotary_dim", "theta_by_layer"}
+TURNING = [name for name, kind in MODEL_TYPES.items() if ROTATED & {rule.name for rule in kind.positions}]
 # What a default configuration of transformers holds that cannot be read, and what is put in its place.
 UNREADABLE: dict[str, dict[str, Any]] = {
     "esm": {"vocab_size": 33, "pad_token_id": 1},  # theirs has no tokens

@@ -7,10 +7,10 @@ import torch
 from transformers import CONFIG_MAPPING
 
 import whatwhere as ww
+from whatwhere.models.configuration.model_types import DATA, READ_TYPES, find_model_type
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences
 from whatwhere.models.probe.tiny import tiny_model
-from whatwhere.models.registry import READ_TYPES, UNLIKE, find_model_type
 
 from .tiny import config_of, model_of
 
@@ -118,7 +118,7 @@ def test_layers_of_muse_are_counted_from_the_last() -> None:
         ww.from_huggingface({**config.to_dict(), "layer_rope_theta": [1e4] * 6})
 
 
-@pytest.mark.parametrize("name", UNLIKE)
+@pytest.mark.parametrize("name", DATA.unlike)
 def test_what_is_not_read_has_a_reason(name: str) -> None:
     assert name not in READ_TYPES
     assert name in CONFIG_MAPPING

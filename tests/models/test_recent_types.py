@@ -14,9 +14,9 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 import whatwhere as ww
 from whatwhere import reference
 from whatwhere.analysis.configuration_difference import configurations
+from whatwhere.models.configuration.model_types import DATA, MODEL_TYPES
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.tiny import tiny_config, tiny_model
-from whatwhere.models.registry import MODEL_TYPES, UNLIKE
 
 from .tiny import config_of, model_of
 
@@ -219,10 +219,10 @@ def test_scores_of_xlnet_are_those_of_transformer_xl() -> None:
         ww.from_huggingface(config_of("xlnet", clamp_len=4))
 
 
-@pytest.mark.parametrize("model_type", UNLIKE)
+@pytest.mark.parametrize("model_type", DATA.unlike)
 def test_a_type_that_no_scheme_describes_is_refused_with_its_reason(model_type: str) -> None:
     for like in (None, "llama"):
-        with pytest.raises(ww.errors.CheckpointError, match=re.escape(UNLIKE[model_type])):
+        with pytest.raises(ww.errors.CheckpointError, match=re.escape(DATA.unlike[model_type])):
             ww.from_huggingface(CONFIG_MAPPING[model_type](), like=like)
 
 

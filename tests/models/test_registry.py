@@ -13,12 +13,11 @@ from transformers.models.ibert.quant_modules import QuantEmbedding
 
 import whatwhere as ww
 from whatwhere import temperature
-from whatwhere.models.configuration.input_keys import LearnedKeys, LearnedOrSinusoidalKeys, SinusoidalKeys
+from whatwhere.models.configuration.biases import alibi_slopes, falcon_slopes
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.configuration.plan import CLASSES, Plan, class_of
-from whatwhere.models.configuration.score_keys import alibi_slopes, falcon_slopes
 from whatwhere.models.huggingface import Description
 from whatwhere.models.parameter_count import InputParameters
-from whatwhere.models.registry import MODEL_TYPES
 from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
 from whatwhere.where.scaling import Scaling
 from whatwhere.where.score.alibi import slopes
@@ -264,13 +263,11 @@ def test_positions_after_padding_are_one_list() -> None:
     """The registry and the surgery of live models agree on types and on the id where the key is absent."""
     learned, fixed = {}, {}
     for name, model_type in MODEL_TYPES.items():
-        for each in model_type.readers:
-            reader = each.sinusoidal if isinstance(each, LearnedOrSinusoidalKeys) else getattr(each, "learned", each)
+        for rule in model_type.positions:
             padding_idx = model_type.defaults.get("pad_token_id")
-            if isinstance(reader, LearnedKeys) and reader.offset == "padding":
-                (fixed if name == "mpnet" else learned)[name] = padding_idx
-            if isinstance(reader, SinusoidalKeys) and reader.offset == "padding":
-                fixed[name] = padding_idx
+            if rule.name == "learned_or_sinusoidal" or rule.settings.get("offset") == "padding":
+                of_table = rule.name in ("learned", "learned_or_rope") and name != "mpnet"
+                (learned if of_table else fixed)[name] = padding_idx
     assert learned.items() <= LEARNED_AFTER_PADDING.items()
     assert fixed.items() <= FIXED_AFTER_PADDING.items()
     known = {*LEARNED_AFTER_PADDING, *FIXED_AFTER_PADDING} & set(MODEL_TYPES)

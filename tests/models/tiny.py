@@ -12,9 +12,9 @@ from transformers.models.auto import modeling_auto as auto
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaEncoderTextModel
 
+from whatwhere.models.configuration.model_types import HEARING
 from whatwhere.models.probe.forward import encoded
 from whatwhere.models.probe.tiny import class_of
-from whatwhere.models.registry.two_parts import HEARING
 
 from .checkpoint.forms import LAYERS, VOCABULARY
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import whatwhere as ww
-from whatwhere.models.registry import READ_TYPES, TEXT_TYPES
+from whatwhere.models.configuration.model_types import READ_TYPES, TEXT_TYPES
 
 TYPES = {
     "BERT": "bert", "BLOOM": "bloom", "Beam": "beam", "DeBERTa": "deberta", "DeBERTa-v3": "deberta-v2",

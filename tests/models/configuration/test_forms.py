@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.models.registry import MODEL_TYPES
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 
 from ...systems import unix
 from ..tiny import config_of

@@ -14,7 +14,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
 from whatwhere.models.configuration.keys import misspelled_key
-from whatwhere.models.registry import MODEL_TYPES
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 
 from ...systems import linux
 from ..tiny import config_of

@@ -14,8 +14,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 import whatwhere as ww
 from docs.generate.published_table import read_published
 from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.model_types import DATA, READ_TYPES, TEXT_KEYS, TEXT_TYPES
 from whatwhere.models.configuration.plan import Plan
-from whatwhere.models.registry import INNER, READ_TYPES, TEXT_KEYS, TEXT_TYPES
 
 from ..published import differences
 
@@ -171,10 +171,10 @@ def test_a_text_is_read_under_each_key_with_its_type_or_without(name: str, key: 
     assert f"{key}.vocab_size" in ww.from_huggingface({"model_type": name, key: untyped}).used
 
 
-@pytest.mark.parametrize("name", sorted(INNER.keys() - {"canary", "qwen3_omni_moe"}))
+@pytest.mark.parametrize("name", sorted(DATA.inner.keys() - {"canary", "qwen3_omni_moe"}))
 def test_a_part_without_a_type_has_that_of_transformers(name: str) -> None:
     """That of Canary is not read, and heads of the default of Qwen3-Omni do not divide its features."""
-    (part, path), *_ = INNER[name].items()
+    (part, path), *_ = DATA.inner[name].items()
     spec = CONFIG_MAPPING[name].sub_configs_defaults[path[0]]
     text = CONFIG_MAPPING[spec.model_type]().to_dict()
     untyped = {kept: value for kept, value in text.items() if kept != "model_type"}

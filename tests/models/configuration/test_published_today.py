@@ -7,10 +7,7 @@ import torch
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 import whatwhere as ww
-from whatwhere.models.registry import MODEL_TYPES, nested_defaults
-from whatwhere.models.registry.llama import LLAMA_LIKE
-from whatwhere.models.registry.llama_variants import LLAMA_VARIANTS
-from whatwhere.models.registry.nested_sizes import NESTED_SIZES
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 
 from .test_published import ALL
 
@@ -23,16 +20,32 @@ FILES = {
 # Sizes
 
 
-@pytest.mark.parametrize("model_type", sorted(NESTED_SIZES))
+NESTED = {name for name, kind in MODEL_TYPES.items() if kind.nested}
+
+
+@pytest.mark.parametrize("model_type", sorted(NESTED))
 def test_sizes_of_nested_files_are_those_of_the_classes(model_type: str) -> None:
-    full = CONFIG_MAPPING[model_type]().to_dict()
-    sizes = nested_defaults(model_type)
+    full, sizes = CONFIG_MAPPING[model_type]().to_dict(), MODEL_TYPES[model_type].nested
     assert sizes == {key: full[key] for key in sizes}
-    assert len(sizes) == len(NESTED_SIZES[model_type])
+    names = MODEL_TYPES[model_type].names
+    needed = {names[size][0] for size in ("vocab_size", "dim", "layers", "num_heads")}
+    assert set(sizes) == {*needed, *(MODEL_TYPES[model_type].head_dim_parts or ())}
 
 
-def test_every_type_that_can_be_nested_has_sizes() -> None:
-    assert {*LLAMA_LIKE, *LLAMA_VARIANTS} <= set(NESTED_SIZES) <= set(MODEL_TYPES)
+def test_every_text_of_llava_and_its_like_has_sizes() -> None:
+    assert {
+        "bert",
+        "gemma3_text",
+        "gpt2",
+        "llama",
+        "mistral",
+        "opt",
+        "phi3",
+        "qwen2",
+        "qwen2_vl_text",
+        "qwen3",
+    } <= NESTED
+    assert len(NESTED) >= 87
 
 
 @pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3"])

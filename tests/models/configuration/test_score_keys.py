@@ -14,7 +14,7 @@ from transformers.models.falcon import modeling_falcon as falcon
 from transformers.models.mpt import modeling_mpt as mpt
 
 import whatwhere as ww
-from whatwhere.models.configuration.score_keys import alibi_slopes
+from whatwhere.models.configuration.biases import alibi_slopes
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences
 

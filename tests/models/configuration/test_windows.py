@@ -10,10 +10,8 @@ from transformers import CONFIG_MAPPING
 
 import whatwhere as ww
 from whatwhere import Window
-from whatwhere.models.configuration.model_type import NoWindows
-from whatwhere.models.configuration.window_keys import BothSides
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.huggingface import Description
-from whatwhere.models.registry import MODEL_TYPES
 
 from ..checkpoint.forms import LAYERS
 from ..tiny import config_of, inputs_of, model_of
@@ -22,7 +20,7 @@ TOKENS = 9
 WITH_WINDOWS = [
     name
     for name, family in MODEL_TYPES.items()
-    if not isinstance(family.windows, NoWindows | BothSides)  # those of Longformer: in test_parts
+    if family.windows is not None and family.windows.by != "both_sides"  # those of Longformer: in test_parts
 ]
 SMALL = {"sliding_window": 3, "use_sliding_window": True, "max_window_layers": 2}
 KEYS: dict[str, dict[str, Any]] = {

@@ -18,14 +18,14 @@ from transformers.models.auto import modeling_auto as auto
 import whatwhere as ww
 from docs.generate.models_page import read_data
 from whatwhere.errors import WhatWhereError
-from whatwhere.models.configuration.layer_types import HYBRID, HYBRID_SLIDING, FromLayer, Windows
+from whatwhere.models.configuration.model_type import HYBRID, HYBRID_SLIDING
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.huggingface.attention import attention_forward, register_attention
 from whatwhere.models.huggingface.patch import PATCHED
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences_of_parts
 from whatwhere.models.probe.tiny import tiny_config, tiny_model
 from whatwhere.models.probe.tiny_sizes import WINDOW
-from whatwhere.models.registry import MODEL_TYPES
 
 from .batch_forms import FAR, FORMS, TOKENS, alone, decodes, ids, own_conventions
 
@@ -73,11 +73,11 @@ def settings_of(model_type: str) -> dict[str, Any]:
     settings = dict(SETTINGS.get(model_type, {}))
     config = tiny_config(model_type, **settings)
     reader = MODEL_TYPES[model_type].windows if model_type in MODEL_TYPES else None
-    if not isinstance(reader, Windows) or any(ww.from_huggingface(config).windows):
+    if reader is None or reader.by in ("global_local", "both_sides") or any(ww.from_huggingface(config).windows):
         return settings
     settings |= {reader.key: WINDOW} | ({} if reader.switch is None else {reader.switch: True})
-    if isinstance(reader.by, FromLayer) and reader.by.key is not None:
-        settings[reader.by.key] = 2
+    if reader.by == "from_layer" and reader.start_key is not None:
+        settings[reader.start_key] = 2
     if reader.by != "every" and "layer_types" in vars(config):
         full = HYBRID if HYBRID in config.layer_types else "full_attention"
         windowed = HYBRID_SLIDING if full == HYBRID else reader.windowed
@@ -142,7 +142,7 @@ def require_active(model: nn.Module, forms: dict[str, Tensor]) -> None:
     """Check that windows, sinks and temperatures matter in the sequences that this model was given."""
     read, length = ww.from_huggingface(model.config), FAR + TOKENS if "far" in forms else TOKENS
     windows = [window for window in read.windows if window is not None]
-    assert windows or not isinstance(MODEL_TYPES[read.model_type].windows, Windows)
+    assert windows or MODEL_TYPES[read.model_type].windows is None
     assert all(window.size < TOKENS for window in windows)
     if read.sinks:
         assert any("sink" in name and bool(p.abs().max() > 0.1) for name, p in model.named_parameters())

@@ -22,19 +22,15 @@ from transformers import (
 )
 
 import whatwhere as ww
-from whatwhere.models.configuration.rotary_keys import RopeKeys
-from whatwhere.models.configuration.score_keys import FalconKeys
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.huggingface.patch import PATCHED
 from whatwhere.models.huggingface.patch_modules import RotaryTables
-from whatwhere.models.registry import MODEL_TYPES
 
 from ..tiny import config_of, inputs_of, model_of
 
 NAMED_IN_THE_PROMISE = ("llama", "qwen2", "qwen3", "mistral", "gemma", "gemma2", "gemma3_text", "phi3", "gpt2", "bert")
 TOKENS = 13
-ROTATED = [
-    name for name in PATCHED if any(isinstance(reader, RopeKeys | FalconKeys) for reader in MODEL_TYPES[name].readers)
-]
+ROTATED = [name for name in PATCHED if any(rule.name in ("rope", "falcon") for rule in MODEL_TYPES[name].positions)]
 ALONE = (
     "falcon_mamba", "glm5_next_text", "jamba", "kimi_linear", "mamba", "mamba2", "nemotron_h", "rwkv", "xlstm", "zamba",
     "zamba2",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.optim import AdamW
 
 from whatwhere.errors import CheckpointError, SettingError, TokenError
-from whatwhere.models.registry import MODEL_TYPES
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.surgery import move_to_tokenizer, trim_checkpoint
 from whatwhere.what.resizing import keep, resize
 from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
@@ -246,8 +246,8 @@ def test_the_registry_counts_from_the_padding_id_where_resizing_knows_it() -> No
     counted = {
         name
         for name, entry in MODEL_TYPES.items()
-        for reader in entry.readers
-        if getattr(getattr(reader, "learned", reader), "offset", 0) == "padding"
+        for rule in entry.positions
+        if rule.settings.get("offset") == "padding"
     }
     known = {**LEARNED_AFTER_PADDING, **FIXED_AFTER_PADDING}
     assert (

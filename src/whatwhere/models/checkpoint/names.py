@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from whatwhere.models.checkpoint.base import Entry
-from whatwhere.models.registry import nested_text
+from whatwhere.models.configuration.model_types import nested_text
 
 TOKENS = (
     "shared.weight", "embed_tokens.weight", "wte.weight", "word_embeddings.weight", "embed_in.weight",

@@ -143,11 +143,7 @@ class Description:
 
     @property
     def scale(self) -> float:
-        """The softmax scale, if it is the same in all layers.
-
-        Raises:
-            SettingError: If layers have different scales, or no attention.
-        """
+        """The softmax scale, if it is the same in all layers; SettingError where they differ."""
         self.require_attention()
         if len(set(self.scales)) != 1:
             raise SettingError(f"the layers have different softmax scales, {self.scales}: see `scales`.")
@@ -223,22 +219,13 @@ class Description:
         return wheres
 
     def window_of(self, layer: int) -> Window | None:
-        """Return the window of a layer; None if it attends to all tokens.
-
-        Args:
-            layer: number of the layer.
-        """
+        """Return the window of a layer; None if it attends to all tokens."""
         return self.windows[layer] if self.windows else None
 
     def sink(
         self, layer: int = 0, device: "torch.device | str | None" = None, dtype: "torch.dtype | None" = None
     ) -> "Sink | None":
-        """Build the sinks of a layer, which are 0; None if it has none.
-
-        Args:
-            layer: number of the layer.
-            device, dtype: of the logits.
-        """
+        """Build the sinks of a layer, which are 0; None if it has none."""
         from whatwhere.where.sink import Sink
 
         has = bool(self.sinks) and self.sinks[layer]
@@ -251,13 +238,7 @@ class Description:
         device: "torch.device | str | None" = None,
         dtype: "torch.dtype | None" = None,
     ) -> "QueryKeyMap | None":
-        """Return the map of queries and keys of a layer, with its temperature if it has one.
-
-        Args:
-            layer: number of the layer.
-            query_key: what its plan builds, or None.
-            device, dtype: of learned factors.
-        """
+        """Return the map of queries and keys of a layer, which its plan built, with its temperature if it has one."""
         curve = self.temperatures[layer] if self.temperatures else None
         if curve is None:
             return query_key
@@ -315,12 +296,7 @@ class Description:
         )
 
     def scale_of(self, layer: int, *schemes: "QueryKeyMap | ScoreBias | None") -> float | None:
-        """Return the `scale` argument of a layer's Where: None if the scale is 1 / sqrt(head_dim) or that of a scheme.
-
-        Args:
-            layer: number of the layer.
-            schemes: the schemes of its attention.
-        """
+        """Return the `scale` argument of a layer's Where: None if it is 1 / sqrt(head_dim) or that of a scheme."""
         scale = self.scales[layer]
         usual = self.heads[layer].head_dim ** -0.5
         if scale == usual or any(scheme is not None and scheme.scale == scale for scheme in schemes):

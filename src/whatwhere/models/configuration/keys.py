@@ -104,12 +104,8 @@ class Keys:
         An absent key has the default of transformers; null has the default of the caller, if there is one.
 
         Args:
-            names: the key and its other names, the usual one first.
+            names: the key and its other names, the usual one first; it is an error if they have different values.
             default: if neither the configuration nor transformers has a value; without it the key is required.
-
-        Raises:
-            SettingError: If two names of one key have different values.
-            CheckpointError: If a required key is absent.
         """
         names = (*names, *(alias for alias, key in self.aliases.items() if key in names))
         self.known |= set(names)
@@ -170,13 +166,7 @@ class Keys:
     def number(self, *names: str, default: float | Required | None, zero: bool = False) -> float | None: ...
 
     def number(self, *names: str, default: float | Required | None = REQUIRED, zero: bool = False) -> float | None:
-        """Return a finite number above zero, or None if that is the default.
-
-        Args:
-            names: the key and its other names.
-            default: as in `take`.
-            zero: whether 0 is allowed too.
-        """
+        """Return a finite number above zero, or None if that is the default; `zero` allows 0 too."""
         value = self.take(*names, default=default)
         if value is None:
             return None
@@ -250,21 +240,22 @@ class Keys:
 
     def finish(
         self,
-        unread: Mapping[str, object] | None = None,
+        unread: Iterable[str] = (),
+        fixed: Mapping[str, object] | None = None,
         names: Iterable[str] = (),
         repeated: Mapping[str, Sequence[object]] | None = None,
     ) -> None:
         """Raise SettingError if a key was not read that affects positions, or misspells one that was read.
 
         Args:
-            unread: keys that the model's code does not read -> the value that they must have, or ANY.
+            unread: keys that the model's code does not read.
+            fixed: such keys -> the only value that agrees with the code.
             names: further keys of this model type, such as those of its other part.
             repeated: keys -> the values by which they repeat what was read; others contradict it.
         """
-        for name, expected in (unread or {}).items():
-            if expected is not ANY:
-                self.require(name, expected, "its code does not read the key, but the value was perhaps intended.")
-        accepted = {*self.known, *ELSEWHERE, *(unread or {}), *names}
+        for name, expected in (fixed or {}).items():
+            self.require(name, expected, "its code does not read the key, but the value was perhaps intended.")
+        accepted = {*self.known, *ELSEWHERE, *unread, *(fixed or {}), *names}
         suspected = []
         for name, value in self.values.items():
             # transformers writes some keys for internal use with a leading underscore
@@ -281,11 +272,7 @@ class Keys:
             self.refuse(*suspected)
 
     def finish_all(self, repeated: Mapping[str, Sequence[object]] | None = None) -> None:
-        """Raise SettingError if any key was not read: all rope parameters affect positions.
-
-        Args:
-            repeated: as in `finish`.
-        """
+        """Raise SettingError if any key was not read, but those that repeat what was read: all of them matter here."""
         for name, value in self.values.items():
             if name in self.known or value is None:
                 continue

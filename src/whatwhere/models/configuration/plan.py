@@ -46,10 +46,7 @@ CURVES: Mapping[str, str] = {"clamped": "ClampedLog", "logn": "LogN", "power": "
 
 
 def class_of(name: str) -> type:
-    """Return the class of a scheme or RoPE scaling; this imports PyTorch.
-
-    Args:
-        name: one of CLASSES.
+    """Return the class of a scheme or RoPE scaling, by its name in CLASSES; this imports PyTorch.
 
     Examples:
         >>> class_of("rotary-yarn").__name__
@@ -185,15 +182,7 @@ class Plan(_Arguments):
         dtype: "torch.dtype | None" = None,
         then: "QueryKeyMap | None" = None,
     ) -> "InputEncoding | QueryKeyMap | ScoreBias":
-        """Build the scheme.
-
-        Args:
-            device, dtype: of its learned tables, if it has any.
-            then: the map that SSMax is around, or None.
-
-        Returns:
-            The module; learned tables have random initial values.
-        """
+        """Build the scheme; learned tables have random initial values, and SSMax is around the map `then`."""
         settings: dict[str, object] = {
             name: value.build() if isinstance(value, ScalingPlan | CurvePlan) else value
             for name, value in self.settings.items()

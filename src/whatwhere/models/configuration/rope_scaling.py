@@ -30,19 +30,7 @@ class Context:
 
 
 def read_scaling(rope_type: str, rope: Keys, context: Context) -> ScalingPlan | None:
-    """Read the scaling of a `rope_type`.
-
-    Args:
-        rope_type: one of ROPE_TYPES.
-        rope: the rope parameters.
-        context: values outside of them.
-
-    Returns:
-        The scaling, or None for `default`.
-
-    Raises:
-        SettingError: If parameters cannot be read, or contradict one another.
-        CheckpointError: If a required parameter is absent.
+    """Return the scaling of a `rope_type`, one of ROPE_TYPES; None for `default`.
 
     Examples:
         >>> read_scaling("linear", Keys({"factor": 4.0}, {}, "llama"), Context(4096, None, 1.0))
@@ -52,18 +40,7 @@ def read_scaling(rope_type: str, rope: Keys, context: Context) -> ScalingPlan | 
 
 
 def require_fit(scaling: ScalingPlan | None, path: str, rotary_dim: int, theta: float) -> None:
-    """Raise unless a scaling can be applied to the rotated features of a head.
-
-    Args:
-        scaling: the scaling, or None.
-        path: of its parameters, for messages.
-        rotary_dim: number of rotated features.
-        theta: base of the frequencies.
-
-    Raises:
-        ShapeError: If it needs more features, or another number of them.
-        SettingError: If it needs a larger theta, or rotates no pair.
-    """
+    """Raise unless a scaling can be applied to `rotary_dim` features of a head that rotate by `theta`."""
     if scaling is None:
         return
     pairs = rotary_dim // 2

@@ -9,29 +9,24 @@ from typing import Any, Protocol, runtime_checkable
 
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.factors import read_embedding_scale, read_scales, read_temperatures
 from whatwhere.models.configuration.keys import ELSEWHERE, Json, Keys, affects_positions, equal_values, short_repr
-from whatwhere.models.configuration.layer_types import BIDIRECTIONAL
-from whatwhere.models.configuration.model_type import ModelType, Position
-from whatwhere.models.configuration.plan import CurvePlan, Plan, ScalingPlan
-from whatwhere.models.configuration.repeated_keys import agreeing_values
-from whatwhere.models.registry import (
-    INNER,
-    LONG_TEXT_NOTES,
+from whatwhere.models.configuration.layers import BIDIRECTIONAL, read_windows
+from whatwhere.models.configuration.model_type import ModelType
+from whatwhere.models.configuration.model_types import (
+    DATA,
     MODEL_TYPES,
-    OF_OTHERS,
-    OTHERWISE,
-    OUTER_NOTES,
-    OUTER_UNREAD,
     READ_TYPES,
-    SPREAD,
     TEXT_KEYS,
-    TEXT_OF_CLASS,
     TEXT_TYPES,
     find_model_type,
-    nested_defaults,
     require_likeness,
     suggest_model_type,
 )
+from whatwhere.models.configuration.plan import CurvePlan, Plan, ScalingPlan
+from whatwhere.models.configuration.positions import read_positions
+from whatwhere.models.configuration.repeated_keys import agreeing_values
+from whatwhere.models.configuration.sizes import read_sizes
 from whatwhere.where.window import Window
 
 __all__ = [
@@ -101,19 +96,19 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
             "this configuration has no model_type, so its keys have no meaning.\n"
             f"If you know it, add it: from_huggingface({{**config, 'model_type': {suggested}}})."
         )
-    key, value, other = OTHERWISE.get(name, ("", None, ""))
+    key, value, other = DATA.otherwise.get(name, ("", None, ""))
     if other and values.get(key) == value:
         values, name = {**values, "model_type": other}, other
-    model_type = _model_type(name, like)
-    part = nested_part or _part(model_type, name, part)
-    defaults = {**model_type.defaults, **(nested_defaults(name) if path else {})}
-    keys = Keys(values, defaults, name, path, model_type.aliases)
-    sizes, notes = model_type.read_sizes(keys, part)
-    position = _joined([reader.read(keys, sizes) for reader in model_type.readers])
-    scales = model_type.scale.read(keys, sizes, position)
-    embedding_scale = model_type.embedding.read(keys, sizes)
-    windows, window_notes = model_type.windows.read(keys, sizes, position)
-    temperatures = model_type.temperature.read(keys, sizes, position)
+    kind = _model_type(name, like)
+    part = nested_part or _part(kind, name, part)
+    defaults = {**kind.defaults, **(kind.nested if path and name in READ_TYPES else {})}
+    keys = Keys(values, defaults, name, path, kind.aliases)
+    sizes, notes = read_sizes(kind, keys, part)
+    position = read_positions(keys, sizes, kind)
+    scales = read_scales(keys, sizes, kind, position)
+    embedding_scale = read_embedding_scale(keys, kind)
+    windows, window_notes = read_windows(keys, kind.windows, sizes, position)
+    temperatures = read_temperatures(keys, sizes, kind, position)
     none: tuple[None, ...] = (None,) * sizes.layers
     description = Description(
         model_type=name if like is None else like,
@@ -128,12 +123,12 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         score=position.score or none,
         scales=scales,
         embedding_scale=embedding_scale,
-        tied=_tied(outer, name, sizes.tied) and model_type.can_tie,
+        tied=_tied(outer, name, sizes.tied) and kind.can_tie,
         padding_idx=sizes.padding_idx,
         max_length=position.max_length or sizes.max_length,
         layer_types=position.layer_types,
         windows=windows,
-        sinks=_sinks(model_type, windows),
+        sinks=_sinks(kind, windows),
         temperatures=temperatures,
         segments=sizes.segments,
         rotary_part=sizes.rotary_part,
@@ -143,18 +138,18 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         notes=(
             *notes,
             *position.notes,
-            *model_type.notes,
+            *kind.notes,
             *window_notes,
             *_temperature_notes(temperatures),
             *_outer_notes(outer),
-            *(note for key, note in LONG_TEXT_NOTES.items() if values.get(key) is not None),
+            *(note for key, note in DATA.long_text_notes.items() if values.get(key) is not None),
         ),
     )
-    repeated = agreeing_values(description, keys, getattr(model_type.windows, "key", None))
-    unread = {**model_type.unread, **OUTER_UNREAD.get(str(outer.get("model_type")), {})}
-    keys.finish(unread, model_type.all_names, repeated)
+    repeated = agreeing_values(description, keys, None if kind.windows is None else kind.windows.key)
+    unread = (*kind.unread, *DATA.outer_unread.get(str(outer.get("model_type")), ()))
+    keys.finish(unread, kind.fixed, kind.all_names, repeated)
     if like is not None and like != name:
-        accepted = (*model_type.unread, *model_type.all_names, *repeated)  # those that contradict were refused
+        accepted = (*kind.unread, *kind.fixed, *kind.all_names, *repeated)  # those that contradict were refused
         keys.finish_like(like, ROPE if position.query_key is not None else (), accepted)
     tied = ("tie_word_embeddings",) if outer.get("tie_word_embeddings") is not None else ()
     return replace(description, used=("model_type", *keys.used, *tied), assumed=tuple(keys.assumed))
@@ -223,14 +218,14 @@ def _require_keys(values: Json) -> None:
 def _inner(values: Json, part: str | None) -> tuple[Json, Json, str, str | None]:
     """Return the configuration of a part that is a model of its own, that of the whole, its path and its name."""
     name = values.get("model_type")
-    if isinstance(name, str) and name in SPREAD:
+    if isinstance(name, str) and name in DATA.spread:
         spread: Any = values
-        for key in SPREAD[name]:
+        for key in DATA.spread[name]:
             spread = spread.get(key) if isinstance(spread, Mapping) else None
         return ({**values, **spread} if isinstance(spread, Mapping) else values), {}, "", None
-    if not isinstance(name, str) or name not in INNER:
+    if not isinstance(name, str) or name not in DATA.inner:
         return values, {}, "", None
-    paths = INNER[name]
+    paths = DATA.inner[name]
     chosen = next(iter(paths)) if part is None else part
     if chosen not in paths:
         raise SettingError(
@@ -265,7 +260,7 @@ def _text_of(values: Json, whole: Json, path: str, part: str | None) -> tuple[Js
         if outer not in TEXT_TYPES:
             return values, whole, path, part
         classes = values.get("architectures")
-        own = TEXT_OF_CLASS.get(str(classes[0])) if isinstance(classes, list) and classes else None
+        own = DATA.classes.get(str(classes[0])) if isinstance(classes, list) and classes else None
         flat = {name: value for name, value in values.items() if not str(name).startswith("mm_")}
         return {**flat, "model_type": own or TEXT_TYPES[outer]}, whole, path, part
     _require_keys(values)
@@ -273,8 +268,8 @@ def _text_of(values: Json, whole: Json, path: str, part: str | None) -> tuple[Js
         text = {**text, "model_type": TEXT_TYPES[outer]}
     kind = MODEL_TYPES.get(str(text.get("model_type")))
     # A size that the text leaves out is its type's default there.
-    known = text if kind is None else {**kind.defaults, **nested_defaults(str(text["model_type"])), **text}
-    ignored = {*ELSEWHERE, *OF_OTHERS.get(outer, ())}
+    known = text if kind is None else {**kind.defaults, **kind.nested, **text}
+    ignored = {*ELSEWHERE, *DATA.of_others.get(outer, ())}
     for name, value in values.items():
         ours = name not in ignored and not name.startswith("mm_")
         if ours and affects_positions(name, value) and not equal_values(known.get(name), value):
@@ -295,25 +290,25 @@ def _tied(outer: Json, name: str, default: bool) -> bool:
     return tied
 
 
-def _part(model_type: ModelType, name: str, part: str | None) -> str | None:
-    if not model_type.parts:
+def _part(kind: ModelType, name: str, part: str | None) -> str | None:
+    if not kind.parts:
         if part is not None:
             raise SettingError(f"{name!r} has one part only: leave part={part!r} out.")
         return None
     part = "decoder" if part is None else part
-    if part not in model_type.parts:
-        raise SettingError(f"part={part!r} is not one of {name!r}, which has: {', '.join(model_type.parts)}.")
+    if part not in kind.parts:
+        raise SettingError(f"part={part!r} is not one of {name!r}, which has: {', '.join(kind.parts)}.")
     return part
 
 
-def _sinks(model_type: ModelType, windows: tuple[Window | None, ...]) -> tuple[bool, ...]:
-    if not model_type.sinks:
+def _sinks(kind: ModelType, windows: tuple[Window | None, ...]) -> tuple[bool, ...]:
+    if not kind.sinks:
         return ()
-    return tuple(model_type.sinks is True or window is not None for window in windows)
+    return tuple(kind.sinks is True or window is not None for window in windows)
 
 
 def _outer_notes(outer: Json) -> tuple[str, ...]:
-    note = OUTER_NOTES.get(str(outer.get("model_type")))
+    note = DATA.outer_notes.get(str(outer.get("model_type")))
     return () if note is None else (note,)
 
 
@@ -321,16 +316,3 @@ def _temperature_notes(temperatures: tuple[CurvePlan | Plan | None, ...]) -> tup
     count = sum(curve is not None for curve in temperatures)
     of = f"{count} of {len(temperatures)} layers multiply queries by a function of their position: see `temperatures`"
     return (of,) if count else ()
-
-
-def _joined(positions: list[Position]) -> Position:
-    """Merge the results of several readers; the readers of a model type read different doors."""
-    return Position(
-        input=next((p.input for p in positions if p.input is not None), None),
-        query_key=next((p.query_key for p in positions if p.query_key is not None), None),
-        score=next((p.score for p in positions if p.score is not None), None),
-        layer_types=next((p.layer_types for p in positions if p.layer_types is not None), None),
-        max_length=next((p.max_length for p in positions if p.max_length is not None), None),
-        parameters=next((p.parameters for p in positions if p.parameters), {}),
-        notes=tuple(note for p in positions for note in p.notes),
-    )

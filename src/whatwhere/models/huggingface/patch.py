@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.models.configuration.model_types import HEARING, MODEL_TYPES
 from whatwhere.models.huggingface import Description, from_huggingface
 from whatwhere.models.huggingface.patch_biases import (
     BucketBias,
@@ -32,8 +33,6 @@ from whatwhere.models.huggingface.patch_modules import (
     token_table,
 )
 from whatwhere.models.huggingface.patch_tables import LearnedRows, SinusoidalRows, replace_table
-from whatwhere.models.registry import MODEL_TYPES
-from whatwhere.models.registry.two_parts import HEARING
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.input.learned import Learned
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary

@@ -25,7 +25,7 @@ from whatwhere.models.checkpoint.safetensors import (
     write_safetensors,
 )
 from whatwhere.models.configuration.keys import Json
-from whatwhere.models.registry import nested_text
+from whatwhere.models.configuration.model_types import nested_text
 from whatwhere.models.surgery.report import (
     Cast,
     Changed,

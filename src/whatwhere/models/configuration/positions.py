@@ -1,0 +1,425 @@
+"""What reads the keys of each door: learned, sinusoidal and rotary positions. POSITIONS names all for the data file."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Literal
+
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.models.configuration.biases import (
+    read_alibi,
+    read_deberta,
+    read_falcon_alibi,
+    read_mpt,
+    read_profiles,
+    read_t5,
+    read_xlnet,
+)
+from whatwhere.models.configuration.keys import Keys, short_repr
+from whatwhere.models.configuration.layers import (
+    numbers_by_layer,
+    one_per_layer,
+    read_layer_pattern,
+    read_types,
+    with_drafts,
+)
+from whatwhere.models.configuration.model_type import FRACTION, FULL, Layers, ModelType, Position, Rule, Sizes
+from whatwhere.models.configuration.plan import Plan, ScalingPlan, Setting
+from whatwhere.models.configuration.rope_scaling import require_fit
+from whatwhere.models.configuration.rotary import read_rope, require_rotary_dim, rotary_plan
+
+Offset = int | Literal["padding"]
+"""The row of position 0; `padding` is pad_token_id + 1, as in RoBERTa."""
+
+
+def read_positions(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Return what all functions of a model type read; they read different doors."""
+    found = [POSITIONS[rule.name](keys, sizes, kind, **rule.settings) for rule in kind.positions]
+    return Position(
+        input=next((each.input for each in found if each.input is not None), None),
+        query_key=next((each.query_key for each in found if each.query_key is not None), None),
+        score=next((each.score for each in found if each.score is not None), None),
+        layer_types=next((each.layer_types for each in found if each.layer_types is not None), None),
+        max_length=next((each.max_length for each in found if each.max_length is not None), None),
+        parameters=next((each.parameters for each in found if each.parameters), {}),
+        notes=tuple(note for each in found for note in each.notes),
+    )
+
+
+# Added to the token vectors
+
+
+def read_learned(
+    keys: Keys,
+    sizes: Sizes,
+    kind: ModelType,
+    offset: Offset = 0,
+    counted: bool = False,
+    key: str = "max_position_embeddings",
+    by_tokens: bool = True,
+    unless: str | None = None,
+    absolute: bool = False,
+) -> Position:
+    """Return the plan of a learned position table.
+
+    Args:
+        keys, sizes, kind: the configuration, what was read of it, and its model type.
+        offset: row of position 0.
+        counted: whether the length in the configuration includes the rows before it.
+        key: of the length, for messages.
+        by_tokens: whether the table has the features of the token table, if they differ from the model's.
+        unless: a flag without which there is no table.
+        absolute: whether `position_embedding_type` must be "absolute" for the table to be the only encoding.
+    """
+    if absolute:
+        name = "position_embedding_type"
+        bias = "other values add a bias to the scores of each layer."
+        jina = "'rotary' is that of 'jina_embeddings_v3': write this as the model_type."
+        keys.require(name, "absolute", jina if keys.values.get(name) == "rotary" else bias)
+    if unless is not None and not keys.flag(unless, default=True):
+        return Position()
+    if sizes.max_length is None:
+        raise SettingError(f"{keys.path}{key} is missing: the number of rows of the position table.")
+    row = first_row(offset, sizes.padding_idx)
+    if row is None:
+        raise SettingError("pad_token_id is missing: positions start at the row after it.")
+    length = sizes.max_length - row if counted else sizes.max_length
+    if length < 1:
+        raise SettingError(f"{keys.path}{key} is {sizes.max_length}, of which {row} rows come before 0.")
+    dim = sizes.token_dim if by_tokens else sizes.dim
+    return Position(input=Plan("learned", {"dim": dim, "max_length": length, "offset": row}), max_length=length)
+
+
+def first_row(offset: Offset, padding_idx: int | None) -> int | None:
+    """Return the row of position 0; None if it depends on a padding id that is None."""
+    if offset != "padding":
+        return offset
+    return None if padding_idx is None else padding_idx + 1
+
+
+def learned_rule(kind: ModelType) -> Rule | None:
+    """Return the rule of a model type that reads a learned table, alone or as one choice of two; None without one."""
+    return next((rule for rule in kind.positions if rule.name.startswith("learned")), None)
+
+
+def _sinusoidal(
+    keys: Keys,
+    sizes: Sizes,
+    kind: ModelType,
+    layout: Literal["interleaved", "half", "tensor2tensor"] = "tensor2tensor",
+    offset: Offset = 0,
+    cosines_first: bool = False,
+) -> Position:
+    least = 4 if layout == "tensor2tensor" else 2
+    if sizes.dim % 2 or sizes.dim < least:
+        raise ShapeError(
+            f"{sizes.dim} features cannot hold sinusoidal positions: a sine and a cosine share one frequency, so "
+            f"an even number of at least {least} is needed."
+        )
+    settings: dict[str, Setting] = {
+        "dim": sizes.dim,
+        "layout": layout,
+        "offset": first_row(offset, sizes.padding_idx or 0),
+    }
+    if cosines_first:
+        settings["cosines_first"] = True
+    return Position(input=Plan("sinusoidal", settings))
+
+
+def _learned_or_sinusoidal(keys: Keys, sizes: Sizes, kind: ModelType, offset: int) -> Position:
+    """Read a learned position table, or sinusoidal positions in its place if a flag is off, as in TrOCR."""
+    if keys.flag("use_learned_position_embeddings", default=True):
+        return read_learned(keys, sizes, kind, offset)
+    return _sinusoidal(keys, sizes, kind, offset="padding")
+
+
+def _learned_or_rope(keys: Keys, sizes: Sizes, kind: ModelType, offset: Offset, counted: bool) -> Position:
+    """Read a learned position table, or rotary positions in its place, as a key chooses, as in ESM."""
+    if keys.choice("position_embedding_type", choices=("absolute", "rotary"), default="absolute") == "rotary":
+        return read_rope(keys, sizes, kind)
+    keys.known.add("rope_theta")
+    return read_learned(keys, sizes, kind, offset, counted)
+
+
+# Rotary, with keys beside `rope_parameters`
+
+
+def _theta_by_layer(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Read rotary positions whose theta a list has for each layer, 0 where a layer does not rotate."""
+    key = "layer_rope_theta"
+    position = read_rope(keys, sizes, kind)
+    thetas = numbers_by_layer(keys, key, sizes.layers)
+    if thetas is None:
+        return position
+    plans = []
+    for layer, plan in enumerate(position.query_key or ()):
+        theta = thetas[layer].number(key, zero=True)
+        if plan is None and theta != 0:
+            raise SettingError(f"{keys.path}{key}[{layer}] is {theta}, but layers of its type do not rotate: write 0.")
+        plans.append(None if plan is None or theta == 0 else _changed(plan, theta=theta))
+    return replace(position, query_key=tuple(plans))
+
+
+def _lists_by_layer(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Read rotary positions whose theta and rotated fraction lists have for each layer, alike in layers of one type.
+
+    As in the published files of Step-3.7; what transformers writes has `rope_parameters` by type. `rope_scaling` is
+    that of full attention alone.
+    """
+    if keys.values.get("rope_parameters") is not None:
+        return read_rope(keys, sizes, kind)
+    layers = kind.layers or Layers()
+    types = read_types(keys, layers, sizes.layers)
+    thetas = _number_by_type(keys, "rope_theta", types, layers)
+    fractions = _number_by_type(keys, "partial_rotary_factors", types, layers)
+    scaling = keys.take("rope_scaling", default=None)
+    sets = {
+        label: {
+            **({"rope_theta": thetas[label]} if label in thetas else {}),
+            **({FRACTION: fractions[label]} if label in fractions else {}),
+            **(dict(keys.inside("rope_scaling").values) if scaling and label == FULL else {}),
+        }
+        for label in dict.fromkeys(types)
+    }
+    others = {name: value for name, value in keys.values.items() if name not in ("rope_theta", "rope_scaling")}
+    inner = Keys({**others, "rope_parameters": sets}, keys.defaults, keys.owner, keys.path, keys.aliases)
+    position = read_rope(inner, sizes, kind)
+    keys.absorb(inner)
+    keys.known |= inner.known
+    return position
+
+
+def _number_by_type(keys: Keys, name: str, types: tuple[str, ...], layers: Layers) -> dict[str, float]:
+    """Return the number of each type of layer; none without the key."""
+    value = keys.take(name, default=None)
+    if value is None:
+        return {}
+    if not isinstance(value, list | tuple):
+        return dict.fromkeys(types, Keys({name: value}, {}, keys.owner, keys.path).number(name))
+    listed = one_per_layer(keys.path + name, value, with_drafts(keys, name, len(types), layers.drafts_key))
+    numbers = [Keys({name: one}, {}, keys.owner, keys.path).number(name) for one in listed[: len(types)]]
+    by_type = dict(zip(types, numbers, strict=True))
+    for layer, (layer_type, number) in enumerate(zip(types, numbers, strict=True)):
+        if number != by_type[layer_type]:
+            raise SettingError(
+                f"{keys.path}{name}[{layer}] is {number}, but another layer of the type {layer_type} has "
+                f"{by_type[layer_type]}: the code of {keys.owner!r} takes one of each type."
+            )
+    return by_type
+
+
+def _nested_theta(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Read rotary positions whose theta is in a nested dictionary, as in the published file of DBRX.
+
+    The code of its authors rotates by that theta. Transformers 5 ignores it, and rotates by `rope_parameters`, or by
+    10,000; a configuration that has both is read if they agree.
+    """
+    position = read_rope(keys, sizes, kind)
+    nested = keys.values.get("attn_config")
+    theta = keys.inside("attn_config").number("rope_theta", default=None) if nested is not None else None
+    if theta is None:
+        return position
+    plans = tuple(None if plan is None else _changed(plan, theta=theta) for plan in position.query_key or ())
+    if plans != position.query_key and any(keys.values.get(name) for name in ("rope_parameters", "rope_theta")):
+        raise SettingError(
+            f"{keys.path}attn_config.rope_theta is {theta}, by which the code of the authors of {keys.owner!r} "
+            "rotates, but rope_parameters have another theta, by which transformers 5 does: keep the right one.\n"
+            "In the published file it is the first; transformers adds the second without reading it."
+        )
+    return replace(position, query_key=plans)
+
+
+def _rotary_dim(
+    keys: Keys,
+    sizes: Sizes,
+    kind: ModelType,
+    key: str | None = "rotary_dim",
+    interleaved: bool = True,
+    unrotated: str | None = None,
+) -> Position:
+    """Read the rotary positions of GPT-J, CodeGen and RoFormer, and of the first Phi, whose theta is 10,000.
+
+    Args:
+        keys, sizes, kind: the configuration, what was read of it, and its model type.
+        key: of the number of rotated features; None rotates all.
+        interleaved: whether pairs are (2i, 2i+1).
+        unrotated: a flag that must be off, which rotates values too (RoFormer).
+    """
+    if unrotated is not None:
+        keys.require(unrotated, False, "whatwhere has no scheme that rotates values.")
+    rotary_dim = None if key is None else keys.whole(key, default=None)
+    rotary_dim = None if rotary_dim == sizes.head_dim else rotary_dim
+    require_rotary_dim(keys.path, sizes.head_dim, rotary_dim)
+    return _all_layers(sizes, rotary_plan(sizes.head_dim, 10_000.0, interleaved, rotary_dim, None))
+
+
+# Of authors' code beside their files
+
+
+def _qwen(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Read the rotary positions of the first Qwen, whose theta follows the length L in steps, beyond the trained L_0.
+
+    theta (2 ** ceil(log2(L / L_0) + 1) - 1) ** (dim / (dim - 2))
+    """
+    fraction_key = "rotary_pct"
+    theta, fraction = keys.number("rotary_emb_base", default=10_000.0), keys.number(fraction_key, default=1.0)
+    rotary_dim = None if fraction == 1 else int(sizes.head_dim * fraction)
+    scaling, notes = None, ()
+    if keys.flag("use_dynamic_ntk", default=True):
+        settings = {"factor": 2.0, "original_length": keys.whole("seq_length"), "doubling": True}
+        scaling = ScalingPlan("rotary-dynamic-ntk", settings)
+        notes = ("after a prompt its code keeps the theta of the prompt's length: pass that as regime_length",)
+    path = f"{keys.path}{fraction_key}"
+    require_rotary_dim(path, sizes.head_dim, rotary_dim)
+    require_fit(scaling, path, rotary_dim or sizes.head_dim, theta)
+    plan = rotary_plan(sizes.head_dim, theta, False, rotary_dim, scaling, None, "chunked", path)
+    return replace(_all_layers(sizes, plan), notes=notes)
+
+
+def _glm(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Read rotary positions of the first half of each head, interleaved, with theta 10,000 rope_ratio, as in GLM-4.
+
+    ChatGLM2-6B-32K divides positions by rope_ratio instead, which no key says.
+    """
+    planes, name = "position_encoding_2d", "_name_or_path"
+    if keys.take(planes, default=None):
+        raise SettingError(
+            f"{keys.path}{planes} is on, as in ChatGLM-6B: each half of its heads is rotated by a coordinate "
+            "of its own, whose second counts from the end of the prompt, and tokens of the prompt attend to later "
+            "ones. No scheme here does so."
+        )
+    ratio = keys.number("rope_ratio", default=1.0)
+    if ratio != 1 and keys.whole("padded_vocab_size") == 65_024 and "chatglm3" not in str(keys.values.get(name)):
+        raise SettingError(
+            f"{keys.path}rope_ratio is {ratio}, by which ChatGLM3 multiplies theta, but ChatGLM2-6B-32K divides "
+            f"positions: no key says which. If it is ChatGLM3, state it: config[{name!r}] = 'chatglm3'."
+        )
+    return _all_layers(sizes, rotary_plan(sizes.head_dim, 10_000.0 * ratio, True, sizes.head_dim // 2, None))
+
+
+def _rotary_or_alibi(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Read the positions of Baichuan: those of 7B are rotary with theta 10,000, those of 13B are ALiBi.
+
+    Both have one model type and the code of each no key of the other: only 7B has `max_position_embeddings`.
+    """
+    rotary, alibi, widths = "max_position_embeddings", "model_max_length", {4096: True, 5120: False}
+    length, other = keys.whole(rotary, default=None), keys.whole(alibi, default=None)
+    rotates = length is not None
+    if (length or other) is None or widths.get(sizes.dim, rotates) != rotates:
+        raise SettingError(
+            f"whether this Baichuan rotates is said by {rotary}, which 7B alone has, of 4,096 features, or by "
+            f"{alibi} alone, as in 13B, of 5,120 features with ALiBi. Here these are {length} and {other}, "
+            f"with {sizes.dim:,} features: state what its code does."
+        )
+    if rotates:
+        return _all_layers(sizes, rotary_plan(sizes.head_dim, 10_000.0, False, None, None))
+    return Position(score=(Plan("alibi", {"num_heads": sizes.num_heads}),) * sizes.layers, max_length=other)
+
+
+def _internlm(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Read rotary positions whose theta is in a dictionary of its own, and grows with the length unless it says not."""
+    name = "rotary"
+    given = keys.values.get(name) is not None
+    inner = keys.inside(name) if given else Keys({}, {}, keys.owner, f"{keys.path}{name}.")
+    keys.known.add(name)
+    theta, factor, scaling = inner.number("base", default=10_000.0), inner.number("scaling_factor", default=1.0), None
+    if inner.choice("type", choices=("dynamic", "origin"), default="dynamic") == "dynamic":
+        settings = {"factor": factor, "original_length": sizes.max_length or 2048}
+        scaling = ScalingPlan("rotary-dynamic-ntk", settings)
+    inner.finish_all()
+    keys.absorb(inner)
+    require_fit(scaling, inner.path, sizes.head_dim, theta)
+    return _all_layers(sizes, rotary_plan(sizes.head_dim, theta, False, None, scaling))
+
+
+def _gte(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Read the rotary positions of GTE, whose `ntk` is not the usual one: every pair is slower.
+
+    (theta factor) ** (-2 i / dim) / factor ** (2 / dim)
+    """
+    position = read_rope(keys, sizes, kind)
+    plan = (position.query_key or (None,))[0]
+    if plan is None or plan.scaling is None or plan.scaling.name != "rotary-ntk":
+        return position
+    factor = plan.scaling.number("factor")
+    scaling = ScalingPlan("rotary-linear", {"factor": factor ** (2 / plan.rotary_dim)})
+    plan = _changed(plan, theta=plan.number("theta") * factor, scaling=scaling)
+    return replace(position, query_key=(plan,) * sizes.layers)
+
+
+def _nomic(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Read the rotary positions of Nomic's own files, whose theta may grow beyond the trained length."""
+    factor_key, trained_key = "rotary_scaling_factor", "max_trained_positions"
+    keys.require("rotary_emb_fraction", 1.0, "it would rotate a part of each head, or have a learned table instead.")
+    position = replace(read_rope(keys, sizes, kind), max_length=keys.whole("n_positions", default=None))
+    factor, trained = keys.number(factor_key, default=None), keys.whole(trained_key, default=None)
+    if factor is None:
+        return position
+    if trained is None:
+        raise SettingError(f"{keys.path}{trained_key} is missing: {factor_key} is for texts beyond it.")
+    scaling = ScalingPlan("rotary-dynamic-ntk", {"factor": factor, "original_length": trained})
+    plan = (position.query_key or (None,))[0]
+    own = None if plan is None else _changed(plan, scaling=scaling)
+    return replace(position, query_key=(own,) * sizes.layers)
+
+
+# Others
+
+
+def _falcon(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Read the positions of Falcon: rotary, or a variant of ALiBi."""
+    alibi = keys.flag("alibi", default=False)
+    return read_falcon_alibi(keys, sizes, kind) if alibi else read_rope(keys, sizes, kind)
+
+
+def _layer_pattern(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Read the types of layers without positions, as in Nemotron-H."""
+    return Position(layer_types=read_layer_pattern(keys))
+
+
+def _causal_text(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+    """Refuse a model whose text attends to later tokens, as Gemma 4 does with `use_bidirectional_attention: all`."""
+    key = "use_bidirectional_attention"
+    value = keys.take(key, default=None)
+    if value not in (None, "vision"):  # "vision" concerns the tokens of an image alone
+        raise SettingError(
+            f"{keys.path}{key} is {short_repr(value)}, but whatwhere reads {keys.owner!r} with null or "
+            "'vision' only: its text is read as causal."
+        )
+    return Position()
+
+
+def _all_layers(sizes: Sizes, plan: Plan) -> Position:
+    return Position(query_key=(plan,) * sizes.layers)
+
+
+def _changed(plan: Plan, **settings: Any) -> Plan:
+    return replace(plan, settings={**plan.settings, **settings})
+
+
+POSITIONS: Mapping[str, Callable[..., Position]] = {
+    "alibi": read_alibi,
+    "causal_text": _causal_text,
+    "deberta": read_deberta,
+    "falcon": _falcon,
+    "glm": _glm,
+    "gte": _gte,
+    "internlm": _internlm,
+    "layer_pattern": _layer_pattern,
+    "learned": read_learned,
+    "learned_or_rope": _learned_or_rope,
+    "learned_or_sinusoidal": _learned_or_sinusoidal,
+    "lists_by_layer": _lists_by_layer,
+    "mpt": read_mpt,
+    "nested_theta": _nested_theta,
+    "nomic": _nomic,
+    "profiles": read_profiles,
+    "qwen": _qwen,
+    "rope": read_rope,
+    "rotary_dim": _rotary_dim,
+    "rotary_or_alibi": _rotary_or_alibi,
+    "sinusoidal": _sinusoidal,
+    "t5": read_t5,
+    "theta_by_layer": _theta_by_layer,
+    "xlnet": read_xlnet,
+}
+"""Name in the data file -> function of the configuration, the sizes read of it, its model type, and settings."""
