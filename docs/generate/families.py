@@ -16,7 +16,8 @@ from docs.generate.model_types import CHOSEN
 from whatwhere.models.configuration.model_types import FILE
 from whatwhere.models.probe.tiny import quiet
 
-WIDTH = 120
+WIDTH = 90
+"""Letters of a row that is written as one line."""
 
 
 def main() -> None:
@@ -24,33 +25,38 @@ def main() -> None:
     data = json.loads(FILE.read_text(encoding="utf-8"))
     data["transformers"] = transformers.__version__
     with quiet():
-        for name, row in {**data["types"], **data["parts"]}.items():
-            if name in CONFIG_MAPPING:
-                _update(name, row)
+        for name, row in data["types"].items():
+            for line in update(name, row):
+                sys.stderr.write(f"{name}: {line}\n")
     FILE.write_text(layout(data), encoding="utf-8")
 
 
-def _update(name: str, row: dict[str, Any]) -> None:
-    """Replace the defaults of a row, its nested sizes and its theta by those of transformers, where it has any."""
+def update(name: str, row: dict[str, Any]) -> list[str]:
+    """Replace the defaults of a row, its nested sizes and its theta by those of transformers, and return what changed.
+
+    Args:
+        name: of the model type.
+        row: of the data file, which is changed in place.
+    """
     kind = CONFIG_MAPPING[name]
-    values = {}
-    for each in fields(kind):
-        value = each.default if each.default_factory is MISSING else each.default_factory()
-        values[each.name] = None if value is MISSING else value
-    named = {**values, **{alias: values.get(own) for alias, own in kind.attribute_map.items()}}
-    for part in ("defaults", "nested"):
-        for key, old in row.get(part, {}).items():
-            # Where the class has no value, its code takes that of the row.
-            if named.get(key) is not None and named[key] != old:
-                sys.stderr.write(f"{name}: {key} is {named[key]!r}, not {old!r}\n")
-                row[part][key] = named[key]
+    values = {each.name: each.default if each.default_factory is MISSING else None for each in fields(kind)}
+    values |= {alias: values.get(own) for alias, own in kind.attribute_map.items()}
+    changed = []
+    for key, old in [*row.get("defaults", {}).items(), *row.get("nested", {}).items()]:
+        own = row["defaults"] if key in row.get("defaults", {}) else row["nested"]
+        value = values.get(key)
+        # Where the class has no value, its code takes that of the row.
+        if value not in (None, MISSING) and value != old:
+            changed.append(f"{key} is {value!r}, not {old!r}")
+            own[key] = value
     parameters = kind(**CHOSEN.get(name, {})).to_dict().get("rope_parameters") or {}
     for label, own in row.get("rope", {}).get("sets", {}).items():
         chosen = parameters.get(label) if label else parameters
-        theta = (chosen or {}).get("rope_theta")
-        if theta is not None and theta != own.get("theta", 10_000.0) and not own.get("parameters"):
-            sys.stderr.write(f"{name}: theta {label} is {theta!r}, not {own.get('theta')!r}\n")
+        theta, old = (chosen or {}).get("rope_theta"), own.get("theta", 10_000.0)
+        if theta is not None and theta != old and not own.get("parameters"):
+            changed.append(f"theta is {theta!r}, not {old!r}")
             own["theta"] = float(theta)
+    return changed
 
 
 def layout(data: dict[str, Any]) -> str:
@@ -60,9 +66,10 @@ def layout(data: dict[str, Any]) -> str:
 
 def _lines(value: Any, indent: str, depth: int) -> str:
     line = json.dumps(value, ensure_ascii=False)
-    if not isinstance(value, dict) or not value or depth == 0 or (depth < 3 and len(line) + len(indent) < WIDTH - 30):
+    short = depth < 3 and len(line) + len(indent) < WIDTH
+    if not isinstance(value, dict) or not value or depth == 0 or short:
         return line
-    inner = [f"{indent} {json.dumps(key)}: {_lines(each, indent + ' ', depth - 1)}" for key, each in value.items()]
+    inner = [f"{indent} {json.dumps(key)}: {_lines(each, f'{indent} ', depth - 1)}" for key, each in value.items()]
     return "{\n" + ",\n".join(inner) + f"\n{indent}}}"
 
 

@@ -1,0 +1,71 @@
+"""The data file of model types: rows name functions with settings that they take, and defaults are transformers'."""
+
+import json
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from inspect import signature
+from typing import Any
+
+import msgspec
+import pytest
+
+from docs.generate.families import layout, update
+from whatwhere.models.configuration.factors import EMBEDDINGS, SCALES, TEMPERATURES
+from whatwhere.models.configuration.model_type import ModelType
+from whatwhere.models.configuration.model_types import DATA, FILE, READ_TYPES
+from whatwhere.models.configuration.positions import POSITIONS
+from whatwhere.models.configuration.sizes import HEADS, KEY_HEADS
+
+ROWS = json.loads(FILE.read_text(encoding="utf-8"))
+
+
+def takes(function: Callable[..., object], arguments: int, settings: Mapping[str, object]) -> bool:
+    """Return whether a function can be called so; TypeError if not."""
+    signature(function).bind(*range(arguments), **settings)
+    return True
+
+
+@pytest.mark.parametrize("model_type", READ_TYPES)
+def test_a_row_names_functions_and_their_settings(model_type: str) -> None:
+    kind = READ_TYPES[model_type]
+    assert all(takes(POSITIONS[rule.name], 3, rule.settings) for rule in kind.positions)
+    assert kind.scale is None or takes(SCALES[kind.scale.name], 3, kind.scale.settings)
+    assert kind.embedding is None or takes(EMBEDDINGS[kind.embedding.name], 1, kind.embedding.settings)
+    assert kind.temperature in {None, *TEMPERATURES}
+    assert kind.heads in {None, *HEADS}
+    assert kind.key_heads in {None, *KEY_HEADS}
+
+
+def test_every_function_is_named_by_a_row() -> None:
+    kinds = READ_TYPES.values()
+    assert {rule.name for kind in kinds for rule in kind.positions} == set(POSITIONS)
+    assert {kind.scale.name for kind in kinds if kind.scale} == set(SCALES)
+    assert {kind.embedding.name for kind in kinds if kind.embedding} == set(EMBEDDINGS)
+    assert {kind.temperature for kind in kinds} - {None} == set(TEMPERATURES)
+    assert {kind.heads for kind in kinds} - {None} == set(HEADS)
+    assert {kind.key_heads for kind in kinds} - {None} == set(KEY_HEADS)
+
+
+def test_a_misspelled_field_is_refused() -> None:
+    with pytest.raises(msgspec.ValidationError, match="unknown field `windoes`"):
+        msgspec.convert({"windoes": {}}, ModelType)
+
+
+def test_the_file_is_as_the_generator_writes_it() -> None:
+    assert FILE.read_text(encoding="utf-8") == layout(ROWS)
+    assert not {*DATA.types} & {*DATA.unlike}
+
+
+@pytest.mark.parametrize("name", ROWS["types"])
+def test_defaults_are_those_of_transformers(name: str) -> None:
+    row = deepcopy(ROWS["types"][name])
+    assert update(name, row) == []
+    assert row == ROWS["types"][name]
+
+
+def test_other_defaults_are_replaced() -> None:
+    row: dict[str, Any] = deepcopy(ROWS["types"]["gemma2"])
+    row["defaults"]["sliding_window"], row["nested"]["hidden_size"] = 7, 8
+    row["rope"] = {"sets": {"": {"theta": 3.0}}}
+    assert [line.split(" is ")[0] for line in update("gemma2", row)] == ["sliding_window", "hidden_size", "theta"]
+    assert row == {**ROWS["types"]["gemma2"], "rope": {"sets": {"": {"theta": 10_000.0}}}}
