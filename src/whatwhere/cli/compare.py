@@ -214,11 +214,7 @@ def compare(
 
 
 def _confirm(estimate: "Estimate", yes: bool) -> None:
-    """Print how long it takes, and wait for consent.
-
-    Raises:
-        SettingError: If nobody can be asked, and --yes is not passed.
-    """
+    """Print how long it takes, and wait for consent."""
     minutes = max(1, round(estimate.seconds / 60))
     print_message(
         f"{estimate.runs} runs, about {minutes} minute{'s' * (minutes > 1)} with {estimate.workers} worker processes"

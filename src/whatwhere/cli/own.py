@@ -33,14 +33,7 @@ class Own:
 
 
 def load_own(modules: Sequence[str]) -> Own:
-    """Import the files of --module, and sort what they hold: schemes, a task, a model.
-
-    Args:
-        modules: each a file and a name in it, "FILE.py:NAME".
-
-    Raises:
-        SettingError: If a file or name is missing, is none of the three, or there are two tasks or two models.
-    """
+    """Import the files of --module, and sort what they hold: schemes, a task, a model."""
     from whatwhere.comparison.own_model import is_model_builder
     from whatwhere.comparison.tasks import is_task
 
@@ -68,14 +61,7 @@ def load_own(modules: Sequence[str]) -> Own:
 
 @contextmanager
 def report_own_errors(modules: Sequence[str]) -> Iterator[None]:
-    """Report what the user's own files raise in one sentence, with its place; other errors pass.
-
-    Args:
-        modules: each a file and a name in it, "FILE.py:NAME".
-
-    Raises:
-        SettingError: If one of the files raised an error of its own.
-    """
+    """Report what the user's own files raise in one sentence, with its place; other errors pass."""
     try:
         yield
     except (Exception, SystemExit) as problem:

@@ -157,10 +157,6 @@ def median_run(comparison: Comparison, scheme: str) -> RunResult:
     """Return the run of a scheme whose score is the median: at the longest tested length, then in length.
 
     Of an even number of runs it is the lower one of the two in the middle.
-
-    Args:
-        comparison: which has the runs.
-        scheme: its name.
     """
     longest = max(comparison.trained + comparison.beyond)
 
@@ -173,15 +169,7 @@ def median_run(comparison: Comparison, scheme: str) -> RunResult:
 
 
 def task_of(comparison: Comparison) -> AskableTask:
-    """Return the task of a comparison, which reads sequences and knows their correct answers.
-
-    Args:
-        comparison: whose models are asked.
-
-    Raises:
-        SettingError: If its task is not one of whatwhere's.
-        TextError: If the tokenizer of its text cannot be read, or has changed.
-    """
+    """Return the task of a comparison, which reads sequences and knows their correct answers."""
     described = comparison.task
     for task in (Expressions, Recall):
         if described.name == task.name and described.tokens == task.tokens:

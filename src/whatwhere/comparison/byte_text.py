@@ -104,21 +104,13 @@ class FileText:
         return sum(self.sizes) + len(_BETWEEN) * (len(self.statuses) - 1)
 
     def windows(self, starts: Sequence[int], count: int) -> UInt8[np.ndarray, "windows bytes"]:
-        """Return `count` bytes from each start.
-
-        Raises:
-            TextError: If a file cannot be read, or has changed.
-        """
+        """Return `count` bytes from each start."""
         with _Reader(self) as reader:
             content = b"".join([reader.read(start, count) for start in starts])
         return np.frombuffer(content, np.uint8).reshape(len(starts), count)
 
     def chunks(self, end: int, start: int = 0) -> Iterator[bytes]:
-        """Yield the bytes from `start` up to `end` in parts of about a megabyte.
-
-        Raises:
-            TextError: If a file cannot be read, or has changed.
-        """
+        """Yield the bytes from `start` up to `end` in parts of about a megabyte."""
         with _Reader(self) as reader:
             for at in range(start, end, _CHUNK):
                 yield reader.read(at, min(_CHUNK, end - at))
@@ -129,15 +121,7 @@ ByteText = MemoryText | FileText
 
 
 def open_files(files: Sequence[Path], on_read: OnRead = lambda count: None) -> FileText:
-    """Return the text of files, of which one megabyte at a time is read for the checksum.
-
-    Args:
-        files: regular files.
-        on_read: called with the number of bytes after each part.
-
-    Raises:
-        TextError: If a file cannot be read, is empty, or changes meanwhile.
-    """
+    """Return the text of files, of which one megabyte at a time is read for the checksum."""
     paths = tuple(file.resolve() for file in files)
     statuses = _statuses(paths)
     known = next((key for key, before in _checked.items() if key[0] == paths and before == statuses), None)
@@ -154,20 +138,7 @@ def open_files(files: Sequence[Path], on_read: OnRead = lambda count: None) -> F
 
 
 def keep_in_file(text: ByteText, folder: Path, on_read: OnRead = lambda count: None) -> FileText:
-    """Write a text to one file of a folder, named by its checksum, where that is not there yet.
-
-    Args:
-        text: in memory or in files.
-        folder: that is made where it is missing.
-        on_read: called with the number of bytes after each part.
-
-    Returns:
-        The text in that file.
-
-    Raises:
-        TextError: If the text has changed since its checksum was computed.
-        ResultsError: If the file cannot be written.
-    """
+    """Write a text to one file of a folder, named by its checksum, where that is not there yet."""
     path = (folder / f"{text.sha256}.bytes").absolute()
     try:
         if path.is_file():

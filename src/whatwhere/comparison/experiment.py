@@ -184,22 +184,6 @@ def command_line(
 ) -> str | None:
     """Return the command that repeats a comparison.
 
-    Args:
-        task: its name, or a task of the caller's own.
-        schemes: names, or schemes of the caller's own.
-        seeds: of the runs.
-        settings: of the comparison.
-        out: the results folder.
-        files: texts.
-        start: results whose models the runs start from.
-        model: what builds a model of the caller's own.
-        workers: processes that were requested, on which no number depends, but time and memory.
-        tokenizer: of the text.
-
-    Returns:
-        The command, which names schemes, tasks and models of the caller's own by their file; None where one of them is
-        not at the top of a file under its own name.
-
     Examples:
         >>> command_line("recall", ["alibi"], [0], make_settings("recall", [9]), Path("a"), [])
         'whatwhere compare alibi --task recall --lengths 9 --seeds 0, --out a'
@@ -240,9 +224,6 @@ def python_call(
     tokenizer: str | Path | None = None,
 ) -> str:
     """Return the Python call that repeats a comparison, in which what is the caller's own has its name alone.
-
-    Args:
-        task, schemes, seeds, settings, out, files, start, model, tokenizer: as for `command_line`.
 
     Examples:
         >>> python_call("recall", ["alibi"], [0], make_settings("recall", [9], steps=5), Path("a"))

@@ -98,19 +98,7 @@ class Folder:
             ) from problem
 
     def finished(self, scheme: str, seed: int, start: Start | None = None) -> FinishedRun | None:
-        """Read a finished run.
-
-        Args:
-            scheme: name of the scheme.
-            seed: of the run.
-            start: the kept model that it starts from.
-
-        Returns:
-            The run; None where there is none yet.
-
-        Raises:
-            ResultsError: If the file is damaged, or the scheme has changed since it was written.
-        """
+        """Return a finished run; None where there is none yet, or its model is gone."""
         path = self._run_path(scheme, seed)
         if not path.is_file():
             return None
@@ -135,14 +123,7 @@ class Folder:
         return run if (self.path / run.result.file).is_file() else None
 
     def keep(self, run: Run) -> FinishedRun:
-        """Write a finished run, its model and its trace.
-
-        Args:
-            run: the outcome.
-
-        Raises:
-            ResultsError: If a file cannot be written.
-        """
+        """Write a finished run, its model and its trace."""
         scheme, seed = run.result.scheme, run.result.seed
         name = f"{run_name(scheme, seed)}.safetensors"
         result = replace(run.result, file=f"models/{name}", trace=f"traces/{name}")
@@ -160,14 +141,7 @@ class Folder:
         return finished
 
     def write_results(self, record: ComparisonRecord) -> Comparison:
-        """Write results.json, whole or not at all.
-
-        Args:
-            record: its content.
-
-        Raises:
-            ResultsError: If it cannot be written.
-        """
+        """Write results.json, whole or not at all."""
         write_json(self.path / RESULTS, record, RESULTS_SCHEMA)
         return Comparison(self.path, record)
 
@@ -204,16 +178,7 @@ class Folder:
 
 
 def write_json(path: Path, record: object, schema: Schema | None = None) -> None:
-    """Write a record as JSON, whole or not at all; every number is kept to the last bit.
-
-    Args:
-        path: to write.
-        record: a dataclass.
-        schema: of a file that the product reads again: its format, its version and a checksum are written too.
-
-    Raises:
-        ResultsError: If the file cannot be written.
-    """
+    """Write a record as JSON, whole or not at all; every number is kept to the last bit."""
     try:
         content = to_json(record, None) if schema is None else schema.sealed(record)
         write_atomic(path, json.dumps(content, indent=1, allow_nan=False) + "\n", follow=False)
@@ -248,9 +213,6 @@ def _part(name: str, array: np.ndarray) -> Part:
 def file_name(scheme: str) -> str:
     """Return the name of a file for a scheme, the same on every disk, and another for every other scheme.
 
-    Args:
-        scheme: its name, which may hold anything.
-
     Examples:
         >>> file_name("alibi"), file_name("rotary/none")[:12]
         ('alibi', 'rotary_none-')
@@ -262,10 +224,6 @@ def file_name(scheme: str) -> str:
 
 def run_name(scheme: str, seed: int) -> str:
     """Return the name of the files of a run, without suffix.
-
-    Args:
-        scheme: its name.
-        seed: of the run.
 
     Examples:
         >>> run_name("alibi", 3)

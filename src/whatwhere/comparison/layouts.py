@@ -55,12 +55,6 @@ class Layout:
 def layouts(schemes: Mapping[str, int]) -> list[Layout]:
     """Return the layouts of schemes, by group: no layer has a window, all have one, some have one.
 
-    Args:
-        schemes: names, and the number of layers of each model.
-
-    Returns:
-        Nothing if all layers of every scheme are alike and see all tokens, as there is nothing to group then.
-
     Examples:
         >>> found = layouts({"rotary@512*3/none": 4, "rotary": 4})
         >>> [(one.scheme, one.windows, one.layers[-1].positions) for one in found]

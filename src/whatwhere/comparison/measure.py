@@ -41,17 +41,7 @@ def evaluation_set(task: Task, length: int, settings: Settings) -> Batch:
 
 @torch.no_grad()
 def scores(model: ComparedModel, task: Task, length: int, settings: Settings) -> Scores:
-    """Compute the scores of a model at a length, of all targets and of each group.
-
-    Args:
-        model: trained.
-        task: which has the test set.
-        length: in the task's unit.
-        settings: of the comparison.
-
-    Returns:
-        By group; all None where the scheme has no row for a position.
-    """
+    """Compute the scores at a length, of all targets and by group; all None where a position has no row."""
     test_set = to_device(evaluation_set(task, length, settings), settings.resolved_device)
     try:
         logits = _logits(model, test_set, 0, settings)
@@ -66,11 +56,6 @@ def shift_test(model: ComparedModel, task: Task, settings: Settings) -> dict[int
 
     A scheme of relative positions keeps its logits, up to rounding; absolute positions reach vectors that training
     never showed.
-
-    Args:
-        model: trained.
-        task: which has the test set.
-        settings: of the comparison.
     """
     test_set = to_device(evaluation_set(task, task.shift_length, settings), settings.resolved_device)
     unshifted = _logits(model, test_set, 0, settings)
@@ -87,11 +72,7 @@ def shift_test(model: ComparedModel, task: Task, settings: Settings) -> dict[int
 
 
 def in_length(by_length: Mapping[int, Scores], task: Task) -> float:
-    """Compute the mean score over the trained lengths that can be tested on unseen sequences.
-
-    Raises:
-        PositionError: If a scheme has no row for one of them.
-    """
+    """Compute the mean score over the trained lengths that can be tested on unseen sequences."""
     return statistics.fmean(_known(by_length[length][ALL]) for length in task.tested_in_length)
 
 
@@ -99,18 +80,7 @@ def in_length(by_length: Mapping[int, Scores], task: Task) -> float:
 def table_snapshot(
     model: ComparedModel, task: Task, settings: Settings, percent: int, initial: Float[Tensor, "tokens dim"] | None
 ) -> TableSnapshot | None:
-    """Describe the token table of the expressions task in the terms of the first tutorial.
-
-    Args:
-        model: at this step.
-        task: of the run.
-        settings: of the comparison.
-        percent: of the steps that are done.
-        initial: the table before training; None at the start.
-
-    Returns:
-        The description; None for other tasks, and of a model without one table of tokens.
-    """
+    """Describe the token table of the expressions in the terms of the first tutorial; None where there is none."""
     if not isinstance(task, Expressions):
         return None
     if (weight := model.token_table) is None:
@@ -133,12 +103,6 @@ def table_snapshot(
 
 def number_line(moves: Float[np.ndarray, "digits dim"]) -> float | None:
     """Return |r| between 0, 1, 2, ... and the first principal component of what training wrote into the digits.
-
-    Args:
-        moves: rows of E - E0.
-
-    Returns:
-        The absolute correlation; None where the component is constant.
 
     Examples:
         >>> round(number_line(np.outer(np.arange(10.0), [3.0, 4.0])), 6)
@@ -178,16 +142,7 @@ class Recorder:
 
 
 def attention(model: Transformer, task: Task, settings: Settings) -> dict[str, np.ndarray]:
-    """Measure attention by distance at the longest trained length, and at the longest tested one.
-
-    Args:
-        model: trained.
-        task: which has the test sets.
-        settings: of the comparison.
-
-    Returns:
-        Tensors by name; lengths for which the scheme has no rows are omitted.
-    """
+    """Measure attention by distance at the longest trained and tested lengths for which the scheme has rows."""
     tensors: dict[str, np.ndarray] = {}
     for length in sorted({max(task.trained), max((*task.tested_in_length, *settings.lengths))}):
         try:
@@ -214,15 +169,6 @@ def attention_by_distance(
 
     Distances count tokens, whatever their positions. An encoder's d goes from 1 - tokens to tokens - 1, a decoder's
     from 0. In the last layer only the query of the target counts, where the task has one target for each sequence.
-
-    Args:
-        model: trained.
-        task: which has the test set.
-        length: in the task's unit.
-        settings: of the comparison.
-
-    Raises:
-        PositionError: If the scheme has no row for a position.
     """
     model.eval()
     test_set = to_device(evaluation_set(task, length, settings), settings.resolved_device)
@@ -243,11 +189,6 @@ def attention_by_distance(
 
 def uniform_attention(tokens: int, at: int | None, causal: bool) -> Float[np.ndarray, " distances"]:
     """Compute the weights by distance of uniform attention.
-
-    Args:
-        tokens: of a sequence.
-        at: the only query; None averages over all.
-        causal: no token attends to later ones.
 
     Examples:
         >>> uniform_attention(3, None, causal=True)

@@ -29,12 +29,6 @@ SchemeLike = str | tuple[str, Build]
 def name_of(scheme: SchemeLike) -> str:
     """Return the name that a scheme has in results.
 
-    Args:
-        scheme: a name of the catalogue, or a pair of a name and a function that builds it.
-
-    Raises:
-        SettingError: If it is neither of the two.
-
     Examples:
         >>> name_of("rotary"), name_of(("mine", lambda dim, num_heads, max_length: Where()))
         ('rotary', 'mine')
@@ -55,21 +49,6 @@ def build_wheres(
     scheme: SchemeLike, dim: int, num_heads: int, max_length: int, layers: int, seed: int = 0
 ) -> list[Where]:
     """Build the Where of each layer: one for all, or a mixture by layer such as "rotary/none".
-
-    Args:
-        scheme: a name, or a pair of a name and the function that builds it, which samples from PyTorch's global random
-            state.
-        dim: features of a token vector.
-        num_heads: attention heads.
-        max_length: positions that a learned table has rows for.
-        layers: how many to build for.
-        seed: all that determines the initial parameters of the schemes.
-
-    Returns:
-        One for each layer; layers of one part share it.
-
-    Raises:
-        SettingError: If no Where was built, there are more parts than layers, or a later layer has an input scheme.
 
     Examples:
         >>> [where.query_key is not None for where in build_wheres("rotary/none", 32, 2, 16, layers=4)]
@@ -128,11 +107,7 @@ class Block(nn.Module):
         self.reset_parameters(generator)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the layers as PyTorch initializes its own.
-
-        Args:
-            generator: to sample from; None is PyTorch's global random state.
-        """
+        """Initialize the layers as PyTorch initializes its own."""
         for layer in self.modules():
             if isinstance(layer, nn.Linear):
                 reset_linear(layer, generator)
@@ -142,13 +117,7 @@ class Block(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch tokens dim"], here: Here, at: int | None = None
     ) -> Float[Tensor, "batch queries dim"]:
-        """Apply the block.
-
-        Args:
-            x: token vectors.
-            here: bound to the positions of the queries, and of all keys.
-            at: the only token whose output is computed, as in a last layer; None computes all.
-        """
+        """Apply the block; `at` is the only token whose output is computed, as in a last layer, or None."""
         q, k, v, gates = self._project(x, here, at)
         y = here.attention(q, k, v, causal=self.causal, gates=gates)
         if at is not None:
@@ -214,11 +183,7 @@ class Transformer(nn.Module):
         self.wheres = nn.ModuleList(wheres)
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize tokens and layers in the order of the constructor, and then the schemes.
-
-        Args:
-            generator: to sample from; None is PyTorch's global random state.
-        """
+        """Initialize tokens and layers in the order of the constructor, and then the schemes."""
         reset_table(self.input.tokens, generator)
         for block in self._layers:
             block.reset_parameters(generator)
@@ -230,13 +195,7 @@ class Transformer(nn.Module):
     def forward(
         self, ids: Int64[Tensor, "batch tokens"], at: int | None = None, p: Positions | None = None
     ) -> Float[Tensor, "batch *tokens vocab_size"]:
-        """Compute logits.
-
-        Args:
-            ids: the tokens.
-            at: the token whose logits are computed, the same in all sequences; None computes those of every token.
-            p: the positions of the tokens; None counts from 0.
-        """
+        """Compute logits, of all tokens or of the one at `at`; positions count from 0 where `p` is None."""
         heres, queries = self._bind(ids, at, p)
         x = self.input(ids, heres[0])
         for block, here, query in zip(self.blocks, heres[1:], queries, strict=True):
@@ -293,15 +252,7 @@ class Transformer(nn.Module):
 
 
 def with_max_length(settings: Settings, task: Task) -> Settings:
-    """Fill in how many positions are sampled from: twice the tokens of the longest sequence, unless it was passed.
-
-    Args:
-        settings: of the comparison.
-        task: which knows how many tokens its sequences have.
-
-    Raises:
-        SettingError: If max_length is shorter than the longest sequence.
-    """
+    """Fill in how many positions are sampled from: twice the tokens of the longest sequence, unless it was passed."""
     if settings.positions == "plain":
         return settings
     tokens = max(task.token_count(n) for n in {*task.trained, *task.tested_in_length, *settings.lengths})
@@ -349,14 +300,7 @@ def training_positions(
 def evaluation_positions(
     settings: Settings, ids: Int64[Tensor, "batch tokens"], generator: torch.Generator, shift: int = 0
 ) -> Positions:
-    """Return the positions of a test batch.
-
-    Args:
-        settings: of the comparison.
-        ids: the tokens.
-        generator: to sample from.
-        shift: added to every position.
-    """
+    """Return the positions of a test batch."""
     if settings.positions == "plain" or settings.test_positions == "plain":
         return positions(ids.shape[1], start=shift, device=ids.device)
     sampled = _sampled(settings, ids, generator)

@@ -40,18 +40,6 @@ def check_model(build: BuildModel, scheme: SchemeLike, task: Task, settings: Set
     decoder does not see later tokens, in training neither, and does see earlier ones, an encoder sees later ones, and
     each part of the scheme changes the logits where it does so in our own Transformer. That is measured after noise on
     all parameters, so that layers which begin at zero hide nothing.
-
-    Args:
-        build: builds the model.
-        scheme: of the run.
-        task: of the run.
-        settings: of the run.
-
-    Returns:
-        Its name, and the settings that it read.
-
-    Raises:
-        SettingError: If one of these does not hold.
     """
     if len(task.tokens) != task.vocab_size:
         raise SettingError(
@@ -173,15 +161,6 @@ def check_scheme(model: ComparedModel, ids: Int64[Tensor, "batch tokens"], setti
 
     A parameter that gets no gradient would be counted, but keep its initial value. A gradient of zero is one where
     noise on all parameters does not change it, twice: some begin at zero. A decoder of ours does not see later tokens.
-
-    Args:
-        model: with the scheme.
-        ids: of training.
-        settings: of the run.
-        name: of the scheme.
-
-    Raises:
-        SettingError: If one of these does not hold.
     """
     if isinstance(model, Transformer) and settings.direction == "decoder" and ids.shape[1] > 1:
         _require_causal(_with_noise(model).cpu(), ids[:, :_WINDOW].cpu(), f"the scheme {name!r}")

@@ -96,13 +96,6 @@ def require_defined(model: ComparedModel, p: Positions) -> None:
     """Raise PositionError where the input scheme of a model has no vector for a position.
 
     Models do so themselves on the CPU; on a GPU such a position would end the program.
-
-    Args:
-        model: ours or the caller's own.
-        p: of a test batch.
-
-    Raises:
-        PositionError: If a scheme is not defined at some position.
     """
     if p.device.type != "cpu":
         for scheme in {where.input for where in model.layer_wheres if where.input is not None}:
@@ -153,15 +146,7 @@ def _find_table(model: nn.Module, wheres: Sequence[Where], vocab_size: int) -> s
 
 @contextmanager
 def explained(build: BuildModel | str, when: str) -> Iterator[None]:
-    """Turn an exception of the caller's own code into an error with the way to call it, in a `with` block.
-
-    Args:
-        build: what builds the model, or its name.
-        when: it did what.
-
-    Raises:
-        SettingError: If the code raises an exception.
-    """
+    """Turn an exception of the caller's own code into an error with the way to call it, in a `with` block."""
     try:
         yield
     except WhatWhereError:

@@ -41,16 +41,7 @@ class Scored(ABC):
         """Return the name that a scheme has here."""
 
     def score(self, scheme: str, length: int | None, group: str = ALL) -> Spread | None:
-        """Return the scores of a scheme.
-
-        Args:
-            scheme: its name.
-            length: a tested length; None is the mean over the trained lengths.
-            group: of targets.
-
-        Returns:
-            The spread over seeds; None where the scheme has no row for a position.
-        """
+        """Return the scores of a scheme."""
         return spread(self.by_seed(scheme, length, group).values())
 
     @property

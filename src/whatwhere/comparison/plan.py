@@ -49,21 +49,7 @@ def make_task(
     tokenizer: Path | None = None,
     show: bool = False,
 ) -> Task:
-    """Return the task of a name.
-
-    Args:
-        name: `expressions`, `recall` or `text`.
-        direction: `decoder` or `encoder`.
-        trained: lengths to train on; None is the task's own choice.
-        files: texts, for `text` alone; without any it is the Python documentation.
-        tokenizer: a tokenizer.json or a folder with one, for `text` alone; None takes its bytes.
-        show: show on standard error how much of a long text has been read.
-
-    Raises:
-        SettingError: If the name is unknown, or the task does not take an option.
-        TextError: If a file is missing, empty or too short, or does not fit the tokenizer.
-        ResultsError: If the tokenized text cannot be written.
-    """
+    """Return the task of a name."""
     if tokenizer is not None and name != "text":
         raise SettingError(f"a tokenizer is taken by task='text' only, but task={name!r}.")
     if files and name != "text":
@@ -105,19 +91,7 @@ def make_plans(
     settings: Settings,
     model: BuildModel | None = None,
 ) -> list[Job]:
-    """Return a run of each variant, of seed 0.
-
-    Args:
-        schemes: names, or pairs of a name and the function that builds it.
-        vary: values of settings that are crossed with the schemes.
-        task: of the comparison.
-        settings: of the comparison.
-        model: builds a model of the caller's own; None is our Transformer.
-
-    Raises:
-        SettingError: If there is no scheme, two have one name, or a setting cannot vary.
-        ShapeError: If sizes do not fit.
-    """
+    """Return a run of each variant, of seed 0."""
     if not schemes:
         raise SettingError('compare got no scheme; pass some, as in compare(["none", "rotary", "alibi"]).')
     plans = []
@@ -153,26 +127,12 @@ def _require_decoder(direction: str) -> None:
 
 
 def written_scheme(plan: Job) -> SchemeLike:
-    """Return the scheme as a command names it, with the settings that vary.
-
-    Args:
-        plan: of `make_plans`.
-    """
+    """Return the scheme as a command names it, with the settings that vary."""
     return plan.name if isinstance(plan.scheme, str) else (plan.name, plan.scheme[1])
 
 
 def with_seeds(plans: Sequence[Job], seeds: Sequence[int], start: str | Path | None) -> list[Job]:
-    """Return all runs: each plan with each seed, and with the kept model that it starts from.
-
-    Args:
-        plans: of `make_plans`.
-        seeds: of the runs.
-        start: results whose models the runs start from, or None.
-
-    Raises:
-        SettingError: If a model to start from is missing or does not fit, or nothing would be trained or loaded.
-        ResultsError: If the results are absent or damaged.
-    """
+    """Return all runs: each plan with each seed, and with the kept model that it starts from."""
     if start is None:
         if any(plan.settings.steps == 0 for plan in plans):
             raise SettingError(
@@ -208,13 +168,7 @@ class Estimate:
 
 
 def estimate_plans(plans: Sequence[Job], seeds: int, workers: int | None = None) -> Estimate:
-    """Estimate the time of a comparison from a few steps and one test of each plan, on one thread.
-
-    Args:
-        plans: of `make_plans`.
-        seeds: of each plan.
-        workers: processes; None is one for each core.
-    """
+    """Estimate the time of a comparison from a few steps and one test of each plan, on one thread."""
     total = 0.0
     with one_thread():
         for plan in plans:
@@ -233,15 +187,7 @@ def estimate_plans(plans: Sequence[Job], seeds: int, workers: int | None = None)
 
 
 def module_option(built: object, name: str | None = None) -> str | None:
-    """Return how the command line names an object of the caller's own: by its file and its name there.
-
-    Args:
-        built: a function that builds a scheme, or a task.
-        name: that it must have in its file; None is any.
-
-    Returns:
-        Such as "mine.py:build"; None where the object is not at the top of a file that can be imported by its name.
-    """
+    """Return how the command line names an object of the caller's own, as in "mine.py:build"; None where it cannot."""
     module = sys.modules.get(getattr(built, "__module__", type(built).__module__))
     file = getattr(module, "__file__", None)
     if module is None or file is None or "." in module.__name__ or not Path(file).stem.isidentifier():
@@ -252,12 +198,6 @@ def module_option(built: object, name: str | None = None) -> str | None:
 
 def seed_numbers(seeds: int | Sequence[int]) -> list[int]:
     """Return the seeds of a comparison: all different and not too large, at least one.
-
-    Args:
-        seeds: how many, from 0 on, or the numbers themselves.
-
-    Raises:
-        SettingError: If there are none, or others.
 
     Examples:
         >>> seed_numbers(3)
@@ -275,16 +215,7 @@ def seed_numbers(seeds: int | Sequence[int]) -> list[int]:
 
 
 def checked_task(task: Task, settings: Settings, files: Sequence[Path], tokenizer: Path | None = None) -> Task:
-    """Return a task of the caller's own, checked against the settings.
-
-    Args:
-        task: of the caller's own.
-        settings: of the comparison.
-        files, tokenizer: that were passed.
-
-    Raises:
-        SettingError: If an option belongs to other tasks, or the direction is another.
-    """
+    """Return a task of the caller's own, checked against the settings."""
     if settings.trained is not None or files or tokenizer is not None:
         raise SettingError("a task of your own has its own lengths and texts: leave trained, files and tokenizer out.")
     direction = getattr(task, "direction", settings.direction)
@@ -297,19 +228,7 @@ def checked_task(task: Task, settings: Settings, files: Sequence[Path], tokenize
 
 
 def rehearse(plan: Job) -> ModelRecord | None:
-    """Raise before any training what would be raised after it.
-
-    Args:
-        plan: of `make_plans`.
-
-    Returns:
-        What is known of a model of the caller's own; None of our Transformer.
-
-    Raises:
-        SettingError: If the scheme does not fit the model or its direction, or a model of the caller's own does not do
-            what `check_model` requires.
-        PositionError: If it has too few positions for the trained lengths.
-    """
+    """Raise before any training what would be raised after it; return what is known of a model of the caller's own."""
     task, settings = plan.task, plan.settings
     test_set = task.test_set(max(task.trained), 1)
     own = None if plan.model is None else check_model(plan.model, plan.scheme, task, settings)

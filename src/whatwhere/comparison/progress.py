@@ -88,12 +88,7 @@ class Display:
 
 @contextmanager
 def display(jobs: Sequence[Job], show: bool) -> Iterator[Display]:
-    """Show the progress of runs in a `with` block.
-
-    Args:
-        jobs: the runs.
-        show: on standard error; otherwise nothing is shown.
-    """
+    """Show the progress of runs in a `with` block."""
     shown = Display(jobs, show)
     with shown.progress if shown.live else nullcontext():  # rich before 14.3 ends one that is disabled by a line
         yield shown
@@ -101,17 +96,7 @@ def display(jobs: Sequence[Job], show: bool) -> Iterator[Display]:
 
 @contextmanager
 def bytes_read(what: str, total: int, show: bool, shown_from: int = _SHOWN_FROM) -> Iterator[Callable[[int], None]]:
-    """Show how many bytes have been read, of as many as take seconds, in a `with` block.
-
-    Args:
-        what: is done with them.
-        total: number of bytes.
-        show: on standard error; otherwise nothing is shown.
-        shown_from: bytes that take seconds.
-
-    Yields:
-        A function to call with the number of bytes after each part.
-    """
+    """Show how many bytes have been read, of as many as take seconds, in a `with` block."""
     console = Console(stderr=True)
     show = show and total >= shown_from
     if show and not console.is_terminal:

@@ -265,15 +265,7 @@ def read_results(folder: str | Path) -> Comparison:
 
 
 def read_json(path: Path, schema: Schema) -> Mapping[str, object]:
-    """Read a file of ours that holds one JSON object.
-
-    Args:
-        path: to read.
-        schema: of the file.
-
-    Raises:
-        ResultsError: If the file cannot be read, is damaged, or has another format or version.
-    """
+    """Read a file of ours that holds one JSON object."""
     try:
         content = read_object(path, MAX_RESULTS_BYTES)
     except CheckpointError as problem:

@@ -369,12 +369,6 @@ class ComparisonRecord:
 def spread(values: Iterable[float | None]) -> Spread | None:
     """Return median, min and max.
 
-    Args:
-        values: one for each seed.
-
-    Returns:
-        The spread; None where there are no values or one is missing.
-
     Examples:
         >>> spread([3.0, 1.0, 2.0]), spread([1.0, None])
         (Spread(median=2.0, min=1.0, max=3.0), None)
@@ -387,11 +381,7 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
 
 def summarize(runs: Sequence[RunResult]) -> Summary:
-    """Summarize the runs of one scheme over its seeds.
-
-    Args:
-        runs: at least one, all of the same scheme and settings.
-    """
+    """Summarize the runs of one scheme over its seeds."""
     first = runs[0]
     in_length, seconds = spread(run.in_length for run in runs), spread(run.seconds_per_step for run in runs)
     assert in_length is not None  # a number of every run

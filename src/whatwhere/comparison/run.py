@@ -93,18 +93,7 @@ class Run:
 
 
 def run(job: Job, on_step: Callable[[int], None] | None = None) -> Run:
-    """Train and measure, on one thread.
-
-    Args:
-        job: what to run.
-        on_step: called after each step with the number of steps done; it may raise to stop. None writes that number
-            to the job's channel.
-
-    Raises:
-        SettingError: If the training diverged, or this process has other versions than the comparison.
-        TextError: If the text has changed since the comparison began.
-        Stopped: If the file `stop` is beside the job's channel, or its folder was removed.
-    """
+    """Train and measure, on one thread."""
     with train.one_thread(), train.deterministic(job.settings.deterministic):
         return _run(job, on_step or _channel_writer(job.channel))
 
@@ -145,15 +134,7 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
 def measured(
     job: Job, model: ComparedModel, losses: Sequence[tuple[int, float]], seconds: float, began: float
 ) -> RunResult:
-    """Measure a trained model.
-
-    Args:
-        job: what was run.
-        model: whole, in this process.
-        losses: (step, loss) of the training.
-        seconds: of the steps alone.
-        began: the time by `time.perf_counter` at which the run began.
-    """
+    """Measure a trained model."""
     task, settings = job.task, job.settings
     lengths = sorted({*task.tested_in_length, *settings.lengths})
     scores = {length: measure.scores(model, task, length, settings) for length in lengths}
@@ -176,13 +157,7 @@ def measured(
 
 
 def kept(job: Job, model: ComparedModel, result: RunResult) -> Run:
-    """Return what is kept of a run whose table was not traced through the training.
-
-    Args:
-        job: what was run.
-        model: trained, whole, in this process.
-        result: what was measured.
-    """
+    """Return what is kept of a run whose table was not traced through the training."""
     return _kept(job, model, result, {}, {})
 
 
@@ -207,13 +182,7 @@ def _require_versions(expected: Mapping[str, str] | None) -> None:
 
 
 def view_of(where: Where, task: Task, settings: Settings) -> SchemeView:
-    """Describe a scheme: its doors, what it assigns to a position, and what it makes of a distance.
-
-    Args:
-        where: the first layer's, as its training left it.
-        task: whose longest sequence determines the number of positions.
-        settings: of the comparison.
-    """
+    """Describe a scheme: its doors, what it assigns to a position, and what it makes of a distance."""
     where = where.cpu()
     rows = task.token_count(max(*task.trained, *settings.lengths, 1))
     try:

@@ -55,22 +55,7 @@ def run_all(
     workers: int | None,
     show: bool,
 ) -> None:
-    """Do all runs; each is kept when it is finished, so that an interruption loses only those in progress.
-
-    Args:
-        jobs: the runs.
-        folder: of the results, in which processes lock the runs that they train, and workers report their steps.
-        keep: called with each finished run, in this process.
-        read: returns the result of a run that another process has finished; None where there is none.
-        executor: of the caller's own; None makes a pool of processes.
-        workers: processes of that pool; None is one for each core. 1 runs in this process.
-        show: show the progress on standard error.
-
-    Raises:
-        ResultsError: If some runs failed, or a worker ended; the others are kept.
-        SettingError: If the runs cannot be sent to processes.
-        KeyboardInterrupt: When interrupted, after the runs in progress were signaled to stop.
-    """
+    """Do all runs; each is kept when it is finished, so that an interruption loses only those in progress."""
     if not jobs:
         return
     with (

@@ -98,14 +98,7 @@ def load_model(
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Read all tensors of a safetensors file.
-
-    Args:
-        path: the file.
-
-    Raises:
-        ResultsError: If it cannot be read.
-    """
+    """Read all tensors of a safetensors file."""
     from safetensors import SafetensorError
 
     try:

@@ -28,11 +28,7 @@ class Scalar:
 
 
 def scalars(run: RunResult) -> Iterator[Scalar]:
-    """Yield the losses of a run by step, then its scores, at the last step.
-
-    Args:
-        run: of a comparison.
-    """
+    """Yield the losses of a run by step, then its scores, at the last step."""
     for step, loss in run.losses:
         yield Scalar("loss", step, loss)
     yield Scalar("score/in length", run.steps, run.in_length)

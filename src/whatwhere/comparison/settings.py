@@ -139,20 +139,6 @@ class Settings:
 def make_settings(task: str, lengths: Sequence[int] | None, recipe: str = "quick", **given: Any) -> Settings:
     """Combine settings: the task's defaults, overridden by a recipe's, overridden by what is passed.
 
-    Args:
-        task: name of the task.
-        lengths: lengths to test; None is the task's own choice.
-        recipe: `quick`, which solves the expressions in 800 steps; `author`, 50 epochs as
-            in the first tutorial, which states nothing else of its training.
-        given: other fields of Settings.
-
-    Returns:
-        The settings, checked.
-
-    Raises:
-        SettingError: If a setting is unknown, an option outside its range, or the device not there.
-        ShapeError: If a size is not a whole number above 0, or heads do not divide dim.
-
     Examples:
         >>> make_settings("expressions", [8, 16], steps=100).batch
         64
@@ -188,15 +174,6 @@ def _has_cuda() -> bool:
 
 def with_settings(settings: Settings, varied: Mapping[str, Any], max_length: int | None = None) -> Settings:
     """Return the settings of a variant.
-
-    Args:
-        settings: of the comparison.
-        varied: what differs.
-        max_length: positions to sample from, where neither names them.
-
-    Raises:
-        SettingError: If an option is outside its range, or two exclude each other.
-        ShapeError: If a size is not a whole number above 0, or heads do not divide dim.
 
     Examples:
         >>> with_settings(Settings("recall", lengths=(12,)), {"dim": 16}).dim

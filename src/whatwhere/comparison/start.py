@@ -36,18 +36,7 @@ class Start:
 
 
 def open_start(start: str | Path) -> tuple[Comparison, str | None]:
-    """Read the results that runs start from.
-
-    Args:
-        start: a results folder, or "FOLDER:SCHEME" for one scheme of it.
-
-    Returns:
-        The results, and the name of the scheme; None where each run continues its own scheme.
-
-    Raises:
-        ResultsError: If there are no such results.
-        SettingError: If the results have no such scheme.
-    """
+    """Read the results that runs start from."""
     text = str(start)
     folder, colon, scheme = text.rpartition(":")
     if (Path(text) / RESULTS).is_file() or not colon:
@@ -57,18 +46,7 @@ def open_start(start: str | Path) -> tuple[Comparison, str | None]:
 
 
 def find_start(results: Comparison, scheme: str | None, names: tuple[str, ...], seed: int) -> Start:
-    """Return the kept model that a run starts from: that of the same seed.
-
-    Args:
-        results: that runs start from.
-        scheme: whose models; None is the first of `names` that the results have, or their only one.
-        names: of the run, and of its scheme without settings.
-        seed: of the run.
-
-    Raises:
-        SettingError: If the results have no such scheme or seed.
-        ResultsError: If they hold no model of it.
-    """
+    """Return the kept model that a run starts from: that of the same seed."""
     known = results.schemes
     if scheme is None:
         scheme = next((name for name in names if name in known), known[0] if len(known) == 1 else None)
@@ -90,12 +68,7 @@ def find_start(results: Comparison, scheme: str | None, names: tuple[str, ...], 
 
 
 def require_same_tokens(results: Comparison, tokens: tuple[str, ...]) -> None:
-    """Raise SettingError unless a task has the vocabulary of the results that runs start from.
-
-    Args:
-        results: that runs start from.
-        tokens: of the task.
-    """
+    """Raise SettingError unless a task has the vocabulary of the results that runs start from."""
     if results.task.tokens != tokens:
         raise SettingError(
             f"the models of {results.folder} know other tokens (task {results.task.name!r}) than this task. "
@@ -105,20 +78,7 @@ def require_same_tokens(results: Comparison, tokens: tuple[str, ...]) -> None:
 
 @torch.no_grad()
 def load_start(model: nn.Module, start: Start, settings: Settings) -> StartRecord:
-    """Copy the tensors of a kept model into another: those of equal names and shapes.
-
-    Args:
-        model: changed in place; its other tensors stay as they are.
-        start: the kept model.
-        settings: of the run; a table of one-hot rows or of raw ids stays what it is.
-
-    Returns:
-        What was copied, and what not.
-
-    Raises:
-        ResultsError: If the file is damaged, or has changed since the comparison began.
-        SettingError: If its sizes are others, or nothing fits.
-    """
+    """Copy the tensors of a kept model into another: those of equal names and shapes."""
     if sha256(start.file.read_bytes()).hexdigest() != start.sha256:
         raise ResultsError(f"{start.file} has changed since the comparison began. Run the same command again.")
     kept = {name: tensor for name, tensor in read_tensors(start.file).items() if "@" not in name}

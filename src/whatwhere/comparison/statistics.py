@@ -214,13 +214,6 @@ def _compared(
 def seeds_needed(family: int, level: float = LEVEL) -> int:
     """Compute how many seeds a family of pairs needs so that a p-value, corrected by Holm's method, can be significant.
 
-    Args:
-        family: how many pairs are tested.
-        level: of the test.
-
-    Returns:
-        The least n with family * 2 / 2^n <= level.
-
     Examples:
         >>> seeds_needed(1), seeds_needed(10)
         (6, 9)
@@ -230,13 +223,6 @@ def seeds_needed(family: int, level: float = LEVEL) -> int:
 
 def holm(p: Float[np.ndarray, " family"]) -> Float[np.ndarray, " family"]:
     """Correct p-values by Holm's method.
-
-    Args:
-        p: of all tests of a family.
-
-    Returns:
-        In the order of p. The k-th smallest is multiplied by the number of tests that remain, never falls below the
-        one before it, and is at most 1.
 
     Examples:
         >>> holm(np.array([0.01, 0.04, 0.03])).round(2).tolist()
@@ -289,12 +275,6 @@ def _equal(gains: Float[np.ndarray, " seeds"]) -> bool:
 
 def sign_flip_test(gains: Float[np.ndarray, "pairs seeds"]) -> Float[np.ndarray, " pairs"]:
     """Return the two-sided p-value of each row: SciPy exchanges the members of each pair, which flips signs.
-
-    Args:
-        gains: differences of pairs, one row for each question and one column for each seed.
-
-    Raises:
-        MissingExtra: If SciPy is not installed.
 
     Examples:
         >>> sign_flip_test(np.array([[0.1, 0.2, 0.1, 0.3, 0.2]])).tolist()  # 2 of the 32 sign patterns

@@ -86,10 +86,6 @@ _MEMBERS = (*get_annotations(Task), *(name for name in vars(Task) if not name.st
 def is_task(value: object) -> TypeGuard[Task]:
     """Return whether an object has all that a task needs.
 
-    Args:
-        value: any object; one that takes its attributes from another by `__getattr__` is a task too, which isinstance
-            denies since Python 3.12.
-
     Examples:
         >>> is_task(Expressions((2, 3))), is_task(Expressions), is_task("copy")
         (True, False, False)
@@ -101,12 +97,6 @@ def held_out(ids: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batch"]:
     """Return which sequences are held out for the test: about a tenth, by a hash of the tokens, so none is in both.
 
     FNV-1a over the tokens, then the finalizer of MurmurHash3, in 32 bits.
-
-    Args:
-        ids: the tokens.
-
-    Returns:
-        True for each sequence that is held out.
 
     Examples:
         >>> ids = torch.randint(0, 20, (1000, 8), generator=torch.Generator().manual_seed(0))
@@ -124,11 +114,7 @@ def held_out(ids: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batch"]:
 
 
 def answered_at(direction: str) -> int:
-    """Return the slot at whose output a sequence is answered: a decoder's last, an encoder's first.
-
-    Args:
-        direction: `decoder` or `encoder`.
-    """
+    """Return the slot at whose output a sequence is answered: a decoder's last, an encoder's first."""
     return 0 if direction == "encoder" else -1
 
 
@@ -197,19 +183,11 @@ class Expressions:
         return Batch(ids, targets, groups, parts[0].at)
 
     def encode(self, text: str) -> tuple[list[int], list[str]]:
-        """Return the ids and tokens of a text such as "Max(1,6,2)".
-
-        Raises:
-            TextError: If it is empty, or has a token that expressions lack.
-        """
+        """Return the ids and tokens of a text such as "Max(1,6,2)"."""
         return encode(expression_tokenizer(), text)
 
     def answer(self, ids: Sequence[int]) -> int | None:
-        """Return the id of the correct answer; None where the ids are not an operator with digits.
-
-        Args:
-            ids: of one sequence.
-        """
+        """Return the id of the correct answer; None where the ids are not an operator with digits."""
         operator, digits = ids[0] - 12, [number - 2 for number in ids[2:-1:2]]
         whole = len(ids) == 2 * len(digits) + 2 and (ids[1], ids[-1]) == (17, 18) and {*ids[3:-1:2]} <= {19}
         if not (whole and digits and 0 <= operator < 5 and all(0 <= digit <= 9 for digit in digits)):
@@ -301,11 +279,7 @@ class Recall:
         return Batch(sampled.ids, sampled.targets.masked_fill(held_out(sampled.ids), -100), sampled.groups, sampled.at)
 
     def test_set(self, length: int, count: int) -> Batch:
-        """Return held-out sequences.
-
-        Raises:
-            SettingError: If a length is outside 1..26.
-        """
+        """Return held-out sequences."""
         if not 1 <= length <= 26:
             raise SettingError(f"recall has 1 to 26 pairs, one a letter, but got the length {length}: pass 1 to 26.")
         sampled = self._pairs(length, 20 * count, torch.Generator().manual_seed(8_880_000 + length))
@@ -313,11 +287,7 @@ class Recall:
         return Batch(sampled.ids[kept], sampled.targets[kept], sampled.groups[kept], sampled.at)
 
     def encode(self, text: str) -> tuple[list[int], list[str]]:
-        """Return the ids and tokens of a text such as "aKcR?c": each letter is a token, white space is ignored.
-
-        Raises:
-            TextError: If it is empty, or has another character than A to Z, a to z and the question mark.
-        """
+        """Return the ids and tokens of a text such as "aKcR?c": each letter is a token, white space is ignored."""
         tokens = [character for character in text if not character.isspace()]
         unknown = next((token for token in tokens if token not in self.tokens), None)
         if unknown is not None or not tokens:
@@ -326,11 +296,7 @@ class Recall:
         return [self.tokens.index(token) for token in tokens], tokens
 
     def answer(self, ids: Sequence[int]) -> int | None:
-        """Return the id of the correct answer; None where the ids are not pairs, `?` and a letter of one pair.
-
-        Args:
-            ids: of one sequence.
-        """
+        """Return the id of the correct answer; None where the ids are not pairs, `?` and a letter of one pair."""
         firsts, seconds = ids[:-2:2], ids[1:-2:2]
         whole = len(firsts) == len(seconds) and len(ids) > 2 and ids[-2] == 52 and ids[-1] in firsts
         if not whole or len(set(firsts)) < len(firsts):

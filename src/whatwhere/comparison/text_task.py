@@ -86,16 +86,7 @@ class Text:
         return self.tokens
 
     def in_file(self, folder: Path, on_read: OnRead = lambda count: None) -> "Text":
-        """Return the same task on a copy of the text in a folder, which is sent to other processes by its path.
-
-        Args:
-            folder: that all processes can read.
-            on_read: called with the number of bytes after each part that was written.
-
-        Raises:
-            TextError: If the text has changed since it was opened.
-            ResultsError: If the copy cannot be written.
-        """
+        """Return the same task on a copy of the text in a folder, which is sent to other processes by its path."""
         if isinstance(self._text, TokenText):
             return Text(self._text.in_file(folder, on_read), self.trained)
         return Text(keep_in_file(self._text, folder, on_read), self.trained)
@@ -124,19 +115,11 @@ class Text:
         return self._windows(starts[:, 0].tolist(), window)
 
     def test_set(self, length: int, count: int) -> Batch:
-        """Return windows of the held-out text that do not overlap, as many as there are up to count.
-
-        Raises:
-            TextError: If the held-out text is shorter than a window.
-        """
+        """Return windows of the held-out text that do not overlap, as many as there are up to count."""
         return self._windows(self._test_starts(length, count), length)
 
     def bytes_per_token(self, length: int, count: int) -> float | None:
-        """Return the mean bytes of the tokens that this test set predicts; None where the text is not there.
-
-        Raises:
-            TextError: If the held-out text is shorter than a window, cannot be read, or has changed.
-        """
+        """Return the mean bytes of the tokens that this test set predicts; None where the text is not there."""
         if not isinstance(self._text, TokenText):
             return 1.0
         starts = self._test_starts(length, count)
@@ -195,11 +178,7 @@ class Bytes:
         return length
 
     def encode(self, text: str) -> tuple[list[int], list[str]]:
-        """Return the bytes of a text in UTF-8, and how each is shown.
-
-        Raises:
-            TextError: If it is empty, or has half a character.
-        """
+        """Return the bytes of a text in UTF-8, and how each is shown."""
         try:
             ids = list(text.encode())
         except UnicodeEncodeError:
@@ -232,11 +211,7 @@ class TextTokens:
         return length
 
     def encode(self, text: str) -> tuple[list[int], list[str]]:
-        """Return the ids of a text, and how each is shown.
-
-        Raises:
-            TextError: If it has no token, or the tokenizer would leave parts of it out.
-        """
+        """Return the ids of a text, and how each is shown."""
         (ids,) = encoded(self._tokenizer, [text])
         if not len(ids):
             raise TextError("the text has no token: write its beginning, and models predict the next token.")

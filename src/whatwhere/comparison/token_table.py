@@ -47,14 +47,6 @@ def token_table(vocab_size: int, settings: Settings, generator: torch.Generator 
     `ids` is what a linear layer makes of the id as a number. Without v, the normalization before attention would leave
     of z_t its sign alone. All kinds advance the generator alike, so that the layers of a model start equal.
 
-    Args:
-        vocab_size: number of rows.
-        settings: dim, table and init.
-        generator: to sample from; None is PyTorch's global random state.
-
-    Raises:
-        SettingError: If one-hot rows need more features than dim.
-
     Examples:
         >>> token_table(3, Settings("expressions", (8,), dim=4, table="onehot")).weight
         Parameter containing:
@@ -80,12 +72,7 @@ def token_table(vocab_size: int, settings: Settings, generator: torch.Generator 
 
 
 def reset_table(table: TokenEmbedding, generator: torch.Generator | None = None) -> None:
-    """Sample a table anew, and its factors where it has such; a table that is fixed stays.
-
-    Args:
-        table: as `token_table` builds it.
-        generator: to sample from; None is PyTorch's global random state.
-    """
+    """Sample a table anew, and its factors where it has such; a table that is fixed stays."""
     if not parametrize.is_parametrized(table):
         if table.weight.requires_grad:
             table.reset_parameters(generator)

@@ -110,11 +110,7 @@ class TokenText:
         return len(self.stored) // self.dtype.itemsize
 
     def windows(self, starts: Sequence[int], count: int) -> UInt[np.ndarray, "windows ids"]:
-        """Return `count` ids from each start.
-
-        Raises:
-            TextError: If the file cannot be read, has changed, or has ids beyond the vocabulary.
-        """
+        """Return `count` ids from each start."""
         size = self.dtype.itemsize
         bytes_ = self.stored.windows([start * size for start in starts], count * size)
         ids = bytes_.view(self.dtype)
@@ -134,9 +130,6 @@ class TokenText:
 
         What a tokenizer drops between two tokens, such as white space, counts with the second; a character of several
         tokens with the first of them.
-
-        Raises:
-            TextError: If a file cannot be read, or has changed.
         """
         if self.source is None:
             return None
@@ -163,19 +156,7 @@ def cache_folder() -> Path:
 def tokenized(
     text: ByteText, tokenizer: Path, cache: Path | None = None, on_read: OnRead = lambda count: None
 ) -> TokenText:
-    """Return the ids of a text, which are made where no earlier call, of this or another process, has made them.
-
-    Args:
-        text: in UTF-8.
-        tokenizer: a tokenizer.json, or a folder with one.
-        cache: the folder that keeps them; None is `cache_folder()`.
-        on_read: called with the number of bytes after each part that was tokenized.
-
-    Raises:
-        TextError: If a file cannot be read or is no tokenizer, the text is not UTF-8, or the tokenizer drops parts of
-            it or has no border at any line of a long part.
-        ResultsError: If the folder cannot be written.
-    """
+    """Return the ids of a text, which are made where no earlier call, of this or another process, has made them."""
     file = tokenizer / "tokenizer.json" if tokenizer.is_dir() else tokenizer
     digest = sha256(texts.read_bytes(file)).hexdigest()
     encoder = texts.load(file)
@@ -203,14 +184,7 @@ def tokenized(
 
 
 def load_tokenizer(about: TokenizedText) -> "Tokenizer":
-    """Return the tokenizer of a text, without truncation and padding.
-
-    Args:
-        about: the tokenizer, and what it made of the text.
-
-    Raises:
-        TextError: If its file cannot be read, or has changed.
-    """
+    """Return the tokenizer of a text, without truncation and padding."""
     if sha256(texts.read_bytes(about.tokenizer)).hexdigest() != about.tokenizer_sha256:
         raise TextError(
             f"{about.tokenizer} has changed since the text was tokenized.\nPut the file back, of SHA-256 "
@@ -221,14 +195,7 @@ def load_tokenizer(about: TokenizedText) -> "Tokenizer":
 
 @lru_cache(maxsize=4)
 def shown_tokens(about: TokenizedText) -> tuple[str, ...]:
-    """Return the token of each id, up to the greatest.
-
-    Args:
-        about: the tokenizer, and what it made of the text.
-
-    Raises:
-        TextError: If its file cannot be read, or has changed.
-    """
+    """Return the token of each id, up to the greatest."""
     by_id = {number: token for token, number in load_tokenizer(about).get_vocab(with_added_tokens=True).items()}
     return tuple(by_id.get(number, f"[no token {number}]") for number in range(max(by_id) + 1))
 
@@ -290,14 +257,6 @@ def _make(
 def pieces(tokenizer: "Tokenizer", parts: Iterable[str], longest: int = LONGEST_PIECE) -> Iterator[str]:
     """Cut a text at borders of lines where tokens end, whatever its parts.
 
-    Args:
-        tokenizer: whose ids of the pieces are those of the text.
-        parts: of the text.
-        longest: characters of a piece.
-
-    Raises:
-        TextError: If a long part has no such border.
-
     Examples:
         >>> tokenizer = texts.words("the cat")
         >>> [len(piece) for piece in pieces(tokenizer, ["the cat\\n"] * 20_000)]
@@ -325,15 +284,7 @@ def pieces(tokenizer: "Tokenizer", parts: Iterable[str], longest: int = LONGEST_
 
 
 def encoded(tokenizer: "Tokenizer", parts: Iterable[str]) -> Iterator[UInt[np.ndarray, " ids"]]:
-    """Yield the ids of each piece of a text, without tokens that a model puts around texts.
-
-    Args:
-        tokenizer: that neither truncates nor pads.
-        parts: the pieces.
-
-    Raises:
-        TextError: If the tokenizer has no token for a part of the text.
-    """
+    """Yield the ids of each piece of a text, without tokens that a model puts around texts."""
     drops = texts.may_drop(tokenizer)
     left = iter(parts)
     while some := list(islice(left, _AT_ONCE)):

@@ -51,13 +51,6 @@ def build(
     Schemes are initialized from a seed of their own, so that all schemes start from the same tokens and layers. A
     learned table gets exactly the rows of the longest trained sequence: further rows would never be trained. Where
     positions are sampled, training shows all of them, and there is a row for each.
-
-    Args:
-        scheme: a name, or a pair of a name and the function that builds it.
-        seed: of tokens, layers and scheme.
-        task: which has the vocabulary and the trained lengths.
-        settings: sizes and device.
-        model: builds a model of the caller's own; None is our Transformer.
     """
     rows = table_rows(settings, task)
     if model is not None:
@@ -74,15 +67,7 @@ def new_own_model(
 
 
 def new_model(scheme: SchemeLike, seed: int, vocab_size: int, max_length: int, settings: Settings) -> Transformer:
-    """Build a model on the CPU, with its initial parameters.
-
-    Args:
-        scheme: a name, or a pair of a name and the function that builds it.
-        seed: of tokens, layers and scheme.
-        vocab_size: number of tokens in the vocabulary.
-        max_length: positions that a learned table has rows for.
-        settings: sizes.
-    """
+    """Build a model on the CPU, with its initial parameters."""
     wheres = build_wheres(scheme, settings.dim, settings.heads, max_length, settings.layers, scheme_seed(seed))
     return Transformer(vocab_size, wheres, settings, torch.Generator().manual_seed(seed))
 
@@ -117,12 +102,7 @@ class Training:
         self._every = loss_every(settings.steps)
 
     def step(self) -> None:
-        """Do one step of AdamW, with gradients clipped at norm 1.
-
-        Raises:
-            SettingError: If the loss or a gradient is not finite. The weights are then those of the step before. Other
-                devices than the CPU are asked only at steps whose loss is kept, so that they need not be waited for.
-        """
+        """Do one step of AdamW, with gradients clipped at norm 1."""
         began = perf_counter()
         settings, step = self.settings, self.done + 1
         batch = to_device(self.task.sample(settings.batch, self.generator), settings.resolved_device)
@@ -169,19 +149,7 @@ def train(
     on_snapshot: Callable[[int, ComparedModel], None],
     on_step: Callable[[int], None],
 ) -> Trained:
-    """Train with AdamW, gradients clipped at norm 1; batches depend on the seed alone, not on the scheme.
-
-    Args:
-        model: to train, in place.
-        seed: of the batches.
-        task: which samples the batches.
-        settings: of the optimizer.
-        on_snapshot: called with each percentage of SNAPSHOTS, and the model at that step.
-        on_step: called after each step with the number of steps done; it may raise to stop.
-
-    Raises:
-        SettingError: If a loss or a weight is not finite.
-    """
+    """Train with AdamW, gradients clipped at norm 1; batches depend on the seed alone, not on the scheme."""
     training = Training(model, seed, task, settings)
     at = {round(settings.steps * percent / 100): percent for percent in SNAPSHOTS}
     on_snapshot(0, model)
@@ -222,24 +190,13 @@ def autocast(device: str) -> torch.autocast:
 
 
 def require_finite(values: Tensor, what: str, settings: Settings) -> None:
-    """Raise SettingError where training diverged: such a run has nothing to show.
-
-    Args:
-        values: to check.
-        what: their name and the verb of the message, such as "the loss is".
-        settings: which name the learning rate.
-    """
+    """Raise SettingError where training diverged: such a run has nothing to show."""
     if not _are_finite(values):
         raise diverged(f"{what} not finite", settings)
 
 
 def diverged(what: str, settings: Settings) -> SettingError:
-    """Return the error of a training that diverged.
-
-    Args:
-        what: is not finite, and at which step.
-        settings: which name the learning rate.
-    """
+    """Return the error of a training that diverged."""
     return SettingError(
         f"{what}: training diverged at learning_rate={settings.learning_rate}.\n"
         "Pass a smaller one (--set learning_rate=...). Where that does not help, the scheme itself computes numbers "
@@ -264,14 +221,7 @@ def one_thread() -> Iterator[None]:
 
 @contextmanager
 def deterministic(wanted: bool) -> Iterator[None]:
-    """Use one thread of PyTorch inside, and its deterministic algorithms alone while any thread of Python wants them.
-
-    Args:
-        wanted: False changes nothing.
-
-    Raises:
-        SettingError: If an operation inside has no such algorithm.
-    """
+    """Use one thread of PyTorch, and deterministic algorithms alone while any thread of Python wants them."""
     if not wanted:
         yield
         return
@@ -310,11 +260,6 @@ def _share(step: int, settings: Settings) -> float:
 
 
 def loss_sum(logits: Tensor, targets: Tensor) -> Tensor:
-    """Compute the sum of the cross entropies of all targets.
-
-    Args:
-        logits: one for each token of the vocabulary.
-        targets: tokens; -100 where there is none.
-    """
+    """Compute the sum of the cross entropies of all targets."""
     logits, targets = logits.float().flatten(0, -2), targets.flatten()
     return F.cross_entropy(logits, targets, ignore_index=-100, reduction="sum")

@@ -58,12 +58,6 @@ class Variant:
 def read_name(name: str) -> tuple[str, dict[str, Scalar]]:
     """Split the name of a variant into its scheme and its settings; a name that is no setting is an option of an entry.
 
-    Args:
-        name: such as "rotary@theta=500000/none@dim=16,tied".
-
-    Raises:
-        SettingError: If a setting is unknown, cannot vary, or occurs twice.
-
     Examples:
         >>> read_name("rotary@dim=16,tied,theta=5e5")
         ('rotary@theta=500000', {'dim': 16, 'tied': True})
@@ -99,18 +93,6 @@ def make_variants(
     """Cross schemes with the values of settings.
 
     A value that is the comparison's own is left out of the name, so that one thing has one name.
-
-    Args:
-        schemes: names, and whether each is of a scheme of the caller's own, whose name is taken as it is.
-        vary: the values of each setting; None varies nothing.
-        settings: of the comparison.
-
-    Returns:
-        The variants, each scheme's together, in the order of the values.
-
-    Raises:
-        SettingError: If a setting is unknown, cannot vary, has no values, or is in a name as well.
-        ShapeError: If a size is not a whole number above 0, or heads do not divide dim.
 
     Examples:
         >>> settings = Settings("expressions", (8,))

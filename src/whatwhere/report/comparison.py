@@ -67,14 +67,7 @@ class ComparedRecord(ComparisonRecord):
 
 
 def sections(results: Comparison) -> list[Section]:
-    """Return the whole report of a comparison.
-
-    Args:
-        results: as `compare` or `read_results` returns them.
-
-    Raises:
-        ResultsError: If a file of the folder is damaged.
-    """
+    """Return the whole report of a comparison."""
     found = paired_differences(results, last_length(results))
     return [
         Section(
@@ -196,12 +189,7 @@ def settings(results: Comparison) -> Table:
 
 
 def baselines_near(results: Scored, lengths: Sequence[int]) -> set[str]:
-    """Return the baselines that a chart has room for: of a loss, those near the schemes' scores.
-
-    Args:
-        results: of the comparison.
-        lengths: which the chart shows.
-    """
+    """Return the baselines that a chart has room for: of a loss, those near the schemes' scores."""
     baselines = results.task.baselines
     scores = [results.score(scheme, length) for scheme in results.schemes for length in lengths]
     ends = [end for score in scores if score is not None for end in (score.min, score.median, score.max)]

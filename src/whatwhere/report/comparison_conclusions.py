@@ -31,10 +31,6 @@ def headline(results: Comparison, found: PairedDifferences | Missing) -> str:
     """Return the best and worst median at the longest length, and which differences the seeds show.
 
     Nothing is said of lengths beyond the trained ones where no scheme learned the task.
-
-    Args:
-        results: of a comparison.
-        found: its paired differences at the longest length.
     """
     last = last_length(results)
     order = ranking(results, last)
@@ -109,12 +105,7 @@ def last_length(results: Scored) -> int | None:
 
 
 def section(results: Comparison, found: PairedDifferences | Missing) -> Section:
-    """Return the section of a report that states which schemes the seeds separate.
-
-    Args:
-        results: of a comparison.
-        found: its differences, of all pairs.
-    """
+    """Return the section of a report that states which schemes the seeds separate."""
     parts: list[Part] = [
         Paragraph(text) for text in (conclusion(results, found), method_sentence(results, found)) if text
     ]
@@ -124,12 +115,7 @@ def section(results: Comparison, found: PairedDifferences | Missing) -> Section:
 
 
 def conclusion(results: Comparison, found: PairedDifferences | Missing) -> str:
-    """State which schemes the seeds show to be better, or why they show none; "" where there is nothing to compare.
-
-    Args:
-        results: of a comparison.
-        found: its differences, of all pairs.
-    """
+    """State which schemes the seeds show to be better, or why they show none; "" where there is nothing to compare."""
     if isinstance(found, Missing):
         return f"Which scheme is better was not tested: {found.missing}."
     if not found.pairs:
@@ -147,12 +133,7 @@ def conclusion(results: Comparison, found: PairedDifferences | Missing) -> str:
 
 
 def method_sentence(results: Comparison, found: PairedDifferences | Missing) -> str:
-    """Describe the test, its correction and the intervals; "" where there are no differences.
-
-    Args:
-        results: of a comparison.
-        found: its differences.
-    """
+    """Describe the test, its correction and the intervals; "" where there are no differences."""
     if isinstance(found, Missing) or not found.pairs:
         return ""
     varied = any(run.varied for run in results.runs)
@@ -168,13 +149,7 @@ def method_sentence(results: Comparison, found: PairedDifferences | Missing) -> 
 
 
 def table(results: Scored, found: PairedDifferences, rows: int | None = None) -> Table:
-    """Return the table of differences.
-
-    Args:
-        results: of a comparison.
-        found: its differences.
-        rows: how many of the pairs to list, those with the scheme of the best median first; None is all.
-    """
+    """Return the table of differences."""
     order = [scheme for scheme, _ in ranking(results, found.length) if scheme not in found.left_out]
     best = order[0] if order else None
     pairs = sorted(found.pairs, key=lambda pair: best not in (pair.first, pair.second))

@@ -69,9 +69,6 @@ def groups_sentence(results: Comparison) -> str:
     """Return which group of targets loses most against its score in length; "" where there are no groups.
 
     Nothing is said where no scheme learned the task: then there is no score to lose.
-
-    Args:
-        results: of the comparison.
     """
     groups = list(results.task.groups)
     if not groups or not results.beyond or not any(learned(results, scheme) for scheme in results.schemes):
@@ -143,11 +140,7 @@ def distance_sentence(results: Comparison) -> str:
 
 
 def change_sentence(results: Comparison) -> str:
-    """Describe how far training moved the token table, in one run of the scheme that scores best.
-
-    Raises:
-        ResultsError: If a file of the folder is damaged.
-    """
+    """Describe how far training moved the token table, in one run of the scheme that scores best."""
     best = best_scheme(results)
     for run in sorted(results.runs, key=lambda run: (run.scheme != best, run.seed)):
         tables = results.tables(run)
@@ -211,12 +204,7 @@ def repeat_sentence(results: Comparison) -> str:
 
 
 def ranking(results: Scored, length: int | None) -> list[tuple[str, float]]:
-    """Rank the schemes that have a finite score at a length, with their medians, the best first.
-
-    Args:
-        results: of the comparison.
-        length: a tested length; None is in length.
-    """
+    """Rank the schemes that have a finite score at a length, with their medians, the best first."""
     scores = [(scheme, results.score(scheme, length)) for scheme in results.schemes]
     medians = [(scheme, score.median) for scheme, score in scores if score is not None and math.isfinite(score.median)]
     return sorted(medians, key=lambda pair: -pair[1] if results.task.higher_is_better else pair[1])
@@ -261,23 +249,13 @@ def length_text(results: Scored, length: int | None) -> str:
 
 
 def baseline_in_length(results: Scored, baseline: Mapping[int, float]) -> float | None:
-    """Return the mean score of a baseline over the trained lengths; None where it has none.
-
-    Args:
-        results: of the comparison.
-        baseline: scores by length.
-    """
+    """Return the mean score of a baseline over the trained lengths; None where it has none."""
     values = [baseline[n] for n in results.task.tested_in_length if n in baseline]
     return sum(values) / len(values) if values else None
 
 
 def learned(results: Comparison, scheme: str) -> bool:
-    """Return whether a scheme's median in length is better than that of every predictor that ignores positions.
-
-    Args:
-        results: of a comparison.
-        scheme: its name.
-    """
+    """Return whether a scheme's median in length is better than that of every predictor that ignores positions."""
     score, blind = results.score(scheme, None), blind_scores(results).values()
     if score is None or not math.isfinite(score.median):
         return False
@@ -291,15 +269,7 @@ def blind_scores(results: Comparison) -> dict[str, float]:
 
 
 def bits_per_byte(results: Scored, score: float | None) -> float | None:
-    """Return a loss in length in bits per byte of the tested text, which compares across tokenizers.
-
-    Args:
-        results: of a comparison.
-        score: one of them, in nats per byte or per token.
-
-    Returns:
-        None for other tasks, and where the bytes of the tested tokens were not recorded, as by versions before 0.3.
-    """
+    """Return a loss in length in bits per byte of the tested text, which compares across tokenizers."""
     task = results.task
     size = 1.0 if task.measure == "nats per byte" else task.bytes_per_token.get(task.trained[0])
     return None if score is None or size is None else score / math.log(2) / size
