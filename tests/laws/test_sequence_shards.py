@@ -88,22 +88,23 @@ def test_a_remote_block_of_keys_is_the_whole_under_a_mask_or_refused(case: Case,
     if gates is not None:
         gates = gates[:, :, len(block) :] if gates.dim() == 4 else gates[:, :, : len(block)]
 
-    def over_the_block(**how: bool) -> Tensor:
+    def over_the_block(merged: bool) -> Tensor:
         remote = where.at(p.take(block + len(block)), p.take(block))
         if (increments := here.increments(x[:, : len(block)])) is None:
             own, keys = mapped[0][:, :, len(block) :], mapped[1][:, :, : len(block)]
         else:
             own, keys = remote.query_key(q[:, :, len(block) :], k[:, :, : len(block)], increments=increments)
-        y = remote.attention(own, keys, v[:, :, : len(block)], gates=gates, **how)
-        return remote.merge([y]) if how else y
+        attend = remote.attention_with_lse if merged else remote.attention
+        y = attend(own, keys, v[:, :, : len(block)], gates=gates)
+        return remote.merge([y]) if merged else y
 
     counts = case.row.name in ("carope", "selective-rope", "cope")
-    for how, refused in (({}, sink and case.row.name == "fox"), ({"return_lse": True}, case.row.name == "fox")):
+    for merged, refused in ((False, sink and case.row.name == "fox"), (True, case.row.name == "fox")):
         if counts or refused:
             with pytest.raises(ww.errors.PositionError, match="sums over all tokens"):
-                over_the_block(**how)
+                over_the_block(merged)
         else:
-            torch.testing.assert_close(over_the_block(**how), wanted, rtol=0, atol=1e-5)
+            torch.testing.assert_close(over_the_block(merged), wanted, rtol=0, atol=1e-5)
 
 
 @each(lambda case: case.row.follows_length and "original_length" not in case.options)
@@ -130,7 +131,7 @@ def test_slices_of_documents_have_the_windows_of_the_whole() -> None:
     for window in (ww.Window(4, chunked=True), ww.Window(2, first=1)):
         where = ww.Where(window=window)
         parts = [
-            where.at(p[6:], block).attention(q[:, :, 6:], k[:, :, s], v[:, :, s], return_lse=True)
+            where.at(p[6:], block).attention_with_lse(q[:, :, 6:], k[:, :, s], v[:, :, s])
             for s in (slice(0, 6), slice(6, 16))
             for block in (p[s],)
         ]

@@ -67,12 +67,11 @@ def by_blocks(where: ww.Where, p: ww.Positions, order: ShardOrder, **options: An
         for slots in all_slots:
             here = where.at(p.take(own), p.take(own) if slots is own else p.take(slots))
             parts.append(
-                here.attention(
+                here.attention_with_lse(
                     q[:, :, own],
                     k[:, :, slots],
                     v[:, :, slots],
                     gates=here.gates(x[:, own]),
-                    return_lse=True,
                     **options,
                 )
             )
@@ -136,8 +135,8 @@ def test_grouped_queries_and_a_mask(causal: bool) -> None:
     mask[0, 1, 5] = False  # and one nothing at all
     where, p = ww.Where(ww.KERPLE(4)).double(), ww.positions(TOKENS)
     parts = [
-        where.at(p, p[a : a + 4]).attention(
-            q, k[:, :, a : a + 4], v[:, :, a : a + 4], causal=causal, mask=mask[..., a : a + 4], return_lse=True
+        where.at(p, p[a : a + 4]).attention_with_lse(
+            q, k[:, :, a : a + 4], v[:, :, a : a + 4], causal=causal, mask=mask[..., a : a + 4]
         )
         for a in range(0, TOKENS, 4)
     ]
@@ -176,7 +175,7 @@ def test_each_engine_returns_the_logarithms(
     where = where.double() if dtype == torch.float64 else where
     here = where.at(40)
     options: dict[str, Any] = {"engine": "dense"} if kernel == "formula" else {}
-    y, lse = here.attention(q, k, v, return_lse=True, **options)
+    y, lse = here.attention_with_lse(q, k, v, **options)
     assert y.dtype == dtype
     assert lse.dtype == torch.promote_types(dtype, torch.float32)
     wide = [x.detach().double().requires_grad_() for x in (q, k, v)]
@@ -199,9 +198,7 @@ def test_flex_returns_the_logarithms() -> None:
     where, p = ww.Where(ww.ALiBi(HEADS), sink=ww.Sink(HEADS)), ww.positions(40)
     with torch.no_grad():
         parts = [
-            where.at(p, p[a : a + 20]).attention(
-                q, k[:, :, a : a + 20], v[:, :, a : a + 20], engine="flex", return_lse=True
-            )
+            where.at(p, p[a : a + 20]).attention_with_lse(q, k[:, :, a : a + 20], v[:, :, a : a + 20], engine="flex")
             for a in (0, 20)
         ]
         torch.testing.assert_close(where.at(p).merge(parts), where.at(p).attention(q, k, v))
@@ -214,8 +211,7 @@ def test_a_compiled_program_merges() -> None:
 
     def program(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         parts = [
-            where.at(p, p[a : a + 12]).attention(q, k[:, :, a : a + 12], v[:, :, a : a + 12], return_lse=True)
-            for a in (0, 12)
+            where.at(p, p[a : a + 12]).attention_with_lse(q, k[:, :, a : a + 12], v[:, :, a : a + 12]) for a in (0, 12)
         ]
         return where.at(p).merge(parts)
 
@@ -233,7 +229,7 @@ def test_errors() -> None:
 
 def test_a_second_derivative_is_an_error() -> None:
     q, k, v = torch.randn(3, 1, 1, 4, 4, requires_grad=True)
-    y, _ = ww.Where().at(4).attention(q, k, v, return_lse=True)
+    y, _ = ww.Where().at(4).attention_with_lse(q, k, v)
     (first,) = torch.autograd.grad(y.sum(), q, create_graph=True)
     with pytest.raises(SettingError, match="no second derivative"):
         first.sum().backward()

@@ -229,7 +229,7 @@ class _Ring:
 
     def attend(self, here: Here, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return the outputs over a block of keys, and the logarithms of the sums."""
-        return here.attention(q, k, v, causal=self.causal, gates=gates, engine=self.engine, return_lse=True)
+        return here.attention_with_lse(q, k, v, causal=self.causal, gates=gates, engine=self.engine)
 
     def sees(self, here: Here) -> bool:
         """Return False where all keys of a block are known to be later than all queries."""

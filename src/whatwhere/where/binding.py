@@ -5,7 +5,7 @@ keys, and the attention scores.
 """
 
 from collections.abc import Iterable
-from typing import Any, Literal, overload
+from typing import Any
 
 import torch
 from jaxtyping import Bool, Float, Int64, Integer
@@ -360,7 +360,6 @@ class Here:
         """Compute what a map by content, such as CARoPE, needs of each token, cached beside k; None for other maps."""
         return None if self.where.query_key is None else self.where.query_key.increments(x)
 
-    @overload
     def attention(
         self,
         q: Float[Tensor, "batch mapped_heads queries mapped_dim"],
@@ -372,40 +371,7 @@ class Here:
         gates: Float[Tensor, "batch heads tokens *features"] | None = None,
         dropout: float = 0.0,
         engine: Engine = "auto",
-        return_lse: Literal[False] = False,
-    ) -> Float[Tensor, "batch heads queries value_dim"]: ...
-
-    @overload
-    def attention(
-        self,
-        q: Float[Tensor, "batch mapped_heads queries mapped_dim"],
-        k: Float[Tensor, "batch mapped_key_heads keys mapped_dim"],
-        v: Float[Tensor, "batch key_heads keys value_dim"],
-        *,
-        causal: bool = True,
-        mask: Bool[Tensor, "#batch #heads queries keys"] | None = None,
-        gates: Float[Tensor, "batch heads tokens *features"] | None = None,
-        dropout: float = 0.0,
-        engine: Engine = "auto",
-        return_lse: Literal[True],
-    ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]: ...
-
-    def attention(
-        self,
-        q: Float[Tensor, "batch mapped_heads queries mapped_dim"],
-        k: Float[Tensor, "batch mapped_key_heads keys mapped_dim"],
-        v: Float[Tensor, "batch key_heads keys value_dim"],
-        *,
-        causal: bool = True,
-        mask: Bool[Tensor, "#batch #heads queries keys"] | None = None,
-        gates: Float[Tensor, "batch heads tokens *features"] | None = None,
-        dropout: float = 0.0,
-        engine: Engine = "auto",
-        return_lse: bool = False,
-    ) -> (
-        Float[Tensor, "batch heads queries value_dim"]
-        | tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]
-    ):
+    ) -> Float[Tensor, "batch heads queries value_dim"]:
         """Compute softmax attention with bias, masks and sink. It does not map q and k: call `query_key` before.
 
         Args:
@@ -417,14 +383,69 @@ class Here:
             gates: those of `gates(x)`, for all keys; of Inkling's bias those of the queries suffice.
             dropout: share of attention weights dropped; pass 0 outside of training.
             engine: `auto`, `dense`, `sdpa` or `flex`.
-            return_lse: whether these are some of the keys only: return the outputs without the sink, and the logarithm
-                of the sum of exp(score) of each query and head, for `merge`.
 
         Raises:
             ShapeError: If a tensor or the mask has another number of tokens, sequences, heads or features.
             SettingError: If the scheme or the engine cannot use the gates or an option.
             PositionError: If the scheme sums over the keys between query and key, and some of them are missing.
         """
+        tensors, scale = self._with_scores(q, k, v, causal, mask, gates, some_keys=False)
+        sink = None if self.where.sink is None else self.where.sink.weight
+        y = attention(*tensors, scale=scale, sink=sink, dropout=dropout, engine=engine)
+        return _of_values(y, v)
+
+    def attention_with_lse(
+        self,
+        q: Float[Tensor, "batch mapped_heads queries mapped_dim"],
+        k: Float[Tensor, "batch mapped_key_heads keys mapped_dim"],
+        v: Float[Tensor, "batch key_heads keys value_dim"],
+        *,
+        causal: bool = True,
+        mask: Bool[Tensor, "#batch #heads queries keys"] | None = None,
+        gates: Float[Tensor, "batch heads tokens *features"] | None = None,
+        dropout: float = 0.0,
+        engine: Engine = "auto",
+    ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
+        """Compute attention over some of the keys: a part for `merge`.
+
+        Arguments and errors are those of `attention`.
+
+        Returns:
+            The outputs without the sink, and the logarithm of the sum of exp(score) of each query and head.
+        """
+        tensors, scale = self._with_scores(q, k, v, causal, mask, gates, some_keys=True)
+        y, lse = attention_with_lse(*tensors, scale=scale, dropout=dropout, engine=engine)
+        return _of_values(y, v), lse
+
+    def _with_scores(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        causal: bool,
+        mask: Tensor | None,
+        gates: Tensor | None,
+        some_keys: bool,
+    ) -> tuple[tuple[Tensor, Tensor, Tensor, Scores], float | None]:
+        """Return queries, keys and values with their bias and mask, as an engine takes them, and the softmax scale."""
+        self._require_bound(q, k)
+        if self._by_content and v.dim() == 4 and 0 < v.shape[1] < k.shape[1]:
+            v = v.repeat_interleave(k.shape[1] // v.shape[1], dim=1)  # keys are mapped for each head of the queries
+        # A map that differs by region of pairs returns heads for each region; those of the first are like any others.
+        mapped, regions = (q, k), self._map_of_regions()
+        if regions is not None:
+            q, k = of_first_region(regions, q, k, v)
+        self._require_scores_fit(q, k, v, causal, mask, gates)
+        self._require_summed_keys(some_keys)
+        scores = self._cache.scores(self.where.score, self.where.window, q, k, causal, mask, gates)
+        if regions is None or self._cache.one_region(regions):
+            return (q, k, v, scores), self.scale
+        # The features of the regions stand side by side, so the scale is that of one of them.
+        scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
+        return by_region(regions, *mapped, v, scores, self.queries, self.keys), scale
+
+    def _require_bound(self, q: Tensor, k: Tensor) -> None:
+        """Raise unless queries and keys have the tokens, the batch and the device of their positions."""
         for name, x, p in (("q", q, self.queries), ("k", k, self.keys)):
             if x.dim() != 4 or x.shape[2] != p.tokens or p.batch not in (1, x.shape[0]):
                 raise ShapeError(
@@ -433,14 +454,14 @@ class Here:
                     "With a KV cache, bind both: where.at(queries, keys)."
                 )
             require_device(name, x, p.device)
-        if self._by_content and v.dim() == 4 and 0 < v.shape[1] < k.shape[1]:
-            v = v.repeat_interleave(k.shape[1] // v.shape[1], dim=1)  # keys are mapped for each head of the queries
-        mapped = (q, k)
-        if (several := self._map_of_regions()) is not None:
-            q, k = of_first_region(several, q, k, v)
+
+    def _require_scores_fit(
+        self, q: Tensor, k: Tensor, v: Tensor, causal: bool, mask: Tensor | None, gates: Tensor | None
+    ) -> None:
+        """Raise unless mask, bias, gates and sink are for these heads, and each scheme for this direction."""
+        scheme, sink = self.where.score, self.where.sink
         if mask is not None:
             require_mask(mask, q, k)
-        scheme = self.where.score
         if scheme is not None and scheme.num_heads != q.shape[1]:
             raise ShapeError(
                 f"{type(scheme).__name__} was made for num_heads={scheme.num_heads}, but q has {q.shape[1]} heads.\n"
@@ -455,32 +476,22 @@ class Here:
         for door in (self.where.query_key, scheme):
             if door is not None:
                 door.require_direction(causal)
-        sink = self.where.sink
-        if scheme is not None and scheme.sums_between:
-            # What a sum lacks for all keys alike is ignored by a softmax, but not by `merge`, nor beside a sink.
-            if return_lse or sink is not None:
-                require_own_keys(self.queries, self.keys)
-            if return_lse or self.where.window is None:  # a window's cache forgets keys
-                require_no_holes(self.keys)
         if scheme is not None and scheme.by_content:
             require_heads(q, k, v)  # which its scores are computed from
         if sink is not None and sink.num_heads != q.shape[1]:
             raise ShapeError(
                 f"Sink was made for num_heads={sink.num_heads}, but q has {q.shape[1]} heads.\nMake both equal."
             )
-        scores = self._cache.scores(scheme, self.where.window, q, k, causal, mask, gates)
-        how: dict[str, Any] = {"scale": self.scale, "dropout": dropout, "engine": engine}
-        tensors: tuple[Tensor, Tensor, Tensor, Scores] = (q, k, v, scores)
-        if several is not None and not self._cache.one_region(several):
-            tensors = by_region(several, *mapped, v, scores, self.queries, self.keys)
-            # The features of the regions stand side by side, so the scale is that of one of them.
-            how["scale"] = q.shape[-1] ** -0.5 if self.scale is None else self.scale
-        if return_lse:
-            y, lse = attention_with_lse(*tensors, **how)
-        else:
-            y = attention(*tensors, sink=None if sink is None else sink.weight, **how)
-        y = y if tensors[2] is v else y[..., : v.shape[-1]]
-        return (y, lse) if return_lse else y
+
+    def _require_summed_keys(self, some_keys: bool) -> None:
+        """Raise PositionError where a bias sums over keys between query and key, and some of them are missing."""
+        if self.where.score is None or not self.where.score.sums_between:
+            return
+        # What a sum lacks for all keys alike is ignored by a softmax, but not by `merge`, nor beside a sink.
+        if some_keys or self.where.sink is not None:
+            require_own_keys(self.queries, self.keys)
+        if some_keys or self.where.window is None:  # a window's cache forgets keys
+            require_no_holes(self.keys)
 
     def merge(
         self,
@@ -489,7 +500,7 @@ class Here:
         """Merge attention over disjoint blocks of keys into that over all of them, and add the sink.
 
         Args:
-            parts: for each block what `attention(q, k, v, return_lse=True)` returned, of the same queries.
+            parts: for each block what `attention_with_lse` returned, of the same queries.
 
         Raises:
             ShapeError: If there are no parts, or they are not of the same queries.
@@ -501,7 +512,7 @@ class Here:
             >>> parts = []
             >>> for slots in p.shard_slots(2, "striped"):
             ...     here = where.at(p, p.take(slots))
-            ...     parts.append(here.attention(q, k[:, :, slots], v[:, :, slots], return_lse=True))
+            ...     parts.append(here.attention_with_lse(q, k[:, :, slots], v[:, :, slots]))
             >>> torch.allclose(here.merge(parts), where.at(p).attention(q, k, v), atol=1e-6)
             True
         """
@@ -516,6 +527,11 @@ class Here:
         """Return the map of queries and keys where it differs by region of pairs."""
         scheme = self.where.query_key
         return None if scheme is None or scheme.regions == 1 else scheme
+
+
+def _of_values(y: Tensor, v: Tensor) -> Tensor:
+    """Return outputs without the features that regions of pairs added to the values."""
+    return y if y.shape[-1] == v.shape[-1] else y[..., : v.shape[-1]]
 
 
 def bind(

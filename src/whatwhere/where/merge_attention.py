@@ -40,7 +40,7 @@ def merge_attention(
     if len(shapes) != 1 or any(shape[:-1] != lse for shape, lse in shapes):
         raise ShapeError(
             f"merged attention needs outputs and logarithms of the same queries, but got {sorted(shapes)}.\n"
-            "Pass what here.attention(q, k, v, return_lse=True) returns for each block of keys."
+            "Pass what here.attention_with_lse(q, k, v) returns for each block of keys."
         )
     dtype = torch.promote_types(logs[0].dtype, torch.float32)
     of_blocks = torch.stack([lse.to(dtype) for lse in logs])

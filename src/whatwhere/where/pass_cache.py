@@ -182,10 +182,10 @@ class PassCache:
 
         batch = rows if mask is None or mask.shape[0] == 1 else mask.shape[0]
         return Scores(
-            element,
-            _both_rules(self.allowed(causal, window), mask),
-            causal and self.run and window is None and mask is None,
-            added,
+            element=element,
+            allowed=_both_rules(self.allowed(causal, window), mask),
+            run=causal and self.run and window is None and mask is None,
+            added=added,
             batch=batch,
             visible=self.visible(causal, window),
             reach=None if window is None else window.reach(causal),
@@ -193,27 +193,24 @@ class PassCache:
 
     def _shared(self, scheme: ScoreBias | None, causal: bool, window: Window | None) -> Scores:
         """Return bias and mask that layers share, because they do not depend on queries and keys."""
+        window = self.window(window)
+        element, allowed = self._once(
+            ("shared", scheme, causal, window),
+            lambda: (self.element(scheme, causal), self.allowed(causal, window)),
+            scheme,
+        )
         # The functions are made anew for each layer: kept in the cache, they would keep it and its tables alive.
-        seen, element, rule, rows = self._once(
-            ("shared", scheme, causal, window), lambda: self._parts(scheme, causal, self.window(window)), scheme
-        )
         return Scores(
-            element,
-            rule,
-            causal and self.run and seen is None,
-            lambda dtype: self.added(scheme, causal, seen, dtype),
-            lambda: self.by_blocks(scheme, causal, seen),
-            rows,
-            self.visible(causal, seen),
-            None if seen is None else seen.reach(causal),
-            lambda: self.block_mask(causal, seen),
+            element=element,
+            allowed=allowed,
+            run=causal and self.run and window is None,
+            added=lambda dtype: self.added(scheme, causal, window, dtype),
+            blocks=lambda: self.by_blocks(scheme, causal, window),
+            batch=common_batch(self.queries, self.keys),
+            visible=self.visible(causal, window),
+            reach=None if window is None else window.reach(causal),
+            block_mask=lambda: self.block_mask(causal, window),
         )
-
-    def _parts(
-        self, scheme: ScoreBias | None, causal: bool, window: Window | None
-    ) -> tuple[Window | None, Element | None, Allowed | None, int]:
-        rule = self.allowed(causal, window)
-        return window, self.element(scheme, causal), rule, common_batch(self.queries, self.keys)
 
     def _once(self, key: tuple[Any, ...], compute: Callable[[], Any], scheme: nn.Module | None = None) -> Any:
         """Return a value that is kept for the layers after this one, where they may share it.

@@ -1,10 +1,8 @@
 """What the rotary schemes share: pairs of features of queries and keys, rotated by tables of cosines and sines."""
 
 from abc import abstractmethod
-from types import SimpleNamespace
 from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
@@ -268,10 +266,6 @@ def difference(
     return (cos_new * cos_old + sin_new * sin_old) * factor, (sin_new * cos_old - cos_new * sin_old) * factor
 
 
-_MAX_WORK = 1_000_000
-"""Candidates that NumPy tries before it gives up; the strides of a model's queries and keys need one or two."""
-
-
 def _require_disjoint(q: Tensor, k: Tensor) -> None:
     if _overlap(q, k):
         raise SettingError(
@@ -281,27 +275,24 @@ def _require_disjoint(q: Tensor, k: Tensor) -> None:
 
 
 def _overlap(q: Tensor, k: Tensor) -> bool:
-    """Return whether two tensors share memory, or may; under a trace or transform, whether they are one object."""
+    """Return whether two tensors may share memory; under a trace or transform, whether they are one object."""
     if q is k or torch.compiler.is_compiling() or not (_has_addresses(q) and _has_addresses(k)):
         return q is k
     if q.untyped_storage().data_ptr() != k.untyped_storage().data_ptr():
         return False
-    if q.stride() == k.stride():  # as of a fused projection: two slices of one array, quicker to see
-        apart = abs(int(q.storage_offset()) - int(k.storage_offset()))
-        if is_nested((apart, *q.stride()), (2, *map(max, q.shape, k.shape))):
-            return False
-    try:
-        return np.shares_memory(_addresses(q), _addresses(k), max_work=_MAX_WORK)  # type: ignore[arg-type]
-    except np.exceptions.TooHardError:
-        return True
+    (first, end), (other, other_end) = _slots(q), _slots(k)
+    if end <= other or other_end <= first:
+        return False
+    # As of a fused projection: two slices of one array, which do not meet where their strides are nested.
+    sizes = (2, *map(max, q.shape, k.shape))
+    return q.stride() != k.stride() or not is_nested((abs(first - other), *q.stride()), sizes)
+
+
+def _slots(x: Tensor) -> tuple[int, int]:
+    """Return the first slot of a tensor in its storage, and the one after the last."""
+    first = int(x.storage_offset())
+    return first, first + 1 + sum((size - 1) * step for size, step in zip(x.shape, x.stride(), strict=True))
 
 
 def _has_addresses(x: Tensor) -> bool:
     return type(x) in (Tensor, torch.nn.Parameter) and torch._C._has_storage(x) and x.data_ptr() != 0
-
-
-def _addresses(x: Tensor) -> np.ndarray:
-    """Return an array at the addresses of a tensor, whatever its device; its elements must not be read."""
-    size = x.element_size()
-    layout = {"shape": tuple(x.shape), "strides": tuple(step * size for step in x.stride()), "typestr": f"|V{size}"}
-    return np.asarray(SimpleNamespace(__array_interface__={"data": (x.data_ptr(), True), "version": 3, **layout}))
