@@ -144,7 +144,11 @@ def test_import_loads_none_of_the_heavy_packages():
     loaded = python("import sys, whatwhere; dir(whatwhere); whatwhere.errors.ShapeError; print(*sys.modules)").split()
     heavy = {"torch", "numpy", "jaxtyping", "tokenizers", "safetensors", "matplotlib", "transformers", "rich"}
     assert not heavy & set(loaded)
-    assert {name for name in loaded if name.startswith("whatwhere")} == {"whatwhere", "whatwhere.errors"}
+    assert {name for name in loaded if name.startswith("whatwhere")} == {
+        "whatwhere",
+        "whatwhere.errors",
+        "whatwhere.public_names",
+    }
 
 
 def test_the_library_loads_neither_the_comparison_nor_what_is_optional():
@@ -280,4 +284,4 @@ def test_the_stub_exports_the_public_names():
     imports = [(node.module, alias) for node in stub.body if isinstance(node, ast.ImportFrom) for alias in node.names]
     assert {alias.asname for _, alias in imports} | {"__version__"} == set(ww.__all__)
     for module, alias in imports:
-        assert getattr(import_module(module), alias.name) is getattr(ww, alias.asname), alias.name
+        assert getattr(ww, alias.asname) is getattr(import_module(module), alias.name), alias.name

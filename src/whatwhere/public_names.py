@@ -3,11 +3,14 @@
 A name that people try, for something that has a different one here, is answered with that.
 """
 
+import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
+_IMPORT = re.compile(r"^from ([\w.]+) import (\w+) as \2$", re.MULTILINE)
 _ELSEWHERE = {
     "ww.Rotary(head_dim)": "rope rotaryembedding rotarypositionembedding rotarypositionalembedding"
     " rotarypositionalencoding rotarypositionalembeddings rotarype llamarotaryembedding applyrotaryposemb"
@@ -51,20 +54,28 @@ def missing_name(name: str, names: Iterable[str]) -> AttributeError:
     return AttributeError(f"{text}.\nWrite {written[0]}.", name=name, obj=None)
 
 
-def loader(package: str, home: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package: it loads a public name from the module that defines it.
+def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` of a package: names are loaded from where its stub imports them.
+
+    Args:
+        package, file: its `__name__` and `__file__`, beside which there is __init__.pyi.
 
     Examples:
-        >>> loader("whatwhere.analysis", {"neighbors": "nearest_neighbors"})("neighbors").__name__
+        >>> import whatwhere.analysis
+        >>> attach("whatwhere.analysis", whatwhere.analysis.__file__)[0]("neighbors").__name__
         'neighbors'
     """
+    stub = Path(file).with_suffix(".pyi").read_text(encoding="utf-8")
+    home = {name: module for module, name in _IMPORT.findall(stub)}
 
     def load(name: str) -> Any:
         if name not in home:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = home[name] if home[name].startswith("whatwhere.") else f"{package}.{home[name]}"
-        value = getattr(import_module(module), name)
+            unknown = AttributeError(f"module {package!r} has no attribute {name!r}")
+            raise missing_name(name, home) if package == "whatwhere" else unknown
+        module = home[name]
+        value = None if module == package else getattr(import_module(module), name, None)
+        value = import_module(f"{module}.{name}") if value is None else value  # a module that is public
         setattr(sys.modules[package], name, value)
         return value
 
-    return load
+    return load, lambda: sorted(sys.modules[package].__all__), list(home)
