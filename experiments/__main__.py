@@ -11,7 +11,7 @@ from experiments.errata_page import by_scheme, measurement, reason
 from experiments.evidence_page import headline, sections
 from experiments.record import Evidence
 from experiments.suite import TimeLeft, listing, run_evidence, select
-from experiments.tutorials.verdicts import verdicts
+from experiments.tutorials.all_claims import verdicts
 from whatwhere.cli.app import AsJson, print_json, to_path
 from whatwhere.cli.compare import Workers
 from whatwhere.comparison import read_results

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from experiments.record import FaultRow, Result, Statement, judge, judge_differences
+from experiments.tutorials.all_claims import Finding
 from experiments.tutorials.preconditions import has_learned
-from experiments.tutorials.registry import Finding
 from whatwhere.comparison.experiment import compare
 from whatwhere.comparison.model import SchemeLike
 from whatwhere.comparison.read import Comparison

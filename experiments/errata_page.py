@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from experiments.tutorials.all_claims import CLAIMS, Finding
 from experiments.tutorials.claim import ABOUT, SOURCES, Claim, Measured, Value, Verdict
-from experiments.tutorials.registry import CLAIMS, Finding
 from experiments.tutorials.trained import Judgment, Measurement, SchemeVerdict, TrainedClaim, Unit
 from whatwhere.comparison.results import Spread
 from whatwhere.escape import cut, visible

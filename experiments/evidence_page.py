@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from experiments.bench import Experiment
 from experiments.errata_page import by_scheme, measurement, reason, value
 from experiments.record import Evidence, FaultRow, Result, Unit
-from experiments.tutorials.registry import Finding, claim
+from experiments.tutorials.all_claims import Finding, claim
 from experiments.tutorials.trained import Judgment
 from whatwhere.comparison.results import Spread
 from whatwhere.report.paper import markdown

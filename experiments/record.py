@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
+from experiments.tutorials.all_claims import Finding
 from experiments.tutorials.preconditions import THRESHOLD
-from experiments.tutorials.registry import Finding
 from experiments.tutorials.trained import Judgment
 from whatwhere.comparison.environment import Machine
 from whatwhere.comparison.results import ComparisonRecord, Spread, spread

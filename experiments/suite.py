@@ -19,9 +19,8 @@ from experiments.robustness import robustness
 from experiments.silent_fault_costs import silent_fault_costs
 from experiments.table_contents import table_contents
 from experiments.text import text
-from experiments.tutorials.registry import CLAIMS, measure_claims
+from experiments.tutorials.all_claims import CLAIMS, measure_claims, verdicts
 from experiments.tutorials.trained import Judgment
-from experiments.tutorials.verdicts import verdicts
 from experiments.under_trained import under_trained
 from whatwhere.comparison.environment import machine, versions
 from whatwhere.comparison.folder import write_json

@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from typer.testing import CliRunner
 
 import whatwhere as ww
-from experiments.tutorials.registry import claim
+from experiments.tutorials.all_claims import claim
 from whatwhere.cli import app
 from whatwhere.studio.export import PAGE
 

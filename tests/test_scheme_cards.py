@@ -15,7 +15,7 @@ from docs.generate.scheme_cards import TRAPS, card, overview
 from docs.generate.scheme_figures import drawn, measurements, values_by_distance
 from experiments.record import Evidence
 from experiments.suite import read_evidence
-from experiments.tutorials.registry import claim
+from experiments.tutorials.all_claims import claim
 from whatwhere.where.catalogue import catalogue
 
 ROOT = Path(__file__).parents[1]

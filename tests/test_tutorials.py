@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import whatwhere as ww
-from experiments.tutorials.registry import claim
+from experiments.tutorials.all_claims import claim
 
 from .running import whatwhere
 

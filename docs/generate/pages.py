@@ -12,7 +12,7 @@ from docs.generate.scheme_cards import DOORS, card, overview
 from experiments.errata_page import errata_page
 from experiments.evidence_page import page as evidence_page
 from experiments.suite import EXPERIMENTS, first_verdicts, read_evidence
-from experiments.tutorials.registry import measure_claims
+from experiments.tutorials.all_claims import measure_claims
 from reliability.findings import read_campaigns
 from whatwhere.comparison import Comparison
 from whatwhere.report.figures import to_file

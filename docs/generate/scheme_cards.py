@@ -19,7 +19,7 @@ from docs.generate.scheme_figures import (
 )
 from experiments.evidence_page import FAULT_COLUMNS, fault_row, why
 from experiments.record import Evidence, FaultRow
-from experiments.tutorials.registry import claim
+from experiments.tutorials.all_claims import claim
 from whatwhere.comparison.results import Spread
 from whatwhere.report.paper import markdown
 from whatwhere.report.section import Table

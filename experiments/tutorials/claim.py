@@ -1,9 +1,11 @@
 """A claim of a tutorial as an object: what it says, its verdict, what is right, and the function that measures it."""
 
 import re
-from collections.abc import Callable, Sequence
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from whatwhere.models.checkpoint import Checkpoint
@@ -15,22 +17,6 @@ Verdict = Literal["holds", "fails", "depends", "not measured"]
 """`depends` where some of the measured quantities agree with the claim, and some do not."""
 
 Value = bool | int | float | str
-
-Chapter = Literal[
-    "text-to-ids",
-    "token-table",
-    "gradients",
-    "similarity",
-    "order",
-    "sinusoid",
-    "learned",
-    "rotation",
-    "biases",
-    "train-and-ask",
-    "length",
-    "real-model",
-]
-"""The chapters of the course, by their file names without the ending."""
 
 SOURCES = {
     "first": "Transformer Deep Dive: Stage 1 & 2",
@@ -99,16 +85,14 @@ class Claim:
         says: the claim, in a sentence of ours.
         verdict: of the committed measurement.
         right: the correct statement, or under which condition the claim holds; what decides where it is right.
-        chapter: of the course.
         kind: how it is decided.
-        quote: an excerpt of the tutorial, word for word; that of the registry.
+        quote: an excerpt of the tutorial, word for word.
     """
 
     id: str
     says: str
     verdict: Verdict
     right: str
-    chapter: Chapter
     kind: Kind
     quote: str = ""
 
@@ -151,6 +135,26 @@ class ModelClaim(Claim):
 
     measure: Callable[["Checkpoint"], Sequence[Measured]]
     kind: Kind = "model"
+
+
+_TEXTS: Mapping[str, Mapping[str, str]] = tomllib.loads(
+    Path(__file__).with_name("claims.toml").read_text(encoding="utf-8")
+)
+
+
+def text(id: str) -> dict[str, Any]:
+    """Return what claims.toml has of a claim: the arguments of Claim."""
+    return {"id": id, **_TEXTS[id]}
+
+
+def exact_claims(measures: Mapping[str, Callable[[], Sequence[Measured]]]) -> tuple[Claim, ...]:
+    """Return claims by what measures them."""
+    return tuple(ExactClaim(**text(id), measure=measure) for id, measure in measures.items())
+
+
+def model_claims(measures: Mapping[str, Callable[["Checkpoint"], Sequence[Measured]]]) -> tuple[Claim, ...]:
+    """Return claims on trained rows by what measures them."""
+    return tuple(ModelClaim(**text(id), measure=measure) for id, measure in measures.items())
 
 
 def verdict_of(measured: Sequence[Measured]) -> Verdict:

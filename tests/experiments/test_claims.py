@@ -8,9 +8,8 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from experiments.tutorials.claim import ID, SOURCES, Chapter, Claim, ExactClaim, Kind, Measured, Verdict, verdict_of
-from experiments.tutorials.quotes import QUOTES
-from experiments.tutorials.registry import CLAIMS, Finding, claim, measure, measure_claims
+from experiments.tutorials.all_claims import CLAIMS, Finding, claim, measure, measure_claims
+from experiments.tutorials.claim import ID, SOURCES, Claim, ExactClaim, Kind, Measured, Verdict, verdict_of
 from whatwhere.errors import MissingExtra, SettingError
 
 SEEDS = Path(__file__).parents[3] / "shared" / "seeds"
@@ -18,9 +17,7 @@ EXACT = [each for each in CLAIMS if isinstance(each, ExactClaim)]
 
 
 def made_up(measured: Sequence[Measured], verdict: Verdict = "holds") -> ExactClaim:
-    return ExactClaim(
-        id="0.99", says="It is.", verdict=verdict, right="Indeed.", chapter="order", measure=lambda: measured
-    )
+    return ExactClaim(id="0.99", says="It is.", verdict=verdict, right="Indeed.", measure=lambda: measured)
 
 
 @pytest.mark.parametrize("exact", EXACT, ids=lambda each: each.id)
@@ -35,7 +32,6 @@ def test_the_measurement_confirms_the_verdict(exact: ExactClaim) -> None:
 def test_a_claim_is_complete(each: Claim) -> None:
     assert ID.fullmatch(each.id)
     assert each.source == list(SOURCES)[int(each.id[0])]
-    assert each.chapter in get_args(Chapter)
     assert each.verdict in get_args(Verdict)
     assert each.kind in get_args(Kind)
     for sentence in (each.says, each.right):
@@ -61,7 +57,6 @@ def test_a_claim_is_in_its_tutorial(each: Claim) -> None:
 
 
 def test_every_claim_has_a_quotation() -> None:
-    assert QUOTES.keys() == {each.id for each in CLAIMS}
     assert all(each.quote == folded(each.quote) for each in CLAIMS)
 
 
@@ -139,8 +134,6 @@ def test_what_a_missing_package_prevents_is_not_measured() -> None:
     def lacking() -> Sequence[Measured]:
         raise MissingExtra("needs a package: pip install it")
 
-    finding = measure(
-        ExactClaim(id="0.99", says="It is.", verdict="holds", right="Indeed.", chapter="order", measure=lacking)
-    )
+    finding = measure(ExactClaim(id="0.99", says="It is.", verdict="holds", right="Indeed.", measure=lacking))
     assert (finding.verdict, finding.confirmed) == ("not measured", False)
     assert finding.reason == "needs a package: pip install it"

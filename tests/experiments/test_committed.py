@@ -7,7 +7,7 @@ import pytest
 from experiments import suite
 from experiments.record import Evidence
 from experiments.suite import EXPERIMENTS, decided, first_verdicts, read_evidence
-from experiments.tutorials.registry import CLAIMS
+from experiments.tutorials.all_claims import CLAIMS
 from experiments.tutorials.trained import TrainedClaim
 from whatwhere.comparison import Comparison
 

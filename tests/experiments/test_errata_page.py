@@ -5,8 +5,8 @@ import re
 import pytest
 
 from experiments.errata_page import errata_page
+from experiments.tutorials.all_claims import CLAIMS, Finding
 from experiments.tutorials.claim import Measured
-from experiments.tutorials.registry import CLAIMS, Finding
 from experiments.tutorials.trained import Judgment, Measurement, SchemeVerdict
 from whatwhere.comparison.results import Spread
 

@@ -10,9 +10,9 @@ from torch.nn import functional as F
 from transformers import BertConfig, DeepseekV3Config, GPT2Config, LlamaConfig, PretrainedConfig
 
 import whatwhere as ww
-from experiments.tutorials.fifth_token_table import CAT, DOG, ROWS, SAT, THE
-from experiments.tutorials.first_tokens import PUBLISHED, token_table
-from experiments.tutorials.second_sinusoids import SENTENCE, VOCABULARY
+from experiments.tutorials.tutorial_1_tokens import PUBLISHED, token_table
+from experiments.tutorials.tutorial_2 import SENTENCE, VOCABULARY
+from experiments.tutorials.tutorial_5 import CAT, DOG, ROWS, SAT, THE
 from whatwhere import reference
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.tutorials.registry import claim
+from experiments.tutorials.all_claims import claim
 
 PAGE = (Path(__file__).parents[2] / "docs" / "answers.md").read_text(encoding="utf-8")
 QUESTIONS = re.split(r'^<a id="question-\d+"></a>$', PAGE, flags=re.MULTILINE)[1:]

@@ -11,9 +11,9 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from experiments.tutorials.claim import Claim, ExactClaim, Measured
-from experiments.tutorials.first_positions import encoding
-from experiments.tutorials.first_tokens import largest_difference, token_table
+from experiments.tutorials.claim import Claim, Measured, exact_claims
+from experiments.tutorials.tutorial_1_positions import encoding
+from experiments.tutorials.tutorial_1_tokens import largest_difference, token_table
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import Settings
 from whatwhere.initialization import seeded
@@ -274,81 +274,16 @@ def _fifty_thousand_words() -> Sequence[Measured]:
     )
 
 
-CLAIMS: tuple[Claim, ...] = (
-    ExactClaim(
-        id="3.1",
-        says='Both "cat"s of a sentence have one id and one word vector, of 512 features, and two final vectors.',
-        verdict="holds",
-        right="The final vectors differ by the difference of the two positions.",
-        chapter="text-to-ids",
-        measure=_both_cats,
-    ),
-    ExactClaim(
-        id="3.2",
-        says='Without positions a Transformer treats "The cat chased the dog" and "The dog chased the cat" alike.',
-        verdict="depends",
-        right="True of an encoder, whose outputs are the same in another order, and of one causal layer. A decoder of "
-        "two layers tells them apart: the causal mask has an order.",
-        chapter="order",
-        measure=_without_positions,
-    ),
-    ExactClaim(
-        id="3.3",
-        says='At "even positions" i, PE(pos, i) = sin(pos / 10000^(2i/d)), at odd ones the cosine, for i = 0 to 511.',
-        verdict="fails",
-        right="i is a dimension, and a pair shares one frequency: the exponent is i/d for even i and (i-1)/d for odd "
-        "i. As printed, norms are not constant and no linear map shifts positions.",
-        chapter="sinusoid",
-        measure=_printed_formula,
-    ),
-    ExactClaim(
-        id="3.4",
-        says="The encodings of positions 0 and 1 end in 0.01 and 0.02.",
-        verdict="fails",
-        right="The last feature is the slowest cosine: both end in 1.00, by the printed formula too.",
-        chapter="sinusoid",
-        measure=_sample_rows,
-    ),
-    ExactClaim(
-        id="3.5",
-        says="The token and position vectors shown add up to [0.23, 0.55, ..., 0.13] and [1.73, 0.88, ..., 0.47].",
-        verdict="holds",
-        right="The addition is right. With the right last feature (3.4) the sums end in 1.12 and 1.45.",
-        chapter="sinusoid",
-        measure=_sums,
-    ),
-    ExactClaim(
-        id="3.6",
-        says="Values between -1 and 1 prevent positions from dominating the word embeddings.",
-        verdict="fails",
-        right="Every position has the norm sqrt(512/2) = 16, about 35 times that of a row of N(0, 0.02).",
-        chapter="sinusoid",
-        measure=_sizes_at_start,
-    ),
-    ExactClaim(
-        id="3.7",
-        says="Each position has a unique encoding, which is computed once and is the same in all sentences.",
-        verdict="holds",
-        right="True of fixed and learned tables. It is false where positions are sampled for each sequence, or depend "
-        "on the content.",
-        chapter="sinusoid",
-        measure=_one_vector_a_position,
-    ),
-    ExactClaim(
-        id="3.8",
-        says="The model can potentially handle sequences longer than those of its training.",
-        verdict="holds",
-        right="A vector exists for any position. But at position 64, behind 0 to 63, 187 of 256 pairs have a feature "
-        "outside the range seen, 153 have both outside. What a model of such training makes of it: 0.31.",
-        chapter="length",
-        measure=_longer_sequences,
-    ),
-    ExactClaim(
-        id="3.9",
-        says="A vocabulary of 50,000 words is represented in 512 dimensions.",
-        verdict="holds",
-        right="In 25.6 million numbers, and even random rows remain apart.",
-        chapter="token-table",
-        measure=_fifty_thousand_words,
-    ),
+CLAIMS: tuple[Claim, ...] = exact_claims(
+    {
+        "3.1": _both_cats,
+        "3.2": _without_positions,
+        "3.3": _printed_formula,
+        "3.4": _sample_rows,
+        "3.5": _sums,
+        "3.6": _sizes_at_start,
+        "3.7": _one_vector_a_position,
+        "3.8": _longer_sequences,
+        "3.9": _fifty_thousand_words,
+    }
 )

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from experiments.tutorials.claim import Claim, ExactClaim, Measured
-from experiments.tutorials.first_tokens import largest_difference, token_table
+from experiments.tutorials.claim import Claim, Measured, exact_claims
+from experiments.tutorials.tutorial_1_tokens import largest_difference, token_table
 from whatwhere.analysis.position_similarity import similarity
 from whatwhere.errors import TextError
 from whatwhere.initialization import seeded
@@ -247,92 +247,17 @@ def _absolute_and_relative() -> Sequence[Measured]:
     )
 
 
-CLAIMS: tuple[Claim, ...] = (
-    ExactClaim(
-        id="1.1",
-        says='"The" and "the" have the same vector, because they are the same word.',
-        verdict="fails",
-        right="Two ids are two rows: in the tutorial's own output their cosine is -0.334. They are one token only "
-        "where the tokenizer writes everything in lower case.",
-        chapter="text-to-ids",
-        measure=_two_spellings,
-    ),
-    ExactClaim(
-        id="1.3",
-        says="A token vector has far fewer dimensions than the vocabulary has tokens.",
-        verdict="holds",
-        right="So it is in language models: GPT-2 has 768 dimensions for 50,257 tokens. The 20 tokens of the first "
-        "tutorial have 64.",
-        chapter="token-table",
-        measure=_fewer_dimensions,
-    ),
-    ExactClaim(
-        id="1.4",
-        says="'The cat sat on the mat.' has six tokens.",
-        verdict="fails",
-        right="It has seven with the full stop, which the tutorial's list leaves out and its vocabulary does not have.",
-        chapter="text-to-ids",
-        measure=_tokens,
-    ),
-    ExactClaim(
-        id="1.5",
-        says="nn.Embedding samples its rows at random.",
-        verdict="holds",
-        right="From N(0, 1), which makes a row of d features about sqrt(d) long, longer than a position's sqrt(d/2). "
-        "Without a seed, which the tutorial does not set, each run prints other numbers.",
-        chapter="token-table",
-        measure=_random_rows,
-    ),
-    ExactClaim(
-        id="1.6",
-        says="The six token vectors, the sinusoids and their sums are the printed tables of shape (6, 4).",
-        verdict="holds",
-        right="All 24 numbers of the encoding and all 24 sums are right to four decimals.",
-        chapter="sinusoid",
-        measure=_printed_tables,
-    ),
-    ExactClaim(
-        id="1.7",
-        says="In PE(pos, 2i) = sin(pos / 10000^(2i/d)), i is the dimension.",
-        verdict="fails",
-        right="i counts pairs of dimensions: features 2 and 3 have i = 1, as the tutorial's own table shows.",
-        chapter="sinusoid",
-        measure=_index,
-    ),
-    ExactClaim(
-        id="1.8",
-        says="positional_encoding(seq_len, d_model) computes the encoding.",
-        verdict="depends",
-        right="For an even d_model it is the formula. For an odd one it stops with a RuntimeError: five features have "
-        "three sines and room for two cosines.",
-        chapter="sinusoid",
-        measure=_widths,
-    ),
-    ExactClaim(
-        id="1.9",
-        says="Token vectors with positions added are context-aware.",
-        verdict="fails",
-        right="They depend on the token and its position alone. Attention is the first operation that reads other "
-        "tokens.",
-        chapter="order",
-        measure=_context,
-    ),
-    ExactClaim(
-        id="1.10",
-        says="A token has one fixed vector in every context; words outside the vocabulary become <UNK> or subwords.",
-        verdict="holds",
-        right="The tutorial's own vocabulary has neither, so an unknown word is an error there. Byte-level tokenizers "
-        "have no unknown words.",
-        chapter="text-to-ids",
-        measure=_fixed_rows,
-    ),
-    ExactClaim(
-        id="1.11",
-        says="Sinusoids encode absolute and relative positions.",
-        verdict="depends",
-        right="The absolute position can be read off. The relative one takes a map that W_Q must learn; in the sums "
-        "with token vectors, inner products change when all positions shift.",
-        chapter="sinusoid",
-        measure=_absolute_and_relative,
-    ),
+CLAIMS: tuple[Claim, ...] = exact_claims(
+    {
+        "1.1": _two_spellings,
+        "1.3": _fewer_dimensions,
+        "1.4": _tokens,
+        "1.5": _random_rows,
+        "1.6": _printed_tables,
+        "1.7": _index,
+        "1.8": _widths,
+        "1.9": _context,
+        "1.10": _fixed_rows,
+        "1.11": _absolute_and_relative,
+    }
 )

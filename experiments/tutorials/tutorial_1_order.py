@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from experiments.tutorials.claim import Claim, ExactClaim, Measured
-from experiments.tutorials.first_tokens import EXAMPLE, largest_difference
+from experiments.tutorials.claim import Claim, Measured, exact_claims
+from experiments.tutorials.tutorial_1_tokens import EXAMPLE, largest_difference
 from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Expressions
@@ -78,23 +78,9 @@ def _order_of_arguments() -> Sequence[Measured]:
     )
 
 
-CLAIMS: tuple[Claim, ...] = (
-    ExactClaim(
-        id="0.17",
-        says="Attention is invariant to the order of its input.",
-        verdict="depends",
-        right="The second sentence is right: shuffled tokens give the same outputs, shuffled. The word for that is "
-        "equivariant; what is invariant is the output of one token, to the order of the others.",
-        chapter="order",
-        measure=_equivariance,
-    ),
-    ExactClaim(
-        id="0.18",
-        says="Without positions, First(1,6,2) and First(6,2,1) are indistinguishable.",
-        verdict="depends",
-        right="True of an encoder, and of one causal layer at the last token; false of two causal layers. The best "
-        "score without order is 0.43 for First, and 0.658 overall.",
-        chapter="order",
-        measure=_order_of_arguments,
-    ),
+CLAIMS: tuple[Claim, ...] = exact_claims(
+    {
+        "0.17": _equivariance,
+        "0.18": _order_of_arguments,
+    }
 )

@@ -6,8 +6,8 @@ from math import acos, cos, degrees, pi, sin, sqrt
 import torch
 from torch import Tensor
 
-from experiments.tutorials.claim import Claim, ExactClaim, Measured
-from experiments.tutorials.first_tokens import largest_difference, token_table
+from experiments.tutorials.claim import Claim, Measured, exact_claims
+from experiments.tutorials.tutorial_1_tokens import largest_difference, token_table
 from whatwhere.analysis import similarity
 from whatwhere.errors import PositionError
 from whatwhere.initialization import seeded
@@ -235,129 +235,22 @@ def _range_of_sums() -> Sequence[Measured]:
     )
 
 
-CLAIMS: tuple[Claim, ...] = (
-    ExactClaim(
-        id="0.19",
-        says="The encoding of each position is unique.",
-        verdict="holds",
-        right="Of 128 positions in 64 features, the closest are neighbors, 1.47 apart.",
-        chapter="sinusoid",
-        measure=_distinct_positions,
-    ),
-    ExactClaim(
-        id="0.20",
-        says="The encoding needs no parameters and generalizes to sequences longer than in training.",
-        verdict="depends",
-        right="It is defined at every position, but most of its features are then outside the range seen in training.",
-        chapter="length",
-        measure=_beyond_training,
-    ),
-    ExactClaim(
-        id="0.21",
-        says="Distances are consistent: positions i and i + k are alike in the same way everywhere.",
-        verdict="depends",
-        right="True of the inner product of the bare vectors, which is not monotone in k, though; through random W_Q "
-        "and W_K the scores of one offset vary as much as all.",
-        chapter="sinusoid",
-        measure=_consistent_distances,
-    ),
-    ExactClaim(
-        id="0.22",
-        says="The encoding is significant, but does not overpower the token's vector.",
-        verdict="fails",
-        right="At the start it does: its root mean square is 0.707 at any width, 4.7 times that of N(0, 0.15) and 35 "
-        "times GPT-2's. The original Transformer multiplies the tokens by sqrt(d) for that reason.",
-        chapter="sinusoid",
-        measure=_weight_of_position,
-    ),
-    ExactClaim(
-        id="0.23",
-        says="In PE(pos, 2i) = sin(pos / 10000^(2i/d)), i runs over 0, 1, ..., 31 for 64 features.",
-        verdict="holds",
-        right="i counts pairs of features: 64 features have 32 frequencies. The tutorial names it a dimension index.",
-        chapter="sinusoid",
-        measure=_index_of_pairs,
-    ),
-    ExactClaim(
-        id="0.24",
-        says="The factor 10000^(2i/64) is 1.17, 1.37, 3.98 and 6812 for i = 1, 2, 10 and 31.",
-        verdict="fails",
-        right="It is 1.3335, 1.7783, 17.783 and 7498.9, and the longest wavelength 2 pi times the last: 47,117.",
-        chapter="sinusoid",
-        measure=_wavelength_factors,
-    ),
-    ExactClaim(
-        id="0.25",
-        says="PE(1, 2) = 0.755 and PE(1, 3) = 0.656.",
-        verdict="fails",
-        right="They are 0.6816 and 0.7318.",
-        chapter="sinusoid",
-        measure=lambda: _printed((1, 2, 0.755, 0.6816), (1, 3, 0.656, 0.7318)),
-    ),
-    ExactClaim(
-        id="0.26",
-        says="PE(4, 2) = -0.266 and PE(4, 3) = -0.964.",
-        verdict="fails",
-        right="They are 0.1415 and -0.9899: the first has even the wrong sign.",
-        chapter="sinusoid",
-        measure=lambda: _printed((4, 2, -0.266, 0.1415), (4, 3, -0.964, -0.9899)),
-    ),
-    ExactClaim(
-        id="0.27",
-        says="The slowest pair is (.0001, 1.0), (.0003, .9999), (.0004, .9999), (.0006, .9999) at positions 1 to 4.",
-        verdict="depends",
-        right="The fourth sine is .0005, and every cosine rounds to 1.0000.",
-        chapter="sinusoid",
-        measure=_slow_features,
-    ),
-    ExactClaim(
-        id="0.28",
-        says="Features 0 and 1 of positions 0 to 4, and the sums of all eight tokens with their positions, are as "
-        "printed.",
-        verdict="depends",
-        right='All but one: feature 2 of the "6" at position 4 is -.02 + .14 = .12, and not -.29.',
-        chapter="sinusoid",
-        measure=_fast_features_and_sums,
-    ),
-    ExactClaim(
-        id="0.29",
-        says="PE(p + k) is a linear function of PE(p).",
-        verdict="holds",
-        right="One matrix for every p, which depends on k alone, and it is a rotation.",
-        chapter="sinusoid",
-        measure=_offset_maps,
-    ),
-    ExactClaim(
-        id="0.30",
-        says="The encoding is bounded by 1, and changes gradually between neighbors.",
-        verdict="depends",
-        right="Bounded it is. Features 0 and 1 rotate by one radian, 57 degrees, at each step.",
-        chapter="sinusoid",
-        measure=_smooth_and_bounded,
-    ),
-    ExactClaim(
-        id="0.32",
-        says="Learned positions cannot go beyond the length of their table.",
-        verdict="holds",
-        right="A longer sequence is an error, and rows beyond the training sequences keep their random values.",
-        chapter="learned",
-        measure=_learned_table,
-    ),
-    ExactClaim(
-        id="0.33",
-        says="Token and position together lie within 1.3 at the start.",
-        verdict="holds",
-        right="With Glorot's table: 0.267 + 1.",
-        chapter="sinusoid",
-        measure=_range_of_sums,
-    ),
-    ExactClaim(
-        id="0.37",
-        says="The encoding is a binary encoding in continuous space.",
-        verdict="depends",
-        right="As with bits, each pair of features changes more slowly than the one before. But periods grow by a "
-        "factor of 1.33, not 2, and signs alone do not tell all positions apart: the values are needed.",
-        chapter="sinusoid",
-        measure=_binary_counting,
-    ),
+CLAIMS: tuple[Claim, ...] = exact_claims(
+    {
+        "0.19": _distinct_positions,
+        "0.20": _beyond_training,
+        "0.21": _consistent_distances,
+        "0.22": _weight_of_position,
+        "0.23": _index_of_pairs,
+        "0.24": _wavelength_factors,
+        "0.25": lambda: _printed((1, 2, 0.755, 0.6816), (1, 3, 0.656, 0.7318)),
+        "0.26": lambda: _printed((4, 2, -0.266, 0.1415), (4, 3, -0.964, -0.9899)),
+        "0.27": _slow_features,
+        "0.28": _fast_features_and_sums,
+        "0.29": _offset_maps,
+        "0.30": _smooth_and_bounded,
+        "0.32": _learned_table,
+        "0.33": _range_of_sums,
+        "0.37": _binary_counting,
+    }
 )

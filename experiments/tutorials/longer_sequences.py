@@ -1,9 +1,9 @@
 """What tutorials claim of longer and of shifted sequences, judged by the runs of a comparison."""
 
-from experiments.tutorials.claim import Claim
-from experiments.tutorials.first_training import DEMO
+from experiments.tutorials.claim import Claim, text
 from experiments.tutorials.preconditions import BEYOND, LEARNED, LEARNED_TEXT, PLAIN, RELATIVE, scheme
 from experiments.tutorials.trained import Precondition, TrainedClaim
+from experiments.tutorials.trained_tables import DEMO
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ALL, RunResult
 
@@ -45,13 +45,10 @@ _OUTWEIGHS = Precondition(
 )
 
 
-def _extrapolates(id: str, name: str, says: str) -> tuple[Claim, Claim]:
+def _extrapolates(id: str, name: str) -> tuple[Claim, Claim]:
     """Return the claims that a scheme extrapolates to longer expressions, and to longer text."""
     on_expressions = TrainedClaim(
-        id=id,
-        says=f"{says} longer expressions.",
-        right="What decides is the share of right answers at the longest tested length, in runs that learned the task.",
-        chapter="length",
+        **text(id),
         command=DEMO,
         preconditions=(scheme(name), PLAIN, LEARNED, BEYOND),
         quantity="share of right answers at {farthest}",
@@ -62,10 +59,7 @@ def _extrapolates(id: str, name: str, says: str) -> tuple[Claim, Claim]:
         beside=(("in length", lambda results, run: run.in_length),),
     )
     on_text = TrainedClaim(
-        id=f"{id}b",
-        says=f"{says} longer text.",
-        right="What decides is the loss at the longest tested window, beside that in length.",
-        chapter="length",
+        **text(f"{id}b"),
         command=TEXT,
         task="text",
         preconditions=(scheme(name), PLAIN, LEARNED_TEXT, BEYOND),
@@ -79,15 +73,11 @@ def _extrapolates(id: str, name: str, says: str) -> tuple[Claim, Claim]:
 
 
 CLAIMS: tuple[Claim, ...] = (
-    *_extrapolates("0.31", "sinusoidal", "Sinusoidal positions generalize to"),
-    *_extrapolates("2.8", "rotary", "Rotary positions extrapolate to"),
-    *_extrapolates("2.12", "alibi", "ALiBi extrapolates to"),
+    *_extrapolates("0.31", "sinusoidal"),
+    *_extrapolates("2.8", "rotary"),
+    *_extrapolates("2.12", "alibi"),
     TrainedClaim(
-        id="0.29b",
-        says="Sinusoidal positions let a model attend to relative positions.",
-        right="A model that does loses few answers when all positions are shifted by one. No run of ours does, which "
-        "does not refute that others may.",
-        chapter="sinusoid",
+        **text("0.29b"),
         command=DEMO,
         preconditions=(scheme("sinusoidal"), PLAIN, LEARNED, _OUTWEIGHS),
         quantity="share of right answers lost when every position is shifted by 1",
@@ -98,10 +88,7 @@ CLAIMS: tuple[Claim, ...] = (
         unit="share",
     ),
     TrainedClaim(
-        id="0.32b",
-        says="A trained model with learned positions cannot read longer sequences.",
-        right="A table ends with the positions that the model was built for.",
-        chapter="learned",
+        **text("0.32b"),
         command=DEMO,
         preconditions=(scheme("learned"), PLAIN, BEYOND),
         quantity="share of runs without a row at {farthest}",
@@ -111,10 +98,7 @@ CLAIMS: tuple[Claim, ...] = (
         unit="share",
     ),
     TrainedClaim(
-        id="2.6b",
-        says="Scores of relative schemes depend on distances alone, so a trained model does not notice a shift.",
-        right="What decides is how much a logit changes when every position is shifted.",
-        chapter="rotation",
+        **text("2.6b"),
         command=DEMO,
         preconditions=(RELATIVE, LEARNED),
         quantity="largest change of a logit when every position is shifted by {shift}",

@@ -7,7 +7,7 @@ other settings equal, which must have learned the task.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from experiments.tutorials.claim import Chapter, Claim
+from experiments.tutorials.claim import Claim, text
 from experiments.tutorials.preconditions import CONTROL, LEARNED, THRESHOLD, has_learned, scheme, scheme_of, table
 from experiments.tutorials.trained import Precondition, Read, TrainedClaim
 from whatwhere.comparison.read import Comparison
@@ -102,13 +102,10 @@ def _steps_to_low_loss(run: RunResult) -> float | None:
     return next((float(step) for step, loss in run.losses if step > 0 and loss < LOW_LOSS), None)
 
 
-def _fixed_table(id: str, says: str, right: str, name: str, chapter: Chapter) -> Claim:
+def _fixed_table(id: str, name: str) -> Claim:
     """Return a claim that the task cannot be learned with a table that training leaves as it is."""
     return TrainedClaim(
-        id=id,
-        says=says,
-        right=right,
-        chapter=chapter,
+        **text(id),
         command=TABLES,
         preconditions=(table(name), CONTROL),
         quantity="share of right answers in length",
@@ -120,13 +117,10 @@ def _fixed_table(id: str, says: str, right: str, name: str, chapter: Chapter) ->
     )
 
 
-def _width(id: str, says: str, right: str, dim: int, command: str, *more: Precondition) -> Claim:
+def _width(id: str, dim: int, command: str, *more: Precondition) -> Claim:
     """Return a claim that a width answers less than its partner's; a larger one may, by the tutorials' words."""
     return TrainedClaim(
-        id=id,
-        says=says,
-        right=right,
-        chapter="token-table",
+        **text(id),
         command=command,
         preconditions=(*more, _has_dim(dim), _PARTNER_LEARNED),
         quantity="share of right answers in length, less that with 64 dimensions",
@@ -144,52 +138,13 @@ def _width(id: str, says: str, right: str, dim: int, command: str, *more: Precon
 
 
 CLAIMS: tuple[Claim, ...] = (
-    _fixed_table(
-        "0.38",
-        "Without learned embeddings the model has no representation to work with.",
-        "The tutorial calls a learned table an embedding. What decides is a table of random rows that training does "
-        "not change: the layers behind it can read them. Of bare ids it is right (4.13).",
-        "frozen",
-        "token-table",
-    ),
-    _fixed_table(
-        "4.13",
-        "A network cannot learn from the raw ids of its tokens.",
-        "What decides is a table whose rows are the id, standardized, along one direction: a token is a number.",
-        "ids",
-        "text-to-ids",
-    ),
-    _width(
-        "0.35",
-        "16 dimensions train faster and take less memory, but have less representational power than 64.",
-        "Faster and smaller they are, as listed. What decides is the last part: the accuracy of 16 dimensions beside "
-        "64, seed by seed.",
-        16,
-        WIDTHS,
-    ),
-    _width(
-        "0.36",
-        "256 dimensions have more representational power than 64, but train slower and risk overfitting.",
-        "No run of ours overfits, which does not refute that others may. What decides is the accuracy on expressions "
-        "that training has not shown, beside 64 dimensions.",
-        256,
-        WIDTHS,
-    ),
-    _width(
-        "4.16",
-        "On small data a large embedding dimension may overfit.",
-        "No run of ours does, which does not refute that others may. What decides is 256 dimensions beside 64, in 50 "
-        "epochs of the 5,000 expressions of three digits.",
-        256,
-        SMALL_DATA,
-        _FEW_EXPRESSIONS,
-    ),
+    _fixed_table("0.38", "frozen"),
+    _fixed_table("4.13", "ids"),
+    _width("0.35", 16, WIDTHS),
+    _width("0.36", 256, WIDTHS),
+    _width("4.16", 256, SMALL_DATA, _FEW_EXPRESSIONS),
     TrainedClaim(
-        id="2.13",
-        says="Good embeddings make training converge faster.",
-        right=f"What decides is how soon the loss is below {LOW_LOSS} with a table that learns, beside random "
-        "rows that stay as they are, which have no meaning.",
-        chapter="train-and-ask",
+        **text("2.13"),
         command=TABLES,
         preconditions=(table("frozen"), LEARNED, _PARTNER_LEARNED),
         quantity=f"steps to a loss below {LOW_LOSS} with a learned table, as a multiple of those with rows that stay",
@@ -198,11 +153,7 @@ CLAIMS: tuple[Claim, ...] = (
         line="below 0.9",
     ),
     TrainedClaim(
-        id="3.10",
-        says="A model with the printed formula of the encoding (3.3) learns its task.",
-        right="Where it does, accuracy cannot tell a wrong formula from the right one. The norm of its vectors and the "
-        "map of an offset can: they are exact.",
-        chapter="sinusoid",
+        **text("3.10"),
         command="python -m experiments run --full --only E13",
         preconditions=(scheme(MISPRINTED),),
         quantity="share of right answers in length",

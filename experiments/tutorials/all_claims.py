@@ -2,60 +2,50 @@
 
 import difflib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from experiments.tutorials import (
-    beyond_training,
-    fifth_token_table,
-    first_order,
-    first_positions,
-    first_tokens,
-    first_training,
-    fourth_text_to_input,
-    real_model,
-    second_sinusoids,
-    third_four_schemes,
-    trained_attention,
-    varied_training,
+    attention_of_max,
+    longer_sequences,
+    rows_of_minilm,
+    trained_tables,
+    tutorial_1_order,
+    tutorial_1_positions,
+    tutorial_1_tokens,
+    tutorial_2,
+    tutorial_3,
+    tutorial_4,
+    tutorial_5,
+    varied_settings,
 )
 from experiments.tutorials.claim import Claim, ExactClaim, Measured, ModelClaim, Verdict, verdict_of
-from experiments.tutorials.committed import COMMITTED
-from experiments.tutorials.quotes import QUOTES
-from experiments.tutorials.trained import TrainedClaim
+from experiments.tutorials.trained import Judgment, TrainedClaim
+from whatwhere.comparison.read import Comparison
 from whatwhere.errors import MissingExtra, SettingError, TokenError
 
 if TYPE_CHECKING:
     from whatwhere.models.checkpoint import Checkpoint
 
 _MODULES = (
-    first_tokens,
-    first_order,
-    first_positions,
-    first_training,
-    beyond_training,
-    second_sinusoids,
-    third_four_schemes,
-    fourth_text_to_input,
-    fifth_token_table,
-    real_model,
-    varied_training,
-    trained_attention,
+    tutorial_1_tokens,
+    tutorial_1_order,
+    tutorial_1_positions,
+    trained_tables,
+    longer_sequences,
+    tutorial_2,
+    tutorial_3,
+    tutorial_4,
+    tutorial_5,
+    rows_of_minilm,
+    varied_settings,
+    attention_of_max,
 )
 
 
-def _completed(each: Claim) -> Claim:
-    """Return a claim with its quotation and, where training decides it, the committed verdict."""
-    quoted = replace(each, quote=QUOTES[each.id])
-    if not isinstance(quoted, TrainedClaim) or each.id not in COMMITTED:
-        return quoted
-    verdict, experiment = COMMITTED[each.id]
-    return replace(quoted, verdict=verdict, experiment=experiment)
-
-
 CLAIMS: tuple[Claim, ...] = tuple(
-    sorted((_completed(each) for module in _MODULES for each in module.CLAIMS), key=lambda each: each.order)
+    sorted((each for module in _MODULES for each in module.CLAIMS), key=lambda each: each.order)
 )
 """In the order of their ids."""
 
@@ -172,3 +162,10 @@ def measure_claims(
         if on_claim is not None:
             on_claim(findings[-1])
     return findings
+
+
+def verdicts(results: Comparison) -> list[Judgment]:
+    """Judge the claims on the task of a comparison by its runs: one judgment each, those that no run decides last."""
+    trained = [each for each in CLAIMS if isinstance(each, TrainedClaim)]
+    judged = [each.judge(results) for each in trained if each.task == results.task.name]
+    return sorted(judged, key=lambda each: each.verdict == "not measured")

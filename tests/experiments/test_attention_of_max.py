@@ -11,8 +11,8 @@ from safetensors.numpy import load_file, save_file
 
 import whatwhere as ww
 from experiments.errata_page import reason
+from experiments.tutorials.attention_of_max import CLAIMS, attention_of_max
 from experiments.tutorials.trained import TrainedClaim
-from experiments.tutorials.trained_attention import CLAIMS, attention_of_max
 from whatwhere.comparison import read_results
 from whatwhere.comparison.read import AFTER, Comparison
 

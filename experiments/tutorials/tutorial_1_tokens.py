@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from experiments.tutorials.claim import Claim, ExactClaim, Measured
+from experiments.tutorials.claim import Claim, Measured, exact_claims
 from whatwhere.errors import TextError
 from whatwhere.initialization import seeded
 from whatwhere.models.parameter_count import parameters
@@ -233,97 +233,18 @@ def _size(model: str) -> int:
     return parameters({"vocab_size": rows, "dim": dim}).tokens
 
 
-CLAIMS: tuple[Claim, ...] = (
-    ExactClaim(
-        id="0.1",
-        says="With a vocabulary of 20 tokens, Max(1,6,2) becomes the ids 15, 17, 3, 19, 8, 19, 4, 18.",
-        verdict="holds",
-        right="Digit d has the id d + 2; First, Second, Last, Max and Min have 12 to 16, then come ( ) and the comma; "
-        "there is no sum and no equals sign.",
-        chapter="text-to-ids",
-        measure=_tokenizer,
-    ),
-    ExactClaim(
-        id="0.2",
-        says="A lookup returns row t of the table for id t: eight ids give (8, 64), and both commas the same vector.",
-        verdict="holds",
-        right="A lookup is the product of a one-hot row with the table, to the last bit: every other term is zero.",
-        chapter="token-table",
-        measure=_lookup,
-    ),
-    ExactClaim(
-        id="0.3",
-        says="From 20 tokens to 64 features is a dimensional expansion.",
-        verdict="depends",
-        right="The vectors have 64 features, but 20 of them span at most 20 dimensions.",
-        chapter="token-table",
-        measure=_expansion,
-    ),
-    ExactClaim(
-        id="0.4",
-        says="The token table of LLaMA 3 is 128,256 x 4,096, that of DeepSeek-V3 128,000 x 7,168.",
-        verdict="depends",
-        right="LLaMA 3 has 4,096 features as 8B alone (70B 8,192, 405B 16,384), and DeepSeek-V3 129,280 rows.",
-        chapter="real-model",
-        measure=_published_tables,
-    ),
-    ExactClaim(
-        id="0.5",
-        says="A one-hot vector of 128K has only 17 bits, and the dense vector holds more than that.",
-        verdict="depends",
-        right="The 17 bits are right. A lookup depends on the id alone and cannot hold more than it; what it adds is "
-        "geometry, which makes some things easy for the next layer.",
-        chapter="token-table",
-        measure=_information,
-    ),
-    ExactClaim(
-        id="0.6",
-        says="One-hot encoding cannot learn or represent relationships.",
-        verdict="fails",
-        right="A linear layer on one-hot rows is an embedding: its columns are the table, and SGD moves both alike.",
-        chapter="token-table",
-        measure=_linear_layer_on_one_hot,
-    ),
-    ExactClaim(
-        id="0.7",
-        says="Twenty tokens need more than 20 dimensions, such as 64.",
-        verdict="fails",
-        right="Two are enough to tell 20 tokens apart: on a circle, each has the highest logit for its own vector.",
-        chapter="token-table",
-        measure=_circle,
-    ),
-    ExactClaim(
-        id="0.8",
-        says="Xavier or Glorot initialization is uniform within sqrt(1/d), which is 0.125 for 64 features.",
-        verdict="fails",
-        right="That is the fan-in bound, with a standard deviation of 0.072. Glorot's is sqrt(6 / (20 + 64)) = 0.267, "
-        "with 0.154.",
-        chapter="token-table",
-        measure=_glorot,
-    ),
-    ExactClaim(
-        id="0.9",
-        says="Initial values lie within 0.3, with a standard deviation of 0.15.",
-        verdict="depends",
-        right="So they do by Glorot's formula. Within 0.125 the deviation is 0.072, and with N(0, 0.15) the largest of "
-        "1,280 values is about 0.5.",
-        chapter="token-table",
-        measure=_initial_range,
-    ),
-    ExactClaim(
-        id="0.10",
-        says="Training changes row t by the learning rate times its gradient.",
-        verdict="holds",
-        right="True of SGD. Of the 20 rows, the 7 of this input get a gradient; the comma's is the sum of two.",
-        chapter="gradients",
-        measure=_update_rule,
-    ),
-    ExactClaim(
-        id="0.16",
-        says="GPT-2 has 768 features and GPT-3 12,288, with vocabularies of more than 50,000 tokens.",
-        verdict="holds",
-        right="Both have 50,257 tokens, so their tables have 38.6 and 617.6 million numbers.",
-        chapter="real-model",
-        measure=_gpt_widths,
-    ),
+CLAIMS: tuple[Claim, ...] = exact_claims(
+    {
+        "0.1": _tokenizer,
+        "0.2": _lookup,
+        "0.3": _expansion,
+        "0.4": _published_tables,
+        "0.5": _information,
+        "0.6": _linear_layer_on_one_hot,
+        "0.7": _circle,
+        "0.8": _glorot,
+        "0.9": _initial_range,
+        "0.10": _update_rule,
+        "0.16": _gpt_widths,
+    }
 )

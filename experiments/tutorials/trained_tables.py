@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from experiments.tutorials.claim import Claim
+from experiments.tutorials.claim import Claim, text
 from experiments.tutorials.preconditions import (
     AUTHORS_RECIPE,
     CONTROL,
@@ -25,10 +25,6 @@ from whatwhere.what.expressions import EXPRESSION_TOKENS
 DEMO = "whatwhere compare none sinusoidal learned rotary alibi --seeds 3"
 AUTHOR = "whatwhere compare sinusoidal --recipe author --seeds 3"
 
-_RECIPE = (
-    "The tutorial states 50 epochs and nothing else of its training: what decides is a recipe of ours with as many, "
-    "batches of 32 of 8,000 expressions and Adam at 0.001."
-)
 _SIX, _SEVEN = EXPRESSION_TOKENS.index("6"), EXPRESSION_TOKENS.index("7")
 
 
@@ -85,13 +81,10 @@ def _largest_with_positions(table: TableSnapshot) -> float | None:
     return None if numbers is None else max(-numbers.min, numbers.max)
 
 
-def _alike(id: str, says: str, name: str, words: str, right: str, more: tuple[tuple[str, Read], ...] = ()) -> Claim:
+def _alike(id: str, name: str, words: str, more: tuple[tuple[str, Read], ...] = ()) -> Claim:
     """Return a claim that rows end up alike, which the cosine of what training wrote decides."""
     return TrainedClaim(
-        id=id,
-        says=says,
-        right=right,
-        chapter="similarity",
+        **text(id),
         command=DEMO,
         preconditions=(LEARNED_TABLE, LEARNED),
         quantity=f"{words} of what training wrote, E − E0",
@@ -106,15 +99,10 @@ def _alike(id: str, says: str, name: str, words: str, right: str, more: tuple[tu
     )
 
 
-_DECIDES = "What decides is E − E0: beside a wide random start E0, the table itself hardly shows what was learned."
-
 CLAIMS: tuple[Claim, ...] = (
     *(
         TrainedClaim(
-            id=id,
-            says=says,
-            right="If so, no such table would solve the task. What decides is the share of right answers in length.",
-            chapter="train-and-ask",
+            **text(id),
             command=f"whatwhere compare rotary --vary table=learned,{kind} --steps 2000 --seeds 3",
             preconditions=(table(kind), CONTROL),
             quantity="share of right answers in length",
@@ -123,17 +111,11 @@ CLAIMS: tuple[Claim, ...] = (
             line=f"below {100 * THRESHOLD:.0f} %",
             unit="share",
         )
-        for id, kind, says in (
-            ("0.6b", "onehot", "A model whose tokens are fixed one-hot vectors cannot solve the task."),
-            ("0.7b", "rank2", "A model whose token table has two dimensions cannot solve the task."),
-        )
+        for id, kind in (("0.6b", "onehot"), ("0.7b", "rank2"))
     ),
-    _alike("0.11", "The digits form a cluster.", "within_digits", "mean cosine within the digits", _DECIDES),
+    _alike("0.11", "within_digits", "mean cosine within the digits"),
     TrainedClaim(
-        id="0.11b",
-        says="The vectors of 6 and 7 become similar.",
-        right="What decides is E − E0, for these two digits.",
-        chapter="similarity",
+        **text("0.11b"),
         command=DEMO,
         preconditions=(LEARNED_TABLE, LEARNED),
         quantity="cosine of 6 and 7 in what training wrote, E − E0",
@@ -141,18 +123,9 @@ CLAIMS: tuple[Claim, ...] = (
         holds=lambda value: value > 0.3,
         line="above 0.3",
     ),
-    _alike(
-        "0.11c",
-        "The operators form a cluster.",
-        "within_operators",
-        "mean cosine within the operators",
-        "What decides is E − E0, over all pairs of the five operators; for Max and Min alone, see 0.13.",
-    ),
+    _alike("0.11c", "within_operators", "mean cosine within the operators"),
     TrainedClaim(
-        id="0.11d",
-        says="The digits' vectors learn which numbers are larger: they come to lie on a line in order.",
-        right="What decides is the order of the digits along the main direction in which training moved them.",
-        chapter="similarity",
+        **text("0.11d"),
         command=DEMO,
         preconditions=(LEARNED_TABLE, LEARNED),
         quantity="|r| between 0..9 and the main direction in which the digits moved",
@@ -160,26 +133,15 @@ CLAIMS: tuple[Claim, ...] = (
         holds=lambda value: value > 0.8,
         line="above 0.8",
     ),
-    _alike(
-        "0.12",
-        "Brackets and the comma form a cluster.",
-        "within_syntax",
-        "mean cosine within ( ) and comma",
-        "Tokens that carry the same information get the same gradients; beside a wide start E0 that does not show.",
-    ),
+    _alike("0.12", "within_syntax", "mean cosine within ( ) and comma"),
     _alike(
         "0.13",
-        "The vectors of Max and Min become similar.",
         "max_min",
         "cosine of Max and Min",
-        "The answer must tell them apart. What decides is E − E0, by scheme: below 0, training pushed them apart.",
         (("First and Last, E − E0", _at_end(partial(_change_cosine, "first_last"))),),
     ),
     TrainedClaim(
-        id="0.14",
-        says="The standard deviation of the table grows from 0.15 to 0.8.",
-        right=_RECIPE,
-        chapter="train-and-ask",
+        **text("0.14"),
         command=AUTHOR,
         preconditions=(AUTHORS_RECIPE, LEARNED),
         quantity="standard deviation of the table",
@@ -189,10 +151,7 @@ CLAIMS: tuple[Claim, ...] = (
         beside=(("before training", _at_start(lambda table: table.table.std)),),
     ),
     TrainedClaim(
-        id="0.14b",
-        says="The values of the table reach ±2.5.",
-        right=_RECIPE,
-        chapter="train-and-ask",
+        **text("0.14b"),
         command=AUTHOR,
         preconditions=(AUTHORS_RECIPE, LEARNED),
         quantity="largest absolute value",
@@ -201,10 +160,7 @@ CLAIMS: tuple[Claim, ...] = (
         line="above 2",
     ),
     TrainedClaim(
-        id="0.14c",
-        says="The mean of the table stays near 0.",
-        right="What decides is the mean of all values at the end.",
-        chapter="train-and-ask",
+        **text("0.14c"),
         command=DEMO,
         preconditions=(LEARNED_TABLE, LEARNED),
         quantity="mean of the table",
@@ -213,10 +169,7 @@ CLAIMS: tuple[Claim, ...] = (
         line="between −0.05 and 0.05",
     ),
     TrainedClaim(
-        id="0.15",
-        says="The range of the table grows because learning uses its full capacity.",
-        right="If so, a table that starts wide would have to grow too before the task is learned.",
-        chapter="train-and-ask",
+        **text("0.15"),
         command="whatwhere compare sinusoidal --set init=1 --seeds 3",
         preconditions=(LEARNED_TABLE, UNIT_TABLE, LEARNED),
         quantity="standard deviation after training, as a multiple of that before",
@@ -225,10 +178,7 @@ CLAIMS: tuple[Claim, ...] = (
         line="above 1.2",
     ),
     TrainedClaim(
-        id="0.18b",
-        says="A model without positions cannot learn First.",
-        right="True of an encoder (--set direction=encoder) and of one causal layer. More causal layers can learn it.",
-        chapter="order",
+        **text("0.18b"),
         command="whatwhere compare none --seeds 3",
         preconditions=(scheme("none"), LEARNED_WITHOUT_ORDER),
         quantity="share of right answers to First, at the worst trained length",
@@ -238,10 +188,7 @@ CLAIMS: tuple[Claim, ...] = (
         unit="share",
     ),
     TrainedClaim(
-        id="0.22b",
-        says="Position does not dominate the tokens of a model that is about to be trained.",
-        right="What decides is the spread of token plus position, beside that of the tokens alone.",
-        chapter="sinusoid",
+        **text("0.22b"),
         command=DEMO,
         preconditions=(scheme("sinusoidal"),),
         quantity="spread with positions before training, as a multiple of the spread without",
@@ -250,10 +197,7 @@ CLAIMS: tuple[Claim, ...] = (
         line="below 2",
     ),
     TrainedClaim(
-        id="0.33b",
-        says="Token and position together reach ±3 after training.",
-        right=_RECIPE,
-        chapter="train-and-ask",
+        **text("0.33b"),
         command=AUTHOR,
         preconditions=(scheme("sinusoidal"), AUTHORS_RECIPE, LEARNED),
         quantity="largest absolute value of token plus position",

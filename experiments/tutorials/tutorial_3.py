@@ -8,8 +8,8 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
-from experiments.tutorials.claim import Claim, ExactClaim, Measured
-from experiments.tutorials.first_tokens import largest_difference
+from experiments.tutorials.claim import Claim, Measured, exact_claims
+from experiments.tutorials.tutorial_1_tokens import largest_difference
 from whatwhere.analysis.position_similarity import similarity
 from whatwhere.comparison.model import Block
 from whatwhere.errors import PositionError, ShapeError
@@ -290,94 +290,17 @@ def _slopes_of_16() -> Sequence[Measured]:
     )  # fmt: skip
 
 
-CLAIMS: tuple[Claim, ...] = (
-    ExactClaim(
-        id="2.1",
-        says="A token's vector is W[id] + P[position]; P has T_max rows, for positions 0 to T_max - 1.",
-        verdict="holds",
-        right="A position of T_max or more has no row.",
-        chapter="learned",
-        measure=_learned_table,
-    ),
-    ExactClaim(
-        id="2.2",
-        says="Each dimension of a token vector captures some latent property.",
-        verdict="depends",
-        right="Numbers are stored by dimension, but a table rotated by any orthogonal matrix, with a next layer that "
-        "undoes it, is the same model: directions and cosines have meaning, axes of their own have none.",
-        chapter="token-table",
-        measure=_dimensions,
-    ),
-    ExactClaim(
-        id="2.3",
-        says="PE(pos, 2i) = sin(pos / 10000^(2i/d)) and PE(pos, 2i+1) is the cosine, for i from 0 to d/2 - 1; each "
-        "pair has its own frequency and each position its own vector.",
-        verdict="holds",
-        right="i counts pairs and ends at d/2 - 1, as in the first tutorial; the second and the fourth take it for the "
-        "dimension.",
-        chapter="sinusoid",
-        measure=_sinusoid,
-    ),
-    ExactClaim(
-        id="2.4",
-        says="Sinusoids have a strong inductive bias for relative positions.",
-        verdict="depends",
-        right="Inner products of two positions depend on their distance alone. In a model they are added to tokens and "
-        "projected, and a text 100 positions later is another text; to rotary and ALiBi it is the same.",
-        chapter="sinusoid",
-        measure=_relative_bias,
-    ),
-    ExactClaim(
-        id="2.5",
-        says="RoPE rotates consecutive pairs of features of q and k by m theta_i, theta_i = 10000^(-2i/d), for even d.",
-        verdict="holds",
-        right="Llama and Hugging Face rotate pairs (i, i + d/2): the same scores after a permutation of the features, "
-        "and wrong scores without one, with no error and equal norms.",
-        chapter="rotation",
-        measure=_rotary_layouts,
-    ),
-    ExactClaim(
-        id="2.6",
-        says="After rotation, q_m^T k_n = q^T R_m^T R_n k = q^T R_(m-n) k.",
-        verdict="fails",
-        right="The sign is wrong: it is q^T R_(n-m) k. Where q = k the error cannot be seen.",
-        chapter="rotation",
-        measure=_rotation_between,
-    ),
-    ExactClaim(
-        id="2.7",
-        says="RoPE directly modifies attention scores.",
-        verdict="depends",
-        right="It does change them, by way of queries and keys: it rotates these, and plain attention of them is all "
-        "there is. Rotated keys can be cached, and any fast attention kernel serves.",
-        chapter="rotation",
-        measure=_what_rotary_changes,
-    ),
-    ExactClaim(
-        id="2.9",
-        says="ALiBi computes softmax(q_i K^T + m [-(i-1), ..., -1, 0]) over the first i keys; m is not learned, and no "
-        "positional vectors are added.",
-        verdict="holds",
-        right="True apart from the usual division of scores by sqrt(d), which is left out; the bias is not divided.",
-        chapter="biases",
-        measure=_alibi,
-    ),
-    ExactClaim(
-        id="2.10",
-        says="For n heads, slopes start at 2^(-8/n) and fall by that ratio; 8 heads have 1/2 to 1/2^8.",
-        verdict="depends",
-        right="True for powers of two, where the last slope is 1/256. For other numbers the authors' code takes "
-        "the slopes of the power of two below, and then every other slope of twice as many heads.",
-        chapter="biases",
-        measure=_slope_rule,
-    ),
-    ExactClaim(
-        id="2.11",
-        says="16 heads have the slopes 1/2^1, 1/2^2, ..., 1/2^16, and m = -1/2^k for head k.",
-        verdict="fails",
-        right="By the tutorial's own rule (2.10) they are 2^-0.5, 2^-1, ..., 2^-8. The distances are negative already, "
-        "so m = 1/2^k: -1/2^k would reward far keys.",
-        chapter="biases",
-        measure=_slopes_of_16,
-    ),
+CLAIMS: tuple[Claim, ...] = exact_claims(
+    {
+        "2.1": _learned_table,
+        "2.2": _dimensions,
+        "2.3": _sinusoid,
+        "2.4": _relative_bias,
+        "2.5": _rotary_layouts,
+        "2.6": _rotation_between,
+        "2.7": _what_rotary_changes,
+        "2.9": _alibi,
+        "2.10": _slope_rule,
+        "2.11": _slopes_of_16,
+    }
 )

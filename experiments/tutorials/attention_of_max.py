@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from experiments.tutorials.claim import Claim
-from experiments.tutorials.first_training import AUTHOR
+from experiments.tutorials.claim import Claim, text
 from experiments.tutorials.preconditions import LEARNED, PLAIN
 from experiments.tutorials.trained import Precondition, TrainedClaim
+from experiments.tutorials.trained_tables import AUTHOR
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import RunResult
 from whatwhere.comparison.saved_model import load_model
@@ -75,11 +75,7 @@ def _all_digits(results: Comparison, run: RunResult) -> float:
 
 CLAIMS: tuple[Claim, ...] = (
     TrainedClaim(
-        id="0.39",
-        says="The Max token learns to attend to all three digits.",
-        right="What decides is an encoder's attention: whether some head gives each of the three, on average, more "
-        "than an equal share of eight tokens. In a decoder Max comes first and sees itself alone.",
-        chapter="train-and-ask",
+        **text("0.39"),
         command=AUTHOR,
         preconditions=(_ENCODER, PLAIN, LEARNED, _KEPT),
         quantity="weight from Max to the place of a digit that gets least over 1,000 expressions, in the best head",

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from experiments.tutorials.claim import Claim, ExactClaim, Measured
-from experiments.tutorials.first_tokens import largest_difference, token_table
+from experiments.tutorials.claim import Claim, Measured, exact_claims
+from experiments.tutorials.tutorial_1_tokens import largest_difference, token_table
 from whatwhere.analysis.analogies import analogy
 from whatwhere.analysis.position_similarity import similarity
 from whatwhere.initialization import seeded
@@ -245,99 +245,18 @@ def _order() -> Sequence[Measured]:
     )
 
 
-CLAIMS: tuple[Claim, ...] = (
-    ExactClaim(
-        id="4.1",
-        says="Lookups give the shapes (3, 4), (2, 3, 4) and (2, 3, 128), and a token the same vector everywhere.",
-        verdict="holds",
-        right="Row id of the table, for ids of any shape.",
-        chapter="token-table",
-        measure=_lookups,
-    ),
-    ExactClaim(
-        id="4.2",
-        says="king - man + woman = [0.47, 0.78, -0.07, 0.65], which is nearly queen.",
-        verdict="fails",
-        right="The third number is +0.03. Of the vectors shown king itself is nearest (0.967; woman 0.966): analogies "
-        "exclude the words of the question.",
-        chapter="similarity",
-        measure=_analogy,
-    ),
-    ExactClaim(
-        id="4.3",
-        says="cat and dog have the cosine 0.998, cat and car 0.543.",
-        verdict="fails",
-        right="For the vectors shown it is 0.9996 and 0.4389.",
-        chapter="similarity",
-        measure=_cosines,
-    ),
-    ExactClaim(
-        id="4.4",
-        says="Cosine similarity measures how similar two embeddings are.",
-        verdict="depends",
-        right="It compares directions seen from zero. In the tutorial's table all numbers are positive, so any two "
-        "rows have a cosine of 0.936 or more; with the mean row subtracted, a and mat are opposites.",
-        chapter="similarity",
-        measure=_positive_rows,
-    ),
-    ExactClaim(
-        id="4.5",
-        says="A table of 50,000 tokens has 3.2, 6.4, 38.4, 64 and 614 million parameters in 64 to 12,288 dimensions.",
-        verdict="holds",
-        right="With the 50,257 tokens of GPT-2 and GPT-3 a little more: 38.6, 64.3 and 617.6 million. That is 31 % of "
-        "GPT-2 Small, and 0.35 % of GPT-3.",
-        chapter="token-table",
-        measure=_parameters,
-    ),
-    ExactClaim(
-        id="4.6",
-        says="Xavier initialization, N(0, sqrt(2 / (V + d))), maintains variance.",
-        verdict="depends",
-        right="The formula is Glorot's. A lookup sums nothing, so the number of tokens should not matter, but ten "
-        "times the tokens make rows a third as large; for GPT-2's table it gives 0.0063, against its own 0.02.",
-        chapter="token-table",
-        measure=_xavier,
-    ),
-    ExactClaim(
-        id="4.7",
-        says="Two rows have a cosine of about 0 before training.",
-        verdict="holds",
-        right="On average: in d features it spreads by 1/sqrt(d), which is 1/8 in 64.",
-        chapter="similarity",
-        measure=_cosines_before_training,
-    ),
-    ExactClaim(
-        id="4.8",
-        says="The gradient of a token that occurs twice is the sum of both positions' gradients.",
-        verdict="holds",
-        right="A lookup is a product with one-hot rows, and so is its gradient.",
-        chapter="gradients",
-        measure=_repeated_token,
-    ),
-    ExactClaim(
-        id="4.9",
-        says="Training on token 156 updates row 156 of the table only.",
-        verdict="depends",
-        right="True of SGD. Adam and momentum also move the rows of earlier batches, the weight decay of AdamW moves "
-        "every row, and a table tied to the output projection has a gradient in every row.",
-        chapter="gradients",
-        measure=_moved_rows,
-    ),
-    ExactClaim(
-        id="4.10",
-        says="Tying the output projection to the table, W = E^T, needs fewer parameters.",
-        verdict="holds",
-        right="One table less: 38.6 million in GPT-2 Small. That it makes meanings more consistent is not measured "
-        "here.",
-        chapter="gradients",
-        measure=_tying,
-    ),
-    ExactClaim(
-        id="4.11",
-        says='"cat sat" and "sat cat" have the same vectors in another order.',
-        verdict="holds",
-        right="Until positions are added.",
-        chapter="order",
-        measure=_order,
-    ),
+CLAIMS: tuple[Claim, ...] = exact_claims(
+    {
+        "4.1": _lookups,
+        "4.2": _analogy,
+        "4.3": _cosines,
+        "4.4": _positive_rows,
+        "4.5": _parameters,
+        "4.6": _xavier,
+        "4.7": _cosines_before_training,
+        "4.8": _repeated_token,
+        "4.9": _moved_rows,
+        "4.10": _tying,
+        "4.11": _order,
+    }
 )

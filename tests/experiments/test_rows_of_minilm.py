@@ -9,10 +9,10 @@ import pytest
 from safetensors.numpy import load_file
 
 import whatwhere as ww
-from experiments.tutorials import registry
+from experiments.tutorials import all_claims
+from experiments.tutorials.all_claims import Finding, claim, measure, measure_claims
 from experiments.tutorials.claim import ModelClaim
-from experiments.tutorials.real_model import CLAIMS, PICTURE, SYNONYMS
-from experiments.tutorials.registry import Finding, claim, measure, measure_claims
+from experiments.tutorials.rows_of_minilm import CLAIMS, PICTURE, SYNONYMS
 from whatwhere.analysis.token_groups import FOUR_GROUPS
 
 REAL = [each for each in CLAIMS if isinstance(each, ModelClaim)]
@@ -77,7 +77,7 @@ def test_without_a_checkpoint_nothing_is_measured(monkeypatch: pytest.MonkeyPatc
     finding = measure_claims(["4.14"])[0]
     assert (finding.verdict, finding.confirmed) == ("not measured", False)
     assert "checkpoint" in finding.reason
-    monkeypatch.setattr(registry, "CLAIMS", [claim("0.1"), claim("4.14")])
+    monkeypatch.setattr(all_claims, "CLAIMS", [claim("0.1"), claim("4.14")])
     assert [each.id for each in measure_claims()] == ["0.1"]
 
 

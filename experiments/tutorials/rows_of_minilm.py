@@ -10,8 +10,8 @@ from math import sqrt
 import numpy as np
 from jaxtyping import Float64
 
-from experiments.tutorials.claim import Claim, Measured, ModelClaim
-from experiments.tutorials.first_tokens import token_table
+from experiments.tutorials.claim import Claim, Measured, model_claims
+from experiments.tutorials.tutorial_1_tokens import token_table
 from whatwhere.analysis.analogies import analogy
 from whatwhere.analysis.float64_similarity import units
 from whatwhere.analysis.token_groups import FOUR_GROUPS, GroupNeighbors, group_neighbors
@@ -169,58 +169,13 @@ def _king_minus_man(checkpoint: Checkpoint) -> Sequence[Measured]:
     )
 
 
-CLAIMS: tuple[Claim, ...] = (
-    ModelClaim(
-        id="0.40",
-        says="In language models, synonyms and inflections are close to each other.",
-        verdict="holds",
-        right="In MiniLM happy and delighted have a cosine of 0.40, walk and walked 0.76; of random pairs, 99 % are "
-        "below 0.29.",
-        chapter="real-model",
-        measure=_synonyms,
-    ),
-    ModelClaim(
-        id="1.2",
-        says="Words with similar meanings, such as king and queen, have similar embeddings.",
-        verdict="holds",
-        right="Training on text makes them so: their cosine is 0.63 in MiniLM. Untrained rows have cosines around 0, "
-        "with a spread of 1/sqrt(d).",
-        chapter="similarity",
-        measure=_king_and_queen,
-    ),
-    ModelClaim(
-        id="3.11",
-        says="The vectors of cat and dog are closer than those of cat and car.",
-        verdict="holds",
-        right="Not by much: 0.42 against 0.32 in MiniLM.",
-        chapter="similarity",
-        measure=_cat_dog_car,
-    ),
-    ModelClaim(
-        id="4.12",
-        says="After training, words of one kind lie together, and king - man + woman is nearly queen.",
-        verdict="depends",
-        right="In MiniLM they do. king - man + woman is nearest to king; queen is nearest once the words of the "
-        "question are excluded. A task of 20 tokens has no such kinds (0.11).",
-        chapter="similarity",
-        measure=_picture,
-    ),
-    ModelClaim(
-        id="4.14",
-        says="Animals, royalty, actions and places form four groups in the space of the vectors.",
-        verdict="holds",
-        right="In MiniLM each of the 16 words has its nearest in its own group. The groups are loose: the least cosine "
-        "within one is 0.10, the greatest between two 0.22.",
-        chapter="real-model",
-        measure=_four_groups,
-    ),
-    ModelClaim(
-        id="4.15",
-        says="king - man captures the concept of royalty.",
-        verdict="depends",
-        right="In MiniLM it points towards royal words, but weakly: its cosine with royalty is 0.25, with king itself "
-        "0.66, and with queen - woman 0.54.",
-        chapter="similarity",
-        measure=_king_minus_man,
-    ),
+CLAIMS: tuple[Claim, ...] = model_claims(
+    {
+        "0.40": _synonyms,
+        "1.2": _king_and_queen,
+        "3.11": _cat_dog_car,
+        "4.12": _picture,
+        "4.14": _four_groups,
+        "4.15": _king_minus_man,
+    }
 )
