@@ -91,7 +91,6 @@ def read_t5(
     """Return T5's buckets.
 
     Args:
-        keys, sizes, kind: the configuration, what was read of it, and its model type.
         shared: whether all layers share one table; in UMT5 each layer has its own.
         scaled: whether scores are divided by sqrt(head_dim) too, as in MPNet.
         bidirectional: None makes it so in the encoder, and not in the decoder.
@@ -127,7 +126,6 @@ def read_deberta(keys: Keys, sizes: Sizes, kind: ModelType, shared_rows: bool) -
     """Return disentangled attention; every layer has tables of its own.
 
     Args:
-        keys, sizes, kind: the configuration, what was read of it, and its model type.
         shared_rows: whether large distances may share rows (`position_buckets`), as in DeBERTa v2 and v3.
     """
     stated = keys.whole("max_relative_positions", default=-1, least=-1)
@@ -202,7 +200,6 @@ def read_profiles(keys: Keys, sizes: Sizes, kind: ModelType, norm_key: str | Non
     """Return Inkling's bias, whose profiles end with the window in the layers that have one.
 
     Args:
-        keys, sizes, kind: the configuration, what was read of it, and its model type.
         norm_key: of the largest norm of the numbers by which a query mixes the profiles; None has none.
     """
     types, curve = read_types(keys, kind.layers or Layers(), sizes.layers), read_clamped_curve(keys)

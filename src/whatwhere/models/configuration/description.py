@@ -168,9 +168,6 @@ class Description:
         Args:
             device, dtype: of learned tables.
 
-        Returns:
-            One Where for each layer.
-
         Raises:
             SettingError: If no layer has attention.
 
@@ -186,7 +183,7 @@ class Description:
 
         self.require_attention()
         built: list[tuple[Plan, Any]] = []
-        heated: list[tuple[object, object, Any]] = []
+        multiplied: list[tuple[object, object, Any]] = []
 
         def build(plan: Plan | None) -> Any:
             if plan is None:
@@ -201,10 +198,10 @@ class Description:
             inner, curve = build(self.query_key[layer]), self.temperatures[layer] if self.temperatures else None
             if curve is None:
                 return inner
-            module = next((module for map_, other, module in heated if map_ is inner and other == curve), None)
+            module = next((module for map_, other, module in multiplied if map_ is inner and other == curve), None)
             if module is None or isinstance(curve, Plan):  # each layer has weights of its own
                 module = self.with_temperature(layer, inner, device, dtype)
-                heated.append((inner, curve, module))
+                multiplied.append((inner, curve, module))
             return module
 
         wheres = []

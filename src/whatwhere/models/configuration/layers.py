@@ -34,13 +34,7 @@ WindowsAndNotes = tuple[tuple[Window | None, ...], tuple[str, ...]]
 
 
 def read_labels(keys: Keys, rule: Layers | None, layers: int) -> LabelsAndTypes:
-    """Return the label of each layer, and the layer types if they determine it.
-
-    Args:
-        keys: the configuration.
-        rule: of the model type; None if all layers rotate by the same parameters.
-        layers: number of layers.
-    """
+    """Return the label of each layer, and the layer types if they determine it; without a rule all rotate alike."""
     if rule is None:
         return ("",) * layers, None
     if rule.rule != "types":
@@ -56,13 +50,7 @@ def read_labels(keys: Keys, rule: Layers | None, layers: int) -> LabelsAndTypes:
 
 
 def read_types(keys: Keys, rule: Layers, layers: int) -> tuple[str, ...]:
-    """Return the type of each layer, from the list if there is one, or by the rule.
-
-    Args:
-        keys: the configuration.
-        rule: of the model type.
-        layers: number of layers.
-    """
+    """Return the type of each layer, from the list if there is one, or by the rule."""
     keys.known |= _pattern_keys(rule)
     if (listed := read_layer_types(keys, with_drafts(keys, "layer_types", layers, rule.drafts_key))) is not None:
         return listed[:layers]
@@ -235,11 +223,7 @@ def _current_names(listed: Sequence[Any]) -> tuple[Any, ...]:
 def with_drafts(keys: Keys, name: str, layers: int, drafts_key: str | None) -> int:
     """Return the number of entries that a list by layer has: one for each layer, and for each that drafts if it has.
 
-    Args:
-        keys: the configuration.
-        name: key of the list.
-        layers: number of layers.
-        drafts_key: key of the number of layers that draft; None is none.
+    The key `drafts_key` has the number of those; None is none.
     """
     drafts = 0 if drafts_key is None else keys.whole(drafts_key, default=0, least=0, most=layers)
     listed = keys.values.get(name)

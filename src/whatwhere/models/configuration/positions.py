@@ -62,7 +62,6 @@ def read_learned(
     """Return the plan of a learned position table.
 
     Args:
-        keys, sizes, kind: the configuration, what was read of it, and its model type.
         offset: row of position 0.
         counted: whether the length in the configuration includes the rows before it.
         key: of the length, for messages.
@@ -239,7 +238,6 @@ def _rotary_dim(
     """Read the rotary positions of GPT-J, CodeGen and RoFormer, and of the first Phi, whose theta is 10,000.
 
     Args:
-        keys, sizes, kind: the configuration, what was read of it, and its model type.
         key: of the number of rotated features; None rotates all.
         interleaved: whether pairs are (2i, 2i+1).
         unrotated: a flag that must be off, which rotates values too (RoFormer).

@@ -39,10 +39,7 @@ ENCODINGS = {
 def agreeing_values(description: Description, keys: Keys, window_key: str | None) -> Mapping[str, tuple[object, ...]]:
     """Return keys with the values by which they repeat a description; other values contradict it.
 
-    Args:
-        description: what was read.
-        keys: the configuration, for the size of a window as it is written there.
-        window_key: the key of that size; None if the model type has none.
+    `window_key` has the size of a window as it is written there; None if the model type has none.
     """
     plans = [plan for plan in description.query_key if plan is not None]
     scores = {plan.scheme for plan in description.score if plan is not None}

@@ -291,12 +291,7 @@ def rotated_fraction(rotary_dim: int, head_dim: int) -> float:
 
 
 def require_rotary_dim(path: str, head_dim: int, rotary_dim: int | None) -> None:
-    """Raise ShapeError unless the number of rotated features is even, and at most that of the head.
-
-    Args:
-        path: of the keys, for messages.
-        head_dim: features of a head.
-        rotary_dim: rotated features; None is all.
+    """Raise ShapeError unless the number of rotated features is even, and at most that of the head; None is all.
 
     Examples:
         >>> require_rotary_dim("", 16, 3)

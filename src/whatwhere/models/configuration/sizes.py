@@ -26,17 +26,7 @@ ByLayer = tuple[Heads, ...]
 
 
 def read_sizes(kind: ModelType, keys: Keys, part: str | None) -> tuple[Sizes, tuple[str, ...]]:
-    """Return the sizes that every model type has, and notes.
-
-    Args:
-        kind: the model type.
-        keys: the configuration.
-        part: `encoder` or `decoder` of a model that has both.
-
-    Raises:
-        SettingError, ShapeError: If sizes cannot be read, or contradict one another.
-        CheckpointError: If a size is absent and has no default.
-    """
+    """Return the sizes that every model type has, and notes."""
     names = kind.names_of(part)
     dim = keys.whole(*names["dim"])
     num_heads = keys.whole(*names["num_heads"], most=MAX_HEADS) if "num_heads" in names else 0
