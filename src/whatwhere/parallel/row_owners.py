@@ -46,9 +46,6 @@ class RowOwners(TokenEmbedding):
     def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
         """Look up the row of each id and multiply it by the scale; all processes of the mesh take part.
 
-        Args:
-            ids: whole numbers of any dtype.
-
         Raises:
             TokenError: If an id is outside the vocabulary, on any process, or ids are not whole numbers.
             SettingError: If rows of another number of processes were read into the table, or the model around it is
@@ -78,9 +75,6 @@ class RowOwners(TokenEmbedding):
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
         """Raise SettingError, because logits need all rows on every process, at every step.
 
-        Args:
-            hidden: vectors of the last layer.
-
         Raises:
             SettingError: If it is called.
         """
@@ -91,9 +85,6 @@ class RowOwners(TokenEmbedding):
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Raise SettingError, because rows are sampled in the order of their ids, before they are dealt.
-
-        Args:
-            generator: not used.
 
         Raises:
             SettingError: If it is called.

@@ -222,9 +222,6 @@ class TokenEmbedding(nn.Embedding):
     def forward(self, input: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
         """Look up the row of each id and multiply it by the scale.
 
-        Args:
-            input: the ids, whole numbers of any dtype.
-
         Raises:
             TokenError: If an id is outside the vocabulary, or ids are not whole numbers.
         """
@@ -264,9 +261,6 @@ class TokenEmbedding(nn.Embedding):
 
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
         """Compute logits, with the table as the output projection: <hidden, E[token]> for each token.
-
-        Args:
-            hidden: vectors of the last layer.
 
         Returns:
             Logits; those of the padding token are zero.

@@ -17,10 +17,17 @@ from whatwhere.initialization import row_blocks, sample_rows
 from whatwhere.kernels.row_adamw import Step
 from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import Init, Scale, TokenEmbedding
-from whatwhere.what.file_table_rows import Progress, RowKeeper, flush_together, start_together
+from whatwhere.what.file_table_rows import (
+    TYPES,
+    AdagradByRow,
+    AdamWByRow,
+    Progress,
+    RowKeeper,
+    flush_together,
+    start_together,
+)
 from whatwhere.what.matrix_file import write_matrix
 from whatwhere.what.row_adamw.optimizer import checked_settings
-from whatwhere.what.row_algorithms import TYPES, AdagradByRow, AdamWByRow
 from whatwhere.what.row_files import RowFiles, Steps, training_folder
 
 _CODES = {dtype: code for code, dtype in TYPES.items()}
@@ -95,13 +102,12 @@ class FileTokenEmbedding(TokenEmbedding):
         generator: torch.Generator | None = None,
         progress: Progress = lambda done, rows: None,
     ) -> None:
-        """Write a file with sampled rows, block by block: with the same generator, those that TokenEmbedding samples.
+        """Write a new file with sampled rows, by blocks: with the same generator, those that TokenEmbedding samples.
 
         Args:
-            path: of a new safetensors file.
             num_embeddings, embedding_dim, padding_idx, init: as in TokenEmbedding.
             dtype: float32, bfloat16 or float16.
-            generator: to sample with, on the CPU; None is PyTorch's global random state.
+            generator: on the CPU; None is PyTorch's global random state.
             progress: called with the number of rows that are written, and that of all.
 
         Raises:
@@ -143,11 +149,8 @@ class FileTokenEmbedding(TokenEmbedding):
     def prefetch(self, ids: Integer[Tensor, "*shape"]) -> None:
         """Read the rows of a later batch in a thread, while this one is computed: its lookup finds them in memory.
 
-        Args:
-            ids: of a lookup to come.
-
         Raises:
-            TokenError: If an id is outside the vocabulary, or ids are not whole numbers.
+            TokenError: As the lookup.
         """
         require_ids(ids)
         self._require_ids(ids)
@@ -229,9 +232,6 @@ class _FileRowOptimizer(Optimizer):
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add tables with their own settings; a table that was trained before goes on after its last step.
 
-        Args:
-            param_group: settings, with tables as "params".
-
         Raises:
             SettingError: If a setting is out of range, or a table is not in a file, is open for reading only, or was
                 trained by another algorithm.
@@ -258,9 +258,6 @@ class _FileRowOptimizer(Optimizer):
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update the rows that have a gradient: one step for each table that has one.
-
-        Args:
-            closure: computes the loss and its gradients again, and returns the loss.
 
         Raises:
             SettingError: If a gradient is dense or not finite.
@@ -320,9 +317,6 @@ class _FileRowOptimizer(Optimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load the settings, and require that the files are at the same step.
 
-        Args:
-            state_dict: of such an optimizer.
-
         Raises:
             SettingError: If it is the state of another optimizer or of other tables, or a table is at another step.
         """
@@ -371,7 +365,7 @@ class _FileRowOptimizer(Optimizer):
 class FileRowAdamW(_FileRowOptimizer):
     """RowAdamW for tables in files: the result of dense AdamW, while only the rows of the batch are read and written.
 
-    The arithmetic is that of RowAdamW, by the same code. The state is in files: 8 bytes a weight for moments, 4 more
+    The arithmetic is that of RowAdamW, by the same code. The state is in a file: 8 bytes a weight for moments, 4 more
     where rows are 16-bit, and 4 bytes a row; what no step has touched takes no place on the disk. A step costs as many
     rows as the batch has, however large the table is. `update_all_rows` reads and writes the whole table, and so does
     the first flush after a change of eps or after max(4,096, rows of the table) steps; half a KB of memory is kept for

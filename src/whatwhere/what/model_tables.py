@@ -73,9 +73,6 @@ class FactorizedEmbedding(nn.Module):
     def forward(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
         """Look up the row of each id and project it.
 
-        Args:
-            ids: whole numbers of any dtype.
-
         Raises:
             TokenError: If an id is outside the vocabulary, or ids are not whole numbers.
         """
@@ -84,9 +81,6 @@ class FactorizedEmbedding(nn.Module):
 
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
         """Compute logits with both factors, transposed: <h, B^T a> for each token.
-
-        Args:
-            hidden: vectors of the last layer.
 
         Returns:
             Logits; those of the padding token are zero.
@@ -184,9 +178,6 @@ class PerLayerEmbedding(nn.Module):
     def lookup(self, ids: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape layers layer_dim"]:
         """Look up what the tokens are in each layer: sqrt(d) E[id, l].
 
-        Args:
-            ids: whole numbers.
-
         Raises:
             TokenError: If an id has no row and `outside` is None.
         """
@@ -197,9 +188,6 @@ class PerLayerEmbedding(nn.Module):
 
     def project(self, x: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape layers layer_dim"]:
         """Compute what the input vectors give to each layer: their projection, normalized for each layer.
-
-        Args:
-            x: input vectors; those of images and sounds too.
 
         Raises:
             ShapeError: If they have another dim.
@@ -294,20 +282,13 @@ class ValueEmbedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Set the table to zero and the mix to ones, where values are unchanged.
-
-        Args:
-            generator: not used; nothing is sampled.
-        """
+        """Set the table to zero and the mix to ones, where values are unchanged."""
         nn.init.zeros_(self.tokens.weight)
         if self.mix is not None:
             nn.init.ones_(self.mix)
 
     def forward(self, ids: Integer[Tensor, "batch tokens"]) -> Float[Tensor, "batch heads tokens head_dim"]:
         """Look up the vectors of the tokens, by head.
-
-        Args:
-            ids: whole numbers of any dtype.
 
         Raises:
             TokenError: If an id is outside the vocabulary, or ids are not whole numbers.

@@ -158,7 +158,6 @@ def multipliers_of_qwen4_exp(vocab_size: int, n: int, layer: int, seed: int = 12
     They are SplitMix64's numbers from a state of the seed and the layer.
 
     Args:
-        vocab_size: of the token table.
         n: the longest n-gram.
         layer: 0 for the first layer that has such a table, 1 for the second.
         seed: of the configuration.

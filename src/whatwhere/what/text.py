@@ -129,9 +129,6 @@ def from_vocabulary(vocabulary: Mapping[str, int], *, lowercase: bool = False, u
 def load(file: str | Path) -> Tokenizer:
     """Read a `tokenizer.json`, such as that of a Hugging Face model: without BPE dropout, truncation and padding.
 
-    Args:
-        file: its path.
-
     Raises:
         TextError: If the file cannot be read, or is not a tokenizer.
 
@@ -156,9 +153,6 @@ def tokenizer_of_json(content: str | bytes) -> Tokenizer:
     """Build the tokenizer of a tokenizer.json for reading: without BPE dropout, truncation and padding.
 
     Dropout (Provilkov et al. 2020) makes ids random, for training; the others cut and pad texts silently.
-
-    Args:
-        content: of the file.
 
     Raises:
         ValueError: If the library cannot read it.
@@ -229,10 +223,6 @@ def read_text(file: str | Path) -> str:
 def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
     """Encode a text as ids and tokens, or raise TextError: no part of it is dropped silently.
 
-    Args:
-        tokenizer: of the `tokenizers` library.
-        text: to encode.
-
     Returns:
         The ids, and the tokens of the same number.
 
@@ -270,8 +260,6 @@ def encodings(tokenizer: Tokenizer, texts: Sequence[str], *, characters: bool = 
     """Return the encodings of texts, without the tokens that a model puts around texts.
 
     Args:
-        tokenizer: of the `tokenizers` library.
-        texts: to encode.
         characters: the encodings know which characters their tokens cover, which takes longer.
 
     Raises:
@@ -294,10 +282,6 @@ def encodings(tokenizer: Tokenizer, texts: Sequence[str], *, characters: bool = 
 def ids_of_each(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     """Return the ids of each text, as `encodings` has them; one that the tokenizer refuses has none.
 
-    Args:
-        tokenizer: of the `tokenizers` library.
-        texts: to encode.
-
     Examples:
         >>> ids_of_each(from_vocabulary({"the": 0, "cat": 1}), ["the cat", "the dog"])
         [[0, 1], []]
@@ -310,10 +294,6 @@ def ids_of_each(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 
 def single_token(tokenizer: Tokenizer, text: str) -> int | None:
     """Return the id of the token that a text is encoded to; None where they are several, none, or the unknown one.
-
-    Args:
-        tokenizer: of the `tokenizers` library.
-        text: to encode.
 
     Examples:
         >>> tokenizer = from_vocabulary({"[UNK]": 0, "the": 1, "cat": 2}, unknown="[UNK]")
@@ -340,9 +320,6 @@ def single_token(tokenizer: Tokenizer, text: str) -> int | None:
 def may_drop(tokenizer: Tokenizer) -> bool:
     """Return whether parts of a text can be left out: by BPE without an unknown token and all bytes, or in splitting.
 
-    Args:
-        tokenizer: of the `tokenizers` library.
-
     Examples:
         >>> may_drop(train("byte", "a")), may_drop(Tokenizer(models.BPE({"a": 0}, [])))
         (False, True)
@@ -361,7 +338,6 @@ def require_covered(text: str, spans: Sequence[tuple[int, int]]) -> None:
     """Raise TextError unless tokens cover every character of a text but white space and controls.
 
     Args:
-        text: that was encoded.
         spans: first character of each token, and the one behind its last.
     """
     lost = _first_lost(text, spans)

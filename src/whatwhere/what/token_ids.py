@@ -57,13 +57,7 @@ FIXED_BEFORE_TWO: Mapping[str, int] = {"xglm": 1}
 
 
 def shares_vocabulary(name: object, part: Mapping[Any, Any], rows: int | None) -> bool:
-    """Return whether a nested configuration can refer to the same token table.
-
-    Args:
-        name: of the key.
-        part: the nested configuration.
-        rows: of the token table; None accepts any number.
-    """
+    """Return whether a nested configuration can refer to the same token table; None rows are any number."""
     if not isinstance(name, str) or any(other in name.lower() for other in _OTHER_MODALITIES):
         return False
     size = part.get("vocab_size")
@@ -71,14 +65,7 @@ def shares_vocabulary(name: object, part: Mapping[Any, Any], rows: int | None) -
 
 
 def nested_configs(config: Mapping[Any, Any], rows: int | None = None) -> Iterator[Mapping[Any, Any]]:
-    """Yield a configuration and those nested in it that refer to the same vocabulary.
-
-    Args:
-        config: of a model.
-        rows: of the token table: nested configurations with another vocab_size are skipped. None skips none.
-
-    Yields:
-        The configuration first, then those within it.
+    """Yield a configuration, then those in it that share its vocabulary: none with a vocab_size other than `rows`.
 
     Examples:
         >>> [part["model_type"] for part in nested_configs({"model_type": "a", "text_config": {"model_type": "b"}})]
@@ -100,13 +87,6 @@ def _is_id_key(key: object) -> bool:
 def token_ids(config: Mapping[str, Any], rows: int) -> dict[str, list[int]]:
     """Return the ids below `rows` that a configuration names, by key.
 
-    Args:
-        config: of a model or of generation.
-        rows: of the token table.
-
-    Returns:
-        key -> ids, with repetitions; keys without ids are omitted.
-
     Examples:
         >>> token_ids({"eos_token_id": [2, 90], "lang_to_id": {"en": 7}, "t2u_eos_token_id": 3}, rows=10)
         {'eos_token_id': [2], 'lang_to_id': [7]}
@@ -125,15 +105,8 @@ def token_ids(config: Mapping[str, Any], rows: int) -> dict[str, list[int]]:
 def renumbered(config: Mapping[Any, Any], rows: int, new_id: Callable[[int], int | None]) -> dict[Any, Any]:
     """Return a configuration with new token ids; ids that are not rows of the table stay.
 
-    A single id without a new one becomes null; in a list or map it is removed, and a sequence of ids with it.
-
-    Args:
-        config: of a model or of generation.
-        rows: of the token table.
-        new_id: maps an old id to the new one, or None.
-
-    Returns:
-        A copy.
+    `new_id` maps an old id to the new one, or None: a single id becomes null then; in a list or map it is removed, and
+    a sequence of ids with it.
 
     Examples:
         >>> new_ids = {7: 0, 9: 1}
@@ -155,12 +128,6 @@ def renumbered(config: Mapping[Any, Any], rows: int, new_id: Callable[[int], int
 
 def lost_id(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> tuple[str, int] | None:
     """Return a key that became null where the model type needs an id, and its old id; None if there is none.
-
-    Args:
-        before, after: a configuration, and the same renumbered.
-
-    Returns:
-        The first such key and the id that it had.
 
     Examples:
         >>> lost_id({"image_token_id": 7, "eos_token_id": 2}, {"image_token_id": None, "eos_token_id": None})
@@ -214,11 +181,7 @@ def _one(value: Any, new_id: Callable[[int], int | None]) -> Any:
 def padding_dependence(config: Mapping[str, Any]) -> tuple[str, int] | None:
     """Return how positions depend on the padding id, and that id; None if they do not.
 
-    Args:
-        config: of a model, with or without nested ones.
-
-    Returns:
-        `learned`, `fixed` or `below two`, and pad_token_id, or the default of the model type.
+    `learned`, `fixed` or `below two`; the id is pad_token_id, or the default of the model type.
 
     Examples:
         >>> padding_dependence({"model_type": "roberta"}), padding_dependence({"model_type": "bert", "pad_token_id": 0})
@@ -253,13 +216,7 @@ _HASHED = re.compile(
 def why_fixed(config: Mapping[str, Any], tensors: Iterable[str], renumbering: bool) -> str | None:
     """Return why the vocabulary of a model cannot be changed, and the way out, or None where it can be.
 
-    Args:
-        config: of the model.
-        tensors: names of its tensors.
-        renumbering: whether tokens get other ids, rather than the table more or fewer rows at its end.
-
-    Returns:
-        Two sentences for an error message.
+    `renumbering`: whether tokens get other ids, rather than the table more or fewer rows at its end.
 
     Examples:
         >>> why_fixed({"model_type": "llama"}, ["embed_tokens.weight"], renumbering=True) is None

@@ -3,8 +3,7 @@
 `whatwhere.models.surgery` does the same on files, with the same rows.
 """
 
-from whatwhere.what.resizing.modules import keep, rearrange, resize
+from whatwhere.what.resizing.modules import TrainedRows, keep, rearrange, resize
 from whatwhere.what.resizing.new_rows import DRAWS, Draw, Rearrangement, pursue
-from whatwhere.what.resizing.trained_rows import TrainedRows
 
 __all__ = ["DRAWS", "Draw", "Rearrangement", "TrainedRows", "keep", "pursue", "rearrange", "resize"]

@@ -127,7 +127,6 @@ class Rearrangement:
 
         Args:
             rows: of the old table.
-            ids: to keep, each once.
 
         Raises:
             TokenError: If there are no ids, or an id is out of range or occurs twice.
