@@ -18,6 +18,12 @@ class OfHeads(nn.Module):
 
     head_axes: ClassVar[Mapping[str, int] | None] = None
     """The axis of heads of each parameter that has one; empty if there is none, None where that is not said."""
+    settings_in_repr: ClassVar[tuple[str, ...]] = ()
+    """The attributes that the repr shows, in this order."""
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.settings_in_repr)
 
     def heads(self: M, first: int, count: int, *, total: int | None = None) -> M:
         """Return this module for some of the heads, for attention whose heads are split among processes.

@@ -34,6 +34,7 @@ class Sink(OfHeads):
         tensor([0.5000, 0.6667], grad_fn=<SelectBackward0>)
     """
 
+    settings_in_repr = ("num_heads",)
     head_axes: ClassVar = {"weight": 0}
 
     def __init__(
@@ -55,7 +56,3 @@ class Sink(OfHeads):
             generator: not used, because nothing is sampled.
         """
         nn.init.zeros_(self.weight)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"num_heads={self.num_heads}"

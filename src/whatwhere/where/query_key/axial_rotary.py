@@ -47,6 +47,8 @@ class AxialRotary(RotaryMap):
                 [0.5403, 0.8415, 0.5403, 0.8415]])
     """
 
+    settings_in_repr = ("head_dim", "axes", "theta", "interleaved", "sections")
+
     def __init__(
         self,
         head_dim: int,
@@ -74,13 +76,6 @@ class AxialRotary(RotaryMap):
         index = positions.on_axes("AxialRotary", self.axes, real=True)
         axis_of_pair = tuple(axis for axis, pairs in enumerate(self.sections) for _ in range(pairs))
         return rotary_tables(index, torch.cat(self._by_axis(index.device)), axis_of_pair=axis_of_pair)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"head_dim={self.head_dim}, axes={self.axes}, theta={self.theta}, interleaved={self.interleaved}, "
-            f"sections={self.sections}"
-        )
 
     def _by_axis(self, device: torch.device | str) -> list[Float64[Tensor, " pairs"]]:
         return [inverse_frequencies(2 * pairs, self.theta, device) for pairs in self.sections]

@@ -53,6 +53,7 @@ class CARoPE(RotationByContent):
         torch.Size([1, 2, 3, 4])
     """
 
+    settings_in_repr = ("dim", "head_dim", "num_heads", "theta", "interleaved")
     head_axes: ClassVar = {"weight": 0, "bias": 0}
     weight: Float[Tensor, "heads dim"]
     bias: Float[Tensor, " heads"]
@@ -113,10 +114,3 @@ class CARoPE(RotationByContent):
         powers = torch.arange(self.head_dim // 2, dtype=torch.float64, device=increments.device)
         added = without_padding(increments.double()[..., None] ** powers, keys)
         return sums_in_order(added.mT, slots_in_order(keys)).mT
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"dim={self.dim}, head_dim={self.head_dim}, num_heads={self.num_heads}, theta={self.theta}, "
-            f"interleaved={self.interleaved}"
-        )

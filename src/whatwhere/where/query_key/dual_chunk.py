@@ -51,6 +51,7 @@ class DualChunk(RegionMap):
         torch.Size([1, 2, 3, 4])
     """
 
+    settings_in_repr = ("chunk_size", "max_distance")
     regions = 3
 
     def __init__(self, then: RotaryMap, chunk_size: int, max_distance: int) -> None:
@@ -85,7 +86,3 @@ class DualChunk(RegionMap):
     def one_region(self, queries: Positions) -> bool:
         """Return whether all queries are known to be in the first chunk, so that no key is in one before."""
         return queries.max_length is not None and queries.max_length <= self.chunk_size
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"chunk_size={self.chunk_size}, max_distance={self.max_distance}"

@@ -60,6 +60,7 @@ class FoPE(QueryKeyMap):
                 [-0.3012,  0.9900,  1.3818,  1.0099]])
     """
 
+    settings_in_repr = ("head_dim", "original_length", "sets", "theta", "interleaved", "gain")
     head_axes: ClassVar = {"cosines": 0, "sines": 0}
     cosines: Float[Tensor, "sets waves waves"]
     sines: Float[Tensor, "sets waves waves"]
@@ -134,13 +135,6 @@ class FoPE(QueryKeyMap):
     ) -> Float[Tensor, "batch heads tokens head_dim"]:
         """Rotate keys, as queries are."""
         return self.map_query(k, bound)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"head_dim={self.head_dim}, original_length={self.original_length}, sets={self.sets}, "
-            f"theta={self.theta}, interleaved={self.interleaved}, gain={self.gain}"
-        )
 
     def _frequencies(self, device: torch.device | None = None) -> Float64[Tensor, " waves"]:
         return inverse_frequencies(self.head_dim, self.theta, device)[: self.waves]

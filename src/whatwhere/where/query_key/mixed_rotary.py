@@ -48,6 +48,7 @@ class MixedRotary(RotaryMap):
         torch.Size([1, 2, 6, 8])
     """
 
+    settings_in_repr = ("head_dim", "sets", "theta", "interleaved")
     head_axes: ClassVar = {"weight": 1}
     axes = 2
     """Number of coordinates of a token."""
@@ -99,10 +100,6 @@ class MixedRotary(RotaryMap):
         y, x = positions.on_axes("MixedRotary", 2, real=True).double()[:, :, None, :, None]
         u, v = self.weight.double()[:, :, None]
         return cos_sin(y * u + x * v, dtype=torch.promote_types(self.weight.dtype, torch.float32))
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"head_dim={self.head_dim}, sets={self.sets}, theta={self.theta}, interleaved={self.interleaved}"
 
     @property
     def _one_pass(self) -> bool:

@@ -45,6 +45,7 @@ class PoPE(QueryKeyMap):
         tensor([[[[0.6931, 0.6931, 0.0000, 0.0000]]]])
     """
 
+    settings_in_repr = ("head_dim", "num_heads", "theta")
     head_axes: ClassVar = {"delta": 0}
     delta: Float[Tensor, "heads head_dim"]
 
@@ -117,10 +118,6 @@ class PoPE(QueryKeyMap):
         cos, sin = bound
         norm = _norm(k)
         return torch.cat([cos * norm, sin * norm], dim=-1).to(k.dtype)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"head_dim={self.head_dim}, num_heads={self.num_heads}, theta={self.theta}"
 
     def _frequencies(self, device: torch.device | None = None) -> Float64[Tensor, " head_dim"]:
         return self.theta ** -(torch.arange(self.head_dim, dtype=torch.float64, device=device) / self.head_dim)

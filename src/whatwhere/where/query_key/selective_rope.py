@@ -70,6 +70,7 @@ class SelectiveRoPE(RotationByContent):
         (torch.Size([1, 2, 3, 2]), torch.Size([1, 2, 3, 4]))
     """
 
+    settings_in_repr = ("dim", "head_dim", "num_heads", "rank", "gate", "theta", "interleaved", "norm_groups")
     head_axes: ClassVar = {"up": 0, "convolution": 0, "gate_weight": 0, "gate_bias": 0}
     down: Float[Tensor, "rank dim"]
     up: Float[Tensor, "heads pairs rank"]
@@ -171,13 +172,6 @@ class SelectiveRoPE(RotationByContent):
             added = added * x[..., -1:]
         total = added.mT.cumsum(-1).mT * inverse_frequencies(self.head_dim, self.theta, x.device)
         return total if ordered is None else _of_slots(total, slots.argsort(-1))
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"dim={self.dim}, head_dim={self.head_dim}, num_heads={self.num_heads}, rank={self.rank}, "
-            f"gate={self.gate}, theta={self.theta}, interleaved={self.interleaved}, norm_groups={self.norm_groups}"
-        )
 
 
 def _of_slots(

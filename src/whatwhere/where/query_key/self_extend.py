@@ -50,6 +50,7 @@ class SelfExtend(RegionMap):
         torch.Size([1, 2, 3, 4])
     """
 
+    settings_in_repr = ("window", "group_size")
     regions = 2
     key_regions = 2
 
@@ -74,7 +75,3 @@ class SelfExtend(RegionMap):
     def one_region(self, queries: Positions) -> bool:
         """Return whether all queries are known to be before position W, so that no distance is W."""
         return queries.max_length is not None and queries.max_length <= self.window
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"window={self.window}, group_size={self.group_size}"

@@ -54,6 +54,7 @@ class XPos(RotaryMap):
         (tensor([1.0000, 0.2857]), tensor([1.0000, 3.5000]))
     """
 
+    settings_in_repr = ("head_dim", "theta", "interleaved", "scale_base", "center")
     causal_only = True
 
     def __init__(
@@ -120,13 +121,6 @@ class XPos(RotaryMap):
         factor = self._decay(index.device) ** exponent
         tables = (radians.cos() * factor, radians.sin() * factor, radians.cos() / factor, radians.sin() / factor)
         return (*(table.float()[:, None] for table in tables), index)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"head_dim={self.head_dim}, theta={self.theta}, interleaved={self.interleaved}, "
-            f"scale_base={self.scale_base}, center={self.center}"
-        )
 
     def _decay(self, device: torch.device | str) -> Float64[Tensor, " pairs"]:
         twice = torch.arange(0, self.head_dim, 2, dtype=torch.float64, device=device)

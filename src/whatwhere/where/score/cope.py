@@ -52,6 +52,7 @@ class CoPE(ScoreBias):
         torch.Size([1, 2, 3, 4])
     """
 
+    settings_in_repr = ("head_dim", "num_heads", "max_distance", "scale", "std")
     head_axes: ClassVar = {}
     by_content = True
     sums_between = True
@@ -119,10 +120,3 @@ class CoPE(ScoreBias):
             return table[b, h, i, j]
 
         return element
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"head_dim={self.head_dim}, num_heads={self.num_heads}, max_distance={self.max_distance}, "
-            f"scale={self.scale}, std={self.std}"
-        )

@@ -63,6 +63,7 @@ class DeBERTa(ScoreBias):
         tensor([256, 384, 463, 511,   0])
     """
 
+    settings_in_repr = ("head_dim", "num_heads", "max_distance", "position_buckets", "terms", "std")
     head_axes: ClassVar = {"position_keys": 1, "position_queries": 1}
     position_keys: Float[Tensor, "rows heads head_dim"] | None
     position_queries: Float[Tensor, "rows heads head_dim"] | None
@@ -138,13 +139,6 @@ class DeBERTa(ScoreBias):
             return terms[0] if len(terms) == 1 else terms[0] + terms[1]
 
         return element
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"head_dim={self.head_dim}, num_heads={self.num_heads}, max_distance={self.max_distance}, "
-            f"position_buckets={self.position_buckets}, terms={self.terms}, std={self.std}"
-        )
 
     @property
     def _rows_per_side(self) -> int:

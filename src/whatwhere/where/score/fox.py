@@ -53,6 +53,7 @@ class FoX(ScoreBias):
         torch.Size([1, 2, 3, 4])
     """
 
+    settings_in_repr = ("dim", "num_heads")
     head_axes: ClassVar = {"weight": 0, "bias": 0}
     by_content = True
     sums_between = True
@@ -126,10 +127,6 @@ class FoX(ScoreBias):
         """
         visible = gates if keys.segment is None else gates.masked_fill(keys.segment[:, None] < 0, 0)
         return sums_in_order(visible.double(), slots_in_order(keys))
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"dim={self.dim}, num_heads={self.num_heads}"
 
     def _require_gates(self, gates: Tensor | None, keys: Positions, q: Tensor | None) -> Tensor:
         if gates is None:

@@ -46,6 +46,7 @@ class KERPLE(DistanceBias):
         tensor([-1.3863, -1.0986, -0.0000], grad_fn=<SelectBackward0>)
     """
 
+    settings_in_repr = ("num_heads", "kind")
     head_axes: ClassVar = {"free_p": 0, "free_a": 0}
     free_p: Float[Tensor, " heads"]
     free_a: Float[Tensor, " heads"]
@@ -119,10 +120,6 @@ class KERPLE(DistanceBias):
         if self.kind == "power":
             return lambda head, distance: -a[head] * distance.abs().to(a.dtype) ** p[head]
         return lambda head, distance: -p[head] * (a[head] * distance.abs().to(a.dtype)).log1p()
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"num_heads={self.num_heads}, kind={self.kind!r}"
 
     def _store(self, p: Tensor, a: Tensor) -> None:
         with torch.no_grad():

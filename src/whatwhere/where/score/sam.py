@@ -45,6 +45,7 @@ class SAM(ScoreBias):
         torch.Size([1, 2, 6, 8])
     """
 
+    settings_in_repr = ("head_dim", "num_heads", "window_size", "std")
     head_axes: ClassVar = {}
     axes = 2
     """Number of coordinates of a token; positions with one axis, as of text, serve as both."""
@@ -107,7 +108,3 @@ class SAM(ScoreBias):
             return by_row[b, h, i, slot(0, b, i, j)] + by_column[b, h, i, slot(1, b, i, j)]
 
         return element
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"head_dim={self.head_dim}, num_heads={self.num_heads}, window_size={self.window_size}, std={self.std}"

@@ -46,6 +46,7 @@ class Shaw(ScoreBias):
         torch.Size([9, 16])
     """
 
+    settings_in_repr = ("head_dim", "num_heads", "max_distance", "max_future_distance", "std")
     head_axes: ClassVar = {}
     weight: Float[Tensor, "rows head_dim"]
     by_content = True
@@ -102,10 +103,3 @@ class Shaw(ScoreBias):
             return products[b, h, i, (-distance(b, i, j)).clamp(-past, future) + past]
 
         return element
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"head_dim={self.head_dim}, num_heads={self.num_heads}, max_distance={self.max_distance}, "
-            f"max_future_distance={self.max_future_distance}, std={self.std}"
-        )

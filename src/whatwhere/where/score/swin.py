@@ -41,6 +41,7 @@ class Swin(WindowTable):
         (torch.Size([9, 3]), torch.Size([1, 3, 4, 4]))
     """
 
+    settings_in_repr = ("num_heads", "window_size", "std")
     head_axes: ClassVar = {"weight": 1}
     weight: Float[Tensor, "distances heads"]
 
@@ -75,7 +76,3 @@ class Swin(WindowTable):
         """Return the parameter by rows and columns, cast first, so that gradients are summed in float32."""
         wide = self.weight.to(torch.promote_types(self.weight.dtype, torch.float32))
         return wide.view(2 * self.window_size[0] - 1, 2 * self.window_size[1] - 1, self.num_heads)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"num_heads={self.num_heads}, window_size={self.window_size}, std={self.std}"

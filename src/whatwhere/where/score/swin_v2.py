@@ -46,6 +46,7 @@ class SwinV2(WindowTable):
         torch.Size([1, 3, 64, 64])
     """
 
+    settings_in_repr = ("num_heads", "window_size", "trained_size", "hidden")
     head_axes: ClassVar = {"weight_out": 0}
     weight_in: Float[Tensor, "hidden 2"]
     bias_in: Float[Tensor, " hidden"]
@@ -104,10 +105,3 @@ class SwinV2(WindowTable):
         with full_precision(self.weight_in.device):
             hidden = F.linear(self.distances().to(wide), self.weight_in.to(wide), self.bias_in.to(wide)).relu()
             return 16 * F.linear(hidden, self.weight_out.to(wide)).sigmoid()
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"num_heads={self.num_heads}, window_size={self.window_size}, trained_size={self.trained_size}, "
-            f"hidden={self.hidden}"
-        )

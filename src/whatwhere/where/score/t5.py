@@ -49,6 +49,7 @@ class T5(DistanceBias):
         tensor([ 0, 15, 16, 23, 31, 31,  0])
     """
 
+    settings_in_repr = ("num_heads", "num_buckets", "max_distance", "bidirectional", "scale", "std")
     head_axes: ClassVar = {"weight": 1}
     weight: Float[Tensor, "num_buckets heads"]
 
@@ -120,13 +121,6 @@ class T5(DistanceBias):
                 "T5 without bidirectional=True supports causal attention only, but got causal=False.\n"
                 f"For an encoder: T5(num_heads={self.num_heads}, bidirectional=True). For a decoder pass causal=True."
             )
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"num_heads={self.num_heads}, num_buckets={self.num_buckets}, max_distance={self.max_distance}, "
-            f"bidirectional={self.bidirectional}, scale={self.scale}, std={self.std}"
-        )
 
     def _require_buckets(self) -> None:
         exact = self._side // 2

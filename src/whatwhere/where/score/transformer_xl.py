@@ -47,6 +47,7 @@ class TransformerXL(ScoreBias):
         torch.Size([4, 16, 64])
     """
 
+    settings_in_repr = ("head_dim", "num_heads", "dim", "theta", "std")
     head_axes: ClassVar = {"u": 0, "v": 0, "weight": 0}
     u: Float[Tensor, "heads head_dim"]
     v: Float[Tensor, "heads head_dim"]
@@ -108,12 +109,6 @@ class TransformerXL(ScoreBias):
             return table[b, h, i, j]
 
         return element
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"head_dim={self.head_dim}, num_heads={self.num_heads}, dim={self.dim}, theta={self.theta}, std={self.std}"
-        )
 
     def _rotated(
         self, y: Float[Tensor, "batch heads queries dim"], queries: Positions
