@@ -66,12 +66,7 @@ def fit(length: int) -> float:
 
 
 def similarity_bound(thetas: Float[np.ndarray, " thetas"], length: int) -> Float[np.ndarray, " thetas"]:
-    """Compute the least B(m) over m = 0 .. length.
-
-    Args:
-        thetas: bases of the frequencies.
-        length: L.
-    """
+    """Compute the least B(m) over m = 0 .. length."""
     m = np.arange(length + 1.0)
     least = []
     for theta in thetas:

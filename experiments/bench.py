@@ -56,12 +56,6 @@ class Bench:
     def compare(self, name: str, schemes: Sequence[SchemeLike], seeds: int, **settings: Any) -> Comparison:
         """Train and measure schemes, or read what an earlier call finished.
 
-        Args:
-            name: of the comparison within the experiment, and of its folder.
-            schemes: as for `whatwhere.compare`.
-            seeds: how many.
-            settings: task, lengths and all else that `whatwhere.compare` takes.
-
         Raises:
             SettingError: If a setting does not fit.
             ResultsError: If a run failed; what is finished is kept.
@@ -86,14 +80,7 @@ class Bench:
 def by_run(
     results: Comparison, schemes: Sequence[str], read: Callable[[RunResult], float | None], *, learned: bool = True
 ) -> list[float | None]:
-    """Read a number from each run of some schemes.
-
-    Args:
-        results: of a comparison.
-        schemes: whose runs are read.
-        read: the number of a run.
-        learned: leave out runs that did not learn the task.
-    """
+    """Read a number from each run of some schemes."""
     names = [canonical(scheme) for scheme in schemes]
     runs = [run for run in results.runs if run.scheme in names]
     return [read(run) if not learned or has_learned(results, run) else None for run in runs]
@@ -107,15 +94,7 @@ def paired(
     *,
     learned: bool = True,
 ) -> list[float | None]:
-    """Return by how much the first scheme is better than the second, seed by seed: such runs share tokens and data.
-
-    Args:
-        results: of a comparison.
-        first: name of a scheme.
-        second: name of another.
-        read: the number of a run.
-        learned: leave out pairs of which one run did not learn the task.
-    """
+    """Return by how much the first scheme is better than the second, seed by seed: such runs share tokens and data."""
     sign = 1.0 if results.task.higher_is_better else -1.0
     runs = {(run.scheme, run.seed): run for run in results.runs if not learned or has_learned(results, run)}
     names = canonical(first), canonical(second)
@@ -138,12 +117,7 @@ def canonical(scheme: str) -> str:
 
 
 def score(length: int, group: str = ALL) -> Callable[[RunResult], float | None]:
-    """Return a reader of a run's score at a length.
-
-    Args:
-        length: in the task's unit.
-        group: of targets.
-    """
+    """Return a reader of a run's score at a length."""
     return lambda run: run.scores.get(length, {}).get(group)
 
 

@@ -16,12 +16,7 @@ _NUMBERS = ("First", "Second", "Third", "Fourth", "Fifth")
 
 
 def errata_page(findings: Iterable[Finding], judgments: Mapping[str, Judgment]) -> str:
-    """Write the page of all claims: what is measured beside what is claimed, and what is right.
-
-    Args:
-        findings: as `measure_claims` returns them, of all claims that it measures.
-        judgments: of the committed evidence, by id of the claim that its runs decide.
-    """
+    """Write the page of all claims: what is measured beside what is claimed, and what is right."""
     by_id = {each.id: each for each in findings}
     parts = [
         "# Errata",

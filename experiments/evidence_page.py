@@ -44,22 +44,13 @@ _PLACES: Mapping[Unit, tuple[int, float]] = {
 
 
 def sections(evidence: Sequence[Evidence]) -> list[Section]:
-    """Return one section for each experiment, and a last one on versions and machine.
-
-    Args:
-        evidence: as `experiments.read_evidence` returns it.
-    """
+    """Return one section for each experiment, and a last one on versions and machine."""
     written = [Section(each.id, f"{each.id}  {each.title}", _parts(each)) for each in evidence]
     return [*written, Section("machine", "Versions and machine", [_machines(evidence)])] if evidence else []
 
 
 def page(evidence: Sequence[Evidence], experiments: Sequence[Experiment]) -> str:
-    """Write the evidence as a page in Markdown, with an anchor for each experiment and statement.
-
-    Args:
-        evidence: of the experiments that were measured.
-        experiments: all; those without evidence are listed as not measured.
-    """
+    """Write the evidence as a page in Markdown, with an anchor for each experiment and statement."""
     questions = {each.id: each.question for each in experiments}
     parts = ["# Evidence", _ABOUT, headline(evidence)]
     for each in evidence:

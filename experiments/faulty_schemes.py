@@ -67,12 +67,7 @@ class Bfloat16Rotary(RotaryMap):
         self.head_dim, self.interleaved = head_dim, False
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
-        """Return cosine and sine of every angle.
-
-        Args:
-            positions: positions of the tokens, with one axis.
-            lengths: not used.
-        """
+        """Return cosine and sine of every angle."""
         index = positions.single_axis("Bfloat16Rotary").bfloat16()
         frequencies = inverse_frequencies(self.head_dim, device=index.device).bfloat16()
         angles = (index[:, None, :, None] * frequencies).float()
@@ -90,12 +85,7 @@ def divided_alibi(dim: int, num_heads: int, max_length: int) -> Where:
 
 
 def divide_slopes(num_heads: int, head_dim: int) -> ALiBi:
-    """Return ALiBi as it is where the bias is added before the scores are divided by the root of head_dim.
-
-    Args:
-        num_heads: attention heads.
-        head_dim: features of a head.
-    """
+    """Return ALiBi as it is where the bias is added before the scores are divided by the root of head_dim."""
     return ALiBi(num_heads, slopes=(ALiBi(num_heads).slopes.double() / head_dim**0.5).tolist())
 
 

@@ -154,33 +154,18 @@ class Evidence:
 
 
 def gain(id: str, says: str, source: str, quantity: str, unit: Unit = "share") -> Statement:
-    """Return a statement that one scheme is better than another: the difference of their scores is above 0.
-
-    Args:
-        id, says, source, quantity, unit: of the statement.
-    """
+    """Return a statement that one scheme is better than another: the difference of their scores is above 0."""
     return Statement(id, says, source, quantity, "above 0", lambda difference: difference > 0, unit)
 
 
 def learning(id: str, says: str, source: str, *, expected: bool = True) -> Statement:
-    """Return a statement that runs learn their task in length, or do not.
-
-    Args:
-        id, says, source: of the statement.
-        expected: whether they are said to.
-    """
+    """Return a statement that runs learn their task in length, or do not."""
     line = "at least 99 %" if expected else "below 99 %"
     return Statement(id, says, source, "accuracy in length", line, lambda share: (share >= THRESHOLD) == expected)
 
 
 def judge(statement: Statement, values: Sequence[float | None], command: str, lacking: str = "") -> Result:
-    """Judge a statement by the numbers of the runs: in how many of them its condition is met.
-
-    Args:
-        statement: to judge.
-        values: one for each run; None where a run has no such number or misses the precondition.
-        command: which repeats the measurement.
-        lacking: why no run has a number, where that is so.
+    """Judge a statement by the numbers of the runs, None where one has none: in how many of them its condition is met.
 
     Examples:
         >>> statement = gain("E2.1", "...", "Ruoss et al., 2023", "difference")
@@ -200,11 +185,7 @@ def judge_differences(
 ) -> list[Result]:
     """Judge statements on pairs of schemes, each by the differences of the runs of one seed, as one family of tests.
 
-    Args:
-        pairs: statements whose condition is a positive difference, each with the differences; None where a run of the
-            pair has no number or misses the precondition.
-        command: which repeats the measurement.
-        lacking: why a pair has no difference, where that is so.
+    Each statement holds of positive differences; a difference is None where a run of the pair has no number.
 
     Returns:
         One for each statement. A difference of the opposite sign, or one that the seeds do not show, is "not

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 
 from experiments import silent_faults as faults
 from experiments.bench import Bench, by_run
+from experiments.expressions import TWICE
 from experiments.faulty_schemes import Bfloat16Rotary, divided_alibi, misprinted_sinusoid, other_theta
-from experiments.length import TWICE
 from experiments.record import FaultRow, Result, Statement, learning
 from whatwhere.comparison.model import Build, SchemeLike
 from whatwhere.comparison.plan import make_task

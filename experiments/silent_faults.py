@@ -85,12 +85,7 @@ def divided_alibi_laws() -> Laws:
 
 
 def rotary_laws(scheme: QueryKeyMap, expected: Rotary) -> Laws:
-    """Check a faulty rotary scheme against the one that the weights were trained with.
-
-    Args:
-        scheme: as it is used.
-        expected: as it was trained.
-    """
+    """Check a faulty rotary scheme against the one that the weights were trained with."""
     report = check_rotary(
         lambda x, p: scheme(x, x, p)[0],
         head_dim=expected.head_dim,
@@ -168,15 +163,7 @@ def position_faults() -> list[FaultyPositions]:
 def cost_of_scheme(
     fault: FaultyScheme, models: Sequence[Transformer], task: Task, settings: Settings, length: int
 ) -> Cost:
-    """Measure what a fault in the scheme costs trained models.
-
-    Args:
-        fault: to measure.
-        models: trained with the right scheme, one for each seed.
-        task: that they were trained on.
-        settings: of their comparison.
-        length: beyond the trained ones.
-    """
+    """Measure what a fault in the scheme costs trained models."""
 
     def at_shift(ids: Tensor) -> Fed:
         return ids, positions(ids.shape[1], start=fault.shift)
@@ -189,7 +176,7 @@ def cost_of_scheme(
 def cost_of_positions(
     fault: FaultyPositions, models: Sequence[Transformer], task: Task, settings: Settings, length: int
 ) -> Cost:
-    """Measure what a fault in positions costs trained models; arguments as for `cost_of_scheme`."""
+    """Measure what a fault in positions costs trained models."""
     right, faulty = (models, fault.right), (models, fault.faulty)
     return _cost(fault.name, fault.scheme, right, faulty, task, settings, length)
 
@@ -197,12 +184,7 @@ def cost_of_positions(
 def with_scheme(
     model: Transformer, change: Callable[[QueryKeyMap | ScoreBias], QueryKeyMap | ScoreBias]
 ) -> Transformer:
-    """Return a model with the same weights, whose layers have another query_key scheme or score bias.
-
-    Args:
-        model: trained; it is not changed.
-        change: returns the scheme to use in place of the layer's own.
-    """
+    """Return a model with the same weights, whose layers have another query_key scheme or score bias."""
     changed = Transformer.__new__(Transformer)
     nn.Module.__init__(changed)
     for name, module in model.named_children():
@@ -241,10 +223,6 @@ def _accuracies(
     inside = [share[n] for n in task.tested_in_length]
     beyond = max(sets)
     return {"in length": sum(inside) / len(inside), f"at {beyond}": share[beyond]}
-
-
-def _accuracy(logits: Tensor, test_set: Batch) -> float:
-    return (logits.argmax(-1) == test_set.targets).float().mean().item()
 
 
 def _logits(model: Transformer, ids: Tensor, p: Positions) -> Float[Tensor, "batch vocab_size"]:

@@ -8,16 +8,13 @@ from pathlib import Path
 from time import perf_counter
 from typing import final
 
-from experiments.authors_training import author
 from experiments.base_bound import base_bound
 from experiments.bench import Bench, Experiment, Scope
 from experiments.context_extension import context_extension
+from experiments.expressions import author, length, randomized, robustness, table_contents
 from experiments.layouts import layouts
-from experiments.length import length, randomized
 from experiments.record import SCHEMA, Evidence, Result, Statement
-from experiments.robustness import robustness
 from experiments.silent_fault_costs import silent_fault_costs
-from experiments.table_contents import table_contents
 from experiments.text import text
 from experiments.tutorials.all_claims import CLAIMS, measure_claims, verdicts
 from experiments.tutorials.trained import Judgment
@@ -108,16 +105,6 @@ def run_evidence(
 ) -> list[Evidence]:
     """Run experiments, each kept as soon as it is finished; call it again to resume.
 
-    Args:
-        out: the folder; one JSON file for each experiment, and the results of its comparisons.
-        scope: quick or full.
-        only: ids of experiments; none is all of the scope.
-        workers: processes; None is one for each core.
-        executor: where trainings take place, as `compare` takes it.
-        progress: show the progress of trainings on standard error.
-        checkpoint: of a real model, for the claims of E0 on trained rows.
-        on_experiment: called with each experiment before it runs, and with its evidence after it.
-
     Returns:
         The evidence, in the order of EXPERIMENTS.
 
@@ -147,10 +134,6 @@ def run_evidence(
 
 def select(scope: Scope, only: Sequence[str] = ()) -> list[Experiment]:
     """Return the experiments of a scope, or those that are named.
-
-    Args:
-        scope: quick or full.
-        only: ids; none is all of the scope.
 
     Raises:
         SettingError: If an id is unknown, or its experiment is not measured.
@@ -201,9 +184,6 @@ def listing() -> list[Listed]:
 
 def read_evidence(folder: str | Path) -> list[Evidence]:
     """Read the evidence of a folder.
-
-    Args:
-        folder: that `python -m experiments run` wrote.
 
     Returns:
         In the order of EXPERIMENTS; experiments without a file are left out.
@@ -293,11 +273,7 @@ def _run(folder: Path, experiment: Experiment, bench: Bench) -> Evidence:
 
 
 def decided(comparisons: Iterable[Comparison]) -> list[Judgment]:
-    """Return the verdicts that comparisons give the claims of the tutorials, without those that no run decides.
-
-    Args:
-        comparisons: of an experiment; of two that decide a claim, the first is taken.
-    """
+    """Return the verdicts that comparisons give the claims of the tutorials, without those that no run decides."""
     judged: dict[str, Judgment] = {}
     for results in comparisons:
         for each in verdicts(results):
@@ -307,11 +283,7 @@ def decided(comparisons: Iterable[Comparison]) -> list[Judgment]:
 
 
 def first_verdicts(measured: Iterable[Evidence]) -> dict[str, Judgment]:
-    """Return the verdict of each claim that runs decide, of the first experiment that does, by the claim's id.
-
-    Args:
-        measured: evidence, in the order of EXPERIMENTS.
-    """
+    """Return the verdict of each claim that runs decide, of the first experiment that does, by the claim's id."""
     first: dict[str, Judgment] = {}
     for evidence in measured:
         for each in evidence.verdicts:

@@ -76,9 +76,6 @@ class Finding:
 def claim(id: str) -> Claim:
     """Return a claim.
 
-    Args:
-        id: as in "0.13".
-
     Raises:
         SettingError: If there is no such claim.
 
@@ -97,10 +94,6 @@ def claim(id: str) -> Claim:
 
 def measure(chosen: ExactClaim | ModelClaim, checkpoint: "Checkpoint | None" = None) -> Finding:
     """Measure a claim.
-
-    Args:
-        chosen: the claim.
-        checkpoint: of the model whose rows decide a ModelClaim; the committed verdicts are those of all-MiniLM-L6-v2.
 
     Returns:
         The finding; "not measured" where an optional package, the checkpoint, or a word in its vocabulary is missing.
@@ -133,11 +126,6 @@ def measure_claims(
     checkpoint: "Checkpoint | None" = None,
 ) -> list[Finding]:
     """Measure claims that no training decides.
-
-    Args:
-        ids: of the claims; None for all exact ones and, where a checkpoint is passed, those that its rows decide.
-        on_claim: is called with each finding as soon as it is made.
-        checkpoint: of a real model, for the claims of trained rows.
 
     Returns:
         One finding for each claim, in the order of the ids.

@@ -46,12 +46,7 @@ _KEPT = Precondition(
 
 @torch.no_grad()
 def attention_of_max(results: Comparison, run: RunResult) -> Float[Tensor, "heads digits expressions"]:
-    """Return the weights with which Max attends to the three digits of each Max(a,b,c), in all heads of all layers.
-
-    Args:
-        results: of a comparison.
-        run: one whose model is kept.
-    """
+    """Return the weights with which Max attends to the three digits of each Max(a,b,c), in all heads of all layers."""
     tokenizer = expression_tokenizer()
     ids = torch.tensor([tokenizer.encode(f"Max({a},{b},{c})").ids for a, b, c in product(range(10), repeat=3)])
     weights = [layer[:, :, MAX, list(DIGITS)] for layer in load_model(results, run).weights(ids)]

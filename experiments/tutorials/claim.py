@@ -160,9 +160,6 @@ def model_claims(measures: Mapping[str, Callable[["Checkpoint"], Sequence[Measur
 def verdict_of(measured: Sequence[Measured]) -> Verdict:
     """Return the verdict that measured quantities give a claim.
 
-    Args:
-        measured: of them, those with a claimed value decide.
-
     Examples:
         >>> verdict_of([Measured("rows", 7, claimed=7), Measured("rows by AdamW", 20, claimed=7)])
         'depends'

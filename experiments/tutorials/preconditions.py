@@ -19,12 +19,7 @@ _NOT_LEARNED = "the task was not learned"
 
 
 def has_learned(results: Comparison, run: RunResult) -> bool:
-    """Return whether a run has learned its task.
-
-    Args:
-        results: of a comparison.
-        run: one of its runs.
-    """
+    """Return whether a run has learned its task."""
     if results.task.higher_is_better:
         return run.in_length >= THRESHOLD
     baseline = _best_baseline(results)
@@ -130,11 +125,7 @@ AUTHORS_RECIPE = Precondition("50 epochs by a recipe of ours: --recipe author", 
 
 
 def table(name: str) -> Precondition:
-    """Return the precondition that a run has one token table.
-
-    Args:
-        name: of the table, as `Settings` has it.
-    """
+    """Return the precondition that a run has one token table."""
     return Precondition(
         f'the token table "{name}"',
         lambda results, run: results.settings(run).table == name,
@@ -143,11 +134,7 @@ def table(name: str) -> Precondition:
 
 
 def scheme(name: str) -> Precondition:
-    """Return the precondition that a run is of one scheme.
-
-    Args:
-        name: of the scheme, as in the catalogue.
-    """
+    """Return the precondition that a run is of one scheme."""
     return Precondition(
         f"the scheme {name}",
         lambda results, run: scheme_of(run) == name,
@@ -167,9 +154,5 @@ CONTROL = Precondition(
 
 
 def scheme_of(run: RunResult) -> str:
-    """Return the name of a run's scheme, without the settings that vary.
-
-    Args:
-        run: of a comparison.
-    """
+    """Return the name of a run's scheme, without the settings that vary."""
     return run.base or run.scheme

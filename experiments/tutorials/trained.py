@@ -133,12 +133,7 @@ class TrainedClaim(Claim):
     experiment: str = ""
 
     def judge(self, results: Comparison, runs: Sequence[RunResult] | None = None) -> Judgment:
-        """Judge the claim by the runs of a comparison that meet its preconditions.
-
-        Args:
-            results: of a comparison of the claim's task.
-            runs: those of its runs that are looked at; None is all.
-        """
+        """Judge the claim by the runs of a comparison that meet its preconditions."""
         admitted, reason = self._admitted(results, list(results.runs if runs is None else runs))
         judged = [(run, value) for run in admitted if (value := self.read(results, run)) is not None]
         values = [value for _, value in judged]

@@ -15,12 +15,7 @@ from whatwhere.where.binding import Where
 
 
 def transformer(layers: int, direction: str) -> Transformer:
-    """Return a Transformer without positional encoding, with random weights, in float64.
-
-    Args:
-        layers: of the model.
-        direction: "encoder" or "decoder".
-    """
+    """Return a Transformer without positional encoding, with random weights, in float64."""
     settings = Settings(task="expressions", lengths=(), layers=layers, direction=direction, device="cpu")
     return Transformer(20, [Where()] * layers, settings, torch.Generator().manual_seed(0)).double().eval()
 

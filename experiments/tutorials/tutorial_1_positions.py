@@ -23,13 +23,7 @@ TRAINED = 14
 
 
 def encoding(tokens: int, dim: int = 64, start: int = 0) -> Tensor:
-    """Return PE of consecutive positions, in float64 from float32 values.
-
-    Args:
-        tokens: how many positions.
-        dim: features.
-        start: the first position.
-    """
+    """Return PE of consecutive positions, in float64 from float32 values."""
     pe: Tensor = Sinusoidal(dim)(positions(tokens, start=start))[0].double()
     return pe
 

@@ -28,14 +28,7 @@ PUBLISHED = {
 
 
 def token_table(init: Init | float = "normal", vocab_size: int = 20, dim: int = 64, seed: int = 0) -> TokenEmbedding:
-    """Return a table of random rows, by default of the tutorial's size.
-
-    Args:
-        init: as TokenEmbedding takes it.
-        vocab_size: number of rows.
-        dim: features of a row.
-        seed: of the rows.
-    """
+    """Return a table of random rows, by default of the tutorial's size."""
     with seeded(seed):
         return TokenEmbedding(vocab_size, dim, init=init)
 
@@ -46,12 +39,7 @@ def example_ids() -> Tensor:
 
 
 def largest_difference(a: Tensor, b: Tensor) -> float:
-    """Return the largest absolute difference between two tensors of one shape.
-
-    Args:
-        a: the first.
-        b: the second.
-    """
+    """Return the largest absolute difference between two tensors of one shape."""
     return float((a - b).detach().abs().max())
 
 

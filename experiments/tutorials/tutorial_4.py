@@ -34,22 +34,13 @@ SWAP = [0, 4, 2, 3, 1, 5]
 
 
 def printed_frequencies(dim: int) -> Float64[np.ndarray, " dim"]:
-    """Return 10000^(-2i/d) for the dimensions i = 0 to d - 1, as the tutorial prints it.
-
-    Args:
-        dim: features.
-    """
+    """Return 10000^(-2i/d) for the dimensions i = 0 to d - 1, as the tutorial prints it."""
     frequencies: np.ndarray = 10_000.0 ** (-2 * np.arange(dim) / dim)
     return frequencies
 
 
 def printed_encoding(index: Int64[np.ndarray, " tokens"], dim: int) -> Float64[np.ndarray, "tokens dim"]:
-    """Return the encoding by the printed formula: sine for even i, cosine for odd i, each with its own frequency.
-
-    Args:
-        index: positions.
-        dim: features.
-    """
+    """Return the encoding by the printed formula: sine for even i, cosine for odd i, each with its own frequency."""
     angles = index[:, None] * printed_frequencies(dim)
     vectors: np.ndarray = np.where(np.arange(dim) % 2 == 0, np.sin(angles), np.cos(angles))
     return vectors

@@ -27,12 +27,7 @@ LESS = 0.01
 
 
 def partner(results: Comparison, run: RunResult) -> RunResult | None:
-    """Return the run of the same scheme and seed with a learned table of 64 features, and all other settings equal.
-
-    Args:
-        results: of a comparison.
-        run: one of its runs.
-    """
+    """Return the run of the same scheme and seed with a learned table of 64 features, and all other settings equal."""
     usual = replace(results.settings(run), table="learned", dim=64)
     for other in results.runs:
         same = (scheme_of(other), other.seed) == (scheme_of(run), run.seed)

@@ -10,9 +10,7 @@ import pytest
 from experiments.base_bound import fit, similarity_bound
 from experiments.bench import Bench, paired, score
 from experiments.context_extension import context_extension
-from experiments.length import length, randomized
-from experiments.robustness import robustness
-from experiments.table_contents import table_contents
+from experiments.expressions import length, randomized, robustness, table_contents
 from experiments.text import text
 from experiments.tutorials.preconditions import has_learned
 from experiments.under_trained import under_trained
