@@ -105,25 +105,11 @@ class Schema:
     unchecked: Collection[int] = ()
 
     def sealed(self, record: object) -> dict[str, Any]:
-        """Return a record as what JSON holds, with format, version and checksum; every number keeps all its digits.
-
-        Args:
-            record: a dataclass, or a dictionary.
-        """
+        """Return a record as what JSON holds, with format, version and checksum; every number keeps all its digits."""
         return sealed({"format": self.format, "version": self.version, **to_json(record, None)})
 
     def opened(self, content: object, source: str, error: type[WhatWhereError] = ResultsError) -> dict[str, Any]:
-        """Return the content of a file without its checksum, which is compared.
-
-        Args:
-            content: what `json.loads` returned.
-            source: what was read, for the message.
-            error: the type that is raised.
-
-        Raises:
-            ResultsError: If it is no object, or has another format, version or checksum; or another `error` where one
-                is passed.
-        """
+        """Return the content of a file without its checksum; raise `error` if that, format or version is different."""
         if not isinstance(content, Mapping):
             raise error(f"{source} holds a {type(content).__name__}, but an object is needed.\n{self.way_out}")
         stated = content.get("format")
@@ -142,20 +128,12 @@ class Schema:
 
 
 def sealed(content: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what JSON holds with the checksum of it.
-
-    Args:
-        content: what `json.loads` returns; a checksum in it is replaced.
-    """
+    """Return what JSON holds with the checksum of it."""
     return {**content, CHECKSUM: checksum(content)}
 
 
 def checksum(content: Mapping[str, Any]) -> str:
-    """Return the checksum of a JSON object, of all but its own checksum: SHA-256 of its values, in their order.
-
-    Args:
-        content: of JSON.
-    """
+    """Return the checksum of a JSON object, of all but its own checksum: SHA-256 of its values, in their order."""
     values = {key: value for key, value in content.items() if key != CHECKSUM}
     try:
         text = json.dumps(values, separators=(",", ":"))

@@ -6,6 +6,8 @@ import gguf
 import torch
 from torch import nn
 
+from .samples import finish
+
 VOCABULARY, LAYERS = 37, 4
 TYPES = ["llama", "gpt2", "t5", "bloom", "gemma"]
 WORDS = [f"w{n}" for n in range(VOCABULARY - 2)]  # fewer than the table has rows
@@ -36,10 +38,7 @@ def write_gguf(path: Path, model: nn.Module, model_type: str) -> None:
         other = names.get_name(name, try_suffixes=(".weight", ".bias"))
         if other is not None:
             writer.add_tensor(other, value.numpy())
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
 
 
 def saved(model: nn.Module) -> dict[str, torch.Tensor]:

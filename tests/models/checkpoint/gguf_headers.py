@@ -6,6 +6,8 @@ from typing import Any
 import gguf
 import numpy as np
 
+from .samples import finish
+
 LAYERS, DIM, HEADS, LENGTH, ROWS, THETA = 8, 64, 4, 64, 37, 12_345.0
 TABLE = np.zeros((ROWS, DIM), np.float32)
 WINDOW = {"attention.sliding_window": 6}
@@ -30,10 +32,7 @@ def write(
         writer.add_tensor("output.weight", TABLE + 1)
     for name, numbers in (tensors or {}).items():
         writer.add_tensor(name, np.array(numbers, np.float32))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 

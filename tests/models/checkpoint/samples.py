@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -75,6 +76,14 @@ def safetensors(
     return struct.pack("<Q", len(text)) + text + b"".join(content for _, _, content in tensors.values())
 
 
+def finish(writer: Any) -> None:
+    """Write what a writer of the package gguf has been given, and close its file."""
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+
 def gguf_file(path: Path, words: list[str] = WORDS, table: np.ndarray | None = None) -> bytes:
     """Write a model of a few tensors with the authors' package; the table has 32 columns."""
     import gguf
@@ -90,10 +99,7 @@ def gguf_file(path: Path, words: list[str] = WORDS, table: np.ndarray | None = N
     kind = gguf.GGMLQuantizationType.Q8_0
     writer.add_tensor("token_embd.weight", gguf.quants.quantize(table, kind), raw_dtype=kind)
     writer.add_tensor("position_embd.weight", table[:5].astype(np.float16))
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path.read_bytes()
 
 

@@ -16,6 +16,8 @@ import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.gguf import TYPES
 
+from .samples import finish
+
 Kind = gguf.GGMLQuantizationType
 RNG = np.random.default_rng(0)
 TABLE = RNG.standard_normal((9, 512)).astype(np.float32)
@@ -41,10 +43,7 @@ def write(path: Path, tensors: dict[str, tuple[np.ndarray, Kind | None]], arch: 
             writer.add_uint32(key, value)
     for name, (array, kind) in tensors.items():
         writer.add_tensor(name, array, raw_dtype=kind)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     return path
 
 
@@ -112,10 +111,7 @@ def test_tokens_that_are_no_text(tmp_path: Path) -> None:
     writer.add_token_list([b"a", b"\xff\xfe", b" ", b""])
     writer.add_array("long", list(range(5000)))
     writer.add_tensor("token_embd.weight", TABLE)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     checkpoint = Checkpoint.open(tmp_path / "a.gguf")
     assert checkpoint.words == ["a", "\ufffd\ufffd", " ", ""]
     assert checkpoint.metadata["long"].count == 5000  # its place alone is kept
@@ -132,10 +128,7 @@ def test_a_header_of_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     writer.add_string("long", "x" * 3000)
     writer.add_array("few", [1.5, 2.5])
     writer.add_tensor("token_embd.weight", TABLE)
-    writer.write_header_to_file()
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     checkpoint = Checkpoint.open(tmp_path / "a.gguf")
     assert checkpoint.words == words
     assert checkpoint.metadata["numbers"].count == 4000
@@ -156,10 +149,7 @@ def test_a_model_in_parts(tmp_path: Path) -> None:
     writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama", split_max_tensors=1)
     writer.add_tensor("token_embd.weight", TABLE)
     writer.add_tensor("output.weight", TABLE + 1)
-    writer.write_header_to_file(path=tmp_path / "m.gguf")
-    writer.write_kv_data_to_file()
-    writer.write_tensors_to_file()
-    writer.close()
+    finish(writer)
     first = tmp_path / "m-00001-of-00002.gguf"
     checkpoint = Checkpoint.open(first)
     assert np.array_equal(checkpoint.array("output.weight"), TABLE + 1)
