@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from whatwhere import ALiBi
-from whatwhere.analysis.bias_range import effective_range
+from whatwhere.analysis.biases import effective_range
 from whatwhere.errors import SettingError, ShapeError
 
 

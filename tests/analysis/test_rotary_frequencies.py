@@ -9,7 +9,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from whatwhere import Rotary
-from whatwhere.analysis.rotary_frequencies import rotary_agreement, rotary_spectrum
+from whatwhere.analysis.rotary import rotary_agreement, rotary_spectrum
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.where.scaling import Llama3
 

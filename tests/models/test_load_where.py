@@ -14,7 +14,7 @@ from transformers.models.inkling import modeling_inkling as inkling
 from transformers.models.inkling2 import modeling_inkling2 as inkling2
 
 import whatwhere as ww
-from whatwhere.analysis.rotary_layers import rotary
+from whatwhere.analysis.rotary import rotary
 from whatwhere.analysis.subject import Absent, Subject
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.configuration.model_types import MODEL_TYPES

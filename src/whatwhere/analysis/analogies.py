@@ -69,13 +69,6 @@ def analogy(weight: Any, a: int, b: int, c: int, k: int = 10, *, rule: Rule = "a
 def answers(search: Search, question: Sequence[int], k: int, rule: Rule, inputs: bool = False) -> Nearest:
     """Return the k rows that best answer a question, as in `analogy`.
 
-    Args:
-        search: of the table, by cosine.
-        question: ids of a, b and c.
-        k: number of answers.
-        rule: `add` or `multiply`.
-        inputs: whether the words of the question are candidates for its answer.
-
     Raises:
         SettingError: If the rule is unknown, or the search is not by cosine.
         TokenError: If an id is not a row of the table.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from whatwhere.analysis.rotary_frequencies import rotary_agreement
+from whatwhere.analysis.rotary import rotary_agreement
 from whatwhere.analysis.subject import Absent, reason_of
 from whatwhere.errors import WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
@@ -108,9 +108,6 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
 
     Layers whose schemes differ in the same way are grouped. Two rotary embeddings are compared pair by pair, and by
     distance: the cosine of a vector rotated by the one and by the other.
-
-    Args:
-        first, second: checkpoints, or what their configurations describe.
 
     Raises:
         Absent: If one of them is not understood, and they have no keys to compare.

@@ -223,9 +223,6 @@ def far_below(values: Float[np.ndarray, " rows"]) -> Int64[np.ndarray, " below"]
     the i-th least, times i, is exponential with the scale of the law. A gap counts if, with a scale estimated from the
     quartiles, any as wide occurs in one of a thousand such tables; normal rows, and most others, have fewer.
 
-    Args:
-        values: norms or distances, not negative.
-
     Examples:
         >>> far_below(np.append(np.linspace(0.7, 1.3, 40), [0.1, 0.02]))
         array([41, 40])
@@ -346,14 +343,6 @@ def initial_scale(
     Such rows keep their initial values except for updates that are common to all of them, so their mean is subtracted
     first. The estimate is compared with the usual values: that of the configuration, 0.02 (BERT, GPT-2), 1 (PyTorch,
     T5), 1 / sqrt(dim), and sqrt(2 / (5 dim)) (GPT-NeoX).
-
-    Args:
-        table: one row for each token, finite numbers.
-        under_trained: ids of under-trained rows, as `diagnostics` returns them; with fewer than 8 all rows are used.
-        configured: initializer_range of the configuration, or None.
-
-    Returns:
-        The estimate, and the nearest usual initialization.
 
     Raises:
         ShapeError: If the table is not two-dimensional, or empty.

@@ -5,10 +5,20 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from whatwhere.analysis.position_table import adds_none, instead_of_positions
+from whatwhere.analysis.subject import Absent, Subject
 from whatwhere.errors import ShapeError
 from whatwhere.large_arrays import finite_rows
+from whatwhere.models.model_text import token_factor
 
-_TOKENS, _POSITIONS, _BLOCK = 512, 512, 16
+_SAMPLE, _BLOCK = 512, 16
+"""Tokens and positions at most that the variance is split over; tokens that are computed at once."""
+_NORMS = (
+    "embeddings.LayerNorm.weight", "embeddings.layer_norm.weight", "token_embd_norm.weight",
+    "decoder.layernorm_embedding.weight", "layernorm_embedding.weight", "h.0.ln_1.weight", "blk.0.attn_norm.weight",
+    "layers.0.self_attn_layer_norm.weight", "blocks.0.norm_attention.weight",
+)  # fmt: skip
+"""Suffixes of the name of the gain of the first normalization that the sum of token and position passes."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,24 @@ class VarianceSplit:
     position: float
     interaction: float
     mean_abs_cosine: float
+
+
+@dataclass(frozen=True)
+class InputVariance(VarianceSplit):
+    """Shares of the variance of the first layer's input, and how they were computed.
+
+    Args:
+        norm: name of the gain of the first normalization; None where a plain one was used, for none was found.
+        scale: factor of the token embeddings.
+        scale_known: whether the configuration gives it; else it is taken as 1.
+        tokens, positions: how many were sampled.
+    """
+
+    norm: str | None
+    scale: float
+    scale_known: bool
+    tokens: int
+    positions: int
 
 
 def variance_split(
@@ -69,8 +97,8 @@ def variance_split(
     if tokens.ndim != 2 or positions.ndim != 2 or tokens.shape[1] != positions.shape[1]:
         raise ShapeError(f"tokens {tokens.shape} and positions {positions.shape} need the same dim, and two axes each.")
     g = np.random.default_rng(seed)
-    what = _sample(tokens, _TOKENS, g) * scale
-    where = _sample(positions, _POSITIONS, g)
+    what = _sample(tokens, g) * scale
+    where = _sample(positions, g)
     constant = 0.0 if added is None else added.astype(np.float64)
     by_token, by_position, squares = np.zeros_like(what), np.zeros_like(where), 0.0
     for first in range(0, len(what), _BLOCK):
@@ -92,10 +120,58 @@ def variance_split(
     return VarianceSplit(token, position, max(0.0, 1 - token - position), _mean_abs_cosine(by_token, by_position))
 
 
-def _sample(table: np.ndarray, count: int, g: np.random.Generator) -> np.ndarray:
+def variance(subject: Subject) -> InputVariance:
+    """Return the shares of the variance of the first layer's input that tokens and positions explain."""
+    try:
+        added = subject.positions
+    except Absent as problem:
+        alone = "; so the first layer's input is the token embedding alone" if adds_none(subject) else ""
+        raise Absent(instead_of_positions(subject, str(problem)) + alone) from None
+    table = subject.table
+    if added.shape[1] != table.shape[1]:
+        raise Absent(f"tokens have {table.shape[1]} features and positions {added.shape[1]}: a projection is between")
+    if not np.isfinite(added).any() or not len(subject.usable):
+        raise Absent("no row holds finite numbers")
+    subject.progress("splitting the variance of tokens and positions")
+    gain, shift, norm = first_norm(subject, table.shape[1])
+    types = subject.checkpoint.segment_table
+    first_type = None if types is None else subject.checkpoint.array(types, rows=[0])[0]
+    factor = token_factor(subject.checkpoint)
+    split = variance_split(
+        table,
+        added,
+        scale=factor or 1.0,
+        gain=gain,
+        shift=shift,
+        added=first_type,
+        seed=subject.seed,
+    )
+    return InputVariance(
+        **vars(split),
+        norm=norm,
+        scale=factor or 1.0,
+        scale_known=factor is not None,
+        tokens=min(_SAMPLE, len(table)),
+        positions=min(_SAMPLE, len(added)),
+    )
+
+
+def first_norm(
+    subject: Subject, dim: int
+) -> tuple[Float[np.ndarray, " dim"] | None, Float[np.ndarray, " dim"] | None, str | None]:
+    """Return gain, shift and name of the first normalization that the sum of token passes; None without."""
+    for end in _NORMS:
+        gain = subject.optional([end])
+        if gain is not None and gain.shape == (dim,):
+            shift = subject.optional([end.removesuffix("weight") + "bias"])
+            return gain, shift if shift is not None and shift.shape == (dim,) else None, end
+    return None, None, None
+
+
+def _sample(table: np.ndarray, g: np.random.Generator) -> np.ndarray:
     rows = np.flatnonzero(finite_rows(table))
-    if len(rows) > count:
-        rows = np.sort(g.choice(rows, count, replace=False))
+    if len(rows) > _SAMPLE:
+        rows = np.sort(g.choice(rows, _SAMPLE, replace=False))
     return table[rows].astype(np.float64)
 
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from whatwhere import __version__
 from whatwhere.analysis.biases import BiasReport, biases
-from whatwhere.analysis.position_embedding import InputVariance, PositionTable, positions, variance
-from whatwhere.analysis.rotary_layers import RotaryReport, rotary
+from whatwhere.analysis.input_variance import InputVariance, variance
+from whatwhere.analysis.position_table import PositionTable, positions
+from whatwhere.analysis.rotary import RotaryReport, rotary
 from whatwhere.analysis.subject import Progress, Subject, tried
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics, token_diagnostics
 from whatwhere.analysis.token_table import Norms, Sizes, TableSpectrum, norms, sizes, token_spectrum
@@ -124,11 +125,6 @@ def inspect(
 def opened(path: str | Path | Checkpoint, run: str | None = None, *, allow_pickle: bool = False) -> Checkpoint:
     """Open what is inspected: a checkpoint, one run of a comparison, or a configuration without weights.
 
-    Args:
-        path: of a file or folder, or an open checkpoint.
-        run: of a comparison; it may be None where there is only one.
-        allow_pickle: read pickles too.
-
     Raises:
         SettingError: If a comparison has several runs and none is named, or there is no such run.
         CheckpointError: If the file cannot be read.
@@ -145,13 +141,7 @@ def opened(path: str | Path | Checkpoint, run: str | None = None, *, allow_pickl
 def examine(
     subject: Subject, sections: Sequence[str] = SECTIONS, known: TokenDiagnostics | Missing | None = None
 ) -> Inspection:
-    """Inspect a checkpoint whose tables may have been read already.
-
-    Args:
-        subject: what is inspected.
-        sections: some of SECTIONS.
-        known: diagnostics that were computed before.
-    """
+    """Inspect a checkpoint whose tables may have been read already."""
     checkpoint = subject.checkpoint
     if checkpoint.format == "configuration":
         sections = [name for name in sections if name in CONFIGURED] if tuple(sections) == SECTIONS else sections
@@ -171,9 +161,6 @@ def examine(
 
 def check_sections(sections: Sequence[str] | None) -> tuple[str, ...]:
     """Check the names of sections, and return them in their order.
-
-    Args:
-        sections: some of SECTIONS; None is all.
 
     Raises:
         SettingError: If one is unknown, or none is requested.

@@ -150,10 +150,6 @@ def ngram_occupancy(
 def expected_occupied(ngrams: int, rows: int | float) -> float:
     """Compute how many rows are expected to be read if each n-gram has a row at random: rows (1 - (1 - 1/rows)^ngrams).
 
-    Args:
-        ngrams: different ones.
-        rows: of the table.
-
     Examples:
         >>> round(expected_occupied(ngrams=2, rows=2), 3)
         1.5
@@ -163,10 +159,6 @@ def expected_occupied(ngrams: int, rows: int | float) -> float:
 
 def expected_sharing(ngrams: int, rows: int | float) -> float:
     """Compute how many n-grams are expected to share their row: ngrams (1 - (1 - 1/rows)^(ngrams - 1)).
-
-    Args:
-        ngrams: different ones.
-        rows: of the table, or the product of those of several tables.
 
     Examples:
         >>> expected_sharing(ngrams=2, rows=2)

@@ -114,13 +114,6 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
         C = covariance of the rows = sum_n v_n a_n a_n^T        participation ratio = (tr C)^2 / tr(C^2)
         mean cosine = (|sum of unit rows|^2 - n) / (n (n - 1))
 
-    Args:
-        table: at least two rows, of finite numbers.
-        seed: of the sample of rows, if the table is large.
-
-    Returns:
-        The variance along each axis, and statistics of how evenly rows fill the space (isotropy).
-
     Raises:
         ShapeError: If the table is not two-dimensional, or has fewer than two rows.
         SettingError: If a number is not finite.
@@ -166,11 +159,6 @@ def leading_eigenvectors(
     It needs products with a few columns only, whereas a decomposition is cubic in the number of features: Musco and
     Musco 2015, https://arxiv.org/abs/1504.05477. The iteration stops once no eigenvalue changes by more than 1e-10 of
     itself, or after 25 products.
-
-    Args:
-        covariance: symmetric, no eigenvalue below 0.
-        count: number of eigenvalues.
-        seed: of the initial columns.
 
     Examples:
         >>> values, vectors = leading_eigenvectors(np.diag([1.0, 9.0, 4.0]), 2)

@@ -166,10 +166,6 @@ def by_distance(where: Where, distances: int) -> ByDistance | None:
 def bias_of_ones(score: ScoreBias, distances: int) -> Float[Tensor, "heads distances"]:
     """Compute a bias that depends on queries and keys, for queries, keys and vectors of ones.
 
-    Args:
-        score: the scheme.
-        distances: of the keys, from 0 on, to the last query.
-
     Examples:
         >>> from whatwhere import FoX
         >>> bias_of_ones(FoX(dim=8, num_heads=2), distances=3).shape
@@ -187,10 +183,6 @@ def bias_of_ones(score: ScoreBias, distances: int) -> Float[Tensor, "heads dista
 
 def products_of_ones(scheme: QueryKeyMap, distances: int) -> Float[Tensor, "heads distances"]:
     """Compute the dot product of a query and a key of ones under a map by content, for vectors of ones.
-
-    Args:
-        scheme: the map.
-        distances: of the keys, from 0 on, to the last query.
 
     Examples:
         >>> from whatwhere import CARoPE

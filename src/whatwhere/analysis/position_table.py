@@ -1,4 +1,4 @@
-"""Statistics of a learned position table."""
+"""The vectors added for positions: norms, outliers, cosine by distance, spectrum, and where training stopped."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,10 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import far_below
 from whatwhere.analysis.pca import Spectrum, spectrum
+from whatwhere.analysis.subject import Absent, Subject
+from whatwhere.analysis.token_table import TableSpectrum, table_spectrum
 from whatwhere.errors import ShapeError
+from whatwhere.models.configuration.plan import CurvePlan
 
 _OUTSIDE, _LEAST = 6.0, 0.25
 """Robust standard deviations, and the share of the median, by which an outlier differs at least."""
@@ -136,3 +139,86 @@ def _trained(cosines: np.ndarray) -> int:
     best = int(between.argmax())
     breaks = between[best] > 0.75 * cosines.var() and before[best] - after[best] > 0.25
     return best + 2 if breaks and n - (best + 2) >= _FEWEST_UNTRAINED else n
+
+
+_MAX_POSITIONS = 4096
+_MAX_DISTANCES = 1024
+
+
+@dataclass(frozen=True, eq=False)
+class PositionTable(TrainedPositions):
+    """The vectors that are added for positions. Inherits what was computed: norms, outliers, spectrum and so on.
+
+    Args:
+        learned: whether they are a table of the file; else a fixed scheme's.
+        tensor: name of the table.
+        positions: how many there are.
+        offset: the row that position 0 reads; None where that is not known.
+        examined: positions that the computations cover, from 0 on.
+        dim: features of a vector.
+        median_norm: of the vectors.
+    """
+
+    spectrum: TableSpectrum
+    learned: bool
+    tensor: str | None
+    positions: int
+    offset: int | None
+    examined: int
+    dim: int
+    median_norm: float
+
+
+def positions(subject: Subject) -> PositionTable:
+    """Compute the similarities, norms and spectrum of the position embedding."""
+    try:
+        table = subject.positions
+    except Absent as problem:
+        raise Absent(instead_of_positions(subject, str(problem))) from None
+    finite = np.isfinite(table).all(axis=1).sum()
+    if finite < len(table) or len(table) < 2:
+        raise Absent(f"the position table has {len(table)} rows, {len(table) - finite} of them not finite")
+    subject.progress("examining positions")
+    trained = trained_positions(table[:_MAX_POSITIONS])
+    name = subject.checkpoint.position_table
+    spectrum = table_spectrum(trained.spectrum, table[:_MAX_POSITIONS])
+    return PositionTable(
+        **vars(trained) | {"spectrum": spectrum, "by_distance": trained.by_distance[:_MAX_DISTANCES]},
+        learned=name is not None,
+        tensor=name,
+        positions=len(table),
+        offset=subject.checkpoint.position_offset,
+        examined=min(len(table), _MAX_POSITIONS),
+        dim=table.shape[1],
+        median_norm=float(np.median(trained.norms)),
+    )
+
+
+def adds_none(subject: Subject) -> bool:
+    """Return whether the configuration, or the scheme of a run, shows that no position embedding is added."""
+    try:
+        if subject.checkpoint.format == "run":
+            return subject.run[0].where.input is None
+        return subject.description.input is None
+    except Absent:
+        return False
+
+
+def instead_of_positions(subject: Subject, reason: str) -> str:
+    """Return why there is no position embedding, and what encodes positions instead."""
+    if not adds_none(subject):
+        return reason
+    if subject.checkpoint.format == "run":
+        where = subject.run[0].where
+        names = {type(scheme).__name__ for scheme in (where.query_key, where.score, where.window) if scheme is not None}
+    else:
+        description = subject.description
+        names = {plan.class_name for plan in (*description.query_key, *description.score) if plan is not None}
+        names |= {type(window).__name__ for window in description.windows if window is not None}
+        curves = [curve for curve in description.temperatures if curve is not None]
+        names |= {"QueryTemperature" if isinstance(curve, CurvePlan) else curve.class_name for curve in curves}
+    if not names:
+        return "this model has no positional encoding: every position is treated alike"
+    *others, last = sorted(names)
+    listed = f"{', '.join(others)} and {last}" if others else last
+    return f"{reason}: positions enter its attention, by {listed}"

@@ -136,14 +136,7 @@ class DifferenceSettings:
 def rows_difference(
     moved: Movement, name: Callable[[int], str], ids: Int64[np.ndarray, "rows 2"], most: int
 ) -> RowsDifference:
-    """Summarize the difference between matched rows, and list those that moved most.
-
-    Args:
-        moved: the difference of each row.
-        name: returns the name of a row.
-        ids: of each row in both tables.
-        most: how many of the rows that moved most are listed.
-    """
+    """Summarize the difference between matched rows, and list those that moved most."""
     order = np.argsort(-moved.distance, kind="stable")
     order = order[~moved.equal[order]][:most]
     return RowsDifference(
@@ -182,16 +175,7 @@ def rotated_difference(
     settings: DifferenceSettings,
     progress: Progress,
 ) -> RotatedDifference | Missing:
-    """Rotate one space onto the other and compare again; Missing where they are alike, or rows are too few to fit.
-
-    Args:
-        moved: the difference of each row before the rotation.
-        x, y: the matched rows.
-        name: returns the name of a row.
-        ids: of each row in both tables.
-        settings: of the difference.
-        progress: called with each step that takes a while.
-    """
+    """Rotate one space onto the other and compare again; Missing where they are alike, or rows are too few to fit."""
     if _summary(moved.cosine).median >= ALIKE:
         return Missing(f"the embedding spaces are alike: the median cosine is at least {ALIKE}")
     if len(x) < 4 * x.shape[1]:
@@ -206,14 +190,7 @@ def rotated_difference(
 def neighbors_difference(
     x: np.ndarray, y: np.ndarray, name: Callable[[int], str], settings: DifferenceSettings, progress: Progress
 ) -> NeighborsDifference | Missing:
-    """Compare the nearest neighbors of sampled tokens; Missing where there are fewer than two.
-
-    Args:
-        x, y: the matched rows, whose numbers of features may differ.
-        name: returns the name of a row.
-        settings: of the difference.
-        progress: called with each step that takes a while.
-    """
+    """Compare the nearest neighbors of sampled tokens; Missing where there are fewer than two."""
     if len(x) < 2:
         return Missing("there are fewer than two shared tokens")
     progress("comparing nearest neighbors")

@@ -232,9 +232,6 @@ class Subject:
 def reason_of(problem: Exception) -> str:
     """Format an error as a part of a sentence: on one line, without its full stop.
 
-    Args:
-        problem: the error.
-
     Examples:
         >>> reason_of(ValueError("a is 1.\\nPass 2.")), reason_of(ValueError("b is 1.\\nDid you mean 'a'?"))
         ('a is 1. Pass 2', "b is 1 (did you mean 'a'?)")

@@ -92,12 +92,6 @@ def align(first: Sequence[Hashable], second: Sequence[Hashable]) -> Alignment:
 
     Rows with the key "" are skipped, and so are further rows with a key that occurred before.
 
-    Args:
-        first, second: the key of each row.
-
-    Returns:
-        Corresponding rows, and the rows of one table only.
-
     Examples:
         >>> rows = align(["a", "b", "", "c"], ["c", "a", "d"])
         >>> rows.first.tolist(), rows.second.tolist(), rows.removed.tolist(), rows.new.tolist()
@@ -125,12 +119,6 @@ def token_keys(first: Sequence[str], second: Sequence[str]) -> tuple[Sequence[Ha
     "##ing" and its "ing" in GGUF, a key is the text of the token, and whether it begins a word; in a plain list each
     does.
 
-    Args:
-        first, second: the vocabularies, by id.
-
-    Returns:
-        The keys of both, for `align`.
-
     Examples:
         >>> one, other = token_keys(["the", "play", "##ing"], ["▁the", "▁play", "ing"])
         >>> one == other
@@ -143,12 +131,6 @@ def token_keys(first: Sequence[str], second: Sequence[str]) -> tuple[Sequence[Ha
 
 def movement(first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "rows dim"]) -> Movement:
     """Compute the difference of row n of one table and row n of another, in float64.
-
-    Args:
-        first, second: tables of the same shape.
-
-    Returns:
-        Cosine, distance and ratio of norms of each pair of rows.
 
     Raises:
         ShapeError: If the shapes differ, or are empty.
@@ -186,13 +168,6 @@ def procrustes(
     Schönemann 1966, https://doi.org/10.1007/BF02289451. Tables that were trained separately differ at least by a
     rotation, which changes no cosine within a table. R is fitted to half of the rows, at most 16,384; how well it fits
     the others shows whether the tables are similar.
-
-    Args:
-        first, second: corresponding rows, at least four for each feature, so that half of them determine a rotation.
-        seed: of the sample of rows.
-
-    Returns:
-        The rotation, and the difference of every row after it.
 
     Raises:
         ShapeError: If the shapes differ.
@@ -236,17 +211,6 @@ def overlap(
     """Compute which of the k nearest neighbors of a row are the same in two tables, which may have different dims.
 
     The search is exact; a row is not its own neighbor.
-
-    Args:
-        first: searched by cosine.
-        second: searched by `metric`; row n corresponds to row n of the first.
-        k: number of neighbors to compare.
-        queries: number of rows to sample.
-        seed: of the sample.
-        metric: of the second table.
-
-    Returns:
-        The share of common neighbors of each sampled row.
 
     Raises:
         ShapeError: If the tables differ in their number of rows.

@@ -42,10 +42,6 @@ class GroupNeighbors:
 def group_neighbors(rows: Float[np.ndarray, "tokens dim"], groups: Sequence[int]) -> GroupNeighbors:
     """Compute which tokens of a set have their nearest neighbor of the set, by cosine, in their own group.
 
-    Args:
-        rows: of the tokens; at least two, with finite numbers.
-        groups: the number of the group of each.
-
     Raises:
         ShapeError: If there are fewer than two rows, or not as many groups as rows.
 
@@ -76,13 +72,6 @@ def group_neighbors(rows: Float[np.ndarray, "tokens dim"], groups: Sequence[int]
 
 def parse_groups(text: str) -> dict[str, list[str]]:
     """Read tokens that are separated by commas; semicolons or line breaks separate groups, which may have names.
-
-    Args:
-        text: such as "king, queen" or "royalty: king, queen; animals: cat, dog". A token that holds one of these
-            characters is written as its id, as in #123.
-
-    Returns:
-        The tokens of each group, by its name; a group without a name has its number.
 
     Raises:
         SettingError: If no token is named, or two groups have one name.

@@ -168,13 +168,6 @@ def neighbors_kept(
 
         share = mean over rows of |N_k(row in the table, by cosine) and N_k(row on the map)| / k
 
-    Args:
-        table: the rows.
-        coordinates: of each row on the map.
-        k: number of neighbors to compare.
-        queries: number of rows to sample.
-        seed: of the sample.
-
     Examples:
         >>> neighbors_kept(np.eye(3), np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]]), k=2)
         NeighborsKept(share=1.0, k=2, queries=3, chance=1.0)
@@ -198,9 +191,6 @@ def rows_for_half_a_minute(rows: int, dim: int) -> int:
     """Return how many rows of a table t-SNE lays out in about half a minute on one core, all of them if it can.
 
     The search for neighbors takes rows^2 dim multiplications, the optimization is linear in the rows.
-
-    Args:
-        rows, dim: the shape of the table.
 
     Examples:
         >>> rows_for_half_a_minute(30_522, 384), rows_for_half_a_minute(128_256, 4096)

@@ -256,14 +256,7 @@ def _given(source: Checkpoint | str | Path) -> Checkpoint | Path:
 
 
 def nearest_tokens(source: Source, tokens: Sequence[str], k: int, metric: Metric) -> Neighbors:
-    """Return the nearest neighbors of tokens in the table of a source.
-
-    Args:
-        source: of the table.
-        tokens: by text or id.
-        k: number of neighbors.
-        metric: of the search.
-    """
+    """Return the nearest neighbors of tokens in the table of a source."""
     rows, weight = source.rows(tokens), source.table.weight
     if metric == "cosine":
         _require_direction(source, rows)
@@ -276,9 +269,6 @@ def nearest_tokens(source: Source, tokens: Sequence[str], k: int, metric: Metric
 
 def analogy_terms(words: Sequence[str]) -> tuple[str, str, str]:
     """Return a, b and c of "a is to b as c is to ...", from these or from an equation: b - a + c, or b + c - a.
-
-    Args:
-        words: three tokens; or three with plus and minus between them, as in king - man + woman.
 
     Raises:
         SettingError: If they are neither.
@@ -300,12 +290,6 @@ def analogy_terms(words: Sequence[str]) -> tuple[str, str, str]:
 
 def completed_analogy(source: Source, terms: tuple[str, str, str], k: int, rule: "Rule") -> AnalogyAnswers:
     """Return the answers of an analogy in the table of a source.
-
-    Args:
-        source: of the table.
-        terms: a, b and c.
-        k: number of answers.
-        rule: of the scoring.
 
     Raises:
         SettingError: If the table has fewer than four rows.
@@ -333,12 +317,7 @@ def completed_analogy(source: Source, terms: tuple[str, str, str], k: int, rule:
 
 
 def compared_tokens(source: Source, one: str, other: str) -> TokenSimilarity:
-    """Return the cosine similarity of two tokens.
-
-    Args:
-        source: of the table.
-        one, other: by text or id.
-    """
+    """Return the cosine similarity of two tokens."""
     rows = source.rows((one, other))
     _require_direction(source, rows)
     cosine = _cosine(source.search("cosine"), *rows)

@@ -83,9 +83,6 @@ class Walkthrough:
     def save(self, file: str | Path) -> None:
         """Write ids and tensors as safetensors.
 
-        Args:
-            file: path of the file; an existing one is replaced.
-
         Raises:
             SettingError: If the file cannot be written.
         """
@@ -174,21 +171,6 @@ def follow(
     texts: list[str | None] | None = None,
 ) -> Walkthrough:
     """Compute every step of an input layer for tokens, with this table and encoding.
-
-    Args:
-        table: of the tokens.
-        where: the encoding of positions, which count from 0.
-        rows: of the table, one for each token.
-        ids: of the tokens; they differ from `rows` if the table is an excerpt of a larger one.
-        tokens: as the vocabulary writes them.
-        scheme: the name of the encoding.
-        tokenizer: what made the ids, in words.
-        table_name: of the tensor that the table was read from; None for random rows.
-        notes: sentences on what differs from a model.
-        texts: that the tokens decode to.
-
-    Returns:
-        The vectors after each step.
 
     Examples:
         >>> follow(TokenEmbedding.from_weight(torch.eye(2)), Where(), [1, 0], [7, 3]).vectors

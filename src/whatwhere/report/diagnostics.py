@@ -42,12 +42,7 @@ def diagnostics(findings: TokenDiagnostics) -> list[Part]:
 
 
 def none_suspected(findings: UnderTrained, rows: int) -> str:
-    """Describe what was measured where no row is suspected of being under-trained, and what that does not show.
-
-    Args:
-        findings: the list, which is empty.
-        rows: of the table.
-    """
+    """Describe what was measured where no row is suspected of being under-trained, and what that does not show."""
     if findings.highest is None:
         return f"Under-trained tokens cannot be detected in {count(rows, 'row')}: too few are finite and not 0."
     reference = f"the mean of the {count(len(findings.reference), 'row')} of lowest norm"

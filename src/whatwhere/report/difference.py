@@ -30,20 +30,12 @@ class DifferenceRecord(Difference, Headline):
 
 
 def headline(findings: Difference) -> str:
-    """Return the main facts of a difference in one sentence, without its full stop.
-
-    Args:
-        findings: the difference, with A the first and B the second.
-    """
+    """Return the main facts of a difference in one sentence, without its full stop."""
     return "; ".join(filter(None, (_tokens_fact(findings.tokens), _configuration_fact(findings.configuration))))
 
 
 def sections(findings: Difference) -> list[Section]:
-    """Return the sections on tokens, positions and configuration.
-
-    Args:
-        findings: the difference, with A the first and B the second.
-    """
+    """Return the sections on tokens, positions and configuration."""
     tokens, positions, configuration = findings.tokens, findings.positions, findings.configuration
     return [
         Section("tokens", "Tokens", _missing(tokens) if isinstance(tokens, Missing) else _tokens(tokens)),
@@ -59,11 +51,7 @@ def sections(findings: Difference) -> list[Section]:
 
 
 def describe_rows(rows: RowsDifference) -> str:
-    """Return a sentence on how far matched rows differ.
-
-    Args:
-        rows: the difference.
-    """
+    """Return a sentence on how far matched rows differ."""
     cosine = rows.cosine
     without = f", of {count(rows.without_cosine, 'row')} none (0 in A or in B alone)" if rows.without_cosine else ""
     return (

@@ -6,9 +6,10 @@ from itertools import pairwise
 from typing import Any
 
 from whatwhere.analysis.diagnostics import InitialScale
+from whatwhere.analysis.input_variance import InputVariance
 from whatwhere.analysis.inspection import SECTIONS, Inspection
-from whatwhere.analysis.position_embedding import InputVariance, PositionTable
-from whatwhere.analysis.rotary_layers import RotaryReport
+from whatwhere.analysis.position_table import PositionTable
+from whatwhere.analysis.rotary import RotaryReport
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics
 from whatwhere.analysis.token_table import OTHER, Histogram, Norms, NormsOfGroup, SizeOfPart, Sizes, TableSpectrum
 from whatwhere.escape import shown_token
@@ -41,9 +42,6 @@ class InspectionRecord(Inspection, Headline):
 def headline(inspection: Inspection) -> str:
     """Return the main facts of an inspection in one sentence, without its full stop.
 
-    Args:
-        inspection: the findings; sections that were not requested are omitted.
-
     Examples:
         >>> headline(Inspection("m", "npy", "0", 0, (500, 64), variance=InputVariance(0.86, 0.136, 0.004, 0.1,
         ...     norm=None, scale=1.0, scale_known=True, tokens=500, positions=64)))[:66]
@@ -60,9 +58,6 @@ def headline(inspection: Inspection) -> str:
 
 def sections(inspection: Inspection) -> list[Section]:
     """Return the sections that were requested, in their order.
-
-    Args:
-        inspection: the findings.
 
     Examples:
         >>> inspection = Inspection("m", "npy", "0", 0, None, rotary=Missing("no layer rotates"))
@@ -91,11 +86,7 @@ def sections(inspection: Inspection) -> list[Section]:
 
 
 def sizes(findings: Sizes) -> list[Part]:
-    """Return the parameters and bytes of the parts.
-
-    Args:
-        findings: the section.
-    """
+    """Return the parameters and bytes of the parts."""
     tables = sum((part.share or 0.0 for part in findings.parts if part.part != OTHER), 0.0)
     if findings.from_configuration:
         return _configured(findings)
@@ -113,11 +104,7 @@ def sizes(findings: Sizes) -> list[Part]:
 
 
 def variance(findings: InputVariance) -> list[Part]:
-    """Return the shares of the variance that tokens and positions explain.
-
-    Args:
-        findings: the section.
-    """
+    """Return the shares of the variance that tokens and positions explain."""
     after = f"the normalization {findings.norm}" if findings.norm else (
         "a normalization to mean 0 and variance 1 (that of the model was not found)"
     )  # fmt: skip
@@ -146,11 +133,7 @@ def variance(findings: InputVariance) -> list[Part]:
 
 
 def norms(findings: Norms) -> list[Part]:
-    """Return the distribution of the norms.
-
-    Args:
-        findings: the section.
-    """
+    """Return the distribution of the norms."""
     each = findings.percentiles
     parts: list[Part] = [
         Paragraph(
@@ -176,12 +159,7 @@ def norms(findings: Norms) -> list[Part]:
 
 
 def spectrum(findings: TableSpectrum, of_positions: PositionTable | Missing | None = None) -> list[Part]:
-    """Return how the variance of the rows is distributed over principal axes.
-
-    Args:
-        findings: the section.
-        of_positions: the position table, whose spectrum is drawn besides.
-    """
+    """Return how the variance of the rows is distributed over principal axes."""
     shares = {"token embeddings": findings.explained_variance_ratio.tolist()}
     if isinstance(of_positions, PositionTable):
         shares["positions"] = of_positions.spectrum.explained_variance_ratio.tolist()

@@ -19,11 +19,7 @@ _NAMED = 5
 
 
 def parts(result: SearchedTable) -> list[Part]:
-    """Return what was found, and which rows were excluded.
-
-    Args:
-        result: of a search in a table.
-    """
+    """Return what was found, and which rows were excluded."""
     written = _found(result)
     if result.not_finite:
         some = ", ".join(f"{_shown(row)} (#{row.id})" for row in result.not_finite[:_NAMED])

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from whatwhere.analysis.biases import BiasCurves, BiasReport
-from whatwhere.analysis.position_embedding import PositionTable
-from whatwhere.analysis.rotary_layers import Agreement, RotaryLayers, RotaryReport, TemperatureLayers
+from whatwhere.analysis.position_table import PositionTable
+from whatwhere.analysis.rotary import Agreement, RotaryLayers, RotaryReport, TemperatureLayers
 from whatwhere.analysis.token_table import TableSpectrum
 from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table
@@ -18,11 +18,7 @@ _OUTLIERS = 20
 
 
 def positions(findings: PositionTable) -> list[Part]:
-    """Return the sections on the position embedding.
-
-    Args:
-        findings: the section.
-    """
+    """Return the sections on the position embedding."""
     kind = "Learned" if findings.learned else "Fixed"
     text = [
         f"{kind}: {findings.positions:,} positions × {findings.dim:,}; median norm {number(findings.median_norm)}.",
@@ -43,11 +39,7 @@ def positions(findings: PositionTable) -> list[Part]:
 
 
 def rotary(findings: RotaryReport) -> list[Part]:
-    """Return the sections on rotations.
-
-    Args:
-        findings: the section.
-    """
+    """Return the sections on rotations."""
     parts: list[Part] = []
     for n, group in enumerate(findings.groups):
         layers = layers_text(group.layers, findings.layers)
@@ -78,11 +70,7 @@ def rotary(findings: RotaryReport) -> list[Part]:
 
 
 def biases(findings: BiasReport) -> list[Part]:
-    """Return the sections on biases by distance.
-
-    Args:
-        findings: the section.
-    """
+    """Return the sections on biases by distance."""
     parts: list[Part] = [Paragraph(_ranges(findings))]
     for group in findings.groups:
         part = f"{group.part}, " if group.part else ""
@@ -95,11 +83,7 @@ def biases(findings: BiasReport) -> list[Part]:
 
 
 def describe_spectrum(findings: TableSpectrum) -> str:
-    """Return a sentence on how many axes hold the variance, and how alike rows are.
-
-    Args:
-        findings: the spectrum of a table.
-    """
+    """Return a sentence on how many axes hold the variance, and how alike rows are."""
     ninety = (
         ""
         if findings.axes_for_90 is None
@@ -115,10 +99,6 @@ def describe_spectrum(findings: TableSpectrum) -> str:
 
 def layers_text(layers: Sequence[int], total: int | None = None) -> str:
     """Format the numbers of some layers as a name.
-
-    Args:
-        layers: their numbers, ascending.
-        total: of the model's layers; None omits it.
 
     Examples:
         >>> layers_text([0, 1, 2, 4], 8), layers_text([0, 1], 2), layers_text([3])

@@ -14,11 +14,7 @@ _TEXT = "whatwhere inspect PATH --text FILE counts which rows a text reads, and 
 
 
 def token_tables(findings: SiblingTables) -> list[Part]:
-    """Return what the tables are, their norms, and what the texts read of them.
-
-    Args:
-        findings: the section.
-    """
+    """Return what the tables are, their norms, and what the texts read of them."""
     rows = [
         [
             each.table.kind,
@@ -48,11 +44,7 @@ def token_tables(findings: SiblingTables) -> list[Part]:
 
 
 def occupancy(findings: NGramOccupancy) -> list[Part]:
-    """Return which rows of hashed tables a text reads, and how many n-grams share one, beside a uniform hash.
-
-    Args:
-        findings: of one text, or several documents.
-    """
+    """Return which rows of hashed tables a text reads, and how many n-grams share one, beside a uniform hash."""
     first = "the first " if findings.left_out else ""
     text = (
         f"{capital(first)}{count(findings.tokens, 'token')} of {count(findings.documents, 'document')} read "

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from whatwhere.analysis.biases import BiasLayers
 from whatwhere.analysis.biases import biases as inspected_biases
-from whatwhere.analysis.rotary_layers import RotaryLayers, layers_of
-from whatwhere.analysis.rotary_layers import rotary as inspected_rotary
+from whatwhere.analysis.rotary import RotaryLayers, layers_of
+from whatwhere.analysis.rotary import rotary as inspected_rotary
 from whatwhere.analysis.subject import Subject, tried
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import quoted

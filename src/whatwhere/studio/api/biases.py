@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float, Int
 
-from whatwhere.analysis.bias_range import EffectiveRange, effective_range
+from whatwhere.analysis.biases import EffectiveRange, effective_range
 from whatwhere.errors import SettingError
 from whatwhere.report.section import Section, Table
 from whatwhere.studio.api.parameters import Control, Parameter, Value, parse, with_defaults

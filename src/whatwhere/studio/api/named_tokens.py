@@ -58,11 +58,6 @@ class NamedTokens:
 def named_tokens(session: Session, table: Table, written: str) -> tuple[Int[np.ndarray, " tokens"], NamedTokens]:
     """Return the rows of the tokens that a text names, and the groups that it gives them.
 
-    Args:
-        session: what is open.
-        table: its rows.
-        written: tokens separated by commas, groups by semicolons.
-
     Raises:
         SettingError: If fewer than three of them are tokens, or too many are named.
     """
@@ -96,11 +91,7 @@ def named_tokens(session: Session, table: Table, written: str) -> tuple[Int[np.n
 
 
 def example(session: Session) -> str:
-    """Return a set of tokens to begin with: the fifth tutorial's where the vocabulary has most of it, else few tokens.
-
-    Args:
-        session: what is open.
-    """
+    """Return tokens to begin with: the fifth tutorial's where the vocabulary has most of them, else a few."""
     vocabulary = frozenset(session.words)
     if sum(_has(vocabulary, word) for words in FOUR_GROUPS.values() for word in words) >= _ENOUGH:
         return "; ".join(f"{name}: {', '.join(words)}" for name, words in FOUR_GROUPS.items())

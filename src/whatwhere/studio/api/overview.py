@@ -38,11 +38,6 @@ class Overview:
 def inspected(session: Session, settings: Mapping[str, Any], report: Report) -> Overview:
     """Return the inspection. It is a job, for a large table takes half a minute.
 
-    Args:
-        session: what is open.
-        settings: none.
-        report: called with the progress.
-
     Raises:
         SettingError: If nothing here can be inspected.
     """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Int
 
-from whatwhere.analysis.rotary_frequencies import rotary_agreement, rotary_spectrum
+from whatwhere.analysis.rotary import rotary_agreement, rotary_spectrum
 from whatwhere.errors import WhatWhereError
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number

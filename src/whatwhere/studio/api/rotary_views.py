@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 
-from whatwhere.analysis.rotary_frequencies import RotarySpectrum
+from whatwhere.analysis.rotary import RotarySpectrum
 from whatwhere.studio.api.parameters import Control
 
 

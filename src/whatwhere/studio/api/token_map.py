@@ -172,13 +172,7 @@ def begin(session: Session) -> dict[str, str]:
 
 
 def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:
-    """Return a map: of a named set of tokens or by PCA at once, by another method once a job has computed it.
-
-    Args:
-        session: what is open.
-        settings: method ("pca", "tsne", "umap"); table ("input", "output"); tokens, as in `parse_groups`, or "" for
-            the whole table.
-    """
+    """Return a map: of a named set of tokens or by PCA at once, by another method once a job has computed it."""
     known(settings, "method", "table", "tokens")
     method, which = _method(settings), _which(session, settings)
     table = session.table(which)
@@ -214,13 +208,7 @@ def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:
 
 
 def draw(session: Session, settings: Mapping[str, Any], report: Report) -> MapPoints:
-    """Compute a map by t-SNE or UMAP in a process of its own, and keep it for `points`.
-
-    Args:
-        session: what is open.
-        settings: method ("tsne", "umap"); table ("input", "output").
-        report: called with the progress.
-    """
+    """Compute a map by t-SNE or UMAP in a process of its own, and keep it for `points`."""
     known(settings, "method", "table")
     method, which = _method(settings), _which(session, settings)
     report(0.0, "reading the table")
@@ -234,12 +222,7 @@ def draw(session: Session, settings: Mapping[str, Any], report: Report) -> MapPo
 
 
 def labels(session: Session, settings: Mapping[str, Any]) -> TokenLabels:
-    """Return the word, text, type, script and norm of every row.
-
-    Args:
-        session: what is open.
-        settings: table ("input", "output").
-    """
+    """Return the word, text, type, script and norm of every row."""
     known(settings, "table")
     which = _which(session, settings)
     table = session.table(which)
@@ -258,12 +241,7 @@ def labels(session: Session, settings: Mapping[str, Any]) -> TokenLabels:
 
 
 def frequencies(session: Session, settings: Mapping[str, Any]) -> TokenFrequencies:
-    """Return how often each token occurs in the corpus.
-
-    Args:
-        session: what is open.
-        settings: table ("input", "output").
-    """
+    """Return how often each token occurs in the corpus."""
     known(settings, "table")
     rows = session.table(_which(session, settings)).rows
     corpus, tokenizer = session.corpus, session.tokenizer
@@ -274,12 +252,7 @@ def frequencies(session: Session, settings: Mapping[str, Any]) -> TokenFrequenci
 
 
 def near(session: Session, settings: Mapping[str, Any]) -> MapNeighbors:
-    """Return the nearest rows of a token by cosine in the full space.
-
-    Args:
-        session: what is open.
-        settings: token, as text or #id; k (10, or fewer of a small table); table ("input", "output").
-    """
+    """Return the nearest rows of a token by cosine in the full space."""
     known(settings, "token", "k", "table")
     number, which = find_token(session.checkpoint, text(settings, "token")), _which(session, settings)
     table = session.table(which)

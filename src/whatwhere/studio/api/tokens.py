@@ -187,12 +187,7 @@ class Analogy(Tokens):
 
 
 def find(session: Session, settings: Mapping[str, Any]) -> MatchingTokens:
-    """Search tokens by a part of their text: equal ones first, then prefixes, then any that contain it.
-
-    Args:
-        session: what is open.
-        settings: text, or #id; most (30).
-    """
+    """Search tokens by a part of their text: equal ones first, then prefixes, then any that contain it."""
     known(settings, "text", "most")
     query, most = text(settings, "text").strip(), whole(settings, "most", 30, 1, MOST_FOUND)
     folded = session.once("folded", lambda: [_bare(session, n) for n in range(len(session.words))])
@@ -209,12 +204,7 @@ def find(session: Session, settings: Mapping[str, Any]) -> MatchingTokens:
 
 
 def card(session: Session, settings: Mapping[str, Any]) -> TokenCard:
-    """Return what a token is: its text, bytes, type, whether it is reachable, and the norm of its row among all.
-
-    Args:
-        session: what is open.
-        settings: token, as text or #id.
-    """
+    """Return what a token is: its text, bytes, type, whether it is reachable, and the norm of its row among all."""
     known(settings, "token")
     number = find_token(session.checkpoint, text(settings, "token"))
     meant = session.texts[number] if number < len(session.texts) else ""
