@@ -133,7 +133,7 @@ def test_a_named_set_is_drawn_alone(real: Session, table: np.ndarray) -> None:
     assert result.ids is not None
     assert result.quality is not None
     assert [real.words[n] for n in result.ids[:5]] == ["cat", "dog", "kitten", "puppy", "king"]
-    assert (result.shown, result.named.stay, result.named.compared) == (16, 16, 16)
+    assert (result.shown, result.named.neighbors.stay, result.named.neighbors.compared) == (16, 16, 16)
     assert [each.text for each in result.named.missing] == ["notsinglepiece"]
     assert "splits it into" in result.named.missing[0].reason
     assert [result.named.group_names[n] for n in result.named.groups[::4]] == [
@@ -146,8 +146,8 @@ def test_a_named_set_is_drawn_alone(real: Session, table: np.ndarray) -> None:
     np.testing.assert_allclose(result.coordinates, alone.coordinates, rtol=1e-3, atol=1e-5)
     rows = table[result.ids] / np.linalg.norm(table[result.ids], axis=1, keepdims=True)
     cosines = rows @ rows.T - 2 * np.eye(16)
-    np.testing.assert_allclose(result.named.cosines, cosines.max(axis=1), atol=1e-6)
-    assert result.named.nearest.tolist() == result.ids[cosines.argmax(axis=1)].tolist()
+    np.testing.assert_allclose(result.named.neighbors.cosines, cosines.max(axis=1), atol=1e-6)
+    assert result.named.neighbors.nearest.tolist() == cosines.argmax(axis=1).tolist()
     with pytest.raises(SettingError, match=r"three tokens or more, but got 1\.\nnotsinglepiece"):
         token_map.points(real, {"tokens": "king, notsinglepiece"})
     with pytest.raises(SettingError, match="more than 1,000"):
@@ -298,7 +298,9 @@ def test_the_page_draws_stops_and_selects(
     assert seen["reset"] == ""
     named = token_map.points(session, {"tokens": "a: #1, #2, #3; b: #4, nothing"}).named
     assert named is not None
-    assert seen["named"][0].startswith(f"{named.stay} of {named.compared} tokens have their nearest neighbor")
+    assert seen["named"][0].startswith(
+        f"{named.neighbors.stay} of {named.neighbors.compared} tokens have their nearest neighbor"
+    )
     assert seen["named"][1] == "4 named tokens by PCA"
     assert "nothing" in seen["named"][2]
     assert {"#1", "#2", "#3", "#4", "a", "b"} <= set(ElementTree.fromstring(seen["labels"]).itertext())

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Int
 
-from whatwhere.analysis.token_groups import FOUR_GROUPS, group_neighbors, parse_groups
+from whatwhere.analysis.token_groups import FOUR_GROUPS, GroupNeighbors, group_neighbors, parse_groups
 from whatwhere.errors import SettingError, TokenError
 from whatwhere.models.checkpoint.lookup import Table, find_token, spellings
 from whatwhere.studio.session import Session
@@ -37,22 +37,13 @@ class NamedTokens:
         groups: the group of each token, as an index of group_names.
         group_names: as they were given, or numbers.
         missing: words that are no token of the table.
-        nearest: id of the nearest other token of the set, by cosine.
-        cosines: of each token and that neighbor.
-        stay: tokens whose nearest neighbor is of their own group.
-        compared: tokens whose group has another token.
-        within, between: least and greatest cosine of two tokens of one group, and of two groups; None without any.
+        neighbors: of each token within the set, whose rows are in the order of the map.
     """
 
     groups: Int[np.ndarray, " tokens"]
     group_names: Sequence[str]
     missing: Sequence[MissingToken]
-    nearest: Int[np.ndarray, " tokens"]
-    cosines: Float[np.ndarray, " tokens"]
-    stay: int
-    compared: int
-    within: tuple[float, float] | None
-    between: tuple[float, float] | None
+    neighbors: GroupNeighbors
 
 
 def named_tokens(session: Session, table: Table, written: str) -> tuple[Int[np.ndarray, " tokens"], NamedTokens]:
@@ -77,17 +68,7 @@ def named_tokens(session: Session, table: Table, written: str) -> tuple[Int[np.n
         raise SettingError(f"a map needs three tokens or more, but got {len(found)}.\n{known or 'Name others.'}")
     rows = np.array(list(found))
     neighbors = group_neighbors(table.weight[rows], list(found.values()))
-    return rows, NamedTokens(
-        groups=np.array(list(found.values())),
-        group_names=list(groups),
-        missing=missing,
-        nearest=table.ids[rows[neighbors.nearest]],
-        cosines=neighbors.cosines,
-        stay=neighbors.stay,
-        compared=neighbors.compared,
-        within=neighbors.within,
-        between=neighbors.between,
-    )
+    return rows, NamedTokens(np.array(list(found.values())), list(groups), missing, neighbors)
 
 
 def example(session: Session) -> str:

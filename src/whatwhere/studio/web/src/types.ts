@@ -510,6 +510,22 @@ export interface Frames {
   missing: string | null;
 }
 
+/** The nearest neighbor of each token within a named set, and the cosines within and between its groups. */
+export interface GroupNeighbors {
+  /** row of the nearest other token of the set, by cosine. */
+  nearest: Tensor;
+  /** of each token and that neighbor. */
+  cosines: Tensor;
+  /** number of tokens whose nearest neighbor is of their own group. */
+  stay: number;
+  /** number of tokens whose group has another token, so that it could be. */
+  compared: number;
+  /** the least and the greatest cosine of two tokens of one group; null without such a pair. */
+  within: [number, number] | null;
+  /** likewise, of two tokens of different groups. */
+  between: [number, number] | null;
+}
+
 /** A row that is among the nearest neighbors of unusually many. */
 export interface HubRow {
   /** as the vocabulary spells it, or #id. */
@@ -668,18 +684,8 @@ export interface NamedTokens {
   group_names: string[];
   /** words that are no token of the table. */
   missing: MissingToken[];
-  /** id of the nearest other token of the set, by cosine. */
-  nearest: Tensor;
-  /** of each token and that neighbor. */
-  cosines: Tensor;
-  /** tokens whose nearest neighbor is of their own group. */
-  stay: number;
-  /** tokens whose group has another token. */
-  compared: number;
-  /** least and greatest cosine of two tokens of one group, and of two groups; null without any. */
-  within: [number, number] | null;
-  /** least and greatest cosine of two tokens of one group, and of two groups; null without any. */
-  between: [number, number] | null;
+  /** of each token within the set, whose rows are in the order of the map. */
+  neighbors: GroupNeighbors;
 }
 
 /** The nearest rows of a token, nearest first. */

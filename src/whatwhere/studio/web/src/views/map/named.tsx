@@ -57,9 +57,10 @@ export function NamedField({ value, example, choose }: FieldProps) {
 
 /** Shows how many of the tokens have their nearest neighbor of the set in their own group. */
 export function NamedFacts({ named }: { named: NamedTokens }) {
-  const { stay, compared, within, between, missing, group_names } = named;
+  const { missing, group_names } = named;
+  const { stay, compared, within, between } = named.neighbors;
   const range = ([low, high]: readonly [number, number]) => `${fixed(low, 2)} to ${fixed(high, 2)}`;
-  const nearest = Array.from(named.cosines.values);
+  const nearest = Array.from(named.neighbors.cosines.values);
   return (
     <>
       {group_names.length > 1 && compared > 0 && (
