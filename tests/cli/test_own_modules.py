@@ -1,6 +1,5 @@
 """Schemes and tasks of one's own on the command line, the command that repeats them, and the time it takes."""
 
-import shlex
 from pathlib import Path
 
 import pytest
@@ -60,11 +59,9 @@ def test_the_printed_command_repeats_schemes_and_tasks_of_ones_own(own: Path, tm
     assert done.status == 0, done.err
     first = read_results(tmp_path / "a")
     assert first.schemes == ["none", "steep"]
-    assert first.record.command is not None
-    words = shlex.split(first.record.command)
-    assert words[:7] == ["whatwhere", "compare", "none", *modules]
-    repeated = [str(tmp_path / "b") if word == str(tmp_path / "a") else word for word in words[1:]]
-    assert whatwhere(*repeated, "--workers", "1").status == 0
+    assert first.record.request is not None
+    assert first.record.request.modules == (f"{own}:steep", f"{own}:task")
+    assert whatwhere("compare", "--repeat", tmp_path / "a", "--out", tmp_path / "b", "--workers", "1").status == 0
     again = read_results(tmp_path / "b")
     assert [run.losses for run in again.runs] == [run.losses for run in first.runs]
 
@@ -91,11 +88,7 @@ def test_a_model_of_ones_own_is_compared_repeated_and_asked(tmp_path: Path, monk
     assert done.status == 0, done.err
     assert "your own, Decoder, 2 layers, dim 16" in done.out
     first = read_results(tmp_path / "a")
-    assert first.record.command is not None
-    words = shlex.split(first.record.command)
-    assert words[:5] == ["whatwhere", "compare", "rotary", *module]
-    repeated = [str(tmp_path / "b") if word == str(tmp_path / "a") else word for word in words[1:]]
-    assert whatwhere(*repeated, "--workers", "1").status == 0
+    assert whatwhere("compare", "--repeat", tmp_path / "a", "--out", tmp_path / "b", "--workers", "1").status == 0
     assert read_results(tmp_path / "b").runs[0].losses == first.runs[0].losses
     assert json_of("ask", tmp_path / "a", "Max(1,2)", *module)["correct"] == "2"
     assert "--module FILE.py:Decoder" in error_of("ask", tmp_path / "a", "Max(1,2)")

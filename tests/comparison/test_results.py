@@ -14,13 +14,9 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
-from typer.testing import CliRunner
 
 import whatwhere as ww
-from whatwhere.cli import app
-from whatwhere.comparison import command_line
 from whatwhere.comparison import folder as folder_module
-from whatwhere.comparison.experiment import python_call
 from whatwhere.comparison.folder import Folder
 from whatwhere.comparison.read import read_results
 from whatwhere.comparison.run import Job, Run, run
@@ -29,6 +25,7 @@ from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build, one_thread, train
 from whatwhere.records import sealed
 
+from ..running import error_of, whatwhere
 from . import made_up
 
 TASK = Expressions(trained=(2, 3))
@@ -245,45 +242,35 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         folder(tmp_path / "file" / "a")
 
 
-@pytest.mark.parametrize("seeds", [[0], [5], [0, 1, 2], [7, 3]])
 @pytest.mark.parametrize(
     "given",
     [
-        {},
-        {"recipe": "author"},
-        {"lengths": []},
-        {"trained": [3], "tied": True, "betas": (0.5, 0.6), "schedule": "constant"},
+        {"seeds": [5]},
+        {"seeds": 2, "vary": {"dim": [16, 32]}, "trained": [3], "tied": True, "betas": (0.5, 0.6)},
+        {"seeds": [7, 3], "positions": "randomized", "lengths": []},
     ],
 )
-def test_the_command_repeats_the_comparison(given: Any, seeds: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the command line makes of it are the same schemes, seeds, folder and settings."""
-    chosen = make_settings("expressions", given.pop("lengths", [8, 9]), **given)
-    words = command_line("expressions", ["none", "rotary/none"], seeds, chosen, Path("my results"), [])
-    assert words is not None
-    calls: list[Any] = []
-
-    def compare(schemes: Any, task: str, lengths: Any, seeds: Any, out: Path, **options: Any) -> None:
-        for name in ("files", "tokenizer", "executor", "workers", "progress", "vary", "start", "on_run", "model"):
-            options.pop(name, None)
-        repeated = list(range(seeds)) if isinstance(seeds, int) else seeds
-        calls.extend([list(schemes), repeated, out, make_settings(task, lengths, **options)])
-        raise ww.errors.SettingError("that is all")
-
-    monkeypatch.setattr("whatwhere.comparison.compare", compare)
-    program, *arguments = shlex.split(words)
-    assert program == "whatwhere"
-    shown = CliRunner().invoke(app, arguments)
-    assert "that is all" in shown.output
-    assert calls == [["none", "rotary/none"], seeds, Path("my results"), chosen]
+def test_a_comparison_is_repeated_from_its_folder(given: Any, tmp_path: Path) -> None:
+    sizes = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "steps": 2, "device": "cpu"}
+    ww.compare(["alibi", "none"], out=tmp_path / "a", workers=1, progress=False, **{"lengths": [4], **sizes, **given})
+    first = read_results(tmp_path / "a")
+    assert first.record.command == f"whatwhere compare --repeat {tmp_path / 'a'}"
+    done = whatwhere(*shlex.split(first.record.command)[1:], "--out", tmp_path / "b", "--workers", "1")
+    assert done.status == 0, done.err
+    again = read_results(tmp_path / "b")
+    assert (again.schemes, again.record.seeds) == (first.schemes, first.record.seeds)
+    assert again.record.settings == first.record.settings
+    assert [run.losses for run in again.runs] == [run.losses for run in first.runs]
+    assert "leave their names out" in error_of("compare", "none", "--repeat", tmp_path / "a")
 
 
-def test_custom_objects_that_no_file_names_have_no_command_line() -> None:
-    chosen, own = make_settings("expressions", [8]), ("mine", lambda d, h, m: ww.Where())
-    assert command_line("expressions", ["none", own], [0], chosen, Path("a"), []) is None
-    assert command_line(TASK, ["none"], [0], chosen, Path("a"), []) is None
-    assert python_call(TASK, ["none", own], [0], chosen, Path("a")) == (
-        "ww.compare(['none', ('mine', <lambda>)], Expressions(...), lengths=(8,), seeds=[0], out='a')"
-    )
+def test_objects_that_no_file_names_are_repeated_in_python(tmp_path: Path) -> None:
+    own = ("mine", lambda d, h, m: ww.Where())
+    results = ww.compare([own], lengths=[4], seeds=1, steps=2, out=tmp_path / "a", workers=1, progress=False)
+    assert results.record.command is None
+    assert "in no file: repeat it in Python" in error_of("compare", "--repeat", tmp_path / "a")
+    old = made_up.made_up_folder(tmp_path / "old", seeds=1)
+    assert "by an earlier whatwhere. It was made by: whatwhere compare" in error_of("compare", "--repeat", old)
 
 
 def test_a_comparison_prints_medians_ranges_and_what_has_no_row(tmp_path: Path) -> None:

@@ -143,6 +143,14 @@ def compare(
             "repeated.",
         ),
     ] = None,
+    repeat: Annotated[
+        Path | None,
+        typer.Option(
+            parser=to_path,
+            metavar="RESULTS",
+            help="Results to make again in --out: their schemes, seeds and settings.",
+        ),
+    ] = None,
     yes: Annotated[bool, typer.Option("--yes", help="Begin without a question where no scheme is named.")] = False,
     log: Annotated[
         str | None, typer.Option(help="Where losses and scores go too: tensorboard:FOLDER or wandb:PROJECT.")
@@ -172,6 +180,8 @@ def compare(
 
     Shared among processes: torchrun --nproc-per-node 4 -m whatwhere compare none rotary alibi --seeds 8
 
+    The same again: whatwhere compare --repeat whatwhere-demo --out again
+
     A longer context: whatwhere compare rotary rotary-yarn@factor=4 --start whatwhere-demo:rotary --steps 0 --out longer
     """
     from whatwhere.comparison import compare as run_compare
@@ -179,6 +189,11 @@ def compare(
     from whatwhere.comparison.environment import torchrun_rank
     from whatwhere.where.catalogue import catalogue
 
+    if repeat is not None:
+        comparison = _repeated(repeat, schemes, out, workers, log)
+        if not torchrun_rank():
+            _show(comparison, as_json)
+        return
     own = load_own(module or [])
     subject = task if own.task is None else own.task
     numbers, tested = _seeds(seeds), None if lengths is None else whole_numbers("--lengths", lengths)
@@ -211,6 +226,43 @@ def compare(
         )
     if not torchrun_rank():  # the first rank speaks for all
         _show(comparison, as_json)
+
+
+def _repeated(
+    folder: Path, schemes: Sequence[str] | None, out: Path, workers: int | None, log: str | None
+) -> "Comparison":
+    """Make the comparison of a folder again."""
+    from whatwhere.comparison import compare as run_compare
+    from whatwhere.comparison import open_log, read_results
+    from whatwhere.comparison.environment import torchrun_rank
+
+    record = read_results(folder).record
+    if schemes:
+        raise SettingError("--repeat takes the schemes of its results: leave their names out.")
+    if record.request is None:
+        raise SettingError(f"{folder} was written by an earlier whatwhere. It was made by: {record.command}")
+    if record.request.modules is None:
+        raise SettingError(f"{folder} has a scheme, task or model of your own in no file: repeat it in Python.")
+    own = load_own(record.request.modules)
+    settings = {name: value for name, value in vars(record.settings).items() if name not in ("task", "lengths")}
+    if own.task is not None:
+        settings.pop("trained")
+    ours = dict.fromkeys(run.scheme for run in record.runs if not run.own)
+    return run_compare(
+        [*ours, *own.schemes.items()],
+        record.task.name.removesuffix(" in tokens") if own.task is None else own.task,
+        record.settings.lengths,
+        record.seeds,
+        out,
+        files=record.request.files,
+        tokenizer=record.request.tokenizer,
+        start=record.request.start,
+        model=own.model,
+        workers=workers,
+        progress=not torchrun_rank(),
+        on_run=None if log is None else open_log(log),
+        **settings,
+    )
 
 
 def _confirm(estimate: "Estimate", yes: bool) -> None:

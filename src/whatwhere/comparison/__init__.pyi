@@ -2,7 +2,6 @@
 
 from whatwhere.comparison.answers import ask as ask
 from whatwhere.comparison.experiment import DEMO_SCHEMES as DEMO_SCHEMES
-from whatwhere.comparison.experiment import command_line as command_line
 from whatwhere.comparison.experiment import compare as compare
 from whatwhere.comparison.experiment import demo as demo
 from whatwhere.comparison.experiment import estimate as estimate

@@ -4,7 +4,7 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -16,7 +16,7 @@ from whatwhere.comparison import measure
 from whatwhere.comparison.environment import machine, versions
 from whatwhere.comparison.folder import TOKENS, FinishedRun, Folder
 from whatwhere.comparison.model import SchemeLike, warn_of_plain_tests, with_max_length
-from whatwhere.comparison.own_model import BuildModel, model_name
+from whatwhere.comparison.own_model import BuildModel
 from whatwhere.comparison.plan import (
     Estimate,
     checked_task,
@@ -31,7 +31,7 @@ from whatwhere.comparison.plan import (
 )
 from whatwhere.comparison.progress import bytes_read
 from whatwhere.comparison.read import Comparison
-from whatwhere.comparison.results import ComparisonRecord, RunResult, TaskDescription, summarize
+from whatwhere.comparison.results import ComparisonRecord, Request, RunResult, TaskDescription, summarize
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.runner import require_executor, run_all
 from whatwhere.comparison.scalars import RunLog
@@ -146,12 +146,11 @@ def compare(
     # The device that was chosen here, which a worker may not choose otherwise.
     missing = [replace(job, settings=on_device(job.settings), versions=versions()) for job in missing]
     run_all(missing, folder.path, keep, read, executor=executor, workers=workers, show=progress)
-    names = [written_scheme(plan) for plan in plans]
-    command = command_line(task, names, numbers, chosen, folder.path, paths, start, model, workers, tokenizer)
     record = record_of([run for run in finished.values() if run is not None], description, chosen, numbers)
-    call = python_call(task, names, numbers, chosen, folder.path, paths, start, model, tokenizer)
+    request = _request(task, plans, paths, start, model, tokenizer)
+    command = None if request.modules is None else shlex.join(["whatwhere", "compare", "--repeat", str(folder.path)])
     seconds = perf_counter() - began
-    return folder.write_results(replace(record, command=command, python=call, seconds=seconds, model=owns[0]))
+    return folder.write_results(replace(record, command=command, request=request, seconds=seconds, model=owns[0]))
 
 
 def demo(out: str | Path = "whatwhere-demo", *, workers: int | None = None, progress: bool = True) -> Comparison:
@@ -170,79 +169,24 @@ def demo(out: str | Path = "whatwhere-demo", *, workers: int | None = None, prog
     return compare(DEMO_SCHEMES, out=out, workers=workers, progress=progress)
 
 
-def command_line(
+def _request(
     task: str | Task,
-    schemes: Sequence[SchemeLike],
-    seeds: Sequence[int],
-    settings: Settings,
-    out: Path,
+    plans: Sequence[Job],
     files: Sequence[Path],
-    start: str | Path | None = None,
-    model: BuildModel | None = None,
-    workers: int | None = None,
-    tokenizer: str | Path | None = None,
-) -> str | None:
-    """Return the command that repeats a comparison.
-
-    Examples:
-        >>> command_line("recall", ["alibi"], [0], make_settings("recall", [9]), Path("a"), [])
-        'whatwhere compare alibi --task recall --lengths 9 --seeds 0, --out a'
-    """
-    own = [(scheme[0], scheme[1]) for scheme in schemes if not isinstance(scheme, str)]
-    modules = [module_option(built, name) for name, built in own]
-    modules += [] if isinstance(task, str) else [module_option(task)]
-    modules += [] if model is None else [module_option(model)]
-    if None in modules:
-        return None
-    parts = ["whatwhere", "compare", *(scheme for scheme in schemes if isinstance(scheme, str))]
-    parts += [word for module in modules for word in ("--module", str(module))]
-    parts += ["--task", task] if isinstance(task, str) else []
-    parts += [word for file in files for word in ("--file", str(file))]
-    parts += [] if tokenizer is None else ["--tokenizer", str(tokenizer)]
-    # "7" would be seven seeds, "7," is one.
-    numbers = ",".join(map(str, seeds)) + ("," if len(seeds) == 1 else "")
-    parts += ["--lengths", ",".join(map(str, settings.lengths)), "--seeds", numbers]
-    default = make_settings(settings.task, settings.lengths)
-    for name in (field.name for field in fields(settings)):
-        value = getattr(settings, name)
-        if value != getattr(default, name):
-            parts += ["--set", f"{name}={','.join(map(str, value)) if isinstance(value, tuple) else value}"]
-    parts += [] if start is None else ["--start", str(start)]
-    parts += [] if workers is None else ["--workers", str(workers)]
-    return shlex.join([*parts, "--out", str(out)])
-
-
-def python_call(
-    task: str | Task,
-    schemes: Sequence[SchemeLike],
-    seeds: Sequence[int],
-    settings: Settings,
-    out: Path,
-    files: Sequence[Path] = (),
-    start: str | Path | None = None,
-    model: BuildModel | None = None,
-    tokenizer: str | Path | None = None,
-) -> str:
-    """Return the Python call that repeats a comparison, in which what is the caller's own has its name alone.
-
-    Examples:
-        >>> python_call("recall", ["alibi"], [0], make_settings("recall", [9], steps=5), Path("a"))
-        "ww.compare(['alibi'], 'recall', lengths=(9,), seeds=[0], out='a', steps=5)"
-    """
-    listed = ", ".join(
-        repr(scheme) if isinstance(scheme, str) else f"({scheme[0]!r}, {getattr(scheme[1], '__name__', '...')})"
-        for scheme in schemes
+    start: str | Path | None,
+    model: BuildModel | None,
+    tokenizer: str | Path | None,
+) -> Request:
+    """Return what `compare --repeat` needs beside the settings."""
+    own = [scheme for scheme in map(written_scheme, plans) if not isinstance(scheme, str)]
+    modules = [module_option(build, name) for name, build in own]
+    modules += [module_option(each) for each in (task, model) if each is not None and not isinstance(each, str)]
+    return Request(
+        files=tuple(map(str, files)),
+        tokenizer=None if tokenizer is None else str(tokenizer),
+        start=None if start is None else str(start),
+        modules=tuple(module for module in modules if module is not None) if None not in modules else None,
     )
-    default = make_settings(settings.task, settings.lengths)
-    changed = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    given = [f"{name}={value!r}" for name, value in changed.items() if value != getattr(default, name)]
-    given += [f"files={[str(file) for file in files]}"] if files else []
-    texts = {"start": start, "tokenizer": tokenizer}
-    given += [f"{name}={str(value)!r}" for name, value in texts.items() if value is not None]
-    given += [] if model is None else [f"model={model_name(model)}"]
-    named = repr(task) if isinstance(task, str) else f"{type(task).__name__}(...)"
-    words = [f"[{listed}]", named, f"lengths={settings.lengths}", f"seeds={list(seeds)}", f"out={str(out)!r}", *given]
-    return f"ww.compare({', '.join(words)})"
 
 
 def estimate(

@@ -324,6 +324,23 @@ class ModelRecord:
 
 
 @dataclass(frozen=True)
+class Request:
+    """What was passed to a comparison beside its settings, by which `whatwhere compare --repeat` repeats it.
+
+    Args:
+        files: of a text.
+        tokenizer: of a text, or None.
+        start: results whose models the runs started from, or None.
+        modules: schemes, task and model of the caller's own as FILE.py:NAME; None where one is not in such a file.
+    """
+
+    files: tuple[str, ...]
+    tokenizer: str | None
+    start: str | None
+    modules: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
 class ComparisonRecord:
     """The content of results.json.
 
@@ -343,7 +360,8 @@ class ComparisonRecord:
         runs: one for each scheme and seed.
         summary: by scheme, in the order of the request.
         schemes: by name, of the first seed.
-        python: the Python call that repeats the comparison.
+        python: in results of an earlier whatwhere, the Python call that repeats the comparison.
+        request: what was passed beside the settings; None in results of an earlier whatwhere.
         model: of the caller's own; None is our Transformer.
     """
 
@@ -364,6 +382,7 @@ class ComparisonRecord:
     schemes: Mapping[str, SchemeView]
     python: str = field(default="", kw_only=True)
     model: ModelRecord | None = field(default=None, kw_only=True)
+    request: Request | None = field(default=None, kw_only=True)
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:

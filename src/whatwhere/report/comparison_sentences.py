@@ -196,9 +196,10 @@ def start_sentence(results: Comparison) -> str:
 def repeat_sentence(results: Comparison) -> str:
     """Describe how to repeat the comparison."""
     if results.record.command is None:
+        call = f": {visible(results.record.python)}" if results.record.python else "."
         return (
-            "A scheme or task of your own took part, which no command line can name. In Python, with the same "
-            f"versions, threads and processor, this gives the same numbers: {visible(results.record.python)}"
+            "A scheme, task or model of your own took part, which no command can name. Passed again in Python, it "
+            f"gives the same numbers with the same settings, versions, threads and processor{call}"
         )
     return f"The same command, versions, threads and processor give the same numbers: {visible(results.record.command)}"
 
