@@ -22,7 +22,7 @@ from torch import nn
 import whatwhere as ww
 from whatwhere.errors import CheckpointError, SettingError, ShapeError, TokenError
 from whatwhere.records import sealed
-from whatwhere.what import file_table_rows, row_files
+from whatwhere.what import row_files, row_training
 from whatwhere.what.file_table import FileRowAdagrad, FileRowAdamW, FileTokenEmbedding
 from whatwhere.what.ngram_hash import xor_hashes
 from whatwhere.what.resizing import resize
@@ -159,7 +159,7 @@ def test_a_change_of_eps_brings_all_rows_up_to_date_first(path: Path) -> None:
 def test_long_histories_give_the_bits_of_row_adamw_and_no_step_flushes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (file_table_rows, row_table):
+    for module in (row_training, row_table):
         monkeypatch.setattr(module, "MIN_HISTORY", 4)
     path = tmp_path / "rows.safetensors"
     FileTokenEmbedding.create(path, 6, D, generator=generator())

@@ -17,7 +17,10 @@ from whatwhere.initialization import row_blocks, sample_rows
 from whatwhere.kernels.row_adamw import Step
 from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import Init, Scale, TokenEmbedding
-from whatwhere.what.file_table_rows import (
+from whatwhere.what.matrix_file import write_matrix
+from whatwhere.what.row_adamw.optimizer import checked_settings
+from whatwhere.what.row_files import RowFiles, Steps, training_folder
+from whatwhere.what.row_training import (
     TYPES,
     AdagradByRow,
     AdamWByRow,
@@ -26,9 +29,6 @@ from whatwhere.what.file_table_rows import (
     flush_together,
     start_together,
 )
-from whatwhere.what.matrix_file import write_matrix
-from whatwhere.what.row_adamw.optimizer import checked_settings
-from whatwhere.what.row_files import RowFiles, Steps, training_folder
 
 _CODES = {dtype: code for code, dtype in TYPES.items()}
 
