@@ -10,13 +10,11 @@ whatwhere.studio.wire packs it:
     Sequence[X], tuple[X, Y]        X[], [X, Y]
     Mapping[str, X]                 Record<string, X>; of literal keys Partial<Record<"a" | "b", X>>
     an array of NumPy               Tensor of wire.ts
-    a dataclass                     an interface of the same name, with the texts of its `Args:`
+    a dataclass                     an interface of the same name; its docstring says what each field is
 """
 
 import ast
 import inspect
-import re
-import textwrap
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -121,11 +119,9 @@ class _Interfaces:
         if name in self.written:
             return name
         self.written[name] = ""  # a class may hold itself
-        summary, about = documented(kind)
         found = hints(kind)
-        lines = [*_comment(summary), f"export interface {name} {{"]
+        lines = [f"/** {kind.__module__}.{name} */", f"export interface {name} {{"]
         for field in fields(kind):
-            lines += _comment(about.get(field.name, ""), "  ")
             held = found[field.name]
             if parameters := getattr(held, "__parameters__", ()):
                 held = held[tuple(types_of[each] for each in parameters)]
@@ -146,36 +142,6 @@ def hints(of: Any) -> dict[str, Any]:
                         found = import_module(str(line.module))
                         late |= {name: getattr(found, source) for name, source in names.items()}
     return get_type_hints(of, localns=late, include_extras=True)
-
-
-def documented(kind: type) -> tuple[str, dict[str, str]]:
-    """Return the first paragraph of a docstring, and the description of each field in its `Args:` or in a base's."""
-    text = inspect.cleandoc(kind.__doc__ or "")
-    if text.startswith(f"{kind.__name__}("):  # made by dataclasses, where there is none
-        text = ""
-    head, _, rest = text.partition("\n\n")
-    about = documented(kind.__base__)[1] if is_dataclass(kind.__base__) else {}
-    names: list[str] = []
-    for line in rest.partition("Args:\n")[2].partition("\n\n")[0].splitlines():
-        indent, content = len(line) - len(line.lstrip()), line.strip()
-        if indent == 4:
-            listed, _, content = content.partition(": ")
-            names = listed.split(", ")
-            about |= dict.fromkeys(names, "")
-        for name in names:
-            about[name] = f"{about[name]} {content}".strip()
-    return " ".join(head.split()), about
-
-
-def _comment(text: str, indent: str = "") -> list[str]:
-    """Return a comment in lines, or nothing where the text is empty."""
-    text = re.sub(r"\bNone\b", "null", text).replace("*/", "*\\/")
-    if not text:
-        return []
-    if len(line := f"{indent}/** {text} */") <= WIDTH:
-        return [line]
-    inside = textwrap.wrap(text, WIDTH - len(indent) - 3)
-    return [f"{indent}/**", *(f"{indent} * {each}" for each in inside), f"{indent} */"]
 
 
 def _field(name: str, kind: str) -> list[str]:

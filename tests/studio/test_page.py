@@ -161,7 +161,7 @@ def test_jobs_are_followed_stopped_and_refused_by_the_page(fresh: Session, tmp_p
     assert result["stopped"]["problem"] == "AbortError"
     assert stopped.wait(5)
     assert result["failed"]["message"] == "not today."
-    assert result["unknown"]["message"] == "There is no such job."
+    assert result["unknown"]["message"] == "The studio answers nothing of this name."
 
 
 @built

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 from whatwhere import reference
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import rotary as api
-from whatwhere.studio.api.parameters import Parameter, parse
+from whatwhere.studio.api.settings import Parameter, parse
 from whatwhere.studio.schemes import layer_names
 from whatwhere.studio.session import Session
 

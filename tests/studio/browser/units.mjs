@@ -43,7 +43,6 @@ assert.equal(page.runnable(lines, open), `${imports}rows = ww.read("/a b/\\"c").
 assert.match(page.runnable(lines, { kind: "fresh", path: "" }), /^rows = np\.random.*\.astype\(np\.float32\)\[\[?1, 2\]\]?$/m);
 assert.equal(page.runnable("ww.load_where(PATH)", { kind: "fresh", path: "" }), null);
 assert.match(page.runnable(lines, { kind: "checkpoint", path: "" }), /read\(PATH\)/);
-assert.equal(page.runnable("read_results(Path(PATH))", open), null);
 assert.deepEqual(page.characters("ab c"), [{ text: "ab", replaced: false }, { text: "␣", replaced: true }, { text: "c", replaced: false }]);
 assert.deepEqual([page.face("##ing", "ing"), page.face("Ġthe", " the"), page.face("Ã", null)], ["##ing", " the", "<0xC3>"]);
 

@@ -10,8 +10,20 @@ from jaxtyping import Float, Int
 from whatwhere.analysis.biases import EffectiveRange, effective_range
 from whatwhere.errors import SettingError
 from whatwhere.report.section import Section, Table
-from whatwhere.studio.api.parameters import Control, Parameter, Value, parse, with_defaults
-from whatwhere.studio.api.settings import MOST_HEADS, ExportedView, flag, known, one_of, text, whole
+from whatwhere.studio.api.settings import (
+    MOST_HEADS,
+    Control,
+    ExportedView,
+    Parameter,
+    Value,
+    flag,
+    known,
+    one_of,
+    parse,
+    text,
+    whole,
+    with_defaults,
+)
 from whatwhere.studio.schemes import ModelBias, catalogue_python, model_biases
 from whatwhere.studio.session import Session
 

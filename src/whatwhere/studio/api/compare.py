@@ -15,7 +15,7 @@ from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
-    from whatwhere.studio.api.measurement_views import Measurements
+    from whatwhere.studio.api.measurements import Measurements
 
 _STEPS = 6
 _MAX_LISTED = 200

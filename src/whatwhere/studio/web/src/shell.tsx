@@ -7,6 +7,7 @@ import { OpenContext, messageOf, SourceContext, useTheme } from "./hooks";
 import { carry, fitted, readLink, writeLink } from "./link";
 import { whole } from "./numbers";
 import { announce, Announcer } from "./parts/announce";
+import { Choice } from "./parts/choice";
 import { Waiting, Wrong } from "./parts/states";
 import { type View, views } from "./register";
 import type { Settings, Source } from "./source";
@@ -109,19 +110,9 @@ function ofRun(defaults: Settings, { runs }: About, run: string): Settings {
 
 /** The run of a comparison that all views look at. */
 function RunChoice({ about, run, change }: { about: About; run: string; change(some: Settings): void }) {
-  return (
-    <label class="choice">
-      run{" "}
-      <select value={run} onChange={(event) => change({ run: event.currentTarget.value })}>
-        {about.runs.map((name, n) => (
-          <option key={name} value={name}>
-            {about.run_titles[n]}
-          </option>
-        ))}
-        {!about.runs.includes(run) && <option>{run}</option>}
-      </select>
-    </label>
-  );
+  const named = about.runs.map((name, n) => [name, about.run_titles[n] ?? name] as const);
+  const options = about.runs.includes(run) ? named : [...named, run];
+  return <Choice label="run" value={run} options={options} change={(run) => change({ run })} />;
 }
 
 function Head({ about }: { about: About }) {

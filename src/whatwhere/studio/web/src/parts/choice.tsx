@@ -6,11 +6,12 @@ interface ChoiceProps {
   /** Values, or values with the text that stands for each. */
   options: readonly (string | readonly [value: string, text: string])[];
   change(value: string): void;
+  help?: string;
 }
 
-export function Choice({ label, value, options, change }: ChoiceProps) {
+export function Choice({ label, value, options, change, help }: ChoiceProps) {
   return (
-    <label class="choice">
+    <label class="choice" title={help}>
       {label}{" "}
       <select value={value} onChange={(event) => change(event.currentTarget.value)}>
         {options.map((option) => {

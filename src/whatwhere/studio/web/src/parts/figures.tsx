@@ -57,7 +57,8 @@ interface HeatFigureProps extends Common {
 }
 
 export function HeatFigure({ heat, note, file, how, code, width: usual = 1000, table, children }: HeatFigureProps) {
-  const columns = [{ title: heat.yLabel, value: (row: number) => heat.rowName(row) }, ...heatColumns(heat)];
+  const named = heat.rowLabels !== undefined;
+  const first: Column<number> = { title: heat.yLabel, value: (row) => (named ? heat.rowName(row) : row) };
   return (
     <Figure
       title={heat.title}
@@ -65,7 +66,7 @@ export function HeatFigure({ heat, note, file, how, code, width: usual = 1000, t
       file={file}
       svg={(width = usual) => heatSvg(heat, width)}
       rows={table?.rows ?? Array.from({ length: heat.rows }, (_, row) => row)}
-      columns={table?.columns ?? columns}
+      columns={table?.columns ?? [{ ...first, numeric: !named }, ...heatColumns(heat)]}
       how={<How code={code ?? null}>{how}</How>}
     >
       {children}

@@ -3,6 +3,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { formatNumber } from "../numbers";
 import type { Control } from "../types";
+import { Choice, Flag } from "./choice";
 
 type Scale = Pick<Control, "low" | "high" | "base" | "steps"> & { whole: boolean };
 
@@ -125,28 +126,11 @@ export function Parameters({ of, set }: ParametersProps) {
 function One({ parameter, set }: { parameter: Control; set: ParametersProps["set"] }) {
   const { name, kind, value, help } = parameter;
   if (kind === "flag") {
-    return (
-      <label class="choice" title={help}>
-        <input
-          type="checkbox"
-          checked={value === true}
-          onChange={(event) => set(name, event.currentTarget.checked, false)}
-        />{" "}
-        {name}
-      </label>
-    );
+    return <Flag label={name} help={help} value={value === true} change={(on) => set(name, on, false)} />;
   }
   if (kind === "choice") {
-    return (
-      <label class="choice" title={help}>
-        {name}{" "}
-        <select value={String(value)} onChange={(event) => set(name, event.currentTarget.value, false)}>
-          {parameter.choices.map((choice) => (
-            <option key={choice}>{choice}</option>
-          ))}
-        </select>
-      </label>
-    );
+    const change = (chosen: string) => set(name, chosen, false);
+    return <Choice label={name} help={help} value={String(value)} options={parameter.choices} change={change} />;
   }
   const change = (number: number, now: boolean) => set(name, number, now);
   return <Slider {...parameter} label={name} value={Number(value)} whole={kind === "whole"} change={change} />;

@@ -1,6 +1,7 @@
 /** Biases: what positions add to attention scores, as a matrix and as curves, and each head's range. */
 
 import { useQuery } from "../hooks";
+import { Choice, Flag } from "../parts/choice";
 import { HeadSlider, HeadsSlider, Parameters, Slider, withParameter } from "../parts/slider";
 import { Answered } from "../parts/states";
 import { register, type ViewProps } from "../register";
@@ -53,27 +54,17 @@ function BiasOf({ bias, settings, change }: BiasProps) {
         </p>
       ))}
       <div class="controls">
-        <label class="choice">
-          bias{" "}
-          <select
-            value={bias.scheme}
-            onChange={(event) => change({ scheme: event.currentTarget.value, options: "", head: 0 })}
-          >
-            {bias.choices.map((choice) => (
-              <option key={choice.name} value={choice.name}>
-                {choice.title}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label class="choice">
-          <input
-            type="checkbox"
-            checked={settings["weights"] === true}
-            onChange={(event) => change({ weights: event.currentTarget.checked })}
-          />{" "}
-          as weights, exp(bias)
-        </label>
+        <Choice
+          label="bias"
+          value={bias.scheme}
+          options={bias.choices.map(({ name, title }) => [name, title] as const)}
+          change={(scheme) => change({ scheme, options: "", head: 0 })}
+        />
+        <Flag
+          label="as weights, exp(bias)"
+          value={settings["weights"] === true}
+          change={(weights) => change({ weights })}
+        />
         {bias.random && (
           <button type="button" onClick={() => change({ seed: Number(settings["seed"]) + 1 })}>
             Sample again

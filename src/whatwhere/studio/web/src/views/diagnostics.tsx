@@ -7,8 +7,9 @@ import { writeLink } from "../link";
 import { formatNumber, whole } from "../numbers";
 import { BAR, barRows } from "../parts/bars";
 import { Figure } from "../parts/figure";
+import { LineFigure, numberColumn } from "../parts/figures";
 import { How } from "../parts/how";
-import { Lines, type LinesProps, linesSvg } from "../parts/lines";
+import type { LinesProps } from "../parts/lines";
 import { JobAnswer } from "../parts/progress";
 import { saveCsv } from "../parts/save";
 import { drawing } from "../parts/svg";
@@ -229,30 +230,24 @@ function Spread({ examined, of, title, xLabel, marks, note, children }: SpreadPr
     }),
     [examined],
   );
-  const bins = Array.from({ length: edges.length - 1 }, (_, n) => n);
   return (
-    <Figure
-      title={title}
+    <LineFigure
+      lines={props}
       note={note}
       file={xLabel.startsWith("norm") ? "norms" : "cosines"}
-      svg={(width) => linesSvg(props, width)}
-      rows={bins}
-      columns={[
-        { title: "from", numeric: true, value: (n) => edges[n]!, cell: (n) => formatNumber(edges[n]) },
-        { title: "to", numeric: true, value: (n) => edges[n + 1]!, cell: (n) => formatNumber(edges[n + 1]) },
-        ...of.groups.map(({ name, counts }) => ({
-          title: name,
-          numeric: true,
-          value: (n: number) => counts.values[n]!,
-        })),
-      ]}
-      how={
-        <How>
-          <p>{children}</p>
-        </How>
-      }
-    >
-      <Lines {...props} />
-    </Figure>
+      table={{
+        rows: Array.from({ length: edges.length - 1 }, (_, n) => n),
+        columns: [
+          numberColumn("from", (n: number) => edges[n]),
+          numberColumn("to", (n: number) => edges[n + 1]),
+          ...of.groups.map(({ name, counts }) => ({
+            title: name,
+            numeric: true,
+            value: (n: number) => counts.values[n]!,
+          })),
+        ],
+      }}
+      how={<p>{children}</p>}
+    />
   );
 }

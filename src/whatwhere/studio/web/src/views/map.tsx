@@ -7,6 +7,7 @@ import { visibleToken } from "../escape";
 import { writeLink } from "../link";
 import { fixed, whole } from "../numbers";
 import { announce } from "../parts/announce";
+import { Choice, Flag } from "../parts/choice";
 import { TokenField } from "../parts/field";
 import { Figure } from "../parts/figure";
 import { How } from "../parts/how";
@@ -87,6 +88,8 @@ function TokenMap({ about, settings, change }: ViewProps) {
   );
 }
 
+const TABLES = [["input", "token table"] as const, ["output", "output projection"] as const];
+
 function Controls({ about, settings, change }: ViewProps) {
   const source = useSource();
   const withRun = useWithRun();
@@ -94,8 +97,10 @@ function Controls({ about, settings, change }: ViewProps) {
   const tokens = String(settings["tokens"]);
   const offered = (wanted: Settings) =>
     source.holds("maps.points", withRun("maps.points", tokens ? { ...wanted, tokens } : wanted)); // all, or what an exported page has
-  const choose = (name: string) => (event: { currentTarget: HTMLSelectElement }) =>
-    change({ ...UNFILTERED, [name]: event.currentTarget.value });
+  const choose = (name: string) => (value: string) => change({ ...UNFILTERED, [name]: value });
+  const methods = Object.entries(METHODS).filter(
+    ([method]) => offered({ method, table }) && !(tokens && method === "umap"),
+  );
   return (
     <search class="controls">
       <TokenField
@@ -105,26 +110,9 @@ function Controls({ about, settings, change }: ViewProps) {
         choose={(token) => change({ token })}
         hint="text or #id, Ctrl+K"
       />
-      <label class="choice">
-        laid out by{" "}
-        <select value={String(settings["method"])} onChange={choose("method")}>
-          {Object.entries(METHODS)
-            .filter(([method]) => offered({ method, table }) && !(tokens && method === "umap"))
-            .map(([method, name]) => (
-              <option key={method} value={method}>
-                {name}
-              </option>
-            ))}
-        </select>
-      </label>
+      <Choice label="laid out by" value={String(settings["method"])} options={methods} change={choose("method")} />
       {about.tables.output && offered({ method: "pca", table: "output" }) && (
-        <label class="choice">
-          rows of the{" "}
-          <select value={String(settings["table"])} onChange={choose("table")}>
-            <option value="input">token table</option>
-            <option value="output">output projection</option>
-          </select>
-        </label>
+        <Choice label="rows of the" value={table} options={TABLES} change={choose("table")} />
       )}
     </search>
   );
@@ -146,29 +134,19 @@ function Filters({ settings, change, colors, grouped, passed, children }: Filter
   return (
     <search class="controls" aria-label="Filter">
       {!grouped && (
-        <label class="choice">
-          colored by{" "}
-          <select
-            value={String(settings["color"])}
-            onChange={(event) => change({ color: event.currentTarget.value, only: "" })}
-          >
-            {COLORS.map((color) => (
-              <option key={color}>{color}</option>
-            ))}
-          </select>
-        </label>
+        <Choice
+          label="colored by"
+          value={String(settings["color"])}
+          options={COLORS}
+          change={(color) => change({ color, only: "" })}
+        />
       )}
-      <label class="choice">
-        only{" "}
-        <select value={only} onChange={(event) => change({ only: event.currentTarget.value })}>
-          <option value="">all</option>
-          {colors.choices.map(([name, count]) => (
-            <option key={name} value={name}>
-              {name} ({whole(count)})
-            </option>
-          ))}
-        </select>
-      </label>
+      <Choice
+        label="only"
+        value={only}
+        options={[["", "all"], ...colors.choices.map(([name, count]) => [name, `${name} (${whole(count)})`] as const)]}
+        change={(only) => change({ only })}
+      />
       <label class="choice">
         find{" "}
         <input
@@ -309,14 +287,7 @@ function MapFigure({ about, settings, change, map, names }: MapFigureProps) {
         grouped={named !== null && named.group_names.length > 1}
         passed={passed?.length ?? null}
       >
-        <label class="choice">
-          <input
-            type="checkbox"
-            checked={selecting}
-            onChange={({ currentTarget }) => setSelecting(currentTarget.checked)}
-          />{" "}
-          drag selects
-        </label>
+        <Flag label="drag selects" value={selecting} change={setSelecting} />
       </Filters>
       <div class="mapping">
         <Figure

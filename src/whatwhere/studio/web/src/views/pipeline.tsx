@@ -2,7 +2,8 @@
 
 import { type Query, useQuery } from "../hooks";
 import { announce } from "../parts/announce";
-import { Flag, SchemeChoice, SchemeFacts, SizeChoice } from "../parts/scheme";
+import { Choice, Flag, SizeChoice } from "../parts/choice";
+import { SchemeChoice, SchemeFacts } from "../parts/scheme";
 import { Answered } from "../parts/states";
 import { TextField } from "../parts/text_field";
 import { TokenLabel } from "../parts/token";
@@ -40,38 +41,36 @@ function Pipeline({ about, settings, change }: ViewProps) {
       <div class="controls" role="search">
         <TextField label="Text" hint="any text, Ctrl+K" value={text} choose={(next) => change({ text: next }, true)} />
         {about.tables.input && (
-          <label class="choice">
-            what{" "}
-            <select value={tokens} onChange={(event) => change({ tokens: event.currentTarget.value, head: 0 })}>
-              <option value="loaded">
-                {about.kind === "fresh" ? "the 20 tokens of expressions" : "the tokens of what is open"}
-              </option>
-              <option value="words">the words of the text, fresh rows</option>
-            </select>
-          </label>
+          <Choice
+            label="what"
+            value={tokens}
+            options={[
+              ["loaded", about.kind === "fresh" ? "the 20 tokens of expressions" : "the tokens of what is open"],
+              ["words", "the words of the text, fresh rows"],
+            ]}
+            change={(tokens) => change({ tokens, head: 0 })}
+          />
         )}
         <SchemeChoice about={about} settings={settings} change={(some) => change({ ...some, head: 0, pair: 0 })} />
         {tokens === "words" && (
           <SizeChoice
             label="features"
-            name="dim"
+            value={Number(dim)}
             sizes={[8, 16, 32, 64]}
-            settings={settings}
-            change={change}
+            change={(dim) => change({ dim })}
             usual="as open"
           />
         )}
-        {settings["scheme"] !== "model" && !about.runs.includes(String(settings["scheme"])) && (
+        {scheme !== "model" && !about.runs.includes(String(scheme)) && (
           <SizeChoice
             label="heads"
-            name="heads"
+            value={Number(heads)}
             sizes={[1, 2, 4, 8]}
-            settings={settings}
-            change={(some) => change({ ...some, head: 0 })}
+            change={(heads) => change({ heads, head: 0 })}
             usual="as open"
           />
         )}
-        <Flag label="causal mask" name="causal" settings={settings} change={change} />
+        <Flag label="causal mask" value={causal === true} change={(causal) => change({ causal })} />
       </div>
       {empty ? (
         <p class="lead">Type a text above.</p>

@@ -3,7 +3,8 @@
 import { useQuery } from "../hooks";
 import { writeLink } from "../link";
 import { whole } from "../numbers";
-import { SchemeChoice, SchemeFacts, SizeChoice } from "../parts/scheme";
+import { Choice, SizeChoice } from "../parts/choice";
+import { SchemeChoice, SchemeFacts } from "../parts/scheme";
 import { Answered } from "../parts/states";
 import { register, type ViewProps } from "../register";
 import type { Settings } from "../source";
@@ -20,6 +21,7 @@ import {
 } from "./positions/figures";
 
 const DOORS = { input: "added to the vectors", query_key: "queries and keys", score: "scores" };
+const ROWS = [16, 32, 64, 128, 256, 512, 1024, 2048];
 
 register({
   id: "positions",
@@ -37,49 +39,38 @@ function defaults(about: About): Settings {
 function Positions({ about, settings, change }: ViewProps) {
   const { scheme, door, rows, dim, heads, seed } = settings as Record<string, string | number>;
   const shown = useQuery("positions.shown", { scheme, door, rows, dim, heads, seed } as Settings);
+  const doors = shown.answer?.doors ?? [];
   const link = (to: string) => writeLink(to, {}, {});
   return (
     <>
       <div class="controls">
         <SchemeChoice about={about} settings={settings} change={(some) => change({ ...some, door: "" })} />
-        <SizeChoice
-          label="positions"
-          name="rows"
-          sizes={[16, 32, 64, 128, 256, 512, 1024, 2048]}
-          settings={settings}
-          change={change}
-        />
+        <SizeChoice label="positions" value={Number(rows)} sizes={ROWS} change={(rows) => change({ rows })} />
         {scheme !== "model" && !about.runs.includes(String(scheme)) && (
           <>
             <SizeChoice
               label="features"
-              name="dim"
+              value={Number(dim)}
               sizes={[16, 32, 64, 128, 256, 512]}
-              settings={settings}
-              change={change}
+              change={(dim) => change({ dim })}
               usual={about.tables.input ? "as open" : "16"}
             />
             <SizeChoice
               label="heads"
-              name="heads"
+              value={Number(heads)}
               sizes={[1, 2, 4, 8, 16]}
-              settings={settings}
-              change={change}
+              change={(heads) => change({ heads })}
               usual="as open"
             />
           </>
         )}
-        {(shown.answer?.doors.length ?? 0) > 1 && (
-          <label class="choice">
-            door{" "}
-            <select value={shown.answer!.door ?? ""} onChange={(event) => change({ door: event.currentTarget.value })}>
-              {shown.answer!.doors.map((each) => (
-                <option key={each.door} value={each.door}>
-                  {DOORS[each.door]}
-                </option>
-              ))}
-            </select>
-          </label>
+        {doors.length > 1 && (
+          <Choice
+            label="door"
+            value={shown.answer?.door ?? ""}
+            options={doors.map((each) => [each.door, DOORS[each.door]] as const)}
+            change={(door) => change({ door })}
+          />
         )}
       </div>
       <Answered query={shown} what="building the positions">

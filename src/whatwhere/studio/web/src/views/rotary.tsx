@@ -2,6 +2,7 @@
 
 import { useQuery } from "../hooks";
 import { formatNumber, whole } from "../numbers";
+import { Choice } from "../parts/choice";
 import { Parameters, Slider, withParameter } from "../parts/slider";
 import { Answered, Wrong } from "../parts/states";
 import { register, type ViewProps } from "../register";
@@ -91,27 +92,18 @@ function Configuration({ side, of, lab, text, change }: ConfigurationProps) {
         {name} <small>{text ? `${of.title}, changed` : of.title}</small>
       </h2>
       <div class="controls">
-        <label class="choice">
-          preset{" "}
-          <select value={of.preset} onChange={(event) => change({ [side]: `from=${event.currentTarget.value}` })}>
-            {lab.presets.map((preset) => (
-              <option key={preset.name} value={preset.name}>
-                {preset.title}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label class="choice">
-          scaling{" "}
-          <select
-            value={of.scaling}
-            onChange={(event) => change({ [side]: withParameter(text, "scaling", event.currentTarget.value) })}
-          >
-            {lab.scalings.map((scaling) => (
-              <option key={scaling.name}>{scaling.name}</option>
-            ))}
-          </select>
-        </label>
+        <Choice
+          label="preset"
+          value={of.preset}
+          options={lab.presets.map((preset) => [preset.name, preset.title] as const)}
+          change={(preset) => change({ [side]: `from=${preset}` })}
+        />
+        <Choice
+          label="scaling"
+          value={of.scaling}
+          options={lab.scalings.map((scaling) => scaling.name)}
+          change={(scaling) => change({ [side]: withParameter(text, "scaling", scaling) })}
+        />
         <button type="button" disabled={!text} onClick={() => change({ [side]: "" })}>
           Reset {name}
         </button>

@@ -4,12 +4,13 @@ import { useMemo } from "preact/hooks";
 import { type Query, useQuery } from "../hooks";
 import { writeLink } from "../link";
 import { fixed, formatNumber, whole } from "../numbers";
+import { SizeChoice } from "../parts/choice";
 import { TokenField } from "../parts/field";
 import { Figure } from "../parts/figure";
-import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../parts/heat";
+import { HeatFigure, LineFigure, numberColumn } from "../parts/figures";
+import { type HeatProps, spread } from "../parts/heat";
 import { How } from "../parts/how";
-import { Lines, type LinesProps, linesSvg } from "../parts/lines";
-import { SizeChoice } from "../parts/scheme";
+import type { LinesProps } from "../parts/lines";
 import { Answered } from "../parts/states";
 import { TokenLabel } from "../parts/token";
 import { register, type ViewProps } from "../register";
@@ -187,31 +188,28 @@ function NormOf({ card, which, row }: { card: TokenCard; which: string; row: Row
         median is {formatNumber(row.median)}.
       </>
     );
-  const rows = Array.from(counts, (count, n) => ({ from: edges[n]!, to: edges[n + 1]!, count }));
   return (
-    <Figure
-      title={title}
+    <LineFigure
+      lines={props}
       note={note}
       file={`norms-${which}`}
-      svg={(width) => linesSvg(props, width)}
-      rows={rows}
-      columns={[
-        { title: "from", numeric: true, value: (bin) => bin.from, cell: (bin) => formatNumber(bin.from) },
-        { title: "to", numeric: true, value: (bin) => bin.to, cell: (bin) => formatNumber(bin.to) },
-        { title: "tokens", numeric: true, value: (bin) => bin.count },
-      ]}
+      table={{
+        rows: Array.from(counts, (_, n) => n),
+        columns: [
+          numberColumn("from", (n: number) => edges[n]),
+          numberColumn("to", (n: number) => edges[n + 1]),
+          { title: "tokens", numeric: true, value: (n) => counts[n]! },
+        ],
+      }}
+      code={`table = ww.read(PATH).array("${row.name}")\nnp.linalg.norm(table.astype(np.float64), axis=1)`}
       how={
-        <How code={`table = ww.read(PATH).array("${row.name}")\nnp.linalg.norm(table.astype(np.float64), axis=1)`}>
-          <p>
-            |x| = √(x₁² + … + x<sub>n</sub>²) of each of the {whole(row.rows)} rows of <code>{row.name}</code> (stored
-            as {row.dtype}), in float64; {counts.length} bins of equal width. The percentage counts the rows whose norm
-            is strictly smaller.
-          </p>
-        </How>
+        <p>
+          |x| = √(x₁² + … + x<sub>n</sub>²) of each of the {whole(row.rows)} rows of <code>{row.name}</code> (stored as{" "}
+          {row.dtype}), in float64; {counts.length} bins of equal width. The percentage counts the rows whose norm is
+          strictly smaller.
+        </p>
       }
-    >
-      <Lines {...props} />
-    </Figure>
+    />
   );
 }
 
@@ -242,7 +240,7 @@ function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
         </How>
       }
     >
-      <SizeChoice label="neighbors" name="k" sizes={[5, 10, 20, 50]} settings={{ k }} change={change} />
+      <SizeChoice label="neighbors" value={k} sizes={[5, 10, 20, 50]} change={(k) => change({ k })} />
       <NeighborLists near={near} link={link} />
     </Figure>
   );
@@ -277,25 +275,17 @@ function RowsOf({ near }: { near: Query<TokenNeighbors> }) {
     };
   }, [list]);
   if (!props || !list || !near.answer) return null;
-  const rows = Array.from({ length: props.rows }, (_, n) => n);
   return (
-    <Figure
-      title={props.title}
+    <HeatFigure
+      heat={props}
       note="Columns of one color show what these tokens share; the rows are those of the table, not centered."
       file={`rows-${near.answer.id}`}
-      svg={(width = 1000) => heatSvg(props, width)}
-      rows={rows}
-      columns={[{ title: "token", value: (row) => props.rowName(row) }, ...heatColumns(props)]}
       how={
-        <How>
-          <p>
-            The numbers of the {tableName(list.table)} as they are stored. The colors end at three standard deviations
-            of what is shown, so that a few large features do not wash out the rest.
-          </p>
-        </How>
+        <p>
+          The numbers of the {tableName(list.table)} as they are stored. The colors end at three standard deviations of
+          what is shown, so that a few large features do not wash out the rest.
+        </p>
       }
-    >
-      <Heat {...props} />
-    </Figure>
+    />
   );
 }

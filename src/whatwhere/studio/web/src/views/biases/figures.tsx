@@ -2,14 +2,16 @@
 
 import { useMemo } from "preact/hooks";
 import { seriesColor } from "../../colors";
-import { formatNumber, whole } from "../../numbers";
+import { whole } from "../../numbers";
+import { BAR, barRows } from "../../parts/bars";
+import { Choice, Flag } from "../../parts/choice";
 import { Figure } from "../../parts/figure";
-import { Heat, heatSvg, type HeatProps } from "../../parts/heat";
+import { HeatFigure, LineFigure, numberColumn } from "../../parts/figures";
+import type { HeatProps } from "../../parts/heat";
 import { How } from "../../parts/how";
-import { type Curve, Lines, type LinesProps, linesSvg, strokeOf } from "../../parts/lines";
+import { type Curve, type LinesProps, strokeOf } from "../../parts/lines";
 import { DEEP_BIASES, readableBiases } from "../../parts/plot";
 import { drawing } from "../../parts/svg";
-import { BAR, barRows } from "../../parts/bars";
 import type { ViewProps } from "../../register";
 import type { Settings } from "../../source";
 import type { BiasFindings } from "../../types";
@@ -17,17 +19,18 @@ import type { Tensor } from "../../wire";
 
 const MOST_CURVES = 8;
 
-const SHARES = ["0.5", "0.1", "0.01", "0.001"];
+const SHARES = ["0.5", "0.1", "0.01", "0.001"].map((share) => [share, `${100 * Number(share)} %`] as const);
 
 export type BiasProps = { bias: BiasFindings; settings: Settings; change: ViewProps["change"] };
 
 export function Matrix({ bias, weights }: { bias: BiasFindings; weights: boolean }) {
-  const [rows = 0, columns = 0] = bias.matrix.shape;
+  const { values, shape } = bias.matrix;
+  const [rows = 0, columns = 0] = shape;
   const queries = `ww.positions(${rows})${bias.causal ? ", causal=True" : ""}`;
-  const props: HeatProps = useMemo(
+  const heat: HeatProps = useMemo(
     () => ({
       title: `${weights ? "Weight" : "Bias"} of head ${bias.head}, query by key`,
-      values: bias.matrix.values,
+      values,
       rows,
       columns,
       rowName: (row) => `query ${row}`,
@@ -41,38 +44,29 @@ export function Matrix({ bias, weights }: { bias: BiasFindings; weights: boolean
     }),
     [bias],
   );
-  const cells = useMemo(
-    () => Array.from(bias.matrix.values, (_, n) => n).filter((n) => Number.isFinite(bias.matrix.values[n])),
-    [bias],
-  );
+  const cells = useMemo(() => Array.from(values, (_, n) => n).filter((n) => Number.isFinite(values[n])), [bias]);
   return (
-    <Figure
-      title={props.title}
+    <HeatFigure
+      heat={heat}
       note="Empty are keys that the scheme excludes; a causal mask hides all above the diagonal."
       file={`bias-matrix-${bias.scheme}`}
-      svg={(width = 520) => heatSvg(props, width)}
-      rows={cells}
-      columns={[
-        { title: "query", numeric: true, value: (n) => Math.floor(n / columns) },
-        { title: "key", numeric: true, value: (n) => n % columns },
-        {
-          title: weights ? "weight" : "bias",
-          numeric: true,
-          value: (n) => bias.matrix.values[n]!,
-          cell: (n) => formatNumber(bias.matrix.values[n]),
-        },
-      ]}
+      width={520}
+      table={{
+        rows: cells,
+        columns: [
+          { title: "query", numeric: true, value: (n) => Math.floor(n / columns) },
+          { title: "key", numeric: true, value: (n) => n % columns },
+          numberColumn(weights ? "weight" : "bias", (n: number) => values[n]),
+        ],
+      }}
+      code={`${bias.python}\nscheme(${queries})[0, ${bias.head}]`}
       how={
-        <How code={`${bias.python}\nscheme(${queries})[0, ${bias.head}]`}>
-          <p>
-            What the scheme adds to the score of each query and key, by its own formula.{" "}
-            {weights && "As weights: exp(bias − the greatest of the matrix)."}
-          </p>
-        </How>
+        <p>
+          What the scheme adds to the score of each query and key, by its own formula.{" "}
+          {weights && "As weights: exp(bias − the greatest of the matrix)."}
+        </p>
       }
-    >
-      <Heat {...props} />
-    </Figure>
+    />
   );
 }
 
@@ -87,7 +81,7 @@ export function CurvesOf({ bias, settings, change }: BiasProps) {
   const log = settings["log"] === true;
   const count = bias.distances.values.length;
   const at = (tensor: Tensor, head: number, n: number) => tensor.values[head * count + n]!;
-  const props: LinesProps = useMemo(() => {
+  const lines: LinesProps = useMemo(() => {
     const first = log ? 1 : 0;
     const x = Array.from(bias.distances.values).slice(first);
     const curves = headsShown(bias).map((head, k): Curve => {
@@ -116,56 +110,36 @@ export function CurvesOf({ bias, settings, change }: BiasProps) {
       height: 420,
     };
   }, [bias, log, settings["all"]]);
-  const rows = Array.from({ length: count }, (_, n) => n);
   const each = Array.from({ length: bias.heads }, (_, head) => head);
-  const column = (tensor: Tensor, head: number, title: string) => ({
-    title,
-    numeric: true,
-    value: (n: number) => at(tensor, head, n),
-    cell: (n: number) => formatNumber(at(tensor, head, n)),
-  });
   const { later } = bias;
+  const some = `${headsShown(bias).length} of ${bias.heads} heads are drawn; the table has all.`;
   return (
-    <Figure
-      title={props.title}
-      note={[
-        bias.heads > MOST_CURVES
-          ? `${headsShown(bias).length} of ${bias.heads} heads are drawn; the table has all.`
-          : "",
-        props.y ? DEEP_BIASES : "",
-      ].join(" ")}
+    <LineFigure
+      lines={lines}
+      note={[bias.heads > MOST_CURVES ? some : "", lines.y ? DEEP_BIASES : ""].join(" ")}
       file={`bias-curves-${bias.scheme}`}
-      svg={(width) => linesSvg(props, width)}
-      rows={rows}
-      columns={[
-        { title: "distance", numeric: true, value: (n) => bias.distances.values[n]! },
-        ...each.map((head) => column(bias.past, head, `head ${head}`)),
-        ...(later ? each.map((head) => column(later, head, `head ${head}, later keys`)) : []),
-      ]}
+      table={{
+        rows: Array.from({ length: count }, (_, n) => n),
+        columns: [
+          { title: "distance", numeric: true, value: (n) => bias.distances.values[n]! },
+          ...each.map((head) => numberColumn(`head ${head}`, (n: number) => at(bias.past, head, n))),
+          ...(later
+            ? each.map((head) => numberColumn(`head ${head}, later keys`, (n: number) => at(later, head, n)))
+            : []),
+        ],
+      }}
+      code={`${bias.python}\nww.analysis.by_distance(ww.Where(score=scheme), ${bias.examined}).curves`}
       how={
-        <How code={`${bias.python}\nww.analysis.by_distance(ww.Where(score=scheme), ${bias.examined}).curves`}>
-          <p>
-            The bias that the query at position {whole(bias.examined - 1)} gives to each key before it, at {count} of
-            these distances. FIRE alone also depends on the position of the query.
-            {Boolean(settings["weights"]) && " As weights: exp(bias − the head’s greatest)."}
-          </p>
-        </How>
+        <p>
+          The bias that the query at position {whole(bias.examined - 1)} gives to each key before it, at {count} of
+          these distances. FIRE alone also depends on the position of the query.
+          {Boolean(settings["weights"]) && " As weights: exp(bias − the head’s greatest)."}
+        </p>
       }
     >
-      <label class="choice">
-        <input type="checkbox" checked={log} onChange={(event) => change({ log: event.currentTarget.checked })} />{" "}
-        logarithmic distance
-      </label>{" "}
-      <label class="choice">
-        <input
-          type="checkbox"
-          checked={settings["all"] === true}
-          onChange={(event) => change({ all: event.currentTarget.checked })}
-        />{" "}
-        down to the least bias
-      </label>
-      <Lines {...props} />
-    </Figure>
+      <Flag label="logarithmic distance" value={log} change={(log) => change({ log })} />{" "}
+      <Flag label="down to the least bias" value={settings["all"] === true} change={(all) => change({ all })} />
+    </LineFigure>
   );
 }
 
@@ -177,13 +151,12 @@ export function Ranges({ bias, settings, change }: BiasProps) {
   const { ranges, ranges_later: later, examined } = bias;
   const curves = `curves = np.stack([*ww.analysis.by_distance(ww.Where(score=scheme), ${examined}).curves.values()])`;
   const text = (distance: number) => (distance < 0 ? `beyond ${whole(examined)}` : whole(distance));
-  const cellOf = (tensor: Tensor, head: number) => (tensor.values[head]! < 0 ? null : tensor.values[head]!);
   const width = (head: number) =>
     ranges.distance.values[head]! < 0 ? 1 : Math.log(ranges.distance.values[head]! + 1) / Math.log(examined + 1);
   const column = (name: string, tensor: Tensor) => ({
     title: name,
     numeric: true,
-    value: (head: number) => cellOf(tensor, head),
+    value: (head: number) => (tensor.values[head]! < 0 ? null : tensor.values[head]!),
     cell: (head: number) => text(tensor.values[head]!),
   });
   return (
@@ -205,12 +178,7 @@ export function Ranges({ bias, settings, change }: BiasProps) {
         column("range", ranges.distance),
         column("half", ranges.half),
         { title: "largest at", numeric: true, value: (head) => ranges.peak.values[head]! },
-        {
-          title: "mean distance",
-          numeric: true,
-          value: (head) => ranges.mean.values[head]!,
-          cell: (head) => formatNumber(ranges.mean.values[head]),
-        },
+        numberColumn("mean distance", (head: number) => ranges.mean.values[head]),
         ...(later ? [column("range to later keys", later.distance), column("half of later keys", later.half)] : []),
       ]}
       how={
@@ -223,16 +191,7 @@ export function Ranges({ bias, settings, change }: BiasProps) {
         </How>
       }
     >
-      <label class="choice">
-        ends at{" "}
-        <select value={share} onChange={(event) => change({ share: event.currentTarget.value })}>
-          {SHARES.map((each) => (
-            <option key={each} value={each}>
-              {100 * Number(each)} %
-            </option>
-          ))}
-        </select>
-      </label>
+      <Choice label="ends at" value={share} options={SHARES} change={(share) => change({ share })} />
       <ul class="bars ranges">
         {heads.map((head) => (
           <li key={head}>

@@ -3,13 +3,15 @@
 import { useEffect } from "preact/hooks";
 import { visible } from "../../escape";
 import { useJob } from "../../jobs";
+import { Choice, SizeChoice } from "../../parts/choice";
 import { How } from "../../parts/how";
 import { JobProgress } from "../../parts/progress";
-import { SizeChoice } from "../../parts/scheme";
 import { Parts } from "../../parts/sections";
 import { Wrong } from "../../parts/states";
 import type { ViewProps } from "../../register";
 import type { About, DifferenceReport } from "../../types";
+
+const TABLES = [["input", "the token tables"] as const, ["output", "the output projections"] as const];
 
 export function Differences({ about, settings, change, other }: ViewProps & { other: string }) {
   const [table, k] = [settings["table"] === "output" ? "output" : "input", Number(settings["k"])];
@@ -33,14 +35,8 @@ export function Differences({ about, settings, change, other }: ViewProps & { ot
         </dd>
       </dl>
       <div class="controls">
-        <label class="choice">
-          rows of{" "}
-          <select value={table} onChange={(event) => change({ table: event.currentTarget.value })}>
-            <option value="input">the token tables</option>
-            <option value="output">the output projections</option>
-          </select>
-        </label>
-        <SizeChoice label="neighbors" name="k" sizes={[1, 5, 10, 20, 50]} settings={settings} change={change} />
+        <Choice label="rows of" value={table} options={TABLES} change={(table) => change({ table })} />
+        <SizeChoice label="neighbors" value={k} sizes={[1, 5, 10, 20, 50]} change={(k) => change({ k })} />
       </div>
       <JobProgress job={job} what="Comparing" stop={job.stop} />
       {job.state === "stopped" && (

@@ -3,6 +3,7 @@
 import { useMemo } from "preact/hooks";
 import { useQuery } from "../../hooks";
 import { fixed, formatNumber, whole } from "../../numbers";
+import { Choice, Flag } from "../../parts/choice";
 import { Figure } from "../../parts/figure";
 import { How } from "../../parts/how";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../../parts/lines";
@@ -168,20 +169,13 @@ function Scores({ results, settings, change }: ViewProps & Props) {
       }
     >
       <div class="controls">
-        <label class="choice">
-          scores of{" "}
-          <select value={group} onChange={(event) => change({ group: event.currentTarget.value })}>
-            {task.groups.map((name) => (
-              <option key={name} value={name}>
-                {name === "all" ? "all together" : name}
-              </option>
-            ))}
-          </select>
-        </label>
-        <label class="choice">
-          <input type="checkbox" checked={log} onChange={(event) => change({ log: event.currentTarget.checked })} />{" "}
-          logarithmic lengths
-        </label>
+        <Choice
+          label="scores of"
+          value={group}
+          options={task.groups.map((name) => [name, name === "all" ? "all together" : name] as const)}
+          change={(group) => change({ group })}
+        />
+        <Flag label="logarithmic lengths" value={log} change={(log) => change({ log })} />
       </div>
       <Lines {...props} />
     </Figure>
@@ -201,12 +195,11 @@ function Baselines({ baselines }: Pick<Measurements, "baselines">) {
 
 function Shift({ results }: Props) {
   const { task, shifts, shift } = results;
-  const factor = factorOf(results);
   const score: LinesProps = useMemo(
     () => ({
       title: "The same inputs, every position shifted",
       x: shifts.values,
-      curves: curvesOf(results, shift.score, factor),
+      curves: curvesOf(results, shift, factorOf(results)),
       xLabel: "positions shifted by",
       yLabel: task.scored,
       dots: true,
@@ -215,32 +208,29 @@ function Shift({ results }: Props) {
     [results],
   );
   if (!shifts.values.length) return null;
-  const rows = rowsOf(results.schemes, shifts);
-  const first: Column<Row>[] = [
-    { title: "scheme", value: ({ scheme }) => results.schemes[scheme]! },
-    { title: "shifted by", numeric: true, value: ({ n }) => shifts.values[n]! },
-  ];
   return (
-    <div class="pair">
-      <Figure
-        title={score.title}
-        note={results.sentences.shift}
-        file="shift-scores"
-        svg={(width) => linesSvg(score, width)}
-        rows={rows}
-        columns={[...first, ...spreadColumns(shift.score, factor)]}
-        how={
-          <How>
-            <p>
-              New inputs of {task.shift_length} {task.unit} are tested again with the first token at position 1, 2, 4, …
-              instead of 0. Nothing else changes. A gap is a position for which a table has no row.
-            </p>
-          </How>
-        }
-      >
-        <Lines {...score} />
-      </Figure>
-    </div>
+    <Figure
+      title={score.title}
+      note={results.sentences.shift}
+      file="shift-scores"
+      svg={(width) => linesSvg(score, width)}
+      rows={rowsOf(results.schemes, shifts)}
+      columns={[
+        { title: "scheme", value: ({ scheme }) => results.schemes[scheme]! },
+        { title: "shifted by", numeric: true, value: ({ n }) => shifts.values[n]! },
+        ...spreadColumns(shift, factorOf(results)),
+      ]}
+      how={
+        <How>
+          <p>
+            New inputs of {task.shift_length} {task.unit} are tested again with the first token at position 1, 2, 4, …
+            instead of 0. Nothing else changes. A gap is a position for which a table has no row.
+          </p>
+        </How>
+      }
+    >
+      <Lines {...score} />
+    </Figure>
   );
 }
 
@@ -278,7 +268,7 @@ function Summary({ results }: Props) {
   const shifted = (by: number, title: string) => {
     const index = Array.from(shifts.values).indexOf(by);
     const at = (scheme: number) => scheme * shifts.values.length + index;
-    return index < 0 ? [] : [spreadColumn(results, title, results.shift.score, at)];
+    return index < 0 ? [] : [spreadColumn(results, title, results.shift, at)];
   };
   return (
     <section class="summary" aria-label="Scores and costs">

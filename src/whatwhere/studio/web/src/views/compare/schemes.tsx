@@ -1,11 +1,9 @@
 /** What the trained schemes of a comparison assign to positions: fingerprints, and similarity by distance. */
 
 import { useMemo } from "preact/hooks";
-import { formatNumber } from "../../numbers";
-import { Figure } from "../../parts/figure";
-import { Heat, heatColumns, type HeatProps, heatSvg } from "../../parts/heat";
-import { How } from "../../parts/how";
-import { type Curve, Lines, type LinesProps, linesSvg } from "../../parts/lines";
+import { HeatFigure, LineFigure } from "../../parts/figures";
+import type { HeatProps } from "../../parts/heat";
+import type { Curve, LinesProps } from "../../parts/lines";
 import { DEEP_BIASES, look, readableBiases, strokeOf } from "../../parts/plot";
 import type { CurvesView, FingerprintView, Measurements } from "../../types";
 import type { Tensor } from "../../wire";
@@ -50,21 +48,13 @@ function Fingerprint({ view }: { view: FingerprintView }) {
     [view],
   );
   return (
-    <Figure
-      title={title}
+    <HeatFigure
+      heat={props}
       note={view.description}
       file={`fingerprint-${view.scheme}`}
-      svg={(width) => heatSvg(props, width)}
-      rows={Array.from({ length: rows }, (_, row) => row)}
-      columns={[{ title: view.rows, numeric: true, value: (row) => row }, ...heatColumns(props)]}
-      how={
-        <How code={`ww.comparison.read_results(PATH).record.schemes[${JSON.stringify(view.scheme)}].fingerprint`}>
-          <p>Computed from the trained scheme, and stored in results.json.</p>
-        </How>
-      }
-    >
-      <Heat {...props} />
-    </Figure>
+      code={`ww.comparison.read_results(PATH).record.schemes[${JSON.stringify(view.scheme)}].fingerprint`}
+      how={<p>Computed from the trained scheme, and stored in results.json.</p>}
+    />
   );
 }
 
@@ -117,32 +107,16 @@ function Measure({ label, views, results }: { label: string; views: CurvesView[]
   }, [views]);
   const alone = [...new Set(views.filter(({ names }) => names.length === 1).map(({ names }) => names[0]))];
   return (
-    <Figure
-      title={title}
+    <LineFigure
+      lines={props}
       note={[
         alone.length ? `${views.map(({ scheme }) => scheme).join(", ")}: ${alone.join(", ")}.` : "",
         props.y ? DEEP_BIASES : "",
       ].join(" ")}
       file={`distance-${label}`}
-      svg={(width) => linesSvg(props, width)}
-      rows={Array.from(distances, (_, n) => n)}
-      columns={[
-        { title: "distance", numeric: true, value: (n) => distances[n]! },
-        ...props.curves.map(({ name, values }) => ({
-          title: name,
-          numeric: true,
-          value: (n: number) => values[n] ?? null,
-          cell: (n: number) => formatNumber(values[n] ?? null),
-        })),
-      ]}
-      how={
-        <How code={`ww.comparison.read_results(PATH).record.schemes[${JSON.stringify(views[0]!.scheme)}].by_distance`}>
-          <p>Computed from the trained scheme of the first seed, and stored in results.json.</p>
-        </How>
-      }
-    >
-      <Lines {...props} />
-    </Figure>
+      code={`ww.comparison.read_results(PATH).record.schemes[${JSON.stringify(views[0]!.scheme)}].by_distance`}
+      how={<p>Computed from the trained scheme of the first seed, and stored in results.json.</p>}
+    />
   );
 }
 

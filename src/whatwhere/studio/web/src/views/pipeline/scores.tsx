@@ -2,9 +2,11 @@
 
 import { useMemo } from "preact/hooks";
 import { pageColor, seriesColor } from "../../colors";
-import { fixed, formatNumber } from "../../numbers";
+import { formatNumber } from "../../numbers";
+import { Choice } from "../../parts/choice";
 import { Figure } from "../../parts/figure";
-import { Heat, heatSvg, type HeatProps, spread } from "../../parts/heat";
+import { HeatFigure, numberColumn } from "../../parts/figures";
+import { type HeatProps, spread } from "../../parts/heat";
 import { How } from "../../parts/how";
 import { drawing, label, line, n as short } from "../../parts/svg";
 import type { Settings } from "../../source";
@@ -22,17 +24,9 @@ interface Props {
 }
 
 export function HeadChoice({ walk, change }: Pick<Props, "walk" | "change">) {
+  const heads = Array.from({ length: walk.num_heads }, (_, n) => String(n));
   return (
-    <label class="choice">
-      head{" "}
-      <select value={String(walk.head)} onChange={(event) => change({ head: Number(event.currentTarget.value) })}>
-        {Array.from({ length: walk.num_heads }, (_, n) => (
-          <option key={n} value={String(n)}>
-            {n}
-          </option>
-        ))}
-      </select>
-    </label>
+    <Choice label="head" value={String(walk.head)} options={heads} change={(head) => change({ head: Number(head) })} />
   );
 }
 
@@ -126,19 +120,9 @@ function Dials({
       columns={[
         { title: "position", numeric: true, value: ({ n }) => n },
         { title: "token", value: ({ name }) => name },
-        {
-          title: "angle in radians",
-          numeric: true,
-          value: ({ angle }) => angle,
-          cell: ({ angle }) => formatNumber(angle),
-        },
+        numberColumn("angle in radians", ({ angle }: Dial) => angle),
         ...(["before", "after"] as const).flatMap((when) =>
-          [0, 1].map((part) => ({
-            title: `${part ? "second" : "first"} ${when}`,
-            numeric: true,
-            value: (dial: Dial) => dial[when][part]!,
-            cell: (dial: Dial) => fixed(dial[when][part]!, 4),
-          })),
+          [0, 1].map((part) => numberColumn(`${part ? "second" : "first"} ${when}`, (dial: Dial) => dial[when][part])),
         ),
       ]}
       how={
@@ -289,42 +273,30 @@ function Matrix({ walk, tensor, title, file, note, how }: MatrixProps) {
     }),
     [tensor, title, names],
   );
-  const shown = ({ i, j }: { i: number; j: number }) => !walk.causal || j <= i;
-  const rows = names.flatMap((_, i) => names.map((_, j) => ({ i, j }))).filter(shown);
+  const cells = Array.from({ length: count * count }, (_, n) => n);
+  const at = (n: number) => [Math.floor(n / count), n % count] as const;
   const number = (title: string, of: Tensor | null) =>
-    of === null
-      ? []
-      : [
-          {
-            title,
-            numeric: true,
-            value: ({ i, j }: { i: number; j: number }) => cell(of, i, j),
-            cell: ({ i, j }: { i: number; j: number }) => formatNumber(cell(of, i, j)),
-          },
-        ];
+    of === null ? [] : [numberColumn(title, (n: number) => of.values[n])];
   return (
-    <Figure
-      title={title}
+    <HeatFigure
+      heat={props}
       note={note}
       file={file}
-      svg={(width = 720) => heatSvg(props, width)}
-      rows={rows}
-      columns={[
-        { title: "query", value: ({ i }) => `${i} ${names[i]}` },
-        { title: "key", value: ({ j }) => `${j} ${names[j]}` },
-        { title: "distance", numeric: true, value: ({ i, j }) => i - j },
-        ...number("product before", walk.products),
-        ...number("product", walk.mapped_products),
-        ...number("bias", walk.bias),
-        ...number("score", walk.scores),
-      ]}
-      how={
-        <How code={scoreCode(walk, file === "bias" ? "bias" : "scores")}>
-          <p>{how}</p>
-        </How>
-      }
-    >
-      <Heat {...props} />
-    </Figure>
+      width={720}
+      table={{
+        rows: walk.causal ? cells.filter((n) => at(n)[1] <= at(n)[0]) : cells,
+        columns: [
+          { title: "query", value: (n) => `${at(n)[0]} ${names[at(n)[0]]}` },
+          { title: "key", value: (n) => `${at(n)[1]} ${names[at(n)[1]]}` },
+          { title: "distance", numeric: true, value: (n) => at(n)[0] - at(n)[1] },
+          ...number("product before", walk.products),
+          ...number("product", walk.mapped_products),
+          ...number("bias", walk.bias),
+          ...number("score", walk.scores),
+        ],
+      }}
+      code={scoreCode(walk, file === "bias" ? "bias" : "scores")}
+      how={<p>{how}</p>}
+    />
   );
 }

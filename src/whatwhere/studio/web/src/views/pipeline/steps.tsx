@@ -2,9 +2,10 @@
 
 import { useMemo } from "preact/hooks";
 import { pageColor } from "../../colors";
-import { fixed, formatNumber, whole } from "../../numbers";
+import { formatNumber, whole } from "../../numbers";
 import { Figure } from "../../parts/figure";
-import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../../parts/heat";
+import { HeatFigure, numberColumn } from "../../parts/figures";
+import { heatColumns, type HeatProps, spread } from "../../parts/heat";
 import { How } from "../../parts/how";
 import { box, drawing, label } from "../../parts/svg";
 import { TokenLabel } from "../../parts/token";
@@ -208,28 +209,26 @@ export function Vectors({ walk, tensor, limit, title, note, file, code, how }: V
     };
   }, [walk, tensor, limit, title]);
   return (
-    <Figure
-      title={title}
+    <HeatFigure
+      heat={props}
       note={note}
       file={file}
-      svg={(width = 1000) => heatSvg(props, width)}
-      rows={Array.from({ length: rows }, (_, n) => n)}
-      columns={[
-        { title: "position", numeric: true, value: (n) => n },
-        { title: "token", value: (n) => props.rowLabels![n]! },
-        ...heatColumns(props),
-      ]}
+      table={{
+        rows: Array.from({ length: rows }, (_, n) => n),
+        columns: [
+          { title: "position", numeric: true, value: (n) => n },
+          { title: "token", value: (n) => props.rowLabels![n]! },
+          ...heatColumns(props),
+        ],
+      }}
+      code={code}
       how={
-        <How code={code}>
-          <p>
-            {how} The colors end at three standard deviations of rows and positions together, so that these pictures
-            compare.
-          </p>
-        </How>
+        <p>
+          {how} The colors end at three standard deviations of rows and positions together, so that these pictures
+          compare.
+        </p>
       }
-    >
-      <Heat {...props} />
-    </Figure>
+    />
   );
 }
 
@@ -257,28 +256,20 @@ function SumOf({ walk, at, limit }: { walk: TextWalkthrough; at: number; limit: 
     };
   }, [walk, at, limit]);
   return (
-    <Figure
-      title={props.title}
+    <HeatFigure
+      heat={props}
       note="Feature by feature, the third strip is the first plus the second."
       file="sum"
-      svg={(width = 1000) => heatSvg(props, width)}
-      rows={Array.from({ length: walk.dim }, (_, n) => n)}
-      columns={[
-        { title: "feature", numeric: true, value: (n) => n },
-        ...[0, 1, 2].map((part) => ({
-          title: props.rowLabels![part]!,
-          numeric: true,
-          value: (n: number) => props.values[part * walk.dim + n]!,
-          cell: (n: number) => fixed(props.values[part * walk.dim + n]!, 4),
-        })),
-      ]}
-      how={
-        <How>
-          <p>The vectors of the steps before, and their sum, in float32.</p>
-        </How>
-      }
-    >
-      <Heat {...props} />
-    </Figure>
+      table={{
+        rows: Array.from({ length: walk.dim }, (_, n) => n),
+        columns: [
+          { title: "feature", numeric: true, value: (n) => n },
+          ...[0, 1, 2].map((part) =>
+            numberColumn(props.rowLabels![part]!, (n: number) => props.values[part * walk.dim + n]),
+          ),
+        ],
+      }}
+      how={<p>The vectors of the steps before, and their sum, in float32.</p>}
+    />
   );
 }

@@ -2,12 +2,12 @@
 
 import { useMemo } from "preact/hooks";
 import { fixed, formatNumber, whole } from "../../numbers";
-import { Flag } from "../../parts/choice";
+import { Choice, Flag } from "../../parts/choice";
 import { Figure } from "../../parts/figure";
-import { LineFigure } from "../../parts/figures";
-import { Heat, heatColumns, type HeatProps, heatSvg, spread } from "../../parts/heat";
+import { HeatFigure, LineFigure, numberColumn } from "../../parts/figures";
+import { type HeatProps, spread } from "../../parts/heat";
 import { How } from "../../parts/how";
-import { type Curve, Lines, type LinesProps, linesSvg, strokeOf } from "../../parts/lines";
+import { type Curve, type LinesProps, strokeOf } from "../../parts/lines";
 import { DEEP_BIASES, readableBiases } from "../../parts/plot";
 import { Slider } from "../../parts/slider";
 import { Path, type PathProps, pathSvg } from "../../parts/trajectory";
@@ -28,12 +28,16 @@ function rowsCode({ rows }: PositionFindings): string {
   return `rows = ww.analysis.vectors(where, ${rows}).double().numpy()`;
 }
 
+function upTo(count: number): number[] {
+  return Array.from({ length: count }, (_, n) => n);
+}
+
 export function Fingerprint({ shown }: { shown: PositionFindings }) {
   const { label, values: tensor } = shown.fingerprint!;
   const [rows = 0, columns = 0] = tensor.shape;
   const heads = shown.door === "score";
   const of = heads ? "distance" : "position";
-  const props: HeatProps = useMemo(
+  const heat: HeatProps = useMemo(
     () => ({
       title: heads ? "The bias of each distance" : "The fingerprint of each position",
       values: tensor.values,
@@ -49,25 +53,19 @@ export function Fingerprint({ shown }: { shown: PositionFindings }) {
     [shown],
   );
   return (
-    <Figure
-      title={props.title}
+    <HeatFigure
+      heat={heat}
       note={`Rows are ${of}s 0 to ${rows - 1}, columns ${shown.door === "input" ? "the features" : label}.`}
       file="fingerprint"
-      svg={(width = 1000) => heatSvg(props, width)}
-      rows={Array.from({ length: rows }, (_, row) => row)}
-      columns={[{ title: of, numeric: true, value: (row) => row }, ...heatColumns(props)]}
+      code={inPython(shown, `ww.analysis.fingerprint(where, ${rows}).values`)}
       how={
-        <How code={inPython(shown, `ww.analysis.fingerprint(where, ${rows}).values`)}>
-          <p>
-            What the scheme itself gives.{" "}
-            {shown.door === "input" &&
-              "The colors end at three standard deviations, so that an outlier does not fade the rest."}
-          </p>
-        </How>
+        <p>
+          What the scheme itself gives.{" "}
+          {shown.door === "input" &&
+            "The colors end at three standard deviations, so that an outlier does not fade the rest."}
+        </p>
       }
-    >
-      <Heat {...props} />
-    </Figure>
+    />
   );
 }
 
@@ -86,14 +84,13 @@ export function Columns({ shown, first, change }: ColumnsProps) {
   const [rows = 0, columns = 0] = tensor.shape;
   const count = Math.min(SIDE_BY_SIDE, columns);
   const begin = Math.min(Math.max(first, 0), columns - count);
-  const number = (row: number, column: number) => tensor.values[row * columns + column]!;
-  const props: LinesProps = useMemo(
+  const lines: LinesProps = useMemo(
     () => ({
       title: "Single features by position",
-      x: Array.from({ length: rows }, (_, row) => row),
-      curves: Array.from({ length: count }, (_, k) => ({
+      x: upTo(rows),
+      curves: upTo(count).map((k) => ({
         name: `feature ${begin + k}`,
-        values: Array.from({ length: rows }, (_, row) => number(row, begin + k)),
+        values: upTo(rows).map((row) => tensor.values[row * columns + begin + k]!),
         color: k + 1,
         ...strokeOf(k),
       })),
@@ -104,28 +101,12 @@ export function Columns({ shown, first, change }: ColumnsProps) {
     [shown, begin],
   );
   return (
-    <Figure
-      title={props.title}
+    <LineFigure
+      lines={lines}
       note={`Features ${begin} to ${begin + count - 1} of ${columns}: columns of the picture, as curves.`}
       file="columns"
-      svg={(width) => linesSvg(props, width)}
-      rows={Array.from({ length: rows }, (_, row) => row)}
-      columns={[
-        { title: "position", numeric: true, value: (row) => row },
-        ...props.curves.map(({ name, values }) => ({
-          title: name,
-          numeric: true,
-          value: (row: number) => values[row]!,
-          cell: (row: number) => fixed(values[row]!, 4),
-        })),
-      ]}
-      how={
-        <How
-          code={inPython(shown, `ww.analysis.fingerprint(where, ${shown.rows}).values[:, ${begin}:${begin + count}]`)}
-        >
-          <p>The same numbers as in the picture, a column as a curve.</p>
-        </How>
-      }
+      code={inPython(shown, `ww.analysis.fingerprint(where, ${shown.rows}).values[:, ${begin}:${begin + count}]`)}
+      how={<p>The same numbers as in the picture, a column as a curve.</p>}
     >
       {columns > count && (
         <Slider
@@ -139,8 +120,7 @@ export function Columns({ shown, first, change }: ColumnsProps) {
           change={(column, now) => change({ column }, now)}
         />
       )}
-      <Lines {...props} />
-    </Figure>
+    </LineFigure>
   );
 }
 
@@ -150,12 +130,14 @@ interface OfVectors {
 }
 
 const COSINES = "units = rows / np.linalg.norm(rows, axis=1, keepdims=True)\nunits @ units.T";
+/** Positions whose pairs are in the table. */
+const LISTED = 64;
 
 export function Similarity({ shown, vectors }: OfVectors) {
   const at = vectors.compared.values;
   const count = at.length;
   const every = count < shown.rows ? `One position in ${at[1]! - at[0]!}. ` : "";
-  const props: HeatProps = useMemo(
+  const heat: HeatProps = useMemo(
     () => ({
       title: "Cosine of each pair of positions",
       values: vectors.cosines.values,
@@ -174,45 +156,37 @@ export function Similarity({ shown, vectors }: OfVectors) {
     }),
     [vectors],
   );
-  const pairs = useMemo(
-    () =>
-      Array.from(
-        { length: Math.min(count, 64) ** 2 },
-        (_, k) => [Math.floor(k / Math.min(count, 64)), k % Math.min(count, 64)] as const,
-      ),
-    [count],
-  );
+  const listed = Math.min(count, LISTED);
+  const pair = (n: number) => [Math.floor(n / listed), n % listed] as const;
   return (
-    <Figure
-      title={props.title}
+    <HeatFigure
+      heat={heat}
       note={`${every}A band along the diagonal: near positions are similar. Further bands: so are some far ones.`}
       file="similarity"
-      svg={(width = 640) => heatSvg(props, width)}
-      rows={[...pairs]}
-      columns={[
-        { title: "position", numeric: true, value: ([i]) => at[i]! },
-        { title: "other", numeric: true, value: ([, j]) => at[j]! },
-        {
-          title: "cosine",
-          numeric: true,
-          value: ([i, j]) => vectors.cosines.values[i * count + j]!,
-          cell: ([i, j]) => fixed(vectors.cosines.values[i * count + j]!, 4),
-        },
-      ]}
+      width={640}
+      table={{
+        rows: upTo(listed ** 2),
+        columns: [
+          { title: "position", numeric: true, value: (n) => at[pair(n)[0]]! },
+          { title: "other", numeric: true, value: (n) => at[pair(n)[1]]! },
+          numberColumn("cosine", (n: number) => vectors.cosines.values[pair(n)[0] * count + pair(n)[1]], fourPlaces),
+        ],
+      }}
+      code={inPython(shown, `${rowsCode(shown)}\n${COSINES}`)}
       how={
-        <How code={inPython(shown, `${rowsCode(shown)}\n${COSINES}`)}>
-          <p>
-            cos(u, v) = ⟨u, v⟩ / (|u| |v|) of{" "}
-            {shown.door === "query_key" ? "a query of ones, mapped at each position" : "the vectors that are added"}, in
-            float64.
-            {count > 64 && " The table holds the first 64 of those shown; the picture all."}
-          </p>
-        </How>
+        <p>
+          cos(u, v) = ⟨u, v⟩ / (|u| |v|) of{" "}
+          {shown.door === "query_key" ? "a query of ones, mapped at each position" : "the vectors that are added"}, in
+          float64.
+          {count > LISTED && ` The table holds the first ${LISTED} of those shown; the picture all.`}
+        </p>
       }
-    >
-      <Heat {...props} />
-    </Figure>
+    />
   );
+}
+
+function fourPlaces(value: number | null): string {
+  return value === null ? "–" : fixed(value, 4);
 }
 
 const AXES = ["1,2", "1,3", "2,3"];
@@ -220,16 +194,15 @@ const AXES = ["1,2", "1,3", "2,3"];
 export function PathOf({ shown, vectors, axes, change }: OfVectors & { axes: string; change: ViewProps["change"] }) {
   const chosen = AXES.includes(axes) ? axes : AXES[0]!;
   const [a, b] = chosen.split(",").map((each) => Number(each) - 1) as [number, number];
-  const columns = vectors.path.shape[1] ?? 3;
-  const rows = vectors.path.shape[0] ?? 0;
+  const [rows = 0, columns = 3] = vectors.path.shape;
   const coordinate = (row: number, axis: number) => vectors.path.values[row * columns + axis]!;
   const share = (axis: number) => `${fixed(100 * vectors.variance_explained.values[axis]!, 1)} %`;
   const ninety = vectors.axes_for_90 === null ? "" : `; ${vectors.axes_for_90} axes explain 90 % of the variance`;
   const props: PathProps = useMemo(
     () => ({
       title: "The path of the positions",
-      x: Array.from({ length: rows }, (_, row) => coordinate(row, a)),
-      y: Array.from({ length: rows }, (_, row) => coordinate(row, b)),
+      x: upTo(rows).map((row) => coordinate(row, a)),
+      y: upTo(rows).map((row) => coordinate(row, b)),
       name: (row) => `position ${row}`,
       xLabel: `component ${a + 1}, ${share(a)} of the variance`,
       yLabel: `component ${b + 1}, ${share(b)}`,
@@ -242,15 +215,12 @@ export function PathOf({ shown, vectors, axes, change }: OfVectors & { axes: str
       note={`The principal axes. The participation ratio is ${formatNumber(vectors.participation)}${ninety}.`}
       file="path"
       svg={(width) => pathSvg(props, width)}
-      rows={Array.from({ length: rows }, (_, row) => row)}
+      rows={upTo(rows)}
       columns={[
         { title: "position", numeric: true, value: (row) => row },
-        ...[0, 1, 2].map((axis) => ({
-          title: `component ${axis + 1}`,
-          numeric: true,
-          value: (row: number) => coordinate(row, axis),
-          cell: (row: number) => fixed(coordinate(row, axis), 4),
-        })),
+        ...[0, 1, 2].map((axis) =>
+          numberColumn(`component ${axis + 1}`, (row: number) => coordinate(row, axis), fourPlaces),
+        ),
       ]}
       how={
         <How code={inPython(shown, `${rowsCode(shown)}\nww.analysis.principal_components(rows, 3).coordinates`)}>
@@ -261,14 +231,7 @@ export function PathOf({ shown, vectors, axes, change }: OfVectors & { axes: str
         </How>
       }
     >
-      <label class="choice">
-        components{" "}
-        <select value={chosen} onChange={(event) => change({ axes: event.currentTarget.value })}>
-          {AXES.map((each) => (
-            <option key={each}>{each}</option>
-          ))}
-        </select>
-      </label>
+      <Choice label="components" value={chosen} options={AXES} change={(axes) => change({ axes })} />
       <Path {...props} />
     </Figure>
   );
@@ -295,7 +258,7 @@ export function ByDistance({ shown, log, change }: ByDistanceProps) {
     const curves: Curve[] = [...mean, ...some];
     return {
       title: "By distance",
-      x: Array.from({ length: count - first }, (_, n) => n + first),
+      x: upTo(count).slice(first),
       curves,
       xLabel: "distance",
       logX: log,
@@ -322,10 +285,10 @@ export function ByDistance({ shown, log, change }: ByDistanceProps) {
 export function Norms({ shown, vectors }: OfVectors) {
   const values = vectors.norms.values;
   const out = Array.from(vectors.outliers.values);
-  const props: LinesProps = useMemo(
+  const lines: LinesProps = useMemo(
     () => ({
       title: "The norm of each position's vector",
-      x: Array.from({ length: values.length }, (_, n) => n),
+      x: upTo(values.length),
       // Without the rounding of float32, a scheme of constant norm is a straight line.
       curves: [{ name: "norm", values: Array.from(values, (value) => Number(value.toPrecision(5))), color: 2 }],
       xLabel: "position",
@@ -345,27 +308,25 @@ export function Norms({ shown, vectors }: OfVectors) {
       : null,
   ].filter(Boolean);
   return (
-    <Figure
-      title={props.title}
+    <LineFigure
+      lines={lines}
       note={`${facts.join("; ")}.`}
       file="position-norms"
-      svg={(width) => linesSvg(props, width)}
-      rows={Array.from({ length: values.length }, (_, n) => n)}
-      columns={[
-        { title: "position", numeric: true, value: (n) => n },
-        { title: "norm", numeric: true, value: (n) => values[n]!, cell: (n) => formatNumber(values[n]) },
-      ]}
+      table={{
+        rows: upTo(values.length),
+        columns: [
+          { title: "position", numeric: true, value: (n) => n },
+          numberColumn("norm", (n: number) => values[n]),
+        ],
+      }}
+      code={inPython(shown, `${rowsCode(shown)}\nww.analysis.trained_positions(rows).norms`)}
       how={
-        <How code={inPython(shown, `${rowsCode(shown)}\nww.analysis.trained_positions(rows).norms`)}>
-          <p>
-            |P[p]|; a position is an outlier if its norm is off the median by more than half of it, and by 6 robust
-            standard deviations. The linear map is fitted on three quarters of the rows and tested on the others.
-          </p>
-        </How>
+        <p>
+          |P[p]|; a position is an outlier if its norm is off the median by more than half of it, and by 6 robust
+          standard deviations. The linear map is fitted on three quarters of the rows and tested on the others.
+        </p>
       }
-    >
-      <Lines {...props} />
-    </Figure>
+    />
   );
 }
 
@@ -374,10 +335,10 @@ pairs = sinusoid.dim // 2
 2 * np.pi * sinusoid.theta ** (np.arange(pairs) / (pairs - (sinusoid.layout == "tensor2tensor")))`;
 
 export function Wavelengths({ shown, wavelengths: { values } }: { shown: PositionFindings; wavelengths: Tensor }) {
-  const props: LinesProps = useMemo(
+  const lines: LinesProps = useMemo(
     () => ({
       title: "Wavelength of each pair of features",
-      x: Array.from({ length: values.length }, (_, pair) => pair),
+      x: upTo(values.length),
       curves: [{ name: "wavelength", values: Array.from(values), color: 2 }],
       xLabel: "pair",
       yLabel: "positions for an oscillation",
@@ -388,28 +349,12 @@ export function Wavelengths({ shown, wavelengths: { values } }: { shown: Positio
     [shown],
   );
   return (
-    <Figure
-      title={props.title}
+    <LineFigure
+      lines={lines}
       note="A sine and a cosine share each; a pair above the line makes no full oscillation within the positions shown."
       file="wavelengths"
-      svg={(width) => linesSvg(props, width)}
-      rows={Array.from({ length: values.length }, (_, pair) => pair)}
-      columns={[
-        { title: "pair", numeric: true, value: (pair) => pair },
-        {
-          title: "wavelength",
-          numeric: true,
-          value: (pair) => values[pair]!,
-          cell: (pair) => formatNumber(values[pair]),
-        },
-      ]}
-      how={
-        <How code={inPython(shown, WAVELENGTHS)}>
-          <p>wavelength = 2π / w, with the frequency w of the pair.</p>
-        </How>
-      }
-    >
-      <Lines {...props} />
-    </Figure>
+      code={inPython(shown, WAVELENGTHS)}
+      how={<p>wavelength = 2π / w, with the frequency w of the pair.</p>}
+    />
   );
 }

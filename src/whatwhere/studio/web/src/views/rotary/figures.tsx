@@ -1,10 +1,10 @@
 /** The figures of the rotary lab. */
 
 import { useMemo } from "preact/hooks";
-import { fixed, formatNumber, whole } from "../../numbers";
-import { Figure } from "../../parts/figure";
-import { How } from "../../parts/how";
-import { type Curve, Lines, type LinesProps, linesSvg } from "../../parts/lines";
+import { fixed, whole } from "../../numbers";
+import { LineFigure, numberColumn } from "../../parts/figures";
+import type { Curve, LinesProps } from "../../parts/lines";
+import type { Column } from "../../parts/table";
 import type { PairRotations, RotaryConfiguration, RotaryLab } from "../../types";
 import type { Tensor } from "../../wire";
 
@@ -23,10 +23,18 @@ function built(lab: RotaryLab): { name: string; n: number; of: PairRotations }[]
   return lab.sides.flatMap(({ rotations }, n) => (rotations === null ? [] : [{ name: "AB"[n]!, n, of: rotations }]));
 }
 
-function pairRows(lab: RotaryLab): PairRow[] {
-  return built(lab).flatMap(({ name, of }) =>
+/** Return the pairs of both as rows of a table, and their first two columns. */
+function pairTable(lab: RotaryLab, more: (of: (row: number) => PairRow) => Column<number>[]) {
+  const rows = built(lab).flatMap(({ name, of }): PairRow[] =>
     Array.from({ length: of.pairs }, (_, pair) => ({ side: name, pair, of })),
   );
+  const of = (row: number) => rows[row]!;
+  const columns: Column<number>[] = [
+    { title: "configuration", value: (row) => of(row).side },
+    { title: "pair", numeric: true, value: (row) => of(row).pair },
+    ...more(of),
+  ];
+  return { rows: rows.map((_, n) => n), columns };
 }
 
 /** Return finite numbers above 0: a logarithmic axis has no others. */
@@ -34,10 +42,6 @@ function drawable({ values }: Tensor, pairs: number): (number | null)[] {
   return Array.from({ length: pairs }, (_, pair) =>
     Number.isFinite(values[pair]) && values[pair]! > 0 ? values[pair]! : null,
   );
-}
-
-function cellOf(value: number): number | null {
-  return Number.isFinite(value) ? value : null;
 }
 
 const HOW_LENGTHS = (
@@ -68,20 +72,33 @@ function spectra(lab: RotaryLab): string {
   return [code(lab), ...lines].join("\n");
 }
 
-export function Wavelengths({ lab }: { lab: RotaryLab }) {
+/** Return the curve of a number of each pair, for both configurations. */
+function pairCurves(lab: RotaryLab, name: "wavelengths" | "slowdown"): Pick<LinesProps, "x" | "curves"> {
   const sides = built(lab);
-  const props: LinesProps = useMemo(() => {
-    const pairs = Math.max(0, ...sides.map(({ of }) => of.pairs));
-    const trained = [...new Set(sides.map(({ of }) => of.trained))];
+  const pairs = Math.max(0, ...sides.map(({ of }) => of.pairs));
+  const curves = sides.map(({ name: side, n, of }): Curve => ({
+    name: side,
+    values: drawable(of.spectrum[name], pairs),
+    color: COLORS[n]!,
+    ...(DASHES[n] ? { dash: DASHES[n] } : {}),
+  }));
+  return { x: Array.from({ length: pairs }, (_, pair) => pair), curves };
+}
+
+const OF_PAIRS = [
+  ["wavelength", "wavelengths"],
+  ["unscaled", "unscaled"],
+  ["slowdown", "slowdown"],
+  ["rotations trained", "rotations_trained"],
+  ["rotations in the text", "rotations_claimed"],
+] as const;
+
+export function Wavelengths({ lab }: { lab: RotaryLab }) {
+  const lines: LinesProps = useMemo(() => {
+    const trained = [...new Set(built(lab).map(({ of }) => of.trained))];
     return {
       title: "Wavelength of each pair",
-      x: Array.from({ length: pairs }, (_, pair) => pair),
-      curves: sides.map(({ name, n, of }): Curve => ({
-        name,
-        values: drawable(of.spectrum.wavelengths, pairs),
-        color: COLORS[n]!,
-        ...dash(n),
-      })),
+      ...pairCurves(lab, "wavelengths"),
       xLabel: "pair",
       yLabel: "positions for a rotation",
       logY: true,
@@ -93,86 +110,44 @@ export function Wavelengths({ lab }: { lab: RotaryLab }) {
     };
   }, [lab]);
   return (
-    <Figure
-      title={props.title}
+    <LineFigure
+      lines={lines}
       note="A pair above a line makes no full rotation within that length. Pairs that never rotate have no point."
       file="rotary-wavelengths"
-      svg={(width) => linesSvg(props, width)}
-      rows={pairRows(lab)}
-      columns={[
-        { title: "configuration", value: (row) => row.side },
-        { title: "pair", numeric: true, value: (row) => row.pair },
-        ...(
-          [
-            ["wavelength", "wavelengths"],
-            ["unscaled", "unscaled"],
-            ["slowdown", "slowdown"],
-            ["rotations trained", "rotations_trained"],
-            ["rotations in the text", "rotations_claimed"],
-          ] as const
-        ).map(([title, name]) => ({
-          title,
-          numeric: true,
-          value: (row: PairRow) => cellOf(row.of.spectrum[name].values[row.pair]!),
-          cell: (row: PairRow) => formatNumber(row.of.spectrum[name].values[row.pair]),
-        })),
-        { title: "new angles", value: (row) => (row.of.spectrum.unseen.values[row.pair] ? "yes" : "no") },
-      ]}
-      how={<How code={spectra(lab)}>{HOW_LENGTHS}</How>}
-    >
-      <Lines {...props} />
-    </Figure>
+      table={pairTable(lab, (at) => [
+        ...OF_PAIRS.map(([title, name]) =>
+          numberColumn(title, (row: number) => at(row).of.spectrum[name].values[at(row).pair]),
+        ),
+        { title: "new angles", value: (row) => (at(row).of.spectrum.unseen.values[at(row).pair] ? "yes" : "no") },
+      ])}
+      code={spectra(lab)}
+      how={HOW_LENGTHS}
+    />
   );
 }
 
-function dash(n: number): { dash?: number[] } {
-  const strokes = DASHES[n];
-  return strokes ? { dash: strokes } : {};
-}
-
 export function Slowdown({ lab }: { lab: RotaryLab }) {
-  const sides = built(lab);
-  const props: LinesProps = useMemo(() => {
-    const pairs = Math.max(0, ...sides.map(({ of }) => of.pairs));
-    return {
+  const lines: LinesProps = useMemo(
+    () => ({
       title: "Slowdown of each pair by the scaling",
-      x: Array.from({ length: pairs }, (_, pair) => pair),
-      curves: sides.map(({ name, n, of }): Curve => ({
-        name,
-        values: drawable(of.spectrum.slowdown, pairs),
-        color: COLORS[n]!,
-        ...dash(n),
-      })),
+      ...pairCurves(lab, "slowdown"),
       xLabel: "pair",
       yLabel: "slowdown",
       levels: [{ y: 1, text: "" }],
-    };
-  }, [lab]);
+    }),
+    [lab],
+  );
   return (
-    <Figure
-      title={props.title}
+    <LineFigure
+      lines={lines}
       note="1 leaves a pair as it is."
       file="rotary-slowdown"
-      svg={(width) => linesSvg(props, width)}
-      rows={pairRows(lab)}
-      columns={[
-        { title: "configuration", value: (row) => row.side },
-        { title: "pair", numeric: true, value: (row) => row.pair },
-        {
-          title: "slowdown",
-          numeric: true,
-          value: (row) => cellOf(row.of.spectrum.slowdown.values[row.pair]!),
-          cell: (row) => formatNumber(row.of.spectrum.slowdown.values[row.pair]),
-        },
-      ]}
-      how={
-        <How code={`${spectra(lab)}.slowdown`}>
-          <p>The frequency of each pair without the scaling, over that with it: w / w′.</p>
-        </How>
-      }
-    >
-      <Lines {...props} />
-    </Figure>
+      table={pairTable(lab, (at) => [
+        numberColumn("slowdown", (row: number) => at(row).of.spectrum.slowdown.values[at(row).pair]),
+      ])}
+      code={`${spectra(lab)}.slowdown`}
+      how={<p>The frequency of each pair without the scaling, over that with it: w / w′.</p>}
+    />
   );
 }
 
@@ -190,7 +165,7 @@ export function Agreement({ lab }: { lab: RotaryLab }) {
     { name: "A and A unscaled", of: scaled(a, lab.sides[0]), color: COLORS[0]!, dash: [3, 3] },
     { name: "B and B unscaled", of: scaled(b, lab.sides[1]), color: COLORS[1]!, dash: [7, 4] },
   ].filter(({ of }) => of !== null);
-  const props: LinesProps = useMemo(
+  const lines: LinesProps = useMemo(
     () => ({
       title: "Agreement of the two rotaries by distance",
       x: lab.distances.values,
@@ -209,38 +184,23 @@ export function Agreement({ lab }: { lab: RotaryLab }) {
   );
   const agreement = `ww.analysis.rotary_agreement(w_a, w_b, [1, 10, 100, ${lab.claimed - 1}])`;
   const last = whole(lab.distances.values.at(-1)!);
-  const rows = Array.from({ length: lab.distances.values.length }, (_, n) => n);
   return (
-    <Figure
-      title={props.title}
+    <LineFigure
+      lines={lines}
       note={
         between === null
           ? "The two cannot be compared: their pairs differ in number, or one cannot be built."
           : `At distance ${last} the cosine of A and B is ${fixed(between.values.at(-1)!, 3)}. ${NEAR_ZERO}`
       }
       file="rotary-agreement"
-      svg={(width) => linesSvg(props, width)}
-      rows={rows}
-      columns={[
-        { title: "distance", numeric: true, value: (n) => lab.distances.values[n]! },
-        ...curves.map(({ name, of }) => ({
-          title: name,
-          numeric: true,
-          value: (n: number) => of!.values[n]!,
-          cell: (n: number) => fixed(of!.values[n]!, 4),
-        })),
-      ]}
+      code={between ? `${code(lab)}\n${agreement}` : code(lab)}
       how={
-        <How code={between ? `${code(lab)}\n${agreement}` : code(lab)}>
-          <p>
-            cos(R<sub>d</sub> x, R′<sub>d</sub> x) = mean of cos(d (w − w′)) over the pairs: a vector of equal length in
-            each pair, rotated by the one and by the other. Between the {rows.length} distances shown, fast pairs make
-            full rotations.
-          </p>
-        </How>
+        <p>
+          cos(R<sub>d</sub> x, R′<sub>d</sub> x) = mean of cos(d (w − w′)) over the pairs: a vector of equal length in
+          each pair, rotated by the one and by the other. Between the {lines.x.length} distances shown, fast pairs make
+          full rotations.
+        </p>
       }
-    >
-      {curves.length > 0 ? <Lines {...props} /> : <p class="note">Neither is scaled, and they cannot be compared.</p>}
-    </Figure>
+    />
   );
 }
