@@ -214,7 +214,7 @@ def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
     assert seen["layouts"] == ["PCA"], "no others were drawn"
     assert seen["violations"] == []
     assert seen["address"].endswith("page.html#/diagnostics")
-    for said in ("Nearest to Max", "Suspicious rows", near.words[0]):
+    for said in ("Nearest to Max", "Suspicious rows of the token table", near.words[0]):
         assert said in seen["plain"]
     assert seen["stopped"] == [False, "stopped"]
     assert (seen["framed"], seen["outside"], seen["saved"]) == ("Token map", "about:blank", "map-pca.csv")

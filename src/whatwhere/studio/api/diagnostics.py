@@ -11,6 +11,7 @@ from whatwhere.analysis.token_diagnostics import TokenDiagnostics
 from whatwhere.errors import SettingError
 from whatwhere.records import Missing
 from whatwhere.report.diagnostics import none_suspected
+from whatwhere.report.section import Section, Table
 from whatwhere.studio.api.settings import ExportedView, known
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
@@ -74,8 +75,24 @@ def exported(session: Session) -> ExportedView | None:
     """Return the answer for an exported page, whose overview lists the rows for readers without JavaScript."""
     if not session.tables:
         return None
-    text = ["Suspicious rows are listed above, under Diagnostics of the token table."]
-    return ExportedView("Diagnostics", [("diagnostics.examine", {})], text=text)
+    found = examine(session, {}, lambda fraction, message: None).found
+    counts = {
+        "under-trained": found.under_trained.count,
+        "far from the others": found.far.count,
+        "unreachable": None if isinstance(found.unreachable, Missing) else found.unreachable.count,
+        "duplicates": found.duplicates.rows,
+        "hubs": len(found.hubs.rows),
+        "zero": found.zero.count,
+        "NaN or infinite": found.not_finite.count,
+        "beyond the vocabulary": None
+        if isinstance(found.beyond_vocabulary, Missing)
+        else found.beyond_vocabulary.count,
+    }
+    rows = [(title, "not known" if count is None else f"{count:,}") for title, count in counts.items()]
+    table = Table("Suspicious rows of the token table", ("list", "rows"), rows, (1,))
+    text = ["The overview lists these rows, under Diagnostics of the token table."]
+    sections = [Section("lists", "Suspicious rows", [table])]
+    return ExportedView("Diagnostics", [("diagnostics.examine", {})], sections=sections, text=text)
 
 
 def _examined(session: Session, report: Report) -> SuspiciousTokens:
