@@ -270,8 +270,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("analysis.token_neighbors.TokenNeighbors", "studio.api.tokens.TokenNeighbors"): SUMMARY,
     ("analysis.walkthrough.AttentionScores", "studio.api.pipeline.TextWalkthrough"): SUMMARY,
     ("comparison.results.Fingerprint", "studio.api.positions.Fingerprint"): SUMMARY,
-    ("comparison.results.Shift", "studio.api.measurements.ShiftTest"): SUMMARY,
-    ("comparison.results.ShiftSummary", "studio.api.measurements.ShiftTest"): SUMMARY,
     ("models.configuration.model_type.Sizes", "where.catalogue.entry.Sizes"): DIFFERENT,
     ("models.load_where.LoadedWhere", "studio.schemes.ShownScheme"): SUMMARY,
     ("report.inspection.InspectionRecord", "studio.api.overview.Overview"): SUMMARY,
