@@ -76,7 +76,7 @@ def test_absent_keys_have_the_defaults_of_transformers(model_type: str) -> None:
     family = find_model_type(model_type)
     names = family.names_of("decoder" if family.parts else None)
     needed = [names[word][0] for word in ("vocab_size", "dim", "layers", "num_heads") if word in names]
-    needed += [*family.head_dim_parts, *UNREADABLE.get(model_type, {})]
+    needed += [*(family.head_dim_parts or ()), *UNREADABLE.get(model_type, {})]
     bare = {"model_type": model_type, **{key: full[key] for key in needed}}
     assert ww.from_huggingface(bare) == ww.from_huggingface(full)
 
