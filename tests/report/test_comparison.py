@@ -645,7 +645,7 @@ def test_a_comparison_of_a_custom_scheme_has_no_command(tmp_path: Path) -> None:
     folder = change(made_up_folder(tmp_path, seeds=1), lambda data: data.update(command=None, python=call))
     result = shown(folder)
     assert result.reproduction.command is None
-    assert result.sentences.repeat.endswith(f"this gives the same numbers: {call}")
+    assert result.sentences.repeat.endswith(f"versions, threads and processor: {call}")
 
 
 def test_compare_continues_without_a_page(tmp_path: Path, bundle: Path) -> None:
