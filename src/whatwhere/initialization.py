@@ -83,7 +83,6 @@ def sample_normal(parameter: Tensor, std: float, generator: torch.Generator | No
 
     Args:
         parameter: to fill; a DTensor is filled by all processes of its mesh together.
-        std: standard deviation.
         generator: to sample with, alike on all processes; None is PyTorch's global random state, of the first process.
 
     Examples:
@@ -115,8 +114,6 @@ def sample_rows(
 
     Args:
         weight: the rows, all or a block of them.
-        init: the distribution.
-        shape: rows and features of the whole table.
         generator: to sample with; None is PyTorch's global random state.
     """
     rows, dim = shape
@@ -130,12 +127,7 @@ def sample_rows(
 
 
 def assign(parameter: Tensor, values: Tensor) -> None:
-    """Copy values into a parameter; into a shard, its part of them.
-
-    Args:
-        parameter: to fill.
-        values: of the whole parameter, alike on all processes.
-    """
+    """Copy values into a parameter; into a shard, its part of them."""
     with torch.no_grad():
         if (offsets := shard_offsets(parameter)) is None:
             parameter.copy_(values)
@@ -145,12 +137,7 @@ def assign(parameter: Tensor, values: Tensor) -> None:
 
 
 def zero_row(weight: Tensor, row: int) -> None:
-    """Set a row of a table to zero, on the process that has it.
-
-    Args:
-        weight: the table.
-        row: of the whole table.
-    """
+    """Set a row of a table to zero, on the process that has it."""
     with torch.no_grad():
         offsets = shard_offsets(weight)
         local = weight if offsets is None else weight.to_local()  # type: ignore[attr-defined]
@@ -185,7 +172,6 @@ def alike(parameter: Tensor, generator: torch.Generator | None) -> Iterator[torc
     """Yield a generator whose state is the same on all processes that have a part of a parameter.
 
     Args:
-        parameter: of a plain one, the generator is the caller's.
         generator: the caller's, which is left in the state after the samples; None is PyTorch's global random state.
     """
     mesh = getattr(parameter, "device_mesh", None)
@@ -233,12 +219,6 @@ def row_blocks(rows: int, width: int) -> Iterator[int]:
     PyTorch samples 16 numbers at a time, and the last 16 of a call anew: blocks of 16 rows, and no last one of fewer
     numbers, keep to that.
 
-    Args:
-        rows, width: of the parameter.
-
-    Yields:
-        The rows of one block after another.
-
     Examples:
         >>> list(row_blocks(rows=40, width=1 << 20)), list(row_blocks(31, 1 << 20))
         ([16, 24], [31])
@@ -254,7 +234,6 @@ def reset_linear(layer: nn.Linear, generator: torch.Generator | None = None) -> 
     """Sample a linear layer anew, as PyTorch does: weight and bias from U(-a, a), a = 1 / sqrt(in_features).
 
     Args:
-        layer: its weight is sampled before its bias.
         generator: to sample with; None is PyTorch's global random state.
     """
     _sample(layer.weight, lambda x, g: nn.init.kaiming_uniform_(x, a=sqrt(5), generator=g), generator)

@@ -33,9 +33,6 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
     once. Where that room is missing, a warning says so, and the array is in memory; so it is on systems that cannot
     reserve room.
 
-    Args:
-        shape, dtype: of the array.
-
     Raises:
         SettingError: If there is neither room for the file nor memory for the array.
 

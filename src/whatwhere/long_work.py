@@ -72,11 +72,7 @@ class Pace:
 
 
 def begin_step(step: str) -> None:
-    """Report what is being done now, of work whose length is not known.
-
-    Args:
-        step: in words.
-    """
+    """Report what is being done now, of work whose length is not known."""
     if (report := reports_to.get()) is not None:
         report(WorkDone(step, "", 0.0, 0.0, None))
 
@@ -87,7 +83,6 @@ def counted(step: str, total: int, unit: str) -> Iterator[Callable[[int], None]]
 
     Args:
         step: what is being done, in words; "" where that was said before.
-        total: how much there is.
         unit: of the total, in plural: "rows", or "bytes", which are shown in MB.
 
     Yields:
@@ -140,13 +135,7 @@ def by_share(step: str = "") -> Iterator[Callable[[float, str], None]]:
 
 
 def report_rows(done: int, rows: int, pace: Pace) -> None:
-    """Report how many rows of a loop are done.
-
-    Args:
-        done: rows that were worked through.
-        rows: of the loop.
-        pace: of the loop.
-    """
+    """Report how many rows of a loop are done."""
     if (report := reports_to.get()) is not None:
         report(_done("", done, rows, "rows", pace))
 

@@ -54,7 +54,6 @@ def from_json(kind: type[Record], value: object, source: str) -> Record:
     Args:
         kind: a dataclass, or a type of such.
         value: what `json.loads` returned.
-        source: what was read, for the message.
 
     Raises:
         ResultsError: If a value is missing or has another type.

@@ -33,9 +33,7 @@ def require_range(values: Tensor, limit: int, error: Callable[[int, tuple[int, .
 
     Args:
         values: whole numbers, any shape.
-        limit: one more than the largest value allowed.
         error: makes the error from the first offending value and its index.
-
     Where the values cannot be read, the check runs on the device and stops the program there.
 
     Raises:
@@ -70,11 +68,6 @@ def require_range(values: Tensor, limit: int, error: Callable[[int, tuple[int, .
 def require_device(name: str, x: Tensor, device: torch.device) -> None:
     """Raise SettingError unless a tensor is on the device of the positions.
 
-    Args:
-        name: of the tensor, for the error.
-        x: the tensor.
-        device: of the positions.
-
     Raises:
         SettingError: If they are on different devices.
 
@@ -95,9 +88,7 @@ def require_generator(owner: str, generator: torch.Generator | None, parameter: 
     """Raise SettingError unless a generator can sample a parameter: both on one device, or the parameter on meta.
 
     Args:
-        owner: whose parameter it is.
         generator: None is PyTorch's global random state, which each device has.
-        parameter: to be sampled.
 
     Raises:
         SettingError: If they are on different devices.
@@ -115,10 +106,6 @@ def require_generator(owner: str, generator: torch.Generator | None, parameter: 
 
 def require_floating(owner: str, **tensors: Tensor) -> None:
     """Raise ShapeError unless every tensor is floating-point: into integers, results would be truncated silently.
-
-    Args:
-        owner: named in the error.
-        tensors: by name.
 
     Raises:
         ShapeError: If one is not.

@@ -149,12 +149,7 @@ def difference(
     Args:
         first, second: files, folders, or configurations alone.
         table: "input", "output" for the output projection, or the name of a tensor that both have.
-        k: nearest neighbors that are compared.
-        queries: tokens whose neighbors are compared, sampled uniformly.
-        rows: how many of the rows that moved most are listed.
-        seed: random seed of the samples.
         allow_pickle: read pickles too; pass True only where you trust the author.
-        progress: called with each step that takes a while, in words.
 
     Returns:
         The findings. Print them with `whatwhere diff`; `whatwhere.records.to_json` writes them as JSON.

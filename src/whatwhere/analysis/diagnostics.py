@@ -99,7 +99,6 @@ def diagnostics(table: Float[np.ndarray, "rows dim"], tokens: int | None = None)
     found by their norm where it lies `far_below` the others', and else not at all.
 
     Args:
-        table: one row for each token.
         tokens: number of ids of the tokenizer, beyond which rows are padding; None if it is not known.
 
     Returns:
@@ -171,9 +170,6 @@ def unreachable(tokenizer: "Tokenizer", rows: int | None = None) -> Int64[np.nda
     Args:
         tokenizer: of the `tokenizers` library, without truncation and padding.
         rows: of the table; ids beyond them are not checked. None checks all.
-
-    Returns:
-        The ids, in ascending order.
     """
     size = tokenizer.get_vocab_size(with_added_tokens=True)
     ids = [n for n in range(size if rows is None else min(size, rows)) if tokenizer.id_to_token(n) is not None]

@@ -95,10 +95,7 @@ def ngram_occupancy(
     Memory grows with the tokens that are counted, not with the tables, which may be on the meta device.
 
     Args:
-        embedding: whose hashes are counted.
         documents: the ids of each; n-grams end where a document begins.
-        max_tokens: counted at most.
-        progress: called with each step, in words.
 
     Raises:
         TextError: If there is no token.

@@ -111,12 +111,9 @@ def walk(
 
     Args:
         text: the input; pass either this or `ids`.
-        ids: token ids, which need no tokenizer.
         tokenizer: of the text; None is that of the first tutorial's expressions where the whole text is one, else
             assigns ids to words in order of appearance.
         scheme: a name of the catalogue, or a mixture such as "sinusoidal+alibi".
-        dim: features of a vector.
-        num_heads: heads of schemes that depend on them.
         vocab_size: rows of the token table; None is the size of the tokenizer, or one more than the largest id.
         seed: of the random tables; token rows are sampled from N(0, 1), as in nn.Embedding.
 
@@ -246,10 +243,8 @@ def walk_model(
     Args:
         source: a checkpoint, or its path: a model, a file of vectors, or a folder of `whatwhere compare`.
         text: the input; pass either this or `ids`.
-        ids: token ids, which need no vocabulary.
         run: of a comparison, such as "rotary-0"; it may be None where there is only one.
         scheme: another positional encoding, of the catalogue; None is the model's own.
-        seed: of the parameters of such a scheme.
 
     Returns:
         The vectors after each step.

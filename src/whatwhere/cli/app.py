@@ -194,7 +194,6 @@ def interrupted(stop: KeyboardInterrupt, message: str = "Run the same command ag
 
     Args:
         stop: by Ctrl-C, or Terminated.
-        message: what is kept, and what to do.
     """
     ended = isinstance(stop, Terminated)
     print_message(f"{'ended by SIGTERM' if ended else 'interrupted'}. {message}")
@@ -280,11 +279,7 @@ def _silence_stdout() -> None:
 
 
 def exit_on_error(command: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a command so that errors end it with a message and an exit status.
-
-    Args:
-        command: a function of the command line.
-    """
+    """Wrap a command so that errors end it with a message and an exit status."""
 
     @functools.wraps(command)
     def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -328,10 +323,6 @@ def _options(
 
 def whole_numbers(option: str, text: str) -> list[int]:
     """Parse a comma-separated list of whole numbers.
-
-    Args:
-        option: that it was given to, for the message.
-        text: the list.
 
     Raises:
         SettingError: If a part is not a whole number.

@@ -215,11 +215,7 @@ def draw(
 
 
 def describe(facts: MapFacts) -> list[str]:
-    """Describe in lines what a map shows, and how far it can be trusted.
-
-    Args:
-        facts: of the map.
-    """
+    """Describe in lines what a map shows, and how far it can be trusted."""
     of = f" of {facts.rows:,}" if facts.shown < facts.rows else ""
     nearest = "nearest neighbors" if facts.k == 1 else f"{facts.k} nearest neighbors"
     lines = [

@@ -28,11 +28,7 @@ Count = Annotated[int, typer.Option("-k", help="Number of results.", min=1)]
 
 
 def _on_a_table(search: Callable[..., "SearchedTable"]) -> Callable[..., None]:
-    """Make a command of a function: it gets the path and options of all searches, and its result is printed.
-
-    Args:
-        search: what the command computes of a Source; its further parameters are the command's own.
-    """
+    """Make a command of a function: it gets the path and options of all searches, and its result is printed."""
 
     def command(
         path: Model,

@@ -84,11 +84,7 @@ class StepHistory:
         return log(_WIDE_TAIL if self.wide else _TAIL)
 
     def record(self, lr: float, betas: tuple[float, float], weight_decay: float) -> None:
-        """Add a step.
-
-        Args:
-            lr, betas, weight_decay: of AdamW at this step.
-        """
+        """Add a step."""
         slot = self.count + 1
         if slot == len(self.steps):
             arrays = (self.steps, self.rules, self.cached)
@@ -108,12 +104,6 @@ class StepHistory:
             p <- D p - m sum_i w_i / (x_i sqrt(v) + eps)        m <- M m        v <- V v
 
         Rules are computed from all steps here; the compiled kernel adds new steps to the rule that it has.
-
-        Args:
-            since: steps base .. now, each once.
-
-        Returns:
-            For each: D, M, V, then the nodes x, then the weights w.
         """
         slots = since - self.base
         unfinished = slots[(self.rules[slots, ENDED] == 0) & (since > 0)]  # before step 1 there are no moments
@@ -157,7 +147,6 @@ def gauss_rules(
     """Return nodes y and weights w with sum_i w_i / (y_i r + e) close to sum_s B_s / (x_s r + e) for all r, e >= 0.
 
     Args:
-        points: x, above zero.
         masses: B, zero or more.
         sizes: number of nodes of each rule; 0 is a single node, exact for e = 0.
         most: columns; where a rule has fewer nodes, weights are zero.
@@ -188,7 +177,6 @@ def jacobi(
 
     Args:
         points, masses: as for `gauss_rules`.
-        size: rows of each matrix.
     """
     measure = masses / points**POWER
     total = measure.sum(1)
@@ -214,12 +202,7 @@ def jacobi(
 def nodes_of(
     matrix: Float64[np.ndarray, "rules size size"], total: Float64[np.ndarray, " rules"]
 ) -> tuple[Float64[np.ndarray, "rules size"], Float64[np.ndarray, "rules size"]]:
-    """Return nodes and weights: the eigenvalues, and the squared first components of the eigenvectors.
-
-    Args:
-        matrix: Jacobi matrices.
-        total: masses, by which weights are multiplied.
-    """
+    """Return nodes and weights: the eigenvalues, and the squared first components of the eigenvectors."""
     nodes, vectors = np.linalg.eigh(matrix)
     weights = vectors[:, 0] ** 2 * total[:, None]
     return np.where(weights > 0, nodes, 1), weights * nodes**POWER
@@ -227,9 +210,6 @@ def nodes_of(
 
 def require_betas(beta1: float, beta2: float) -> None:
     """Raise SettingError unless missed updates can be summed: 0 <= beta1 < sqrt(beta2) < 1, and beta1 well below.
-
-    Args:
-        beta1, beta2: of AdamW.
 
     Raises:
         SettingError: If they are out of this range.
@@ -253,7 +233,6 @@ def rule_sizes(beta1: float, beta2: float, wide: bool = False) -> tuple[int, ...
     learning rate, and kept below 1e-6. Early rules need more nodes, since 1 / sqrt(1 - beta2^s) changes fast.
 
     Args:
-        beta1, beta2: of AdamW.
         wide: for float64 tables: an error below 1e-10, or that of 32 nodes.
 
     Examples:

@@ -114,12 +114,7 @@ def _pool() -> int | None:
 
 
 class _Kernel(NamedTuple):
-    """Where a kernel is implemented, beside its file's operations of PyTorch.
-
-    Args:
-        arguments: of the C++ function of this name; None where there is none.
-        triton: the module of cuda/ that has a function of this name; None where there is none.
-    """
+    """Where a kernel is implemented, beside its file's operations of PyTorch."""
 
     arguments: tuple[type, ...] | None
     triton: str | None = None

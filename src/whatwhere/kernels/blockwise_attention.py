@@ -131,8 +131,6 @@ def attention_by_blocks(
 
     Args:
         q, k, v: queries, keys and values of one contiguous run of tokens, of one dtype.
-        bias: of these tokens.
-        scale: softmax scale.
         sink: for each head a logit in the denominator of the softmax; None is none.
 
     Returns:
@@ -154,9 +152,7 @@ def attention_with_table(
     """Compute attention with a bias as a table that gets no gradient, and the logarithms l, which have one.
 
     Args:
-        q, k, v: queries, keys and values of one dtype.
         table: the bias, minus infinity where a key is masked, in float32 at least; None is none.
-        scale: softmax scale.
 
     Returns:
         The outputs, and l: minus infinity for a query without any visible key, whose output is zero.

@@ -36,7 +36,6 @@ def tables(
     Args:
         index: positions; of one axis, unless axis_of_pair has the axis of each pair.
         frequencies: of each pair, or of each token and pair.
-        magnitude: a factor of both.
         axis_of_pair: of several axes, the one by whose position each pair is rotated.
     """
     if (kernel := _kernel(index, frequencies)) is None:

@@ -56,11 +56,8 @@ def embed(
     It also returns None where an id or a position has no row: PyTorch's operations then raise the error that names it.
 
     Args:
-        weight: E.
         ids: rows of E; (batch, tokens) where something is added.
         scale: s; the product is rounded to the dtype of E before anything is added.
-        padding_idx: a row that gets no gradient.
-        rows: P.
 
     Returns:
         The vectors, in the dtype of E; None where PyTorch's operations must be used.
@@ -125,12 +122,6 @@ def gradient_of_rows(
     """Sum the gradients of each row of a table over the slots that looked it up, in float32 at least.
 
     PyTorch's CPU kernel sums in the table's own dtype: 4,096 gradients of 1 become 256 in bfloat16.
-
-    Args:
-        gradient: of each slot.
-        index: row of each slot.
-        rows: rows of the table.
-        padding_idx: a row whose gradient is zero.
 
     Examples:
         >>> gradient_of_rows(torch.ones(3, 1), torch.tensor([1, 1, 0]), 3, None).flatten()

@@ -35,10 +35,6 @@ class GroupedSlots:
 def group(ids: Int64[Tensor, " slots"], vocab_size: int) -> GroupedSlots | None:
     """Group the slots of ids by row; return None where an id is outside the table.
 
-    Args:
-        ids: row of each slot.
-        vocab_size: rows of the table.
-
     Examples:
         >>> group(torch.tensor([7, 2, 7]), 8)
         GroupedSlots(rows=tensor([2, 7]), starts=tensor([0, 1, 3]), order=tensor([1, 0, 2]))
@@ -64,10 +60,6 @@ def group(ids: Int64[Tensor, " slots"], vocab_size: int) -> GroupedSlots | None:
 
 def sum_by_row(gradient: Float[Tensor, "slots dim"], slots: GroupedSlots) -> Float[Tensor, "rows dim"]:
     """Sum the gradients of each row, in the order of the slots and in float32 at least.
-
-    Args:
-        gradient: of each slot.
-        slots: grouped by row.
 
     Examples:
         >>> sum_by_row(torch.tensor([[1.0], [2.0], [4.0]]), group(torch.tensor([7, 2, 7]), 8))

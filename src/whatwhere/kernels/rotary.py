@@ -47,9 +47,7 @@ def rotate(
 
     Args:
         x: queries or keys, of any strides, which the result has too.
-        cos, sin: of each pair's angle, perhaps with a common factor.
         interleaved: pairs are (2i, 2i+1); else (i, i + pairs).
-        back: rotate by the opposite angles.
 
     Examples:
         >>> rotate(torch.ones(1, 1, 1, 3), torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1), interleaved=False)
@@ -79,7 +77,6 @@ def rotate_both(
     """Rotate two tensors by the same tables, which are checked once: this saves time in a decoding step.
 
     Args:
-        q, k: queries and keys.
         cos, sin, interleaved: as for `rotate`.
 
     Examples:
@@ -156,9 +153,6 @@ def _overlaps_itself(x: Tensor) -> bool:
 
 def is_nested(strides: Iterable[int], shape: Iterable[int]) -> bool:
     """Return whether each stride is larger than all that is inside it, so that no two indices address one number.
-
-    Args:
-        strides, shape: of a tensor, in any order of its axes.
 
     Examples:
         >>> is_nested((8, 1), (3, 8)), is_nested((4, 1), (3, 8))
@@ -298,7 +292,6 @@ def kernel_for(cos: Tensor, sin: Tensor, *tensors: Tensor) -> Kernel | None:
 
     Args:
         cos, sin: tables of four axes, float32.
-        tensors: to rotate, of four axes.
 
     Examples:
         >>> table = torch.ones(1, 1, 3, 2)
@@ -333,7 +326,6 @@ def run_kernel(
 
     Args:
         kernel: what `kernel_for` returned for these tensors.
-        tensors: to rotate.
         cos, sin, interleaved, back: as for `rotate`.
     """
     tables, results = _with_addresses(cos, sin), []

@@ -125,15 +125,7 @@ def catch_up(table: Moments, history: StepHistory, eps: float, rows: Int64[Tenso
 def look_up(
     table: Moments, history: StepHistory, eps: float, ids: Integer[Tensor, "*shape"], slots: GroupedSlots
 ) -> tuple[Float[Tensor, "*shape dim"], bool]:
-    """Bring the rows of some ids up to date; return them, and whether any was behind.
-
-    Args:
-        table: the table and its state.
-        history: of the steps.
-        eps: of AdamW.
-        ids: rows to look up.
-        slots: the ids, grouped by row.
-    """
+    """Bring the rows of some ids up to date; return them, and whether any was behind."""
     if (kernel := _kernel(backend.on_cpu, "adamw_catch_up", table)) is not None:
         out = backend.in_huge_pages(table.weight.new_empty(*ids.shape, table.weight.shape[1]))
         return out, _catch_up_on_cpu(kernel, table, history, eps, slots.rows, slots, out)
@@ -144,14 +136,8 @@ def look_up(
 def update(table: Moments, rows: Int64[Tensor, " rows"], gradient: Float[Tensor, "rows dim"], step: Step) -> int:
     """Update rows that are up to date by one step; where some are not, return their number and do nothing.
 
-        m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
-        p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
-
-    Args:
-        table: of the rows.
-        rows: each once.
-        gradient: of each row.
-        step: its number and settings.
+    m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
+    p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
     """
     same_dtype = gradient.dtype == table.weight.dtype
     if same_dtype and (kernel := _kernel(backend.on_cpu, "adamw_update", table, rows, gradient)) is not None:

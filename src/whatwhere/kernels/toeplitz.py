@@ -153,11 +153,7 @@ def _rounded_up(distance: int, farthest: int) -> int:
 
 @cache
 def reads_views(dtype: torch.dtype) -> bool:
-    """Return whether PyTorch's kernel reads a view with overlapping rows correctly; tried once, forward and backward.
-
-    Args:
-        dtype: of queries, keys and values.
-    """
+    """Return whether PyTorch's kernel reads a view with overlapping rows correctly; tried once."""
     g = torch.Generator().manual_seed(0)
     tokens = 2 * _STEP
     q, k, v, upstream = (torch.randn(1, 2, tokens, 16, generator=g).to(dtype) for _ in range(4))

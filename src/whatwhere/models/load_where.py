@@ -28,13 +28,7 @@ _OTHERWISE = "Choose a scheme of the catalogue: whatwhere.scheme(name, dim, num_
 
 @dataclass(frozen=True)
 class _Learned:
-    """Where files have the learned numbers of a scheme.
-
-    Args:
-        names: parameter -> the ends of its name, as transformers and as published files write it, for some layer.
-        absent: what is noted where they are not there.
-        last: the parameter whose last axis is the first one of the tensor.
-    """
+    """Where files have the learned numbers of a scheme."""
 
     names: Mapping[str, tuple[str, ...]]
     absent: str
@@ -163,9 +157,6 @@ def load_where(source: Checkpoint | str | Path, run: str | None = None) -> Loade
 
 def attention_of_layers(checkpoint: Checkpoint) -> "list[tuple[Where, tuple[str, ...]]]":
     """Build the attention of each layer of a model, with the learned numbers of its files.
-
-    Args:
-        checkpoint: of the model.
 
     Returns:
         For each layer its schemes, without what is added to the input, and sentences on what the files lack: that is

@@ -1124,7 +1124,6 @@ def as_positions(given: PositionsLike, device: torch.device | str | None = None)
     Args:
         given: Positions as they are; an integer tensor, read by `Positions.from_position_ids`; or a number n of tokens,
             which counts from 0.
-        device: for positions made of a number.
 
     Raises:
         PositionError: If positions are negative, or have none of these forms.

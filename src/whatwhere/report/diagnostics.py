@@ -22,11 +22,7 @@ _LOWEST = 10
 
 
 def diagnostics(findings: TokenDiagnostics) -> list[Part]:
-    """Write the suspicious rows as paragraphs and tables, with the evidence.
-
-    Args:
-        findings: the section.
-    """
+    """Write the suspicious rows as paragraphs and tables, with the evidence."""
     return [
         *_unmoved(findings),
         *_under_trained(findings),

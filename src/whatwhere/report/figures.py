@@ -89,7 +89,6 @@ def to_file(figure: LineFigure, format: str, width: Number = 84.0) -> bytes:
     """Draw a figure, and return the contents of its file; equal figures give equal bytes.
 
     Args:
-        figure: what is drawn.
         format: "svg", "pdf" or "png".
         width: in millimeters: 84 for a column, 174 for a page of two columns.
 
@@ -112,7 +111,6 @@ def draw(figure: LineFigure, width: Number = 84.0) -> "Figure":
     """Return a figure of matplotlib, to change before it is saved.
 
     Args:
-        figure: what is drawn.
         width: in millimeters.
 
     Raises:

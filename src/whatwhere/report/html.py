@@ -48,7 +48,6 @@ def element(tag: str, *children: str, attributes: Mapping[str, str] | None = Non
     """Return one element.
 
     Args:
-        tag: its name.
         children: markup, or text that is escaped.
         attributes: whose names are no Python names, such as "http-equiv".
         more: other attributes, written as Python names: `class_` is class, `aria_label` is aria-label.
@@ -66,7 +65,6 @@ def sections(written: Iterable[Section], level: int = 2, prefix: str = "") -> It
     """Yield each section as an element with its heading.
 
     Args:
-        written: the sections.
         level: of their headings, 1 to 6.
         prefix: begins the ids of the elements, where one page has sections of several reports.
 

@@ -19,11 +19,7 @@ class InstallationRecord(Headline):
 
 
 def headline(found: Installation) -> str:
-    """Return whether whatwhere works here, in one sentence without its full stop.
-
-    Args:
-        found: what is installed.
-    """
+    """Return whether whatwhere works here, in one sentence without its full stop."""
     necessary = sum(each.necessary for each in found.missing)
     if necessary:
         return f"whatwhere {found.whatwhere} does not work here: {count(necessary, 'thing')} to mend"
@@ -33,11 +29,7 @@ def headline(found: Installation) -> str:
 
 
 def sections(found: Installation) -> list[Section]:
-    """Return what to mend, the machine, and the packages.
-
-    Args:
-        found: what is installed.
-    """
+    """Return what to mend, the machine, and the packages."""
     mend: list[Part] = [Paragraph(f"{each.what} To mend it: {each.remedy}") for each in found.missing]
     system = Table(
         "What numbers and speed depend on",

@@ -38,9 +38,6 @@ def register(shell: Any) -> None:
 def to_html(result: object) -> str | None:
     """Return a result as HTML, in which every text is escaped; None where it has no tables or figures.
 
-    Args:
-        result: what a call of whatwhere returned.
-
     Examples:
         >>> from whatwhere.models.parameter_count import parameters
         >>> "1,280" in to_html(parameters({"vocab_size": 20, "dim": 64}))

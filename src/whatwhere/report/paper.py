@@ -177,7 +177,6 @@ def write_files(folder: str | Path, contents: Mapping[str, bytes], missing: str 
     """Write files into a folder; those of the same names are replaced.
 
     Args:
-        folder: made where it is missing.
         contents: bytes by name.
         missing: why some are not there, or "".
 
@@ -199,7 +198,6 @@ def numbers(results: Scored, found: Sequence[PairedDifferences]) -> dict[str, li
 
     Args:
         results: of a comparison, or OwnScores.
-        found: differences, at some lengths.
     """
     task = results.task
     scores: list[list[Cell]] = [["scheme", "seed", "group", task.unit, "trained", task.measure]]

@@ -39,21 +39,13 @@ class ProbeRecord(Headline):
 
 
 def headline(found: Probe) -> str:
-    """Return the main facts in one sentence, without its full stop.
-
-    Args:
-        found: by a probe.
-    """
+    """Return the main facts in one sentence, without its full stop."""
     kinds = list(dict.fromkeys(_map(layer.query) for layer in found.layers))
     return f"{found.model_type}: {count(len(found.layers), 'attention')} over one sequence; queries {listed(kinds)}"
 
 
 def sections(record: ProbeRecord) -> list[Section]:
-    """Return the layers in a table, then input, notes, and what the registry reads otherwise.
-
-    Args:
-        record: of a probe.
-    """
+    """Return the layers in a table, then input, notes, and what the registry reads otherwise."""
     found = record.probe
     parts: list[Part] = [_layers(found.layers), Paragraph(_input(found.input))]
     if found.embedding_scale is not None:
@@ -72,11 +64,7 @@ def sections(record: ProbeRecord) -> list[Section]:
 
 
 def short(layer: Layer) -> str:
-    """Return what was measured of a layer in a few words, without numbers that depend on its size alone.
-
-    Args:
-        layer: of a probe.
-    """
+    """Return what was measured of a layer in a few words, without numbers that depend on its size alone."""
     words = [_map(layer.query)]
     if _map(layer.key) != words[0]:
         words.append(f"keys {_map(layer.key)}")

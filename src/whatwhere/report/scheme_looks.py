@@ -11,9 +11,6 @@ def looks(schemes: Sequence[str]) -> dict[str, int]:
 
     A common scheme has the same look in every figure. Others take the looks that these leave free.
 
-    Args:
-        schemes: names of those that are drawn together.
-
     Examples:
         >>> looks(["fope", "rotary", "rotary@dim=16", "none"])
         {'fope': 1, 'rotary': 3, 'rotary@dim=16': 2, 'none': 0}

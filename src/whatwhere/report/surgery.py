@@ -33,11 +33,7 @@ _COMPOSED = {"subtokens": "means of sub-tokens", "omp": "sums by matching pursui
 
 
 def sections(report: Report) -> list[Section]:
-    """Return the changed tensors in a table, then measurements, notes and the output in sentences.
-
-    Args:
-        report: of an operation on a checkpoint.
-    """
+    """Return the changed tensors in a table, then measurements, notes and the output in sentences."""
     rows = [(one.name, one.before, one.after, one.what) for one in report.changed]
     tables = [Table("", ("tensor", "before", "after", "what"), rows)] if rows else []
     return [Section("surgery", report.command, [*tables, *map(Paragraph, _lines(report))])]

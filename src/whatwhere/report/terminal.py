@@ -80,19 +80,11 @@ class Steps:
         self._update(self._step)
 
     def show_amount(self, amount: str) -> None:
-        """Show how much of the step is done.
-
-        Args:
-            amount: in words.
-        """
+        """Show how much of the step is done."""
         self._update(f"{self._step} ({visible(amount)})")
 
     def show_work(self, work: WorkDone) -> None:
-        """Show a report of long work; of one that takes less than a second nothing but the step.
-
-        Args:
-            work: how far it is.
-        """
+        """Show a report of long work; of one that takes less than a second nothing but the step."""
         if work.step:
             self.show(work.step)
         if amount := amount_and_left(work):
@@ -101,9 +93,6 @@ class Steps:
 
 def amount_and_left(work: WorkDone) -> str:
     """Return how much of some work is done and the time that the rest takes; "" for what takes less than a second.
-
-    Args:
-        work: how far it is.
 
     Examples:
         >>> amount_and_left(WorkDone("", "1,000 of 4,000 rows", 0.25, 2.0, 6.0))
@@ -142,13 +131,7 @@ class Downloads:
 
 
 def print_sections(sections: Sequence[Section], console: "Console", rows: int = ROWS) -> None:
-    """Print sections one below the other.
-
-    Args:
-        sections: what to print.
-        console: where to print.
-        rows: rows of a long table that are printed.
-    """
+    """Print sections one below the other."""
     for section in sections:
         console.print(f"\n{visible(section.title)}", style="bold")
         for part in section.parts:
@@ -159,13 +142,7 @@ def print_sections(sections: Sequence[Section], console: "Console", rows: int = 
 
 
 def print_table(table: Table, console: "Console", rows: int = ROWS) -> None:
-    """Print a table below its caption: some rows of a long one, and how many more there are.
-
-    Args:
-        table: what to print.
-        console: where to print.
-        rows: rows of a long table that are printed.
-    """
+    """Print a table below its caption: some rows of a long one, and how many more there are."""
     printed = new_table()
     for n, name in enumerate(table.columns):
         printed.add_column(visible(name), justify="right" if n in table.numeric else "left")

@@ -44,8 +44,6 @@ def count(number: int, one: str, several: str = "") -> str:
     """Format a number of things, with the noun in singular or plural.
 
     Args:
-        number: how many.
-        one: the noun for one thing.
         several: the noun for more; "" appends an s.
 
     Examples:
@@ -162,9 +160,7 @@ def spread(values: Spread | None, places: int = 3, factor: float = 1.0, absent: 
 
     Args:
         values: median and range, or None.
-        places: decimal places.
         factor: multiplies the values first, such as 100 for percent.
-        absent: the text where there is no value.
 
     Examples:
         >>> from whatwhere.comparison.results import Spread

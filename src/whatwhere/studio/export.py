@@ -85,10 +85,6 @@ def render_page(session: Session, progress: Callable[[str], None] = lambda _: No
 
     Its policy runs the scripts of the document alone, by hash; it loads nothing and sends nothing. Each view chooses in
     `exported` which answers the document holds; for others it shows how to open the studio itself.
-
-    Args:
-        session: what is open.
-        progress: called with each step that takes a while, in words.
     """
     check_page()
     views: dict[str, ExportedView] = {}
@@ -132,7 +128,6 @@ def write_page(session: Session, file: str | Path, progress: Callable[[str], Non
     """Write the exported page of a session into a file, in one step, and return its path; an existing one is replaced.
 
     Args:
-        session: what is open.
         file: to write; whether it can be written is checked first.
         progress: as in `render_page`.
     """
@@ -152,10 +147,7 @@ def write_inspection(
     tokens, which take half a minute to compute for 30,000 tokens.
 
     Args:
-        checkpoint: what was inspected.
-        inspection: of this checkpoint.
         file: to write; an existing one is replaced.
-        progress: called with each step that takes a while, in words.
 
     Returns:
         The path of the file.
@@ -173,7 +165,6 @@ def check_file(file: str | Path, read: Checkpoint) -> Path:
     """Check that a page can be written, and return its path.
 
     Args:
-        file: to write.
         read: the checkpoint of the page, which is not overwritten.
     """
     check_page()

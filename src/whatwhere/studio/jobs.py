@@ -132,7 +132,6 @@ def run_in_subprocess(function: Callable[..., Result], report: Report, **setting
     Args:
         function: of a module, for the other process imports it by name; it calls progress(fraction, message).
         report: called with the same; what it raises, such as Stopped, ends the process.
-        settings: and the result are pickled, between our own processes alone.
     """
     # A fork would copy locks that other threads hold, and PyTorch's threads not at all.
     context = multiprocessing.get_context("spawn")

@@ -144,9 +144,7 @@ def default_scheme(session: Session, otherwise: str, for_odd: str | None = None)
     """Return the name of the scheme that a view begins with: the model's own, else a run with positions, else another.
 
     Args:
-        session: what is open.
         otherwise: a scheme for what has neither; it may need pairs of features.
-        for_odd: the same for a token table with an odd number of features.
     """
     if has_own(session):
         return MODEL
@@ -170,11 +168,8 @@ def scheme_of(
     """Build a scheme by name; the sizes and the seed are those of schemes of the catalogue.
 
     Args:
-        session: what is open.
         name: "model", a run, or an entry of the catalogue, or several joined by "+".
         dim, num_heads: None takes those of the open model.
-        max_length: positions of a learned table.
-        seed: of parameters, which are random.
     """
     if name == MODEL:
         return session.once(("scheme", name), lambda: _loaded(session, name, None))
@@ -190,7 +185,6 @@ def token_tensor(session: Session, name: str, run: str) -> str:
     """Return the name of the token table that goes with a scheme.
 
     Args:
-        session: what is open.
         name: of the scheme; that of a run brings the run's own table.
         run: of a comparison, whose table goes with schemes of the catalogue; "" is the one that views begin with.
 
@@ -268,10 +262,7 @@ def catalogue_python(
 
     Args:
         name: an entry of the catalogue, or several joined by "+".
-        dim, num_heads, max_length: its sizes.
-        seed: of its parameters.
         learned: whether it has any.
-        options: its further settings.
     """
     from whatwhere.where.catalogue import scheme_seed
 

@@ -46,13 +46,7 @@ def create_app(
     queries: Mapping[str, Query] = QUERIES,
     jobs: Mapping[str, JobFunction] = JOBS,
 ) -> ASGIApp:
-    """Return the application that serves one session to the holder of one key.
-
-    Args:
-        page: the folder of the page's files.
-        queries: functions that are answered at once, by name.
-        jobs: functions that are started as jobs, by name.
-    """
+    """Return the application that serves one session to the holder of one key."""
     started = Jobs()
 
     @cache
@@ -204,7 +198,6 @@ def serve(session: Session, port: int | None, browser: bool, on_start: Callable[
     Args:
         port: None is one of the system's choosing.
         browser: whether to open the page in one.
-        on_start: called with the address to open, and the port.
     """
     check_page(PAGE)
     key, listening = Key(), bound(port)
@@ -233,7 +226,6 @@ def served(
     """Serve a session from a thread of this process, and yield the address, with its key.
 
     Args:
-        page: the folder of the page's files.
         queries, jobs: as in `create_app`.
     """
     key, listening = Key(), bound()

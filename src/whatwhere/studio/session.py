@@ -110,7 +110,6 @@ class Session:
 
         Args:
             key: what it is; a tuple, whose first item names its type, where there are several.
-            make: computes it.
             most: values with the same first item of the key that are kept; the oldest go.
         """
         with self._door:

@@ -95,16 +95,7 @@ def check_bias(
 
 @dataclass(frozen=True, eq=False)
 class _Probe:
-    """An implementation of a bias and what is expected of it.
-
-    Args:
-        fn: (query_positions, key_positions) -> (heads, queries, keys).
-        num_heads: heads.
-        expected: the formula; None where it is not known.
-        causal: whether keys later than the query are ignored.
-        last: the last position that it supports.
-        device: of its inputs.
-    """
+    """An implementation of a bias and what is expected of it."""
 
     fn: Callable[..., Tensor]
     num_heads: int
@@ -147,11 +138,7 @@ class _Probe:
     def call_unchecked(
         self, queries: Tensor, keys: Tensor, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "heads queries keys"]:
-        """Call the implementation with copies on its device, and return the table on the CPU, cast to `dtype`.
-
-        Raises:
-            ImplementationError: If it raised, or the result has a wrong shape, or is not of floating point.
-        """
+        """Call the implementation with copies on its device, and return the table on the CPU, cast to `dtype`."""
         inputs = (index.to(self.device, copy=True) for index in (queries, keys))
         cast_by_fn = dtype is not None and _takes_dtype(self.fn)
         fn = partial(self.fn, dtype=dtype) if cast_by_fn else self.fn

@@ -79,10 +79,6 @@ def check_layout(formula: Formula, rotated: Float[Tensor, "features head_dim"]) 
     """Return whether the layout is the expected one, from each unit vector rotated at position 1.
 
     A feature contributes to its partner and to no other, whatever the angle.
-
-    Args:
-        formula: what is expected.
-        rotated: row n is the rotated unit vector of feature n.
     """
     crossed = rotated.double().nan_to_num().abs().fill_diagonal_(0)
     partners = {a: int(row.argmax()) for a, row in enumerate(crossed) if row.amax() > 0}

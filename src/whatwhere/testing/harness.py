@@ -133,8 +133,6 @@ def call(fn: Callable[..., Tensor], *inputs: Tensor, gradient: bool = False) -> 
     """Call an implementation.
 
     Args:
-        fn: the implementation.
-        inputs: its positional arguments.
         gradient: whether to record a graph for autograd.
 
     Raises:
@@ -168,7 +166,6 @@ def last_position(check: str, max_length: int | None) -> int:
     """Return the last position to check.
 
     Args:
-        check: the calling function, for the message.
         max_length: how many positions the implementation supports; None is more than 1,000,000.
 
     Raises:

@@ -239,11 +239,7 @@ class _Laws:
 
 
 def _check_layout(formula: _Sinusoid, row: Float[Tensor, " dim"]) -> Verdict:
-    """Return whether the layout is the expected one, from position 0: every sine is 0 there, and every cosine 1.
-
-    Raises:
-        NotSupported: If the vector of position 0 fits no layout.
-    """
+    """Return whether the layout is the expected one, from position 0: every sine is 0 there, and every cosine 1."""
     if (row.double() - formula.at(torch.tensor([0]))[0]).abs().amax() <= ROTATION:
         return Verdict(True)
     known: dict[str, Tensor] = {}

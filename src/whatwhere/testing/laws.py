@@ -23,10 +23,6 @@ def logit_error(
 ) -> Float64[Tensor, "*batch tokens tokens"]:
     """Return the difference of the logits <q_i, k_j> at two sets of positions, relative to |q_i| |k_j|.
 
-    Args:
-        first: queries and keys, mapped by their positions.
-        second: the same, mapped by other positions.
-
     Examples:
         >>> q, k, rotated = torch.tensor([[[1.0, 0.0]], [[2.0, 0.0]], [[0.0, 2.0]]])
         >>> logit_error((q, k), (q, rotated)).item()
@@ -94,7 +90,6 @@ def repeated(
     """Return whether each head has the same bias at an earlier key.
 
     Args:
-        biases: of a query.
         exact: the same before they were rounded; where these are equal already, rounding is not to blame.
 
     Examples:

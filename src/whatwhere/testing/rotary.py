@@ -100,15 +100,7 @@ def check_rotary(
 
 @dataclass(frozen=True, eq=False)
 class _Probe:
-    """A rotary implementation and the formula that it should follow.
-
-    Args:
-        fn: rotates queries.
-        formula: what is expected.
-        last: the last position that it supports.
-        device: of its inputs.
-        keys: rotates keys; None where it was not passed.
-    """
+    """A rotary implementation and the formula that it should follow."""
 
     fn: Rotate
     formula: Formula

@@ -230,12 +230,7 @@ class _FileRowOptimizer(Optimizer):
         super().__init__(groups if groups and isinstance(groups[0], dict) else [{"params": groups}], defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add tables with their own settings; a table that was trained before goes on after its last step.
-
-        Raises:
-            SettingError: If a setting is out of range, or a table is not in a file, is open for reading only, or was
-                trained by another algorithm.
-        """
+        """Add tables with their own settings; a table that was trained before goes on after its last step."""
         name = type(self).__name__
         tables = param_group["params"]
         tables = [tables] if isinstance(tables, torch.nn.Module) else list(tables)
@@ -257,13 +252,7 @@ class _FileRowOptimizer(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the rows that have a gradient: one step for each table that has one.
-
-        Raises:
-            SettingError: If a gradient is dense or not finite.
-            CheckpointError: If the disk is full. Then the tables have to be closed and opened again, as at their last
-                flush: what is left of this step is refused.
-        """
+        """Update the rows that have a gradient: one step for each table that has one."""
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -288,21 +277,11 @@ class _FileRowOptimizer(Optimizer):
 
         `step` does not call it. Where rows of FileRowAdamW may have missed more steps than the class says, it brings
         all rows up to date.
-
-        Raises:
-            CheckpointError: If a step failed, or the disk is full: call it again when there is space.
         """
         flush_together(list(self._keepers.values()))
 
     def update_all_rows(self, progress: Progress = lambda done, rows: None) -> None:
-        """Flush, and bring all rows of all tables up to date: see FileTokenEmbedding.update_all_rows.
-
-        Args:
-            progress: called with the number of rows of a table that are up to date, and that of all.
-
-        Raises:
-            CheckpointError: As `flush` raises it.
-        """
+        """Flush, and bring all rows of all tables up to date: see FileTokenEmbedding.update_all_rows."""
         self.flush()  # all are at the same step, whatever happens
         for keeper in self._keepers.values():
             keeper.update_all_rows(progress)
@@ -315,11 +294,7 @@ class _FileRowOptimizer(Optimizer):
         return {**state, "param_groups": [{**each, "algorithm": self.algorithm} for each in state["param_groups"]]}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load the settings, and require that the files are at the same step.
-
-        Raises:
-            SettingError: If it is the state of another optimizer or of other tables, or a table is at another step.
-        """
+        """Load the settings, and require that the files are at the same step."""
         groups = [dict(group) for group in state_dict["param_groups"]]
         for group in groups:
             # States of checkouts before 0.2.0 do not name it.

@@ -67,9 +67,6 @@ class NGramHash:
     def row(self, ids: Sequence[int]) -> int:
         """Return the row of one n-gram, by Python's integers.
 
-        Args:
-            ids: of the token itself, of the one before it, and so on: n.
-
         Raises:
             SettingError: If there are not n.
         """
@@ -115,7 +112,6 @@ def polynomial_hashes(
 
     Args:
         lengths: n, such as 3 to 8 bytes.
-        rows: of each table.
         primes: p; BLT has eleven, one for each of its hash functions.
 
     Returns:
@@ -138,7 +134,6 @@ def longcat_hashes(vocab_size: int, rows_of: Sequence[Sequence[int]]) -> tuple[N
         row = (t_i + V t_(i-1) + ... + V^(n-1) t_(i-n+1)) mod rows        each power modulo rows, so nothing wraps
 
     Args:
-        vocab_size: V.
         rows_of: for n = 2, 3, ..., the rows of each of its tables.
 
     Returns:
@@ -158,9 +153,7 @@ def multipliers_of_qwen4_exp(vocab_size: int, n: int, layer: int, seed: int = 12
     They are SplitMix64's numbers from a state of the seed and the layer.
 
     Args:
-        n: the longest n-gram.
         layer: 0 for the first layer that has such a table, 1 for the second.
-        seed: of the configuration.
 
     Returns:
         n multipliers, that of the token itself first.
@@ -189,8 +182,6 @@ def primes_from(start: int, count: int, skip: int = 0) -> tuple[int, ...]:
     """Return primes, by trial division: sizes of hashed tables.
 
     Args:
-        start: the smallest that counts.
-        count: how many.
         skip: how many to leave out before the first: those of earlier layers, in Qwen4-Exp.
 
     Examples:

@@ -446,11 +446,7 @@ def _read_steps(path: Path) -> Flush:
 
 
 def _parsed(content: bytes, path: Path) -> Flush:
-    """Return what a file of steps says.
-
-    Raises:
-        CheckpointError: If it is damaged, or of another version.
-    """
+    """Return what a file of steps says."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 

@@ -339,7 +339,6 @@ def join(
     Args:
         table: the bias, or None.
         mask: True where attention is allowed, or None.
-        dtype: dtype of the result, where there is a bias.
 
     Examples:
         >>> join(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]]), torch.float32)
@@ -427,10 +426,7 @@ def block_mask(
     """Return a mask in FlexAttention's form, which skips blocks of masked pairs; None where there is no mask.
 
     Args:
-        allowed: the mask as a function of elements.
         batch, heads: of the mask; 1 where all sequences, or all heads, have the same.
-        queries, keys: numbers of tokens.
-        device: of the mask.
     """
     from torch.nn.attention.flex_attention import create_block_mask  # slow to import
 

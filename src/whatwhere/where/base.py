@@ -376,7 +376,6 @@ def of_queries_and_keys(
     Args:
         queries: positions of the queries, in any form that `as_positions` reads.
         keys: positions of the keys; None where they are the queries'.
-        device: for positions made of a number.
 
     Raises:
         PositionError: If queries and keys are two different numbers: the queries may be the last tokens of the keys, or
@@ -413,13 +412,7 @@ def device_of(*modules: nn.Module) -> torch.device | None:
 
 
 def require_query_heads(owner: str, num_heads: int, q: Float[Tensor, "batch heads tokens head_dim"]) -> None:
-    """Raise ShapeError where queries have other heads than a map was made for.
-
-    Args:
-        owner: named in the error.
-        num_heads: that the map was made for.
-        q: queries.
-    """
+    """Raise ShapeError where queries have other heads than a map was made for."""
     if q.shape[1] != num_heads:
         raise ShapeError(
             f"{owner} was made for num_heads={num_heads}, but q has {q.shape[1]} heads: shape {tuple(q.shape)}."
@@ -430,7 +423,6 @@ def require_direction(scheme: nn.Module, causal_only: bool, causal: bool, other:
     """Raise SettingError where a scheme supports causal attention only, but attention is bidirectional.
 
     Args:
-        scheme: named in the error.
         causal_only: whether it supports causal attention only.
         causal: whether attention is causal.
         other: a scheme of the same door that supports both directions, for the error.

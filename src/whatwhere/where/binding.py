@@ -598,7 +598,6 @@ def heads_of(wheres: Iterable[Where], first: int, count: int, *, total: int | No
     """Return the Where of each layer for some of the heads; layers that share a scheme share its copy too.
 
     Args:
-        wheres: one for each layer.
         first, count, total: as in `Where.heads`.
 
     Raises:
@@ -632,9 +631,7 @@ def require_door(owner: str, door: str, scheme: object) -> None:
     """Check that a scheme belongs to a door; None is no scheme.
 
     Args:
-        owner: named in the error.
         door: `input`, `query_key` or `score`.
-        scheme: to check.
 
     Raises:
         DoorError: If the scheme is one of another door, or no scheme.

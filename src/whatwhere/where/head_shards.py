@@ -34,7 +34,6 @@ class OfHeads(nn.Module):
 
         Args:
             first: number of the first head, from 0; of the heads of queries.
-            count: heads of the new module.
             total: all heads, where the module was not made for a number of heads but has sets of parameters.
 
         Raises:
@@ -106,11 +105,6 @@ class OfHeads(nn.Module):
 
 def for_heads(owner: str, name: str, values: Sequence[float], num_heads: int) -> tuple[float, ...]:
     """Return a setting that has one number above 0 for each head.
-
-    Args:
-        owner, name: for errors.
-        values: of the setting.
-        num_heads: heads that need one.
 
     Raises:
         ShapeError: If there is not one for each head.

@@ -62,7 +62,6 @@ def with_sink(
     """Return outputs over all keys with a sink in the denominator of the softmax.
 
     Args:
-        y: outputs without it.
         lse: the logarithms of the sums of exp(score).
         sink: for each head a logit; None is none.
 

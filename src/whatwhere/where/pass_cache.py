@@ -213,13 +213,7 @@ class PassCache:
         )
 
     def _once(self, key: tuple[Any, ...], compute: Callable[[], Any], scheme: nn.Module | None = None) -> Any:
-        """Return a value that is kept for the layers after this one, where they may share it.
-
-        Args:
-            key: of the value.
-            compute: makes it.
-            scheme: whose parameters it depends on; None is none.
-        """
+        """Return a value that is kept for the layers after this one, where they may share it."""
         if scheme is not None and self._is_trained(scheme):
             if _stands_alone():
                 return compute()

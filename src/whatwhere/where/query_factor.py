@@ -39,9 +39,6 @@ class QueryFactor(QueryKeyMap):
     def factor(self, positions: Positions) -> Float[Tensor, "batch heads tokens 1"]:
         """Return the factor of each query, in float32 at least.
 
-        Args:
-            positions: positions of the queries, with one axis.
-
         Raises:
             PositionError: If the positions have several axes.
         """

@@ -52,19 +52,11 @@ class RegionMap(QueryKeyMap):
 
     @abstractmethod
     def at_queries(self, p: Int64[Tensor, "batch tokens"]) -> tuple[Int64[Tensor, "batch tokens"], ...]:
-        """Return the coordinates by which queries are rotated, for each region.
-
-        Args:
-            p: their positions.
-        """
+        """Return the coordinates by which queries are rotated, for each region."""
 
     @abstractmethod
     def at_keys(self, p: Int64[Tensor, "batch tokens"]) -> tuple[Int64[Tensor, "batch tokens"], ...]:
-        """Return the coordinates by which keys are rotated, for each region, or one for all.
-
-        Args:
-            p: their positions.
-        """
+        """Return the coordinates by which keys are rotated, for each region, or one for all."""
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Return the tables of the rotary map for queries of each region, and then for keys.
@@ -119,13 +111,6 @@ def by_region(
 
     The features of the regions stand side by side, and those of a key are 0 outside of its region, so that one dot
     product is that of the key's region.
-
-    Args:
-        scheme: a map of several regions.
-        q, k: queries and keys as it maps them.
-        v: values.
-        scores: bias and mask of queries and keys.
-        at_queries, at_keys: positions of the queries and keys.
 
     Returns:
         Queries, keys, values and scores of attention over the longer list of keys.
@@ -186,11 +171,6 @@ def products(
 ) -> Float[Tensor, "batch heads queries keys"]:
     """Return the dot products of all mapped queries and keys, each in the region of its pair.
 
-    Args:
-        scheme: that mapped them.
-        q, k: mapped queries and keys, with as many heads.
-        queries, keys: their positions.
-
     Examples:
         >>> from whatwhere import Rotary, positions
         >>> rope, p, ones = Rotary(head_dim=2), positions(2), torch.ones(1, 1, 2, 2)
@@ -217,11 +197,6 @@ def of_first_region(
     v: Float[Tensor, "batch key_heads keys value_dim"],
 ) -> tuple[Float[Tensor, "batch heads queries head_dim"], Float[Tensor, "batch key_heads keys head_dim"]]:
     """Return queries and keys as they are mapped for the first region.
-
-    Args:
-        scheme: a map of several regions.
-        q, k: queries and keys as it maps them.
-        v: values.
 
     Raises:
         ShapeError: If queries or keys do not have a group of heads for each region.

@@ -69,7 +69,6 @@ class RotaryMap(QueryKeyMap):
             q, k: queries and keys. In place they must not overlap in memory; both may be views of one tensor, as the
                 outputs of a fused projection are.
             at_queries, at_keys: what `bind` returned for their positions.
-            in_place: write the results over q and k.
 
         Returns:
             The rotated queries and keys; in place q and k themselves.
@@ -253,7 +252,6 @@ def difference(
         cos(b - a) = cos b cos a + sin b sin a        sin(b - a) = sin b cos a - cos b sin a
 
     Args:
-        old, new: cosines and sines, both times the magnitude.
         magnitude: already part of the rotated keys, so it is divided out of both tables.
 
     Examples:

@@ -60,7 +60,6 @@ class RotationByContent(QueryKeyMap, ABC):
         """Return cosine and sine of every angle for queries and for keys, (batch, heads, tokens, pairs).
 
         Args:
-            queries, keys: positions of the queries and keys.
             increments: what `increments` returned, for all keys.
 
         Raises:
@@ -119,10 +118,6 @@ def without_padding(
     x: Float[Tensor, "batch heads keys features"], keys: Positions
 ) -> Float[Tensor, "batch heads keys features"]:
     """Return numbers of keys with zeros at padding.
-
-    Args:
-        x: numbers of each key.
-        keys: their positions.
 
     Examples:
         >>> keys = Positions.from_mask(torch.tensor([[0, 1]]))

@@ -239,8 +239,6 @@ def tabulate(
 
     Args:
         element: bias or mask as a function of elements.
-        batch, heads, queries, keys: sizes of the table.
-        device: device of the table.
         first: index of its first query.
 
     Examples:
@@ -315,7 +313,6 @@ def require_features(scheme: QueryKeyMap | ScoreBias, x: Float[Tensor, "batch to
 
     Args:
         scheme: has `dim`.
-        x: token vectors.
 
     Raises:
         ShapeError: If they have another number of features.
@@ -378,7 +375,6 @@ def differences(
     """Return the bias that is the number of a query minus that of a key.
 
     Args:
-        of_queries, of_keys: their numbers.
         dtype: of the bias, float32 at least.
     """
     dtype = torch.promote_types(dtype, torch.float32)
@@ -440,7 +436,6 @@ def sums_in_order(
     """Return the cumulative sums over keys, from the first in order, or backward from the last.
 
     Args:
-        x: a number for each key.
         slots: of the keys in order, as `slots_in_order` returns them.
         backward: whether sums begin at the last key.
 

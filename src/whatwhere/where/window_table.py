@@ -61,7 +61,6 @@ def checked_size(owner: str, window_size: WindowSize) -> tuple[int, int]:
     """Return height and width of a window, after checking them.
 
     Args:
-        owner: named in the error.
         window_size: one number for both, or two.
 
     Raises:

@@ -33,7 +33,6 @@ def embed(
     Ids and positions without a row stop the program on the device, as PyTorch's own lookups do.
 
     Args:
-        weight: E, each row contiguous.
         ids: int64 or int32; (batch, tokens) where something is added.
         scale: s; the product is rounded to the dtype of E before anything is added.
         rows: P, of the dtype of E or float32: a table, the position of each token or None, and an offset, as in Rows.

@@ -34,10 +34,8 @@ def rotate(
         (x_a, x_b) -> (x_a cos - x_b sin, x_a sin + x_b cos)
 
     Args:
-        x: of any strides.
         cos, sin: of one dtype: float32, or that of x.
         interleaved: pairs are (2i, 2i+1); else (i, i + pairs).
-        back: rotate by the opposite angles, as the gradient does.
         out: where the result is written; x itself for a rotation in place. None allocates one like x.
     """
     batch, heads, tokens, features = x.shape

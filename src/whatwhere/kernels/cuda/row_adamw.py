@@ -31,11 +31,7 @@ def adamw_catch_up(
         p <- D p - m sum_i w_i / (x_i sqrt(v) + eps)        m <- M m        v <- V v
 
     Args:
-        weight: the table, without a gradient.
         master: float32 values of a 16-bit table.
-        exp_avg, exp_avg_sq: the moments.
-        rows: each once.
-        numbers: of each row D, M, V, then the nodes x, then the weights w.
     """
     dim, columns = weight.shape[1], numbers.shape[1]
     block, grid, warps = _blocks(len(rows), dim)
@@ -62,11 +58,7 @@ def adamw_update(
         p <- (1 - lr weight_decay) p - lr / (1 - beta1^n) m / (sqrt(v) / sqrt(1 - beta2^n) + eps)
 
     Args:
-        weight: the table, without a gradient.
         master: float32 values of a 16-bit table.
-        exp_avg, exp_avg_sq: the moments.
-        rows: each once.
-        gradient: of each row.
         constants: beta1, 1 - beta1, beta2, 1 - beta2, 1 - lr weight_decay, lr / (1 - beta1^n),
             1 / sqrt(1 - beta2^n), eps.
     """
@@ -86,7 +78,6 @@ def sum_by_row(
     """Sum the gradients of each row, in order and in float32.
 
     Args:
-        gradient: of each slot.
         starts, order: the slots of row n are order[starts[n] : starts[n + 1]].
     """
     rows, dim = len(starts) - 1, gradient.shape[-1]

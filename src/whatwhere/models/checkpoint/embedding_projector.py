@@ -69,8 +69,6 @@ def write_projector(
 
     Args:
         folder: created if it does not exist; files of these names in it are replaced atomically.
-        weight: one row for each word.
-        words: the labels of the rows.
 
     Returns:
         The paths of the two files.

@@ -151,8 +151,6 @@ def parse_json(text: bytes, where: str, most: int | None = None) -> Json:
     """Parse a JSON object in UTF-8, in which no key occurs twice.
 
     Args:
-        text: to parse.
-        where: the file, and the part of it, for messages.
         most: bytes of memory that it may take; None is JSON_TIMES its size and BASE.
 
     Raises:

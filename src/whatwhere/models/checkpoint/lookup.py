@@ -112,12 +112,8 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
     one is no text: "é" is the byte 0xE9 there, which is "<0xE9>".
 
     Args:
-        checkpoint: to search.
         text: of the token, or # and its id.
         rows: number of rows of the table, to which the id must belong; None is that of the token table.
-
-    Returns:
-        The id.
 
     Raises:
         TokenError: If there is no such token, or it has no row.

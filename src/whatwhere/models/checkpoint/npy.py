@@ -141,13 +141,7 @@ def _require_memory(file: File) -> None:
 
 
 def _byte_range(file: File, name: str, head: bytes, begin: int, size: int) -> ByteRange:
-    """Return the byte range of an array, after comparing its header with its size.
-
-    Args:
-        head: the first bytes of the .npy file.
-        begin: their offset in `file`.
-        size: of header and array.
-    """
+    """Return the byte range of an array, after comparing its header with its size."""
     stream = BytesIO(head)
     try:
         with warnings.catch_warnings():

@@ -51,15 +51,7 @@ _MAX_STATE_BYTES = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class _Module:
-    """A module with quantized weights.
-
-    Args:
-        name: of the module.
-        codes: the tensor of codes.
-        beside: the other tensors of the module, by the end of their names.
-        settings: of the configuration: how it is quantized.
-        contents: of the file.
-    """
+    """A module with quantized weights."""
 
     name: str
     codes: Entry

@@ -197,7 +197,6 @@ def write_safetensors(
     """Write a file of safetensors, and return its size; wider types come first, so that all are aligned.
 
     Args:
-        path, parts: of a new file, and its tensors.
         metadata: of the header, if it is not empty.
         progress: called with the number of bytes of each chunk.
         schema: of a file of ours: its version and a checksum become metadata.

@@ -165,9 +165,6 @@ class Description:
         scheme have the same instance, so that `whatwhere.bind` binds it once. Learned tables have random initial
         values, and sinks are 0.
 
-        Args:
-            device, dtype: of learned tables.
-
         Raises:
             SettingError: If no layer has attention.
 
@@ -257,7 +254,6 @@ class Description:
 
         Args:
             where: the first of `wheres()`, whose input encoding is used; None builds a new one.
-            device, dtype: of the tables.
 
         Returns:
             The layer; its tables have random initial values.

@@ -284,9 +284,7 @@ class Keys:
         """Raise SettingError, with all keys that are not known in the model type `like`, or if none shows positions.
 
         Args:
-            like: the model type that this one is read as.
             evidence: parts of names, one of which must occur in a key that was read; empty if none is needed.
-            accepted: further keys of that type.
         """
         if evidence and not any(part in key for key in self.used for part in evidence):
             raise SettingError(

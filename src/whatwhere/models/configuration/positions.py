@@ -64,9 +64,7 @@ def read_learned(
     Args:
         offset: row of position 0.
         counted: whether the length in the configuration includes the rows before it.
-        key: of the length, for messages.
         by_tokens: whether the table has the features of the token table, if they differ from the model's.
-        unless: a flag without which there is no table.
         absolute: whether `position_embedding_type` must be "absolute" for the table to be the only encoding.
     """
     if absolute:
@@ -235,13 +233,7 @@ def _rotary_dim(
     interleaved: bool = True,
     unrotated: str | None = None,
 ) -> Position:
-    """Read the rotary positions of GPT-J, CodeGen and RoFormer, and of the first Phi, whose theta is 10,000.
-
-    Args:
-        key: of the number of rotated features; None rotates all.
-        interleaved: whether pairs are (2i, 2i+1).
-        unrotated: a flag that must be off, which rotates values too (RoFormer).
-    """
+    """Read the rotary positions of GPT-J, CodeGen and RoFormer, and of the first Phi, whose theta is 10,000."""
     if unrotated is not None:
         keys.require(unrotated, False, "whatwhere has no scheme that rotates values.")
     rotary_dim = None if key is None else keys.whole(key, default=None)

@@ -78,9 +78,6 @@ def _absent(prefix: str, name: str) -> Finding:
 def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
     """Read golden vectors, and check that their numbers are those that were written.
 
-    Args:
-        folder: of golden vectors.
-
     Raises:
         CheckpointError: If it cannot be read, has another format or version, or was changed.
         SettingError: If a number is of no type that can be compared.

@@ -83,7 +83,6 @@ def write_golden(source: Description | Checkpoint, out: str | Path, *, force: bo
     Args:
         source: the model, or the description of its configuration alone, which has no learned numbers: both as
             `ww.read` returns them.
-        out: a new folder.
         force: replace an existing folder of golden vectors.
 
     Returns:
@@ -272,13 +271,7 @@ def rotated(
     cos: Float64[np.ndarray, "positions pairs"],
     sin: Float64[np.ndarray, "positions pairs"],
 ) -> Float64[np.ndarray, "positions head_dim"]:
-    """Return vectors with each pair rotated by its angle at their position.
-
-    Args:
-        x: a vector for each position.
-        pairs: the two features of each pair.
-        cos, sin: times the magnitude.
-    """
+    """Return vectors with each pair rotated by its angle at their position."""
     a, b = x[:, pairs[:, 0]], x[:, pairs[:, 1]]
     out = x.copy()
     out[:, pairs[:, 0]], out[:, pairs[:, 1]] = a * cos - b * sin, a * sin + b * cos

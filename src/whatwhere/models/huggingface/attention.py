@@ -81,11 +81,7 @@ def _keep_own_attention() -> None:
 
 
 def has_own_attention(kind: type[nn.Module]) -> bool:
-    """Return whether the file of a model has attention that does not ask for the function that was chosen.
-
-    Args:
-        kind: class of the model.
-    """
+    """Return whether the file of a model has attention that does not ask for the function that was chosen."""
     try:
         code = inspect.getsource(sys.modules[kind.__module__])
     except (KeyError, OSError, TypeError):  # of a notebook
@@ -129,11 +125,8 @@ def attention_forward(
 
     Args:
         module: whose `is_causal` decides where there is neither a mask nor `is_causal`.
-        query, key, value: with positions already rotated in.
         attention_mask: of `make_mask`; or a table, True at visible keys, or added to the scores.
         scaling: softmax scale; None is 1 / sqrt(head_dim).
-        dropout: probability of dropping an attention weight.
-        s_aux: a sink logit for each head.
         softcap: c, where scores become c tanh(score / c) before mask and bias.
         position_bias: added to the scores, as a table or as the scheme of a patched model.
         is_causal: whether keys later than the query are masked, where there is no mask.
@@ -242,14 +235,7 @@ def _reads(kind: type[nn.Module], name: str) -> bool:
 
 
 def _bound(q: Tensor, k: Tensor, mask: BoundMask | Tensor | None, causal: bool, start: int | Tensor) -> BoundMask:
-    """Return the mask; where there is none of ours, positions with causality alone, or without a mask.
-
-    Args:
-        q, k: queries and keys.
-        mask: of `make_mask`, or a table.
-        causal: whether later keys are masked, where there is no mask.
-        start: position of the first query, of which a bias depends.
-    """
+    """Return the mask; where there is none of ours, positions with causality alone, or without a mask."""
     queries, keys = q.shape[2], k.shape[2]
     if isinstance(mask, BoundMask):
         if (mask.queries.tokens, mask.keys.tokens) == (queries, keys):

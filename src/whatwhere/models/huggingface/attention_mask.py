@@ -102,22 +102,15 @@ def make_mask(
     """Return the mask of a forward pass from transformers' description of it.
 
     Args:
-        batch_size, q_length, kv_length: of the mask.
         q_offset, kv_offset: counts of the first query and of the first key.
-        mask_function: the mask as a function of counts.
         attention_mask: True at tokens and False at padding, from the first key on; None is no padding. A mask that was
             made before stays as it is.
         use_vmap: whether the function takes single numbers alone.
-        device: of the mask.
-        config: of the model.
-        dtype: of a table that is added to scores.
-        others: for other implementations.
 
     Returns:
         Positions and a window, where the function is known; else the mask as a table. Model types whose code calculates
         with the mask get the table that is added to scores. Padding is a matter of keys alone, as in transformers: a
         query at padding sees what the mask lets it see, and its output is zero where that is nothing.
-
     """
     from transformers.masking_utils import causal_mask_function, prepare_padding_mask, sdpa_mask
     from transformers.utils.import_utils import is_tracing
@@ -152,17 +145,7 @@ def make_mask(
 
 @dataclass(frozen=True)
 class _Parts:
-    """What a mask function of transformers consists of.
-
-    Args:
-        causal: whether it masks later keys.
-        window: the number of tokens that a query sees to one side, or of a chunk.
-        chunked: whether it is a chunk.
-        one_sided: whether the window limits earlier keys alone, as ours does under causality.
-        left_padding: of each sequence, from where its chunks count.
-        packed: number of the sequence of each token, in one that packs several.
-        position_ids: of packed sequences.
-    """
+    """What a mask function of transformers consists of."""
 
     causal: bool = False
     size: int | None = None
@@ -184,14 +167,7 @@ class _Parts:
     def positions(
         self, tokens: int, offset: int, device: torch.device | str, padding: Bool[Tensor, "batch tokens"] | None
     ) -> Positions:
-        """Return the positions of queries or keys.
-
-        Args:
-            tokens: how many.
-            offset: count of the first one.
-            device: of the positions.
-            padding: False at padding; None where there is none.
-        """
+        """Return the positions of queries or keys."""
         segment = None if self.packed is None else self.packed[:, offset : offset + tokens]
         if padding is not None:
             segment = torch.where(padding, 0 if segment is None else segment, -1)

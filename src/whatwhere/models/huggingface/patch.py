@@ -128,7 +128,6 @@ class Patch:
         """Replace a module; a module with several names is replaced by one module under all of them.
 
         Args:
-            name: of the module.
             make: returns the replacement.
 
         Raises:
@@ -157,11 +156,8 @@ class Patch:
         """Replace a method of one module by that of a class, which reads the module's own parameters.
 
         Args:
-            name: of the module.
-            ours: the class.
             below: whether its method is what the module's class calls by `super()`.
             renew: called now and after the method is restored, for what the module has made by it.
-            others: attributes of the module that the method reads.
 
         Raises:
             SettingError: If the method is overridden in this module already.
@@ -181,13 +177,7 @@ class Patch:
         self._record(f"{name}.{method}", partial(_restore_method, module, kind, tuple(others), renew))
 
     def replace_attribute(self, name: str, attribute: str, value: Tensor) -> None:
-        """Put a tensor before a buffer of one module, which is not cast with the model.
-
-        Args:
-            name: of the module.
-            attribute: name of the buffer.
-            value: what the module reads instead.
-        """
+        """Put a tensor before a buffer of one module, which is not cast with the model."""
         module = self.model.get_submodule(name)
         vars(module)[attribute] = value
         self._record(f"{name}.{attribute}", partial(_forget, module, attribute))
@@ -196,7 +186,6 @@ class Patch:
         """Register a function to be called before a module, which may change its arguments.
 
         Args:
-            name: of the module.
             hook: as for `register_forward_pre_hook(..., with_kwargs=True)`.
         """
         handle = self.model.get_submodule(name).register_forward_pre_hook(hook, with_kwargs=True)

@@ -25,10 +25,6 @@ Scheme = TypeVar("Scheme", bound=ScoreBias)
 def without_bias(attention: nn.Module, args: Any, others: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
     """Return the arguments of T5's cross-attention with no bias in place of the table of zeros that it would make.
 
-    Args:
-        attention: the module, which has no bias of its own.
-        args, others: of its forward.
-
     Returns:
         The arguments; None where they stay as they are.
     """
@@ -38,11 +34,7 @@ def without_bias(attention: nn.Module, args: Any, others: dict[str, Any]) -> tup
 
 
 def uses_our_attention(module: nn.Module) -> bool:
-    """Return whether the configuration of a module names our attention function.
-
-    Args:
-        module: of transformers.
-    """
+    """Return whether the configuration of a module names our attention function."""
     return getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME
 
 
@@ -176,9 +168,7 @@ def relative_alibi(
     """Compute BLOOM's bias from distances; its own uses positions of keys, which become equal in bfloat16.
 
     Args:
-        scheme: ALiBi of these heads.
         mask: (batch, keys), 1 at tokens and 0 at padding; None is no padding.
-        tokens: number of queries.
         keys: number of keys, including slots of a KV cache that are not filled yet.
         past: number of keys before the first query.
         like: the bias that it replaces, (batch * heads, 1, keys).
@@ -222,13 +212,7 @@ class _Call:
 
 
 def replace_alibi(patched: Any, name: str, model: nn.Module) -> None:
-    """Pass BLOOM's bias by distance to every block.
-
-    Args:
-        patched: the Patch.
-        name: of the model.
-        model: BLOOM without a head.
-    """
+    """Pass BLOOM's bias by distance to every block."""
     call = _Call(ALiBi(patched.description.num_heads))
     patched.before(name, call.before_model)
     for path, module in model.named_modules(prefix=name):

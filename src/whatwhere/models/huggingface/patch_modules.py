@@ -233,12 +233,7 @@ def token_table(original: nn.Embedding, scale: EmbeddingScale | None, scaled: bo
     """Return a token table that shares the parameter of another.
 
     Args:
-        original: the token table of a Hugging Face model.
-        scale: factor of the token vectors in the configuration.
         scaled: whether the table itself multiplies by it, rather than the model afterwards.
-
-    Returns:
-        The table.
 
     Raises:
         CheckpointError: If it multiplies by another factor.
@@ -263,11 +258,7 @@ def token_table(original: nn.Embedding, scale: EmbeddingScale | None, scaled: bo
 
 
 def normed(table: nn.Module) -> bool:
-    """Return whether a token table is of a class in transformers that norms what it looks up, as Inkling's does.
-
-    Args:
-        table: of a model.
-    """
+    """Return whether a token table is of a class in transformers that norms what it looks up, as Inkling's does."""
     kind = type(table)
     return (
         kind.__module__.startswith("transformers.")

@@ -91,7 +91,6 @@ def rotary_rows(module: nn.Module, scheme: Rotary) -> Float[Tensor, "positions f
 
     Args:
         module: the attention, with the buffer `embed_positions`.
-        scheme: of its configuration.
 
     Raises:
         CheckpointError: If the rows are not those that it has.
@@ -119,12 +118,6 @@ def _make_weights(module: Any, sizes: tuple[Any, ...]) -> None:
 
 def replace_table(patched: Any, name: str, module: nn.Module, description: Description) -> None:
     """Replace a table of positions that is no plain nn.Embedding, if this module is one.
-
-    Args:
-        patched: the Patch.
-        name: of the module.
-        module: any.
-        description: of the configuration.
 
     Raises:
         CheckpointError: If its rows are not those of the configuration.

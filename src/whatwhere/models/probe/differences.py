@@ -46,10 +46,6 @@ class Difference:
 def differences(found: Probe, description: Description) -> list[Difference]:
     """Return where a probe of a model and the description of its configuration differ.
 
-    Args:
-        found: by the probe.
-        description: read from the same configuration.
-
     Returns:
         One for each statement; a statement that the probe did not measure, or that the description does not make, is
         left out.
@@ -89,7 +85,6 @@ def differences_of_parts(found: Probe, read: Callable[[str | None], Description]
     """Return the differences of a model, of both parts where it has an encoder and a decoder.
 
     Args:
-        found: by the probe.
         read: returns the description of one part; of None, the only one or the decoder.
     """
     description = read(None)
@@ -107,7 +102,6 @@ def layers_of_part(found: Probe, description: Description) -> list[tuple[int, La
     """Return the layers of the part that is described, with their numbers.
 
     Args:
-        found: by the probe.
         description: whose `part` counts.
     """
     layers = [layer for layer in found.layers if description.part is None or description.part in layer.module]

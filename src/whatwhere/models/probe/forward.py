@@ -54,8 +54,6 @@ class Subject:
         """Run the model on sequences of one token each; return its calls over one sequence.
 
         Args:
-            contents: number of sequences, each of another token.
-            tokens: length of each.
             positions: position ids of its tokens; None leaves them to the model.
             same: whether all hidden states that reach attention are replaced by the same content at all positions.
 
@@ -80,9 +78,7 @@ def forward(
     """Run a model on sequences of one token each.
 
     Args:
-        model: of transformers.
         contents, tokens, positions: as in `Subject.calls`.
-        vocab_size: number of token ids that can be used.
     """
     ids = (FIRST_TOKEN + torch.arange(contents) % (vocab_size - FIRST_TOKEN))[:, None].expand(-1, tokens)
     names = inspect.signature(model.forward).parameters
@@ -112,10 +108,6 @@ def forward(
 def encoded(model: nn.Module, contents: int, tokens: int) -> "BaseModelOutput":
     """Return what the encoder of a model could have made of other inputs than tokens, such as sounds: random vectors.
 
-    Args:
-        model: whose encoder takes no token ids.
-        contents, tokens: number of sequences, and length of each.
-
     Returns:
         The `encoder_outputs` of its forward.
     """
@@ -131,11 +123,7 @@ def encoded(model: nn.Module, contents: int, tokens: int) -> "BaseModelOutput":
 
 
 def own_calls(recorder: Recorder) -> list[Call]:
-    """Return the calls over one sequence; those of the same queries and keys with other values count once.
-
-    Args:
-        recorder: of one forward pass.
-    """
+    """Return the calls over one sequence; those of the same queries and keys with other values count once."""
     kept: list[Call] = []
     for call in recorder.calls:
         again = kept and kept[-1].module == call.module and kept[-1].query.shape == call.query.shape
@@ -146,9 +134,6 @@ def own_calls(recorder: Recorder) -> list[Call]:
 
 def subject_of(model: nn.Module) -> Subject:
     """Return how a model can be asked: by transformers' interface, or by watching PyTorch's functions.
-
-    Args:
-        model: of transformers.
 
     Raises:
         CheckpointError: If it cannot be run on tokens alone, or no attention is seen.

@@ -21,11 +21,7 @@ WAVES = 1e-3
 
 
 def input_of(subject: Subject) -> tuple[InputChange, float | None]:
-    """Return how hidden states depend on position before the first attention, and the factor of token vectors.
-
-    Args:
-        subject: the model.
-    """
+    """Return how hidden states depend on position before the first attention, and the factor of token vectors."""
     stack = _first_block(subject.model, subject.modules[-1])
     if stack is None:
         return InputChange(NOT_MEASURED, reason="no list of layers is around the attention modules"), None

@@ -42,7 +42,6 @@ def layers_of(subject: Subject, notes: list[str]) -> tuple[tuple[Layer, ...], bo
     """Return what is measured of each attention over one sequence, and whether the model follows position ids.
 
     Args:
-        subject: the model.
         notes: gets a line for all that could not be measured.
     """
     first, _ = subject.calls(*SHORT)

@@ -32,7 +32,6 @@ class Seen:
 
         Args:
             vectors: queries or keys at position 0: (contents, heads, features).
-            found: their map.
         """
         candidates = [each for each in self.outputs if each.shape[0] == vectors.shape[0]]
         if not candidates or vectors.shape[0] < 8:
@@ -80,11 +79,7 @@ class Projections:
         self.done: set[str] = set()
 
     def of(self, module: str) -> Seen | None:
-        """Return what one module was given in its first call, or None.
-
-        Args:
-            module: its name.
-        """
+        """Return what one module was given in its first call, or None."""
         return self.seen.get(module)
 
     def keep(self, module: str, output: Any) -> None:
@@ -99,12 +94,7 @@ class Projections:
             self.seen.setdefault(module, Seen()).outputs.append(first.detach().double())
 
     def enter(self, module: str, options: dict[str, Any]) -> None:
-        """Keep the cosine that an attention module is given.
-
-        Args:
-            module: its name.
-            options: keyword arguments of its forward.
-        """
+        """Keep the cosine that an attention module is given."""
         given = options.get("position_embeddings")
         if isinstance(given, tuple | list) and len(given) == 2 and isinstance(given[0], Tensor):
             given = given[0]
@@ -115,13 +105,7 @@ class Projections:
 
 @contextmanager
 def watched_projections(model: nn.Module, modules: tuple[str, ...], contents: int) -> Iterator[Projections]:
-    """Keep what attention modules are given and project, within a block.
-
-    Args:
-        model: the model.
-        modules: names of its attention modules.
-        contents: number of sequences.
-    """
+    """Keep what attention modules are given and project, within a block."""
     kept = Projections(contents)
     handles = []
     for name in dict.fromkeys(modules):

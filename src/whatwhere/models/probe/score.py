@@ -17,11 +17,7 @@ LISTED = (0, 1, 2, 3, 5, 8, 13, 21)
 
 
 def scale_of(call: Call) -> float | None:
-    """Return the softmax scale: as passed, 1 / sqrt(features) by default, or fitted to the scores.
-
-    Args:
-        call: at any positions.
-    """
+    """Return the softmax scale: as passed, 1 / sqrt(features) by default, or fitted to the scores."""
     if call.scores is None:
         return call.query.shape[3] ** -0.5 if call.scale is None else call.scale
     scale, _, residual = _fit(call)
@@ -57,11 +53,7 @@ def bias_of(call: Call) -> Bias:
 
 
 def seen_by(call: Call) -> Tensor:
-    """Return which keys each query sees.
-
-    Args:
-        call: of a sequence.
-    """
+    """Return which keys each query sees."""
     tokens = call.query.shape[2]
     everything = torch.ones(tokens, tokens, dtype=torch.bool)
     if call.scores is not None:
@@ -75,11 +67,7 @@ def seen_by(call: Call) -> Tensor:
 
 
 def span_of(call: Call) -> Span:
-    """Return which keys are seen: whether later ones, and how far.
-
-    Args:
-        call: of a sequence that should be longer than the window.
-    """
+    """Return which keys are seen: whether later ones, and how far."""
     tokens = call.query.shape[2]
     seen = seen_by(call).numpy()
     if not seen.any(axis=1).all():

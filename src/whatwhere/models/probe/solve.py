@@ -74,7 +74,6 @@ def merged(near: FeatureMap, far: FeatureMap) -> FeatureMap:
 
     Args:
         near: of a short sequence, which has at least the positions from 0 to 16.
-        far: of one that reaches further.
     """
     if near.kind != far.kind or far.kind != ROTARY:
         return near if far.kind == NOT_MEASURED else far
@@ -191,7 +190,6 @@ def unwind(
     """Return frequencies whose multiples are these angles, by ever larger positions, and the largest deviation.
 
     Args:
-        angles: from -pi to pi.
         positions: increasing, the first one small: a frequency beyond pi per its step would be taken for another.
 
     Examples:

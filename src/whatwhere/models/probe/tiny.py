@@ -38,10 +38,6 @@ LEAST_LAYERS = 4
 def tiny_config(model_type: str, **settings: Any) -> "PreTrainedConfig":
     """Return a tiny configuration of a model type, with the layer pattern of its default one.
 
-    Args:
-        model_type: one of transformers' types.
-        settings: keys of the configuration, which win.
-
     Raises:
         SettingError: If transformers does not know the type, or its class refuses the tiny sizes.
 
@@ -71,7 +67,6 @@ def shrunk(config: "PreTrainedConfig", settings: Mapping[str, Any] | None = None
 
     Args:
         config: any; nested configurations are shrunk too.
-        settings: keys that win.
     """
     values = {key: value for key, value in vars(config).items() if not key.startswith("_")}
     keep = _kept_layers(values)
@@ -165,8 +160,6 @@ def tiny_model(config: "PreTrainedConfig", seed: int = 0, *, trust_remote_code: 
     """Return a random model of a tiny configuration, without a head where transformers has such a class.
 
     Args:
-        config: of the model.
-        seed: of its parameters.
         trust_remote_code: whether its class may come from code beside its file.
 
     Raises:

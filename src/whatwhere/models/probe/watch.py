@@ -82,10 +82,7 @@ class Recorder:
         """Record one call, and return the values of each token itself.
 
         Args:
-            module: that attends.
             query, key, value: (batch, heads, tokens, features).
-            attention_mask: as the mask interface made it.
-            options: all else that transformers passes.
         """
         causal = options.get("is_causal")
         self.calls.append(
@@ -197,8 +194,6 @@ def recorded(model: nn.Module, contents: int = 1, *, by_interface: bool) -> Iter
     """Record attention within a block; the model's own implementation is restored afterwards.
 
     Args:
-        model: of transformers.
-        contents: number of sequences.
         by_interface: replace attention through transformers' AttentionInterface; otherwise watch PyTorch's functions
             while the model computes its scores step by step.
     """
@@ -251,11 +246,7 @@ def same_content(
     What differs between positions within such a module then comes from the positions that this module is given.
 
     Args:
-        model: the model.
-        modules: names of its attention modules.
-        contents: number of sequences.
         tokens: length of each; the other sequence of an encoder and decoder has one more.
-        seed: of the contents.
 
     Yields:
         The names of the modules whose hidden states were replaced.

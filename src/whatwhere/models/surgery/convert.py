@@ -200,7 +200,6 @@ def convert_format(
         path: a file or folder.
         out: a file; for `projector` a folder. For `safetensors` a folder too if the input is one and this name does not
             end in .safetensors; then configuration and tokenizer are copied.
-        format: one of FORMATS.
         dtype: cast tensors to this type, see `convert_dtype`; for `safetensors` only.
         allow_pickle: read pickles of PyTorch. Pass True only if you trust the author.
         force, progress: as in `resize_checkpoint`.

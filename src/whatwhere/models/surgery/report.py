@@ -25,9 +25,6 @@ class Changed:
         """Describe the change of a tensor.
 
         Args:
-            entry: of the tensor before.
-            shape: after the change.
-            what: the change, in a few words.
             dtype: after the change; None if it is the same.
         """
         before, after = shape_and_type(entry.shape, entry.dtype), shape_and_type(shape, dtype or entry.dtype)
@@ -278,9 +275,6 @@ class Report:
 
 def shape_and_type(shape: tuple[int, ...], dtype: str) -> str:
     """Return the shape and type of a tensor as text.
-
-    Args:
-        shape, dtype: of a tensor.
 
     Examples:
         >>> shape_and_type((30522, 384), "float32")

@@ -64,7 +64,6 @@ def resize_checkpoint(
     Args:
         path: a folder, or one file of safetensors, which then has no tokenizer.
         out: the output, of the same kind; it must not exist.
-        vocab_size: rows of the token table.
         add_tokens: texts that become tokens; their rows are at the ids of the tokenizer, even if a padded vocabulary
             had such rows already.
         multiple_of: round the number of rows up, which makes products with the table faster.
@@ -136,13 +135,7 @@ def resize_checkpoint(
 
 
 def with_rows(config: Json, tables: Sequence[Entry], old: int, new: int) -> Json:
-    """Return a configuration with another number of rows of the vocabulary's tables.
-
-    Args:
-        config: of the model.
-        tables: of the vocabulary.
-        old, new: rows.
-    """
+    """Return a configuration with another number of rows of the vocabulary's tables."""
     changed = with_vocabulary_size(config, old, new)
     return with_per_layer_size(changed, new) if any(is_per_layer(each.name) for each in tables) else changed
 

@@ -71,7 +71,6 @@ def move_to_tokenizer(
         tokenizer: path of a tokenizer.json, or of a folder with a tokenizer.
         method: `subtokens`, as described; or `omp`, orthogonal matching pursuit, see `whatwhere.what.resizing.pursue`.
             Then the folder must contain a model, whose rows of shared tokens are the atoms.
-        atoms: maximum number of rows in a sum.
 
     Returns:
         The report, with the number of copied, composed and mean rows.

@@ -115,9 +115,6 @@ def _permuted(source: Source, one: Projection, layout: Layout, restored: list[bo
 def projections(checkpoint: Checkpoint) -> list[Projection]:
     """Find every tensor whose rows follow the layout of rotary pairs.
 
-    Args:
-        checkpoint: to search.
-
     Returns:
         Weights and biases of queries and keys, and norms over them.
 

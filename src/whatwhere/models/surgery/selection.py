@@ -44,9 +44,6 @@ _TEXT = (*TEXT_KEYS, "thinker_config", "decoder")
 def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
     """Find every tensor with one row, or one value, for each token.
 
-    Args:
-        checkpoint: to search.
-
     Returns:
         The token table first, then its copies, the output projection, and biases of logits.
 
@@ -90,10 +87,6 @@ def possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[st
     """Return the names of other tensors with as many rows as the vocabulary, which may belong to it.
 
     Tables of positions do not, though a model may have as many positions as tokens.
-
-    Args:
-        checkpoint: to search.
-        changed: the tensors of the vocabulary.
     """
     rows, names = changed[0].shape[0], {entry.name for entry in changed}
     return [
@@ -105,24 +98,14 @@ def possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[st
 
 
 def notes_on_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[str]:
-    """Return a note on other tensors with as many rows as the vocabulary: the first four, and how many more there are.
-
-    Args:
-        checkpoint: to search.
-        changed: the tensors of the vocabulary.
-    """
+    """Return a note on other tensors with as many rows as the vocabulary: four, and how many more."""
     others = possibly_missed(checkpoint, changed)
     more = f" and {len(others) - 4:,} more" if len(others) > 4 else ""
     return [f"unchanged, though they have as many rows: {', '.join(others[:4])}{more}"] if others else []
 
 
 def require_none_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> None:
-    """Raise CheckpointError if another table may be indexed by token ids, of which other ids would select other rows.
-
-    Args:
-        checkpoint: to search.
-        changed: the tensors of the vocabulary.
-    """
+    """Raise CheckpointError if a table that is not known may have rows by token ids."""
     tables = [name for name in possibly_missed(checkpoint, changed) if "embed" in name and name.endswith("weight")]
     if tables := [name for name in tables if len(checkpoint.entry(name).shape) == 2]:
         raise CheckpointError(
@@ -133,9 +116,6 @@ def require_none_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> Non
 
 def position_tensors(checkpoint: Checkpoint) -> list[Entry]:
     """Find the learned position tables of encoder and decoder, but not those for images.
-
-    Args:
-        checkpoint: to search.
 
     Returns:
         The tables, at least one.
@@ -161,9 +141,6 @@ def position_tensors(checkpoint: Checkpoint) -> list[Entry]:
 def position_tensors_after_padding(checkpoint: Checkpoint) -> list[Entry]:
     """Find the learned tables in which position 0 is the row after pad_token_id: of positions, and of boxes in LiLT.
 
-    Args:
-        checkpoint: to search.
-
     Returns:
         The tables; none in ESM-2, which has rotary positions.
     """
@@ -181,11 +158,7 @@ def _has_suffix(name: str, suffixes: Sequence[str]) -> bool:
 
 
 def is_other_modality(entry: Entry) -> bool:
-    """Return whether a tensor is for images, sound or video rather than text, by its name.
-
-    Args:
-        entry: of the tensor.
-    """
+    """Return whether a tensor is for images, sound or video rather than text, by its name."""
     return any(part in entry.name.lower() for part in OTHER_MODALITIES)
 
 
@@ -194,13 +167,6 @@ def is_other_modality(entry: Entry) -> bool:
 
 def with_vocabulary_size(config: Json, old: int, new: int) -> Json:
     """Return a configuration with another vocabulary size, wherever the old one is stated or is the default.
-
-    Args:
-        config: of the model.
-        old, new: rows of the token table.
-
-    Returns:
-        A copy with the new size.
 
     Examples:
         >>> with_vocabulary_size({"vocab_size": 5, "text_config": {"vocab_size": 5}}, 5, 8)
@@ -222,12 +188,7 @@ def _with_stated_size(config: Json, size: int) -> Json:
 
 
 def with_per_layer_size(config: Json, new: int) -> Json:
-    """Return a configuration with another size of the token tables of each layer (Gemma 3n, Gemma 4).
-
-    Args:
-        config: of the model.
-        new: rows.
-    """
+    """Return a configuration with another size of the token tables of each layer (Gemma 3n, Gemma 4)."""
     inner = next((key for key in _TEXT if isinstance(config.get(key), Mapping)), None)
     if _PER_LAYER in config or inner is None:
         return {**config, _PER_LAYER: new}
@@ -238,8 +199,6 @@ def with_position_count(config: Json, old: int, new: int, offset: int) -> Json:
     """Return a configuration with another number of positions, with or without the rows before position 0.
 
     Args:
-        config: of the model.
-        old, new: positions.
         offset: rows of the table before position 0.
 
     Examples:
@@ -263,9 +222,6 @@ def with_stated_padding(source: Source) -> Json | None:
     """Return config.json, with the padding id of the model type if it has none; None without the file.
 
     After renumbering tokens, the default of the model type would be another token, or none at all.
-
-    Args:
-        source: a folder.
     """
     config = source.json("config.json")
     if config is None or any("pad_token_id" in part for part in nested_configs(config)):
@@ -284,23 +240,13 @@ def with_stated_padding(source: Source) -> Json | None:
 
 
 def ids_in_configs(source: Source, rows: int) -> dict[str, dict[str, list[int]]]:
-    """Return the token ids in the configurations of a folder: file -> key -> ids.
-
-    Args:
-        source: a folder.
-        rows: of the token table.
-    """
+    """Return the token ids in the configurations of a folder: file -> key -> ids."""
     ids = {name: token_ids(source.json(name) or {}, rows) for name in CONFIGS}
     return {name: keys for name, keys in ids.items() if keys}
 
 
 def notes_on_other_files(source: Source, rows: int) -> list[str]:
-    """Return notes on other files of the folder with token ids, which are not renumbered.
-
-    Args:
-        source: to be changed.
-        rows: of the token table.
-    """
+    """Return notes on other files of the folder with token ids, which are not renumbered."""
     if source.folder is None:
         return []
     names = ("preprocessor_config.json", "processor_config.json", "adapter_config.json")
@@ -309,12 +255,7 @@ def notes_on_other_files(source: Source, rows: int) -> list[str]:
 
 
 def notes_on_size(config: Json, rows: int) -> list[str]:
-    """Return notes on vocabulary sizes in a configuration that differ from that of the table.
-
-    Args:
-        config: of the model.
-        rows: of the token table.
-    """
+    """Return notes on vocabulary sizes in a configuration that differ from that of the table."""
     return [
         f"{key} of config.json was {part[key]}, not the table's {rows}, and stays"
         for part in nested_configs(config)
@@ -327,7 +268,6 @@ def require_one_vocabulary(source: Source, renumbering: bool = True) -> None:
     """Raise CheckpointError if token ids are more than row numbers of one table, so that they cannot be changed.
 
     Args:
-        source: to be changed.
         renumbering: whether tokens get other ids, rather than rows being added or removed at the end.
     """
     if (why := why_fixed(source.checkpoint.config or {}, source.checkpoint.tensors, renumbering)) is not None:
@@ -352,12 +292,7 @@ def _extra_rows(checkpoint: Checkpoint) -> int:
 
 
 def require_ids_inside(source: Source, rows: int, size: int) -> None:
-    """Raise CheckpointError if a configuration has a token id whose row would be removed.
-
-    Args:
-        source: to be changed.
-        rows, size: of the token table, before and after.
-    """
+    """Raise CheckpointError if a configuration has a token id whose row would be removed."""
     for name, keys in ids_in_configs(source, rows).items():
         for key, ids in keys.items():
             if max(ids) >= size:

@@ -125,9 +125,6 @@ class Source:
     def json(self, name: str) -> Json | None:
         """Return the contents of a small file of the folder, or None.
 
-        Args:
-            name: of the file.
-
         Raises:
             CheckpointError: If it is no JSON object.
         """
@@ -148,7 +145,6 @@ class Source:
 
         Args:
             why: what is not known without it, as a part of a sentence.
-            way_out: a sentence.
         """
         if isinstance(self.tokenizer, str):
             raise CheckpointError(f"{self.path}: {self.tokenizer}, so {why}.\n{way_out}")
@@ -158,7 +154,6 @@ class Source:
         """Raise CheckpointError unless `out` is a file or folder, as the input is, and does not overwrite it.
 
         Args:
-            out: to be written.
             force: an existing output may be replaced.
         """
         require_writable_output(out, [*(shard.path for shard in self.shards), self.path], force)
@@ -178,7 +173,6 @@ class Source:
 
         Args:
             out: a file or folder, as the input is.
-            edits: the changes.
             force: replace an existing output.
             progress: called with the number of bytes of each chunk.
 
@@ -239,7 +233,6 @@ def writing(parts: Iterable[Part], progress: Progress | None) -> Iterator[Progre
     """Report how much of a checkpoint is written, in a `with` block.
 
     Args:
-        parts: all tensors of the checkpoint.
         progress: called with the number of bytes of each chunk too.
 
     Yields:
@@ -265,8 +258,6 @@ def copy_other_files(folder: Path, out: Path, written: set[str], files: Mapping[
     It comes before the weights are written, which takes longer: a damaged file is refused at once.
 
     Args:
-        folder, out: input and output.
-        written: names of files that are written elsewhere.
         files: name -> new content, or None to omit the file.
 
     Raises:
@@ -317,9 +308,5 @@ def _modules(folder: Path) -> list[str]:
 
 
 def as_json(contents: Json) -> bytes:
-    """Return JSON as Hugging Face writes it, but in ASCII, which can represent every string.
-
-    Args:
-        contents: of the file.
-    """
+    """Return JSON as Hugging Face writes it, but in ASCII, which can represent every string."""
     return (json.dumps(contents, indent=2) + "\n").encode()

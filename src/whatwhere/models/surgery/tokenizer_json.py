@@ -29,9 +29,6 @@ STALE = (
 def built(contents: Json) -> "Tokenizer":
     """Build the tokenizer of a file for reading, without dropout, truncation and padding.
 
-    Args:
-        contents: of tokenizer.json.
-
     Raises:
         CheckpointError: If the tokenizers library cannot read it.
     """
@@ -45,12 +42,6 @@ def built(contents: Json) -> "Tokenizer":
 
 def ids_of(contents: Json) -> dict[str, int]:
     """Return token -> id, including added tokens.
-
-    Args:
-        contents: of tokenizer.json.
-
-    Returns:
-        The vocabulary.
 
     Raises:
         CheckpointError: If there is no vocabulary.
@@ -77,10 +68,6 @@ def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
     """Add tokens to tokenizer.json, and return it with their ids, which follow the last one.
 
     The tokens are matched like those of `add_tokens` in transformers: anywhere in normalized text.
-
-    Args:
-        contents: of tokenizer.json.
-        texts: of the new tokens.
 
     Raises:
         TokenError: If a text is empty, is a token already or the spelling of another one, occurs twice, or is encoded
@@ -121,21 +108,13 @@ def _why_not_new(tokenizer: "Tokenizer", text: str, known: Mapping[str, int]) ->
 
 
 def token_entry(text: str, number: int) -> Json:
-    """Return the entry of an added token in tokenizer.json.
-
-    Args:
-        text, number: the token and its id.
-    """
+    """Return the entry of an added token in tokenizer.json."""
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
     return {"id": number, "content": text, **flags}
 
 
 def needed(contents: Json, ids: Iterable[int]) -> set[int]:
     """Return ids with those that must be kept with them: unknown and added tokens, bytes, and parts of merges.
-
-    Args:
-        contents: of tokenizer.json.
-        ids: to keep.
 
     Raises:
         CheckpointError: If the tokenizer's model is not supported.
@@ -162,7 +141,6 @@ def trimmed(contents: Json, new_ids: Mapping[int, int]) -> Json:
     """Remove tokens from tokenizer.json, and renumber the others.
 
     Args:
-        contents: of tokenizer.json.
         new_ids: old id -> new id of the tokens to keep, as returned by `needed`.
 
     Raises:
@@ -221,11 +199,7 @@ def _new_id(new_ids: Mapping[int, int], number: int) -> int:
 
 
 def ids_around(processor: Any) -> set[int]:
-    """Return the ids of the tokens that a post-processor puts around a text.
-
-    Args:
-        processor: of tokenizer.json.
-    """
+    """Return the ids of the tokens that a post-processor puts around a text."""
     if not isinstance(processor, Mapping):
         return set()
     ids = {number for token in (processor.get("special_tokens") or {}).values() for number in token["ids"]}
@@ -238,9 +212,6 @@ def ids_around(processor: Any) -> set[int]:
 
 def merges_of(model: Json) -> list[Merge]:
     """Return the merges of a BPE model in their order; older files have strings instead of pairs.
-
-    Args:
-        model: of tokenizer.json.
 
     Raises:
         CheckpointError: If a merge is not a pair.
@@ -280,11 +251,7 @@ def _with_merge_parts(contents: Json, ids: Iterable[int], known: Mapping[str, in
 
 
 def is_byte_level(contents: Json) -> bool:
-    """Return whether the characters of a tokenizer represent bytes, as in GPT-2.
-
-    Args:
-        contents: of tokenizer.json.
-    """
+    """Return whether the characters of a tokenizer represent bytes, as in GPT-2."""
     return "ByteLevel" in str(contents.get("decoder")) + str(contents.get("pre_tokenizer"))
 
 

@@ -77,7 +77,6 @@ def trim_checkpoint(
     Args:
         path, out, force, progress: as in `resize_checkpoint`.
         corpus: text files in UTF-8, which are encoded line by line; needs the tokenizer.
-        keep_ids: ids to keep, instead of a corpus.
 
     Returns:
         The report, with the number of kept tokens and a check of the corpus.
@@ -133,9 +132,6 @@ def trim_checkpoint(
 
 def read_ids(path: str | Path) -> list[int]:
     """Read ids from a file: a list in JSON, or integers separated by spaces, commas or line breaks.
-
-    Args:
-        path: of the file.
 
     Returns:
         The ids, in the order of the file.

@@ -138,7 +138,6 @@ def answers(session: Session, settings: Mapping[str, Any]) -> AskedRuns:
     """Return the answers of the models to one sequence, and how they change with the positions of its tokens.
 
     Args:
-        session: a comparison.
         settings: text; positions, of each token as in "0,1,2", or "" for those of the tests; seeds ("median" is of each
             scheme the run of the median score, "all", or one seed).
 

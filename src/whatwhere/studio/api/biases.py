@@ -142,7 +142,6 @@ def shown(session: Session, settings: Mapping[str, Any]) -> BiasFindings:
     """Return one bias: the matrix of a head, the curves of all, and the effective range of each.
 
     Args:
-        session: what is open.
         settings: scheme, "" for the model's own or ALiBi; options, such as "num_buckets=16"; heads (8); head (0);
             tokens of the matrix (64); weights in place of biases; share that ends a head's range ("0.01"); seed (0).
     """

@@ -57,9 +57,7 @@ def difference(session: Session, settings: Mapping[str, Any], report: Report) ->
     """Return the difference between the two open checkpoints. It is a job, for large tables take a minute.
 
     Args:
-        session: with two checkpoints.
         settings: table ("input", "output"); k (10), neighbors that are compared; most (20), rows that are listed.
-        report: called with the progress.
 
     Raises:
         SettingError: If only one checkpoint is open.

@@ -248,9 +248,6 @@ _AXES = {
 def measurements(results: Comparison) -> Measurements:
     """Return all that the view of a comparison shows.
 
-    Args:
-        results: of a comparison.
-
     Raises:
         ResultsError: If a file of the folder is damaged.
     """

@@ -194,7 +194,6 @@ def walk(session: Session, settings: Mapping[str, Any]) -> TextWalkthrough:
     """Follow a text from tokens to scores, in the loaded model or in a layer with random parameters.
 
     Args:
-        session: what is open.
         settings: text; tokens ("loaded" or "words", which numbers the words of the text itself); scheme ("model", a
             run, or a name of the catalogue); run, whose token table goes with a scheme of the catalogue; dim, heads (0
             takes those of the open model); head; causal; seed.

@@ -117,7 +117,6 @@ def frames(session: Session, settings: Mapping[str, Any]) -> Frames:
     table E, and of what training wrote into it, E - E0. The line is the first such axis of the ten digits' E - E0.
 
     Args:
-        session: a comparison.
         settings: run, as `runs` names it.
     """
     known(settings, "run")

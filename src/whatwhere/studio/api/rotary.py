@@ -194,16 +194,7 @@ class RotaryLab:
 
 @dataclass(frozen=True)
 class _Preset:
-    """The values that a configuration begins with.
-
-    Args:
-        name: in settings.
-        title: a short name to read.
-        values: parameters that differ from the defaults.
-        claimed: the length that the model claims.
-        lengths: how the lengths are known.
-        lists: LongRoPE's own factors, short and long, which no slider has.
-    """
+    """The values that a configuration begins with."""
 
     name: str
     title: str
@@ -220,7 +211,6 @@ def lab(session: Session, settings: Mapping[str, Any]) -> RotaryLab:
     """Compare two configurations of rotary; parameters that are not set are those of the open model, or plain.
 
     Args:
-        session: what is open.
         settings: a and b, texts such as "from=plain scaling=yarn factor=4"; claimed, the length of the text, 0 for
             what the model claims.
     """

@@ -25,12 +25,7 @@ def first_names(session: Session) -> list[str]:
 
 
 def of_first_runs(session: Session, settings: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the settings of a view for the first run of each scheme of a comparison; else the settings alone.
-
-    Args:
-        session: what is open.
-        settings: with the scheme that the view begins with.
-    """
+    """Return the settings of a view for the first run of each scheme of a comparison; else the settings alone."""
     if not session.runs:
         return [dict(settings)]
     return [{**settings, "scheme": name, "run": name} for name in first_names(session) if _is_built(session, name)]
@@ -63,7 +58,6 @@ def find_run(session: Session, name: str) -> "RunResult":
     """Return a run of the comparison by its name.
 
     Args:
-        session: a comparison.
         name: as its tensors begin, such as "rotary-0".
 
     Raises:

@@ -194,12 +194,7 @@ class Parameter:
         raise SettingError(f"{self.name} must be one of {known}, but is {text[:40]!r}.")
 
     def control(self, value: Value, high: float | int | None = None) -> Control:
-        """Return the control that shows a value.
-
-        Args:
-            value: the current one.
-            high: another end of the slider.
-        """
+        """Return the control that shows a value."""
         return Control(
             name=self.name,
             kind=self.kind,

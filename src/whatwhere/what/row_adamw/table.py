@@ -311,11 +311,7 @@ def tied_error() -> SettingError:
 
 
 def _without_rows(weight: Tensor) -> RowGradient:
-    """Return a dense gradient of zeros as one of no rows: distributed checkpoints start an optimizer's state by one.
-
-    Raises:
-        SettingError: If it is not zero.
-    """
+    """Return a dense gradient of zeros as one of no rows: distributed checkpoints start an optimizer's state by one."""
     assert weight.grad is not None
     if bool(own_rows(weight.grad).any()):
         raise tied_error()

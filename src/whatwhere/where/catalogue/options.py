@@ -82,9 +82,6 @@ def split_count(part: str) -> tuple[str, int]:
 def layer_word(word: str) -> tuple[str, Scalar] | None:
     """Return the option of a layer that a word stands for: a number is a window; None where it is another word.
 
-    Args:
-        word: that stands alone in a name.
-
     Examples:
         >>> layer_word("512"), layer_word("sink"), layer_word("randomized")
         (('window', 512), ('sink', True), None)

@@ -187,10 +187,6 @@ class Learned(InputEncoding):
 def rows_at(weight: Float[Tensor, "rows dim"], index: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
     """Look up the rows of a table of positions, as a Learned without an offset does.
 
-    Args:
-        weight: the table.
-        index: the rows, whole numbers.
-
     Raises:
         PositionError: If there is no such row.
 

@@ -71,9 +71,6 @@ class ALiBi(DistanceBias):
 def slopes(num_heads: int) -> list[float]:
     """Return the slopes of the authors' rule, the largest first within each of its two series.
 
-    Args:
-        num_heads: any positive integer.
-
     Examples:
         >>> slopes(3)
         [0.0625, 0.00390625, 0.25]

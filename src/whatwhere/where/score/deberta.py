@@ -159,7 +159,6 @@ def edges(position_buckets: int, max_distance: int) -> tuple[int, ...]:
 
     Args:
         position_buckets: rows for each direction; M is half of them.
-        max_distance: all distances from here on share the outermost row.
 
     Examples:
         >>> edges(8, 20)

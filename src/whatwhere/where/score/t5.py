@@ -144,7 +144,6 @@ def edges(buckets: int, max_distance: int) -> tuple[int, ...]:
     Compared as integers, so that no rounding can move an edge.
 
     Args:
-        buckets: B, the buckets of one direction.
         max_distance: D, at which the last bucket begins at the latest.
 
     Examples:
