@@ -1,14 +1,16 @@
 """The written list of attacks, each over a socket: what comes back is exactly what must."""
 
 import socket
+import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from reliability.studio_attacks import ATTACKS, Attack, Door, attempted, enter, exchange
 from whatwhere.studio import server
-from whatwhere.studio.server import served
+from whatwhere.studio.server import CONNECTIONS, served
 from whatwhere.studio.session import Session
 
 
@@ -46,3 +48,16 @@ def test_settings_that_do_not_come_are_not_waited_for(door: Door, monkeypatch: p
     with socket.create_connection(("127.0.0.1", door.port), 20) as client:
         client.sendall(f"{head}{{".encode())
         assert client.recv(1 << 16).startswith(b"HTTP/1.1 400")
+
+
+def test_too_many_connections_are_refused_until_some_are_closed(door: Door) -> None:
+    request = f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {door.cookie}\r\nConnection: close\r\n\r\n".encode()
+    with ExitStack() as idle:
+        for _ in range(CONNECTIONS):
+            idle.enter_context(socket.create_connection(("127.0.0.1", door.port), 20))
+        assert exchange(door.port, request).startswith(b"HTTP/1.1 503")
+    for _ in range(50):
+        if (answer := exchange(door.port, request)).startswith(b"HTTP/1.1 200"):
+            break
+        time.sleep(0.1)
+    assert answer.startswith(b"HTTP/1.1 200")

@@ -1,4 +1,4 @@
-/** Ask: a question to the models of a comparison, with positions that are changed by hand, and their attention. */
+/** The view Ask: what the models of a comparison answer to a text, with positions changed by hand, and their attention. */
 
 import { useQuery } from "../hooks";
 import { Answered } from "../parts/states";
