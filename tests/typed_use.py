@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import whatwhere as ww
-from whatwhere.models.huggingface import Description
+from whatwhere.models.configuration.description import Description
 
 
 def modules(q: Tensor, k: Tensor, ids: Tensor) -> None:

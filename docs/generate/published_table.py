@@ -10,7 +10,7 @@ from typing import Any
 from whatwhere.errors import WhatWhereError
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.plan import Plan
-from whatwhere.models.huggingface import from_huggingface
+from whatwhere.models.configuration.read import from_huggingface
 
 DATA = Path(__file__).resolve().parents[1] / "published.json"
 _WORDS = (

@@ -14,8 +14,8 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.roformer.modeling_roformer import RoFormerSelfAttention
 
 import whatwhere as ww
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.model_types import MODEL_TYPES, find_model_type
-from whatwhere.models.huggingface import Description
 
 from .checkpoint.forms import VOCABULARY
 from .inside import Seen, entering, looking_into

@@ -14,9 +14,9 @@ from transformers.models.ibert.quant_modules import QuantEmbedding
 import whatwhere as ww
 from whatwhere import temperature
 from whatwhere.models.configuration.biases import alibi_slopes, falcon_slopes
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.configuration.plan import CLASSES, Plan, class_of
-from whatwhere.models.huggingface import Description
 from whatwhere.models.parameter_count import InputParameters
 from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
 from whatwhere.where.scaling import Scaling

@@ -10,12 +10,13 @@ from jaxtyping import Float, Float64, Int64
 from whatwhere.analysis.rotary import layers_of
 from whatwhere.analysis.subject import Absent, Subject, reason_of
 from whatwhere.errors import CheckpointError, SettingError, ShapeError
-from whatwhere.models.huggingface import from_huggingface
+from whatwhere.models.configuration.read import from_huggingface
 from whatwhere.models.load_where import bias_tables, fill_bias
 from whatwhere.records import Missing
 
 if TYPE_CHECKING:
-    from whatwhere.models.huggingface import Description, Plan
+    from whatwhere.models.configuration.description import Description
+    from whatwhere.models.configuration.plan import Plan
     from whatwhere.where.score_bias import DistanceBias
 
 

@@ -13,7 +13,8 @@ from whatwhere.errors import WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
 
 if TYPE_CHECKING:
-    from whatwhere.models.huggingface import Description, Plan
+    from whatwhere.models.configuration.description import Description
+    from whatwhere.models.configuration.plan import Plan
 
 Value = str | int | float | bool | None
 

@@ -17,7 +17,7 @@ from whatwhere.models.load_where import fill_frequencies
 
 if TYPE_CHECKING:
     from whatwhere.models.configuration.description import Description
-    from whatwhere.models.huggingface import Plan
+    from whatwhere.models.configuration.plan import Plan
 
 
 @dataclass(frozen=True, eq=False)

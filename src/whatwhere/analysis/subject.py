@@ -20,7 +20,7 @@ from whatwhere.records import Missing
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-    from whatwhere.models.huggingface import Description
+    from whatwhere.models.configuration.description import Description
     from whatwhere.models.load_where import LoadedWhere
 
 Progress = Callable[[str], None]

@@ -44,7 +44,7 @@ def probe(
 
     For scripts: whatwhere probe path/to/config.json --json
     """
-    from whatwhere.models.huggingface import from_huggingface
+    from whatwhere.models.configuration.read import from_huggingface
     from whatwhere.models.probe import probe as measured
     from whatwhere.models.probe.differences import differences_of_parts
     from whatwhere.models.probe.load import model_to_probe

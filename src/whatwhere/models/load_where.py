@@ -13,7 +13,7 @@ from whatwhere.errors import CheckpointError, SettingError, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.gguf_architectures import why_unread
-from whatwhere.models.huggingface import Description
+from whatwhere.models.configuration.description import Description
 
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where

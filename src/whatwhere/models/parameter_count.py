@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from whatwhere.errors import SettingError
 from whatwhere.models.configuration.keys import Json, Keys
-from whatwhere.models.huggingface import Config, HasDict, from_huggingface
+from whatwhere.models.configuration.read import Config, HasDict, from_huggingface
 
 if TYPE_CHECKING:
     from torch import nn

@@ -11,7 +11,7 @@ from whatwhere.analysis.rotary import rotary as inspected_rotary
 from whatwhere.analysis.subject import Subject, tried
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import quoted
-from whatwhere.models.huggingface import from_huggingface
+from whatwhere.models.configuration.read import from_huggingface
 from whatwhere.models.load_where import TOKENS, default_heads, fill_bias, load_where
 from whatwhere.models.model_text import token_factor
 from whatwhere.records import Missing

@@ -10,7 +10,7 @@ import torch
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.names import find_names
 from whatwhere.models.configuration.model_types import MODEL_TYPES, learned_offset
-from whatwhere.models.huggingface import from_huggingface
+from whatwhere.models.configuration.read import from_huggingface
 
 from ..tiny import config_of, model_of, tables_of
 from .samples import safetensors

@@ -10,8 +10,8 @@ from transformers import CONFIG_MAPPING
 
 import whatwhere as ww
 from whatwhere import Window
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.model_types import MODEL_TYPES
-from whatwhere.models.huggingface import Description
 
 from ..checkpoint.forms import LAYERS
 from ..tiny import config_of, inputs_of, model_of

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 import whatwhere as ww
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.model_types import HEARING, MODEL_TYPES
-from whatwhere.models.huggingface import Description
 
 from ..tiny import inputs_of
 

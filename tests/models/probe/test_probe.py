@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from whatwhere.errors import CheckpointError, SettingError
-from whatwhere.models.huggingface import from_huggingface
+from whatwhere.models.configuration.read import from_huggingface
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences, differences_of_parts
 from whatwhere.models.probe.load import model_to_probe

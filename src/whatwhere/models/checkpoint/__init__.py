@@ -12,8 +12,9 @@ from whatwhere.models.checkpoint.hub import is_name, locate
 from whatwhere.models.checkpoint.names import Names
 from whatwhere.models.checkpoint.results import RESULTS
 from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Json
-from whatwhere.models.huggingface import Config, Description, HasDict, from_huggingface
+from whatwhere.models.configuration.read import Config, HasDict, from_huggingface
 
 __all__ = ["Checkpoint", "Entry", "Names", "has_tensors", "is_configuration", "read", "write_projector"]
 

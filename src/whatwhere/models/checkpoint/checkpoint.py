@@ -30,8 +30,9 @@ from whatwhere.models.checkpoint.names import (
 )
 from whatwhere.models.checkpoint.quantized import quantized
 from whatwhere.models.checkpoint.results import RESULTS_FORMAT, TABLE, Renamed
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.model_types import learned_offset, nested_text
-from whatwhere.models.huggingface import Description, from_huggingface
+from whatwhere.models.configuration.read import from_huggingface
 
 if TYPE_CHECKING:
     import torch

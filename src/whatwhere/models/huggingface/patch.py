@@ -12,8 +12,9 @@ from torch import Tensor, nn
 
 from whatwhere.checks import require_whole
 from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.model_types import HEARING, MODEL_TYPES
-from whatwhere.models.huggingface import Description, from_huggingface
+from whatwhere.models.configuration.read import from_huggingface
 from whatwhere.models.huggingface.patch_biases import (
     BucketBias,
     BucketBiasOfIds,

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from whatwhere.errors import SettingError
-from whatwhere.models.huggingface import from_huggingface
+from whatwhere.models.configuration.read import from_huggingface
 from whatwhere.where.query_key.rotary import Rotary
 
 if TYPE_CHECKING:

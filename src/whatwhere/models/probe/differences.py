@@ -51,7 +51,7 @@ def differences(found: Probe, description: Description) -> list[Difference]:
         left out.
 
     Examples:
-        >>> from whatwhere.models.huggingface import from_huggingface
+        >>> from whatwhere.models.configuration.read import from_huggingface
         >>> from whatwhere.models.probe import probe
         >>> from whatwhere.models.probe.tiny import tiny_config, tiny_model
         >>> found = probe(tiny_model(tiny_config("llama")))

@@ -18,7 +18,7 @@ from whatwhere.models.surgery.source import Edits, Progress, Source
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from whatwhere.models.huggingface import Description
+    from whatwhere.models.configuration.description import Description
 
 _QUERIES = ("q_proj", "wq", "attn_q", "query_proj", "to_q", "query", "q")
 _KEYS = ("k_proj", "wk", "attn_k", "key_proj", "to_k", "key", "k")

@@ -16,7 +16,7 @@ from whatwhere.models.checkpoint.names import (
 )
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import TEXT_KEYS, nested_text
-from whatwhere.models.huggingface import from_huggingface
+from whatwhere.models.configuration.read import from_huggingface
 from whatwhere.models.surgery.source import Source
 from whatwhere.what.token_ids import nested_configs, padding_dependence, shares_vocabulary, token_ids, why_fixed
 
