@@ -1,5 +1,6 @@
 """A JSON Schema of what each command prints with --json, written to docs/json: from the dataclass that it prints."""
 
+import inspect
 import json
 import types
 from collections.abc import Mapping, Sequence
@@ -9,14 +10,9 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import numpy as np
 import torch
 
-from page_types import documented, hints
-from whatwhere.analysis.token_neighbors import (
-    AnalogyAnswers,
-    Neighbors,
-    TokenSimilarity,
-)
+from page_types import hints
+from whatwhere.analysis.token_neighbors import AnalogyAnswers, Neighbors, TokenSimilarity
 from whatwhere.analysis.walkthrough import Walkthrough
-from whatwhere.cli.map import MapFacts
 from whatwhere.cli.studio import ExportedPage, OpenedPage
 from whatwhere.comparison.answers import Answers
 from whatwhere.models.golden.write import Golden
@@ -27,6 +23,7 @@ from whatwhere.report.inspection import InspectionRecord
 from whatwhere.report.installation import InstallationRecord
 from whatwhere.report.paper import WrittenFiles
 from whatwhere.report.probe import ProbeRecord
+from whatwhere.report.token_map import MapFacts
 from whatwhere.testing.report import Finding
 from whatwhere.where.catalogue import SchemeDescription
 
@@ -124,7 +121,7 @@ def _object(kind: type, of: dict[Any, Any], definitions: dict[str, Any]) -> dict
         of |= _bound(get_origin(base), base)
     if name not in definitions:
         definitions[name] = {}  # a class may hold itself
-        summary, about = documented(kind)
+        summary, about = _documented(kind)
         found = hints(kind)
         properties = {}
         for field in fields(kind):
@@ -148,3 +145,22 @@ def _object(kind: type, of: dict[Any, Any], definitions: dict[str, Any]) -> dict
 def _bound(generic: Any, alias: Any) -> dict[Any, Any]:
     """Return the type variables of a generic class with what an alias of it has in their place."""
     return dict(zip(getattr(generic, "__parameters__", ()), get_args(alias), strict=False))
+
+
+def _documented(kind: type) -> tuple[str, dict[str, str]]:
+    """Return the first paragraph of a docstring, and the description of each field in its `Args:` or in a base's."""
+    text = inspect.cleandoc(kind.__doc__ or "")
+    if text.startswith(f"{kind.__name__}("):  # made by dataclasses, where there is none
+        text = ""
+    head, _, rest = text.partition("\n\n")
+    about = _documented(kind.__base__)[1] if is_dataclass(kind.__base__) else {}
+    names: list[str] = []
+    for line in rest.partition("Args:\n")[2].partition("\n\n")[0].splitlines():
+        indent, content = len(line) - len(line.lstrip()), line.strip()
+        if indent == 4:
+            listed, _, content = content.partition(": ")
+            names = listed.split(", ")
+            about |= dict.fromkeys(names, "")
+        for name in names:
+            about[name] = f"{about[name]} {content}".strip()
+    return " ".join(head.split()), about

@@ -36,8 +36,8 @@ def test_a_map_by_principal_components(table: np.ndarray) -> None:
     expected = (table - table.mean(axis=0, dtype=np.float64)) @ right[:2].T
     assert np.allclose(np.abs(result.coordinates), np.abs(expected), atol=1e-6)
     assert result.explained_variance_ratio == pytest.approx(tuple(singular[:2] ** 2 / (singular**2).sum()))
-    assert result.kept == pytest.approx(kept(table, result.coordinates, 7))
-    assert (result.k, result.queries, result.chance) == (7, 400, 7 / 399)
+    assert result.kept.share == pytest.approx(kept(table, result.coordinates, 7))
+    assert (result.kept.k, result.kept.queries, result.kept.chance) == (7, 400, 7 / 399)
 
 
 def test_neighbors_of_a_sample(table: np.ndarray) -> None:
@@ -109,8 +109,8 @@ def test_maps_by_neighbors_keep_more_of_them(method: str, package: str) -> None:
     result = make_map(table, method)  # type: ignore[arg-type]
     assert result.coordinates.shape == (240, 2)
     assert result.explained_variance_ratio is None
-    assert result.kept == pytest.approx(kept(table, result.coordinates, 10))
-    assert result.kept > make_map(table).kept
+    assert result.kept.share == pytest.approx(kept(table, result.coordinates, 10))
+    assert result.kept.share > make_map(table).kept.share
     assert np.array_equal(result.coordinates, make_map(table, method).coordinates)  # type: ignore[arg-type]
 
 

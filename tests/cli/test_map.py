@@ -28,13 +28,9 @@ def test_every_model(saved: Saved, tmp_path: Path) -> None:
     assert [point["token"] for point in written["points"]] == [named(n) for n in range(37)]
     points = np.array([[point["x"], point["y"]] for point in written["points"]])
     assert np.allclose(np.abs(points), np.abs(centered @ right[:2].T), atol=1e-6)
-    assert result["share"] == pytest.approx((singular[:2] ** 2 / (singular**2).sum()).tolist())
-    assert (result["shown"], result["k"], result["queries"], result["files"]) == (
-        37,
-        5,
-        37,
-        [str(tmp_path / "map.json")],
-    )
+    assert result["explained_variance_ratio"] == pytest.approx((singular[:2] ** 2 / (singular**2).sum()).tolist())
+    assert (result["shown"], result["files"]) == (37, [str(tmp_path / "map.json")])
+    assert (result["kept"]["k"], result["kept"]["queries"]) == (5, 37)
 
 
 def test_the_picture_states_how_many_neighbors_it_preserves(saved: Saved, tmp_path: Path) -> None:
@@ -42,7 +38,8 @@ def test_the_picture_states_how_many_neighbors_it_preserves(saved: Saved, tmp_pa
     result = json_of("map", saved.path, "--out", tmp_path / "again.svg")
     root = ElementTree.parse(tmp_path / "map.svg").getroot()
     texts = [node.text or "" for node in root.iter(f"{SVG}text")]
-    kept = f"{100 * result['kept']:.1f}\u00a0% of the 9 nearest neighbors in the table are nearest neighbors on the map"
+    share = f"{100 * result['kept']['share']:.1f}\u00a0%"
+    kept = f"{share} of the 9 nearest neighbors in the table are nearest neighbors on the map"
     assert any(text.startswith(kept) for text in texts)
     assert kept in said.out
     drawn = [path.attrib["d"].count("M") for path in root.iter(f"{SVG}path")]

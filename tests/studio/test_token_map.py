@@ -38,9 +38,9 @@ def texts(packed: Mapping[str, np.ndarray]) -> list[str]:
 
 def test_points_are_the_principal_components(real: Session, table: np.ndarray) -> None:
     result = token_map.points(real, {})
-    quality, coordinates = result.quality, result.coordinates
-    assert quality is not None
-    assert quality.explained is not None
+    kept, coordinates = result.kept, result.coordinates
+    assert kept is not None
+    assert result.explained is not None
     assert coordinates is not None
     assert result.ids is not None
     centered = table - table.mean(axis=0)
@@ -49,10 +49,10 @@ def test_points_are_the_principal_components(real: Session, table: np.ndarray) -
     # The axes come from 16,384 of the rows: they are those of all rows, but for the chance of the draw.
     for axis in (0, 1):
         assert abs(np.corrcoef(coordinates[:, axis], centered @ vectors[:, -1 - axis])[0, 1]) > 0.98
-        assert quality.explained[axis] == pytest.approx(values[-1 - axis] / values.sum(), rel=0.05)
+        assert result.explained[axis] == pytest.approx(values[-1 - axis] / values.sum(), rel=0.05)
     assert result.ids.tolist() == list(range(30522))
-    assert (result.shown, result.not_finite, quality.sampled) == (30522, 0, 1000)
-    assert quality.chance == pytest.approx(10 / 30521)
+    assert (result.shown, result.not_finite, kept.queries) == (30522, 0, 1000)
+    assert kept.chance == pytest.approx(10 / 30521)
 
 
 def test_the_trust_is_what_brute_force_finds(fresh: Session) -> None:
@@ -60,15 +60,15 @@ def test_the_trust_is_what_brute_force_finds(fresh: Session) -> None:
     weight = fresh.table().weight.astype(np.float64)
     unit = weight / np.linalg.norm(weight, axis=1, keepdims=True)
     assert result.coordinates is not None
-    assert result.quality is not None
+    assert result.kept is not None
     coordinates = result.coordinates.astype(np.float64)
     same = 0
     for n in range(20):
         cosines, away = unit @ unit[n], np.linalg.norm(coordinates - coordinates[n], axis=1)
         cosines[n], away[n] = -2, np.inf
         same += len(set(np.argsort(-cosines)[:4].tolist()) & set(np.argsort(away)[:4].tolist()))
-    assert result.quality.k == 4  # ten of nineteen neighbors would be kept by chance
-    assert result.quality.kept == pytest.approx(same / 80)
+    assert result.kept.k == 4  # ten of nineteen neighbors would be kept by chance
+    assert result.kept.share == pytest.approx(same / 80)
 
 
 def test_labels_say_what_the_vocabulary_does(real: Session, table: np.ndarray) -> None:
@@ -131,7 +131,7 @@ def test_a_named_set_is_drawn_alone(real: Session, table: np.ndarray) -> None:
     result = token_map.points(real, {"tokens": begin["example"] + ", notsinglepiece"})
     assert result.named is not None
     assert result.ids is not None
-    assert result.quality is not None
+    assert result.kept is not None
     assert [real.words[n] for n in result.ids[:5]] == ["cat", "dog", "kitten", "puppy", "king"]
     assert (result.shown, result.named.neighbors.stay, result.named.neighbors.compared) == (16, 16, 16)
     assert [each.text for each in result.named.missing] == ["notsinglepiece"]
@@ -142,7 +142,7 @@ def test_a_named_set_is_drawn_alone(real: Session, table: np.ndarray) -> None:
         "actions",
         "places",
     ]
-    alone = make_map(table[result.ids], "pca", result.quality.k)
+    alone = make_map(table[result.ids], "pca", result.kept.k)
     np.testing.assert_allclose(result.coordinates, alone.coordinates, rtol=1e-3, atol=1e-5)
     rows = table[result.ids] / np.linalg.norm(table[result.ids], axis=1, keepdims=True)
     cosines = rows @ rows.T - 2 * np.eye(16)
@@ -180,7 +180,7 @@ def test_large_tables_are_sampled(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     session = Session.open(tmp_path / "table.npy")
     monkeypatch.setattr(token_map, "rows_for_half_a_minute", lambda rows, dim: rows // 3 if dim == 4 else 0)
     result = token_map.points(session, {"method": "tsne"})
-    assert (result.shown, result.rows, result.quality) == (100, 300, None)
+    assert (result.shown, result.rows, result.kept) == (100, 300, None)
     sent: list[np.ndarray] = []
 
     def made(function: Any, report: Any, *, table: np.ndarray, **settings: Any) -> TokenMap:
@@ -205,10 +205,10 @@ def test_a_map_of_another_process_is_kept(fresh: Session, monkeypatch: pytest.Mo
 
     session, kept = Session.open(), TokenMap("tsne", result.coordinates, 0.5, 10, 20, 0.1, None)
     monkeypatch.setattr(token_map, "run_in_subprocess", lambda work, report, **settings: kept)
-    assert token_map.points(session, {"method": "tsne"}).quality is None
-    assert JOBS["maps.draw"](session, {"method": "tsne"}, lambda fraction, message: None).quality.kept == 0.5
-    assert token_map.points(session, {"method": "tsne"}).quality is not None
-    assert token_map.points(session, {"method": "umap"}).quality is None
+    assert token_map.points(session, {"method": "tsne"}).kept is None
+    assert JOBS["maps.draw"](session, {"method": "tsne"}, lambda fraction, message: None).kept.share == 0.5
+    assert token_map.points(session, {"method": "tsne"}).kept is not None
+    assert token_map.points(session, {"method": "umap"}).kept is None
 
 
 def test_stopping_ends_the_process(fresh: Session) -> None:
@@ -267,10 +267,10 @@ def test_the_page_draws_stops_and_selects(
     seen = look(session, "token_map.mjs", token=7)
 
     result, near = token_map.points(session, {}), token_map.near(session, {"token": "#7"})
-    assert result.quality is not None
+    assert result.kept is not None
     assert result.coordinates is not None
     assert near.cosines is not None
-    assert seen["printed"][0].startswith(f"keeps {100 * result.quality.kept:.1g}"[:7])
+    assert seen["printed"][0].startswith(f"keeps {100 * result.kept.share:.1g}"[:7])
     assert seen["near"] == [f"#{n}" for n in near.ids]
     assert seen["cosines"] == [f"{cosine:.3f}" for cosine in near.cosines]
     away = np.linalg.norm(result.coordinates - result.coordinates[7], axis=1)

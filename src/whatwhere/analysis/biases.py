@@ -92,26 +92,6 @@ BY_DISTANCE = ("alibi", "t5")
 """Names of the schemes whose bias is a function of the distance alone."""
 
 
-@dataclass(frozen=True)
-class HeadRange:
-    """How far one head attends, where nothing but the bias counts.
-
-    Args:
-        head: its number.
-        effective_range: the distance from which on every weight is below 1 % of the greatest; None where there is none
-            among the distances examined.
-        half: the same for one half.
-        peak: the distance of the greatest weight.
-        mean: distance of a key, weighted.
-    """
-
-    head: int
-    effective_range: int | None
-    half: int | None
-    peak: int
-    mean: float
-
-
 @dataclass(frozen=True, eq=False)
 class BiasCurves:
     """The biases of the heads by distance.
@@ -120,8 +100,8 @@ class BiasCurves:
         heads: how many.
         examined: distances examined, from 0 on.
         endless: whether all distances beyond a last one have the same bias.
-        past: for earlier keys, by head.
-        future: for later keys; None for a causal bias.
+        past: how far each head attends to earlier keys, where nothing but the bias counts.
+        future: to later keys; None for a causal bias.
         distances: at which the curves are stored.
         curves: the bias for earlier keys.
         slopes: of ALiBi; None for other schemes.
@@ -130,8 +110,8 @@ class BiasCurves:
     heads: int
     examined: int
     endless: bool
-    past: Sequence[HeadRange]
-    future: Sequence[HeadRange] | None
+    past: EffectiveRange
+    future: EffectiveRange | None
     distances: Int64[np.ndarray, " distances"]
     curves: Float[np.ndarray, "heads distances"]
     slopes: Float[np.ndarray, " heads"] | None
@@ -219,35 +199,30 @@ def _examined(subject: Subject, description: "Description", plan: "Plan", layers
 
 def _curves(scheme: Any, max_length: int | None) -> BiasCurves:
     examined = min(max(max_length or 0, _FEWEST), _MOST)
-    past = _biases(scheme, examined)
-    heads = _ranges(past)
+    bias = _biases(scheme, examined)
+    past = _range(bias)
     endless = hasattr(scheme, "max_distance")
     # Where no head has weight left, and where T5's last bucket has begun, there is nothing more to draw.
-    ends = [2 * scheme.max_distance] if endless else [head.effective_range or examined for head in heads]
-    last = min(max(ends), examined - 1)
+    far = past.distance
+    last = min(2 * scheme.max_distance if endless else int(np.where(far > 0, far, examined).max()), examined - 1)
     distances = np.unique(np.concatenate([np.arange(9), np.geomspace(8, last, _POINTS).round()])).astype(np.int64)
     slopes = getattr(scheme, "slopes", None)
     return BiasCurves(
-        heads=past.shape[0],
+        heads=len(bias),
         examined=examined,
         endless=endless,
-        past=heads,
-        future=_ranges(_biases(scheme, -examined)) if getattr(scheme, "bidirectional", False) else None,
+        past=past,
+        future=_range(_biases(scheme, -examined)) if getattr(scheme, "bidirectional", False) else None,
         distances=distances,
-        curves=past[:, distances],
+        curves=bias[:, distances],
         slopes=None if slopes is None else slopes.double().numpy(),
     )
 
 
-def _ranges(bias: Float[np.ndarray, "heads distances"]) -> list[HeadRange]:
+def _range(bias: Float[np.ndarray, "heads distances"]) -> EffectiveRange:
     if not np.isfinite(bias).all():
         raise Absent("the bias holds numbers that are not finite")
-    ranges = effective_range(bias)
-    rows = zip(ranges.distance.tolist(), ranges.half.tolist(), ranges.peak.tolist(), ranges.mean.tolist(), strict=True)
-    return [
-        HeadRange(head, None if far < 0 else far, None if half < 0 else half, peak, mean)
-        for head, (far, half, peak, mean) in enumerate(rows)
-    ]
+    return effective_range(bias)
 
 
 def _biases(scheme: "DistanceBias", distances: int) -> Float[np.ndarray, "heads distances"]:

@@ -7,11 +7,12 @@ from pathlib import Path
 from whatwhere import __version__
 from whatwhere.analysis.biases import BiasReport, biases
 from whatwhere.analysis.input_variance import InputVariance, variance
+from whatwhere.analysis.pca import Spectrum
 from whatwhere.analysis.position_table import PositionTable, positions
 from whatwhere.analysis.rotary import RotaryReport, rotary
 from whatwhere.analysis.subject import Progress, Subject, tried
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics, token_diagnostics
-from whatwhere.analysis.token_table import Norms, Sizes, TableSpectrum, norms, sizes, token_spectrum
+from whatwhere.analysis.token_table import Norms, Sizes, norms, sizes, token_spectrum
 from whatwhere.analysis.token_tables import SiblingTables, token_tables
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
@@ -52,7 +53,7 @@ class Inspection:
     tables: SiblingTables | Missing | None = None
     variance: InputVariance | Missing | None = None
     norms: Norms | Missing | None = None
-    spectrum: TableSpectrum | Missing | None = None
+    spectrum: Spectrum | Missing | None = None
     diagnostics: TokenDiagnostics | Missing | None = None
     positions: PositionTable | Missing | None = None
     rotary: RotaryReport | Missing | None = None

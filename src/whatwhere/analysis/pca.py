@@ -15,8 +15,8 @@ _ROWS = 16_384
 _WIDE = 1536
 """Number of features above which only the requested axes are computed: all of them would take a minute."""
 _SPARE, _PRODUCTS = 8, 25
-_LEADING = 32
-"""Number of axes in the spectrum of a wide table."""
+_AXES, _LEADING = 64, 32
+"""Number of axes at most in a spectrum, and in that of a wide table."""
 _BLOCK = 2048
 _NOT_FINITE = "the table holds numbers that are not finite.\nRemove these rows: table[np.isfinite(table).all(axis=1)]."
 
@@ -92,12 +92,14 @@ class Spectrum:
     """The variance of a table along its principal axes.
 
     Args:
-        explained_variance_ratio: share of the variance along each axis, descending; the 32 largest for a wide table.
+        explained_variance_ratio: share of the variance along each axis, descending: the 64 largest, of a wide table 32.
         participation_ratio: (sum v)^2 / sum(v^2) of the variances v: dim if all are equal, 1 if one axis has all.
         axes_for_90: number of axes that explain 90 % of the variance; None if only the largest were computed.
         mean_cosine: mean over pairs of different rows: near 0 for rows in all directions.
         mean_row_norm: norm of the mean row, divided by the mean norm of a row.
         rows: number of rows that were used.
+        dim: features of a row.
+        sampled: whether the rows are a sample.
     """
 
     explained_variance_ratio: Float[np.ndarray, " axes"]
@@ -106,6 +108,8 @@ class Spectrum:
     mean_cosine: float
     mean_row_norm: float
     rows: int
+    dim: int
+    sampled: bool
 
 
 def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
@@ -125,7 +129,8 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
     """
     if table.ndim != 2 or 0 in table.shape or len(table) < 2:
         raise ShapeError(f"a spectrum needs a table of shape (rows, dim) with two rows or more, but got {table.shape}.")
-    if len(table) > _ROWS:
+    sampled = len(table) > _ROWS
+    if sampled:
         table = table[np.sort(np.random.default_rng(seed).choice(len(table), _ROWS, replace=False))]
     rows = table.astype(np.float64)
     if not np.isfinite(rows).all():
@@ -142,12 +147,13 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
     ).clip(min=0)
     ratios = variances / total if total else np.zeros_like(variances)
     return Spectrum(
-        ratios,
+        ratios[:_AXES],
         total**2 / squared if squared else 0.0,
         None if wide or not total else int(np.searchsorted(np.cumsum(ratios), 0.9 - 1e-12) + 1),
         float(((units.sum(axis=0) ** 2).sum() - (norms > 0).sum()) / (n * (n - 1))),
         float(np.linalg.norm(mean) / norms.mean()) if norms.any() else 0.0,
-        n,
+        *rows.shape,
+        sampled,
     )
 
 

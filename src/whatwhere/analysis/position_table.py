@@ -8,7 +8,6 @@ from jaxtyping import Float, Int64
 from whatwhere.analysis.diagnostics import far_below
 from whatwhere.analysis.pca import Spectrum, spectrum
 from whatwhere.analysis.subject import Absent, Subject
-from whatwhere.analysis.token_table import TableSpectrum, table_spectrum
 from whatwhere.errors import ShapeError
 from whatwhere.models.configuration.plan import CurvePlan
 
@@ -159,7 +158,6 @@ class PositionTable(TrainedPositions):
         median_norm: of the vectors.
     """
 
-    spectrum: TableSpectrum
     learned: bool
     tensor: str | None
     positions: int
@@ -181,9 +179,8 @@ def positions(subject: Subject) -> PositionTable:
     subject.progress("examining positions")
     trained = trained_positions(table[:_MAX_POSITIONS])
     name = subject.checkpoint.position_table
-    spectrum = table_spectrum(trained.spectrum, table[:_MAX_POSITIONS])
     return PositionTable(
-        **vars(trained) | {"spectrum": spectrum, "by_distance": trained.by_distance[:_MAX_DISTANCES]},
+        **vars(trained) | {"by_distance": trained.by_distance[:_MAX_DISTANCES]},
         learned=name is not None,
         tensor=name,
         positions=len(table),

@@ -43,35 +43,12 @@ _SECONDS_OF_SEARCH, _SECONDS_OF_STEPS = 12, 15
 """These times."""
 
 
-@dataclass(frozen=True, eq=False)
-class TokenMap:
-    """Coordinates of the rows of a table, and the share of their nearest neighbors that the map preserves.
-
-    Args:
-        method: of dimensionality reduction.
-        coordinates: of each row.
-        kept: share of the k nearest rows of the full space, by cosine, that are among the k nearest on the map.
-        k: number of neighbors that were compared.
-        queries: number of sampled rows.
-        chance: the share that random coordinates would preserve.
-        explained_variance_ratio: of each of the two axes; None where axes have no meaning (t-SNE, UMAP).
-    """
-
-    method: Method
-    coordinates: Float[np.ndarray, "rows 2"]
-    kept: float
-    k: int
-    queries: int
-    chance: float
-    explained_variance_ratio: tuple[float, float] | None
-
-
 @dataclass(frozen=True)
 class NeighborsKept:
     """The share of nearest neighbors that a map preserves.
 
     Args:
-        share: mean over the sampled rows.
+        share: of the k nearest rows of the full space, by cosine, that are among the k nearest on the map; the mean.
         k: number of neighbors that were compared.
         queries: number of sampled rows.
         chance: the share that random coordinates would preserve.
@@ -81,6 +58,23 @@ class NeighborsKept:
     k: int
     queries: int
     chance: float
+
+
+@dataclass(frozen=True, eq=False)
+class TokenMap:
+    """Coordinates of the rows of a table, and the share of their nearest neighbors that the map preserves.
+
+    Args:
+        method: of dimensionality reduction.
+        coordinates: of each row.
+        kept: how many of their nearest neighbors.
+        explained_variance_ratio: of each of the two axes; None where axes have no meaning (t-SNE, UMAP).
+    """
+
+    method: Method
+    coordinates: Float[np.ndarray, "rows 2"]
+    kept: NeighborsKept
+    explained_variance_ratio: tuple[float, float] | None
 
 
 def make_map(
@@ -100,7 +94,7 @@ def make_map(
                 https://jmlr.org/papers/v23/21-0055.html
         umap    likewise; McInnes, Healy and Melville 2018, https://arxiv.org/abs/1802.03426, with 15 neighbors
 
-    Rows that are near on the map need not be near in the table: `kept` is the share of neighbors that are.
+    Rows that are near on the map need not be near in the table: `kept.share` is the share of neighbors that are.
 
     Args:
         table: finite numbers; at least 3 rows, 16 for t-SNE and UMAP.
@@ -121,7 +115,7 @@ def make_map(
     Examples:
         >>> ring = np.array([[np.cos(t), np.sin(t), 0.0] for t in np.linspace(0, 6, 40)])
         >>> plane = make_map(ring, k=2)
-        >>> plane.coordinates.shape, plane.kept
+        >>> plane.coordinates.shape, plane.kept.share
         ((40, 2), 1.0)
     """
     if method not in METHODS:
@@ -133,7 +127,8 @@ def make_map(
     if method == "pca":
         projection = principal_components(table, 2, seed)
         first, second = projection.explained_variance_ratio.tolist()
-        return _with_neighbors(table, projection.coordinates, method, k, queries, seed, (first, second))
+        kept = neighbors_kept(table, projection.coordinates, k, queries, seed)
+        return TokenMap(method, projection.coordinates, kept, (first, second))
     if not finite_rows(table).all():
         raise SettingError(
             "the table holds numbers that are not finite.\nRemove these rows: table[np.isfinite(table).all(axis=1)]."
@@ -141,20 +136,7 @@ def make_map(
     reduce: Callable[[np.ndarray, int, Progress], np.ndarray] = _tsne if method == "tsne" else _umap
     coordinates = np.asarray(reduce(table, seed, progress), np.float64)
     progress(_OPTIMIZED, "comparing neighbors")
-    return _with_neighbors(table, coordinates, method, k, queries, seed, None)
-
-
-def _with_neighbors(
-    table: np.ndarray,
-    coordinates: np.ndarray,
-    method: Method,
-    k: int,
-    queries: int,
-    seed: int,
-    ratio: tuple[float, float] | None,
-) -> TokenMap:
-    kept = neighbors_kept(table, coordinates, k, queries, seed)
-    return TokenMap(method, coordinates, kept.share, kept.k, kept.queries, kept.chance, ratio)
+    return TokenMap(method, coordinates, neighbors_kept(table, coordinates, k, queries, seed), None)
 
 
 def neighbors_kept(

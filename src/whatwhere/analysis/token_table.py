@@ -19,7 +19,7 @@ from whatwhere.models.token_types import marking
 from whatwhere.records import Missing
 
 _PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
-_BINS, _AXES, _NAMED = 40, 64, 5
+_BINS, _NAMED = 40, 5
 OTHER = "other tensors"
 _BUFFERS = re.compile(
     r"(^|\.)(position_ids|token_type_ids|(original_)?inv_freq|masked_bias|_float_tensor|relative_position_index|"
@@ -145,19 +145,6 @@ class Norms:
     by_script: Sequence[NormsOfGroup] | Missing
 
 
-@dataclass(frozen=True, eq=False)
-class TableSpectrum(Spectrum):
-    """The spectrum of a table.
-
-    Args:
-        dim: features of a row.
-        sampled: whether it is that of a sample of rows.
-    """
-
-    dim: int
-    sampled: bool
-
-
 def sizes(subject: Subject) -> Sizes:
     """Return the parameters and bytes of the tables, and of all else."""
     checkpoint = subject.checkpoint
@@ -226,19 +213,12 @@ def norms(subject: Subject) -> Norms:
     )
 
 
-def token_spectrum(subject: Subject) -> TableSpectrum:
+def token_spectrum(subject: Subject) -> Spectrum:
     """Return the spectrum of the rows that are finite and not zero."""
-    rows = subject.table
     if len(subject.usable) < 2:
         raise Absent("fewer than two rows of the token table hold finite numbers other than 0")
     subject.progress("computing the spectrum")
-    return table_spectrum(spectrum(selected_rows(rows, subject.usable), subject.seed), rows)
-
-
-def table_spectrum(computed: Spectrum, table: Float[np.ndarray, "rows dim"]) -> TableSpectrum:
-    """Add the size of its table to a spectrum, and limit it to the first 64 axes."""
-    first = vars(computed) | {"explained_variance_ratio": computed.explained_variance_ratio[:_AXES]}
-    return TableSpectrum(**first, dim=table.shape[1], sampled=computed.rows < len(table))
+    return spectrum(selected_rows(subject.table, subject.usable), subject.seed)
 
 
 def _configured(subject: Subject) -> Sizes:

@@ -8,10 +8,11 @@ from typing import Any
 from whatwhere.analysis.diagnostics import InitialScale
 from whatwhere.analysis.input_variance import InputVariance
 from whatwhere.analysis.inspection import SECTIONS, Inspection
+from whatwhere.analysis.pca import Spectrum
 from whatwhere.analysis.position_table import PositionTable
 from whatwhere.analysis.rotary import RotaryReport
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics
-from whatwhere.analysis.token_table import OTHER, Histogram, Norms, NormsOfGroup, SizeOfPart, Sizes, TableSpectrum
+from whatwhere.analysis.token_table import OTHER, Histogram, Norms, NormsOfGroup, SizeOfPart, Sizes
 from whatwhere.escape import shown_token
 from whatwhere.records import Missing
 from whatwhere.report.diagnostics import diagnostics
@@ -158,7 +159,7 @@ def norms(findings: Norms) -> list[Part]:
     ]
 
 
-def spectrum(findings: TableSpectrum, of_positions: PositionTable | Missing | None = None) -> list[Part]:
+def spectrum(findings: Spectrum, of_positions: PositionTable | Missing | None = None) -> list[Part]:
     """Return how the variance of the rows is distributed over principal axes."""
     shares = {"token embeddings": findings.explained_variance_ratio.tolist()}
     if isinstance(of_positions, PositionTable):

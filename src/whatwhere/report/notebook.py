@@ -162,9 +162,10 @@ def _map(found: Any) -> Iterable[Part | Markup]:
     from whatwhere.report.html import scatter
     from whatwhere.report.text import percent
 
-    points, chance = found.coordinates, percent(found.chance)
-    kept = f"It keeps {percent(found.kept)} of the {found.k} nearest neighbors; chance would keep {chance}."
-    yield scatter(points, [""] * len(points), ["token"] * len(points), f"Token map by {found.method}", [kept])
+    points, kept = found.coordinates, found.kept
+    share, chance = percent(kept.share), percent(kept.chance)
+    text = f"It keeps {share} of the {kept.k} nearest neighbors; chance would keep {chance}."
+    yield scatter(points, [""] * len(points), ["token"] * len(points), f"Token map by {found.method}", [text])
 
 
 def _laws(report: Any) -> Iterable[Part | Markup]:
@@ -195,7 +196,7 @@ WRITERS: Mapping[tuple[str, str], Writer] = {
     ("analysis.inspection", "Inspection"): _inspection,
     ("analysis.token_table", "Sizes"): _named("inspection", "sizes"),
     ("analysis.token_table", "Norms"): _named("inspection", "norms"),
-    ("analysis.token_table", "TableSpectrum"): _named("inspection", "spectrum"),
+    ("analysis.pca", "Spectrum"): _named("inspection", "spectrum"),
     ("analysis.token_tables", "SiblingTables"): _named("token_tables", "token_tables"),
     ("analysis.ngram_occupancy", "NGramOccupancy"): _named("token_tables", "occupancy"),
     ("analysis.input_variance", "InputVariance"): _named("inspection", "variance"),

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from whatwhere.analysis.biases import BiasCurves, BiasReport
+from whatwhere.analysis.pca import Spectrum
 from whatwhere.analysis.position_table import PositionTable
 from whatwhere.analysis.rotary import Agreement, RotaryLayers, RotaryReport, TemperatureLayers
-from whatwhere.analysis.token_table import TableSpectrum
 from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table
 from whatwhere.report.text import capital, count, decimals, number, percent, ranges
@@ -82,7 +82,7 @@ def biases(findings: BiasReport) -> list[Part]:
     return parts
 
 
-def describe_spectrum(findings: TableSpectrum) -> str:
+def describe_spectrum(findings: Spectrum) -> str:
     """Return a sentence on how many axes hold the variance, and how alike rows are."""
     ninety = (
         ""
@@ -206,14 +206,14 @@ def _pair_table(layers: str, group: RotaryLayers) -> Table:
 
 def _ranges(findings: BiasReport) -> str:
     known = [
-        head.effective_range
+        distance
         for group in findings.groups
         if not isinstance(group.curves, Missing)
-        for head in group.curves.past
+        for distance in group.curves.past.distance.tolist()
     ]
     if not known:
         return "The bias is not known from a checkpoint alone."
-    ends = [distance for distance in known if distance is not None]
+    ends = [distance for distance in known if distance >= 0]
     meaning = (
         "Effective range: the distance from which on every weight is below 1\u00a0% of the head's greatest, where the "
         "bias alone counts; half: below 50\u00a0%."
@@ -228,14 +228,16 @@ def _ranges(findings: BiasReport) -> str:
 
 def _heads(title: str, curves: BiasCurves) -> Table:
     columns = ["head", "effective range", "half", "greatest at"]
+    past = curves.past
+    each = zip(past.distance.tolist(), past.half.tolist(), past.peak.tolist(), strict=True)
     rows = [
-        [str(head.head), _range(head.effective_range, curves), _range(head.half, curves), f"{head.peak:,}"]
-        for head in curves.past
+        [str(head), _range(far, curves), _range(half, curves), f"{peak:,}"]
+        for head, (far, half, peak) in enumerate(each)
     ]
     if curves.future is not None:
         columns.append("range ahead")
-        for row, head in zip(rows, curves.future, strict=True):
-            row.append(_range(head.effective_range, curves))
+        for row, far in zip(rows, curves.future.distance.tolist(), strict=True):
+            row.append(_range(far, curves))
     if curves.slopes is not None:
         columns.append("slope")
         for row, slope in zip(rows, curves.slopes.tolist(), strict=True):
@@ -243,7 +245,7 @@ def _heads(title: str, curves: BiasCurves) -> Table:
     return Table(f"{title}: effective range by head", columns, rows, range(len(columns)), shorten="evenly")
 
 
-def _range(distance: int | None, curves: BiasCurves) -> str:
-    if distance is not None:
+def _range(distance: int, curves: BiasCurves) -> str:
+    if distance >= 0:
         return f"{distance:,}"
     return "unlimited" if curves.endless else f"over {curves.examined - 1:,}"

@@ -15,6 +15,7 @@ from whatwhere.analysis.token_map import (
     MINIMUM_ROWS,
     PACKAGES,
     Method,
+    NeighborsKept,
     make_map,
     neighbors_to_compare,
     rows_for_half_a_minute,
@@ -40,25 +41,6 @@ _KEPT = 8
 
 
 @dataclass(frozen=True)
-class MapQuality:
-    """How well a map keeps the neighbors of the full space.
-
-    Args:
-        kept: share of the k nearest rows, by cosine, that are among the k nearest on the map.
-        k: how many neighbors were compared.
-        sampled: how many tokens were sampled.
-        chance: the share that random coordinates would keep.
-        explained: share of the variance along each axis of PCA; None for t-SNE and UMAP.
-    """
-
-    kept: float
-    k: int
-    sampled: int
-    chance: float
-    explained: tuple[float, float] | None
-
-
-@dataclass(frozen=True)
 class MapPoints:
     """A map of the tokens.
 
@@ -69,7 +51,8 @@ class MapPoints:
         shown: how many of them are on the map.
         not_finite: how many have numbers that are not finite, and are on no map.
         missing: the extra to install, by method whose package is not installed.
-        quality, ids, coordinates: of the map; None where it is not computed yet.
+        kept, ids, coordinates: of the map; None where it is not computed yet.
+        explained: share of the variance along each axis of PCA; None for t-SNE and UMAP.
         named: of a named set of tokens; None for a map of the whole table.
     """
 
@@ -80,7 +63,8 @@ class MapPoints:
     shown: int
     not_finite: int
     missing: Mapping[Method, str]
-    quality: MapQuality | None
+    kept: NeighborsKept | None
+    explained: tuple[float, float] | None
     ids: Int[np.ndarray, " shown"] | None
     coordinates: Float[np.ndarray, "shown 2"] | None
     named: NamedTokens | None
@@ -191,7 +175,6 @@ def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:
     else:
         used = _sample(table.weight)
         made = session.kept(("map", which, method))
-    explained = None if made is None or made.explained_variance_ratio is None else made.explained_variance_ratio
     return MapPoints(
         method=method,
         table=which,
@@ -200,7 +183,8 @@ def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:
         shown=len(used),
         not_finite=len(table.broken),
         missing={each: extra for each in METHODS if (extra := _missing_extra(each)) is not None},
-        quality=None if made is None else MapQuality(made.kept, made.k, made.queries, made.chance, explained),
+        kept=None if made is None else made.kept,
+        explained=None if made is None else made.explained_variance_ratio,
         ids=None if made is None else table.ids[used],
         coordinates=None if made is None else made.coordinates.astype(np.float32),
         named=named,
@@ -287,7 +271,7 @@ def exported(session: Session) -> ExportedView | None:
         return None
     table = {"table": "input"}
     maps = [points(session, {"method": method, **table}) for method in METHODS]
-    made = [(each, each.quality) for each in maps if each.quality is not None]
+    made = [(each, each.kept) for each in maps if each.kept is not None]
     queries: list[tuple[str, Mapping[str, Any]]]
     queries = [("maps.points", {"method": each.method, **table}) for each, _ in made]
     if written := example(session):
@@ -297,8 +281,8 @@ def exported(session: Session) -> ExportedView | None:
         queries.append(("maps.neighbors", table))
     columns = ("method", "tokens", "nearest kept", "by chance", "tokens sampled")
     rows = [
-        (each.method, f"{each.shown:,}", percent(quality.kept), percent(quality.chance), f"{quality.sampled:,}")
-        for each, quality in made
+        (each.method, f"{each.shown:,}", percent(kept.share), percent(kept.chance), f"{kept.queries:,}")
+        for each, kept in made
     ]
     counts = Counter(session.kinds)
     kinds = [(kind, f"{counts[kind]:,}") for kind in TOKEN_TYPES if counts[kind]]

@@ -379,19 +379,11 @@ export interface MapPoints {
   shown: number;
   not_finite: number;
   missing: Partial<Record<"pca" | "tsne" | "umap", string>>;
-  quality: MapQuality | null;
+  kept: NeighborsKept | null;
+  explained: [number, number] | null;
   ids: Tensor | null;
   coordinates: Tensor | null;
   named: NamedTokens | null;
-}
-
-/** whatwhere.studio.api.token_map.MapQuality */
-export interface MapQuality {
-  kept: number;
-  k: number;
-  sampled: number;
-  chance: number;
-  explained: [number, number] | null;
 }
 
 /** whatwhere.studio.api.tokens.MatchingTokens */
@@ -459,6 +451,14 @@ export interface NeighborList {
   cosines: Tensor;
   norms: Tensor;
   rows: Tensor;
+}
+
+/** whatwhere.analysis.token_map.NeighborsKept */
+export interface NeighborsKept {
+  share: number;
+  k: number;
+  queries: number;
+  chance: number;
 }
 
 /** whatwhere.analysis.token_diagnostics.NotFiniteRow */

@@ -432,7 +432,7 @@ function NearOf({ near, plane, names, link, k, chosen, joined, change }: NearPro
 
 function HowOf({ map }: { map: ComputedMap }) {
   const { method, name, named } = map;
-  const { k, sampled } = map.quality;
+  const { k, queries } = map.kept;
   const ways: Record<Method, string> = {
     pca:
       "The two directions of largest variance: C = X − mean(X) = U S Vᵀ, and the coordinates are C V₂. " +
@@ -453,7 +453,7 @@ function HowOf({ map }: { map: ComputedMap }) {
     <How code={code}>
       <p>{ways[method]}</p>
       <p>
-        Kept: the mean over {whole(sampled)} tokens of |N(token in the {tableName(map.table)}, by cosine) ∩ N(token on
+        Kept: the mean over {whole(queries)} tokens of |N(token in the {tableName(map.table)}, by cosine) ∩ N(token on
         the map)| / {k}, where N are the {k} nearest, computed exactly. Points are drawn over each other at random, so
         that no group hides another.
       </p>

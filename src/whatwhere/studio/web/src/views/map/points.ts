@@ -2,17 +2,17 @@
 
 import { fixed, whole } from "../../numbers";
 import { Grid, type Box, type Points } from "../../parts/raster";
-import type { MapPoints, MapQuality } from "../../types";
+import type { MapPoints, NeighborsKept } from "../../types";
 import type { Numbers, Tensor } from "../../wire";
 import { percent } from "./labels";
 
 export type Method = MapPoints["method"];
 
 /** A map that is computed. */
-export type ComputedMap = MapPoints & { quality: MapQuality; ids: Tensor; coordinates: Tensor };
+export type ComputedMap = MapPoints & { kept: NeighborsKept; ids: Tensor; coordinates: Tensor };
 
 export function isComputed(map: MapPoints | null): map is ComputedMap {
-  return map !== null && map.quality !== null;
+  return map !== null && map.kept !== null;
 }
 
 export const METHODS: Record<Method, string> = { pca: "PCA", tsne: "t-SNE", umap: "UMAP" };
@@ -55,12 +55,12 @@ export class Plane {
 }
 
 /** Return how far a map can be trusted, as it is printed on the map itself. */
-export function trust({ quality, shown, rows, not_finite, named }: ComputedMap): string[] {
-  const { kept, k, sampled, chance, explained } = quality;
+export function trust({ kept, explained, shown, rows, not_finite, named }: ComputedMap): string[] {
+  const { share, k, queries, chance } = kept;
   const among = named || shown < rows - not_finite ? "among the shown" : "of the full space";
   const lines = [
-    `keeps ${percent(kept)} of the ${k} nearest tokens ${among}`,
-    `${whole(sampled)} tokens sampled; chance would keep ${percent(chance)}`,
+    `keeps ${percent(share)} of the ${k} nearest tokens ${among}`,
+    `${whole(queries)} tokens sampled; chance would keep ${percent(chance)}`,
   ];
   if (explained)
     lines.push(`across ${fixed(100 * explained[0], 1)} % of the variance, up ${fixed(100 * explained[1], 1)} %`);
