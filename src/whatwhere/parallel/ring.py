@@ -27,7 +27,8 @@ from whatwhere.tensor_checks import readable
 from whatwhere.where.attention import Engine
 from whatwhere.where.binding import Here, Where
 from whatwhere.where.merge_attention import merge_attention, with_sink
-from whatwhere.where.score_bias import Element, ScoreBias, at_slots, differences, query_slots, require_no_holes
+from whatwhere.where.score_bias import Element, ScoreBias
+from whatwhere.where.sums import at_slots, differences, query_slots, require_no_holes
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]

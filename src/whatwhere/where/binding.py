@@ -24,8 +24,9 @@ from whatwhere.where.base import InputEncoding, QueryKeyMap, device_of, of_queri
 from whatwhere.where.merge_attention import merge_attention, with_sink
 from whatwhere.where.pass_cache import PassCache, require_mask
 from whatwhere.where.region_map import by_region, of_first_region
-from whatwhere.where.score_bias import ScoreBias, require_no_holes, require_own_keys
+from whatwhere.where.score_bias import ScoreBias
 from whatwhere.where.sink import Sink
+from whatwhere.where.sums import require_no_holes, require_own_keys
 from whatwhere.where.window import Window, as_window
 
 Scheme = InputEncoding | QueryKeyMap | ScoreBias

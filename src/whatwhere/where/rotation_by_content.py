@@ -11,7 +11,7 @@ from whatwhere.errors import DoorError, ShapeError
 from whatwhere.kernels.rotary import rotate
 from whatwhere.position.positions import Positions
 from whatwhere.where.base import Bound, QueryKeyMap, require_query_heads
-from whatwhere.where.score_bias import query_slots, require_beginnings, require_no_holes, require_own_keys
+from whatwhere.where.sums import query_slots, require_beginnings, require_no_holes, require_own_keys
 
 
 class RotationByContent(QueryKeyMap, ABC):

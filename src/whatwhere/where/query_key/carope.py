@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.position.positions import Positions
 from whatwhere.where.rotation_by_content import RotationByContent, without_padding
-from whatwhere.where.score_bias import contract, require_features, slots_in_order, sums_in_order
+from whatwhere.where.score_bias import contract, require_features
+from whatwhere.where.sums import slots_in_order, sums_in_order
 
 
 @final

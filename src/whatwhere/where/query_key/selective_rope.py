@@ -14,7 +14,8 @@ from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.frequencies import inverse_frequencies
 from whatwhere.where.rotation_by_content import RotationByContent, without_padding
-from whatwhere.where.score_bias import contract, in_order, require_features
+from whatwhere.where.score_bias import contract, require_features
+from whatwhere.where.sums import in_order
 
 _WINDOW = 4
 """Tokens that the convolution sees."""

@@ -10,16 +10,8 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
-from whatwhere.where.score_bias import (
-    Element,
-    ScoreBias,
-    contract,
-    for_each_head,
-    require_content,
-    require_own_keys,
-    slots_in_order,
-    sums_in_order,
-)
+from whatwhere.where.score_bias import Element, ScoreBias, contract, for_each_head, require_content
+from whatwhere.where.sums import require_own_keys, slots_in_order, sums_in_order
 
 
 @final

@@ -12,17 +12,8 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import readable, require_generator
-from whatwhere.where.score_bias import (
-    Element,
-    ScoreBias,
-    at_slots,
-    contract,
-    differences,
-    query_slots,
-    require_features,
-    slots_in_order,
-    sums_in_order,
-)
+from whatwhere.where.score_bias import Element, ScoreBias, contract, require_features
+from whatwhere.where.sums import at_slots, differences, query_slots, slots_in_order, sums_in_order
 
 
 @final

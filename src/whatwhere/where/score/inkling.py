@@ -11,7 +11,8 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import readable, require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, query_slots, require_features
+from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, require_features
+from whatwhere.where.sums import query_slots
 from whatwhere.where.temperature import Curve
 
 
