@@ -10,6 +10,7 @@ from whatwhere.comparison import Comparison
 from whatwhere.report.figures import Curve, LineFigure, to_file
 from whatwhere.report.paper import figures
 from whatwhere.where.catalogue import Scheme, catalogue, random_scheme
+from whatwhere.where.rotation_by_content import RotationByContent
 
 DIM, HEADS, TRAINED, DISTANCES = 256, 4, 128, 256
 """Sizes of the schemes that are drawn: heads of 64 features, a trained length of 128."""
@@ -65,7 +66,7 @@ def values_by_distance(entry: Scheme) -> ByDistance | None:
         of_ones = bias_of_ones(where.score, distances)
         label = "bias for a query and keys of ones"
         return ByDistance(label, {f"head {n}": bias for n, bias in enumerate(of_ones)})
-    if curves is None and where.query_key is not None:
+    if curves is None and isinstance(where.query_key, RotationByContent):
         of_ones = products_of_ones(where.query_key, distances) / where.query_key.head_dim
         label = "inner product of equal query and key, for tokens of ones"
         return ByDistance(label, {f"head {n}": curve for n, curve in enumerate(of_ones)})

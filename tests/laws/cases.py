@@ -8,6 +8,7 @@ import pytest
 
 import whatwhere as ww
 from whatwhere.where.catalogue import Scheme
+from whatwhere.where.region_map import region_map_of
 
 DIM, HEADS, KEY_HEADS, MAX_LENGTH = 64, 4, 2, 64
 REGIME = 4 * MAX_LENGTH
@@ -48,8 +49,7 @@ class Case:
     @property
     def by_region(self) -> bool:
         """It maps queries and keys otherwise in some regions of pairs."""
-        query_key = self.build().query_key
-        return query_key is not None and query_key.regions > 1
+        return region_map_of(self.build().query_key) is not None
 
     @property
     def causal_only(self) -> bool:

@@ -12,6 +12,7 @@ from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.binding import Where
 from whatwhere.where.frequencies import angles
 from whatwhere.where.region_map import products
+from whatwhere.where.rotation_by_content import RotationByContent
 from whatwhere.where.score_bias import ScoreBias, tabulate
 
 
@@ -181,7 +182,7 @@ def bias_of_ones(score: ScoreBias, distances: int) -> Float[Tensor, "heads dista
     return table[0, :, 0].flip(-1)
 
 
-def products_of_ones(scheme: QueryKeyMap, distances: int) -> Float[Tensor, "heads distances"]:
+def products_of_ones(scheme: RotationByContent, distances: int) -> Float[Tensor, "heads distances"]:
     """Compute the dot product of a query and a key of ones under a map by content, for vectors of ones.
 
     Examples:
@@ -192,7 +193,6 @@ def products_of_ones(scheme: QueryKeyMap, distances: int) -> Float[Tensor, "head
     tokens = positions(distances)
     with torch.no_grad():
         increments = scheme.increments(torch.ones(1, distances, int(getattr(scheme, "dim", 1))))
-        assert increments is not None
         of_queries, of_keys = scheme.bind_content(tokens, tokens, increments)
         ones = _ones(scheme, distances)
         q, k = scheme.map_query(ones, of_queries), scheme.map_key(ones, of_keys)

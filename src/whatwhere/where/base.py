@@ -9,14 +9,14 @@ A scheme is a final class derived from one of them. Variants are made by composi
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import ClassVar, NoReturn
+from typing import ClassVar
 
 import torch
 from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from whatwhere.checks import require_whole
-from whatwhere.errors import DoorError, PositionError, SettingError, ShapeError
+from whatwhere.errors import PositionError, SettingError, ShapeError
 from whatwhere.kernels.embedding import Rows
 from whatwhere.position.positions import Positions, PositionsLike, as_positions, is_number, require_one_numbering
 from whatwhere.tensor_checks import readable, require_device, require_floating, require_range
@@ -24,9 +24,6 @@ from whatwhere.where.head_shards import OfHeads
 
 Bound = tuple[Tensor, ...]
 """What a query-key map computes from positions: tables that all layers may share."""
-
-Region = Callable[[Tensor, Tensor, Tensor], Tensor]
-"""`region(batch, query_slot, key_slot)` -> which of the regions of a map a pair belongs to, from 0 on."""
 
 
 class InputEncoding(nn.Module, ABC):
@@ -99,11 +96,7 @@ class QueryKeyMap(OfHeads, ABC):
     causal_only: bool = False
     """True where the map is not defined for keys later than the query; then attention must be causal."""
     by_content: ClassVar[bool] = False
-    """True where the map needs `increments`, which are computed from token vectors; then layers share no tables."""
-    regions: int = 1
-    """In how many regions pairs are mapped differently; mapped queries have a group of heads for each."""
-    key_regions: int = 1
-    """For how many of the regions keys are mapped differently: all, or 1."""
+    """True for a RotationByContent, which needs increments computed from token vectors; then layers share no tables."""
 
     @abstractmethod
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
@@ -148,44 +141,6 @@ class QueryKeyMap(OfHeads, ABC):
         Returns:
             Mapped keys, with as many features as mapped queries.
         """
-
-    def increments(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens *features"] | None:
-        """Return by what each token changes the map of later ones, cached beside its key; None for maps by position.
-
-        Args:
-            x: the vectors from which queries and keys are projected.
-        """
-        return None
-
-    def bind_content(
-        self, queries: Positions, keys: Positions, increments: Float[Tensor, "batch heads tokens *features"]
-    ) -> tuple[Bound, Bound]:
-        """Compute what a map by content needs of queries and of keys; other maps have `bind`.
-
-        Args:
-            queries, keys: positions of the queries and keys.
-            increments: what `increments` returned, for all keys.
-
-        Raises:
-            ShapeError: If the increments have the wrong shape.
-        """
-        return _by_position_alone(self)
-
-    def region(self, queries: Positions, keys: Positions) -> Region | None:
-        """Return the region of each pair; None where there is but one.
-
-        Args:
-            queries, keys: positions of the queries and keys.
-        """
-        return None
-
-    def one_region(self, queries: Positions) -> bool:
-        """Return whether all pairs are known to be in the first region, without reading a device.
-
-        Args:
-            queries: positions of the queries.
-        """
-        return self.regions == 1
 
     def forward(
         self,
@@ -362,10 +317,6 @@ class QueryKeyMap(OfHeads, ABC):
             )
         if x.device != positions.index.device:
             require_device(name, x, positions.device)
-
-
-def _by_position_alone(scheme: QueryKeyMap) -> NoReturn:
-    raise DoorError(f"{type(scheme).__name__} depends on positions alone.\nUse bind(positions).")
 
 
 def of_queries_and_keys(

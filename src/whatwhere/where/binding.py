@@ -23,7 +23,8 @@ from whatwhere.where.attention import Engine, Scores, attention, attention_with_
 from whatwhere.where.base import InputEncoding, QueryKeyMap, device_of, of_queries_and_keys
 from whatwhere.where.merge_attention import merge_attention, with_sink
 from whatwhere.where.pass_cache import PassCache, require_mask
-from whatwhere.where.region_map import by_region, of_first_region
+from whatwhere.where.region_map import by_region, of_first_region, region_map_of
+from whatwhere.where.rotation_by_content import RotationByContent
 from whatwhere.where.score_bias import ScoreBias
 from whatwhere.where.sink import Sink
 from whatwhere.where.sums import require_no_holes, require_own_keys
@@ -345,7 +346,7 @@ class Here:
         at_keys = keys if k.shape[-2] == keys.tokens else queries
         scheme.require_fit("q", q, queries)
         scheme.require_fit("k", k, at_keys)
-        if increments is not None:
+        if increments is not None and isinstance(scheme, RotationByContent):
             of_queries, of_keys = scheme.bind_content(queries, keys, increments)
             return scheme.map_both(q, k, of_queries, of_keys if at_keys is keys else of_queries, in_place)
         bound = for_keys = cache.mapped(scheme, queries)
@@ -359,7 +360,8 @@ class Here:
 
     def increments(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens *features"] | None:
         """Compute what a map by content, such as CARoPE, needs of each token, cached beside k; None for other maps."""
-        return None if self.where.query_key is None else self.where.query_key.increments(x)
+        scheme = self.where.query_key
+        return scheme.increments(x) if isinstance(scheme, RotationByContent) else None
 
     def attention(
         self,
@@ -433,13 +435,13 @@ class Here:
         if self._by_content and v.dim() == 4 and 0 < v.shape[1] < k.shape[1]:
             v = v.repeat_interleave(k.shape[1] // v.shape[1], dim=1)  # keys are mapped for each head of the queries
         # A map that differs by region of pairs returns heads for each region; those of the first are like any others.
-        mapped, regions = (q, k), self._map_of_regions()
+        mapped, regions = (q, k), region_map_of(self.where.query_key)
         if regions is not None:
             q, k = of_first_region(regions, q, k, v)
         self._require_scores_fit(q, k, v, causal, mask, gates)
         self._require_summed_keys(some_keys)
         scores = self._cache.scores(self.where.score, self.where.window, q, k, causal, mask, gates)
-        if regions is None or self._cache.one_region(regions):
+        if regions is None or (not torch.compiler.is_compiling() and regions.one_region(self.queries)):
             return (q, k, v, scores), self.scale
         # The features of the regions stand side by side, so the scale is that of one of them.
         scale = q.shape[-1] ** -0.5 if self.scale is None else self.scale
@@ -523,11 +525,6 @@ class Here:
     @property
     def _by_content(self) -> bool:
         return self.where.query_key is not None and self.where.query_key.by_content
-
-    def _map_of_regions(self) -> QueryKeyMap | None:
-        """Return the map of queries and keys where it differs by region of pairs."""
-        scheme = self.where.query_key
-        return None if scheme is None or scheme.regions == 1 else scheme
 
 
 def _of_values(y: Tensor, v: Tensor) -> Tensor:

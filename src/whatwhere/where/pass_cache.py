@@ -47,10 +47,6 @@ class PassCache:
         )
         return bound
 
-    def one_region(self, scheme: QueryKeyMap) -> bool:
-        """Return whether all pairs are in the first region of a map, as far as that is known."""
-        return not torch.compiler.is_compiling() and scheme.one_region(self.queries)
-
     def window(self, window: Window | None) -> Window | None:
         """Return a window, or None where it masks no pair of queries and keys, as far as that is known."""
         if window is None or not self.run or torch.compiler.is_compiling():

@@ -10,7 +10,7 @@ from torch import Tensor
 from whatwhere.checks import require_whole
 from whatwhere.errors import DoorError, ShapeError
 from whatwhere.position.positions import Positions
-from whatwhere.where.base import Bound, QueryKeyMap, Region
+from whatwhere.where.base import Bound, QueryKeyMap
 
 
 class QueryFactor(QueryKeyMap):
@@ -29,7 +29,6 @@ class QueryFactor(QueryKeyMap):
         self.head_dim, self.then = head_dim, then
         if then is not None:
             self.scale, self.follows_length, self.causal_only = then.scale, then.follows_length, then.causal_only
-            self.regions, self.key_regions = then.regions, then.key_regions
 
     def attributes_of_heads(self, first: int, count: int, total: int) -> Mapping[str, object]:
         """Return the other map for some heads."""
@@ -75,14 +74,6 @@ class QueryFactor(QueryKeyMap):
     ) -> Float[Tensor, "batch mapped_heads tokens mapped_dim"]:
         """Map keys by `then`."""
         return k if self.then is None else self.then.map_key(k, bound[1:])
-
-    def region(self, queries: Positions, keys: Positions) -> Region | None:
-        """Return the region of each pair in the map inside."""
-        return None if self.then is None else self.then.region(queries, keys)
-
-    def one_region(self, queries: Positions) -> bool:
-        """Return whether all pairs are known to be in its first region."""
-        return self.then is None or self.then.one_region(queries)
 
     def __repr__(self) -> str:
         """Return code that makes it, in one line; nn.Module would print `then` in lines of its own."""

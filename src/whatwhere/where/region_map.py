@@ -7,7 +7,7 @@ of all regions at once: attention lists each key once for each region, and a mas
 """
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import ClassVar
 
@@ -21,8 +21,12 @@ from whatwhere.position.positions import Positions, common_batch
 from whatwhere.tensor_checks import readable
 from whatwhere.where.attention import Scores
 from whatwhere.where.base import Bound, QueryKeyMap
+from whatwhere.where.query_factor import QueryFactor
 from whatwhere.where.rotary_map import RotaryMap
 from whatwhere.where.score_bias import tabulate
+
+Region = Callable[[Tensor, Tensor, Tensor], Tensor]
+"""`region(batch, query_slot, key_slot)` -> which of the regions of a map a pair belongs to, from 0 on."""
 
 
 class RegionMap(QueryKeyMap):
@@ -31,9 +35,13 @@ class RegionMap(QueryKeyMap):
     Mapped queries have a group of heads for each region, in their order, and so have keys with `key_regions` > 1. So
     no attention but `Here.attention` takes them for queries and keys of the usual kind.
 
-    A subclass sets `regions` and `key_regions`, and implements `at_queries`, `at_keys` and `region`.
+    A subclass sets `regions` and `key_regions`, and implements `at_queries`, `at_keys`, `region` and `one_region`.
     """
 
+    regions: int
+    """In how many regions pairs are mapped differently; mapped queries have a group of heads for each."""
+    key_regions: int = 1
+    """For how many of the regions keys are mapped differently: all, or 1."""
     head_axes: ClassVar = {}
     causal_only = True
 
@@ -57,6 +65,14 @@ class RegionMap(QueryKeyMap):
     @abstractmethod
     def at_keys(self, p: Int64[Tensor, "batch tokens"]) -> tuple[Int64[Tensor, "batch tokens"], ...]:
         """Return the coordinates by which keys are rotated, for each region, or one for all."""
+
+    @abstractmethod
+    def region(self, queries: Positions, keys: Positions) -> Region:
+        """Return the region of each pair."""
+
+    @abstractmethod
+    def one_region(self, queries: Positions) -> bool:
+        """Return whether all pairs are known to be in the first region, without reading a device."""
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Return the tables of the rotary map for queries of each region, and then for keys.
@@ -98,8 +114,15 @@ class RegionMap(QueryKeyMap):
         return [bound[n : n + size] for n in range(0, len(bound), size)]
 
 
+def region_map_of(scheme: QueryKeyMap | None) -> RegionMap | None:
+    """Return the map that differs by region of pairs: the scheme, or the one whose queries it multiplies; else None."""
+    while isinstance(scheme, QueryFactor):
+        scheme = scheme.then
+    return scheme if isinstance(scheme, RegionMap) else None
+
+
 def by_region(
-    scheme: QueryKeyMap,
+    scheme: RegionMap,
     q: Float[Tensor, "batch mapped_heads queries head_dim"],
     k: Float[Tensor, "batch mapped_key_heads keys head_dim"],
     v: Float[Tensor, "batch key_heads keys value_dim"],
@@ -115,9 +138,7 @@ def by_region(
     Returns:
         Queries, keys, values and scores of attention over the longer list of keys.
     """
-    region, regions, rows = scheme.region(at_queries, at_keys), scheme.regions, common_batch(at_queries, at_keys)
-    assert region is not None
-    of_pair = region
+    of_pair, regions, rows = scheme.region(at_queries, at_keys), scheme.regions, common_batch(at_queries, at_keys)
     keys, head_dim = k.shape[2], k.shape[3]
     side_by_side = q.unflatten(1, (regions, -1)).permute(0, 2, 3, 1, 4).flatten(3)
     parts = k.chunk(regions, dim=1) if scheme.key_regions > 1 else (k,) * regions
@@ -178,12 +199,12 @@ def products(
         tensor([[[[2.0000, 1.0806],
                   [1.0806, 2.0000]]]])
     """
-    region = scheme.region(queries, keys)
-    if region is None:
+    of_regions = region_map_of(scheme)
+    if of_regions is None:
         return q @ k.mT
-    heads = q.shape[1] // scheme.regions
-    repeated = k.repeat(1, scheme.regions // scheme.key_regions, 1, 1)
-    each = (q @ repeated.mT).unflatten(1, (scheme.regions, heads))
+    heads, region = q.shape[1] // of_regions.regions, of_regions.region(queries, keys)
+    repeated = k.repeat(1, of_regions.regions // of_regions.key_regions, 1, 1)
+    each = (q @ repeated.mT).unflatten(1, (of_regions.regions, heads))
     sizes = (common_batch(queries, keys), 1, queries.tokens, keys.tokens, queries.device)
     chosen = tabulate(lambda b, h, i, j: region(b, i, j), *sizes)
     index = chosen[:, None].expand(len(q), 1, heads, -1, -1)
@@ -191,7 +212,7 @@ def products(
 
 
 def of_first_region(
-    scheme: QueryKeyMap,
+    scheme: RegionMap,
     q: Float[Tensor, "batch mapped_heads queries head_dim"],
     k: Float[Tensor, "batch mapped_key_heads keys head_dim"],
     v: Float[Tensor, "batch key_heads keys value_dim"],

@@ -30,6 +30,14 @@ class RotationByContent(QueryKeyMap, ABC):
     """Sizes of the axes of increments after (batch, heads, tokens)."""
 
     @abstractmethod
+    def increments(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens *features"]:
+        """Return by what each token changes the map of later ones, to be cached beside its key.
+
+        Args:
+            x: the vectors from which queries and keys are projected.
+        """
+
+    @abstractmethod
     def angles(
         self, keys: Positions, increments: Float[Tensor, "batch heads keys *features"]
     ) -> Float64[Tensor, "batch heads keys pairs"]:
@@ -60,6 +68,7 @@ class RotationByContent(QueryKeyMap, ABC):
         """Return cosine and sine of every angle for queries and for keys, (batch, heads, tokens, pairs).
 
         Args:
+            queries, keys: their positions.
             increments: what `increments` returned, for all keys.
 
         Raises:

@@ -121,8 +121,6 @@ def test_what_does_not_fit_is_refused(monkeypatch):
         here.query_key(q, q[:, :2], increments=scheme.increments(x))
     with pytest.raises(ww.errors.DoorError, match="it needs more than positions"):
         scheme(q, q, ww.positions(4))
-    with pytest.raises(ww.errors.DoorError, match="depends on positions alone"):
-        ww.Rotary(8).bind_content(ww.positions(4), ww.positions(4), scheme.increments(x))
     with pytest.raises(ww.errors.DoorError, match="needs a map by position alone"):
         ww.SSMax(8, 3, scheme)
     with pytest.raises(ww.errors.SettingError, match="so none can be deleted"):

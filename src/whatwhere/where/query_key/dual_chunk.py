@@ -8,8 +8,7 @@ from torch import Tensor
 from whatwhere.checks import require_whole
 from whatwhere.errors import ShapeError
 from whatwhere.position.positions import Positions
-from whatwhere.where.base import Region
-from whatwhere.where.region_map import RegionMap
+from whatwhere.where.region_map import Region, RegionMap
 from whatwhere.where.rotary_map import RotaryMap
 
 
