@@ -27,7 +27,7 @@ from whatwhere.tensor_checks import readable
 from whatwhere.where.attention import Engine
 from whatwhere.where.binding import Here, Where
 from whatwhere.where.merge_attention import merge_attention, with_sink
-from whatwhere.where.score_bias import Element, ScoreBias
+from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias
 from whatwhere.where.sums import at_slots, differences, query_slots, require_no_holes
 
 
@@ -186,14 +186,7 @@ class _Difference(ScoreBias):
         return x
 
     def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        gates: Tensor | None = None,
-        causal: bool = True,
+        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Return the differences between the queries and a block of keys."""
         assert gates is not None

@@ -49,14 +49,7 @@ class RotationByContent(QueryKeyMap, ABC):
         """
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> NoReturn:
-        """Raise DoorError: positions do not suffice.
-
-        Args:
-            positions, lengths: not used.
-
-        Raises:
-            DoorError: If it is called: a map by content has `bind_content`.
-        """
+        """Raise DoorError: positions do not suffice, and a map by content has `bind_content`."""
         raise DoorError(
             f"{type(self).__name__} depends on token vectors, so it needs more than positions.\n"
             "Use here = where.at(positions) and here.query_key(q, k, increments=here.increments(x))."

@@ -26,6 +26,11 @@ Curve = Callable[[Tensor, Tensor], Tensor]
 Distance = Callable[[Tensor, Tensor, Tensor], Tensor]
 """`distance(batch, query_slot, key_slot)` -> query position minus key position."""
 
+Q = Float[Tensor, "batch heads queries head_dim"] | None
+K = Float[Tensor, "batch key_heads keys head_dim"] | None
+Gates = Float[Tensor, "batch heads tokens *features"] | None
+"""What `bind` may be given beside positions: queries, keys, and what `gates` returned."""
+
 
 class ScoreBias(OfHeads, ABC):
     """Door 3: a number for each pair of positions, added to the scaled score.
@@ -51,14 +56,7 @@ class ScoreBias(OfHeads, ABC):
 
     @abstractmethod
     def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Float[Tensor, "batch heads queries head_dim"] | None = None,
-        k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
-        gates: Float[Tensor, "batch heads tokens *features"] | None = None,
-        causal: bool = True,
+        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Compute what depends on positions (and q, k, gates) once, and return the bias as a function of elements.
 
@@ -211,14 +209,7 @@ class DistanceBias(ScoreBias, ABC):
         return toeplitz(self.curve(positions.device)(heads, distances), causal, size)
 
     def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        gates: Tensor | None = None,
-        causal: bool = True,
+        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Return the bias as a function of elements."""
         owner = type(self).__name__

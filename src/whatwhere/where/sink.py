@@ -50,9 +50,5 @@ class Sink(OfHeads):
     """The logit of each head."""
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Set all logits to 0.
-
-        Args:
-            generator: not used, because nothing is sampled.
-        """
+        """Set all logits to 0."""
         nn.init.zeros_(self.weight)

@@ -8,7 +8,7 @@ from torch import Tensor
 from whatwhere.checks import require_whole
 from whatwhere.errors import ShapeError
 from whatwhere.position.positions import Positions
-from whatwhere.where.score_bias import Element, ScoreBias
+from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias
 
 WindowSize = int | tuple[int, int]
 """Height and width of a window in tokens; one number is both."""
@@ -32,14 +32,7 @@ class WindowTable(ScoreBias):
         """Return B, in float32 at least: the distances -(height - 1) .. height - 1, and of width likewise."""
 
     def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        gates: Tensor | None = None,
-        causal: bool = True,
+        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Return the bias as a function of elements."""
         owner = type(self).__name__

@@ -80,11 +80,7 @@ class Fourier(InputEncoding):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize all weights.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize all weights."""
         require_generator("Fourier", generator, self.frequencies)
         sample_normal(self.frequencies, self.max_length / self.width, generator)
         # |r|^2 = 1/2, so each hidden feature has standard deviation 1

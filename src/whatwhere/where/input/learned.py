@@ -71,11 +71,7 @@ class Learned(InputEncoding):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the rows.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize the rows."""
         require_generator("Learned", generator, self.weight)
         sample_normal(self.weight, self.std, generator)
 

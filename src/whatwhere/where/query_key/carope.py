@@ -80,11 +80,7 @@ class CARoPE(RotationByContent):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Set w to 0, and b so that f is that of rotary.
-
-        Args:
-            generator: not used; nothing is sampled.
-        """
+        """Set w to 0, and b so that f is that of rotary."""
         slow = self.theta ** (2 / self.head_dim) - 1  # softplus(b), of which b is the inverse
         nn.init.zeros_(self.weight)
         nn.init.constant_(self.bias, slow + log1p(-exp(-slow)))

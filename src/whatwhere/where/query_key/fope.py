@@ -96,11 +96,7 @@ class FoPE(QueryKeyMap):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize C and S: the identity plus noise.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize C and S: the identity plus noise."""
         require_generator("FoPE", generator, self.cosines)
         for weight in (self.cosines, self.sines):
             values = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)

@@ -70,11 +70,7 @@ class LearnedRotary(ScaledRotaryMap):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Set alpha to 0, where it is Rotary.
-
-        Args:
-            generator: not used; nothing is sampled.
-        """
+        """Set alpha to 0, where it is Rotary."""
         nn.init.zeros_(self.alpha)
 
     def frequencies(
@@ -91,10 +87,6 @@ class LearnedRotary(ScaledRotaryMap):
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
         """Return cosine and sine of every angle, (batch, 1, tokens, pairs), in float32 at least.
-
-        Args:
-            positions: positions of the tokens, with one axis.
-            lengths: length of each token's sequence, for a scaling that follows it; None takes the positions' own.
 
         Raises:
             PositionError: If the positions have several axes.

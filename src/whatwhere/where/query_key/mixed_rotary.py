@@ -76,11 +76,7 @@ class MixedRotary(RotaryMap):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the frequencies: two directions at a right angle, turned at random for each set.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize the frequencies: two directions at a right angle, turned at random for each set."""
         require_generator("MixedRotary", generator, self.weight)
         turn = torch.empty(self.weight.shape[1], 1, dtype=self.weight.dtype, device=self.weight.device)
         with torch.no_grad(), alike(self.weight, generator) as common:
@@ -91,12 +87,7 @@ class MixedRotary(RotaryMap):
             assign(self.weight, torch.stack([directions.sin(), directions.cos()]) * rates.repeat(2))
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> Bound:
-        """Return cosine and sine of every angle, (batch, sets, tokens, pairs), in float32 at least.
-
-        Args:
-            positions: positions of the tokens, with two axes or one.
-            lengths: not used.
-        """
+        """Return cosine and sine of every angle, (batch, sets, tokens, pairs), in float32 at least."""
         y, x = positions.on_axes("MixedRotary", 2, real=True).double()[:, :, None, :, None]
         u, v = self.weight.double()[:, :, None]
         return cos_sin(y * u + x * v, dtype=torch.promote_types(self.weight.dtype, torch.float32))

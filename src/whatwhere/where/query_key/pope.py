@@ -66,11 +66,7 @@ class PoPE(QueryKeyMap):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Set all phases to 0.
-
-        Args:
-            generator: not used; nothing is sampled.
-        """
+        """Set all phases to 0."""
         nn.init.zeros_(self.delta)
 
     @property

@@ -66,10 +66,6 @@ class Rotary(ScaledRotaryMap):
         """Return cosine and sine of every angle, (batch, 1, tokens, pairs): one pair of tables for all heads and
         layers.
 
-        Args:
-            positions: positions of the tokens, with one axis.
-            lengths: length of each token's sequence, for a scaling that follows it; None takes the positions' own.
-
         Raises:
             PositionError: If the positions have several axes.
         """

@@ -115,11 +115,7 @@ class SelectiveRoPE(RotationByContent):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize all parameters, each as U(-a, a) with a = 1 / sqrt(numbers that it sums over).
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize all parameters, each as U(-a, a) with a = 1 / sqrt(numbers that it sums over)."""
         require_generator("SelectiveRoPE", generator, self.down)
         sample_uniform(self.down, self.dim**-0.5, generator)
         sample_uniform(self.up, self.rank**-0.5, generator)

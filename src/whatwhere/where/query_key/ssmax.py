@@ -76,11 +76,7 @@ class SSMax(QueryFactor):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Set s of every head so that the mean factor over the trained length is 1, and b to 0; `then` is not changed.
-
-        Args:
-            generator: not used; nothing is sampled.
-        """
+        """Set s of every head so that the mean factor over the trained length is 1, and b to 0; `then` stays."""
         # ln 1 + ... + ln L = ln L!
         nn.init.constant_(self.weight, self.original_length / lgamma(self.original_length + 1))
         if self.bias is not None:

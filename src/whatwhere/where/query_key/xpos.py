@@ -105,10 +105,6 @@ class XPos(RotaryMap):
         """Return cosine and sine times the factor, (batch, 1, tokens, pairs), for queries and for keys; and the
         positions.
 
-        Args:
-            positions: positions of the tokens, with one axis.
-            lengths: not used.
-
         Raises:
             PositionError: If a position is too far from the center.
         """

@@ -10,7 +10,7 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract, for_each_head, require_content
+from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, for_each_head, require_content
 from whatwhere.where.sums import require_own_keys, slots_in_order, sums_in_order
 
 
@@ -74,23 +74,12 @@ class CoPE(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize e.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize e."""
         require_generator("CoPE", generator, self.weight)
         sample_normal(self.weight, self.std, generator)
 
     def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Float[Tensor, "batch heads queries head_dim"] | None = None,
-        k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
-        gates: Float[Tensor, "batch heads keys"] | None = None,
-        causal: bool = True,
+        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Compute the whole table of <q_i, e[p_ij]>: (batch, heads, queries, keys).
 

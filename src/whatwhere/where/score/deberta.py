@@ -14,7 +14,17 @@ from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.frequencies import to_device
-from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, for_each_head, require_content
+from whatwhere.where.score_bias import (
+    Element,
+    Gates,
+    K,
+    Q,
+    ScoreBias,
+    contract,
+    distances,
+    for_each_head,
+    require_content,
+)
 
 TERMS = ("c2p", "p2c")
 
@@ -96,11 +106,7 @@ class DeBERTa(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the tables.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize the tables."""
         for table in self.parameters(recurse=False):
             require_generator("DeBERTa", generator, table)
             sample_normal(table, self.std, generator)
@@ -115,14 +121,7 @@ class DeBERTa(ScoreBias):
         return (n + side).clamp(0, 2 * side - 1)
 
     def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Float[Tensor, "batch heads queries head_dim"] | None = None,
-        k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
-        gates: Float[Tensor, "batch heads keys"] | None = None,
-        causal: bool = True,
+        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Compute the dot products of queries and keys with all rows; each pair selects its own."""
         q, k = require_content("DeBERTa", "q", q, self.head_dim), require_content("DeBERTa", "k", k, self.head_dim)

@@ -10,7 +10,7 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.initialization import sample_uniform
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract
+from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract
 
 _EPSILON = 1e-6
 
@@ -77,11 +77,7 @@ class FIRE(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize c, m and the MLP.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize c, m and the MLP."""
         require_generator("FIRE", generator, self.weight_in)
         nn.init.constant_(self.c, self.initial_c)
         nn.init.ones_(self.threshold_factor)
@@ -90,14 +86,7 @@ class FIRE(ScoreBias):
         sample_uniform(self.bias_out, self.width**-0.5, generator)
 
     def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Tensor | None = None,
-        k: Tensor | None = None,
-        gates: Tensor | None = None,
-        causal: bool = True,
+        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Return the bias as a function of elements."""
         at_query, at_key = queries.single_axis("FIRE"), keys.single_axis("FIRE")

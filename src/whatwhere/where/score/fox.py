@@ -12,7 +12,7 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import readable, require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract, require_features
+from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, require_features
 from whatwhere.where.sums import at_slots, differences, query_slots, slots_in_order, sums_in_order
 
 
@@ -67,11 +67,7 @@ class FoX(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the gates.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize the gates."""
         require_generator("FoX", generator, self.weight)
         sample_normal(self.weight, 0.02, generator)
         nn.init.zeros_(self.bias)
@@ -89,14 +85,7 @@ class FoX(ScoreBias):
         return F.logsigmoid(contract("btd,hd->bht", x, self.weight) + self.bias[:, None])
 
     def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Float[Tensor, "batch heads queries head_dim"] | None = None,
-        k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
-        gates: Float[Tensor, "batch heads keys"] | None = None,
-        causal: bool = True,
+        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Compute the cumulative sum of the gates; a bias is the difference of two sums.
 

@@ -11,7 +11,7 @@ from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import readable, require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, require_features
+from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, distances, require_features
 from whatwhere.where.sums import query_slots
 from whatwhere.where.temperature import Curve
 
@@ -90,11 +90,7 @@ class Inkling(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the parameters; the gain is 1.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize the parameters; the gain is 1."""
         require_generator("Inkling", generator, self.weight)
         sample_normal(self.weight, self.std, generator)
         sample_normal(self.profiles, self.std, generator)
@@ -120,14 +116,7 @@ class Inkling(ScoreBias):
         return mixed * (self.max_norm / (norm + 1e-6)).clamp(max=1.0)
 
     def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Float[Tensor, "batch heads queries head_dim"] | None = None,
-        k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
-        gates: Float[Tensor, "batch heads tokens features"] | None = None,
-        causal: bool = True,
+        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Mix the profiles for each query; each pair selects the value at its distance."""
         mixed = contract("bhif,fn->bhin", self._of_queries(gates, queries, keys, q), self.profiles)

@@ -77,11 +77,7 @@ class KERPLE(DistanceBias):
         return F.softplus(_wide(self.free_a))
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize p and a.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize p and a."""
         require_generator("KERPLE", generator, self.free_p)
         # Sampled in float32 also for bfloat16 parameters: rounded to bfloat16, p might be 2, which is out of range.
         with alike(self.free_p, generator) as common:

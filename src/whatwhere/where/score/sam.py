@@ -10,7 +10,7 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract, require_content
+from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, require_content
 from whatwhere.where.window_table import WindowSize, checked_size
 
 
@@ -74,24 +74,13 @@ class SAM(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize both tables.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize both tables."""
         require_generator("SAM", generator, self.rows)
         for table in (self.rows, self.columns):
             sample_normal(table, self.std, generator)
 
     def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Float[Tensor, "batch heads queries head_dim"] | None = None,
-        k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
-        gates: Tensor | None = None,
-        causal: bool = True,
+        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Compute the dot products of queries and all vectors; each pair selects one of each table."""
         q = require_content("SAM", "q", q, self.head_dim)

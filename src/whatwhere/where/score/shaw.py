@@ -12,7 +12,7 @@ from whatwhere.errors import SettingError
 from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
-from whatwhere.where.score_bias import Element, ScoreBias, contract, distances, require_content
+from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, distances, require_content
 
 
 @final
@@ -76,23 +76,12 @@ class Shaw(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the rows.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize the rows."""
         require_generator("Shaw", generator, self.weight)
         sample_normal(self.weight, self.std, generator)
 
     def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Float[Tensor, "batch heads queries head_dim"] | None = None,
-        k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
-        gates: Float[Tensor, "batch heads keys"] | None = None,
-        causal: bool = True,
+        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Compute the dot products of queries and all rows; each pair selects one."""
         q = require_content("Shaw", "q", q, self.head_dim)

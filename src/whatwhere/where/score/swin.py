@@ -64,11 +64,7 @@ class Swin(WindowTable):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the table.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize the table."""
         require_generator("Swin", generator, self.weight)
         sample_normal(self.weight, self.std, generator)
 

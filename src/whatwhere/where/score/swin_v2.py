@@ -77,11 +77,7 @@ class SwinV2(WindowTable):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize both layers as nn.Linear does: uniform within 1 / sqrt(inputs).
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize both layers as nn.Linear does: uniform within 1 / sqrt(inputs)."""
         require_generator("SwinV2", generator, self.weight_in)
         for weight, inputs in ((self.weight_in, 2), (self.bias_in, 2), (self.weight_out, self.hidden)):
             sample_uniform(weight, 1 / sqrt(inputs), generator)

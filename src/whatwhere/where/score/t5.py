@@ -82,11 +82,7 @@ class T5(DistanceBias):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the table.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize the table."""
         require_generator("T5", generator, self.weight)
         sample_normal(self.weight, self.std, generator)
 

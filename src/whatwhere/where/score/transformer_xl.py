@@ -12,7 +12,7 @@ from whatwhere.initialization import sample_normal
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
 from whatwhere.where.frequencies import sinusoid
-from whatwhere.where.score_bias import Element, ScoreBias, contract, for_each_head, require_content
+from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract, for_each_head, require_content
 
 
 @final
@@ -77,24 +77,13 @@ class TransformerXL(ScoreBias):
         self.reset_parameters()
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize all parameters.
-
-        Args:
-            generator: random generator; None is PyTorch's global random state.
-        """
+        """Initialize all parameters."""
         require_generator("TransformerXL", generator, self.weight)
         for parameter in (self.u, self.v, self.weight):
             sample_normal(parameter, self.std, generator)
 
     def bind(
-        self,
-        queries: Positions,
-        keys: Positions,
-        *,
-        q: Float[Tensor, "batch heads queries head_dim"] | None = None,
-        k: Float[Tensor, "batch key_heads keys head_dim"] | None = None,
-        gates: Float[Tensor, "batch heads keys"] | None = None,
-        causal: bool = True,
+        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Compute the table of all pairs, (batch, heads, queries, keys)."""
         q = require_content("TransformerXL", "q", q, self.head_dim)
