@@ -26,6 +26,7 @@ from torch.profiler import ProfilerActivity, profile
 
 from docs.generate.scale_page import HOLDINGS, RANKS, Held, Holdings
 from docs.generate.table_costs import TableSettings, table_costs
+from whatwhere import __version__
 from whatwhere.comparison.folder import write_json
 from whatwhere.initialization import own_rows
 from whatwhere.parallel import deal_rows, shard_vocabulary
@@ -48,7 +49,7 @@ def _work(rank: int, folder: str) -> None:
     distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=RANKS)
     found = held_and_sent()
     if rank == 0:
-        versions = str(torch.__version__), platform.python_version(), platform.machine()
+        versions = __version__, str(torch.__version__), platform.python_version(), platform.machine()
         sizes = ROWS, DIM, TOKENS, RANKS
         write_json(HOLDINGS, Holdings(*versions, datetime.now(UTC).date().isoformat(), *sizes, found))
     distributed.barrier()

@@ -1,7 +1,8 @@
 """Train a small Transformer under every scheme on several processes, and compare with one process.
 
 `python -m docs.generate.scale` writes docs/scale.json; `python -m docs.generate` puts its table into docs/scale.md.
-What the file has already is kept, so that an interrupted run is resumed; named schemes are measured again.
+What the file has already is kept, so that an interrupted run is resumed, unless a different version of whatwhere
+measured it; named schemes are measured again.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from torch.utils.checkpoint import checkpoint
 
 from docs.generate.scale_page import DATA, RANKS, Cell, ScaleTable, SchemeRow, read_data
 from examples import train_distributed as example
+from whatwhere import __version__
 from whatwhere.comparison.folder import write_json
 from whatwhere.comparison.model import Transformer, build_wheres
 from whatwhere.comparison.settings import make_settings
@@ -48,10 +50,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("schemes", nargs="*", help="schemes to measure again; default: those that are missing")
     options = parser.parse_args()
-    read = read_data().rows if DATA.exists() else ()
-    kept = {row.scheme: {cell.way: cell for cell in row.cells} for row in read}
+    read = read_data() if DATA.exists() else None
+    rows_read = read.rows if read is not None and read.whatwhere == __version__ else ()
+    kept = {row.scheme: {cell.way: cell for cell in row.cells} for row in rows_read}
     missing = {name: [way for way in WAYS if name in options.schemes or way not in kept.get(name, {})]
-               for name in options.schemes or catalogue}  # fmt: skip
+               for name in (options.schemes if rows_read else None) or catalogue}  # fmt: skip
     missing = {name: ways for name, ways in missing.items() if ways}
     tried = Counter[str]()
     while missing:
@@ -87,7 +90,7 @@ def _measured(missing: dict[str, list[str]]) -> Iterator[tuple[str, list[Cell]]]
 
 
 def _table(rows: list[SchemeRow]) -> ScaleTable:
-    versions = str(torch.__version__), platform.python_version(), platform.machine()
+    versions = __version__, str(torch.__version__), platform.python_version(), platform.machine()
     return ScaleTable(*versions, datetime.now(UTC).date().isoformat(), tuple(rows))
 
 

@@ -41,6 +41,10 @@ _MEASURED = (
     f"A Transformer of two layers and four heads under each scheme of the catalogue, on {RANKS} processes joined by "
     "gloo on a CPU, against one process: the largest difference. Nothing here was run on NCCL or on GPUs."
 )
+_EARLIER_MODEL = (
+    "The columns *head shards* and *context* were measured with the sharded model that whatwhere 0.2.0 trained by a "
+    "command of its own, and which `examples/train_distributed.py` has replaced since: they were not measured again."
+)
 _UNITS = (
     "Losses are about 5, logits about 1; gradients are compared as a share of the parameter's largest one, or of a "
     "hundredth of the model's if that is larger."
@@ -69,9 +73,10 @@ class Measured:
     """What a measurement was made with.
 
     Args:
-        torch, python, machine, date: of the measurement.
+        whatwhere, torch, python, machine, date: of the measurement.
     """
 
+    whatwhere: str
     torch: str
     python: str
     machine: str
@@ -186,8 +191,9 @@ def page(data: ScaleTable, holdings: Holdings) -> str:
             "",
             _MEASURED,
             "",
-            f"Measured with torch {data.torch} and Python {data.python} on {data.machine}, {data.date}: `{COMMAND}`.",
+            f"Measured with {_versions(data)}: `{COMMAND}`.",
             "",
+            *([_EARLIER_MODEL, ""] if data.whatwhere.startswith("0.2.0") else []),
             *[f"- *{way}*: {what}." for way, what in WAYS.items()],
             "",
             f"{_UNITS} The largest difference of the table is {number(worst, 2)}.",
@@ -200,6 +206,11 @@ def page(data: ScaleTable, holdings: Holdings) -> str:
             *[f"- `{scheme}`, {cell.way}: {cell.error}" for scheme, cell in stopped],
         ]
     )
+
+
+def _versions(data: Measured) -> str:
+    packages = f"whatwhere {data.whatwhere}, torch {data.torch} and Python {data.python}"
+    return f"{packages} on {data.machine}, {data.date}"
 
 
 def _costs() -> list[str]:
@@ -223,8 +234,7 @@ def _held(data: Holdings) -> list[str]:
     """Return a table of what was computed and what was measured, by way."""
     lines = [
         f"Measured with {data.rows:,} x {data.dim}, float32 unless named, {data.tokens} tokens of each of "
-        f"{data.ranks} processes (gloo, CPU), torch {data.torch} and Python {data.python} on {data.machine}, "
-        f"{data.date}: `{HELD_COMMAND}`. "
+        f"{data.ranks} processes (gloo, CPU), {_versions(data)}: `{HELD_COMMAND}`. "
         "Memory is what PyTorch allocated; bytes sent are those that Linux counted for a process's TCP connections.",
         "",
         "| computed / measured | kept between steps | at most held | sent in a step |",

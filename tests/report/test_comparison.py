@@ -131,8 +131,8 @@ def test_the_page_contains_what_the_views_request(tmp_path: Path, bundle: Path) 
     written = path.read_text(encoding="utf-8")
     result = answers(written)
     about = result["about?{}"]
-    assert (about["first"], about["exported"][0], about["path"]) == ("compare", "compare", "")
-    assert {"compare", "replay", "attention", "tokens", "map", "diagnostics"} <= set(about["exported"])
+    assert (about["views"][0], about["exported"], about["path"]) == ("compare", True, "")
+    assert {"compare", "replay", "attention", "tokens", "map", "diagnostics"} <= set(about["views"])
     right = shown(folder)
     assert result["compare.results?{}"]["sentences"] == asdict(right.sentences)
     np.testing.assert_array_equal(result["compare.results?{}"]["scores"]["all"], right.scores["all"])
@@ -410,7 +410,7 @@ def test_without_the_trained_tables_the_page_lacks_their_pictures_alone(tmp_path
     result = answers(write_report(folder).read_text(encoding="utf-8"))
     assert result["compare.results?{}"]["number_lines"] == []
     assert result["compare.results?{}"]["token_table"]["rows"]
-    assert "tokens" not in result["about?{}"]["exported"]
+    assert "tokens" not in result["about?{}"]["views"]
     loss = next(value for key, value in result.items() if key.startswith("replay.frames"))
     assert (loss["frames"], loss["losses"].tolist()) == (None, [2.3, 0.01])
 
@@ -516,13 +516,20 @@ def test_without_a_page_the_error_names_the_way_out(tmp_path: Path, bundle: Path
 
 def test_tables_beyond_the_size_limit_are_omitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from whatwhere.studio.api import replay
+    from whatwhere.studio.api.runs import first_names
 
     session = Session.open(made_up_folder(tmp_path, seeds=1))
-    table = 2 * 20 * 64 * 4
-    for room, runs in ((5 * table, 5), (3 * table - 1, 2), (table - 1, 0)):
-        monkeypatch.setattr(replay, "MOST_LEFT", room)
-        exported = replay.exported(session)
-        assert (0 if exported is None else len(exported.queries) - 1) == runs
+    run = {"run": first_names(session)[0]}
+    numbers = 2 * 20 * 64
+    monkeypatch.setattr(replay, "MOST_NUMBERS", numbers)
+    assert replay.frames(session, run).frames is not None
+    monkeypatch.setattr(replay, "MOST_NUMBERS", numbers - 1)
+    shown = replay.frames(session, run)
+    assert shown.frames is None
+    assert (
+        shown.missing
+        == f"the tables of this run have {numbers:,} numbers, but at most {numbers - 1:,} can be replayed."
+    )
 
 
 def test_a_task_without_groups_has_no_table_of_them(tmp_path: Path) -> None:
