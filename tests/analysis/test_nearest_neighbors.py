@@ -12,8 +12,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from whatwhere.analysis import nearest_neighbors as module
-from whatwhere.analysis.float64_similarity import pair_scores, units, widened
-from whatwhere.analysis.nearest_neighbors import METRICS, Metric, Nearest, Search, neighbors
+from whatwhere.analysis.nearest_neighbors import (
+    METRICS,
+    Metric,
+    Nearest,
+    Search,
+    neighbors,
+    pair_scores,
+    units,
+    widened,
+)
 from whatwhere.errors import SettingError, ShapeError, TokenError
 
 

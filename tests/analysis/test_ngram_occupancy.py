@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.analysis import ngram_occupancy as occupancy
+from whatwhere.analysis import token_tables as occupancy
 from whatwhere.what.ngram_hash import multipliers_of_qwen4_exp, polynomial_hashes, xor_hashes
 
 VOCABULARY = 50_000

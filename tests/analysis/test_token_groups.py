@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from whatwhere.analysis.token_groups import FOUR_GROUPS, group_neighbors, parse_groups
+from whatwhere.analysis.token_map import FOUR_GROUPS, group_neighbors, parse_groups
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import find_token

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import whatwhere as ww
-from whatwhere.analysis.token_groups import FOUR_GROUPS
+from whatwhere.analysis.token_map import FOUR_GROUPS
 from whatwhere.where.catalogue import ALIASES, canonical_name, catalogue
 
 from ..running import error_of, json_of, whatwhere

@@ -13,7 +13,7 @@ from experiments.tutorials import all_claims
 from experiments.tutorials.all_claims import Finding, claim, measure, measure_claims
 from experiments.tutorials.claim import ModelClaim
 from experiments.tutorials.rows_of_minilm import CLAIMS, PICTURE, SYNONYMS
-from whatwhere.analysis.token_groups import FOUR_GROUPS
+from whatwhere.analysis.token_map import FOUR_GROUPS
 
 REAL = [each for each in CLAIMS if isinstance(each, ModelClaim)]
 

@@ -7,8 +7,7 @@ from typing import Any, Literal
 import numpy as np
 from jaxtyping import Float64
 
-from whatwhere.analysis.float64_similarity import summed
-from whatwhere.analysis.nearest_neighbors import Nearest, Search, as_array, row_ids
+from whatwhere.analysis.nearest_neighbors import Nearest, Search, as_array, row_ids, summed
 from whatwhere.errors import SettingError
 
 Rule = Literal["add", "multiply"]

@@ -9,17 +9,20 @@ import numpy as np
 from jaxtyping import Int64
 
 from whatwhere.analysis.configuration_difference import ConfigurationDifference, configurations
-from whatwhere.analysis.row_differences import (
+from whatwhere.analysis.subject import Absent, Progress, reason_of
+from whatwhere.analysis.table_difference import (
+    Alignment,
     DifferenceSettings,
     NeighborsDifference,
     RotatedDifference,
     RowsDifference,
+    align,
+    movement,
     neighbors_difference,
     rotated_difference,
     rows_difference,
+    token_keys,
 )
-from whatwhere.analysis.subject import Absent, Progress, reason_of
-from whatwhere.analysis.table_difference import Alignment, align, movement, token_keys
 from whatwhere.errors import CheckpointError, MissingExtra, SettingError
 from whatwhere.large_arrays import selected_rows
 from whatwhere.models.checkpoint import Checkpoint, read

@@ -82,8 +82,7 @@ def draw(
     For scripts: whatwhere map path/to/model --method umap --out map.tsv --json
     """
     from whatwhere.analysis.table_difference import sample_rows
-    from whatwhere.analysis.token_groups import group_neighbors
-    from whatwhere.analysis.token_map import make_map, neighbors_to_compare
+    from whatwhere.analysis.token_map import group_neighbors, make_map, neighbors_to_compare
     from whatwhere.analysis.token_neighbors import Source
     from whatwhere.large_arrays import selected_rows
     from whatwhere.long_work import by_share
@@ -137,7 +136,7 @@ def _named_rows(
     """Return the rows of tokens that were named, and the group of each."""
     import numpy as np
 
-    from whatwhere.analysis.token_groups import parse_groups
+    from whatwhere.analysis.token_map import parse_groups
     from whatwhere.models.checkpoint.lookup import find_token
 
     if rows is not None:

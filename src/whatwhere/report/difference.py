@@ -11,7 +11,7 @@ from whatwhere.analysis.configuration_difference import (
     RotaryDifference,
     Value,
 )
-from whatwhere.analysis.row_differences import NeighborsDifference, RotatedDifference, RowsDifference
+from whatwhere.analysis.table_difference import NeighborsDifference, RotatedDifference, RowsDifference
 from whatwhere.escape import cut, visible, visible_token
 from whatwhere.records import Missing
 from whatwhere.report.positions import layers_text

@@ -198,7 +198,7 @@ WRITERS: Mapping[tuple[str, str], Writer] = {
     ("analysis.token_table", "Norms"): _named("inspection", "norms"),
     ("analysis.pca", "Spectrum"): _named("inspection", "spectrum"),
     ("analysis.token_tables", "SiblingTables"): _named("token_tables", "token_tables"),
-    ("analysis.ngram_occupancy", "NGramOccupancy"): _named("token_tables", "occupancy"),
+    ("analysis.token_tables", "NGramOccupancy"): _named("token_tables", "occupancy"),
     ("analysis.input_variance", "InputVariance"): _named("inspection", "variance"),
     ("analysis.position_table", "PositionTable"): _named("positions", "positions"),
     ("analysis.rotary", "RotaryReport"): _named("positions", "rotary"),

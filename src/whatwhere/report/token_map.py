@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from whatwhere.analysis.token_groups import GroupNeighbors
-from whatwhere.analysis.token_map import NeighborsKept
+from whatwhere.analysis.token_map import GroupNeighbors, NeighborsKept
 from whatwhere.analysis.token_neighbors import NamedRow, named_rows
 from whatwhere.escape import visible
 from whatwhere.models.token_types import marking, token_types

@@ -3,8 +3,7 @@
 from collections.abc import Sequence
 from typing import assert_never
 
-from whatwhere.analysis.ngram_occupancy import JointOccupancy, NGramOccupancy
-from whatwhere.analysis.token_tables import SampledNorms, SiblingTable, SiblingTables
+from whatwhere.analysis.token_tables import JointOccupancy, NGramOccupancy, SampledNorms, SiblingTable, SiblingTables
 from whatwhere.models.checkpoint.names import TokenTable
 from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table

@@ -13,9 +13,8 @@ import numpy as np
 from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import unreachable
-from whatwhere.analysis.float64_similarity import norms
 from whatwhere.analysis.inspection import SECTIONS, Inspection, examine
-from whatwhere.analysis.nearest_neighbors import Search
+from whatwhere.analysis.nearest_neighbors import Search, norms
 from whatwhere.analysis.subject import EXAMPLES_ON_PAGE, Progress, Subject, tried
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics, token_diagnostics
 from whatwhere.atomic import open_bytes

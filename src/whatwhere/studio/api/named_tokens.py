@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Int
 
-from whatwhere.analysis.token_groups import FOUR_GROUPS, GroupNeighbors, group_neighbors, parse_groups
+from whatwhere.analysis.token_map import FOUR_GROUPS, GroupNeighbors, group_neighbors, parse_groups
 from whatwhere.errors import SettingError, TokenError
 from whatwhere.models.checkpoint.lookup import Table, find_token, spellings
 from whatwhere.studio.session import Session

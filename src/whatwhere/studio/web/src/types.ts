@@ -335,7 +335,7 @@ export interface Frames {
   missing: string | null;
 }
 
-/** whatwhere.analysis.token_groups.GroupNeighbors */
+/** whatwhere.analysis.token_map.GroupNeighbors */
 export interface GroupNeighbors {
   nearest: Tensor;
   cosines: Tensor;
