@@ -1,6 +1,6 @@
 """Token tables in files, larger than memory: only the rows of a batch are read, trained and written."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from secrets import token_hex
 from typing import Any, final
@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from jaxtyping import Integer
 from torch import Tensor
-from torch.optim import Optimizer
 
 from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import CheckpointError, SettingError, TokenError
@@ -18,8 +17,8 @@ from whatwhere.kernels.row_adamw import Step
 from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import Init, Scale, TokenEmbedding
 from whatwhere.what.matrix_file import write_matrix
-from whatwhere.what.row_adamw.optimizer import checked_settings
 from whatwhere.what.row_files import RowFiles, Steps, training_folder
+from whatwhere.what.row_optimizer import RowOptimizer, Settings, checked_settings
 from whatwhere.what.row_training import (
     TYPES,
     AdagradByRow,
@@ -218,25 +217,17 @@ class FileTokenEmbedding(TokenEmbedding):
 Tables = FileTokenEmbedding | Iterable[FileTokenEmbedding] | Iterable[dict[str, Any]]
 
 
-class _FileRowOptimizer(Optimizer):
+class _FileRowOptimizer(RowOptimizer[RowKeeper]):
     """Steps, flushes and states, the same for both algorithms."""
 
     algorithm: str
-
-    def __init__(self, tables: Tables, defaults: dict[str, Any]) -> None:
-        self._keepers: dict[Tensor, RowKeeper] = {}
-        self._settings(defaults)
-        groups: list[Any] = [tables] if isinstance(tables, torch.nn.Module) else list(tables)
-        super().__init__(groups if groups and isinstance(groups[0], dict) else [{"params": groups}], defaults)
+    trains = "FileTokenEmbedding"
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add tables with their own settings; a table that was trained before goes on after its last step."""
         name = type(self).__name__
-        tables = param_group["params"]
-        tables = [tables] if isinstance(tables, torch.nn.Module) else list(tables)
+        tables = self._modules(param_group)
         _, betas, eps, _ = self._settings({**self.defaults, **param_group})
-        if not tables:
-            raise SettingError(f"{name} got no table.\nPass a FileTokenEmbedding, or a list of them.")
         for table in tables:
             if not isinstance(table, FileTokenEmbedding):
                 raise SettingError(
@@ -244,23 +235,14 @@ class _FileRowOptimizer(Optimizer):
                     "memory, and torch.optim.AdamW for other parameters."
                 )
         keepers = {table.weight: table.rows_in_file for table in tables}
-        start_together(
-            list(keepers.values()), list(self._keepers.values()), Steps(self.algorithm, eps=eps, betas=betas)
-        )
-        self._keepers.update(keepers)
+        start_together(list(keepers.values()), list(self._tables.values()), Steps(self.algorithm, eps=eps, betas=betas))
+        self._tables.update(keepers)
         super().add_param_group({**param_group, "params": [table.weight for table in tables]})
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the rows that have a gradient: one step for each table that has one."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def _step(self, weights: Sequence[tuple[Tensor, Settings]]) -> None:
         steps = [
-            (self._keepers[weight], self._keepers[weight].checked_gradient(), self._settings(group))
-            for group in self.param_groups
-            for weight in group["params"]
+            (self._tables[weight], self._tables[weight].checked_gradient(), settings)
+            for weight, settings in weights
             if weight.grad is not None  # else, as in PyTorch, no step for this table
         ]
         try:
@@ -270,7 +252,6 @@ class _FileRowOptimizer(Optimizer):
             for keeper, *_ in steps:
                 keeper.files.fail()
             raise
-        return loss
 
     def flush(self) -> None:
         """Make all changes of all tables durable, or none: after a kill, they are as at the last flush.
@@ -278,17 +259,17 @@ class _FileRowOptimizer(Optimizer):
         `step` does not call it. Where rows of FileRowAdamW may have missed more steps than the class says, it brings
         all rows up to date.
         """
-        flush_together(list(self._keepers.values()))
+        flush_together(list(self._tables.values()))
 
     def update_all_rows(self, progress: Progress = lambda done, rows: None) -> None:
         """Flush, and bring all rows of all tables up to date: see FileTokenEmbedding.update_all_rows."""
         self.flush()  # all are at the same step, whatever happens
-        for keeper in self._keepers.values():
+        for keeper in self._tables.values():
             keeper.update_all_rows(progress)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the settings, and the number of the last step of each table; the rest of the state is in files."""
-        for weight, keeper in self._keepers.items():
+        for weight, keeper in self._tables.items():
             self.state[weight] = {"step": torch.tensor(keeper.number)}
         state: dict[str, Any] = super().state_dict()
         return {**state, "param_groups": [{**each, "algorithm": self.algorithm} for each in state["param_groups"]]}
@@ -305,12 +286,12 @@ class _FileRowOptimizer(Optimizer):
                     f"{self.algorithm}.\nTrain on with the optimizer that saved it."
                 )
         numbers = [number for group in groups for number in group["params"]]
-        if len(numbers) != len(self._keepers):
+        if len(numbers) != len(self._tables):
             raise SettingError(
-                f"the state is of {len(numbers)} tables, but this optimizer has {len(self._keepers)}.\nCreate it with "
+                f"the state is of {len(numbers)} tables, but this optimizer has {len(self._tables)}.\nCreate it with "
                 "the same tables, in the same order."
             )
-        for number, keeper in zip(numbers, self._keepers.values(), strict=True):
+        for number, keeper in zip(numbers, self._tables.values(), strict=True):
             state = state_dict["state"].get(number, {})
             if state.keys() - {"step"}:
                 raise SettingError(
@@ -330,10 +311,6 @@ class _FileRowOptimizer(Optimizer):
         raise SettingError(
             f"{type(self).__name__} cannot be copied or pickled: two would write to one file.\nSave its state_dict()."
         )
-
-    def _settings(self, group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
-        """Return lr, betas, eps and weight decay, checked."""
-        raise NotImplementedError
 
 
 @final
@@ -368,7 +345,7 @@ class FileRowAdamW(_FileRowOptimizer):
     ) -> None:
         super().__init__(tables, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
-    def _settings(self, group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
+    def _settings(self, group: dict[str, Any]) -> Settings:
         return checked_settings(group)
 
 
@@ -396,5 +373,5 @@ class FileRowAdagrad(_FileRowOptimizer):
     def __init__(self, tables: Tables, lr: float = 1e-2, eps: float = 1e-8) -> None:
         super().__init__(tables, {"lr": lr, "eps": eps})
 
-    def _settings(self, group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
+    def _settings(self, group: dict[str, Any]) -> Settings:
         return checked_settings({**group, "betas": (0.0, 0.5), "weight_decay": 0.0})

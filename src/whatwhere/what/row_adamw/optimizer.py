@@ -1,23 +1,20 @@
 """AdamW for token tables that updates only the rows of the batch, exactly."""
 
-from collections.abc import Callable, Iterable, Sequence
-from math import isfinite
+from collections.abc import Sequence
 from typing import Any, final
 
 import torch
 from jaxtyping import Integer
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.optim import Optimizer
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.initialization import own_rows, shard_offsets
-from whatwhere.kernels.adamw_catch_up import require_betas
 from whatwhere.kernels.row_adamw import Moments, Step
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.what.row_adamw.table import RowTable, fixed_rows
+from whatwhere.what.row_optimizer import Modules, RowOptimizer, Settings, checked_settings
 
-Tables = nn.Module | Iterable[nn.Module] | Iterable[dict[str, Any]]
 Rows = Sequence[int] | Integer[Tensor, " rows"]
 _UNSUPPORTED = ("amsgrad", "maximize", "capturable", "differentiable")
 _DENSE = (*_UNSUPPORTED, "foreach", "fused", "decoupled_weight_decay")
@@ -26,7 +23,7 @@ _SETTINGS = ("lr", "betas", "eps", "weight_decay")
 
 
 @final
-class RowAdamW(Optimizer):
+class RowAdamW(RowOptimizer[RowTable]):
     """AdamW for token tables that updates only the rows of the batch, with the result of dense AdamW.
 
         m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
@@ -67,9 +64,11 @@ class RowAdamW(Optimizer):
         >>> optimizer.flush()
     """
 
+    trains = "TokenEmbedding or nn.Embedding"
+
     def __init__(
         self,
-        embedding: Tables,
+        embedding: Modules,
         lr: float = 1e-3,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
@@ -81,12 +80,8 @@ class RowAdamW(Optimizer):
         _refuse(unsupported)
         if unknown := sorted(set(unsupported) - set(_UNSUPPORTED)):
             raise TypeError(f"RowAdamW has no option {unknown[0]}.")
-        self._tables: dict[Tensor, RowTable] = {}
         self._rows = rows
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        checked_settings(defaults)
-        groups: list[Any] = [embedding] if isinstance(embedding, nn.Module) else list(embedding)
-        super().__init__(groups if groups and isinstance(groups[0], dict) else [{"params": groups}], defaults)
+        super().__init__(embedding, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add tables with their own settings.
@@ -97,18 +92,14 @@ class RowAdamW(Optimizer):
         Raises:
             SettingError, ShapeError: As the constructor raises them.
         """
-        modules = param_group["params"]
-        modules = [modules] if isinstance(modules, nn.Module) else list(modules)
-        if not modules:
-            raise SettingError("RowAdamW got no embedding.\nPass a TokenEmbedding or nn.Embedding, or a list of them.")
+        modules = self._modules(param_group)
         for module in modules:
             _require_table(module)
         rows = param_group.pop("rows", self._rows)
         if rows is not None and any(own_rows(module.weight) is not module.weight for module in modules):
             raise SettingError("rows= chooses rows of a table that one process has whole.\nTrain all rows of shards.")
         fixed = {module: fixed_rows(module.weight, rows) for module in modules}
-        _refuse(param_group)
-        checked_settings({**self.defaults, **param_group})
+        self._settings({**self.defaults, **param_group})
         weights = list(dict.fromkeys(module.weight for module in modules))
         super().add_param_group({**param_group, "params": weights})
         for module in modules:
@@ -116,30 +107,19 @@ class RowAdamW(Optimizer):
                 self._tables[module.weight] = RowTable(module.weight, fixed[module])
             self._tables[module.weight].attach(module)
 
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Update the tables from their gradients: one step for each table that has one.
-
-        Raises:
-            SettingError: If a gradient is dense or not finite, or its rows were not read through the embedding.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            _refuse(group)
-            lr, betas, eps, weight_decay = checked_settings(group)
-            for weight in group["params"]:
-                table = self._tables[weight]
-                table.require_weight()
-                if OWNERS in (state := self.state.get(weight, {})):  # a checkpoint may have been read into it
-                    require_owners(weight, state[OWNERS], table.dealt)
-                if weight.grad is None:  # as in PyTorch, no step for this table
-                    continue
-                table.step(Step(table.number + 1, lr, betas, eps, weight_decay))
+    def _step(self, weights: Sequence[tuple[Tensor, Settings]]) -> None:
+        for weight, settings in weights:
+            table = self._tables[weight]
+            table.require_weight()
+            if OWNERS in (state := self.state.get(weight, {})):  # a checkpoint may have been read into it
+                require_owners(weight, state[OWNERS], table.dealt)
+            if weight.grad is not None:  # else, as in PyTorch, no step for this table
+                table.step(Step(table.number + 1, *settings))
                 self._publish(weight)
-        return loss
+
+    def _settings(self, group: dict[str, Any]) -> Settings:
+        _refuse(group)
+        return checked_settings(group)
 
     def flush(self) -> None:
         """Update all rows: needed before the table is read or written other than by lookups and `readout`."""
@@ -243,26 +223,6 @@ class RowAdamW(Optimizer):
         table = self._tables[weight]
         assert table.moments is not None
         publish(self.state[weight], weight, table.moments, table.number, table.dealt)
-
-
-def checked_settings(group: dict[str, Any]) -> tuple[float, tuple[float, float], float, float]:
-    """Return lr, betas, eps and weight decay of a group, checked.
-
-    Raises:
-        SettingError: If one is out of range.
-    """
-    lr, eps, weight_decay = (float(group[name]) for name in ("lr", "eps", "weight_decay"))
-    beta1, beta2 = (float(beta) for beta in group["betas"])
-    for name, value in (("lr", lr), ("eps", eps), ("weight_decay", weight_decay)):
-        if not (isfinite(value) and value >= 0):
-            raise SettingError(f"RowAdamW got {name}={value!r}, but needs a finite number of at least 0.")
-    if lr * weight_decay >= 1:
-        raise SettingError(
-            f"RowAdamW got lr={lr:.6g} and weight_decay={weight_decay:.6g}, but needs a product below 1: a step keeps "
-            "1 - lr weight_decay of a weight.\nLower one of them."
-        )
-    require_betas(beta1, beta2)
-    return lr, (beta1, beta2), eps, weight_decay
 
 
 def _refuse(options: dict[str, Any]) -> None:
