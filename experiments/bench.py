@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from experiments.record import FaultRow, Result, Statement, judge, judge_differences
+from experiments.record import FaultRow, Result, Statement, Unit, gain, judge, judge_differences
 from experiments.tutorials.all_claims import Finding
-from experiments.tutorials.preconditions import has_learned
+from experiments.tutorials.trained import has_learned
 from whatwhere.comparison.experiment import compare
 from whatwhere.comparison.model import SchemeLike
 from whatwhere.comparison.read import Comparison
@@ -18,6 +18,9 @@ from whatwhere.models.checkpoint import Checkpoint
 
 Scope = Literal["quick", "full"]
 """`quick` is everything that two cores do in five minutes; `full` takes about five hours."""
+
+Pair = tuple[Statement, Sequence[float | None]]
+"""A statement that one scheme is better than another, and the differences of their scores, seed by seed."""
 
 
 @dataclass
@@ -70,9 +73,7 @@ class Bench:
         """Judge a statement by numbers, under this experiment's command; arguments as for `record.judge`."""
         return judge(statement, values, self.command, lacking)
 
-    def judge_differences(
-        self, pairs: Sequence[tuple[Statement, Sequence[float | None]]], lacking: str = "no pair of runs has scores"
-    ) -> list[Result]:
+    def judge_differences(self, pairs: Sequence[Pair], lacking: str = "no pair of runs has scores") -> list[Result]:
         """Judge differences of schemes; arguments as for `record.judge_differences`."""
         return judge_differences(pairs, self.command, lacking)
 
@@ -104,6 +105,23 @@ def paired(
         return None if values[0] is None or values[1] is None else sign * (values[0] - values[1])
 
     return [difference(seed) for seed in results.record.seeds]
+
+
+def better(
+    results: Comparison,
+    id: str,
+    says: str,
+    source: str,
+    quantity: str,
+    schemes: tuple[str, str],
+    length: int,
+    *,
+    learned: bool = True,
+) -> Pair:
+    """Return the statement that the first of two schemes is better than the second at a length."""
+    unit: Unit = "share" if results.task.higher_is_better else "nats"
+    differences = paired(results, *schemes, score(length), learned=learned)
+    return gain(id, says, source, quantity, unit), differences
 
 
 def canonical(scheme: str) -> str:

@@ -2,14 +2,14 @@
 
 E1 and E2 are on accuracy beyond the trained length and under a shift, at plain and at randomized positions; E4 on what
 the token table must hold; E14 on whether the order of schemes survives another learning rate, width and depth; E16 on
-50 epochs of an encoder, as many as the first tutorial has. Most of what E16
-decides are claims on numbers after so many.
+50 epochs of an encoder, as many as the first tutorial has, for claims on numbers after so many.
 """
 
 from collections.abc import Callable, Sequence
+from itertools import product
 
-from experiments.bench import Bench, by_run, largest_logit_change, paired, score, shifted
-from experiments.record import Result, Statement, gain, learning
+from experiments.bench import Bench, Pair, better, by_run, largest_logit_change, score, shifted
+from experiments.record import Result, Statement, learning
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import RunResult
 
@@ -91,25 +91,26 @@ def randomized(bench: Bench) -> list[Result]:
     """Compare plain with randomized positions."""
     schemes = [name for scheme in RANDOMIZED for name in (scheme, f"{scheme}@randomized")]
     results = bench.compare("expressions", schemes, 10, task="expressions")
-    pairs = []
-    for number, scheme in enumerate(RANDOMIZED, 1):
-        statement = gain(
+    pairs = [
+        better(
+            results,
             f"E2.{number}",
             f"Randomized positions raise the accuracy of {scheme} at twice the trained length",
             "Ruoss et al., 2023",
             f"{scheme} at randomized positions minus at plain ones, at {TWICE} arguments, in one seed",
+            (f"{scheme}@randomized", scheme),
+            TWICE,
+            learned=False,
         )
-        pairs.append((statement, paired(results, f"{scheme}@randomized", scheme, score(TWICE), learned=False)))
+        for number, scheme in enumerate(RANDOMIZED, 1)
+    ]
     return bench.judge_differences(pairs)
 
 
-def _lead(
-    results: Comparison, id: str, first: str, second: str, source: str
-) -> tuple[Statement, Sequence[float | None]]:
+def _lead(results: Comparison, id: str, first: str, second: str, source: str) -> Pair:
     says = f"At twice the trained length {first} is more accurate than {second}"
     quantity = f"{first} minus {second} at {TWICE} arguments, in one seed"
-    statement = gain(id, says, source, quantity)
-    return statement, paired(results, first, second, score(TWICE))
+    return better(results, id, says, source, quantity, (first, second), TWICE)
 
 
 def _lag_of_last(run: RunResult) -> float | None:
@@ -174,17 +175,18 @@ def robustness(bench: Bench) -> list[Result]:
     """Repeat the length experiment with one setting changed at a time."""
     variants = [f"{scheme}@{change}" for change in CHANGES for scheme in SCHEMES]
     results = bench.compare("expressions", variants, 8, task="expressions", lengths=(8, TWICE, 16))
-    pairs, number = [], 0
-    for change, words in CHANGES.items():
-        for first, second in ORDERS:
-            number += 1
-            statement = gain(
-                f"E14.{number}",
-                f"With {words} {first} is more accurate than {second} at twice the trained length",
-                "this project, E1",
-                f"{first} minus {second} at {TWICE} arguments, in one seed",
-            )
-            pairs.append((statement, paired(results, f"{first}@{change}", f"{second}@{change}", score(TWICE))))
+    pairs = [
+        better(
+            results,
+            f"E14.{number}",
+            f"With {CHANGES[change]} {first} is more accurate than {second} at twice the trained length",
+            "this project, E1",
+            f"{first} minus {second} at {TWICE} arguments, in one seed",
+            (f"{first}@{change}", f"{second}@{change}"),
+            TWICE,
+        )
+        for number, (change, (first, second)) in enumerate(product(CHANGES, ORDERS), 1)
+    ]
     return bench.judge_differences(pairs, "no pair of runs learned the task")
 
 

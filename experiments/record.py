@@ -1,15 +1,14 @@
 """The records of the evidence: what was stated, what was measured, the verdict, and the command that repeats it."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from statistics import fmean
 from typing import Literal
 
 import numpy as np
 
 from experiments.tutorials.all_claims import Finding
-from experiments.tutorials.preconditions import THRESHOLD
-from experiments.tutorials.trained import Judgment
+from experiments.tutorials.trained import THRESHOLD, Judgment
 from whatwhere.comparison.environment import Machine
 from whatwhere.comparison.results import ComparisonRecord, Spread, spread
 from whatwhere.comparison.statistics import LEVEL, holm, seeds_needed, sign_flip_test
@@ -24,8 +23,8 @@ SCHEMA = Schema("whatwhere evidence", 2, "Move it away, or choose another folder
 
 
 @dataclass(frozen=True)
-class Statement:
-    """A statement, and the condition under which it holds in a run.
+class Stated:
+    """What a statement and its result have.
 
     Args:
         id: stable, such as "E1.2".
@@ -33,8 +32,6 @@ class Statement:
         source: who stated it: a paper, a tutorial, or "this project".
         quantity: what is measured in each run.
         line: the condition, such as "above 0.15".
-        holds: whether the condition is met by a run's number.
-        unit: how the number is shown.
     """
 
     id: str
@@ -42,21 +39,27 @@ class Statement:
     source: str
     quantity: str
     line: str
+
+
+@dataclass(frozen=True)
+class Statement(Stated):
+    """A statement, and the condition under which it holds in a run.
+
+    Args:
+        holds: whether the condition is met by a run's number.
+        unit: how the number is shown.
+    """
+
     holds: Callable[[float], bool]
     unit: Unit = "share"
 
 
 @dataclass(frozen=True)
-class Result:
+class Result(Stated):
     """A statement beside what was measured.
 
     Args:
-        id: of the statement.
-        says: likewise.
-        source: likewise.
-        quantity: likewise.
-        line: likewise.
-        unit: likewise.
+        unit: of the statement.
         measured: median and range over the runs; None where nothing was measured.
         holding: in how many runs the condition is met.
         runs: how many runs were judged; pairs of runs of one seed, where two schemes are compared.
@@ -68,11 +71,6 @@ class Result:
         command: which repeats the measurement.
     """
 
-    id: str
-    says: str
-    source: str
-    quantity: str
-    line: str
     unit: Unit
     measured: Spread | None
     holding: int
@@ -216,11 +214,7 @@ def _result(
     statement: Statement, known: Sequence[float], verdict: Verdict, p: float | None, reason: str, command: str
 ) -> Result:
     return Result(
-        id=statement.id,
-        says=statement.says,
-        source=statement.source,
-        quantity=statement.quantity,
-        line=statement.line,
+        **{each.name: getattr(statement, each.name) for each in fields(Stated)},
         unit=statement.unit,
         measured=spread(known),
         holding=sum(statement.holds(value) for value in known),

@@ -1,4 +1,4 @@
-"""What mistakes about positions cost that raise no error: accuracy with and without each, and the law that detects it.
+"""E13: what silent faults about positions cost trained models, and which law of `whatwhere.testing` detects each.
 
 A fault is in a scheme, or in the positions that a right scheme gets. Models are trained without it and used with it.
 """
@@ -10,10 +10,23 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from experiments.faulty_schemes import Bfloat16Rotary, MisprintedSinusoid, divide_slopes, other_theta
+from experiments.bench import Bench, by_run
+from experiments.expressions import TWICE
+from experiments.faulty_schemes import (
+    Bfloat16Rotary,
+    MisprintedSinusoid,
+    divide_slopes,
+    divided_alibi,
+    misprinted_sinusoid,
+    other_theta,
+)
+from experiments.record import FaultRow, Result, Statement, learning
 from whatwhere.comparison.measure import evaluation_set
-from whatwhere.comparison.model import Transformer
-from whatwhere.comparison.results import Spread, spread
+from whatwhere.comparison.model import Build, SchemeLike, Transformer
+from whatwhere.comparison.plan import make_task
+from whatwhere.comparison.read import Comparison
+from whatwhere.comparison.results import ALL, Spread, spread
+from whatwhere.comparison.saved_model import load_model
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Task
 from whatwhere.position.positions import Positions, positions
@@ -22,6 +35,7 @@ from whatwhere.testing.report import Report
 from whatwhere.where.base import QueryKeyMap
 from whatwhere.where.binding import Where
 from whatwhere.where.query_key.rotary import Rotary
+from whatwhere.where.scaling import YaRN
 from whatwhere.where.score_bias import ScoreBias
 
 OTHER_LAYOUT, OTHER_THETA = "pairs of the other layout", "theta of another model, 500,000"
@@ -49,26 +63,6 @@ class Laws:
     check: str
     failed: tuple[str, ...]
     decoding: bool
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What a fault costs.
-
-    Args:
-        fault: in a few words.
-        scheme: of the models.
-        right: median and range over the models of accuracy without the fault, by length; "in length" is the mean over
-            the trained ones.
-        faulty: likewise, with the fault.
-        logit_change: the largest difference of a logit, of each model.
-    """
-
-    fault: str
-    scheme: str
-    right: Mapping[str, Spread]
-    faulty: Mapping[str, Spread]
-    logit_change: Spread
 
 
 def misprinted_sinusoid_laws() -> Laws:
@@ -161,24 +155,25 @@ def position_faults() -> list[FaultyPositions]:
 
 @torch.no_grad()
 def cost_of_scheme(
-    fault: FaultyScheme, models: Sequence[Transformer], task: Task, settings: Settings, length: int
-) -> Cost:
+    fault: FaultyScheme, laws: Laws, models: Sequence[Transformer], task: Task, settings: Settings, length: int
+) -> FaultRow:
     """Measure what a fault in the scheme costs trained models."""
 
     def at_shift(ids: Tensor) -> Fed:
         return ids, positions(ids.shape[1], start=fault.shift)
 
     faulty = [with_scheme(model, fault.replace) for model in models]
-    return _cost(fault.name, fault.scheme, (models, at_shift), (faulty, at_shift), task, settings, length)
+    cost = _cost((models, at_shift), (faulty, at_shift), task, settings, length)
+    return FaultRow(fault.name, fault.scheme, "scheme", *cost, laws.failed, laws.decoding)
 
 
 @torch.no_grad()
 def cost_of_positions(
     fault: FaultyPositions, models: Sequence[Transformer], task: Task, settings: Settings, length: int
-) -> Cost:
+) -> FaultRow:
     """Measure what a fault in positions costs trained models."""
-    right, faulty = (models, fault.right), (models, fault.faulty)
-    return _cost(fault.name, fault.scheme, right, faulty, task, settings, length)
+    cost = _cost((models, fault.right), (models, fault.faulty), task, settings, length)
+    return FaultRow(fault.name, fault.scheme, "positions", *cost, (), None)
 
 
 def with_scheme(
@@ -194,15 +189,14 @@ def with_scheme(
     return changed.eval()
 
 
+Used = tuple[Sequence[Transformer], Callable[[Tensor], Fed]]
+"""Models, and what a program feeds them for a batch of ids."""
+
+
 def _cost(
-    name: str,
-    scheme: str,
-    right: tuple[Sequence[Transformer], Callable[[Tensor], Fed]],
-    faulty: tuple[Sequence[Transformer], Callable[[Tensor], Fed]],
-    task: Task,
-    settings: Settings,
-    length: int,
-) -> Cost:
+    right: Used, faulty: Used, task: Task, settings: Settings, length: int
+) -> tuple[dict[str, Spread], dict[str, Spread], Spread]:
+    """Return accuracy by length, right and faulty, and the largest change of a logit of each model."""
     sets = {n: evaluation_set(task, n, settings) for n in (*task.tested_in_length, length)}
     one, other = ([_accuracies(model, sets, task, feed) for model in models] for models, feed in (right, faulty))
     shown = sets[max(task.tested_in_length)]
@@ -210,7 +204,7 @@ def _cost(
         (_logits(good, *right[1](shown.ids)) - _logits(bad, *faulty[1](shown.ids))).abs().max().item()
         for good, bad in zip(right[0], faulty[0], strict=True)
     ]
-    return Cost(name, scheme, _by_length(one), _by_length(other), _spread(changes))
+    return _by_length(one), _by_length(other), _spread(changes)
 
 
 def _accuracies(
@@ -287,3 +281,112 @@ def _padded(ids: Tensor) -> Fed:
 def _unmasked(ids: Tensor) -> Fed:
     padded, _ = _padded(ids)
     return padded, positions(padded.shape[1])
+
+
+# The experiment
+
+TRAINED = ("sinusoidal", "rotary", "alibi")
+MISPRINTED = "misprinted sinusoid"
+TRAINED_WITH: Mapping[str, tuple[str, Build]] = {
+    "sinusoidal": (MISPRINTED, misprinted_sinusoid),
+    "alibi": (DIVIDED, divided_alibi),
+}
+"""Schemes with a fault that models are trained with too: by the right scheme, the fault and what builds it."""
+HEAD_DIM = 16
+
+
+def silent_fault_costs(bench: Bench) -> list[Result]:
+    """Check faulty schemes by the laws; in the full scope also train, and measure what each fault costs."""
+    laws = scheme_laws()
+    detected = Statement(
+        "E13.1",
+        "The laws detect every faulty scheme",
+        "this project",
+        "laws that fail, for each of the faulty schemes",
+        "at least 1",
+        lambda count: count >= 1,
+        "count",
+    )
+    decoding = Statement(
+        "E13.2",
+        "A test of cached decoding against the full pass finds none of the faulty schemes",
+        "this project",
+        "whether the law of decoding passes, for each of the faulty schemes",
+        "1",
+        lambda passes: passes == 1,
+        "count",
+    )
+    results = [
+        bench.judge(detected, [float(len(checked.failed)) for checked in laws.values()]),
+        bench.judge(decoding, [float(checked.decoding) for checked in laws.values()]),
+    ]
+    costs = [] if bench.quick else _costs(bench, laws)
+    bench.faults.extend(
+        FaultRow(fault, scheme, "scheme", {}, {}, None, checked.failed, checked.decoding)
+        for (fault, scheme), checked in laws.items()
+        if not any(row.fault.startswith(fault) for row in bench.faults)
+    )
+    return [*results, *costs]
+
+
+def scheme_laws() -> dict[tuple[str, str], Laws]:
+    """Check each faulty scheme.
+
+    Returns:
+        What the checks find, by fault and scheme.
+    """
+    rotary = Rotary(HEAD_DIM)
+    yarn = YaRN(4.0, original_length=64)
+    unmagnified = Rotary(HEAD_DIM, scaling=YaRN(4.0, original_length=64, attention_factor=1.0))
+    return {
+        (MISPRINTED, "sinusoidal"): misprinted_sinusoid_laws(),
+        (OTHER_LAYOUT, "rotary"): rotary_laws(Rotary(HEAD_DIM, interleaved=True), rotary),
+        (OTHER_THETA, "rotary"): rotary_laws(other_theta(HEAD_DIM), rotary),
+        (BFLOAT16, "rotary"): rotary_laws(Bfloat16Rotary(HEAD_DIM), rotary),
+        ("YaRN without its magnitude", "rotary-yarn"): rotary_laws(unmagnified, Rotary(HEAD_DIM, scaling=yarn)),
+        (DIVIDED, "alibi"): divided_alibi_laws(),
+    }
+
+
+def _costs(bench: Bench, laws: Mapping[tuple[str, str], Laws]) -> list[Result]:
+    schemes: list[SchemeLike] = [*TRAINED, *TRAINED_WITH.values()]
+    results = bench.compare("expressions", schemes, 3, task="expressions", lengths=(TWICE,))
+    settings = results.record.settings
+    task = make_task("expressions", settings.direction, settings.trained, [])
+    models = {scheme: [load_model(results, run) for run in results.runs if run.scheme == scheme] for scheme in TRAINED}
+    trained = (task, settings, TWICE)
+    for scheme, (name, _) in TRAINED_WITH.items():
+        accuracy, known = (_accuracy(results, scheme), _accuracy(results, name), None), laws[name, scheme]
+        text = f"{name}, in training too"
+        bench.faults.append(FaultRow(text, scheme, "scheme", *accuracy, known.failed, known.decoding))
+    bench.faults.extend(
+        cost_of_scheme(fault, laws[fault.fault, fault.scheme], models[fault.scheme], *trained)
+        for fault in scheme_faults()
+    )
+    costs = [cost_of_positions(each, models[each.scheme], *trained) for each in position_faults()]
+    bench.faults.extend(costs)
+    trains = learning(
+        "E13.3",
+        "A wrong formula trains to full accuracy: the misprinted sinusoid solves the expressions",
+        "this project",
+    )
+    unseen = Statement(
+        "E13.4",
+        "Positions that are not restarted in a pack cost relative schemes nothing",
+        "the schemes' formulas",
+        "accuracy lost in length, for rotary and ALiBi",
+        "0",
+        lambda lost: abs(lost) < 1e-6,
+    )
+    restarted = [c for c in costs if c.fault == "positions not restarted in a pack" and c.scheme in ("rotary", "alibi")]
+    return [
+        bench.judge(trains, by_run(results, [MISPRINTED], lambda run: run.in_length, learned=False)),
+        bench.judge(unseen, [c.right["in length"].median - c.faulty["in length"].median for c in restarted]),
+    ]
+
+
+def _accuracy(results: Comparison, scheme: str) -> dict[str, Spread]:
+    summary = results.summary[scheme]
+    beyond = summary.scores[TWICE][ALL]
+    assert beyond is not None  # none of these schemes ends with a table
+    return {"in length": summary.in_length, f"at {TWICE}": beyond}

@@ -10,15 +10,12 @@ from typing import final
 
 from experiments.base_bound import base_bound
 from experiments.bench import Bench, Experiment, Scope
-from experiments.context_extension import context_extension
 from experiments.expressions import author, length, randomized, robustness, table_contents
-from experiments.layouts import layouts
 from experiments.record import SCHEMA, Evidence, Result, Statement
-from experiments.silent_fault_costs import silent_fault_costs
-from experiments.text import text
+from experiments.silent_faults import silent_fault_costs
+from experiments.text import context_extension, layouts, text, under_trained
 from experiments.tutorials.all_claims import CLAIMS, measure_claims, verdicts
 from experiments.tutorials.trained import Judgment
-from experiments.under_trained import under_trained
 from whatwhere.comparison.environment import machine, versions
 from whatwhere.comparison.folder import write_json
 from whatwhere.comparison.read import RESULTS, Comparison, read_json

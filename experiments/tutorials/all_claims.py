@@ -7,11 +7,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from experiments.tutorials import (
-    attention_of_max,
-    longer_sequences,
     rows_of_minilm,
     trained_tables,
-    tutorial_1_order,
     tutorial_1_positions,
     tutorial_1_tokens,
     tutorial_2,
@@ -30,17 +27,14 @@ if TYPE_CHECKING:
 
 _MODULES = (
     tutorial_1_tokens,
-    tutorial_1_order,
     tutorial_1_positions,
     trained_tables,
-    longer_sequences,
     tutorial_2,
     tutorial_3,
     tutorial_4,
     tutorial_5,
     rows_of_minilm,
     varied_settings,
-    attention_of_max,
 )
 
 

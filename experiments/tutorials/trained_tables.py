@@ -1,35 +1,45 @@
-"""The first tutorial on what training does to the token table, judged by the runs of a comparison."""
+"""What training does to token tables, attention and longer sequences, judged by the runs of a comparison."""
 
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 
 import numpy as np
+import torch
+from jaxtyping import Float
+from torch import Tensor
 
 from experiments.tutorials.claim import Claim, text
-from experiments.tutorials.preconditions import (
+from experiments.tutorials.trained import (
     AUTHORS_RECIPE,
+    BEYOND,
     CONTROL,
     LEARNED,
     LEARNED_TABLE,
+    LEARNED_TEXT,
     LEARNED_WITHOUT_ORDER,
+    PLAIN,
+    RELATIVE,
     THRESHOLD,
     UNIT_TABLE,
+    Precondition,
+    Read,
+    TrainedClaim,
+    in_length,
     scheme,
     table,
 )
-from experiments.tutorials.trained import Read, TrainedClaim
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison
-from whatwhere.comparison.results import RunResult, TableSnapshot
-from whatwhere.what.expressions import EXPRESSION_TOKENS
+from whatwhere.comparison.results import ALL, RunResult, TableSnapshot
+from whatwhere.comparison.saved_model import load_model
+from whatwhere.errors import ResultsError, SettingError
+from whatwhere.what.expressions import EXPRESSION_TOKENS, expression_tokenizer
 
 DEMO = "whatwhere compare none sinusoidal learned rotary alibi --seeds 3"
 AUTHOR = "whatwhere compare sinusoidal --recipe author --seeds 3"
+TEXT = "whatwhere compare none sinusoidal rotary alibi --task text --seeds 3"
 
 _SIX, _SEVEN = EXPRESSION_TOKENS.index("6"), EXPRESSION_TOKENS.index("7")
-
-
-def _in_length(results: Comparison, run: RunResult) -> float | None:
-    return run.in_length
 
 
 def _at_end(read: Callable[[TableSnapshot], float | None]) -> Read:
@@ -99,6 +109,120 @@ def _alike(id: str, name: str, words: str, more: tuple[tuple[str, Read], ...] = 
     )
 
 
+def _far(results: Comparison, run: RunResult) -> float | None:
+    return run.scores[results.beyond[-1]].get(ALL)
+
+
+def _no_row(results: Comparison, run: RunResult) -> float | None:
+    return float(_far(results, run) is None)
+
+
+def _more_loss(results: Comparison, run: RunResult) -> float | None:
+    far = _far(results, run)
+    return None if far is None else far - run.in_length
+
+
+def _drop(results: Comparison, run: RunResult) -> float | None:
+    scores = [run.shift[shift].score if shift in run.shift else None for shift in (0, 1)]
+    return None if scores[0] is None or scores[1] is None else scores[0] - scores[1]
+
+
+def _largest_change(results: Comparison, run: RunResult) -> float | None:
+    return run.shift[max(run.shift)].largest_logit_change if run.shift else None
+
+
+def _outweighs(results: Comparison, run: RunResult) -> bool:
+    start = run.token_table[0] if run.token_table else None
+    return start is not None and start.with_positions is not None and start.with_positions.std > 2 * start.table.std
+
+
+# A causal decoder can learn without positions: where tokens drown them, a shift changes nothing, and shows nothing.
+_OUTWEIGHS = Precondition(
+    "positions that outweigh the tokens at the start",
+    _outweighs,
+    lambda results, runs: "tokens outweigh positions in these runs: leave init as it is",
+)
+
+
+def _extrapolates(id: str, name: str) -> tuple[Claim, Claim]:
+    """Return the claims that a scheme extrapolates to longer expressions, and to longer text."""
+    on_expressions = TrainedClaim(
+        **text(id),
+        command=DEMO,
+        preconditions=(scheme(name), PLAIN, LEARNED, BEYOND),
+        quantity="share of right answers at {farthest}",
+        read=_far,
+        holds=lambda value: value > 0.95,
+        line="above 95 %",
+        unit="share",
+        beside=(("in length", in_length),),
+    )
+    on_text = TrainedClaim(
+        **text(f"{id}b"),
+        command=TEXT,
+        task="text",
+        preconditions=(scheme(name), PLAIN, LEARNED_TEXT, BEYOND),
+        quantity="loss at {farthest} less that in length, in nats per byte",
+        read=_more_loss,
+        holds=lambda value: value < 0.1,
+        line="below 0.1",
+        beside=(("in length", in_length),),
+    )
+    return on_expressions, on_text
+
+
+MAX, DIGITS = 0, (2, 4, 6)
+"""Positions of the tokens in Max(a,b,c)."""
+EQUAL_SHARE = 1 / 8
+"""Of eight tokens."""
+
+_ENCODER = Precondition(
+    "an encoder: in a decoder no token attends to later ones, and Max is the first",
+    lambda results, run: results.settings(run).direction == "encoder",
+    lambda results, runs: "these models are decoders: whatwhere compare --recipe author",
+)
+
+
+def _why_unknown(results: Comparison, run: RunResult) -> str:
+    """Return why the attention of a run cannot be computed, or ""."""
+    try:
+        load_model(results, run)
+    except (ResultsError, SettingError) as error:
+        return str(error).partition("\n")[0]
+    return ""
+
+
+_KEPT = Precondition(
+    "its model is kept",
+    lambda results, run: not _why_unknown(results, run),
+    lambda results, runs: _why_unknown(results, runs[0]),
+)
+
+
+@torch.no_grad()
+def attention_of_max(results: Comparison, run: RunResult) -> Float[Tensor, "heads digits expressions"]:
+    """Return the weights with which Max attends to the three digits of each Max(a,b,c), in all heads of all layers."""
+    tokenizer = expression_tokenizer()
+    ids = torch.tensor([tokenizer.encode(f"Max({a},{b},{c})").ids for a, b, c in product(range(10), repeat=3)])
+    weights = [layer[:, :, MAX, list(DIGITS)] for layer in load_model(results, run).weights(ids)]
+    return torch.cat(weights, dim=1).permute(1, 2, 0)
+
+
+def _least_on_average(results: Comparison, run: RunResult) -> float:
+    """Return the mean weight of the digit that gets least over all expressions, in the head where that is most."""
+    return float(attention_of_max(results, run).mean(-1).amin(1).max())
+
+
+def _least_in_each(results: Comparison, run: RunResult) -> float:
+    """Return the weight of the digit that gets least in an expression, its mean in the head where that is most."""
+    return float(attention_of_max(results, run).amin(1).mean(-1).max())
+
+
+def _all_digits(results: Comparison, run: RunResult) -> float:
+    """Return the mean weight of all three digits together, in the head where that is most."""
+    return float(attention_of_max(results, run).sum(1).mean(-1).max())
+
+
 CLAIMS: tuple[Claim, ...] = (
     *(
         TrainedClaim(
@@ -106,7 +230,7 @@ CLAIMS: tuple[Claim, ...] = (
             command=f"whatwhere compare rotary --vary table=learned,{kind} --steps 2000 --seeds 3",
             preconditions=(table(kind), CONTROL),
             quantity="share of right answers in length",
-            read=_in_length,
+            read=in_length,
             holds=lambda value: value < THRESHOLD,
             line=f"below {100 * THRESHOLD:.0f} %",
             unit="share",
@@ -204,5 +328,51 @@ CLAIMS: tuple[Claim, ...] = (
         read=_at_end(_largest_with_positions),
         holds=lambda value: value > 2.5,
         line="above 2.5",
+    ),
+    *_extrapolates("0.31", "sinusoidal"),
+    *_extrapolates("2.8", "rotary"),
+    *_extrapolates("2.12", "alibi"),
+    TrainedClaim(
+        **text("0.29b"),
+        command=DEMO,
+        preconditions=(scheme("sinusoidal"), PLAIN, LEARNED, _OUTWEIGHS),
+        quantity="share of right answers lost when every position is shifted by 1",
+        read=_drop,
+        may=True,
+        holds=lambda value: value < 0.05,
+        line="below 5 %",
+        unit="share",
+    ),
+    TrainedClaim(
+        **text("0.32b"),
+        command=DEMO,
+        preconditions=(scheme("learned"), PLAIN, BEYOND),
+        quantity="share of runs without a row at {farthest}",
+        read=_no_row,
+        holds=lambda value: value == 1.0,
+        line="no row",
+        unit="share",
+    ),
+    TrainedClaim(
+        **text("2.6b"),
+        command=DEMO,
+        preconditions=(RELATIVE, LEARNED),
+        quantity="largest change of a logit when every position is shifted by {shift}",
+        read=_largest_change,
+        holds=lambda value: value < 1e-2,
+        line="below 0.01",
+    ),
+    TrainedClaim(
+        **text("0.39"),
+        command=AUTHOR,
+        preconditions=(_ENCODER, PLAIN, LEARNED, _KEPT),
+        quantity="weight from Max to the place of a digit that gets least over 1,000 expressions, in the best head",
+        read=_least_on_average,
+        holds=lambda value: value > EQUAL_SHARE,
+        line="above 0.125",
+        beside=(
+            ("to the digit that gets least in each expression, on average", _least_in_each),
+            ("to all three digits together", _all_digits),
+        ),
     ),
 )

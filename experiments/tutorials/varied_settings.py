@@ -8,8 +8,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from experiments.tutorials.claim import Claim, text
-from experiments.tutorials.preconditions import CONTROL, LEARNED, THRESHOLD, has_learned, scheme, scheme_of, table
-from experiments.tutorials.trained import Precondition, Read, TrainedClaim
+from experiments.tutorials.trained import (
+    CONTROL,
+    LEARNED,
+    THRESHOLD,
+    Precondition,
+    Read,
+    TrainedClaim,
+    has_learned,
+    in_length,
+    scheme,
+    scheme_of,
+    table,
+)
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import RunResult
 
@@ -68,10 +79,6 @@ _FEW_EXPRESSIONS = Precondition(
 )
 
 
-def _in_length(results: Comparison, run: RunResult) -> float:
-    return run.in_length
-
-
 def _beside_partner(read: Callable[[RunResult], float | None], combine: Callable[[float, float], float]) -> Read:
     """Return a reader of a quantity of a run, combined with that of its partner."""
 
@@ -104,7 +111,7 @@ def _fixed_table(id: str, name: str) -> Claim:
         command=TABLES,
         preconditions=(table(name), CONTROL),
         quantity="share of right answers in length",
-        read=_in_length,
+        read=in_length,
         holds=lambda value: value < THRESHOLD,
         line="below 99 %",
         unit="share",
@@ -125,7 +132,7 @@ def _width(id: str, dim: int, command: str, *more: Precondition) -> Claim:
         unit="share",
         may=dim > 64,
         beside=(
-            ("share of right answers in length", _in_length),
+            ("share of right answers in length", in_length),
             ("parameters, relative to 64 dimensions", _PARAMETERS),
             ("seconds for a step, likewise", _SECONDS),
         ),
@@ -152,7 +159,7 @@ CLAIMS: tuple[Claim, ...] = (
         command="python -m experiments run --full --only E13",
         preconditions=(scheme(MISPRINTED),),
         quantity="share of right answers in length",
-        read=_in_length,
+        read=in_length,
         holds=lambda value: value >= THRESHOLD,
         line="at least 99 %",
         unit="share",

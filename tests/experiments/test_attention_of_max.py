@@ -11,15 +11,17 @@ from safetensors.numpy import load_file, save_file
 
 import whatwhere as ww
 from experiments.errata_page import reason
-from experiments.tutorials.attention_of_max import CLAIMS, attention_of_max
+from experiments.tutorials.all_claims import claim
 from experiments.tutorials.trained import TrainedClaim
+from experiments.tutorials.trained_tables import attention_of_max
 from whatwhere.comparison import read_results
 from whatwhere.comparison.read import AFTER, Comparison
 
 from ..comparison.made_up import change
 
 Tensors = dict[str, np.ndarray]
-(CLAIM,) = [each for each in CLAIMS if isinstance(each, TrainedClaim)]
+CLAIM = claim("0.39")
+assert isinstance(CLAIM, TrainedClaim)
 
 
 @pytest.fixture(scope="module")

@@ -9,11 +9,9 @@ import pytest
 
 from experiments.base_bound import fit, similarity_bound
 from experiments.bench import Bench, paired, score
-from experiments.context_extension import context_extension
 from experiments.expressions import length, randomized, robustness, table_contents
-from experiments.text import text
-from experiments.tutorials.preconditions import has_learned
-from experiments.under_trained import under_trained
+from experiments.text import context_extension, text, under_trained
+from experiments.tutorials.trained import has_learned
 from whatwhere.comparison import read_results
 from whatwhere.comparison.model import with_max_length
 from whatwhere.comparison.plan import make_plans, make_task, rehearse

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from experiments.faulty_schemes import Bfloat16Rotary, MisprintedSinusoid, divide_slopes
-from experiments.silent_fault_costs import scheme_laws
 from experiments.silent_faults import (
     cost_of_positions,
     cost_of_scheme,
     position_faults,
     scheme_faults,
+    scheme_laws,
     with_scheme,
 )
 from whatwhere.comparison.experiment import make_task
@@ -56,7 +56,8 @@ def test_faulty_positions_change_the_logits_of_all_but_relative_schemes(models, 
 def test_faulty_schemes_change_the_logits_and_not_the_model(models, fault):
     model, ids = models[fault.scheme], evaluation_set(TASK, 4, SETTINGS).ids
     before = answer(model, ids, positions(ids.shape[1]))
-    assert cost_of_scheme(fault, [model], TASK, SETTINGS, 8).logit_change.median > 1e-4
+    laws = scheme_laws()[fault.fault, fault.scheme]
+    assert cost_of_scheme(fault, laws, [model], TASK, SETTINGS, 8).logit_change.median > 1e-4
     assert torch.equal(answer(model, ids, positions(ids.shape[1])), before)
 
 
