@@ -8,15 +8,10 @@ and of learned positions. In these g is dL/dy of the output y, and L any scalar 
     token_tables         what, beyond one table: by layer, hashed n-grams, factorized, added to values
     frequencies          radians per position of each pair of features, and the RoPE scalings
     input                door 1, added to the token's vector; tables of positions resized
-    query_key/rotary     door 2, rotations: rotary, along several axes, xPos
-    query_key/pope_fope_ssmax    door 2, maps with parameters
-    query_key/content            door 2, rotations by content: CARoPE, Selective RoPE
-    query_key/regions            door 2, rotations by a distance of each pair: Self-Extend, dual chunk attention
-    query_key/temperature        door 2, queries multiplied by a fixed function of their position
-    score/distance       door 3, by distance: ALiBi, T5, KERPLE, Sandwich, FIRE
-    score/content        door 3, by queries and keys: Shaw, DeBERTa, Transformer-XL
-    score/gates          door 3, by gates: FoX, CoPE, Inkling
-    score/window         door 3, by the distances along two axes of a window: Swin, Swin v2, SAM
+    query_key/rotation   door 2, rotations by position: rotary, several axes, xPos; Self-Extend, dual chunk attention
+    query_key/content    door 2, other maps: PoPE, FoPE, SSMax, the query temperature; CARoPE, Selective RoPE by content
+    score/distance       door 3, by distance: ALiBi, T5, KERPLE, Sandwich, FIRE; along two axes: Swin, Swin v2
+    score/content        door 3, by queries and keys: Shaw, SAM, DeBERTa, Transformer-XL; gated: FoX, CoPE, Inkling
     attention            the three doors together; windows and sinks
     checks               checks of arguments
 """
@@ -44,27 +39,34 @@ from whatwhere.reference.input import resized_rows as resized_rows
 from whatwhere.reference.input import sinusoid as sinusoid
 from whatwhere.reference.query_key.content import carope as carope
 from whatwhere.reference.query_key.content import carope_increments as carope_increments
+from whatwhere.reference.query_key.content import clamped_log_temperature as clamped_log_temperature
+from whatwhere.reference.query_key.content import fope as fope
+from whatwhere.reference.query_key.content import log_n_temperature as log_n_temperature
+from whatwhere.reference.query_key.content import pope as pope
+from whatwhere.reference.query_key.content import power_temperature as power_temperature
+from whatwhere.reference.query_key.content import query_temperature as query_temperature
 from whatwhere.reference.query_key.content import selective_rope as selective_rope
 from whatwhere.reference.query_key.content import selective_rope_increments as selective_rope_increments
-from whatwhere.reference.query_key.pope_fope_ssmax import fope as fope
-from whatwhere.reference.query_key.pope_fope_ssmax import pope as pope
-from whatwhere.reference.query_key.pope_fope_ssmax import ssmax as ssmax
-from whatwhere.reference.query_key.regions import dual_chunk_distance as dual_chunk_distance
-from whatwhere.reference.query_key.regions import rotary_scores as rotary_scores
-from whatwhere.reference.query_key.regions import self_extend_distance as self_extend_distance
-from whatwhere.reference.query_key.rotary import axial_rotary as axial_rotary
-from whatwhere.reference.query_key.rotary import mixed_rotary as mixed_rotary
-from whatwhere.reference.query_key.rotary import multimodal_axes as multimodal_axes
-from whatwhere.reference.query_key.rotary import multimodal_rotary as multimodal_rotary
-from whatwhere.reference.query_key.rotary import rotary as rotary
-from whatwhere.reference.query_key.rotary import xpos as xpos
-from whatwhere.reference.query_key.temperature import clamped_log_temperature as clamped_log_temperature
-from whatwhere.reference.query_key.temperature import log_n_temperature as log_n_temperature
-from whatwhere.reference.query_key.temperature import power_temperature as power_temperature
-from whatwhere.reference.query_key.temperature import query_temperature as query_temperature
-from whatwhere.reference.query_key.temperature import stepped_log_temperature as stepped_log_temperature
+from whatwhere.reference.query_key.content import ssmax as ssmax
+from whatwhere.reference.query_key.content import stepped_log_temperature as stepped_log_temperature
+from whatwhere.reference.query_key.rotation import axial_rotary as axial_rotary
+from whatwhere.reference.query_key.rotation import dual_chunk_distance as dual_chunk_distance
+from whatwhere.reference.query_key.rotation import mixed_rotary as mixed_rotary
+from whatwhere.reference.query_key.rotation import multimodal_axes as multimodal_axes
+from whatwhere.reference.query_key.rotation import multimodal_rotary as multimodal_rotary
+from whatwhere.reference.query_key.rotation import rotary as rotary
+from whatwhere.reference.query_key.rotation import rotary_scores as rotary_scores
+from whatwhere.reference.query_key.rotation import self_extend_distance as self_extend_distance
+from whatwhere.reference.query_key.rotation import xpos as xpos
+from whatwhere.reference.score.content import cope_bias as cope_bias
+from whatwhere.reference.score.content import cope_counts as cope_counts
 from whatwhere.reference.score.content import deberta_bias as deberta_bias
 from whatwhere.reference.score.content import deberta_row as deberta_row
+from whatwhere.reference.score.content import fox_bias as fox_bias
+from whatwhere.reference.score.content import fox_gates as fox_gates
+from whatwhere.reference.score.content import inkling_bias as inkling_bias
+from whatwhere.reference.score.content import inkling_gates as inkling_gates
+from whatwhere.reference.score.content import sam_bias as sam_bias
 from whatwhere.reference.score.content import shaw_bias as shaw_bias
 from whatwhere.reference.score.content import transformer_xl_bias as transformer_xl_bias
 from whatwhere.reference.score.distance import alibi_bias as alibi_bias
@@ -73,17 +75,10 @@ from whatwhere.reference.score.distance import fire_bias as fire_bias
 from whatwhere.reference.score.distance import fire_ratio as fire_ratio
 from whatwhere.reference.score.distance import kerple_bias as kerple_bias
 from whatwhere.reference.score.distance import sandwich_bias as sandwich_bias
+from whatwhere.reference.score.distance import swin_bias as swin_bias
+from whatwhere.reference.score.distance import swin_v2_table as swin_v2_table
 from whatwhere.reference.score.distance import t5_bias as t5_bias
 from whatwhere.reference.score.distance import t5_bucket as t5_bucket
-from whatwhere.reference.score.gates import cope_bias as cope_bias
-from whatwhere.reference.score.gates import cope_counts as cope_counts
-from whatwhere.reference.score.gates import fox_bias as fox_bias
-from whatwhere.reference.score.gates import fox_gates as fox_gates
-from whatwhere.reference.score.gates import inkling_bias as inkling_bias
-from whatwhere.reference.score.gates import inkling_gates as inkling_gates
-from whatwhere.reference.score.window import sam_bias as sam_bias
-from whatwhere.reference.score.window import swin_bias as swin_bias
-from whatwhere.reference.score.window import swin_v2_table as swin_v2_table
 from whatwhere.reference.token_tables import expected_occupied as expected_occupied
 from whatwhere.reference.token_tables import factorized as factorized
 from whatwhere.reference.token_tables import factorized_readout as factorized_readout

@@ -1,11 +1,196 @@
-"""Door 2 (query_key), rotations by content: CARoPE and Selective RoPE, whose tokens add to the angles of later ones."""
+"""Door 2 (query_key), maps that are not a rotation by position alone.
+
+Parameters: PoPE (polar), FoPE (Fourier), SSMax (scaled softmax). Rotations by content: CARoPE and Selective RoPE, whose
+tokens add to the angles of later ones. The query temperature: queries multiplied by a fixed function of their position.
+
+Everywhere x, q and the results have the shape (heads, tokens, head_dim), and positions (tokens); theta is above 0, and
+interleaved says which features make a pair, as in `rotary`.
+"""
 
 import math
 
 import numpy as np
 
 from whatwhere.reference.checks import arrays, require_shape
-from whatwhere.reference.query_key.rotary import feature_pairs
+from whatwhere.reference.frequencies import inverse_frequencies
+from whatwhere.reference.query_key.rotation import feature_pairs
+
+
+@arrays(x=3, positions=1, delta=2)
+def pope(x: np.ndarray, positions: np.ndarray, theta: float = 10_000.0, delta: np.ndarray | None = None) -> np.ndarray:
+    """Compute each feature of a query or key in polar form: a magnitude and an angle.
+
+        y_c = softplus(x_c) cos(p w_c - delta_c)        y_(d+c) = softplus(x_c) sin(p w_c - delta_c)
+        w_c = theta ** (-c / d),  c = 0 .. d-1
+
+    Gopalakrishnan et al. 2025, https://arxiv.org/abs/2509.10534. They add delta to the angle of the keys; subtracting
+    it from that of the queries gives the same scores.
+
+    Args:
+        delta: (heads, d), for queries; None for keys.
+
+    Returns:
+        Shape (heads, tokens, 2 d).
+
+    Examples:
+        >>> pope(np.zeros((1, 1, 1)), np.array([0])).round(4)
+        array([[[0.6931, 0.    ]]])
+    """
+    heads, tokens, d = x.shape
+    require_shape("positions", positions, (tokens,))
+    out = np.zeros((heads, tokens, 2 * d))
+    for head, token, c in np.ndindex(x.shape):
+        angle = int(positions[token]) * theta ** (-c / d) - (0.0 if delta is None else float(delta[head, c]))
+        magnitude = math.log1p(math.exp(x[head, token, c]))
+        out[head, token, c] = magnitude * math.cos(angle)
+        out[head, token, d + c] = magnitude * math.sin(angle)
+    return out
+
+
+@arrays(x=3, positions=1, cosines=3, sines=3)
+def fope(
+    x: np.ndarray,
+    positions: np.ndarray,
+    cosines: np.ndarray,
+    sines: np.ndarray,
+    theta: float = 10_000.0,
+    interleaved: bool = False,
+) -> np.ndarray:
+    """Rotate each pair of queries or keys by a mixture of waves; pairs beyond the mixed ones stay.
+
+        y_a = x_a c - x_b s        y_b = x_a s + x_b c
+        c_n = sum_m cos(p w_m) C[m, n]        s_n = sum_m sin(p w_m) S[m, n]        w_m as in rotary
+
+    Hua et al. 2024, https://arxiv.org/abs/2412.17739.
+
+    Args:
+        cosines, sines: C and S, (heads, waves, waves), for the waves of a frequency above 2 pi / trained length.
+        interleaved: pairs are (2i, 2i+1); else (i, i + head_dim/2).
+
+    Examples:
+        >>> one = np.ones((1, 1, 1))
+        >>> fope(np.array([[[1.0, 5.0, 0.0, 5.0]]]), np.array([1]), one, one).round(4)
+        array([[[0.5403, 5.    , 0.8415, 5.    ]]])
+    """
+    heads, tokens, head_dim = x.shape
+    require_shape("positions", positions, (tokens,))
+    out = np.array(x, dtype=np.float64)
+    for head in range(heads):
+        for token in range(tokens):
+            for n, (a, b) in enumerate(feature_pairs(head_dim // 2, interleaved)[: cosines.shape[-1]]):
+                c, s = _mixed(int(positions[token]), n, cosines[head], sines[head], head_dim, theta)
+                x_a, x_b = float(x[head, token, a]), float(x[head, token, b])
+                out[head, token, a] = x_a * c - x_b * s
+                out[head, token, b] = x_a * s + x_b * c
+    return out
+
+
+@arrays(q=3, positions=1, weight=1, bias=1)
+def ssmax(q: np.ndarray, positions: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+    """Multiply each query by the logarithm of the number of tokens that it attends to.
+
+        y = (s_h ln(p + 1) + b_h) q
+
+    Nakanishi 2025, equation 3, https://arxiv.org/abs/2501.19399; in a causal model a query at p attends to p + 1 keys.
+
+    Args:
+        weight: s, (heads).
+        bias: b, (heads); None is 0.
+
+    Examples:
+        >>> ssmax(np.ones((1, 2, 1)), np.array([0, 9]), np.array([0.5])).round(4)
+        array([[[0.    ],
+                [1.1513]]])
+    """
+    out = np.zeros(q.shape)
+    for head, token, c in np.ndindex(q.shape):
+        added = 0.0 if bias is None else bias[head]
+        out[head, token, c] = (weight[head] * math.log(int(positions[token]) + 1) + added) * q[head, token, c]
+    return out
+
+
+def _mixed(p: int, n: int, cosines: np.ndarray, sines: np.ndarray, head_dim: int, theta: float) -> tuple[float, float]:
+    """Return c_n and s_n of one head at one position."""
+    waves = list(enumerate(inverse_frequencies(head_dim, theta)[: len(cosines)]))
+    c = sum(math.cos(p * w) * float(cosines[m, n]) for m, w in waves)
+    s = sum(math.sin(p * w) * float(sines[m, n]) for m, w in waves)
+    return c, s
+
+
+@arrays(q=3, factors=1)
+def query_temperature(q: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    """Multiply each query by the factor of its position.
+
+        y = tau_p q
+
+    Args:
+        factors: tau of each token, (tokens), by one of the functions below.
+
+    Examples:
+        >>> query_temperature(np.ones((1, 2, 1)), power_temperature(np.array([0, 3]), 0.5, 4)).round(4)
+        array([[[1.118 ],
+                [1.4142]]])
+    """
+    require_shape("factors", factors, q.shape[1:2])
+    out = np.zeros(q.shape)
+    for head, token, c in np.ndindex(q.shape):
+        out[head, token, c] = factors[token] * q[head, token, c]
+    return out
+
+
+@arrays(positions=1)
+def stepped_log_temperature(positions: np.ndarray, alpha: float, period: int, offset: int = 1) -> np.ndarray:
+    """Compute the factor of Llama 4 (offset 1) and of Ministral 3 and Mistral 4 (offset 0).
+
+        tau_p = 1 + alpha ln(1 + floor((p + offset) / period))
+
+    Examples:
+        >>> stepped_log_temperature(np.array([2, 3]), alpha=1.0, period=4).round(4)
+        array([1.    , 1.6931])
+    """
+    return np.array([1 + alpha * math.log(1 + (int(p) + offset) // period) for p in positions])
+
+
+@arrays(positions=1)
+def clamped_log_temperature(positions: np.ndarray, alpha: float, length: int) -> np.ndarray:
+    """Compute the factor of Inkling.
+
+        tau_p = 1 + alpha ln max(1, (p + 1) / length)
+
+    Examples:
+        >>> clamped_log_temperature(np.array([3, 7]), alpha=1.0, length=4).round(4)
+        array([1.    , 1.6931])
+    """
+    return np.array([1 + alpha * math.log(max(1.0, (int(p) + 1) / length)) for p in positions])
+
+
+@arrays(positions=1)
+def power_temperature(positions: np.ndarray, exponent: float, length: int) -> np.ndarray:
+    """Compute the factor of Beam.
+
+        tau_p = (1 + (p + 1) / length) ** exponent
+
+    Examples:
+        >>> power_temperature(np.array([3]), exponent=0.5, length=4).round(4)
+        array([1.4142])
+    """
+    return np.array([(1 + (int(p) + 1) / length) ** exponent for p in positions])
+
+
+@arrays(positions=1)
+def log_n_temperature(positions: np.ndarray, original_length: int) -> np.ndarray:
+    """Compute the factor of Qwen's first generation.
+
+        tau_p = max(1, ln(p + 1) / ln original_length)
+
+    Args:
+        original_length: at least 2.
+
+    Examples:
+        >>> log_n_temperature(np.array([3, 15]), original_length=4)
+        array([1., 2.])
+    """
+    return np.array([max(1.0, math.log(int(p) + 1) / math.log(original_length)) for p in positions])
 
 
 @arrays(x=2, weight=2, bias=1)
@@ -42,12 +227,7 @@ def carope(x: np.ndarray, increments: np.ndarray, interleaved: bool = False) -> 
         y_a = x_a cos - x_b sin        y_b = x_a sin + x_b cos        angle = f_1^n + ... + f_t^n
 
     Args:
-        x: queries or keys of all tokens of a text, (heads, tokens, head_dim).
         increments: f, (heads, tokens).
-        interleaved: which features make a pair, as in rotary.
-
-    Returns:
-        Shape (heads, tokens, head_dim).
 
     Examples:
         >>> carope(np.array([[[1.0, 0.0], [1.0, 0.0]]]), np.array([[0.3, 0.3]])).round(4)
@@ -117,14 +297,9 @@ def selective_rope(
         s_t = g_t (c_0 f_(t-3) + c_1 f_(t-2) + c_2 f_(t-1) + c_3 f_t)
 
     Args:
-        x: queries or keys of all tokens of a text, (heads, tokens, head_dim).
         increments: f, (heads, tokens, pairs), or with g behind it (heads, tokens, pairs + 1).
         convolution: c, (heads, pairs, tokens that it sees).
         theta: base of the frequencies.
-        interleaved: which features make a pair, as in rotary.
-
-    Returns:
-        Shape (heads, tokens, head_dim).
 
     Examples:
         >>> x, f = np.array([[[1.0, 0.0], [1.0, 0.0]]]), np.array([[[1.0], [2.0]]])

@@ -1,4 +1,10 @@
-"""Door 3 (score): biases by distance, added to the scaled score: ALiBi, T5, KERPLE, Sandwich, FIRE."""
+"""Door 3 (score), biases by distance, added to the scaled score.
+
+Along one axis: ALiBi, T5, KERPLE, Sandwich, FIRE. Along the two axes of a window: Swin, Swin v2.
+
+Everywhere query_positions have the shape (queries), along two axes (2, queries) for rows and columns; key_positions
+likewise; and a bias (heads, queries, keys).
+"""
 
 import math
 
@@ -45,14 +51,6 @@ def alibi_bias(query_positions: np.ndarray, key_positions: np.ndarray, num_heads
         bias[h, i, j] = -m_h |p_i - p_j|
 
     Press, Smith and Lewis 2022, section 3. Symmetric: in a causal model the mask excludes later keys.
-
-    Args:
-        query_positions: (queries).
-        key_positions: (keys).
-        num_heads: heads.
-
-    Returns:
-        Shape (heads, queries, keys).
 
     Examples:
         >>> alibi_bias(np.array([2]), np.array([0, 1, 2]), num_heads=1) * 256
@@ -110,12 +108,7 @@ def t5_bias(
 
     Args:
         weight: W, (num_buckets, heads).
-        query_positions: (queries).
-        key_positions: (keys).
         max_distance, bidirectional: as in t5_bucket.
-
-    Returns:
-        Shape (heads, queries, keys).
 
     Examples:
         >>> t5_bias(np.array([[0.5], [0.7]]), np.array([9]), np.array([0, 8, 9]))
@@ -141,14 +134,9 @@ def kerple_bias(
     Chi et al. 2022, https://arxiv.org/abs/2205.09921, in the symbols of their code.
 
     Args:
-        query_positions: (queries).
-        key_positions: (keys).
         p: (heads), above 0; for the power at most 2.
         a: (heads), above 0.
         kind: `log` or `power`.
-
-    Returns:
-        Shape (heads, queries, keys).
 
     Examples:
         >>> kerple_bias(np.array([3]), np.array([0, 3]), p=np.array([1.0]), a=np.array([2.0]), kind="power")
@@ -176,14 +164,8 @@ def sandwich_bias(
     Chi et al. 2023, https://arxiv.org/abs/2212.10356, with w_n as in inverse_frequencies.
 
     Args:
-        query_positions: (queries).
-        key_positions: (keys).
         num_heads: H.
         sinusoid_dim: twice the number of w_n, even.
-        theta: above 0.
-
-    Returns:
-        Shape (heads, queries, keys).
 
     Examples:
         >>> sandwich_bias(np.array([5]), np.array([5]), num_heads=2, sinusoid_dim=8).ravel()
@@ -228,14 +210,9 @@ def fire_bias(
     Li et al. 2024, https://arxiv.org/abs/2310.04418.
 
     Args:
-        query_positions: (queries).
-        key_positions: (keys).
         c, threshold: as in fire_ratio.
         first: U and a, (width) each.
         second: V, (heads, width), and b, (heads).
-
-    Returns:
-        Shape (heads, queries, keys).
 
     Examples:
         >>> one = np.ones(1)
@@ -249,3 +226,92 @@ def fire_bias(
         ratio = fire_ratio(i_at - j_at, i_at, c, threshold)
         bias[h, i, j] = b[h] + sum(v[h, n] * max(0.0, u[n] * ratio + a[n]) for n in range(len(u)))
     return bias
+
+
+def window_row(dy: int, dx: int, height: int, width: int) -> int:
+    """Return the row of a pair's distances in the table of a window; distances beyond it are its largest.
+
+        (dy + H - 1) (2 W - 1) + dx + W - 1
+
+    Examples:
+        >>> window_row(0, 0, 7, 7), window_row(-6, -6, 7, 7), window_row(99, 6, 7, 7)
+        (84, 0, 168)
+    """
+    dy = min(max(dy, 1 - height), height - 1)
+    dx = min(max(dx, 1 - width), width - 1)
+    return (dy + height - 1) * (2 * width - 1) + dx + width - 1
+
+
+@arrays(weight=2, query_positions=2, key_positions=2)
+def swin_bias(
+    weight: np.ndarray, query_positions: np.ndarray, key_positions: np.ndarray, height: int, width: int
+) -> np.ndarray:
+    """Compute the learned bias of each pair's distances, in each head.
+
+        bias[h, i, j] = B[window_row(y_i - y_j, x_i - x_j), h]
+
+    Liu et al. 2021, https://arxiv.org/abs/2103.14030.
+
+    Args:
+        weight: B, ((2 H - 1)(2 W - 1), heads).
+        height, width: H and W, the window in tokens.
+
+    Examples:
+        >>> swin_bias(np.array([[1.0], [2.0], [3.0]]), np.array([[0], [0]]), np.array([[0, 0], [0, 1]]), 1, 2)
+        array([[[2., 1.]]])
+    """
+    bias = np.zeros((weight.shape[1], query_positions.shape[1], key_positions.shape[1]))
+    for h, i, j in np.ndindex(bias.shape):
+        dy, dx = (int(query_positions[axis, i]) - int(key_positions[axis, j]) for axis in (0, 1))
+        bias[h, i, j] = weight[window_row(dy, dx, height, width), h]
+    return bias
+
+
+def log_distance(distance: int, trained: int) -> float:
+    """Compute the logarithmic distance of Swin v2.
+
+        s(d, n) = sign(d) log2(1 + 8 |d| / (n - 1)) / log2(8)
+
+    Examples:
+        >>> round(log_distance(-7, 8), 4), log_distance(0, 1)
+        (-1.0566, 0.0)
+    """
+    if distance == 0:
+        return 0.0
+    return math.copysign(math.log2(1 + 8 * abs(distance) / (trained - 1)) / 3, distance)
+
+
+@arrays(weight_in=2, bias_in=1, weight_out=2)
+def swin_v2_table(
+    weight_in: np.ndarray,
+    bias_in: np.ndarray,
+    weight_out: np.ndarray,
+    window: tuple[int, int],
+    trained: tuple[int, int],
+) -> np.ndarray:
+    """Compute the table of Swin v2, in the rows of swin_bias.
+
+        B = 16 / (1 + exp(-W_2 max(0, W_1 (s(dy), s(dx)) + b_1)))
+
+    Liu et al. 2022, https://arxiv.org/abs/2111.09883.
+
+    Args:
+        weight_in: W_1, (hidden, 2).
+        bias_in: b_1, (hidden).
+        weight_out: W_2, (heads, hidden).
+        window: height and width in tokens.
+        trained: those of training.
+
+    Returns:
+        Shape ((2 H - 1)(2 W - 1), heads).
+
+    Examples:
+        >>> swin_v2_table(np.zeros((1, 2)), np.zeros(1), np.zeros((1, 1)), (1, 1), (1, 1))
+        array([[8.]])
+    """
+    rows = []
+    for dy in range(1 - window[0], window[0]):
+        for dx in range(1 - window[1], window[1]):
+            hidden = weight_in @ [log_distance(dy, trained[0]), log_distance(dx, trained[1])] + bias_in
+            rows.append([16 / (1 + math.exp(-float(out @ np.maximum(hidden, 0)))) for out in weight_out])
+    return np.array(rows)

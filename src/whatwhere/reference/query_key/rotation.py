@@ -1,4 +1,12 @@
-"""Door 2 (query_key): queries and keys rotated by their positions; rotary along several axes, and xPos."""
+"""Door 2 (query_key): queries and keys rotated by positions, along one axis or several; xPos; distances of pairs.
+
+Self-Extend and dual chunk attention give each pair a distance that no rotation of queries and one of keys gives to all
+pairs. So the reference rotates the query of each pair by the pair's distance: <R(p_i) q, R(p_j) k> = <R(p_i - p_j) q,
+k>.
+
+Everywhere x, q, k and the results have the shape (heads, tokens, head_dim), and positions (tokens); theta is above 0.
+Other arguments of a rotation are as in `rotary`, which comes first.
+"""
 
 import math
 from collections.abc import Sequence
@@ -32,17 +40,11 @@ def rotary(
     Su et al. 2021, equations 14, 15 and 34, https://arxiv.org/abs/2104.09864.
 
     Args:
-        x: (heads, tokens, head_dim).
-        positions: (tokens).
-        theta: above 0.
         interleaved: which features make a pair.
         rotary_dim: how many features rotate; None rotates all.
         frequencies: w_i of each pair, such as those of a scaling, in place of theta's.
         magnitude: factor of the features that rotate.
         rotary_start: the first feature that rotates; a and b count from it.
-
-    Returns:
-        Shape (heads, tokens, head_dim).
 
     Raises:
         ValueError: If rotary_dim is odd or above head_dim, or the frequencies are not one for each pair.
@@ -70,13 +72,8 @@ def axial_rotary(
     Heo et al. 2024, https://arxiv.org/abs/2403.13298.
 
     Args:
-        x: (heads, tokens, head_dim).
         positions: (axes, tokens).
         sections: n_a, the pairs of each axis, head_dim / 2 in sum.
-        theta, interleaved: as in rotary.
-
-    Returns:
-        Shape (heads, tokens, head_dim).
 
     Examples:
         >>> axial_rotary(np.array([[[1.0, 0.0, 1.0, 0.0]]]), np.array([[0], [1]]), [1, 1], interleaved=True).round(4)
@@ -102,13 +99,8 @@ def mixed_rotary(x: np.ndarray, positions: np.ndarray, weight: np.ndarray, inter
     Heo et al. 2024, section 3.2, https://arxiv.org/abs/2403.13298.
 
     Args:
-        x: (heads, tokens, head_dim).
         positions: rows and columns, (2, tokens).
         weight: u and v, (2, heads, head_dim / 2).
-        interleaved: as in rotary.
-
-    Returns:
-        Shape (heads, tokens, head_dim).
 
     Examples:
         >>> one = np.array([[[1.0, 0.0]]])
@@ -163,14 +155,9 @@ def multimodal_rotary(
         pair i rotates by p_a(i) w_i        w_i = theta ** (-2i / rotary_dim)
 
     Args:
-        x: (heads, tokens, head_dim).
         positions: (axes, tokens).
         sections: pairs of each axis; twice their sum features rotate, the first ones.
         layout: as in multimodal_axes.
-        theta, interleaved, frequencies, magnitude: as in rotary.
-
-    Returns:
-        Shape (heads, tokens, head_dim).
 
     Examples:
         >>> x, text = np.ones((1, 1, 6)), np.array([[7], [7], [7]])
@@ -204,15 +191,9 @@ def xpos(
     is `xpos(g, -positions, not key, theta, interleaved, scale_base, -center)`.
 
     Args:
-        x: (heads, tokens, head_dim).
-        positions: (tokens).
         key: whether x are keys.
-        theta, interleaved: as in rotary.
         scale_base: 512 above.
         center: c, the same for queries and keys.
-
-    Returns:
-        Shape (heads, tokens, head_dim).
 
     Examples:
         >>> xpos(np.array([[[3.5, 0.0]]]), np.array([512]), key=False, theta=1.0).round(4)
@@ -280,3 +261,84 @@ def _rotate(
                 out[head, token, a] = magnitude * (x_a * math.cos(angle) - x_b * math.sin(angle))
                 out[head, token, b] = magnitude * (x_a * math.sin(angle) + x_b * math.cos(angle))
     return out
+
+
+def self_extend_distance(query: int, key: int, window: int, group_size: int) -> int:
+    """Return the distance of a pair: its own below the window, that of groups of positions beyond.
+
+        p_i - p_j                              where p_i - p_j < W
+        p_i // G - p_j // G + W - W // G       beyond
+
+    Jin et al. 2024, section 3, https://arxiv.org/abs/2401.01325.
+
+    Args:
+        window: W.
+        group_size: G.
+
+    Examples:
+        >>> [self_extend_distance(9, key, window=4, group_size=2) for key in range(9, -1, -1)]
+        [0, 1, 2, 3, 4, 4, 5, 5, 6, 6]
+    """
+    if query - key < window:
+        return query - key
+    return query // group_size - key // group_size + window - window // group_size
+
+
+def dual_chunk_distance(query: int, key: int, chunk_size: int, max_distance: int) -> int:
+    """Return the distance of a pair: its own in a chunk, and at most M beyond.
+
+        p_i mod s - p_j mod s                  in one chunk of s positions
+        min(p_i mod s + s, M) - p_j mod s      of a key in the chunk before
+        M - p_j mod s                          of a key in a chunk before that
+
+    An et al. 2024, section 3, https://arxiv.org/abs/2402.17463.
+
+    Args:
+        query, key: positions, the key's not after the query's chunk.
+        chunk_size: s.
+        max_distance: M, at least s.
+
+    Examples:
+        >>> [dual_chunk_distance(13, key, chunk_size=6, max_distance=9) for key in range(13, -1, -1)]
+        [0, 1, 2, 3, 4, 5, 6, 7, 4, 5, 6, 7, 8, 9]
+    """
+    chunks = query // chunk_size - key // chunk_size
+    inside = query % chunk_size
+    at_query = inside if chunks == 0 else min(inside + chunk_size, max_distance) if chunks == 1 else max_distance
+    return at_query - key % chunk_size
+
+
+@arrays(q=3, k=3, distances=2)
+def rotary_scores(
+    q: np.ndarray,
+    k: np.ndarray,
+    distances: np.ndarray,
+    theta: float = 10_000.0,
+    interleaved: bool = False,
+    rotary_dim: int | None = None,
+) -> np.ndarray:
+    """Return the dot product of each query, rotated by the distance of the pair, and each key.
+
+        score(i, j) = < R(d_ij) q_i, k_j >
+
+    Args:
+        distances: d, (queries, keys), of any pairs of positions.
+
+    Returns:
+        Shape (heads, queries, keys).
+
+    Examples:
+        >>> one = np.array([[[1.0, 0.0]]])
+        >>> rotary_scores(one, one, np.array([[1]])).round(4)
+        array([[[0.5403]]])
+    """
+    heads, queries, _ = q.shape
+    keys = k.shape[1]
+    require_shape("distances", distances, (queries, keys))
+    scores = np.zeros((heads, queries, keys))
+    for i in range(queries):
+        for j in range(keys):
+            rotated = rotary(q[:, i : i + 1], distances[i, j : j + 1], theta, interleaved, rotary_dim)
+            for head in range(heads):
+                scores[head, i, j] = float(np.dot(rotated[head, 0], k[head, j]))
+    return scores
