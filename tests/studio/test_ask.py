@@ -82,7 +82,7 @@ def test_other_tasks_have_no_digits(tmp_path: Path) -> None:
         compare(["none"], task=task, lengths=lengths, seeds=1, out=folder, workers=1, progress=False, **sizes)
         session = Session.open(folder)
         text = "aKcR?a"
-        assert about(session, {}).cannot_ask is None
+        assert "ask" in about(session, {}).views
         assert api.answers(session, {"text": text}).correct == answer
         shown = api.attention(session, {"text": text, "run": "none-0"})
         assert shown.digits is None
@@ -126,15 +126,16 @@ def test_a_run_that_is_not_there_is_refused(session: Session) -> None:
 def test_where_nothing_can_be_asked_the_reason_is_known(
     fresh: Session, session: Session, results: Path, tmp_path: Path
 ) -> None:
-    assert about(session, {}).cannot_ask is None
+    assert "ask" in about(session, {}).views
     without = Path(shutil.copytree(results, tmp_path / "without"))
     shutil.rmtree(without / "models")
     own = made_up.change(
         Path(shutil.copytree(results, tmp_path / "own")), lambda data: data["task"].update(name="mine")
     )
     for each, words in ((fresh, "open the folder"), (Session.open(without), "keeps no"), (Session.open(own), "task")):
-        reason = about(each, {}).cannot_ask
+        reason = api.cannot_ask(each)
         assert reason is not None
+        assert "ask" not in about(each, {}).views
         assert words in reason
         assert api.exported(each) is None
         with pytest.raises(SettingError) as problem:
@@ -181,9 +182,3 @@ def test_the_view_asks_and_moves_and_saves(
         assert {urlsplit(url).hostname for url in where["requests"] if url.startswith("http")} == {"127.0.0.1"}
     assert [each for each in result["complaints"] if "400 (Bad Request)" not in each] == []
     assert result["small"]["overflow"] <= 0
-
-
-def test_the_view_is_dim_where_nothing_can_be_asked(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
-    result = look(fresh, "ask.mjs", text=None)
-    assert result["dim"] == api.cannot_ask(fresh)
-    assert result["alert"] == api.cannot_ask(fresh)

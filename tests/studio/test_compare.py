@@ -201,7 +201,6 @@ def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], s
     assert before == [2] * len(measured.schemes) + [1] * (len(before) - len(measured.schemes))
     assert hidden == before[1:]
     assert {line.split("\t")[0] for line in shown["tip"].split("\n")} >= set(names)
-    assert shown["width"] == "3.3in"
     assert shown["overprinted"] == []
     assert shown["group"] == "#/compare?group=Max"
     assert shown["wrong"] == shown["dark"] == shown["complaints"] == []

@@ -81,8 +81,8 @@ def test_it_shows_what_is_found(model: Path) -> None:
 
 def test_views_share_what_was_found(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    diagnose = session_module.diagnose
-    monkeypatch.setattr(session_module, "diagnose", lambda subject: calls.append(subject) or diagnose(subject))
+    diagnose = session_module.token_diagnostics
+    monkeypatch.setattr(session_module, "token_diagnostics", lambda subject: calls.append(subject) or diagnose(subject))
     session = Session.open(model)
     overview(session)
     diagnosed = JOBS["diagnostics.examine"](session, {}, lambda share, said: None)

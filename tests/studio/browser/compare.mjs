@@ -48,10 +48,7 @@ if (await page.locator(".difference").count()) {
   const area = await figure.locator(".lines > svg").first().boundingBox();
   await page.mouse.move(area.x + area.width / 2, area.y + area.height / 2);
   result.tip = await figure.locator(".tip").innerText();
-  await figure.getByRole("combobox", { name: "Width of saved files" }).selectOption("one column, 3.3 in");
-  const column = await saved(page, figure, "SVG");
-  result.width = column.match(/ width="([^"]*)"/)[1];
-  result.overprinted = [...(await overprinted(context, svg)), ...(await overprinted(context, column))];
+  result.overprinted = await overprinted(context, svg);
   await page.getByRole("combobox", { name: "scores of" }).selectOption("Max");
   await page.getByRole("heading", { name: "Accuracy by length, Max alone" }).waitFor();
   result.group = new URL(page.url()).hash;

@@ -4,7 +4,6 @@ import { render } from "preact";
 import { useState } from "preact/hooks";
 import { Announcer } from "../../../src/whatwhere/studio/web/src/parts/announce";
 import { Figure } from "../../../src/whatwhere/studio/web/src/parts/figure";
-import { How } from "../../../src/whatwhere/studio/web/src/parts/how";
 import { Lines, type LinesProps, linesSvg } from "../../../src/whatwhere/studio/web/src/parts/lines";
 import { Scatter, scatterSvg } from "../../../src/whatwhere/studio/web/src/parts/scatter";
 import { Table } from "../../../src/whatwhere/studio/web/src/parts/table";
@@ -45,7 +44,7 @@ function Gallery() {
       <Announcer />
       <Scatter {...map} groups={["a", "b", "c", "d", "e", "f", "g", "h"]} />
       <output id="chosen">{chosen}</output> <output id="selected">{selected.length}</output>
-      <Figure title="Two curves" file="curves" svg={() => linesSvg(lines)} columns={columns} rows={[1, 2]} how={<How>By hand.</How>}>
+      <Figure title="Two curves" file="curves" svg={() => linesSvg(lines)} columns={columns} rows={[1, 2]} how="By hand.">
         <Lines {...lines} />
       </Figure>
       <Table caption="Many rows" columns={columns} rows={rows} />

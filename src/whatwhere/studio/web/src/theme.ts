@@ -29,7 +29,7 @@ export function startTheme(): void {
   dark.addEventListener("change", () => show(currentTheme()));
 }
 
-/** Draw something as the light page would: files and paper have a white background. */
+/** Draw something as the light page would: files have a white background. */
 export function inLight<T>(draw: () => T): T {
   const { dataset } = document.documentElement;
   const before = dataset["theme"];

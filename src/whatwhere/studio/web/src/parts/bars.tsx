@@ -1,84 +1,108 @@
-/** Horizontal bars with a name and a number each. */
+/** Horizontal bars with a name and a text each, on the page and as a file. */
 
-import { pageColor, seriesColor } from "../colors";
+import type { ComponentChildren } from "preact";
+import { cssColor, pageColor } from "../colors";
 import { box, drawing, label, textWidth } from "./svg";
 
 export interface Bar {
   name: string;
-  value: number;
+  /** The name on the page, where it is a link. */
+  link?: ComponentChildren;
+  /** The length, as a share of the longest, 0 to 1. */
+  share: number;
   text: string;
+  /** A color of the page. */
+  color?: string;
+  /** Makes the name a button, which is pressed where it is the `chosen` one. */
+  choose?(): void;
+  chosen?: boolean;
+  disabled?: boolean;
+  /** What is behind the text. */
+  mark?: ComponentChildren;
 }
 
-/** Draw bars on an axis from 0 to `most`. */
-export function Bars({ bars, most }: { bars: Bar[]; most: number }) {
+/** Bars under a heading. */
+export interface BarList {
+  heading: string;
+  bars: Bar[];
+}
+
+const COLOR = "c2";
+
+export function Bars({ bars, kind = "" }: { bars: Bar[]; kind?: string }) {
   return (
-    <ol class="bars">
-      {bars.map(({ name, value, text }, n) => (
+    <ol class={`bars ${kind}`}>
+      {bars.map((bar, n) => (
         <li key={n}>
-          <span class="name">
-            <bdi>{name}</bdi>
-          </span>
+          {bar.choose ? (
+            <button
+              type="button"
+              class="name"
+              aria-pressed={bar.chosen ?? false}
+              disabled={bar.disabled ?? false}
+              onClick={bar.choose}
+            >
+              {bar.name}
+            </button>
+          ) : (
+            <span class="name">{bar.link ?? <bdi>{bar.name}</bdi>}</span>
+          )}
           <span class="track" aria-hidden="true">
-            <i style={{ width: `${(100 * value) / (most || 1)}%`, background: "var(--c1)" }} />
+            <i style={{ width: `${100 * inside(bar.share)}%`, background: cssColor(bar.color ?? COLOR) }} />
           </span>
-          <span class="value">{text}</span>
-          <span />
+          <span class="value">{bar.text}</span>
+          {bar.mark}
         </li>
       ))}
     </ol>
   );
 }
 
-export function barsSvg(title: string, bars: Bar[], most: number, width = 520): string {
-  const rows = bars.map(({ name, value, text }) => ({ name, shares: [value / (most || 1)], text }));
-  return drawing(width, 16 + BAR * rows.length, title, barRows(rows, [seriesColor(1)], 0, 4, width));
+export function BarLists({ lists }: { lists: BarList[] }) {
+  return (
+    <div class="lists">
+      {lists.map(({ heading, bars }) => (
+        <section key={heading} aria-label={heading}>
+          <h4>{heading}</h4>
+          <Bars bars={bars} />
+        </section>
+      ))}
+    </div>
+  );
 }
 
-/** The height of a row of bars. */
-export const BAR = 22;
-
-/** A name, the parts of a bar, as shares of the longest, and a text behind it. */
-export interface BarRow {
-  name: string;
-  shares: number[];
-  text: string;
+export function barsSvg(title: string, bars: Bar[], width = 640): string {
+  return drawing(width, 16 + ROW * bars.length, title, barRows(bars, 0, 4, width));
 }
 
-/** Draw rows of bars into so much width: names before them, texts behind, and a color for each part. */
-export function barRows(rows: BarRow[], colors: string[], left: number, top: number, width: number): string[] {
-  const before = 12 + Math.max(0, ...rows.map(({ name }) => textWidth(name)));
-  const behind = 14 + Math.max(0, ...rows.map(({ text }) => textWidth(text)));
-  const room = Math.max(width - before - behind, 20);
-  return rows.flatMap(({ name, shares, text }, n) => {
-    let at = left + before;
-    const boxes = shares.map((share, part) => {
-      const drawn = box(at, top + 3 + BAR * n, room * Math.max(0, share), 13, colors[part]!);
-      at += room * Math.max(0, share);
-      return drawn;
-    });
-    const y = top + 14 + BAR * n;
-    return [label(left + before - 6, y, name, "end"), ...boxes, label(at + 6, y, text, "start", pageColor("ink"))];
-  });
+/** Draw lists of bars side by side. */
+export function barListsSvg(title: string, lists: BarList[]): string {
+  const wide = 300;
+  const longest = Math.max(...lists.map(({ bars }) => bars.length));
+  const parts = lists.flatMap(({ heading, bars }, k) => [
+    label(8 + wide * k, 16, heading, "start", pageColor("muted")),
+    ...barRows(bars, 8 + wide * k, 24, wide - 12),
+  ]);
+  return drawing(wide * lists.length + 16, 34 + ROW * longest, title, parts);
 }
 
-/** Draw lists of bars side by side, or one below the other where there is little room. */
-export function barListsSvg(
-  title: string,
-  lists: { heading: string; rows: BarRow[] }[],
-  colors: string[],
-  width: number,
-): string {
-  const beside = Math.max(1, Math.min(lists.length, Math.floor(width / 300)));
-  const wide = (width - 8) / beside;
-  let [top, below] = [0, 0];
-  const parts = lists.flatMap(({ heading, rows }, k) => {
-    if (k % beside === 0) top = below;
-    const left = 8 + wide * (k % beside);
-    below = Math.max(below, top + 34 + BAR * rows.length);
+const ROW = 22;
+
+/** Draw bars into so much width: names before them, texts behind. */
+function barRows(bars: Bar[], left: number, top: number, width: number): string[] {
+  const before = left + 12 + Math.max(0, ...bars.map(({ name }) => textWidth(name)));
+  const behind = 14 + Math.max(0, ...bars.map(({ text }) => textWidth(text)));
+  const room = Math.max(left + width - before - behind, 20);
+  return bars.flatMap(({ name, share, text, color = COLOR }, n) => {
+    const [y, long] = [top + 14 + ROW * n, room * inside(share)];
     return [
-      label(left, top + 16, heading, "start", pageColor("muted")),
-      ...barRows(rows, [colors[k]!], left, top + 24, wide - 12),
+      label(before - 6, y, name, "end"),
+      box(before, y - 11, long, 13, pageColor(color)),
+      label(before + long + 6, y, text, "start", pageColor("ink")),
     ];
   });
-  return drawing(width, below, title, parts);
+}
+
+function inside(share: number): number {
+  return Math.min(Math.max(share, 0), 1);
 }

@@ -1,11 +1,12 @@
 /** The frame of every figure: what it shows, the table of the same numbers, files of both, and how it was computed. */
 
 import type { ComponentChildren } from "preact";
-import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { messageOf } from "../hooks";
+import { useContext, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { messageOf, OpenContext } from "../hooks";
+import { runnable } from "../python";
+import { inLight } from "../theme";
 import { announce } from "./announce";
 import { printAlone, saveCsv, savePng, saveSvg } from "./save";
-import { sized, SIZES } from "./sizes";
 import { type Column, Table } from "./table";
 
 interface Props<Row> {
@@ -14,17 +15,19 @@ interface Props<Row> {
   note?: ComponentChildren;
   /** The name of the files. */
   file: string;
-  /** The figure as a file, so wide; without, as wide as it is best. */
-  svg(width?: number): string;
+  /** The figure as a file. */
+  svg(): string;
   columns: Column<Row>[];
   rows: Row[];
+  /** How it was computed: a paragraph or more. */
   how: ComponentChildren;
+  /** Python that computes the same. */
+  code?: string | null;
   children: ComponentChildren;
 }
 
-export function Figure<Row>({ title, note, file, svg, columns, rows, how, children }: Props<Row>) {
+export function Figure<Row>({ title, note, file, svg, columns, rows, how, code = null, children }: Props<Row>) {
   const [open, setOpen] = useState(false);
-  const [size, setSize] = useState(0);
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => {
     // Its title is one level below what stands above it: a section's title, or the view's.
@@ -36,9 +39,9 @@ export function Figure<Row>({ title, note, file, svg, columns, rows, how, childr
   });
   const header = columns.map((column) => column.title);
   const cells = () => rows.map((row) => columns.map((column) => column.value(row)));
-  const drawn = () => sized(svg, SIZES[size]!);
+  const drawn = () => inLight(svg);
   const png = () =>
-    savePng(file, drawn(), SIZES[size]!).then(
+    savePng(file, drawn()).then(
       () => announce("PNG saved"),
       (problem: unknown) => announce(messageOf(problem)),
     );
@@ -69,21 +72,28 @@ export function Figure<Row>({ title, note, file, svg, columns, rows, how, childr
         <button type="button" aria-label={`Save ${title} as CSV`} onClick={() => saveCsv(file, header, cells())}>
           CSV
         </button>
-        <select
-          aria-label="Width of saved files"
-          title="Width of PNG, SVG and PDF"
-          value={size}
-          onChange={(event) => setSize(Number(event.currentTarget.value))}
-        >
-          {SIZES.map(({ name }, n) => (
-            <option key={name} value={n}>
-              {name}
-            </option>
-          ))}
-        </select>
       </div>
       {open && <Table caption={title} columns={columns} rows={rows} />}
-      {how}
+      <How code={code}>{how}</How>
     </figure>
+  );
+}
+
+/** How something was computed: the formula, its inputs, and Python lines that compute the same numbers. */
+export function How({ code, children }: { code?: string | null; children: ComponentChildren }) {
+  const open = useContext(OpenContext);
+  const lines = code && runnable(code, open);
+  return (
+    <details class="how">
+      <summary>How was this computed?</summary>
+      <div>
+        {children}
+        {lines && (
+          <pre tabIndex={0}>
+            <code>{lines}</code>
+          </pre>
+        )}
+      </div>
+    </details>
   );
 }

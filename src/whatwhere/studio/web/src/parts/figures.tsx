@@ -4,7 +4,6 @@ import type { ComponentChildren } from "preact";
 import { formatNumber } from "../numbers";
 import { Figure } from "./figure";
 import { Heat, heatColumns, type HeatProps, heatSvg } from "./heat";
-import { How } from "./how";
 import { Lines, type LinesProps, linesSvg } from "./lines";
 import type { Column } from "./table";
 
@@ -37,10 +36,11 @@ export function LineFigure({ lines, note, file, how, code, table, children }: Li
       title={lines.title}
       note={note}
       file={file}
-      svg={(width) => linesSvg(lines, width)}
+      svg={() => linesSvg(lines)}
       rows={rows}
       columns={columns}
-      how={<How code={code ?? null}>{how}</How>}
+      how={how}
+      code={code ?? null}
     >
       {children}
       <Lines {...lines} />
@@ -50,13 +50,13 @@ export function LineFigure({ lines, note, file, how, code, table, children }: Li
 
 interface HeatFigureProps extends Common {
   heat: HeatProps;
-  /** Of the saved files, where none is chosen. */
+  /** Of the saved files. */
   width?: number;
   /** In the place of a row for each row. */
   table?: { rows: number[]; columns: Column<number>[] };
 }
 
-export function HeatFigure({ heat, note, file, how, code, width: usual = 1000, table, children }: HeatFigureProps) {
+export function HeatFigure({ heat, note, file, how, code, width = 1000, table, children }: HeatFigureProps) {
   const named = heat.rowLabels !== undefined;
   const first: Column<number> = { title: heat.yLabel, value: (row) => (named ? heat.rowName(row) : row) };
   return (
@@ -64,10 +64,11 @@ export function HeatFigure({ heat, note, file, how, code, width: usual = 1000, t
       title={heat.title}
       note={note}
       file={file}
-      svg={(width = usual) => heatSvg(heat, width)}
+      svg={() => heatSvg(heat, width)}
       rows={table?.rows ?? Array.from({ length: heat.rows }, (_, row) => row)}
       columns={table?.columns ?? [{ ...first, numeric: !named }, ...heatColumns(heat)]}
-      how={<How code={code ?? null}>{how}</How>}
+      how={how}
+      code={code ?? null}
     >
       {children}
       <Heat {...heat} />

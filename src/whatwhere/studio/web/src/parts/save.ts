@@ -1,6 +1,4 @@
-/** Files to download: SVG at a chosen width, PNG rendered from it, PDF by printing it, CSV from a table. */
-
-import type { Size } from "./sizes";
+/** Files to download: SVG, PNG rendered from it, PDF by printing it, CSV from a table. */
 
 export type Cell = string | number | null;
 
@@ -16,15 +14,14 @@ export function saveSvg(name: string, svg: string): void {
   save(`${name}.svg`, new Blob([svg], { type: "image/svg+xml" }));
 }
 
-/** Render an SVG to pixels: twice as many as it has, or for a paper 600 to an inch. */
-export async function savePng(name: string, svg: string, { paper = false }: Size): Promise<void> {
+/** Render an SVG to twice as many pixels as it has. */
+export async function savePng(name: string, svg: string): Promise<void> {
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;
   await image.decode();
-  const scale = paper ? 600 / 96 : 2;
   const canvas = document.createElement("canvas");
-  canvas.width = Math.round(image.naturalWidth * scale);
-  canvas.height = Math.round(image.naturalHeight * scale);
+  canvas.width = Math.round(image.naturalWidth * 2);
+  canvas.height = Math.round(image.naturalHeight * 2);
   canvas.getContext("2d")!.drawImage(image, 0, 0, canvas.width, canvas.height);
   const blob = await new Promise<Blob | null>((done) => canvas.toBlob(done, "image/png"));
   if (blob === null) throw new Error("the browser made no PNG of this size");

@@ -4,12 +4,11 @@ import { Fragment } from "preact";
 import { useMemo } from "preact/hooks";
 import { visible } from "../escape";
 import { writeLink } from "../link";
-import { formatNumber } from "../numbers";
 import type { About, Chart, Section, Series, Table as TableOfText } from "../types";
 import { Bars, barsSvg } from "./bars";
 import { Figure } from "./figure";
-import { How } from "./how";
-import { Lines, type LinesProps, linesSvg } from "./lines";
+import { LineFigure, numberColumn } from "./figures";
+import type { LinesProps } from "./lines";
 import { look } from "./plot";
 import { type Cell, saveCsv } from "./save";
 import { type Column, Table } from "./table";
@@ -103,7 +102,8 @@ function BarsFigure({ chart, name, about }: { chart: Chart; name: string; about:
   const written = table.columns.indexOf(drawn.name);
   const bars = table.rows.map((row, n) => ({
     name: visible(row[0]!),
-    value: drawn.values[n] ?? 0,
+    share: (drawn.values[n] ?? 0) / (most || 1),
+    color: "c1",
     text: row[written]!,
   }));
   return (
@@ -111,16 +111,12 @@ function BarsFigure({ chart, name, about }: { chart: Chart; name: string; about:
       title={title}
       note={visible(chart.note)}
       file={`${name}-${fileOf(title)}`}
-      svg={(width) => barsSvg(title, bars, most, width)}
+      svg={() => barsSvg(title, bars)}
       rows={table.rows.map((_, row) => row)}
       columns={columnsOf(table, about, series)}
-      how={
-        <How>
-          <p>{visible(chart.method)}</p>
-        </How>
-      }
+      how={<p>{visible(chart.method)}</p>}
     >
-      <Bars bars={bars} most={most} />
+      <Bars bars={bars} />
     </Figure>
   );
 }
@@ -146,33 +142,25 @@ function ChartFigure({ chart, name }: { chart: Chart; name: string }) {
     }),
     [chart],
   );
-  const numbers = (title: string, value: (k: number) => number | null | undefined): Column<number> => {
-    return { title, numeric: true, value: (k) => value(k) ?? null, cell: (k) => formatNumber(value(k)) };
-  };
   const columns = [
     ...(histogram
-      ? [numbers("from", (k) => chart.x[k]), numbers("to", (k) => chart.x[k + 1])]
-      : [numbers(chart.x_label, (k) => chart.x[k])]),
+      ? [numberColumn("from", (k: number) => chart.x[k]), numberColumn("to", (k: number) => chart.x[k + 1])]
+      : [numberColumn(chart.x_label, (k: number) => chart.x[k])]),
     ...chart.series.map(({ name, values }) => {
-      return numbers(chart.series.length > 1 ? `${name}, ${chart.y_label}` : chart.y_label, (k) => values[k]);
+      return numberColumn(
+        chart.series.length > 1 ? `${name}, ${chart.y_label}` : chart.y_label,
+        (k: number) => values[k],
+      );
     }),
   ];
   return (
-    <Figure
-      title={chart.title}
+    <LineFigure
+      lines={props}
       note={visible(chart.note)}
       file={`${name}-${fileOf(chart.title)}`}
-      svg={(width) => linesSvg(props, width)}
-      rows={chart.x.slice(0, histogram ? -1 : undefined).map((_, k) => k)}
-      columns={columns}
-      how={
-        <How>
-          <p>{visible(chart.method)}</p>
-        </How>
-      }
-    >
-      <Lines {...props} />
-    </Figure>
+      table={{ rows: chart.x.slice(0, histogram ? -1 : undefined).map((_, k) => k), columns }}
+      how={<p>{visible(chart.method)}</p>}
+    />
   );
 }
 

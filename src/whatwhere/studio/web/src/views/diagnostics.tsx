@@ -2,17 +2,14 @@
 
 import type { ComponentChildren } from "preact";
 import { useMemo } from "preact/hooks";
-import { seriesColor } from "../colors";
 import { writeLink } from "../link";
 import { formatNumber, whole } from "../numbers";
-import { BAR, barRows } from "../parts/bars";
+import { Bars, barsSvg } from "../parts/bars";
 import { Figure } from "../parts/figure";
 import { LineFigure, numberColumn } from "../parts/figures";
-import { How } from "../parts/how";
 import type { LinesProps } from "../parts/lines";
 import { JobAnswer } from "../parts/progress";
 import { saveCsv } from "../parts/save";
-import { drawing } from "../parts/svg";
 import { Table } from "../parts/table";
 import { register, type ViewProps } from "../register";
 import type { RowHistogram, SuspiciousTokens } from "../types";
@@ -99,18 +96,16 @@ function Summary({
   choose(name: ListName): void;
 }) {
   const count = (name: ListName) => countOf(examined, name);
-  const text = (name: ListName) => (count(name) === null ? "not known" : whole(count(name)!));
   const most = Math.max(1, ...NAMES.map((name) => count(name) ?? 0));
   const faulty = NAMES.some((name) => count(name));
   const title = `Suspicious rows among ${whole(examined.found.rows)}`;
-  const svg = (width = 640) => {
-    const rows = NAMES.map((name) => ({
-      name: LISTS[name].title,
-      shares: [(count(name) ?? 0) / most],
-      text: text(name),
-    }));
-    return drawing(width, 16 + BAR * rows.length, title, barRows(rows, [seriesColor(2)], 0, 4, width));
-  };
+  const bars = NAMES.map((name) => ({
+    name: LISTS[name].title,
+    share: (count(name) ?? 0) / most,
+    text: count(name) === null ? "not known" : whole(count(name)!),
+    choose: () => choose(name),
+    chosen: name === now,
+  }));
   return (
     <Figure
       title={title}
@@ -120,41 +115,23 @@ function Summary({
           : `No list has a row: all are finite, none is 0 or equal to another. ${examined.none_suspected}`
       }
       file="diagnostics"
-      svg={svg}
+      svg={() => barsSvg(title, bars)}
       rows={NAMES}
       columns={[
         { title: "list", value: (name) => LISTS[name].title },
-        {
-          title: "rows",
-          numeric: true,
-          value: count,
-          cell: text,
-        },
+        numberColumn("rows", count, (rows) => (rows === null ? "not known" : whole(rows))),
         { title: "meaning", value: (name) => LISTS[name].describe(examined) },
       ]}
+      code={"whatwhere inspect PATH --sections diagnostics --json"}
       how={
-        <How code={"whatwhere inspect PATH --sections diagnostics --json"}>
-          <p>
-            Norms and cosines in float64 over all rows of <code>{examined.name}</code>; duplicates by their bytes; hubs
-            by the exact nearest rows of {whole(examined.found.hubs.queries)} tokens; unreachable by decoding each token
-            behind seven short texts and encoding what comes out.
-          </p>
-        </How>
+        <p>
+          Norms and cosines in float64 over all rows of <code>{examined.name}</code>; duplicates by their bytes; hubs by
+          the exact nearest rows of {whole(examined.found.hubs.queries)} tokens; unreachable by decoding each token
+          behind seven short texts and encoding what comes out.
+        </p>
       }
     >
-      <ul class="bars choices">
-        {NAMES.map((name) => (
-          <li key={name}>
-            <button type="button" class="name" aria-pressed={name === now} onClick={() => choose(name)}>
-              {LISTS[name].title}
-            </button>
-            <span class="track" aria-hidden="true">
-              <i style={{ width: `${(100 * (count(name) ?? 0)) / most}%`, background: "var(--c2)" }} />
-            </span>
-            <span class="value">{count(name) === null ? "–" : whole(count(name)!)}</span>
-          </li>
-        ))}
-      </ul>
+      <Bars bars={bars} kind="choices" />
     </Figure>
   );
 }

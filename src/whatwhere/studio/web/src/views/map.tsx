@@ -10,7 +10,6 @@ import { announce } from "../parts/announce";
 import { Choice, Flag } from "../parts/choice";
 import { TokenField } from "../parts/field";
 import { Figure } from "../parts/figure";
-import { How } from "../parts/how";
 import { JobProgress } from "../parts/progress";
 import { BEHIND } from "../parts/raster";
 import { Scatter, type ScatterProps, scatterSvg } from "../parts/scatter";
@@ -294,9 +293,10 @@ function MapFigure({ about, settings, change, map, names }: MapFigureProps) {
           title={title}
           note={<Trust map={map} colors={colors.note} />}
           file={`map-${map.method}`}
-          svg={(width) => scatterSvg(scatter, width)}
+          svg={() => scatterSvg(scatter)}
           rows={rows}
           columns={columns}
+          code={codeOf(map)}
           how={<HowOf map={map} />}
         >
           <Scatter {...scatter} />
@@ -430,8 +430,15 @@ function NearOf({ near, plane, names, link, k, chosen, joined, change }: NearPro
   );
 }
 
+function codeOf({ method, name, named, ids, kept: { k } }: ComputedMap): string {
+  const rows = named ? `, rows=[${Array.from(ids.values).join(", ")}]` : "";
+  return [
+    `made = ww.analysis.make_map(ww.read(PATH).array("${name}"${rows}), "${method}", k=${k})`,
+    "made.coordinates, made.kept",
+  ].join("\n");
+}
+
 function HowOf({ map }: { map: ComputedMap }) {
-  const { method, name, named } = map;
   const { k, queries } = map.kept;
   const ways: Record<Method, string> = {
     pca:
@@ -444,19 +451,14 @@ function HowOf({ map }: { map: ComputedMap }) {
       "UMAP, McInnes, Healy and Melville 2018, by umap-learn: 15 neighbors, cosine, seed 0. " +
       "Neighbors stay neighbors; distances between groups mean little.",
   };
-  const rows = named ? `, rows=[${Array.from(map.ids.values).join(", ")}]` : "";
-  const code = [
-    `made = ww.analysis.make_map(ww.read(PATH).array("${name}"${rows}), "${method}", k=${k})`,
-    "made.coordinates, made.kept",
-  ].join("\n");
   return (
-    <How code={code}>
-      <p>{ways[method]}</p>
+    <>
+      <p>{ways[map.method]}</p>
       <p>
         Kept: the mean over {whole(queries)} tokens of |N(token in the {tableName(map.table)}, by cosine) ∩ N(token on
         the map)| / {k}, where N are the {k} nearest, computed exactly. Points are drawn over each other at random, so
         that no group hides another.
       </p>
-    </How>
+    </>
   );
 }

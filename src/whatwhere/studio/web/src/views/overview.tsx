@@ -3,7 +3,7 @@
 import { useEffect, useRef } from "preact/hooks";
 import { visible } from "../escape";
 import { writeLink } from "../link";
-import { How } from "../parts/how";
+import { How } from "../parts/figure";
 import { JobAnswer } from "../parts/progress";
 import { Parts } from "../parts/sections";
 import { register, type ViewProps, views } from "../register";

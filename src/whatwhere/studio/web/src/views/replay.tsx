@@ -7,7 +7,6 @@ import { announce } from "../parts/announce";
 import { Choice } from "../parts/choice";
 import { Figure } from "../parts/figure";
 import { HeatFigure, LineFigure, numberColumn } from "../parts/figures";
-import { How } from "../parts/how";
 import { type HeatProps, spread } from "../parts/heat";
 import type { LinesProps } from "../parts/lines";
 import { Answered } from "../parts/states";
@@ -224,7 +223,7 @@ function Points({ answer, at, of }: Shown) {
       title={title}
       note={`The axes are those of the end, where they explain ${explained} % of the variance.`}
       file={`tokens-${answer.run}-${steps.values[at]}`}
-      svg={(width) => mapSvg(laid, at, title, width)}
+      svg={() => mapSvg(laid, at, title)}
       rows={rows}
       columns={[
         {
@@ -236,13 +235,12 @@ function Points({ answer, at, of }: Shown) {
         numberColumn("y", (token: number) => coordinate(token, 1)),
         numberColumn("norm", (token: number) => norms.values[at * count + token]!),
       ]}
+      code={`${tablesCode(answer)}\nww.analysis.principal_components(${table}, 2).coordinates`}
       how={
-        <How code={`${tablesCode(answer)}\nww.analysis.principal_components(${table}, 2).coordinates`}>
-          <p>
-            Principal components of {of === "table" ? "the table E" : "E − E0"} after the last step; every other step,
-            less the mean of the last, is projected onto these two axes. Lines show the path of a token since step 0.
-          </p>
-        </How>
+        <p>
+          Principal components of {of === "table" ? "the table E" : "E − E0"} after the last step; every other step,
+          less the mean of the last, is projected onto these two axes. Lines show the path of a token since step 0.
+        </p>
       }
     >
       <StillSvg
@@ -269,19 +267,18 @@ function Line({ answer, at }: { answer: Frames; at: number }) {
         </>
       }
       file={`digits-${answer.run}-${steps.values[at]}`}
-      svg={(width) => lineSvg(along, at, title, width)}
+      svg={() => lineSvg(along, at, title)}
       rows={Array.from({ length: 10 }, (_, digit) => digit)}
       columns={[
         { title: "digit", numeric: true, value: (digit) => digit },
         numberColumn("coordinate", (digit: number) => along.values[at * 10 + digit]!),
       ]}
+      code={`${tablesCode(answer)}\n${digitsCode(answer, at)}`}
       how={
-        <How code={`${tablesCode(answer)}\n${digitsCode(answer, at)}`}>
-          <p>
-            The change of the ten digits, E − E0, along its first principal axis at the end, less its mean. |r| is
-            measured on each step&apos;s own first axis, as in the report.
-          </p>
-        </How>
+        <p>
+          The change of the ten digits, E − E0, along its first principal axis at the end, less its mean. |r| is
+          measured on each step&apos;s own first axis, as in the report.
+        </p>
       }
     >
       <StillSvg

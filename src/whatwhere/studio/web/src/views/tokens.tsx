@@ -4,12 +4,12 @@ import { useMemo } from "preact/hooks";
 import { type Query, useQuery } from "../hooks";
 import { writeLink } from "../link";
 import { fixed, formatNumber, whole } from "../numbers";
+import { BarLists, barListsSvg } from "../parts/bars";
 import { SizeChoice } from "../parts/choice";
 import { TokenField } from "../parts/field";
 import { Figure } from "../parts/figure";
 import { HeatFigure, LineFigure, numberColumn } from "../parts/figures";
 import { type HeatProps, spread } from "../parts/heat";
-import { How } from "../parts/how";
 import type { LinesProps } from "../parts/lines";
 import { Answered } from "../parts/states";
 import { TokenLabel } from "../parts/token";
@@ -18,7 +18,7 @@ import { face, visibleToken } from "../escape";
 import type { Settings } from "../source";
 import type { About, NeighborList, TokenCard, TokenNeighbors, RowInTable } from "../types";
 import { Analogies } from "./tokens/analogies";
-import { NeighborLists, neighborsSvg, nearColumns, nearRows, tableName } from "./tokens/neighbors";
+import { barsOf, InEvery, nearColumns, nearRows, tableName } from "./tokens/neighbors";
 
 register({
   id: "tokens",
@@ -221,6 +221,7 @@ interface NeighborhoodProps {
 }
 
 function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
+  const lists = barsOf(near, link);
   return (
     <Figure
       title="Nearest tokens in the full space"
@@ -228,20 +229,20 @@ function Neighborhood({ near, k, change, link }: NeighborhoodProps) {
         .map(([which, size]) => `the mean row of the ${tableName(which)} has norm ${formatNumber(size)}`)
         .join(", ")}.`}
       file={`neighbors-${near.id}`}
-      svg={(width) => neighborsSvg(near, width)}
+      svg={() => barListsSvg(`Nearest to ${visibleToken(near.word)}, by cosine`, lists)}
       rows={nearRows(near)}
       columns={nearColumns(link)}
+      code={near.lists.map((list) => inPython(list, near.id, k)).join("\n")}
       how={
-        <How code={near.lists.map((list) => inPython(list, near.id, k)).join("\n")}>
-          <p>
-            cos(x, y) = ⟨x, y⟩ / (|x| |y|) with every other row of the table, in float64, exact: no projection, no
-            approximate index. “Centered” subtracts the mean of all rows first, a direction that all tokens share.
-          </p>
-        </How>
+        <p>
+          cos(x, y) = ⟨x, y⟩ / (|x| |y|) with every other row of the table, in float64, exact: no projection, no
+          approximate index. “Centered” subtracts the mean of all rows first, a direction that all tokens share.
+        </p>
       }
     >
       <SizeChoice label="neighbors" value={k} sizes={[5, 10, 20, 50]} change={(k) => change({ k })} />
-      <NeighborLists near={near} link={link} />
+      <BarLists lists={lists} />
+      <InEvery near={near} />
     </Figure>
   );
 }

@@ -4,9 +4,9 @@ import { useMemo } from "preact/hooks";
 import { visibleToken } from "../../escape";
 import { fixed } from "../../numbers";
 import { Figure } from "../../parts/figure";
+import { numberColumn } from "../../parts/figures";
 import { Bar, Heat, heatsSvg, type HeatProps } from "../../parts/heat";
-import { How } from "../../parts/how";
-import { type Column, Table } from "../../parts/table";
+import { Table } from "../../parts/table";
 import type { AskedAttention } from "../../types";
 import { literal } from "./python";
 
@@ -33,22 +33,25 @@ export function Heads({ attention, text }: Props) {
         title={heading}
         note={`Rows are queries, columns keys; each row sums to 1${causal ? ", and later keys are masked" : ""}. Framed: token ${at}, ${names[at]}, at whose output the model answers.`}
         file={`attention-${run}`}
-        svg={(width) => heatsSvg(`${heading}: ${text}`, maps, ACROSS, width)}
+        svg={() => heatsSvg(`${heading}: ${text}`, maps, ACROSS)}
         rows={pairs}
         columns={[
           { title: "layer", numeric: true, value: ({ layer }) => layer },
           { title: "head", numeric: true, value: ({ head }) => head },
           { title: "query", value: ({ query }) => name(query) },
           { title: "key", value: ({ key }) => name(key) },
-          { title: "weight", numeric: true, value: ({ weight }) => weight, cell: ({ weight }) => fixed(weight, 4) },
+          numberColumn(
+            "weight",
+            ({ weight }: Pair) => weight,
+            (weight) => fixed(weight!, 4),
+          ),
         ]}
+        code={code}
         how={
-          <How code={code}>
-            <p>
-              a(i, j) = softmax over j of the attention scores of query i and key j, with everything that the scheme
-              adds to them, and the mask: the model's own, at the positions above.
-            </p>
-          </How>
+          <p>
+            a(i, j) = softmax over j of the attention scores of query i and key j, with everything that the scheme adds
+            to them, and the mask: the model's own, at the positions above.
+          </p>
         }
       >
         <ul class="heads">
@@ -136,12 +139,8 @@ function AtTheAnswer({ attention, names }: { attention: AskedAttention; names: s
     return { layer, head, most, weights, all: own.reduce((sum, weight) => sum + weight, 0), least: Math.min(...own) };
   });
   type Row = (typeof rows)[number];
-  const number = (title: string, value: (row: Row) => number): Column<Row> => ({
-    title,
-    numeric: true,
-    value,
-    cell: (row) => fixed(value(row), 3),
-  });
+  const number = (title: string, value: (row: Row) => number) =>
+    numberColumn(title, value, (share) => fixed(share!, 3));
   return (
     <Table
       caption={`What token ${at}, ${names[at]}, attends to: the model answers at its output`}

@@ -1,17 +1,14 @@
 /** The figures of biases: the matrix of one head, the curves of all by distance, and the effective range of each. */
 
 import { useMemo } from "preact/hooks";
-import { seriesColor } from "../../colors";
 import { whole } from "../../numbers";
-import { BAR, barRows } from "../../parts/bars";
+import { Bars, barsSvg } from "../../parts/bars";
 import { Choice, Flag } from "../../parts/choice";
 import { Figure } from "../../parts/figure";
 import { HeatFigure, LineFigure, numberColumn } from "../../parts/figures";
 import type { HeatProps } from "../../parts/heat";
-import { How } from "../../parts/how";
 import { type Curve, type LinesProps, strokeOf } from "../../parts/lines";
 import { DEEP_BIASES, readableBiases } from "../../parts/plot";
-import { drawing } from "../../parts/svg";
 import type { ViewProps } from "../../register";
 import type { Settings } from "../../source";
 import type { BiasFindings } from "../../types";
@@ -151,8 +148,17 @@ export function Ranges({ bias, settings, change }: BiasProps) {
   const { ranges, ranges_later: later, examined } = bias;
   const curves = `curves = np.stack([*ww.analysis.by_distance(ww.Where(score=scheme), ${examined}).curves.values()])`;
   const text = (distance: number) => (distance < 0 ? `beyond ${whole(examined)}` : whole(distance));
-  const width = (head: number) =>
-    ranges.distance.values[head]! < 0 ? 1 : Math.log(ranges.distance.values[head]! + 1) / Math.log(examined + 1);
+  const bars = heads.map((head) => {
+    const range = ranges.distance.values[head]!;
+    return {
+      name: `head ${head}`,
+      share: range < 0 ? 1 : Math.log(range + 1) / Math.log(examined + 1),
+      text: text(range),
+      color: head === bias.head ? "c1" : "c2",
+      choose: () => change({ head }),
+      chosen: head === bias.head,
+    };
+  });
   const column = (name: string, tensor: Tensor) => ({
     title: name,
     numeric: true,
@@ -164,14 +170,7 @@ export function Ranges({ bias, settings, change }: BiasProps) {
       title={title}
       note="By the bias alone: from there on every weight is below that share. The bars are logarithmic."
       file={`bias-ranges-${bias.scheme}`}
-      svg={(wide = 620) => {
-        const rows = heads.map((head) => ({
-          name: `head ${head}`,
-          shares: [width(head)],
-          text: text(ranges.distance.values[head]!),
-        }));
-        return drawing(wide, 16 + BAR * rows.length, title, barRows(rows, [seriesColor(2)], 0, 4, wide));
-      }}
+      svg={() => barsSvg(title, bars)}
       rows={heads}
       columns={[
         { title: "head", numeric: true, value: (head) => head },
@@ -181,34 +180,17 @@ export function Ranges({ bias, settings, change }: BiasProps) {
         numberColumn("mean distance", (head: number) => ranges.mean.values[head]),
         ...(later ? [column("range to later keys", later.distance), column("half of later keys", later.half)] : []),
       ]}
+      code={`${bias.python}\n${curves}\nww.analysis.effective_range(curves, share=${share})`}
       how={
-        <How code={`${bias.python}\n${curves}\nww.analysis.effective_range(curves, share=${share})`}>
-          <p>
-            weight(h, d) = exp(bias(h, d)); the range is the least d from which on every weight is below {percent} of
-            the head’s greatest, among {whole(examined)} distances. The dot products of queries and keys are added to
-            it: a strong match is seen farther.
-          </p>
-        </How>
+        <p>
+          weight(h, d) = exp(bias(h, d)); the range is the least d from which on every weight is below {percent} of the
+          head’s greatest, among {whole(examined)} distances. The dot products of queries and keys are added to it: a
+          strong match is seen farther.
+        </p>
       }
     >
       <Choice label="ends at" value={share} options={SHARES} change={(share) => change({ share })} />
-      <ul class="bars ranges">
-        {heads.map((head) => (
-          <li key={head}>
-            <span class="name">
-              <button type="button" aria-pressed={head === bias.head} onClick={() => change({ head })}>
-                head {head}
-              </button>
-            </span>
-            <span class="track" aria-hidden="true">
-              <i
-                style={{ width: `${100 * width(head)}%`, background: head === bias.head ? "var(--c1)" : "var(--c2)" }}
-              />
-            </span>
-            <span class="value">{text(ranges.distance.values[head]!)}</span>
-          </li>
-        ))}
-      </ul>
+      <Bars bars={bars} kind="ranges" />
     </Figure>
   );
 }

@@ -4,7 +4,7 @@ import { useEffect } from "preact/hooks";
 import { visible } from "../../escape";
 import { useJob } from "../../jobs";
 import { Choice, SizeChoice } from "../../parts/choice";
-import { How } from "../../parts/how";
+import { How } from "../../parts/figure";
 import { JobProgress } from "../../parts/progress";
 import { Parts } from "../../parts/sections";
 import { Wrong } from "../../parts/states";

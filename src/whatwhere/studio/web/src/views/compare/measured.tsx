@@ -5,7 +5,7 @@ import { useQuery } from "../../hooks";
 import { fixed, formatNumber, whole } from "../../numbers";
 import { Choice, Flag } from "../../parts/choice";
 import { Figure } from "../../parts/figure";
-import { How } from "../../parts/how";
+import { numberColumn } from "../../parts/figures";
 import { type Curve, Lines, type LinesProps, linesSvg } from "../../parts/lines";
 import { look } from "../../parts/plot";
 import type { Cell } from "../../parts/save";
@@ -96,7 +96,7 @@ function scoreCell(value: number | null): string {
 function spreadColumns({ values, shape }: { values: ArrayLike<number>; shape: number[] }, factor: number) {
   return ["median", "least", "greatest"].map((title, which): Column<Row> => {
     const value = ({ scheme, n }: Row) => known(values[(scheme * shape[1]! + n) * 3 + which]!, factor);
-    return { title, numeric: true, value, cell: (row) => scoreCell(value(row)) };
+    return numberColumn(title, value, scoreCell);
   });
 }
 
@@ -147,7 +147,7 @@ function Scores({ results, settings, change }: ViewProps & Props) {
       title={title}
       note={results.sentences.scores}
       file={`scores-${group}`}
-      svg={(width = 900) => linesSvg(props, width)}
+      svg={() => linesSvg(props, 900)}
       rows={rowsOf(names, lengths)}
       columns={[
         { title: "scheme", value: ({ scheme }) => names[scheme]! },
@@ -155,8 +155,9 @@ function Scores({ results, settings, change }: ViewProps & Props) {
         ...spreadColumns({ ...scores, values: [...scores.values, ...tripled] }, factor),
         ...(group === "all" ? seedColumns(results, factor) : []),
       ]}
+      code={`${code}  # median, least, greatest; None is in length`}
       how={
-        <How code={`${code}  # median, least, greatest; None is in length`}>
+        <>
           <p>
             The same Transformer is trained under each scheme with {results.seeds.length}{" "}
             {results.seeds.length === 1 ? "seed" : "seeds"} on inputs of {task.trained_text} {task.unit}, then tested on
@@ -165,7 +166,7 @@ function Scores({ results, settings, change }: ViewProps & Props) {
             are alike, for runs are paired by seed: see the paired differences.
           </p>
           <Baselines baselines={baselines} />
-        </How>
+        </>
       }
     >
       <div class="controls">
@@ -213,7 +214,7 @@ function Shift({ results }: Props) {
       title={score.title}
       note={results.sentences.shift}
       file="shift-scores"
-      svg={(width) => linesSvg(score, width)}
+      svg={() => linesSvg(score)}
       rows={rowsOf(results.schemes, shifts)}
       columns={[
         { title: "scheme", value: ({ scheme }) => results.schemes[scheme]! },
@@ -221,12 +222,10 @@ function Shift({ results }: Props) {
         ...spreadColumns(shift, factorOf(results)),
       ]}
       how={
-        <How>
-          <p>
-            New inputs of {task.shift_length} {task.unit} are tested again with the first token at position 1, 2, 4, …
-            instead of 0. Nothing else changes. A gap is a position for which a table has no row.
-          </p>
-        </How>
+        <p>
+          New inputs of {task.shift_length} {task.unit} are tested again with the first token at position 1, 2, 4, …
+          instead of 0. Nothing else changes. A gap is a position for which a table has no row.
+        </p>
       }
     >
       <Lines {...score} />
@@ -283,24 +282,17 @@ function Summary({ results }: Props) {
           ),
           ...shifted(1, "shifted by 1"),
           ...shifted(0, "unshifted"),
-          {
-            title: "parameters",
-            numeric: true,
-            value: (n) => costs[n]!.parameters,
-            cell: (n) => whole(costs[n]!.parameters),
-          },
-          {
-            title: "of positions",
-            numeric: true,
-            value: (n) => costs[n]!.positions,
-            cell: (n) => whole(costs[n]!.positions),
-          },
-          {
-            title: "ms per step",
-            numeric: true,
-            value: (n) => costs[n]!.milliseconds,
-            cell: (n) => formatNumber(costs[n]!.milliseconds),
-          },
+          numberColumn(
+            "parameters",
+            (n: number) => costs[n]!.parameters,
+            (count) => whole(count!),
+          ),
+          numberColumn(
+            "of positions",
+            (n: number) => costs[n]!.positions,
+            (count) => whole(count!),
+          ),
+          numberColumn("ms per step", (n: number) => costs[n]!.milliseconds),
         ]}
       />
       <p class="note">

@@ -1,8 +1,8 @@
 /** The token tables after training in a comparison: in numbers, and the ten digits on a line. */
 
-import { fixed, formatNumber } from "../../numbers";
+import { fixed } from "../../numbers";
 import { Figure } from "../../parts/figure";
-import { How } from "../../parts/how";
+import { numberColumn } from "../../parts/figures";
 import type { Measurements, NumberLineView } from "../../types";
 import { digitLinesSvg } from "../replay/frame_svg";
 import { StillSvg } from "../replay/still";
@@ -38,25 +38,25 @@ function Digits({ lines }: { lines: NumberLineView[] }) {
       title={title}
       note="No input tells the model that 3 is between 2 and 4. |r| is 1 if the digits are in order and evenly spaced."
       file="digits"
-      svg={(width) => digitLinesSvg(each, title, width)}
+      svg={() => digitLinesSvg(each, title)}
       rows={lines}
       columns={[
         { title: "scheme", value: ({ scheme }) => scheme },
-        ...Array.from({ length: 10 }, (_, digit) => ({
-          title: String(digit),
-          numeric: true,
-          value: ({ along }: NumberLineView) => along.values[digit]!,
-          cell: ({ along }: NumberLineView) => formatNumber(along.values[digit]!),
-        })),
-        { title: "|r|", numeric: true, value: ({ r }) => r, cell: ({ r }) => fixed(r, 2) },
+        ...Array.from({ length: 10 }, (_, digit) =>
+          numberColumn(String(digit), ({ along }: NumberLineView) => along.values[digit]),
+        ),
+        numberColumn(
+          "|r|",
+          ({ r }: NumberLineView) => r,
+          (r) => fixed(r!, 2),
+        ),
       ]}
+      code={"[run.token_table[-1].number_line for run in ww.comparison.read_results(PATH).first_runs]  # |r|"}
       how={
-        <How code={"[run.token_table[-1].number_line for run in ww.comparison.read_results(PATH).first_runs]  # |r|"}>
-          <p>
-            The change of the ten digits’ embeddings, E − E0, along its first principal axis, for the first seed of each
-            scheme.
-          </p>
-        </How>
+        <p>
+          The change of the ten digits’ embeddings, E − E0, along its first principal axis, for the first seed of each
+          scheme.
+        </p>
       }
     >
       <StillSvg svg={(width) => digitLinesSvg(each, "", width)} words={words} />

@@ -7,7 +7,6 @@ import { Choice } from "../../parts/choice";
 import { Figure } from "../../parts/figure";
 import { HeatFigure, numberColumn } from "../../parts/figures";
 import { type HeatProps, spread } from "../../parts/heat";
-import { How } from "../../parts/how";
 import { drawing, label, line, n as short } from "../../parts/svg";
 import type { Settings } from "../../source";
 import type { Tensor } from "../../wire";
@@ -115,7 +114,7 @@ function Dials({
       title={title}
       note={`${formatNumber(speed)} rad for each position, one rotation in ${wavelength}. Thin: before; thick: after.`}
       file="rotations"
-      svg={(width) => dialsSvg(dials, title, end, width)}
+      svg={() => dialsSvg(dials, title, end)}
       rows={dials}
       columns={[
         { title: "position", numeric: true, value: ({ n }) => n },
@@ -125,14 +124,13 @@ function Dials({
           [0, 1].map((part) => numberColumn(`${part ? "second" : "first"} ${when}`, (dial: Dial) => dial[when][part])),
         ),
       ]}
+      code={scoreCode(walk, "mapped_q")}
       how={
-        <How code={scoreCode(walk, "mapped_q")}>
-          <p>
-            (a, b) becomes (a cos pω − b sin pω, a sin pω + b cos pω) at position p, with ω = {formatNumber(speed)} for
-            this pair. The dot product of a rotated query and a rotated key then depends on the distance of their
-            positions alone.
-          </p>
-        </How>
+        <p>
+          (a, b) becomes (a cos pω − b sin pω, a sin pω + b cos pω) at position p, with ω = {formatNumber(speed)} for
+          this pair. The dot product of a rotated query and a rotated key then depends on the distance of their
+          positions alone.
+        </p>
       }
     >
       <label class="choice">

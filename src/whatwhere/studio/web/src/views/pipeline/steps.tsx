@@ -6,7 +6,6 @@ import { formatNumber, whole } from "../../numbers";
 import { Figure } from "../../parts/figure";
 import { HeatFigure, numberColumn } from "../../parts/figures";
 import { heatColumns, type HeatProps, spread } from "../../parts/heat";
-import { How } from "../../parts/how";
 import { box, drawing, label } from "../../parts/svg";
 import { TokenLabel } from "../../parts/token";
 import { face, visibleToken } from "../../escape";
@@ -39,7 +38,7 @@ export function TokensStep({ read, text, numbered, own }: TokensProps) {
       title={title}
       note={note}
       file={numbered ? "ids" : "tokens"}
-      svg={(width) => chipsSvg(read, title, numbered, width)}
+      svg={() => chipsSvg(read, title, numbered)}
       rows={slots}
       columns={[
         { title: "position", numeric: true, value: (n) => n },
@@ -51,14 +50,13 @@ export function TokensStep({ read, text, numbered, own }: TokensProps) {
         { title: "id", numeric: true, value: (n) => read.ids.values[n]! },
         { title: "type", value: (n) => read.kinds[n] ?? "" },
       ]}
+      code={code}
       how={
-        <How code={code}>
-          <p>
-            {own
-              ? "The tokenizer of the model, with its special tokens. A token is a word, a part of one, or a byte."
-              : "Words and runs of other characters, numbered in the order of their first appearance."}
-          </p>
-        </How>
+        <p>
+          {own
+            ? "The tokenizer of the model, with its special tokens. A token is a word, a part of one, or a byte."
+            : "Words and runs of other characters, numbered in the order of their first appearance."}
+        </p>
       }
     >
       <ol class="chips large">

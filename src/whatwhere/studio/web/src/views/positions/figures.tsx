@@ -6,7 +6,6 @@ import { Choice, Flag } from "../../parts/choice";
 import { Figure } from "../../parts/figure";
 import { HeatFigure, LineFigure, numberColumn } from "../../parts/figures";
 import { type HeatProps, spread } from "../../parts/heat";
-import { How } from "../../parts/how";
 import { type Curve, type LinesProps, strokeOf } from "../../parts/lines";
 import { DEEP_BIASES, readableBiases } from "../../parts/plot";
 import { Slider } from "../../parts/slider";
@@ -214,7 +213,7 @@ export function PathOf({ shown, vectors, axes, change }: OfVectors & { axes: str
       title={props.title}
       note={`The principal axes. The participation ratio is ${formatNumber(vectors.participation)}${ninety}.`}
       file="path"
-      svg={(width) => pathSvg(props, width)}
+      svg={() => pathSvg(props)}
       rows={upTo(rows)}
       columns={[
         { title: "position", numeric: true, value: (row) => row },
@@ -222,13 +221,12 @@ export function PathOf({ shown, vectors, axes, change }: OfVectors & { axes: str
           numberColumn(`component ${axis + 1}`, (row: number) => coordinate(row, axis), fourPlaces),
         ),
       ]}
+      code={inPython(shown, `${rowsCode(shown)}\nww.analysis.principal_components(rows, 3).coordinates`)}
       how={
-        <How code={inPython(shown, `${rowsCode(shown)}\nww.analysis.principal_components(rows, 3).coordinates`)}>
-          <p>
-            The centered rows on their principal axes, by singular value decomposition in float64. Both axes have one
-            scale, so that a circle is round.
-          </p>
-        </How>
+        <p>
+          The centered rows on their principal axes, by singular value decomposition in float64. Both axes have one
+          scale, so that a circle is round.
+        </p>
       }
     >
       <Choice label="components" value={chosen} options={AXES} change={(axes) => change({ axes })} />

@@ -1,8 +1,8 @@
 /** Lists of nearest tokens side by side, each with a bar for its cosine. */
 
-import { seriesColor } from "../../colors";
-import { fixed, formatNumber } from "../../numbers";
-import { barListsSvg } from "../../parts/bars";
+import { fixed } from "../../numbers";
+import type { BarList } from "../../parts/bars";
+import { numberColumn } from "../../parts/figures";
 import type { Column } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
 import { face, visibleToken } from "../../escape";
@@ -21,48 +21,37 @@ function heading(list: NeighborList): string {
   return `${tableName(list.table)}, ${list.centered ? "centered" : "as it is"}`;
 }
 
-export function NeighborLists({ near, link }: { near: TokenNeighbors; link(number: number): string }) {
+/** Return the lists as bars; a mark is on tokens that are not in every list. */
+export function barsOf(near: TokenNeighbors, link: (number: number) => string): BarList[] {
   const everywhere = shared(near);
+  return near.lists.map((list, k) => ({
+    heading: heading(list),
+    bars: list.words.map((word, n) => {
+      const number = list.ids.values[n]!;
+      const text = list.texts[n] ?? null;
+      const cosine = list.cosines.values[n]!;
+      return {
+        name: visibleToken(face(word, text)),
+        link: <TokenLabel word={word} text={text} href={link(number)} />,
+        share: cosine,
+        text: fixed(cosine, 3),
+        color: k % 2 ? "c1" : "c2",
+        mark: (
+          <span class="mark" title={everywhere.has(number) ? "in every list" : "not in every list"}>
+            {everywhere.has(number) ? "" : "◦"}
+          </span>
+        ),
+      };
+    }),
+  }));
+}
+
+export function InEvery({ near }: { near: TokenNeighbors }) {
+  if (near.lists.length < 2) return null;
   return (
-    <>
-      <div class="lists">
-        {near.lists.map((list, k) => (
-          <section key={heading(list)} aria-label={heading(list)}>
-            <h4>{heading(list)}</h4>
-            <ol class="bars">
-              {list.words.map((word, n) => {
-                const number = list.ids.values[n]!;
-                const cosine = list.cosines.values[n]!;
-                return (
-                  <li key={number}>
-                    <span class="name">
-                      <TokenLabel word={word} text={list.texts[n] ?? null} href={link(number)} />
-                    </span>
-                    <span class="track" aria-hidden="true">
-                      <i
-                        style={{
-                          width: `${100 * Math.max(0, Math.min(1, cosine))}%`,
-                          background: `var(--c${k % 2 ? 1 : 2})`,
-                        }}
-                      />
-                    </span>
-                    <span class="value">{fixed(cosine, 3)}</span>
-                    <span class="mark" title={everywhere.has(number) ? "in every list" : "not in every list"}>
-                      {everywhere.has(number) ? "" : "◦"}
-                    </span>
-                  </li>
-                );
-              })}
-            </ol>
-          </section>
-        ))}
-      </div>
-      {near.lists.length > 1 && (
-        <p class="note">
-          {everywhere.size} of {near.lists[0]?.words.length ?? 0} are in every list; ◦ marks those that are not.
-        </p>
-      )}
-    </>
+    <p class="note">
+      {shared(near).size} of {near.lists[0]!.words.length} are in every list; ◦ marks those that are not.
+    </p>
   );
 }
 
@@ -90,30 +79,11 @@ export function nearColumns(link: (number: number) => string): Column<NearRow>[]
     },
     { title: "id", numeric: true, value: number },
     { title: "type", value: ({ list, rank }) => list.kinds[rank] ?? "" },
-    {
-      title: "cosine",
-      numeric: true,
-      value: ({ list, rank }) => list.cosines.values[rank]!,
-      cell: ({ list, rank }) => fixed(list.cosines.values[rank]!, 4),
-    },
-    {
-      title: "norm",
-      numeric: true,
-      value: ({ list, rank }) => list.norms.values[rank]!,
-      cell: ({ list, rank }) => formatNumber(list.norms.values[rank]),
-    },
+    numberColumn(
+      "cosine",
+      ({ list, rank }: NearRow) => list.cosines.values[rank],
+      (cosine) => fixed(cosine!, 4),
+    ),
+    numberColumn("norm", ({ list, rank }: NearRow) => list.norms.values[rank]),
   ];
-}
-
-export function neighborsSvg(near: TokenNeighbors, width = 300 * near.lists.length + 16): string {
-  const lists = near.lists.map((list) => ({
-    heading: heading(list),
-    rows: list.words.map((word, n) => ({
-      name: visibleToken(face(word, list.texts[n] ?? null)),
-      shares: [list.cosines.values[n]!],
-      text: fixed(list.cosines.values[n]!, 3),
-    })),
-  }));
-  const colors = lists.map((_, k) => seriesColor(k % 2 ? 1 : 2));
-  return barListsSvg(`Nearest to ${visibleToken(near.word)}, by cosine`, lists, colors, width);
 }
