@@ -3,10 +3,16 @@
 import jaxtyping
 import pytest
 import torch
+from torch import nn
 from transformers import BertConfig, BertModel, GPT2Config, GPT2Model, LlamaConfig, OPTConfig, OPTModel
+from transformers.models.ibert.quant_modules import QuantEmbedding
 
 import whatwhere as ww
+from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.parameter_count import InputParameters
+
+from .inside import TABLES
+from .tiny import config_of, model_of, tables_of
 
 HEADS = {"hidden_size": 4, "num_hidden_layers": 1, "num_attention_heads": 2}
 """Sizes of the smallest model, by Llama's and BERT's keys."""
@@ -150,3 +156,39 @@ def test_a_part_of_a_model_that_has_two():
     assert ww.parameters(bart) == ww.parameters(bart, part="encoder") == InputParameters(36, 4104)
     with pytest.raises(ww.errors.SettingError, match="part='both' is not one of 'bart'"):
         ww.parameters(bart, part="both")
+
+
+# Every model type
+
+SEGMENTS = ("token_type_embeddings", "segment_emb")
+
+
+def counted(model: nn.Module, part: str | None) -> InputParameters:
+    """Return the parameters of a model of transformers that `parameters` counts, by the names of its modules."""
+    table, head = tables_of(model)
+    tokens = table.weight
+    inside = [(name, module) for name, module in model.named_modules() if part is None or f"{part}." in f"{name}."]
+    inside = [(name, module) for name, module in inside if "entity" not in name]
+    tables = [m.weight for name, m in inside if TABLES.search(name) and isinstance(m, nn.Embedding | QuantEmbedding)]
+    segments = [module.weight for name, module in inside if name.endswith(SEGMENTS)]
+    return InputParameters(
+        tokens.numel(),
+        sum(table.numel() for table in tables if isinstance(table, nn.Parameter) and table.requires_grad),
+        sum(table.numel() for table in segments),
+        head.weight.numel() if head is not None and head.weight is not tokens else 0,
+    )
+
+
+@pytest.mark.parametrize("tied", [True, False])
+@pytest.mark.parametrize("model_type", MODEL_TYPES)
+def test_parameters_are_those_of_the_model(model_type: str, tied: bool) -> None:
+    if model_type == "dbrx" and tied:
+        return  # its class refuses the flag
+    config = config_of(model_type, tie_word_embeddings=tied)
+    with torch.device("meta"):
+        model = model_of(config)
+    for part in MODEL_TYPES[model_type].parts or (None,):
+        ours, theirs = ww.parameters(config, part=part), counted(model, part)
+        if tables_of(model)[1] is None:  # transformers has no such head for this type
+            ours = InputParameters(ours.tokens, ours.positions, ours.segments)
+        assert ours == theirs

@@ -1,4 +1,4 @@
-"""Configurations in every form: older and newer, nested and flat, whole files; and all that is refused."""
+"""Configurations in every form: older and newer, nested and flat, whole files."""
 
 import json
 import os
@@ -7,33 +7,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.models.configuration.model_types import MODEL_TYPES
 
 from ...systems import unix
 from ..tiny import config_of
-
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "vocab_size": 100,
-    "hidden_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 4096,
-}
-GPT2: dict[str, Any] = {"model_type": "gpt2", "vocab_size": 100, "n_embd": 64, "n_layer": 4, "n_head": 4}
-
-
-def of(model_type: str, **keys: Any) -> dict[str, Any]:
-    """Return a small configuration with Llama's names."""
-    return {**LLAMA, "model_type": model_type, **keys}
-
+from .small import GPT2, LLAMA, of
 
 # Two forms of one thing
 
@@ -364,142 +346,6 @@ def test_a_description_by_hand() -> None:
     assert x.shape == (1, 5, 64)
 
 
-# What is refused
-
-
-ROPE = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a misspelled key": (of("llama", rope_thetha=5e5), r"rope_thetha=500000\.0 is no .*\nDid you mean 'rope_theta'"),
-    "a key of another kind": (of("llama", alibi=True), r"remove it: config\.pop\('alibi'\)"),
-    "a learned scale": (of("llama", attn_scale=2.0), "attn_scale"),
-    "a misspelled parameter": (of("llama", rope_scaling={**ROPE, "beta_fst": 32}), "Did you mean 'beta_fast'"),
-    "a parameter of another kind": (of("llama", rope_scaling={**ROPE, "low_freq_factor": 1.0}), "low_freq_factor"),
-    "a misspelled kind": (of("llama", rope_scaling={"type": "yarnn", "factor": 2.0}), "Did you mean 'yarn'"),
-    "a kind of images": (of("llama", rope_parameters={"rope_type": "axial"}), "'axial', but whatwhere reads only"),
-    "two kinds": (of("llama", rope_scaling={"type": "linear", "rope_type": "yarn", "factor": 2.0}), "keep one"),
-    "two thetas": (of("llama", rope_theta=1e4, rope_parameters={"rope_theta": 2e4}), "keep one of them"),
-    "two dictionaries": (
-        of("llama", rope_parameters={"rope_theta": 2e4}, rope_scaling={"type": "linear", "factor": 2.0}),
-        "are both given, and differ",
-    ),
-    "two trained lengths": (
-        of("llama", rope_scaling=ROPE, original_max_position_embeddings=2048), "2048 beside .* and 1024 in them",
-    ),
-    "two names of one thing": ({**GPT2, "hidden_size": 32}, "n_embd=64, hidden_size=32"),
-    "no dictionary": (of("llama", rope_scaling="linear"), "must be a dictionary or null"),
-    "no factor": (of("llama", rope_scaling={"type": "linear"}), r"no rope_scaling\.factor"),
-    "a factor in words": (of("llama", rope_scaling={"type": "linear", "factor": "two"}), "finite number above 0"),
-    "a factor below nothing": (of("llama", rope_scaling={"type": "linear", "factor": -2}), "finite number above 0"),
-    "lists of a wrong length": (
-        of("llama", rope_scaling={"type": "su", "short_factor": [1.0], "long_factor": [1.0], "factor": 2.0,
-                                  "original_max_position_embeddings": 8}),
-        "short_factor has 1 numbers, but 16 rotated features are 8 pairs",
-    ),
-    "two magnitudes": (
-        of("phimoe", rope_scaling={"type": "longrope", "short_factor": [1.0] * 8, "long_factor": [1.0] * 8,
-                                   "short_mscale": 1.1, "long_mscale": 1.2, "original_max_position_embeddings": 8}),
-        "LongRoPE has one magnitude for both",
-    ),
-    "one magnitude of DeepSeek's two": (of("llama", rope_scaling={**ROPE, "mscale": 0.5}), "mscale is 0.5, "),
-    "a part of a head": (of("mistral", partial_rotary_factor=0.5), "heads of 'mistral' are rotated whole"),
-    "more than a head": (of("phi", partial_rotary_factor=1.5), "at most 1"),
-    "an odd part": (of("phi", partial_rotary_factor=0.2), "rotary_dim=3 of head_dim=16, but needs an even number"),
-    "flat where kinds are message apart": (
-        of("gemma3_text", rope_parameters={"rope_type": "default"}), "one set for each layer type",
-    ),
-    "kinds where there is one": (
-        of("llama", rope_parameters={"full_attention": {"rope_theta": 1e4}}), r"rope_parameters\.full_attention",
-    ),
-    "a misspelled kind of layer": (
-        of("cohere2", layer_types=["sliding_atention"] * 4), r"layer_types\[0\]='sliding_atention', but knows only",
-    ),
-    "too few kinds of layers": (of("cohere2", layer_types=["full_attention"]), "4 layers, but has 1"),
-    "a kind without parameters": (
-        of("gemma3_text", layer_types=["chunked_attention"] * 4), "'chunked_attention', for which 'gemma3_text' has no",
-    ),
-    "no list": (of("smollm3", no_rope_layers="1010"), "list of one entry for each of 4 layers"),
-    "neither 1 nor 0": (of("smollm3", no_rope_layers=[1, 2, 0, 1]), r"no_rope_layers\[1\] is 2"),
-    "sections that do not fill": (of("qwen2_vl", rope_scaling={"mrope_section": [2, 2, 2]}), "8 pairs"),
-    "another deal": (of("qwen2_vl", rope_scaling={"mrope_interleaved": True}), "'qwen2_vl_text' has chunked ones"),
-    "relative keys of BERT": (of("bert", position_embedding_type="relative_key"), "with 'absolute' only"),
-    "values that turn": (of("roformer", rotary_value=True), "rotary_value is True"),
-    "GPT-J without rotary": ({**GPT2, "model_type": "gptj", "rotary_dim": 4, "rotary": False}, "rotary is False, but"),
-    "MPT without ALiBi": (
-        {"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4,
-         "attn_config": {"alibi": False}},
-        r"attn_config\.alibi is False",
-    ),
-    "MPT with rope": (
-        {"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4,
-         "attn_config": {"rope": True}},
-        r"attn_config\.rope is True, but",
-    ),
-    "unknown terms": (of("deberta", relative_attention=True, pos_att_type="c2p|p2p"), "'p2p', but whatwhere knows"),
-    "no length": (of("bert", max_position_embeddings=None), "max_position_embeddings is missing"),
-    "no room behind padding": (of("roberta", max_position_embeddings=2), "of which 2 rows come before 0"),
-    "no padding to count from": (of("roberta", pad_token_id=None), "positions start at the row after it"),
-    "a length between": (of("llama", max_position_embeddings=4096.5), "whole number of at least 1"),
-    "no attn_config": (
-        {"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4, "attn_config": "flash"},
-        "attn_config is 'flash', but must be a dictionary",
-    ),
-    "DeBERTa without a length": (
-        of("deberta", relative_attention=True, position_biased_input=False, pos_att_type="c2p",
-           max_position_embeddings=None),
-        "the distance at which rows are clipped",
-    ),
-    "a length in words": (of("llama", max_position_embeddings="4k"), "whole number of at least 1"),
-    "a flag in words": (of("llama", tie_word_embeddings="no"), "must be true or false"),
-    "dynamic without a length": (
-        of("llama", rope_scaling={"type": "dynamic", "factor": 2.0}, max_position_embeddings=None),
-        "dynamic scaling starts beyond it",
-    ),
-    "yarn without a length": (
-        of("llama", rope_scaling={"type": "yarn", "factor": 2.0}, max_position_embeddings=None), "that was trained",
-    ),
-    "layers of their own": (of("llama", per_layer_config={0: {"head_dim": 8}}), "per_layer_config"),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_what_is_refused(case: str) -> None:
-    config, message = REFUSED[case]
-    with pytest.raises((ww.errors.SettingError, ww.errors.CheckpointError, ww.errors.ShapeError), match=message):
-        ww.from_huggingface(config)
-
-
-@pytest.mark.usefixtures("our_own_checks")
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        ({}, "has no model_type"),
-        ({**LLAMA, "model_type": 7}, "has no model_type"),
-        (7, "has the type int"),
-        (SimpleNamespace(config=LLAMA), r"Of a model pass model\.config"),
-        ({**LLAMA, "hidden_size": None}, "has no hidden_size"),
-        ({"hiden_size" if key == "hidden_size" else key: v for key, v in LLAMA.items()}, "Did you mean 'hiden_size'"),
-    ],
-)
-def test_what_is_no_configuration(config: Any, message: str) -> None:
-    with pytest.raises((ww.errors.CheckpointError, ww.errors.SettingError), match=message):
-        ww.from_huggingface(config)
-
-
-@pytest.mark.parametrize(
-    ("heads", "key_heads", "message"), [(5, 5, "64 features do not divide into 5"), (4, 3, "cannot share 3")]
-)
-def test_heads_that_do_not_divide(heads: int, key_heads: int, message: str) -> None:
-    with pytest.raises(ww.errors.ShapeError, match=message):
-        ww.from_huggingface(of("llama", num_attention_heads=heads, num_key_value_heads=key_heads))
-
-
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_every_type_refuses_a_key_of_position_that_it_does_not_know(model_type: str) -> None:
-    config = {**config_of(model_type).to_dict(), "rope_wavelength": 7}
-    with pytest.raises(ww.errors.SettingError, match="rope_wavelength=7 is no key"):
-        ww.from_huggingface(config)
-
-
 def test_what_is_off_is_no_matter() -> None:
     config = of(
         "llama",
@@ -525,9 +371,3 @@ model.config, model.wte, model.wpe = {GPT2!r}, torch.nn.Embedding(100, 64), torc
 assert ww.patch(model).replaced == ["wte", "wpe"]
 """
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
-
-
-def test_more_layers_than_any_model_has_are_refused():
-    config = {"model_type": "llama", "vocab_size": 9, "hidden_size": 64, "num_attention_heads": 4}
-    with pytest.raises(ww.errors.SettingError, match="num_hidden_layers is 1,000,000,000, but at most 10,000 are read"):
-        ww.read(config | {"num_hidden_layers": 10**9})

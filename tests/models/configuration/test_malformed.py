@@ -18,25 +18,9 @@ from whatwhere.models.configuration.model_types import MODEL_TYPES
 
 from ...systems import linux
 from ..tiny import config_of
+from .small import LLAMA, LLAMA3, SU, YARN, of
 
 OWN = (ww.errors.SettingError, ww.errors.CheckpointError, ww.errors.ShapeError)
-LLAMA: dict[str, Any] = {
-    "model_type": "llama",
-    "vocab_size": 100,
-    "hidden_size": 64,
-    "num_hidden_layers": 4,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 4096,
-}
-YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
-SU = {**YARN, "rope_type": "longrope", "short_factor": [1.0] * 8, "long_factor": [2.0] * 8}
-LLAMA3 = {**YARN, "rope_type": "llama3", "low_freq_factor": 1.0, "high_freq_factor": 4.0}
-
-
-def of(model_type: str, **keys: Any) -> dict[str, Any]:
-    """Return a small configuration with Llama's names."""
-    return {**LLAMA, "model_type": model_type, **keys}
 
 
 @cache
@@ -84,32 +68,6 @@ def test_a_misspelled_key_is_refused_or_changes_nothing(model_type: str) -> None
             assert result == description, f"{slip} for {key}"
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
-        (of("llama", head_dims=32), r"almost 'head_dim'.*\nDid you mean 'head_dim'"),
-        (of("llama", Head_Dim=32), "Did you mean 'head_dim'"),
-        (of("llama", num_key_value_head=1), "num_key_value_head=1 is no key .*almost 'num_key_value_heads'"),
-        (of("cohere2", layer_type=["full_attention"] * 4), "almost 'layer_types'"),
-        (of("cohere2", sliding_windows_pattern=2), "Did you mean 'sliding_window_pattern'"),
-        (of("granite", attention_multiplyer=0.5), "Did you mean 'attention_multiplier'"),
-        (of("falcon", new_decoder_architectur=True, num_kv_heads=2), "almost 'new_decoder_architecture'"),
-        (of("roberta", pad_tokn_id=3), "almost 'pad_token_id'"),
-        (of("deepseek_v3", qk_nope_head_dim=8, qk_rope_head_dim=8, rope_interleaved=False), "rope_interleaved is F"),
-        (of("deberta-v2", position_biased_inputs=False), "Did you mean 'position_biased_input'"),
-        (of("llama", use_rope=False), "use_rope is False, but"),
-        (of("llama", rope_percentage=0), "rope_percentage=0 is no key"),
-        (of("bloom", alibi=False), "alibi is False, but .* would be True"),
-        (of("qwen2_vl_text", head_dim=128, use_mrope=False), "use_mrope is False"),
-        ({**LLAMA, 7: 8}, "has the key 7, but keys are strings"),
-        ({"model_type": "llava", "text_config": LLAMA, "tie_word_embedding": True}, "almost 'tie_word_embeddings'"),
-    ],
-)  # fmt: skip
-def test_slips_and_false_are_named(config: dict[str, Any], message: str) -> None:
-    with pytest.raises(ww.errors.SettingError, match=message):
-        ww.from_huggingface(config)
-
-
 def test_similar_names_that_are_no_misspellings() -> None:
     """Keys of other matters, and of the other part of a model, have names that look like those that are read."""
     keys = ["pad_token_id", "decoder_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "hidden_size"]
@@ -121,95 +79,6 @@ def test_a_slip_that_repeats_what_is_read_is_harmless() -> None:
     assert ww.from_huggingface(of("llama", hidden_sizes=64, num_hidden_layer=4)) == ww.from_huggingface(LLAMA)
     switches = {"use_mrope": False, "alibi": False, "use_sliding_window": False, "v_head_dim": 8}
     assert ww.from_huggingface({**LLAMA, **switches}) == ww.from_huggingface(LLAMA)
-
-
-# Values of another kind
-
-
-MALFORMED: dict[str, tuple[dict[str, Any], str]] = {
-    "a list for a kind": (of("llama", rope_parameters={"rope_type": ["yarn"]}), r"rope_type is \['yarn'\]"),
-    "a dictionary for a kind": (of("llama", rope_scaling={"type": {"a": 1}}), r"rope_scaling\.type is \{'a': 1\}"),
-    "a list for a kind of layer": (
-        of("gemma3_text", rope_parameters={"full_attention": [1]}), r"rope_parameters\.full_attention is \[1\]",
-    ),
-    "a word for beta": (of("llama", rope_scaling={**YARN, "beta_fast": "16"}), r"rope_scaling\.beta_fast is '16'"),
-    "true for beta": (of("llama", rope_scaling={**YARN, "beta_slow": True}), r"rope_scaling\.beta_slow is True"),
-    "a list for beta": (of("llama", rope_scaling={**YARN, "beta_slow": [1]}), r"rope_scaling\.beta_slow is \[1\]"),
-    "a word for factors": (
-        of("llama", rope_scaling={**SU, "short_factor": "12345678"}), "short_factor is '12345678', but must be a list",
-    ),
-    "a number for factors": (of("llama", rope_scaling={**SU, "long_factor": 2}), "long_factor is 2, but must be a"),
-    "words as factors": (
-        of("llama", rope_scaling={**SU, "long_factor": ["1"] * 8}), r"long_factor\[0\] is '1', but must be a finite",
-    ),
-    "a number of sections": (
-        of("qwen2_vl_text", rope_parameters={"mrope_section": 8}), "mrope_section is 8, but must be a list",
-    ),
-    "a word in sections": (
-        of("qwen2_vl_text", rope_parameters={"mrope_section": [2, "3", 3]}), r"mrope_section\[1\] is '3'",
-    ),
-    "sections beyond reason": (
-        of("qwen2_vl_text", rope_parameters={"mrope_section": [10**12, 0, 0]}), r"mrope_section\[0\] is 10",
-    ),
-    "a head beyond reason": (of("llama", head_dim=1e300), "head_dim is .*at most 1,048,576 are read"),
-    "a model beyond reason": (of("llama", hidden_size=1e300), "hidden_size is .*are read"),
-    "a theta beyond reason": (of("llama", rope_theta=1e300), "rope_theta is 1e.300, but only numbers from"),
-    "a head that is no number": (of("llama", head_dim=float("nan")), "head_dim is nan, but must be a whole number"),
-    "a theta that is no number": (of("llama", rope_theta=float("nan")), "rope_theta is nan, but must be a finite"),
-    "no scaling": (of("llama", rope_scaling=False), "rope_scaling is False, but must be a dictionary or null"),
-    "an empty list for parameters": (of("llama", rope_parameters=[]), r"rope_parameters is \[\], but must be a dict"),
-    "one for true": (of("gptj", rotary=1, rotary_dim=8), "rotary is 1, but .* would be True"),
-    "a word for tied": ({"text_config": LLAMA, "model_type": "x", "tie_word_embeddings": "no"}, "must be true or fal"),
-    "a list for text": ({"text_config": [1], "model_type": "x"}, r"text_config is \[1\], but must be a dictionary"),
-    "a list of words for layers": (of("lfm2", full_attn_idxs="12"), "full_attn_idxs is '12', but must be a list"),
-    "a layer that is not there": (of("lfm2", full_attn_idxs=[4]), r"full_attn_idxs\[0\] is 4, but must be the number"),
-    "a word of terms": (of("deberta", relative_attention=True, pos_att_type=[1]), "pos_att_type has 1"),
-    "a number of terms": (of("deberta", relative_attention=True, pos_att_type=3), "pos_att_type is 3"),
-    "flags in a list of layers": (of("smollm3", no_rope_layers=[True] * 4), r"no_rope_layers\[0\] is True"),
-    # Parameters that the kind does not read
-    "a magnitude of another kind": (
-        of("phimoe", rope_scaling={"type": "linear", "factor": 2.0, "short_mscale": 1.2}), "short_mscale=1.2 is no key",
-    ),
-    "a magnitude of another model": (of("llama", rope_scaling={**SU, "short_mscale": 1.2}), "short_mscale=1.2 is no"),
-    "alpha of another kind": (
-        of("hunyuan_v1_dense", rope_scaling={"type": "linear", "factor": 2.0, "alpha": 3.0}), "alpha=3.0 is no key",
-    ),
-    # The words of the file
-    "two factors": (
-        of("llama", rope_scaling={**LLAMA3, "low_freq_factor": 4.5}),
-        r"rope_scaling\.low_freq_factor=4\.5 and rope_scaling\.high_freq_factor=4\.0",
-    ),
-    # What transformers does not read
-    "the older name in a newer model": (
-        of("gemma3_text", head_dim=16, rope_scaling={"type": "linear", "factor": 8.0}), "write rope_type='linear'",
-    ),
-    "a theta that is not read": (of("mellum", head_dim=16, rope_theta=1e4), "rope_theta is 10000.0, but .* 500000"),
-    "a scaling that is not read": (
-        of("mellum", head_dim=16, rope_scaling={"rope_type": "linear", "factor": 2.0}), "reads rope_parameters only",
-    ),
-    "a head that is not read": (of("stablelm", head_dim=32), "head_dim is 32, but the code of 'stablelm' does not"),
-    "a head of another kind": (
-        of("deepseek_v3", qk_nope_head_dim=8, qk_rope_head_dim=8, head_dim=32), "8 or 16 features",
-    ),
-    # Two names of one thing
-    "heads of an encoder": (
-        {"model_type": "bart", "vocab_size": 9, "d_model": 64, "encoder_layers": 1, "encoder_attention_heads": 4,
-         "num_attention_heads": 8},
-        "encoder_attention_heads=4, num_attention_heads=8",
-    ),
-    "heads of GPT-Neo": (of("gpt_neo", num_layers=4, num_heads=2), "num_heads=2, num_attention_heads=4"),
-    "features that turn": (
-        of("glm4_moe_lite", qk_nope_head_dim=8, qk_rope_head_dim=8, head_dim=4), "qk_rope_head_dim=8, head_dim=4",
-    ),
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("case", MALFORMED)
-def test_what_is_malformed_is_refused_by_its_key(case: str) -> None:
-    config, message = MALFORMED[case]
-    part = "encoder" if config["model_type"] == "bart" else None
-    with pytest.raises(OWN, match=message):
-        ww.from_huggingface(config, part=part)
 
 
 def test_names_that_only_one_part_of_a_model_has() -> None:

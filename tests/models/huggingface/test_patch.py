@@ -302,8 +302,7 @@ def test_pin_bloom_loses_neighbors_in_bfloat16() -> None:
 
 def test_a_stated_regime() -> None:
     """Theirs changes the frequencies when a sequence grows beyond the trained length; a stated one does not."""
-    parameters = {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 10_000.0}
-    model, tokens = made("llama", rope_parameters=parameters, max_position_embeddings=16), ids(24)
+    model, tokens = made("llama", rope_parameters=DYNAMIC, max_position_embeddings=16), ids(24)
     before = said(model, tokens)
     with ww.patch(model):
         require_close(said(model, tokens), before)

@@ -15,17 +15,18 @@ from whatwhere.models.checkpoint import Checkpoint
 
 from ..checkpoint.forms import VOCABULARY
 
-WORDS = [f"w{n}" for n in range(VOCABULARY - 2)]  # fewer than the table has rows
+EVERY_WORD = [f"w{n}" for n in range(VOCABULARY)]
+WORDS = EVERY_WORD[:-2]  # fewer than the table has rows
 SINGLE, SHARDS = "5GB", "40KB"
 Save = Callable[..., tuple[Path, nn.Module]]
 
 
-def word_tokenizer(words: list[str] | None = None) -> Tokenizer:
-    """Make a tokenizer of whole words, the first of which is the unknown one."""
-    vocabulary = {word: n for n, word in enumerate(words or WORDS)}
-    made = Tokenizer(models.WordLevel(vocabulary, unk_token=next(iter(vocabulary))))
+def save_tokenizer(folder: Path, words: list[str]) -> None:
+    """Save a tokenizer of whole words, the first of which is the unknown one, in a folder, which is made."""
+    made = Tokenizer(models.WordLevel({word: n for n, word in enumerate(words)}, unk_token=words[0]))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
-    return made
+    folder.mkdir(exist_ok=True)
+    made.save(str(folder / "tokenizer.json"))
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def save(tmp_path: Path) -> Save:
         folder = tmp_path / "model"
         model.save_pretrained(folder, max_shard_size=size)
         assert len(list(folder.glob("*.safetensors"))) > (size == SHARDS)
-        word_tokenizer().save(str(folder / "tokenizer.json"))
+        save_tokenizer(folder, WORDS)
         (folder / "notes.txt").write_text("kept")
         return folder, model
 

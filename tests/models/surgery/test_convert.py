@@ -18,7 +18,7 @@ from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.surgery import convert_dtype, convert_format, convert_layout, damage, move_to_tokenizer
 
 from ..checkpoint.forms import write_gguf
-from .conftest import SHARDS, SINGLE, WORDS, Save, digests, loaded, logits, metadata, tensor, word_tokenizer
+from .conftest import SHARDS, SINGLE, WORDS, Save, digests, loaded, logits, metadata, save_tokenizer, tensor
 
 # Layout
 
@@ -273,7 +273,7 @@ def test_matching_pursuit_writes_new_tokens_as_the_other_model_does(
 
     state = load_file(donor / "model.safetensors")
     save_file({**state, other.token_table or "": rows.contiguous()}, donor / "model.safetensors", {"format": "pt"})
-    word_tokenizer([*WORDS, "one", "new"]).save(str(donor / "tokenizer.json"))
+    save_tokenizer(donor, [*WORDS, "one", "new"])
     move_to_tokenizer(folder, tmp_path / "out", donor, method="omp", atoms=4)
     for name in ("model.embed_tokens.weight", "lm_head.weight"):
         old, made = tensor(folder, name), tensor(tmp_path / "out", name)
@@ -341,7 +341,7 @@ def test_a_table_is_read_back_to_the_bit(save: Save, tmp_path: Path, dtype: torc
     folder, model = save("llama")
     model.to(dtype).save_pretrained(folder)
     words = ["[UNK]", "a", " ", "b c", "東京", "\n", "d\te", "'", *WORDS[8:]]
-    word_tokenizer(words).save(str(folder / "tokenizer.json"))
+    save_tokenizer(folder, words)
     report = convert_format(folder, tmp_path / "out", "projector")
     result = Checkpoint.open(tmp_path / "out")
     right = model.get_input_embeddings().weight.detach().float().numpy()[: len(WORDS)]

@@ -20,7 +20,7 @@ from whatwhere.what.token_ids import renumbered, token_ids, why_fixed
 
 from ..checkpoint.forms import LAYERS, VOCABULARY
 from ..tiny import config_of, model_of
-from .conftest import WORDS, Save, loaded, logits, word_tokenizer
+from .conftest import EVERY_WORD, WORDS, Save, loaded, logits, save_tokenizer
 
 
 def old_ids(folder: Path) -> list[int]:
@@ -68,7 +68,7 @@ def test_languages_tasks_and_times_of_whisper_stay_what_they_were(save: Save, tm
 def test_times_that_would_be_scattered_are_refused(save: Save, tmp_path: Path) -> None:
     folder, _ = save("whisper", decoder_start_token_id=0)
     words = [f"w{n}" for n in range(VOCABULARY)]
-    word_tokenizer(words).save(str(folder / "tokenizer.json"))
+    save_tokenizer(folder, words)
     generation = json_of(folder, "generation_config.json") | {"no_timestamps_token_id": 31}
     (folder / "generation_config.json").write_text(json.dumps(generation))
     for name, order, fits in (
@@ -77,7 +77,7 @@ def test_times_that_would_be_scattered_are_refused(save: Save, tmp_path: Path) -
         ("moved", [*words[:20], *words[30:], *words[20:30]], True),
     ):
         (tmp_path / name).mkdir()
-        word_tokenizer(order).save(str(tmp_path / name / "tokenizer.json"))
+        save_tokenizer(tmp_path / name, order)
         if fits:
             move_to_tokenizer(folder, tmp_path / "out", tmp_path / name)
             assert json_of(tmp_path / "out", "generation_config.json")["no_timestamps_token_id"] == 21
@@ -154,8 +154,7 @@ def test_two_vocabularies_are_not_mistaken_for_one(
     both = {"src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY, "decoder_start_token_id": 1}
     more = both if model_type == "fsmt" else {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
     folder, model = save(model_type, **more)
-    (tmp_path / "other").mkdir()
-    word_tokenizer(WORDS[::-1]).save(str(tmp_path / "other" / "tokenizer.json"))
+    save_tokenizer(tmp_path / "other", WORDS[::-1])
     for change in (
         lambda: resize_checkpoint(folder, tmp_path / "out", vocab_size=40),
         lambda: trim_checkpoint(folder, tmp_path / "out", keep_ids=[3]),
@@ -237,10 +236,10 @@ def test_vectors_for_each_layer_move_with_their_tokens(tmp_path: Path, model_typ
     made = loaded(tmp_path / "resized", model)
     torch.testing.assert_close(logits(made, ids)[..., :VOCABULARY], before)
     assert logits(made, torch.tensor([[40, 3]])).isfinite().all()
-    word_tokenizer([f"w{n}" for n in range(VOCABULARY)]).save(str(tmp_path / "model" / "tokenizer.json"))
+    save_tokenizer(tmp_path / "model", EVERY_WORD)
     (tmp_path / "other").mkdir()
     order = [*range(20, VOCABULARY), *range(20)]
-    word_tokenizer([f"w{n}" for n in order]).save(str(tmp_path / "other" / "tokenizer.json"))
+    save_tokenizer(tmp_path / "other", [f"w{n}" for n in order])
     move_to_tokenizer(tmp_path / "model", tmp_path / "moved", tmp_path / "other")
     made = loaded(tmp_path / "moved", model)
     torch.testing.assert_close(logits(made, torch.tensor([[order.index(n) for n in ids[0]]])), before[..., order])

@@ -17,7 +17,7 @@ from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
 
 from ..checkpoint.forms import VOCABULARY
 from ..tiny import config_of, model_of
-from .conftest import loaded, tensor, word_tokenizer
+from .conftest import EVERY_WORD, loaded, save_tokenizer, tensor
 
 SPECIAL: dict[str, Any] = {"pad_token_id": 1, "bos_token_id": 5, "eos_token_id": 6}  # CamemBERT's order
 MORE: dict[str, dict[str, Any]] = {
@@ -97,11 +97,16 @@ def test_trim_of_one_file_keeps_positions_too(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "out.id_map.json").read_text())["old_ids"] == [0, 1, *KEPT]
 
 
+def save_with_tokenizer(model: nn.Module, folder: Path) -> None:
+    """Save a model beside a tokenizer that has a word for each of its rows."""
+    model.save_pretrained(folder)
+    save_tokenizer(folder, EVERY_WORD)
+
+
 def reordered(folder: Path, first: list[int]) -> tuple[Path, list[int]]:
     """Write a tokenizer with the same words, some ids of which come first, and return the new id of each."""
     order = [*first, *(n for n in range(VOCABULARY) if n not in first)]
-    folder.mkdir()
-    word_tokenizer([f"w{n}" for n in order]).save(str(folder / "tokenizer.json"))
+    save_tokenizer(folder, [f"w{n}" for n in order])
     return folder, [order.index(n) for n in range(VOCABULARY)]
 
 
@@ -110,8 +115,7 @@ def reordered(folder: Path, first: list[int]) -> tuple[Path, list[int]]:
 def test_another_tokenizer_moves_the_position_table(tmp_path: Path, model_type: str, first: list[int]) -> None:
     """The same words in another order: all texts are answered as before, and as long ones fit."""
     model = made(model_type)
-    model.save_pretrained(tmp_path / "model")
-    word_tokenizer([f"w{n}" for n in range(VOCABULARY)]).save(str(tmp_path / "model" / "tokenizer.json"))
+    save_with_tokenizer(model, tmp_path / "model")
     other, new = reordered(tmp_path / "other", first)
     report = move_to_tokenizer(tmp_path / "model", tmp_path / "out", other)
     after = loaded(tmp_path / "out", model)
@@ -133,7 +137,7 @@ def test_position_ids_of_older_files_are_counted_anew(tmp_path: Path) -> None:
     state = load_file(folder / "model.safetensors")
     state["roberta.embeddings.position_ids"] = torch.arange(64)[None]
     save_file(state, folder / "model.safetensors", {"format": "pt"})
-    word_tokenizer([f"w{n}" for n in range(VOCABULARY)]).save(str(folder / "tokenizer.json"))
+    save_tokenizer(folder, EVERY_WORD)
     move_to_tokenizer(folder, tmp_path / "out", reordered(tmp_path / "other", [3, 4, 5, 1])[0])
     assert torch.equal(tensor(tmp_path / "out", "roberta.embeddings.position_ids"), torch.arange(66)[None])
 
@@ -141,8 +145,7 @@ def test_position_ids_of_older_files_are_counted_anew(tmp_path: Path) -> None:
 @pytest.mark.parametrize("model_type", FIXED)
 def test_positions_without_a_table_cannot_move(tmp_path: Path, model_type: str, our_own_checks: None) -> None:
     model = made(model_type)
-    model.save_pretrained(tmp_path / "model")
-    word_tokenizer([f"w{n}" for n in range(VOCABULARY)]).save(str(tmp_path / "model" / "tokenizer.json"))
+    save_with_tokenizer(model, tmp_path / "model")
     other, _ = reordered(tmp_path / "other", [0, 3, 2, 4, 1])
     with pytest.raises(CheckpointError, match="would get the id 4 instead of 1"):
         move_to_tokenizer(tmp_path / "model", tmp_path / "out", other)
@@ -161,10 +164,8 @@ def test_positions_without_a_table_cannot_move(tmp_path: Path, model_type: str, 
 
 
 def test_a_tokenizer_without_padding_is_refused(tmp_path: Path) -> None:
-    made("roberta").save_pretrained(tmp_path / "model")
-    word_tokenizer([f"w{n}" for n in range(VOCABULARY)]).save(str(tmp_path / "model" / "tokenizer.json"))
-    (tmp_path / "other").mkdir()
-    word_tokenizer(["w0", "w3", "<pad>", "w4"]).save(str(tmp_path / "other" / "tokenizer.json"))
+    save_with_tokenizer(made("roberta"), tmp_path / "model")
+    save_tokenizer(tmp_path / "other", ["w0", "w3", "<pad>", "w4"])
     with pytest.raises(CheckpointError, match="has no padding token that is known"):
         move_to_tokenizer(tmp_path / "model", tmp_path / "out", tmp_path / "other")
     (tmp_path / "other" / "tokenizer_config.json").write_text('{"pad_token": {"content": "<pad>"}}')
@@ -242,18 +243,19 @@ def test_types_that_are_tested_are_those_that_are_known() -> None:
     assert {"m2m_100", "nllb-moe", "mpnet"} <= set(FIXED_AFTER_PADDING)
 
 
-def test_the_registry_counts_from_the_padding_id_where_resizing_knows_it() -> None:
-    counted = {
-        name
-        for name, entry in MODEL_TYPES.items()
-        for rule in entry.positions
-        if rule.settings.get("offset") == "padding"
-    }
-    known = {**LEARNED_AFTER_PADDING, **FIXED_AFTER_PADDING}
-    assert (
-        counted | {"trocr"} == known.keys() & MODEL_TYPES.keys()
-    )  # TrOCR counts so only where positions are sinusoids
-    assert all(MODEL_TYPES[name].defaults["pad_token_id"] == known[name] for name in counted)
+def test_positions_after_padding_are_one_list() -> None:
+    """The registry and the surgery of live models agree on types and on the id where the key is absent."""
+    learned, fixed = {}, {}
+    for name, model_type in MODEL_TYPES.items():
+        for rule in model_type.positions:
+            padding_idx = model_type.defaults.get("pad_token_id")
+            if rule.name == "learned_or_sinusoidal" or rule.settings.get("offset") == "padding":
+                of_table = rule.name in ("learned", "learned_or_rope") and name != "mpnet"
+                (learned if of_table else fixed)[name] = padding_idx
+    assert learned.items() <= LEARNED_AFTER_PADDING.items()
+    assert fixed.items() <= FIXED_AFTER_PADDING.items()
+    known = {*LEARNED_AFTER_PADDING, *FIXED_AFTER_PADDING} & set(MODEL_TYPES)
+    assert known == {*learned, *fixed}
 
 
 def test_an_id_that_is_needed_is_not_lost(tmp_path: Path) -> None:
@@ -263,10 +265,8 @@ def test_an_id_that_is_needed_is_not_lost(tmp_path: Path) -> None:
     with pytest.raises(TokenError, match="decoder_start_token_id=2 would lose its row"):
         keep(model, [0, 1, 5, 6])
     assert model.config.vocab_size == VOCABULARY
-    model.save_pretrained(tmp_path / "model")
-    word_tokenizer([f"w{n}" for n in range(VOCABULARY)]).save(str(tmp_path / "model" / "tokenizer.json"))
-    (tmp_path / "other").mkdir()
-    word_tokenizer(["w0", "w1", "w5", "w6"]).save(str(tmp_path / "other" / "tokenizer.json"))
+    save_with_tokenizer(model, tmp_path / "model")
+    save_tokenizer(tmp_path / "other", ["w0", "w1", "w5", "w6"])
     with pytest.raises(CheckpointError, match=r"decoder_start_token_id of config\.json is #2"):
         move_to_tokenizer(tmp_path / "model", tmp_path / "out", tmp_path / "other")
     (tmp_path / "other" / "config.json").write_text('{"decoder_start_token_id": 3}')
@@ -282,7 +282,7 @@ def test_a_padding_id_that_the_file_leaves_out_is_written(tmp_path: Path, model_
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     del config["pad_token_id"]
     (tmp_path / "model" / "config.json").write_text(json.dumps(config))
-    word_tokenizer([f"w{n}" for n in range(VOCABULARY)]).save(str(tmp_path / "model" / "tokenizer.json"))
+    save_tokenizer(tmp_path / "model", EVERY_WORD)
     other, new = reordered(tmp_path / "other", [0, 3, 2, 4, 1])
     move_to_tokenizer(tmp_path / "model", tmp_path / "out", other)
     after = loaded(tmp_path / "out", model)
@@ -293,8 +293,7 @@ def test_a_padding_id_that_the_file_leaves_out_is_written(tmp_path: Path, model_
 
 def test_mpnet_counts_from_one_whatever_its_configuration_says(tmp_path: Path) -> None:
     model = model_of(config_of("mpnet", pad_token_id=4))
-    model.save_pretrained(tmp_path / "model")
-    word_tokenizer([f"w{n}" for n in range(VOCABULARY)]).save(str(tmp_path / "model" / "tokenizer.json"))
+    save_with_tokenizer(model, tmp_path / "model")
     with pytest.raises(CheckpointError, match="would get the id 3 instead of 1"):
         move_to_tokenizer(tmp_path / "model", tmp_path / "out", reordered(tmp_path / "other", [0, 2, 3, 1])[0])
     stays, new = reordered(tmp_path / "stays", [4, 1, 2])

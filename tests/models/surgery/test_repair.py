@@ -13,7 +13,7 @@ from tests.running import error_of, json_of
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.models.surgery import repair_checkpoint
 
-from .conftest import WORDS, Save, digests, loaded, logits, tensor, word_tokenizer
+from .conftest import WORDS, Save, digests, loaded, logits, save_tokenizer, tensor
 
 IDS = torch.tensor([[3, 5, 36, 0, 11]])
 TABLE, HEAD = "model.embed_tokens.weight", "lm_head.weight"
@@ -77,7 +77,7 @@ def test_rows_of_every_kind_are_found_and_none_afterwards(
     save: Save, tmp_path: Path, tied: bool, dtype: torch.dtype
 ) -> None:
     folder, model = save("llama", vocab_size=400, tie_word_embeddings=tied)
-    word_tokenizer([f"w{n}" for n in range(400)]).save(str(folder / "tokenizer.json"))
+    save_tokenizer(folder, [f"w{n}" for n in range(400)])
     g = torch.Generator().manual_seed(0)
     planted = dict.fromkeys(range(20, 50), "low norm") | dict.fromkeys(range(60, 70), "low norm") | {80: "low norm"}
     planted |= dict.fromkeys(range(90, 100), "near the mean") | {110: "high norm", 111: "high norm"}

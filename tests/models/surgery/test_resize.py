@@ -18,7 +18,7 @@ from whatwhere.where.input.learned import resized_rows
 from ...running import whatwhere
 from ..checkpoint.forms import VOCABULARY
 from ..tiny import config_of, model_of
-from .conftest import SHARDS, SINGLE, WORDS, Save, digests, loaded, logits, metadata, tensor, word_tokenizer
+from .conftest import SHARDS, SINGLE, WORDS, Save, digests, loaded, logits, metadata, save_tokenizer, tensor
 
 IDS = torch.tensor([[3, 5, 36, 0, 11]])
 
@@ -267,7 +267,7 @@ def test_rows_that_fill_a_multiple_are_the_mean_and_tokens_differ(save: Save, tm
     assert torch.allclose(padding.double(), mean.expand_as(padding), atol=1e-6)
     assert len(added.unique(dim=0)) == 3
     assert (added.norm(dim=1) > 0.5 * old.norm(dim=1).median()).all()
-    word_tokenizer([*WORDS, *(f"more{n}" for n in range(9))]).save(str(folder / "tokenizer.json"))
+    save_tokenizer(folder, [*WORDS, *(f"more{n}" for n in range(9))])
     resize_checkpoint(folder, tmp_path / "more", vocab_size=tokens + 12)
     rows = tensor(tmp_path / "more", "model.embed_tokens.weight")[len(old) :]
     last = tokens + 9 - len(old)  # of the tokens that had no row

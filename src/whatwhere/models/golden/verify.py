@@ -1,6 +1,7 @@
 """Verify the numbers of a port against golden vectors: which law fails, where, and which known mistake explains it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -51,28 +52,15 @@ def verify(
     golden, right = read_golden(folder)
     given = _read_numbers(Path(numbers))
     _require_known(given, right, Path(numbers))
+    compare = _Comparison(golden, right, given, float32_angles, partial)
     reports = {}
     for n, kind in enumerate(golden.kinds):
-        prefix = f"kind.{n}."
-        own = {name: (right[prefix + name], given[prefix + name]) for name in kind.names if prefix + name in given}
-        findings = run_all(_trials(own, right, prefix, golden, float32_angles)) if own else ()
-        absent = [] if partial else [name for name in kind.names if name not in own and name not in ("query", "key")]
-        if findings := (*findings, *(_absent(prefix, name) for name in absent)):
+        if findings := compare.findings(f"kind.{n}.", kind.names):
             layers = ", ".join(map(str, kind.layers[:8])) + (", ..." if len(kind.layers) > 8 else "")
             reports[f"kind {n}, layers {layers}"] = Report("verify", {"where": kind.where}, findings)
-    scales = [name for name in right if name.startswith("embedding_scale")]
-    own = {name: (right[name], given[name]) for name in scales if name in given}
-    findings = run_all(_trials(own, right, "", golden, float32_angles)) if own else ()
-    absent = [] if partial else [name for name in scales if name not in own]
-    if findings := (*findings, *(_absent("", name) for name in absent)):
+    if findings := compare.findings("", [name for name in right if name.startswith("embedding_scale")]):
         reports["model"] = Report("verify", {"model_type": golden.model_type}, findings)
     return reports
-
-
-def _absent(prefix: str, name: str) -> Finding:
-    """Return that the law of a number fails, because the port has not written it."""
-    note = f"{prefix}{name} is not in the file; --partial, or partial=True, compares those that are"
-    return Finding(name.replace("_", " "), _STATEMENTS.get(name, _OF_MODEL), "fails", note=note)
 
 
 def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
@@ -151,35 +139,6 @@ def _require_known(given: Numbers, right: Numbers, path: Path) -> None:
             )
 
 
-def _trials(
-    own: Mapping[str, tuple[np.ndarray, np.ndarray]],
-    right: Numbers,
-    prefix: str,
-    golden: Golden,
-    float32_angles: bool,
-) -> list[Trial]:
-    """Return the laws of the numbers that a port has computed."""
-    trials: list[Trial] = []
-    for name, (expected, actual) in own.items():
-        by_position = name in ("cos", "sin", "rotated_query", "rotated_key")
-        by_distance = name.startswith(("bias", "buckets"))
-        explain = partial(_explained, name, expected, actual, right, prefix)
-        measure: Callable[[], Measurement] = partial(
-            _measured,
-            name,
-            expected,
-            actual,
-            golden,
-            by_position,
-            by_distance,
-            float32_angles,
-            explain,
-        )
-        trials.append((Law(name.replace("_", " "), _STATEMENTS.get(name, _OF_MODEL)), measure))
-    return trials
-
-
-_OF_MODEL = "the number is that of the model"
 _STATEMENTS = {
     "pairs": "the features that make a pair are those of the weights",
     "inverse_frequencies": "each pair rotates by its frequency per position",
@@ -205,36 +164,53 @@ _STATEMENTS = {
 }
 
 
-def _measured(
-    name: str,
-    expected: np.ndarray,
-    actual: np.ndarray,
-    golden: Golden,
-    by_position: bool,
-    by_distance: bool,
-    float32_angles: bool,
-    explain: Callable[[], str],
-) -> Measurement:
-    """Return the errors of a port by position or distance, with the tolerance of the type that it has written."""
-    stored = getattr(actual, "stored", actual.dtype.name)
-    errors = np.abs(actual.astype(np.float64) - expected)
-    size = float(np.abs(expected).max()) or 1.0
-    if by_position:
-        rows = errors.reshape(len(golden.positions), -1).max(axis=1)
-        base = [float32_tolerance(p) if float32_angles else ROTATION for p in golden.positions]
-        coarse = {"bfloat16": BFLOAT16, "float16": 2.0**-9}.get(stored, 0.0)
-        allowed = torch.tensor([max(one, coarse) * max(1.0, size) for one in base], dtype=torch.float64)
-        return Measurement(torch.from_numpy(rows), torch.tensor(golden.positions), allowed, explain)
-    exact = np.issubdtype(actual.dtype, np.integer)
-    relative = 0.0 if exact else _RELATIVE.get(stored, 2.0**-7)
-    # An error of 0 is allowed of whole numbers, and divides by no tolerance of 0.
-    tolerance = max(relative * size, 2.0**-60)
-    if by_distance:
-        rows = errors.reshape(-1, len(golden.distances)).max(axis=0)
-        return Measurement(torch.from_numpy(rows), torch.tensor(golden.distances), tolerance, explain, unit="distance")
-    if name in ("first_key", "last_key"):
-        return Measurement(torch.from_numpy(errors), torch.tensor(golden.positions), tolerance, explain)
-    return Measurement(torch.from_numpy(errors.reshape(-1)), torch.arange(errors.size), tolerance, explain)
+@dataclass(frozen=True, eq=False)
+class _Comparison:
+    """The golden vectors, the numbers of a port, and what is allowed."""
+
+    golden: Golden
+    right: Numbers
+    given: Numbers
+    float32_angles: bool
+    partial: bool
+
+    def findings(self, prefix: str, names: Sequence[str]) -> tuple[Finding, ...]:
+        """Return what is found of these numbers, law by law; the law of one that the port has not written fails."""
+        trials: list[Trial] = []
+        absent: list[Finding] = []
+        for name in names:
+            law = Law(name.replace("_", " "), _STATEMENTS.get(name, "the number is that of the model"))
+            if prefix + name in self.given:
+                trials.append((law, partial(self._measured, prefix, name)))
+            elif not self.partial and name not in ("query", "key"):
+                note = f"{prefix}{name} is not in the file; --partial, or partial=True, compares those that are"
+                absent.append(Finding(law.name, law.statement, "fails", note=note))
+        return (*(run_all(trials) if trials else ()), *absent)
+
+    def _measured(self, prefix: str, name: str) -> Measurement:
+        """Return the errors of a port by position or distance, with the tolerance of the type that it has written."""
+        expected, actual = self.right[prefix + name], self.given[prefix + name]
+        explain = partial(_explained, name, expected, actual, self.right, prefix)
+        positions, distances = torch.tensor(self.golden.positions), torch.tensor(self.golden.distances)
+        stored = getattr(actual, "stored", actual.dtype.name)
+        errors = np.abs(actual.astype(np.float64) - expected)
+        size = float(np.abs(expected).max()) or 1.0
+        if name in ("cos", "sin", "rotated_query", "rotated_key"):
+            rows = errors.reshape(len(positions), -1).max(axis=1)
+            base = [float32_tolerance(p) if self.float32_angles else ROTATION for p in self.golden.positions]
+            coarse = {"bfloat16": BFLOAT16, "float16": 2.0**-9}.get(stored, 0.0)
+            allowed = torch.tensor([max(one, coarse) * max(1.0, size) for one in base], dtype=torch.float64)
+            return Measurement(torch.from_numpy(rows), positions, allowed, explain)
+        exact = np.issubdtype(actual.dtype, np.integer)
+        relative = 0.0 if exact else _RELATIVE.get(stored, 2.0**-7)
+        # An error of 0 is allowed of whole numbers, and divides by no tolerance of 0.
+        tolerance = max(relative * size, 2.0**-60)
+        if name.startswith(("bias", "buckets")):
+            rows = errors.reshape(-1, len(distances)).max(axis=0)
+            return Measurement(torch.from_numpy(rows), distances, tolerance, explain, unit="distance")
+        if name in ("first_key", "last_key"):
+            return Measurement(torch.from_numpy(errors), positions, tolerance, explain)
+        return Measurement(torch.from_numpy(errors.reshape(-1)), torch.arange(errors.size), tolerance, explain)
 
 
 def _explained(name: str, expected: np.ndarray, actual: np.ndarray, right: Numbers, prefix: str) -> str:

@@ -1,6 +1,6 @@
 """Convert checkpoints to another floating-point type or another format."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -26,14 +26,7 @@ from whatwhere.models.checkpoint.safetensors import (
 )
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import nested_text
-from whatwhere.models.surgery.report import (
-    Cast,
-    Changed,
-    Exported,
-    NotCopied,
-    Report,
-    TableDamage,
-)
+from whatwhere.models.surgery.report import Cast, Changed, Exported, NotCopied, Report, TableDamage
 from whatwhere.models.surgery.source import Edits, Progress, Source, as_json, copy_other_files, writing
 
 if TYPE_CHECKING:
@@ -69,15 +62,11 @@ def convert_dtype(
     source, out = Source(path), Path(out)
     dtype = DTYPE_ALIASES.get(dtype, dtype)
     source.require_output(out, force)
-    parts, changed, errors = _cast_parts(source.checkpoint, dtype)
-    files = {}
+    edits, errors = _cast_all(source.checkpoint, dtype)
     if source.folder is not None and (config := source.checkpoint.config) is not None:
-        files["config.json"] = as_json(_with_dtype(config, dtype))
-    written = source.write(out, Edits(parts, files), force, progress)
-    return Report(
-        "convert", str(source.path), str(out), tuple(changed), written.kept, written.bytes, errors.result(), (),
-        written.not_copied,
-    )  # fmt: skip
+        edits.files["config.json"] = as_json(_with_dtype(config, dtype))
+    report = source.write("convert", out, edits, force, progress)
+    return replace(report, measured=errors.result())
 
 
 @dataclass
@@ -96,19 +85,17 @@ class _CastErrors:
         return Cast(relative, self.worst_tensor, self.worst, self.table)
 
 
-def _cast_parts(checkpoint: Checkpoint, dtype: str) -> tuple[dict[str, Part], list[Changed], _CastErrors]:
-    """Return the tensors to cast, their description, and the errors, which are measured when they are written."""
+def _cast_all(checkpoint: Checkpoint, dtype: str) -> tuple[Edits, _CastErrors]:
+    """Return the cast of all tensors that are cast, and the errors, which are measured when they are written."""
     if dtype not in DTYPES:
         raise SettingError(f"convert got dtype={dtype!r}, but knows only: {', '.join(DTYPES)}.")
-    errors = _CastErrors()
-    parts, changed = {}, []
+    edits, errors = Edits(), _CastErrors()
     for entry in checkpoint.tensors.values():
         small = dtype.startswith("float8") and len(entry.shape) < 2
         if entry.dtype not in (*_CASTABLE, *QUANTIZED) or entry.dtype == dtype or small:
             continue
-        parts[entry.name] = computed(entry.name, dtype, entry.shape, partial(_cast, checkpoint, entry, dtype, errors))
-        changed.append(Changed.of(entry, entry.shape, "cast", dtype))
-    return parts, changed, errors
+        edits.compute(entry, partial(_cast, checkpoint, entry, dtype, errors), "cast", dtype=dtype)
+    return edits, errors
 
 
 def _cast(checkpoint: Checkpoint, entry: Entry, dtype: str, errors: _CastErrors) -> "Tensor":
@@ -230,7 +217,8 @@ def convert_format(
     with new_folder(out, force) as unfinished:
         write_projector(unfinished, checkpoint.array(name, slice(0, rows)), words[:rows])
         size = sum(one.stat().st_size for one in unfinished.iterdir())
-    changed = Changed.of(entry, (rows, *entry.shape[1:]), f"written as {format}", "float32")
+    written = replace(entry, shape=(rows, *entry.shape[1:]), dtype="float32")
+    changed = Changed.of(entry, written, f"written as {format}")
     notes = (f"{len(checkpoint.tensors) - 1:,} other tensors are not written",) if len(checkpoint.tensors) > 1 else ()
     return Report("convert", str(path), str(out), (changed,), 0, size, Exported(rows), notes)
 
@@ -247,8 +235,8 @@ def _as_safetensors(
     errors = None
     if dtype is not None:
         dtype = DTYPE_ALIASES.get(dtype, dtype)
-        cast, changed, errors = _cast_parts(checkpoint, dtype)
-        parts |= cast
+        edits, errors = _cast_all(checkpoint, dtype)
+        parts, changed = parts | edits.parts, edits.changed
     metadata = {k: v for k, v in checkpoint.metadata.items() if isinstance(v, str) and len(v) < 1000}
     metadata.setdefault("format", "pt")
     not_copied: list[NotCopied] = []

@@ -1,6 +1,7 @@
 """Repair rows of a checkpoint's token tables that training did not write, or broke."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -17,7 +18,7 @@ from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.lookup import read_rows
 from whatwhere.models.checkpoint.names import is_per_layer
 from whatwhere.models.checkpoint.safetensors import Chunk, Part
-from whatwhere.models.surgery.report import Changed, Repaired, RepairedRow, RepairedTable, Report
+from whatwhere.models.surgery.report import Repaired, RepairedRow, RepairedTable, Report
 from whatwhere.models.surgery.selection import vocabulary_tensors
 from whatwhere.models.surgery.source import Edits, Progress, Source
 from whatwhere.models.surgery.tokenizer_json import built, ids_around, trimmed
@@ -89,20 +90,17 @@ def repair_checkpoint(
         )
     every = sorted({number for reasons in broken.values() for number in reasons})
     pieces = _pieces(source, every) if rows == "subtokens" else {}
-    parts: dict[str, Part] = {}
-    changed: list[Changed] = []
+    edits = Edits()
     measured: list[RepairedTable] = []
     for entry in tables:
         if reasons := broken.get(entry.name):
             new, made_of = _new_rows(source, entry, reasons, every, pieces, broken)
             measured.append(_measured(source, entry, reasons, new, pieces, made_of))
-            parts[entry.name] = Part(entry.name, entry.dtype, entry.shape, partial(_repaired, source, entry, new))
-            changed.append(Changed.of(entry, entry.shape, f"{len(reasons):,} rows repaired"))
-    written = source.write(out, Edits(parts, {}), force, progress)
-    return Report(
-        "repair", str(source.path), str(out), tuple(changed), written.kept, written.bytes,
-        Repaired(rows, tuple(measured)), tuple(_notes(measured, rows, left)), written.not_copied,
-    )  # fmt: skip
+            part = Part(entry.name, entry.dtype, entry.shape, partial(_repaired, source, entry, new))
+            edits.replace(entry, part, f"{len(reasons):,} rows repaired")
+    edits.notes = _notes(measured, rows, left)
+    report = source.write("repair", out, edits, force, progress)
+    return replace(report, measured=Repaired(rows, tuple(measured)))
 
 
 def _tables(source: Source) -> list[Entry]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.checkpoint.safetensors import Part
 
 
 @dataclass(frozen=True)
@@ -21,14 +22,13 @@ class Changed:
     what: str
 
     @classmethod
-    def of(cls, entry: Entry, shape: tuple[int, ...], what: str, dtype: str | None = None) -> "Changed":
-        """Describe the change of a tensor.
+    def of(cls, before: Entry, after: Entry | Part, what: str) -> "Changed":
+        """Describe the change of a tensor."""
+        return cls(before.name, _shape_and_type(before), _shape_and_type(after), what)
 
-        Args:
-            dtype: after the change; None if it is the same.
-        """
-        before, after = shape_and_type(entry.shape, entry.dtype), shape_and_type(shape, dtype or entry.dtype)
-        return cls(entry.name, before, after, what)
+
+def _shape_and_type(tensor: Entry | Part) -> str:
+    return f"{' x '.join(map(str, tensor.shape)) or 'a number'} {tensor.dtype}"
 
 
 @dataclass(frozen=True)
@@ -271,13 +271,3 @@ class Report:
     measured: Measured | None = None
     notes: tuple[str, ...] = ()
     not_copied: tuple[NotCopied, ...] = ()
-
-
-def shape_and_type(shape: tuple[int, ...], dtype: str) -> str:
-    """Return the shape and type of a tensor as text.
-
-    Examples:
-        >>> shape_and_type((30522, 384), "float32")
-        '30522 x 384 float32'
-    """
-    return f"{' x '.join(map(str, shape)) or 'a number'} {dtype}"

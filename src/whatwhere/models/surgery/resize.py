@@ -13,9 +13,8 @@ import numpy as np
 from whatwhere.errors import CheckpointError, SettingError, ShapeError
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.names import is_per_layer
-from whatwhere.models.checkpoint.safetensors import Part, computed
 from whatwhere.models.configuration.keys import Json
-from whatwhere.models.surgery.report import Changed, Report, Resized, RowStatistics, TableRows
+from whatwhere.models.surgery.report import Report, Resized, RowStatistics, TableRows
 from whatwhere.models.surgery.selection import (
     notes_on_missed,
     notes_on_size,
@@ -96,16 +95,13 @@ def resize_checkpoint(
         raise SettingError("--rows subtokens needs tokens with a text.\nAdd some: --add-token TEXT.")
     if vocab_size is None and not add_tokens and multiple_of is None and positions is None:
         raise SettingError("resize got no size.\nPass --vocab-size, --add-token, --multiple-of or --positions.")
-    parts: dict[str, Part] = {}
-    changed: list[Changed] = []
-    files: dict[str, bytes | None] = {}
+    edits = Edits()
     new_ids: tuple[int, ...] = ()
     measured: list[TableRows] = []
-    notes: list[str] = []
     config = source.checkpoint.config if source.folder is not None else None
     if vocab_size is not None or add_tokens or multiple_of is not None:
         require_one_vocabulary(source, renumbering=False)
-        pieces = _add(source, add_tokens, rows, files)
+        pieces = _add(source, add_tokens, rows, edits.files)
         old = vocabulary_tensors(source.checkpoint)
         change = _change(
             source, out, old[0], vocab_size, pieces, multiple_of, "mean" if rows == "subtokens" else rows, seed
@@ -114,24 +110,23 @@ def resize_checkpoint(
             sampled = np.flatnonzero(change.sampled).tolist()
             named = pieces.keys() | {n for n in sampled if n < len(words) and words[n]}
             change = replace(change, padding=[n for n in sampled if n not in named])
-        rearrange(source, change, old, parts, changed, measured)
+        measured = rearrange(source, change, old, edits)
         config = None if config is None else with_rows(config, old, change.rows, len(change.source))
-        notes += _notes(source, old, change)
-        notes += _notes_on_new_rows(change, pieces, rows, seed)
+        edits.notes += _notes(source, old, change)
+        edits.notes += _notes_on_new_rows(change, pieces, rows, seed)
         if change.padding:
-            notes.append("padding is the mean of the other rows, and no token's: leave its logits out when you sample")
+            edits.notes.append(
+                "padding is the mean of the other rows, and no token's: leave its logits out when you sample"
+            )
         new_ids = tuple(pieces)
     if positions is not None:
-        interpolated = _interpolate(source, positions, rule, align, parts, changed)
+        interpolated = _interpolate(source, positions, rule, align, edits)
         config = None if config is None else with_position_count(config, *interpolated)
-        notes.append("a model needs some training to read interpolated positions")
+        edits.notes.append("a model needs some training to read interpolated positions")
     if config is not None and config != source.checkpoint.config:
-        files["config.json"] = as_json(config)
-    written = source.write(out, Edits(parts, files), force, progress)
-    return Report(
-        "resize", str(source.path), str(out), tuple(changed), written.kept, written.bytes,
-        Resized(new_ids, tuple(measured)), tuple(notes), written.not_copied,
-    )  # fmt: skip
+        edits.files["config.json"] = as_json(config)
+    report = source.write("resize", out, edits, force, progress)
+    return replace(report, measured=Resized(new_ids, tuple(measured)))
 
 
 def with_rows(config: Json, tables: Sequence[Entry], old: int, new: int) -> Json:
@@ -140,30 +135,16 @@ def with_rows(config: Json, tables: Sequence[Entry], old: int, new: int) -> Json
     return with_per_layer_size(changed, new) if any(is_per_layer(each.name) for each in tables) else changed
 
 
-def rearrange(
-    source: Source,
-    change: "Rearrangement",
-    tables: Sequence[Entry],
-    parts: dict[str, Part],
-    changed: list[Changed],
-    measured: list[TableRows],
-) -> None:
-    """Add the rearranged tables of the vocabulary to `parts`; they are computed and measured when they are written.
-
-    Args:
-        source: the checkpoint.
-        change: of the rows.
-        tables: of the vocabulary.
-        parts, changed, measured: extended in place.
-    """
+def rearrange(source: Source, change: "Rearrangement", tables: Sequence[Entry], edits: Edits) -> list[TableRows]:
+    """Rearrange the tables of the vocabulary; return their statistics, a list that is filled as they are written."""
+    measured: list[TableRows] = []
     known, empty = int((change.source != -1).sum()), len(change.padding)
     what = f"{known:,} rows kept, {len(change.source) - known - empty:,} new{f', {empty:,} padding' if empty else ''}"
     for entry in tables:
         shape = (1, len(change.source)) if entry.shape[0] == 1 else (len(change.source), *entry.shape[1:])
         own_change = change.of_rows(entry.shape[0]) if is_per_layer(entry.name) else change
-        make = partial(_rearranged, source, own_change, entry, measured)
-        parts[entry.name] = computed(entry.name, entry.dtype, shape, make)
-        changed.append(Changed.of(entry, shape, what))
+        edits.compute(entry, partial(_rearranged, source, own_change, entry, measured), what, shape)
+    return measured
 
 
 def _rearranged(source: Source, change: "Rearrangement", entry: Entry, measured: list[TableRows]) -> "Tensor":
@@ -285,10 +266,8 @@ def _notes_on_new_rows(change: "Rearrangement", pieces: dict[int, list[int]], ro
     ]
 
 
-def _interpolate(
-    source: Source, positions: int, rule: "Rule", align: "Align", parts: dict[str, Part], changed: list[Changed]
-) -> tuple[int, int, int]:
-    """Add interpolated position tables to `parts`; return the old and new length, and the row of position 0."""
+def _interpolate(source: Source, positions: int, rule: "Rule", align: "Align", edits: Edits) -> tuple[int, int, int]:
+    """Interpolate the position tables; return the old and new length, and the row of position 0."""
     offset = source.checkpoint.position_offset
     tables = position_tensors(source.checkpoint)
     if offset is None:
@@ -309,16 +288,14 @@ def _interpolate(
         return torch.cat([table[:offset], resized_rows(table[offset:], positions, rule, align)])
 
     for entry in tables:
-        shape = (positions + offset, entry.shape[1])
-        parts[entry.name] = computed(entry.name, entry.dtype, shape, partial(make, entry))
         what = f"interpolated ({rule}, {align})" + (f", {offset} rows before position 0 stay" if offset else "")
-        changed.append(Changed.of(entry, shape, what))
-    _recount(source, length, positions, offset, parts, changed)
+        edits.compute(entry, partial(make, entry), what, (positions + offset, entry.shape[1]))
+    _recount(source, length, positions, offset, edits)
     return length, positions, offset
 
 
-def _recount(source: Source, old: int, new: int, offset: int, parts: dict[str, Part], changed: list[Changed]) -> None:
-    """Add buffers of older files that depend on the number of positions, position_ids and causal masks, to `parts`."""
+def _recount(source: Source, old: int, new: int, offset: int, edits: Edits) -> None:
+    """Recompute buffers of older files that depend on the number of positions: position_ids and causal masks."""
     import torch
 
     def numbers(dtype: str) -> "Tensor":
@@ -328,11 +305,7 @@ def _recount(source: Source, old: int, new: int, offset: int, parts: dict[str, P
         return torch.ones(new, new, dtype=torch.bool).tril()[None, None].to(getattr(torch, dtype))
 
     for entry in source.checkpoint.tensors.values():
-        make, shape = None, entry.shape
         if entry.name.endswith("position_ids") and entry.shape == (1, old + offset):
-            make, shape = numbers, (1, new + offset)
+            edits.compute(entry, partial(numbers, entry.dtype), "recomputed", (1, new + offset))
         elif entry.name.endswith("attn.bias") and entry.shape == (1, 1, old, old):
-            make, shape = mask, (1, 1, new, new)
-        if make is not None:
-            parts[entry.name] = computed(entry.name, entry.dtype, shape, partial(make, entry.dtype))
-            changed.append(Changed.of(entry, shape, "recomputed"))
+            edits.compute(entry, partial(mask, entry.dtype), "recomputed", (1, 1, new, new))

@@ -1,6 +1,7 @@
 """Adapt a checkpoint to another tokenizer: rows of shared tokens are copied, others are sums of old rows."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -13,10 +14,9 @@ from whatwhere.long_work import begin_step, counted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import File, read_json
-from whatwhere.models.checkpoint.safetensors import Part, computed
 from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, TOKENIZER, tokenizer_json_in
 from whatwhere.models.configuration.keys import Json
-from whatwhere.models.surgery.report import Changed, Report, Retokenized, TableRows
+from whatwhere.models.surgery.report import Report, Retokenized
 from whatwhere.models.surgery.resize import rearrange, with_rows
 from whatwhere.models.surgery.selection import (
     CONFIGS,
@@ -107,26 +107,21 @@ def move_to_tokenizer(
         mixtures = _means_of_subtokens(contents, old, new, missing, rows)
     from whatwhere.what.resizing import Rearrangement
 
-    parts: dict[str, Part] = {}
-    changed: list[Changed] = []
-    measured: list[TableRows] = []
+    edits = Edits()
     change = Rearrangement(origin, rows, mixtures, known=min(len(old), rows))
-    rearrange(source, change, tables, parts, changed, measured)
+    measured = rearrange(source, change, tables, edits)
     new_ids = dict(zip(shared.first.tolist(), shared.second.tolist(), strict=True))
-    files, config = _files(source, file, new_contents, new_ids, rows, len(new))
+    edits.files, config = _files(source, file, new_contents, new_ids, rows, len(new))
     if config is not None:
         config = _with_padding_of(config, new_contents, file.parent)
         shift = _padding_shift(source, config, new_ids)
-        config = _move_positions(source, shift, config, parts, changed)
-        files["config.json"] = as_json(with_rows(config, tables, rows, len(new)))
-    written = source.write(out, Edits(parts, files), force, progress)
-    notes = ["the model needs some training with the new tokenizer", *notes_on_other_files(source, rows)]
+        config = _move_positions(source, shift, config, edits)
+        edits.files["config.json"] = as_json(with_rows(config, tables, rows, len(new)))
+    edits.notes = ["the model needs some training with the new tokenizer", *notes_on_other_files(source, rows)]
     means = len(new) - len(shared.first) - len(mixtures)
+    report = source.write("convert", out, edits, force, progress)
     counts = Retokenized(len(new), len(shared.first), len(mixtures), method, means, tuple(measured))
-    return Report(
-        "convert", str(source.path), str(out), tuple(changed), written.kept, written.bytes, counts, tuple(notes),
-        written.not_copied,
-    )  # fmt: skip
+    return replace(report, measured=counts)
 
 
 def _by_id(known: Mapping[str, int], path: Path) -> list[str]:
@@ -288,8 +283,8 @@ def _stated_padding(config: Json) -> int | None:
     return next((part["pad_token_id"] for part in nested_configs(config) if "pad_token_id" in part), None)
 
 
-def _move_positions(source: Source, shift: int, config: Json, parts: dict[str, Part], changed: list[Changed]) -> Json:
-    """Add the shifted position tables to `parts`, and return the configuration with their new length."""
+def _move_positions(source: Source, shift: int, config: Json, edits: Edits) -> Json:
+    """Shift the position tables, and return the configuration with their new length."""
     tables = position_tensors_after_padding(source.checkpoint) if shift else []
     if not tables:
         return config
@@ -309,13 +304,9 @@ def _move_positions(source: Source, shift: int, config: Json, parts: dict[str, P
         numbers = torch.arange(rows + shift)[None]
         return (numbers if entry.name.endswith("position_ids") else numbers * 0).to(getattr(torch, entry.dtype))
 
-    buffers = [
-        entry
-        for entry in source.checkpoint.tensors.values()
-        if entry.name.endswith(("position_ids", "token_type_ids")) and entry.shape == (1, rows)
-    ]
-    for entry, make in [*((entry, table) for entry in tables), *((entry, buffer) for entry in buffers)]:
-        shape = (1, rows + shift) if entry in buffers else (rows + shift, *entry.shape[1:])
-        parts[entry.name] = computed(entry.name, entry.dtype, shape, partial(make, entry))
-        changed.append(Changed.of(entry, shape, what))
+    for entry in tables:
+        edits.compute(entry, partial(table, entry), what, (rows + shift, *entry.shape[1:]))
+    for entry in source.checkpoint.tensors.values():
+        if entry.name.endswith(("position_ids", "token_type_ids")) and entry.shape == (1, rows):
+            edits.compute(entry, partial(buffer, entry), what, (1, rows + shift))
     return with_position_count(config, rows, rows + shift, 0)

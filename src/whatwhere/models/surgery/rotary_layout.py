@@ -1,7 +1,7 @@
 """Convert checkpoints between the two layouts of rotary pairs: interleaved and half."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,8 +10,7 @@ from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import LAYOUT_KEY, LAYOUTS, Checkpoint, Layout
-from whatwhere.models.checkpoint.safetensors import computed
-from whatwhere.models.surgery.report import Changed, LayoutConverted, Report
+from whatwhere.models.surgery.report import LayoutConverted, Report
 from whatwhere.models.surgery.selection import is_other_modality
 from whatwhere.models.surgery.source import Edits, Progress, Source
 
@@ -78,21 +77,15 @@ def convert_layout(
         why = "its header says so" if marked else "as its model type has"
         raise CheckpointError(f"{source.path} has the {layout} layout already: {why}.\nThere is nothing to convert.")
     restored: list[bool] = []
-    parts, changed = {}, []
+    edits = Edits(metadata={LAYOUT_KEY: None if layout == native else layout})
     for one in permuted:
-        entry = one.entry
-        make = partial(_permuted, source, one, layout, restored)
-        parts[entry.name] = computed(entry.name, entry.dtype, entry.shape, make)
         what = f"{one.num_heads} heads, {one.rotary_dim} features of each"
-        changed.append(Changed.of(entry, entry.shape, what))
-    metadata = {LAYOUT_KEY: None if layout == native else layout}
-    written = source.write(out, Edits(parts, metadata=metadata), force, progress)
-    model_type = source.checkpoint.description.model_type
-    other_code = f"code for {model_type} expects the {native} layout: this file is for code that does not"
-    return Report(
-        "convert", str(source.path), str(out), tuple(changed), written.kept, written.bytes,
-        LayoutConverted(sum(restored)), () if layout == native else (other_code,), written.not_copied,
-    )  # fmt: skip
+        edits.compute(one.entry, partial(_permuted, source, one, layout, restored), what)
+    if layout != native:
+        model_type = source.checkpoint.description.model_type
+        edits.notes.append(f"code for {model_type} expects the {native} layout: this file is for code that does not")
+    report = source.write("convert", out, edits, force, progress)
+    return replace(report, measured=LayoutConverted(sum(restored)))
 
 
 def _other(layout: Layout) -> Layout:

@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whatwhere.errors import CheckpointError
 from whatwhere.long_work import counted
-from whatwhere.models.checkpoint.base import NO_TOKENIZER
+from whatwhere.models.checkpoint.base import NO_TOKENIZER, Entry
 from whatwhere.models.checkpoint.byte_ranges import ByteRange
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import File, parse_json, plain_name, read_json
@@ -19,6 +20,7 @@ from whatwhere.models.checkpoint.folder import INDEX, weight_files
 from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.safetensors import (
     Part,
+    computed,
     copied,
     new_file,
     new_folder,
@@ -28,7 +30,10 @@ from whatwhere.models.checkpoint.safetensors import (
 )
 from whatwhere.models.checkpoint.tokenizer_files import tokenizer_json_in
 from whatwhere.models.configuration.keys import Json
-from whatwhere.models.surgery.report import NotCopied
+from whatwhere.models.surgery.report import Changed, NotCopied, Report
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 Progress = Callable[[int], None]
 """Called with the number of bytes of each chunk that was written."""
@@ -58,34 +63,40 @@ class Shard:
     ranges: Mapping[str, ByteRange]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Edits:
-    """The changes of an operation; everything else is copied.
+    """The changes of an operation, collected before any is written; everything else is copied.
 
     Args:
         parts: tensors that replace those of their names.
+        changed: what the report says of each.
         files: name of a small file -> its new content, or None to omit it.
         metadata: key of the headers' metadata -> its new value, or None to remove it.
+        notes: for the user.
     """
 
-    parts: Mapping[str, Part] = field(default_factory=dict)
-    files: Mapping[str, bytes | None] = field(default_factory=dict)
-    metadata: Mapping[str, str | None] = field(default_factory=dict)
+    parts: dict[str, Part] = field(default_factory=dict)
+    changed: list[Changed] = field(default_factory=list)
+    files: dict[str, bytes | None] = field(default_factory=dict)
+    metadata: dict[str, str | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
 
+    def replace(self, entry: Entry, part: Part, what: str) -> None:
+        """Replace a tensor; `what` is the change in a few words."""
+        self.parts[entry.name] = part
+        self.changed.append(Changed.of(entry, part, what))
 
-@dataclass(frozen=True, eq=False)
-class Written:
-    """The output of an operation.
-
-    Args:
-        bytes: size of all weights.
-        kept: number of tensors that were copied byte for byte.
-        not_copied: files of the folder that were not copied, with the reason.
-    """
-
-    bytes: int
-    kept: int
-    not_copied: tuple[NotCopied, ...] = ()
+    def compute(
+        self,
+        entry: Entry,
+        make: "Callable[[], Tensor]",
+        what: str,
+        shape: tuple[int, ...] | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        """Replace a tensor by what `make` returns when it is written, of the same shape and type if none is given."""
+        shape = entry.shape if shape is None else shape
+        self.replace(entry, computed(entry.name, dtype or entry.dtype, shape, make), what)
 
 
 class Source:
@@ -168,13 +179,8 @@ class Source:
                 "Pass the name of a new folder, or as input the one file of weights."
             )
 
-    def write(self, out: Path, edits: Edits, force: bool = False, progress: Progress | None = None) -> Written:
-        """Write the checkpoint with changes, atomically.
-
-        Args:
-            out: a file or folder, as the input is.
-            force: replace an existing output.
-            progress: called with the number of bytes of each chunk.
+    def write(self, command: str, out: Path, edits: Edits, force: bool, progress: Progress | None) -> Report:
+        """Write the checkpoint with the changes of a command, atomically, and report them, without measurements.
 
         Raises:
             CheckpointError: If it cannot be written, or a tensor to be changed is stored in parts.
@@ -182,21 +188,28 @@ class Source:
         self.require_output(out, force)
         self.checkpoint.require_stored(edits.parts)
         parts = (part for shard in self.shards for part in self._parts(shard, edits))
+        not_copied: list[NotCopied] = []
         if self.folder is None:
             with new_file(out, force) as path, writing(parts, progress) as count:
                 size = self._write_shard(self.shards[0], path, edits, count)
-            return Written(size, self._kept(edits))
-        with new_folder(out, force) as path:
-            names = {file.name for file in (*(shard.path for shard in self.shards), self.index) if file is not None}
-            not_copied = copy_other_files(self.folder, path, names, edits.files)
-            with writing(parts, progress) as count:
-                size = sum(self._write_shard(shard, path / shard.path.name, edits, count) for shard in self.shards)
-            if self.index is not None:
-                (path / self.index.name).write_bytes(self._new_index(edits))
-        return Written(size, self._kept(edits), tuple(not_copied))
-
-    def _kept(self, edits: Edits) -> int:
-        return sum(len(shard.ranges) for shard in self.shards) - len(edits.parts)
+        else:
+            with new_folder(out, force) as path:
+                names = {file.name for file in (*(shard.path for shard in self.shards), self.index) if file is not None}
+                not_copied = copy_other_files(self.folder, path, names, edits.files)
+                with writing(parts, progress) as count:
+                    size = sum(self._write_shard(shard, path / shard.path.name, edits, count) for shard in self.shards)
+                if self.index is not None:
+                    (path / self.index.name).write_bytes(self._new_index(edits))
+        return Report(
+            command,
+            str(self.path),
+            str(out),
+            tuple(edits.changed),
+            kept=sum(len(shard.ranges) for shard in self.shards) - len(edits.parts),
+            bytes=size,
+            notes=tuple(edits.notes),
+            not_copied=tuple(not_copied),
+        )
 
     def _index(self) -> Path | None:
         if self.folder is None:
@@ -230,14 +243,7 @@ class Source:
 
 @contextmanager
 def writing(parts: Iterable[Part], progress: Progress | None) -> Iterator[Progress]:
-    """Report how much of a checkpoint is written, in a `with` block.
-
-    Args:
-        progress: called with the number of bytes of each chunk too.
-
-    Yields:
-        A function to call with the number of bytes of each chunk.
-    """
+    """Yield a function to call with the number of bytes of each chunk that is written; it calls `progress` too."""
     with counted("writing", sum(part.bytes for part in parts), "bytes") as advance:
 
         def count(size: int) -> None:

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from io import TextIOWrapper
 from pathlib import Path
@@ -14,9 +14,9 @@ from whatwhere.errors import SettingError, TextError, TokenError
 from whatwhere.long_work import counted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.files import File
-from whatwhere.models.checkpoint.safetensors import Part, new_file, require_writable_output
+from whatwhere.models.checkpoint.safetensors import new_file, require_writable_output
 from whatwhere.models.configuration.keys import Json
-from whatwhere.models.surgery.report import Changed, CorpusCheck, Report, TableRows, Trimmed
+from whatwhere.models.surgery.report import CorpusCheck, Report, Trimmed
 from whatwhere.models.surgery.resize import rearrange, with_rows
 from whatwhere.models.surgery.selection import (
     CONFIGS,
@@ -102,32 +102,25 @@ def trim_checkpoint(
     requested = set(before.ids) if before is not None else _checked(keep_ids or (), rows)
     ids = _with_required(source, contents, requested, rows)
     new_ids = {old: new for new, old in enumerate(ids)}
-    files = _files(source, contents, tables, new_ids, rows)
+    edits = Edits(files=_files(source, contents, tables, new_ids, rows), notes=_notes(source, contents, tables))
     from whatwhere.what.resizing import Rearrangement
 
-    parts: dict[str, Part] = {}
-    changed: list[Changed] = []
-    measured: list[TableRows] = []
-    rearrange(source, Rearrangement.kept(rows, ids), tables, parts, changed, measured)
+    measured = rearrange(source, Rearrangement.kept(rows, ids), tables, edits)
     check = None
     if before is not None:
-        check = _check_corpus(before, corpus, json.loads(files["tokenizer.json"] or b""), new_ids)
+        check = _check_corpus(before, corpus, json.loads(edits.files["tokenizer.json"] or b""), new_ids)
     id_map = as_json({"format": "whatwhere-id-map", "version": 1, "rows_before": rows, "old_ids": ids})
     if source.folder is not None:
-        files[ID_MAP] = id_map
-        written = source.write(out, Edits(parts, files), force, progress)
+        edits.files[ID_MAP] = id_map
+        report = source.write("trim", out, edits, force, progress)
     else:
         map_file = out.with_suffix(f".{ID_MAP}")
         require_writable_output(map_file, [source.path], force)
-        written = source.write(out, Edits(parts), force, progress)
+        report = source.write("trim", out, edits, force, progress)
         with new_file(map_file, force) as unfinished:
             unfinished.write_bytes(id_map)
-    saved = sum(source.checkpoint.entry(name).bytes - part.bytes for name, part in parts.items())
-    return Report(
-        "trim", str(source.path), str(out), tuple(changed), written.kept, written.bytes,
-        Trimmed(rows, len(ids), len(requested), check, tuple(measured), saved), tuple(_notes(source, contents, tables)),
-        written.not_copied,
-    )  # fmt: skip
+    saved = sum(source.checkpoint.entry(name).bytes - part.bytes for name, part in edits.parts.items())
+    return replace(report, measured=Trimmed(rows, len(ids), len(requested), check, tuple(measured), saved))
 
 
 def read_ids(path: str | Path) -> list[int]:

@@ -1,4 +1,4 @@
-"""The registry of model types: plans name schemes of the catalogue, and nothing imports PyTorch before it builds."""
+"""Plans of every model type: they name schemes of the catalogue, and nothing imports PyTorch before it builds."""
 
 import json
 import subprocess
@@ -8,8 +8,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch import nn
-from transformers.models.ibert.quant_modules import QuantEmbedding
 
 import whatwhere as ww
 from whatwhere import temperature
@@ -17,16 +15,13 @@ from whatwhere.models.configuration.biases import alibi_slopes, falcon_slopes
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.model_types import MODEL_TYPES
 from whatwhere.models.configuration.plan import CLASSES, Plan, class_of
-from whatwhere.models.parameter_count import InputParameters
-from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
 from whatwhere.where.scaling import Scaling
 from whatwhere.where.score.alibi import slopes
 
-from ..running import fitting
-from .inside import TABLES
-from .tiny import config_of, inputs_of, model_of, tables_of
+from ...running import fitting
+from ..tiny import config_of, inputs_of, model_of
+from .small import of
 
-SEGMENTS = ("token_type_embeddings", "segment_emb")
 BLOCKED = 'import sys\nsys.modules["torch"] = None\n'
 """The beginning of a program in which an import of PyTorch fails."""
 
@@ -116,10 +111,6 @@ def test_a_plan_shows_the_call_that_builds_it() -> None:
 
 # Settings that constructors refuse are refused when they are read
 
-LLAMA = {
-    "model_type": "llama", "vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4,
-    "num_key_value_heads": 4, "max_position_embeddings": 64,
-}  # fmt: skip
 ORIGINAL = {"original_max_position_embeddings": 16}
 NUMBERS: tuple[Any, ...] = (1e-30, 1e-19, 0.5, 1, 1.0, 2, 3.5, 1e18, 1e19, 1e30)
 PARAMETERS: dict[str, dict[str, Any]] = {
@@ -151,7 +142,7 @@ def test_what_is_read_can_be_built(rope_type: str, head_dim: int) -> None:
     read = refused = 0
     for parameters in variants(rope_type):
         try:
-            description = ww.from_huggingface({**LLAMA, "head_dim": head_dim, "rope_parameters": parameters})
+            description = ww.from_huggingface(of("llama", head_dim=head_dim, rope_parameters=parameters))
         except (ww.errors.SettingError, ww.errors.ShapeError, ww.errors.CheckpointError):
             refused += 1
             continue
@@ -160,66 +151,6 @@ def test_what_is_read_can_be_built(rope_type: str, head_dim: int) -> None:
             plan.build()
     assert read + refused > 3
     assert head_dim != 16 or rope_type == "longrope" or read > 3
-
-
-REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "a short YaRN": ({"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "beta_slow": 64.0, **ORIGINAL}},
-                     "beta_fast is 32.0 and beta_slow 64.0"),
-    "a theta of 1": ({"rope_theta": 1.0, "rope_scaling": {"type": "yarn", "factor": 2.0, **ORIGINAL}},
-                     "rope_theta is 1.0, but YaRN needs one above 1"),
-    "a magnitude beyond float32": (
-        {"rope_parameters": {"rope_type": "yarn", "factor": 2.0, "attention_factor": 1e19, **ORIGINAL}},
-        r"attention_factor is 1e\+19, but must be from 1e-18",
-    ),
-    "a factor below 1": ({"rope_parameters": {"rope_type": "dynamic", "factor": 0.5}}, "factor is 0.5, but dynamic"),
-    "two features": ({"head_dim": 2, "rope_parameters": {"rope_type": "dynamic", "factor": 2.0}}, "more than 2 feat"),
-    "an odd head": ({"head_dim": 3}, "rotary_dim=3 of head_dim=3"),
-    "a head of one": ({"head_dim": 1}, "rotary_dim=1 of head_dim=1"),
-    "no pair": ({"rope_parameters": {"rope_type": "proportional", "partial_rotary_factor": 0.01}}, "rotates no pair"),
-    "a length of 1": (
-        {"rope_parameters": {"rope_type": "longrope", "factor": 2.0, "short_factor": [1.0] * 8,
-                             "long_factor": [1.0] * 8, "original_max_position_embeddings": 1}},
-        "must be at least 2",
-    ),
-    "sections that run over": (
-        {"model_type": "qwen3_vl_text", "head_dim": 16, "rope_parameters": {"mrope_section": [0, 0, 8]}},
-        "interleaved axis 2 has one pair in 3",
-    ),
-    "rotary_dim beyond the head": ({"model_type": "gptj", "rotary_dim": 32}, "rotary_dim=32 of head_dim=16"),
-    "T5 with one bucket": (
-        {"model_type": "mt5", "d_model": 64, "num_heads": 4, "num_layers": 1, "relative_attention_num_buckets": 1},
-        "relative_attention_num_buckets is 1",
-    ),
-    "T5 without room": (
-        {"model_type": "mt5", "d_model": 64, "num_heads": 4, "num_layers": 1, "relative_attention_max_distance": 16},
-        "must be above 16",
-    ),
-    "T5 with buckets without end": (
-        {"model_type": "mt5", "d_model": 64, "num_heads": 4, "num_layers": 1, "relative_attention_num_buckets": 2**40},
-        "at most 4,096 are read",
-    ),
-    "DeBERTa without room": (
-        {"model_type": "deberta-v2", "relative_attention": True, "pos_att_type": "c2p", "position_buckets": 64,
-         "max_relative_positions": 33},
-        "must be above 33",
-    ),
-    "an odd sinusoid": (
-        {"model_type": "ctrl", "n_embd": 15, "n_head": 5, "n_layer": 1}, "15 features cannot hold sinusoidal positions",
-    ),
-    "slopes of nothing": (
-        {"model_type": "mpt", "d_model": 64, "n_layers": 1, "n_heads": 4, "attn_config": {"alibi_bias_max": 1e6}},
-        "slopes of 0",
-    ),
-}  # fmt: skip
-OTHER_NAMES = ("ctrl", "mpt", "mt5")
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_settings_that_no_scheme_takes_are_refused_when_they_are_read(case: str) -> None:
-    keys, message = REFUSED[case]
-    base = {"vocab_size": 9} if keys.get("model_type") in OTHER_NAMES else LLAMA
-    with pytest.raises((ww.errors.SettingError, ww.errors.ShapeError), match=message):
-        ww.from_huggingface({**base, **keys})
 
 
 def test_slopes_without_torch_are_those_of_alibi() -> None:
@@ -257,52 +188,3 @@ def test_an_encoder_that_decodes_is_causal() -> None:
     assert description.causal
     assert not ww.from_huggingface(config_of("t5"), part="encoder").causal
     assert not ww.from_huggingface(config_of("gemma3_text", use_bidirectional_attention=True)).causal
-
-
-def test_positions_after_padding_are_one_list() -> None:
-    """The registry and the surgery of live models agree on types and on the id where the key is absent."""
-    learned, fixed = {}, {}
-    for name, model_type in MODEL_TYPES.items():
-        for rule in model_type.positions:
-            padding_idx = model_type.defaults.get("pad_token_id")
-            if rule.name == "learned_or_sinusoidal" or rule.settings.get("offset") == "padding":
-                of_table = rule.name in ("learned", "learned_or_rope") and name != "mpnet"
-                (learned if of_table else fixed)[name] = padding_idx
-    assert learned.items() <= LEARNED_AFTER_PADDING.items()
-    assert fixed.items() <= FIXED_AFTER_PADDING.items()
-    known = {*LEARNED_AFTER_PADDING, *FIXED_AFTER_PADDING} & set(MODEL_TYPES)
-    assert known == {*learned, *fixed}
-
-
-# Numbers of parameters
-
-
-def counted(model: nn.Module, part: str | None) -> InputParameters:
-    """Return the parameters of a model of transformers that `parameters` counts, by the names of its modules."""
-    table, head = tables_of(model)
-    tokens = table.weight
-    inside = [(name, module) for name, module in model.named_modules() if part is None or f"{part}." in f"{name}."]
-    inside = [(name, module) for name, module in inside if "entity" not in name]
-    tables = [m.weight for name, m in inside if TABLES.search(name) and isinstance(m, nn.Embedding | QuantEmbedding)]
-    segments = [module.weight for name, module in inside if name.endswith(SEGMENTS)]
-    return InputParameters(
-        tokens.numel(),
-        sum(table.numel() for table in tables if isinstance(table, nn.Parameter) and table.requires_grad),
-        sum(table.numel() for table in segments),
-        head.weight.numel() if head is not None and head.weight is not tokens else 0,
-    )
-
-
-@pytest.mark.parametrize("tied", [True, False])
-@pytest.mark.parametrize("model_type", MODEL_TYPES)
-def test_parameters_are_those_of_the_model(model_type: str, tied: bool) -> None:
-    if model_type == "dbrx" and tied:
-        return  # its class refuses the flag
-    config = config_of(model_type, tie_word_embeddings=tied)
-    with torch.device("meta"):
-        model = model_of(config)
-    for part in MODEL_TYPES[model_type].parts or (None,):
-        ours, theirs = ww.parameters(config, part=part), counted(model, part)
-        if tables_of(model)[1] is None:  # transformers has no such head for this type
-            ours = InputParameters(ours.tokens, ours.positions, ours.segments)
-        assert ours == theirs
