@@ -516,7 +516,7 @@ def test_without_a_page_the_error_names_the_way_out(tmp_path: Path, bundle: Path
 
 def test_tables_beyond_the_size_limit_are_omitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from whatwhere.studio.api import replay
-    from whatwhere.studio.api.runs import first_names
+    from whatwhere.studio.schemes import first_names
 
     session = Session.open(made_up_folder(tmp_path, seeds=1))
     run = {"run": first_names(session)[0]}

@@ -89,7 +89,7 @@ def test_views_share_what_was_found(model: Path, monkeypatch: pytest.MonkeyPatch
     assert overview(session).headline
     assert EXPORTS["overview"](session) is not None
     assert len(calls) == 1
-    assert [row.id for row in diagnosed.found.zero.rows] == [7]
+    assert diagnosed.found.zero.ids.tolist() == [7]
     # What a command has found is not computed again.
     kept = Session.open(model)
     kept.keep_inspection(inspect(model))

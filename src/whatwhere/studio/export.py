@@ -19,8 +19,8 @@ from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.html import Markup, element, paragraph, sections
 from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
 from whatwhere.studio.api.about import about
-from whatwhere.studio.api.runs import first_names
 from whatwhere.studio.api.settings import ExportedView
+from whatwhere.studio.schemes import first_names
 from whatwhere.studio.session import Corpus, Session
 from whatwhere.studio.wire import pack
 

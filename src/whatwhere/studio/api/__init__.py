@@ -20,12 +20,12 @@ from whatwhere.studio.api import (
     positions,
     replay,
     rotary,
-    runs,
     token_map,
     tokens,
 )
 from whatwhere.studio.api.settings import ExportedView, text
 from whatwhere.studio.jobs import Report
+from whatwhere.studio.schemes import first_names
 from whatwhere.studio.session import Session
 
 Query = Callable[[Session, Mapping[str, Any]], Any]
@@ -54,7 +54,7 @@ def _by_run(exported: Export) -> Export:
     def view(session: Session) -> ExportedView | None:
         if not session.runs:
             return exported(session)
-        names = runs.first_names(session)
+        names = first_names(session)
         views = {name: each for name in names if (each := exported(session.of_run(name))) is not None}
         if not views:
             return None

@@ -9,9 +9,8 @@ from whatwhere import __version__
 from whatwhere.analysis.token_map import MINIMUM_ROWS
 from whatwhere.models.checkpoint.lookup import spellings
 from whatwhere.studio.api import ask, pipeline, positions, token_map
-from whatwhere.studio.api.runs import titles
 from whatwhere.studio.api.settings import known
-from whatwhere.studio.schemes import has_own, runs, used_doors
+from whatwhere.studio.schemes import has_own, runs, titles, used_doors
 from whatwhere.studio.session import Kind, Session
 
 Which = Literal["input", "output"]

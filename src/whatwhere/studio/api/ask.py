@@ -11,8 +11,8 @@ from whatwhere.comparison.results import TokenProbability
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
 from whatwhere.report.section import Part, Section, Table
 from whatwhere.report.text import decimals
-from whatwhere.studio.api.runs import find_run, first_names, run_name
 from whatwhere.studio.api.settings import ExportedView, known, text
+from whatwhere.studio.schemes import find_run, first_names, run_name
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:

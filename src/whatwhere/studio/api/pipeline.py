@@ -13,9 +13,8 @@ from whatwhere.models.model_text import encode_text, looks_up, no_reader, reader
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import number
 from whatwhere.studio.api import ask
-from whatwhere.studio.api.runs import of_first_runs
 from whatwhere.studio.api.settings import MOST_FEATURES, ExportedView, flag, known, one_of, scheme, text, whole
-from whatwhere.studio.schemes import DEFAULT_DIM, DoorScheme, default_scheme, factor_of, token_tensor
+from whatwhere.studio.schemes import DEFAULT_DIM, DoorScheme, default_scheme, factor_of, of_first_runs, token_tensor
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:

@@ -11,9 +11,8 @@ from whatwhere.errors import PositionError, SettingError, WhatWhereError
 from whatwhere.records import Missing
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import decimals, number
-from whatwhere.studio.api.runs import of_first_runs
 from whatwhere.studio.api.settings import ExportedView, known, scheme, text, whole
-from whatwhere.studio.schemes import DOORS, FOR_IMAGES, DoorScheme, default_scheme, has_own, runs
+from whatwhere.studio.schemes import DOORS, FOR_IMAGES, DoorScheme, default_scheme, has_own, of_first_runs, runs
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ from jaxtyping import Float, Float32, Float64, Int
 from whatwhere.analysis.pca import principal_components
 from whatwhere.report.section import Paragraph, Part, Section, Table
 from whatwhere.report.text import decimals, number, percent
-from whatwhere.studio.api.runs import find_run, first_names, run_name
 from whatwhere.studio.api.settings import ExportedView, known, text
+from whatwhere.studio.schemes import find_run, first_names, run_name
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
