@@ -54,6 +54,15 @@ def in_memory(dtype: torch.dtype = torch.float32, **settings) -> ww.TokenEmbeddi
     return table
 
 
+def both(path: Path, dtype: torch.dtype = torch.float32, rows: int = V):
+    """Return a table in a new file and its optimizer, and the same in memory."""
+    path.unlink(missing_ok=True)
+    FileTokenEmbedding.create(path, rows, D, dtype=dtype, generator=generator())
+    table, own = ww.TokenEmbedding(rows, D, dtype=dtype), FileTokenEmbedding(path)
+    table.reset_parameters(generator())
+    return own, FileRowAdamW(own, **SETTINGS), table, ww.RowAdamW(table, **SETTINGS)
+
+
 def batches(steps: int, seed: int = 1) -> list[torch.Tensor]:
     return list(torch.randint(0, V, (steps, 3, 5), generator=generator(seed)))
 
@@ -105,9 +114,7 @@ def test_created_rows_are_those_of_a_table_in_memory(tmp_path: Path, dtype: torc
 @TYPES
 @pytest.mark.parametrize("prefetch", [False, True], ids=["", "prefetch"])
 def test_training_gives_the_bits_of_row_adamw(tmp_path: Path, dtype: torch.dtype, prefetch: bool) -> None:
-    FileTokenEmbedding.create(tmp_path / "rows.safetensors", V, D, dtype=dtype, generator=generator())
-    table, own = in_memory(dtype), FileTokenEmbedding(tmp_path / "rows.safetensors")
-    row_adamw, optimizer = ww.RowAdamW(table, **SETTINGS), FileRowAdamW(own, **SETTINGS)
+    own, optimizer, table, row_adamw = both(tmp_path / "rows.safetensors", dtype)
     for part in range(3):
         some = batches(10, seed=part)
         if part == 2:
@@ -132,9 +139,8 @@ def test_the_padding_row_gets_no_gradient(path: Path) -> None:
 
 
 def test_gradient_accumulation_and_rows_without_gradient_are_as_in_memory(path: Path) -> None:
-    table, own = in_memory(), FileTokenEmbedding(path)
-    pairs = [(table, ww.RowAdamW(table, **SETTINGS)), (own, FileRowAdamW(own, **SETTINGS))]
-    for each, optimizer in pairs:
+    own, file_optimizer, table, row_adamw = both(path)
+    for each, optimizer in ((table, row_adamw), (own, file_optimizer)):
         for first, second, looked_up in zip(batches(6), batches(6, 5), batches(6, 6), strict=True):
             (each(first).square().sum() + each(second).sum()).backward()
             each(second).square().sum().backward()
@@ -146,8 +152,7 @@ def test_gradient_accumulation_and_rows_without_gradient_are_as_in_memory(path: 
 
 
 def test_a_change_of_eps_brings_all_rows_up_to_date_first(path: Path) -> None:
-    table, own = in_memory(), FileTokenEmbedding(path)
-    row_adamw, optimizer = ww.RowAdamW(table, **SETTINGS), FileRowAdamW(own, **SETTINGS)
+    own, optimizer, table, row_adamw = both(path)
     for eps in (1e-8, 1e-2):
         for group in (*row_adamw.param_groups, *optimizer.param_groups):
             group["eps"] = eps
@@ -162,10 +167,7 @@ def test_long_histories_give_the_bits_of_row_adamw_and_no_step_flushes(
     for module in (row_training, row_table):
         monkeypatch.setattr(module, "MIN_HISTORY", 4)
     path = tmp_path / "rows.safetensors"
-    FileTokenEmbedding.create(path, 6, D, generator=generator())
-    own, table = FileTokenEmbedding(path), ww.TokenEmbedding(6, D)
-    table.reset_parameters(generator())
-    row_adamw, optimizer = ww.RowAdamW(table, **SETTINGS), FileRowAdamW(own, **SETTINGS)
+    own, optimizer, table, row_adamw = both(path, rows=6)
     flushed = 0
     for n in range(40):  # a history ends each 6 steps, and where eps changes; some rows are read long after
         for group in (*row_adamw.param_groups, *optimizer.param_groups):
@@ -184,9 +186,7 @@ def test_long_histories_give_the_bits_of_row_adamw_and_no_step_flushes(
             break
     row_adamw.flush()
     own.update_all_rows()
-    table = ww.TokenEmbedding(6, D)
-    table.reset_parameters(generator())
-    row_adamw = ww.RowAdamW(table, **SETTINGS)
+    _, _, table, row_adamw = both(tmp_path / "in memory.safetensors", rows=6)
     for n in range(26):
         row_adamw.param_groups[0].update(eps=(1e-8, 1e-3)[n // 10 % 2], lr=(0.05, 0.01)[n // 7 % 2])
         train(table, row_adamw, [torch.tensor([n % 3, 3 + n // 15])])
@@ -512,9 +512,7 @@ def test_old_rows_are_not_written_into_another_file(path: Path) -> None:
 
 @TYPES
 def test_an_empty_batch_is_a_step_as_in_memory(tmp_path: Path, dtype: torch.dtype) -> None:
-    FileTokenEmbedding.create(tmp_path / "rows.safetensors", V, D, dtype=dtype, generator=generator())
-    table, own = in_memory(dtype), FileTokenEmbedding(tmp_path / "rows.safetensors")
-    row_adamw, optimizer = ww.RowAdamW(table, **SETTINGS), FileRowAdamW(own, **SETTINGS)
+    own, optimizer, table, row_adamw = both(tmp_path / "rows.safetensors", dtype)
     empty = torch.zeros(2, 0, dtype=torch.int64)
     for each, each_optimizer in ((own, optimizer), (table, row_adamw)):
         for ids in (empty, torch.tensor([[3, 4]]), empty, torch.tensor([[4]])):
@@ -680,27 +678,28 @@ def test_read_only_tables_are_shared_and_rows_that_are_behind_are_right(path: Pa
         readers[0].update_all_rows()
 
 
-def test_what_does_not_fit_is_refused(path: Path, tmp_path: Path) -> None:
-    own = FileTokenEmbedding(path)
-    with pytest.raises(SettingError, match="in a file"):
-        ww.RowAdamW(own)
-    with pytest.raises(SettingError, match="in a file"):
-        own.readout(torch.zeros(D))
-    with pytest.raises(SettingError, match="not sampled anew"):
-        own.reset_parameters()
-    with pytest.raises(SettingError, match="no plain parameter"):
-        resize(own, V + 1)
-    with pytest.raises(TokenError, match="outside the vocabulary"):
-        own(torch.tensor([V]))
-    with pytest.raises(TokenError, match="outside the vocabulary"):
-        own.prefetch(torch.tensor([-1]))
-    with pytest.raises(SettingError, match="trains FileTokenEmbedding"):
-        FileRowAdamW([{"params": [in_memory()]}])
-    with pytest.raises(CheckpointError, match="exists already"):
-        FileTokenEmbedding.create(path, V, D)
-    with pytest.raises(TokenError, match="padding_idx"):
-        FileTokenEmbedding.create(tmp_path / "b.safetensors", V, D, padding_idx=V)
-    FileRowAdamW(own)
+@pytest.mark.parametrize(
+    ("call", "error", "words"),
+    [
+        (lambda own: ww.RowAdamW(own), SettingError, "in a file"),
+        (lambda own: own.readout(torch.zeros(D)), SettingError, "in a file"),
+        (lambda own: own.reset_parameters(), SettingError, "not sampled anew"),
+        (lambda own: resize(own, V + 1), SettingError, "no plain parameter"),
+        (lambda own: own(torch.tensor([V])), TokenError, "outside the vocabulary"),
+        (lambda own: own.prefetch(torch.tensor([-1])), TokenError, "outside the vocabulary"),
+        (lambda own: FileRowAdamW([{"params": [in_memory()]}]), SettingError, "trains FileTokenEmbedding"),
+        (lambda own: FileRowAdamW([]), SettingError, "no embedding.\nPass a FileTokenEmbedding"),
+        (lambda own: FileTokenEmbedding.create(own.path, V, D), CheckpointError, "exists already"),
+        (lambda own: FileTokenEmbedding.create(own.path / "b", V, D, padding_idx=V), TokenError, "padding_idx"),
+    ],
+)
+def test_what_does_not_fit_is_refused(path: Path, call, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        call(FileTokenEmbedding(path))
+
+
+def test_the_state_of_a_different_algorithm_is_refused(path: Path) -> None:
+    FileRowAdamW(own := FileTokenEmbedding(path))
     own.close()
     with pytest.raises(SettingError, match="state of adamw, not of adagrad"):
         FileRowAdagrad(FileTokenEmbedding(path))

@@ -305,11 +305,7 @@ class RowKeeper:
         gradient = coalesce(self.weight)
         if gradient is None:
             raise SettingError("a table in a file got a dense gradient.\nRead its rows by lookups alone.")
-        if gradient.rest is not None and gradient.rest != 0:
-            raise SettingError(
-                "the gradient was scaled by NaN or infinity, which would make the whole table NaN.\nSkip this step: "
-                "see the norm that clip_grad_norm_ returns, or pass it error_if_nonfinite=True."
-            )
+        gradient.require_finite()
         return gradient
 
     def step(self, gradient: RowGradient, step: Step) -> None:

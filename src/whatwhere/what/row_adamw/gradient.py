@@ -37,6 +37,14 @@ class RowGradient(Tensor):
     rest: Tensor | None = None
     sharded: bool = False
 
+    def require_finite(self) -> None:
+        """Raise SettingError if it was scaled by NaN or infinity, with all rows that are not stored."""
+        if self.rest is not None and self.rest != 0:
+            raise SettingError(
+                "the gradient was scaled by NaN or infinity, which would make the whole table NaN.\nSkip this step: "
+                "see the norm that clip_grad_norm_ returns, or pass it error_if_nonfinite=True."
+            )
+
     @classmethod
     def __torch_function__(
         cls, function: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None

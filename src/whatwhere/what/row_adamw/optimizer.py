@@ -111,8 +111,8 @@ class RowAdamW(RowOptimizer[RowTable]):
         for weight, settings in weights:
             table = self._tables[weight]
             table.require_weight()
-            if OWNERS in (state := self.state.get(weight, {})):  # a checkpoint may have been read into it
-                require_owners(weight, state[OWNERS], table.dealt)
+            if _OWNERS in (state := self.state.get(weight, {})):  # a checkpoint may have been read into it
+                _require_owners(weight, state[_OWNERS], table.dealt)
             if weight.grad is not None:  # else, as in PyTorch, no step for this table
                 table.step(Step(table.number + 1, *settings))
                 self._publish(weight)
@@ -157,11 +157,7 @@ class RowAdamW(RowOptimizer[RowTable]):
                 self._resume(weight, group, state)
 
     def trains_some(self, weight: Tensor) -> bool:
-        """Return whether only some rows of a table are trained.
-
-        Args:
-            weight: one of the tables.
-        """
+        """Return whether only some rows of a table are trained."""
         return self._tables[weight].trains_some
 
     def exchange(self, old: nn.Parameter, new: nn.Parameter, state: dict[str, Any]) -> None:
@@ -192,27 +188,27 @@ class RowAdamW(RowOptimizer[RowTable]):
 
     def _require_state(self, state_dict: dict[str, Any]) -> None:
         """Raise unless a state is that of AdamW for tables of these shapes."""
-        require_names(state_dict, ("state", "param_groups"))
+        _require_names(state_dict, ("state", "param_groups"))
         groups = state_dict["param_groups"]
-        require_equal("groups", len(self.param_groups), len(groups))
+        _require_equal("groups", len(self.param_groups), len(groups))
         for own, group in zip(self.param_groups, groups, strict=True):
-            require_names(group, _SETTINGS)
+            _require_names(group, _SETTINGS)
             _refuse(group)
             if not group.get("decoupled_weight_decay", True) and group["weight_decay"]:
                 raise SettingError(
                     "RowAdamW cannot load the state of Adam, whose weight decay is part of the gradient."
                 )
-            require_equal("tables in a group", len(own["params"]), len(group["params"]))
+            _require_equal("tables in a group", len(own["params"]), len(group["params"]))
             for weight, number in zip(own["params"], group["params"], strict=True):
                 if state := state_dict["state"].get(number):
-                    require_moments(weight, state, self._tables[weight].dealt)
+                    _require_moments(weight, state, self._tables[weight].dealt)
 
     def _resume(self, weight: Tensor, group: dict[str, Any], state: dict[str, Any]) -> None:
         moments, dealt = Moments.of(own_rows(weight)), self._tables[weight].dealt
         for name in ("exp_avg", "exp_avg_sq"):
-            getattr(moments, name).copy_(own_part(state[name], weight, dealt))
+            getattr(moments, name).copy_(_own_part(state[name], weight, dealt))
         if moments.master is not None and "master" in state:
-            moments.master.copy_(own_part(state["master"], weight, dealt))
+            moments.master.copy_(_own_part(state["master"], weight, dealt))
         _, betas, eps, _ = checked_settings(group)
         self._tables[weight].load(moments, int(state["step"]), betas, eps)
         self.state[weight] = {}
@@ -222,7 +218,7 @@ class RowAdamW(RowOptimizer[RowTable]):
         """Write the state to where PyTorch's optimizers store it."""
         table = self._tables[weight]
         assert table.moments is not None
-        publish(self.state[weight], weight, table.moments, table.number, table.dealt)
+        _publish(self.state[weight], weight, table.moments, table.number, table.dealt)
 
 
 def _refuse(options: dict[str, Any]) -> None:
@@ -292,11 +288,11 @@ def _require_plain_lookup(module: nn.Embedding) -> None:
         )
 
 
-OWNERS = "owners"
+_OWNERS = "owners"
 """The key of the number of owners, beside moments in their order."""
 
 
-def as_table(weight: Tensor, values: Tensor) -> Tensor:
+def _as_table(weight: Tensor, values: Tensor) -> Tensor:
     """Return values of a process's rows as a tensor of the whole table, a DTensor where the table is one."""
     if own_rows(weight) is weight:
         return values
@@ -309,7 +305,7 @@ def as_table(weight: Tensor, values: Tensor) -> Tensor:
     )
 
 
-def own_part(values: Tensor, weight: Tensor, dealt: int | None) -> Tensor:
+def _own_part(values: Tensor, weight: Tensor, dealt: int | None) -> Tensor:
     """Return the rows of this process of a state, which may be that of the whole table, in its order or by id.
 
     `dealt` is the number of ids that a table on owners has; None of a table in the order of its ids.
@@ -325,20 +321,15 @@ def own_part(values: Tensor, weight: Tensor, dealt: int | None) -> Tensor:
     return values[first : first + len(own_rows(weight))]
 
 
-def require_moments(weight: Tensor, state: dict[str, Any], dealt: int | None) -> None:
-    """Raise unless a state is that of a table, in its order or by id.
-
-    Raises:
-        SettingError: If it lacks a key, or its rows are in the order of other owners.
-        ShapeError: If it is of a table of another shape.
-    """
-    require_names(state, ("step", "exp_avg", "exp_avg_sq"))
+def _require_moments(weight: Tensor, state: dict[str, Any], dealt: int | None) -> None:
+    """Raise unless a state is that of a table, in its order or by id."""
+    _require_names(state, ("step", "exp_avg", "exp_avg_sq"))
     values = {name: state[name] for name in ("exp_avg", "exp_avg_sq", "master") if state.get(name) is not None}
     shape = tuple(weight.shape)
     by_id = (dealt, shape[1])
     if all(tuple(value.shape) == by_id for value in values.values()):
         return
-    require_owners(weight, state.get(OWNERS), dealt)
+    _require_owners(weight, state.get(_OWNERS), dealt)
     for name, value in values.items():
         if tuple(value.shape) != shape:
             raise ShapeError(
@@ -347,7 +338,7 @@ def require_moments(weight: Tensor, state: dict[str, Any], dealt: int | None) ->
             )
 
 
-def require_owners(weight: Tensor, stored: Tensor | None, dealt: int | None) -> None:
+def _require_owners(weight: Tensor, stored: Tensor | None, dealt: int | None) -> None:
     """Raise SettingError unless rows of a state are in the order of the table's owners."""
     owners = None if dealt is None else weight.device_mesh.size()  # type: ignore[attr-defined]
     if owners == (given := None if stored is None else int(stored)):
@@ -360,7 +351,7 @@ def require_owners(weight: Tensor, stored: Tensor | None, dealt: int | None) -> 
     )
 
 
-def require_names(state: dict[str, Any], names: tuple[str, ...]) -> None:
+def _require_names(state: dict[str, Any], names: tuple[str, ...]) -> None:
     """Raise SettingError unless a state has some keys."""
     for name in names:
         if name not in state:
@@ -370,7 +361,7 @@ def require_names(state: dict[str, Any], names: tuple[str, ...]) -> None:
             )
 
 
-def require_equal(what: str, own: int, given: int) -> None:
+def _require_equal(what: str, own: int, given: int) -> None:
     """Raise ShapeError unless a state has as many of something as the optimizer."""
     if own != given:
         raise ShapeError(
@@ -379,13 +370,16 @@ def require_equal(what: str, own: int, given: int) -> None:
         )
 
 
-def publish(state: dict[str, Any], weight: Tensor, moments: Moments, number: int, dealt: int | None) -> None:
+def _publish(state: dict[str, Any], weight: Tensor, moments: Moments, number: int, dealt: int | None) -> None:
     """Write the state of a table to where PyTorch's optimizers store it."""
     if not state:
         state["step"] = torch.zeros((), dtype=torch.float32)
-        state["exp_avg"], state["exp_avg_sq"] = as_table(weight, moments.exp_avg), as_table(weight, moments.exp_avg_sq)
+        state["exp_avg"], state["exp_avg_sq"] = (
+            _as_table(weight, moments.exp_avg),
+            _as_table(weight, moments.exp_avg_sq),
+        )
         if moments.master is not None:
-            state["master"] = as_table(weight, moments.master)
+            state["master"] = _as_table(weight, moments.master)
         if dealt is not None:
-            state[OWNERS] = torch.tensor(weight.device_mesh.size())  # type: ignore[attr-defined]
+            state[_OWNERS] = torch.tensor(weight.device_mesh.size())  # type: ignore[attr-defined]
     state["step"].fill_(number)

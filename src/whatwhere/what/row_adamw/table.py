@@ -150,11 +150,7 @@ class RowTable:
         gradient = self._coalesce(self.weight)
         if gradient is None:
             gradient = _without_rows(self.weight)
-        if gradient.rest is not None and gradient.rest != 0:
-            raise SettingError(
-                "RowAdamW got a gradient scaled by NaN or infinity: dense AdamW would make the whole table NaN."
-                "\nSkip this step: see the norm that clip_grad_norm_ returns, or pass it error_if_nonfinite=True."
-            )
+        gradient.require_finite()
         if self.moments is None:
             self.moments = Moments.of(own_rows(self.weight))
             self._fix_rows()
