@@ -9,13 +9,10 @@ import pytest
 import torch
 
 import whatwhere as ww
+from tests.samples import draw_float64 as draw
 from whatwhere import reference
 
 LAYOUTS = pytest.mark.parametrize("interleaved", [False, True], ids=["half", "interleaved"])
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def scattered(axes, tokens=7):

@@ -8,11 +8,8 @@ from torch.testing import assert_close
 
 import whatwhere as ww
 from tests.gradients import require_gradients
+from tests.samples import draw
 from whatwhere import reference
-
-
-def draw(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def trained(dtype=torch.float32, **settings):

@@ -9,11 +9,8 @@ import torch
 
 import whatwhere as ww
 from tests.gradients import require_gradients
+from tests.samples import draw
 from whatwhere import reference
-
-
-def draw(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def sampled(*sizes, seed=0, **settings):

@@ -6,13 +6,10 @@ import torch
 
 import whatwhere as ww
 from tests.gradients import require_gradients
+from tests.samples import draw
 from whatwhere import reference
 
 FAR = (0, 1, 40, 1_000_000)
-
-
-def draw(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def trained(head_dim=8, dtype=torch.float32, **settings):

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import whatwhere as ww
+from tests.samples import draw_float64 as draw
 from whatwhere import reference
 
 AXIS_LAYOUTS = pytest.mark.parametrize(
@@ -16,10 +17,6 @@ AXIS_LAYOUTS = pytest.mark.parametrize(
     [("chunked", (2, 3, 3)), ("chunked", (5, 0, 3)), ("interleaved", (4, 2, 2)), ("interleaved", (3, 3, 2))],
     ids=str,
 )
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def scattered(tokens=7):

@@ -9,11 +9,8 @@ from torch.nn import functional as F
 
 import whatwhere as ww
 from tests.gradients import require_gradients
+from tests.samples import draw
 from whatwhere import reference
-
-
-def draw(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 def sampled(head_dim, num_heads, theta=10_000.0, dtype=None):

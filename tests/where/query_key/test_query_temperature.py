@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 import whatwhere as ww
+from tests.samples import draw
 from whatwhere import reference, temperature
 
 FAR = (0, 1, 6, 7, 8, 4095, 100_000, 1_000_000_000)
@@ -19,10 +20,6 @@ CURVES = [
     (temperature.Power(0.1, 2048), reference.power_temperature(FAR, 0.1, 2048)),
     (temperature.LogN(8), reference.log_n_temperature(FAR, 8)),
 ]
-
-
-def draw(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 @pytest.mark.parametrize(("curve", "factors"), CURVES, ids=lambda value: str(value)[:20])

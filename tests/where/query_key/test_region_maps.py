@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import whatwhere as ww
+from tests.samples import draw
 from whatwhere import reference
 from whatwhere.where import attention
 from whatwhere.where.region_map import by_region, products
@@ -17,10 +18,6 @@ SCHEMES = {
     "dual-chunk": (lambda rope: ww.DualChunk(rope, **DUAL_CHUNK), reference.dual_chunk_distance, DUAL_CHUNK),
 }
 each = pytest.mark.parametrize("name", SCHEMES)
-
-
-def draw(*shape, seed=0, dtype=torch.float32):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
 
 
 class Layer(torch.nn.Module):

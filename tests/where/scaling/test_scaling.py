@@ -11,6 +11,7 @@ from torch import Tensor
 
 import whatwhere as ww
 from tests.gradients import require_gradients
+from tests.samples import draw_float64 as draw
 from whatwhere import reference
 
 DIM, THETA, TRAINED = 32, 10_000.0, 64
@@ -20,10 +21,6 @@ SHORT = tuple(1 + 0.05 * i for i in range(PAIRS))
 LONG = tuple(1.0 + i for i in range(PAIRS))
 LONGROPE = ww.scaling.LongRoPE(SHORT, LONG, TRAINED, factor=8.0)
 DYNAMIC = ww.scaling.DynamicNTK(4.0, TRAINED)
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def turns(frequencies):

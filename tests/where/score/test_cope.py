@@ -13,15 +13,12 @@ from torch.testing import assert_close
 
 import whatwhere as ww
 from tests.gradients import require_gradients
+from tests.samples import draw_float64 as draw
 from whatwhere import reference
 
 HEADS, KEY_HEADS, HEAD_DIM = 4, 2, 6
 DOCUMENTS = (3, 1, 5)
 ENGINES = ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)]
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def sampled(max_distance: int = 3, scale: float | None = None) -> ww.CoPE:

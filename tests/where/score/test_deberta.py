@@ -11,6 +11,8 @@ from torch import Tensor
 
 import whatwhere as ww
 from tests.gradients import require_gradients
+from tests.samples import draw_float64 as draw
+from tests.samples import table
 from whatwhere import reference
 from whatwhere.where.score.deberta import edges
 
@@ -18,22 +20,11 @@ BOTH, C2P, P2C = ("c2p", "p2c"), ("c2p",), ("p2c",)
 SETTINGS = [(4, None), (9, 6), (4, 4), (20, 8), (512, 256)]  # max_distance, position_buckets
 
 
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def sampled(
     head_dim: int = 4, num_heads: int = 2, max_distance: int = 9, position_buckets: int | None = 6, **settings
 ) -> ww.DeBERTa:
     torch.manual_seed(0)
     return ww.DeBERTa(head_dim, num_heads, max_distance, position_buckets, std=1.0, **settings).double()
-
-
-def table(scheme: ww.DeBERTa, queries: ww.Positions, keys: ww.Positions, q: Tensor, k: Tensor) -> Tensor:
-    """Every element of the bias."""
-    element = scheme.bind(queries, keys, q=q, k=k)
-    b, h, i, j = (torch.arange(n) for n in (q.shape[0], q.shape[1], queries.tokens, keys.tokens))
-    return element(b[:, None, None, None], h[:, None, None], i[:, None], j)
 
 
 def as_array(parameter: Tensor | None) -> np.ndarray | None:

@@ -3,17 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import whatwhere as ww
 from tests.gradients import require_gradients
+from tests.samples import draw_float64 as draw
+from tests.samples import table
 from whatwhere import reference, temperature
 
 QUERIES, KEYS = np.array([0, 4, 30]), np.array([0, 1, 2, 4, 26, 29, 999])
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def sampled(extent: int = 5, **settings) -> ww.Inkling:
@@ -26,13 +23,6 @@ def sampled(extent: int = 5, **settings) -> ww.Inkling:
 
 def at(numbers: np.ndarray) -> ww.Positions:
     return ww.Positions.from_position_ids(torch.tensor(numbers))
-
-
-def table(scheme: ww.Inkling, queries: ww.Positions, keys: ww.Positions, gates: Tensor) -> Tensor:
-    """Every element of the bias."""
-    element = scheme.bind(queries, keys, gates=gates)
-    b, h, i, j = (torch.arange(n) for n in (len(gates), 2, queries.tokens, keys.tokens))
-    return element(b[:, None, None, None], h[:, None, None], i[:, None], j)
 
 
 @pytest.mark.parametrize("max_norm", [None, 0.5, 4.0, 1000.0])
@@ -48,7 +38,7 @@ def test_gates_are_those_of_the_reference(max_norm):
 @pytest.mark.parametrize("extent", [1, 5, 40])
 def test_it_is_the_reference_forward_and_backward(extent):
     scheme, r, g = sampled(extent), draw(2, 2, 3, 4).requires_grad_(), draw(2, 2, 3, 7, seed=1)
-    made = table(scheme, at(QUERIES), at(KEYS), r)
+    made = table(scheme, at(QUERIES), at(KEYS), gates=r)
     made.backward(g)
 
     def by_reference(mixed, profiles):
@@ -74,7 +64,7 @@ def test_one_query_needs_its_own_gates_only():
 
 def test_earlier_keys_within_the_extent_only():
     scheme, p = sampled(extent=3), ww.positions(6)
-    bias = table(scheme, p, p, scheme.gates(draw(1, 6, 8)))[0, 0]
+    bias = table(scheme, p, p, gates=scheme.gates(draw(1, 6, 8)))[0, 0]
     i = torch.arange(6)
     n = i[:, None] - i
     assert bool((bias != 0).eq((n >= 0) & (n < 3)).all())
@@ -82,7 +72,7 @@ def test_earlier_keys_within_the_extent_only():
 
 def test_a_temperature_multiplies_the_bias():
     curve, r = temperature.ClampedLog(alpha=0.5, length=4), draw(1, 2, 3, 4)
-    warm, plain = (table(sampled(temperature=one), at(QUERIES), at(KEYS), r) for one in (curve, None))
+    warm, plain = (table(sampled(temperature=one), at(QUERIES), at(KEYS), gates=r) for one in (curve, None))
     torch.testing.assert_close(warm, plain * curve.at(torch.tensor(QUERIES))[:, None], rtol=0, atol=1e-13)
     assert not torch.equal(warm, plain)
 

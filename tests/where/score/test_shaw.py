@@ -6,29 +6,19 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import whatwhere as ww
 from tests.gradients import require_gradients
+from tests.samples import draw_float64 as draw
+from tests.samples import table
 from whatwhere import reference
 
 ENGINES = ["dense", "sdpa"]
 
 
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def sampled(head_dim: int = 4, num_heads: int = 2, past: int = 3, future: int = 2, **settings) -> ww.Shaw:
     torch.manual_seed(0)
     return ww.Shaw(head_dim, num_heads, past, future, std=1.0, **settings).double()
-
-
-def table(scheme: ww.Shaw, queries: ww.Positions, keys: ww.Positions, q: Tensor) -> Tensor:
-    """Every element of the bias."""
-    element = scheme.bind(queries, keys, q=q)
-    b, h, i, j = (torch.arange(n) for n in (q.shape[0], q.shape[1], queries.tokens, keys.tokens))
-    return element(b[:, None, None, None], h[:, None, None], i[:, None], j)
 
 
 @pytest.mark.parametrize(("past", "future"), [(3, 2), (1, 0), (40, 40)])

@@ -7,14 +7,11 @@ import torch
 
 import whatwhere as ww
 from tests.gradients import require_gradients
+from tests.samples import draw_float64 as draw
 from whatwhere import reference
 
 QUERIES, KEYS = np.array([[0, 3, 2, 40], [1, 0, 4, 2]]), np.array([[0, 1, 2, 7, 3], [2, 2, 0, 1, 4]])
 AT_QUERIES, AT_KEYS = (ww.Positions.from_coordinates(torch.tensor(index)[:, None]) for index in (QUERIES, KEYS))
-
-
-def draw(*shape, seed=0):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
 def weights(scheme):

@@ -7,10 +7,11 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import whatwhere as ww
 from tests.gradients import require_gradients
+from tests.samples import draw
 from whatwhere import reference
 from whatwhere.where.score.t5 import edges
 
@@ -28,10 +29,6 @@ SETTINGS = [
 def sampled(num_heads: int = 3, seed: int = 0, **settings) -> ww.T5:
     torch.manual_seed(seed)
     return ww.T5(num_heads, std=1.0, **settings)
-
-
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
 
 
 @pytest.mark.parametrize(("num_buckets", "max_distance", "bidirectional"), SETTINGS)

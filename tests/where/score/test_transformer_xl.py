@@ -7,30 +7,20 @@ from copy import deepcopy
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
 import whatwhere as ww
 from tests.gradients import require_gradients
+from tests.samples import draw_float64 as draw
+from tests.samples import table
 from whatwhere import reference
 
 ROUNDED = 2e-6
 """Sine and cosine are rounded to float32, by 3e-8 each, in sums of a few dozen products of size 1 to 3."""
 
 
-def draw(*shape: int, seed: int = 0) -> Tensor:
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-
-
 def sampled(head_dim: int = 4, num_heads: int = 2, **settings) -> ww.TransformerXL:
     torch.manual_seed(0)
     return ww.TransformerXL(head_dim, num_heads, std=1.0, **settings).double()
-
-
-def table(scheme: ww.TransformerXL, queries: ww.Positions, keys: ww.Positions, q: Tensor, k: Tensor) -> Tensor:
-    """Every element of the bias."""
-    element = scheme.bind(queries, keys, q=q, k=k)
-    b, h, i, j = (torch.arange(n) for n in (q.shape[0], q.shape[1], queries.tokens, keys.tokens))
-    return element(b[:, None, None, None], h[:, None, None], i[:, None], j)
 
 
 def arrays(scheme: ww.TransformerXL) -> list[np.ndarray]:
