@@ -177,9 +177,9 @@ def test_the_token_card_shows_what_the_api_answers(tokens: dict[str, Any], real:
         assert shown["words"] == right.words
         assert shown["values"] == [f"{cosine:.3f}" for cosine in right.cosines]
     completed = api.analogy(real, {"a": "man", "b": "king", "c": "woman", "k": 5})
-    for shown, side in zip(tokens["analogy"], (completed.without, completed.allowed), strict=True):
-        assert shown["words"] == side.words
-        assert shown["values"] == [f"{score:.3f}" for score in side.scores]
+    for shown, side in zip(tokens["analogy"], (completed.without_inputs, completed.with_inputs), strict=True):
+        assert shown["words"] == [each.token for each in side]
+        assert shown["values"] == [f"{each.score:.3f}" for each in side]
 
 
 @built

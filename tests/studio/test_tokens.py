@@ -94,7 +94,7 @@ def test_the_output_projection_has_lists_of_its_own_where_it_is_another_table(tm
 @pytest.mark.parametrize("rule", ["add", "multiply"])
 def test_analogies_with_and_without_the_words_of_the_question(real: Session, table: np.ndarray, rule: str) -> None:
     result = api.analogy(real, {"a": "man", "b": "woman", "c": "king", "k": 3, "rule": rule})
-    a, b, c = result.ids
+    a, b, c = (each.id for each in result.question)
     unit = table / np.linalg.norm(table, axis=1, keepdims=True)
     if rule == "add":
         goal = unit[b] - unit[a] + unit[c]
@@ -102,11 +102,11 @@ def test_analogies_with_and_without_the_words_of_the_question(real: Session, tab
     else:
         likeness = [(1 + unit @ unit[n]) / 2 for n in (a, b, c)]
         scores = likeness[1] * likeness[2] / (likeness[0] + 0.001)
-    assert result.allowed.ids.tolist() == np.argsort(-scores)[:3].tolist()
-    np.testing.assert_allclose(result.allowed.scores, np.sort(scores)[::-1][:3], rtol=1e-6)
+    assert [each.id for each in result.with_inputs] == np.argsort(-scores)[:3].tolist()
+    np.testing.assert_allclose([each.score for each in result.with_inputs], np.sort(scores)[::-1][:3], rtol=1e-6)
     scores[[a, b, c]] = -np.inf
-    assert result.without.ids.tolist() == np.argsort(-scores)[:3].tolist()
-    assert result.without.words[0] == "queen"
+    assert [each.id for each in result.without_inputs] == np.argsort(-scores)[:3].tolist()
+    assert result.without_inputs[0].token == "queen"
 
 
 def test_tokens_are_found_by_any_part_equal_ones_first(real: Session, words: list[str]) -> None:

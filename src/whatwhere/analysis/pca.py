@@ -152,7 +152,8 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
         None if wide or not total else int(np.searchsorted(np.cumsum(ratios), 0.9 - 1e-12) + 1),
         float(((units.sum(axis=0) ** 2).sum() - (norms > 0).sum()) / (n * (n - 1))),
         float(np.linalg.norm(mean) / norms.mean()) if norms.any() else 0.0,
-        *rows.shape,
+        n,
+        rows.shape[1],
         sampled,
     )
 

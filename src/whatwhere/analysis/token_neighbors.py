@@ -141,37 +141,43 @@ class Source:
 
     def searched(self) -> SearchedTable:
         """Return what is printed of the table."""
-        table = self.table
-        return SearchedTable(
-            path=str(self.checkpoint.path),
-            table=table.name,
-            rows=table.rows,
-            dim=table.weight.shape[1],
-            dtype=table.dtype,
-            not_finite=self._named(table.broken.tolist()),
-            centered=self.centered,
-        )
+        return searched_table(self.checkpoint, self.table, self.centered)
 
     def rows(self, tokens: Sequence[str]) -> list[int]:
         """Return the rows of tokens."""
         return [self.table.row(find_token(self.checkpoint, text, self.table.rows)) for text in tokens]
-
-    def named(self, rows: Sequence[int]) -> list[NamedRow]:
-        """Return the tokens of rows."""
-        return self._named([int(self.table.ids[row]) for row in rows])
-
-    def _named(self, ids: Sequence[int]) -> list[NamedRow]:
-        return named_rows(self.table.words, ids, self.marking)
 
     @cached_property
     def marking(self) -> Marking:
         """How the vocabulary marks the beginnings of words."""
         return marking(self.table.words)
 
+    def named(self, rows: Sequence[int]) -> list[NamedRow]:
+        """Return the tokens of rows."""
+        return named_rows(self.table.words, self.table.ids[list(rows)].tolist(), self.marking)
+
     def neighbors(self, near: Nearest, query: int = 0) -> list[Neighbor]:
         """Return the rows that were found for a query."""
-        named, scores = self.named(near.ids[query].tolist()), near.scores[query].tolist()
-        return [Neighbor(**vars(row), score=score) for row, score in zip(named, scores, strict=True)]
+        return found_rows(self.table, near, self.marking, query)
+
+
+def searched_table(checkpoint: Checkpoint, table: Table, centered: bool) -> SearchedTable:
+    """Return what is printed of a table that was searched."""
+    return SearchedTable(
+        path=str(checkpoint.path),
+        table=table.name,
+        rows=table.rows,
+        dim=table.weight.shape[1],
+        dtype=table.dtype,
+        not_finite=named_rows(table.words, table.broken.tolist(), marking(table.words)),
+        centered=centered,
+    )
+
+
+def found_rows(table: Table, near: Nearest, marked: Marking, query: int = 0) -> list[Neighbor]:
+    """Return the rows that were found for a query, with their tokens."""
+    named, scores = named_rows(table.words, table.ids[near.ids[query]].tolist(), marked), near.scores[query].tolist()
+    return [Neighbor(**vars(row), score=score) for row, score in zip(named, scores, strict=True)]
 
 
 def neighbors(

@@ -10,7 +10,9 @@ from jaxtyping import Float, Int, UInt8
 
 from whatwhere.analysis.analogies import RULES, answers
 from whatwhere.analysis.diagnostics import unreachable_among
+from whatwhere.analysis.token_neighbors import AnalogyAnswers, found_rows, named_rows, searched_table
 from whatwhere.models.checkpoint.lookup import Table, find_token, word_of
+from whatwhere.models.token_types import marking
 from whatwhere.report.section import Section
 from whatwhere.report.section import Table as TextTable
 from whatwhere.studio.api.about import Which, examples
@@ -162,30 +164,6 @@ class TokenNeighbors:
     lists: Sequence[NeighborList]
 
 
-@dataclass(frozen=True)
-class AnalogyAnswers(Tokens):
-    """Answers to an analogy, best first.
-
-    Args:
-        scores: by the rule.
-    """
-
-    scores: Float[np.ndarray, " tokens"]
-
-
-@dataclass(frozen=True)
-class Analogy(Tokens):
-    """The three words of an analogy, and its answers.
-
-    Args:
-        without: answers, the words of the question excluded.
-        allowed: answers, the words of the question allowed.
-    """
-
-    without: AnalogyAnswers
-    allowed: AnalogyAnswers
-
-
 def find(session: Session, settings: Mapping[str, Any]) -> MatchingTokens:
     """Search tokens by a part of their text: equal ones first, then prefixes, then any that contain it."""
     known(settings, "text", "most")
@@ -255,7 +233,7 @@ def _neighbors(session: Session, number: int, k: int, which: Which, centered: bo
     )
 
 
-def analogy(session: Session, settings: Mapping[str, Any]) -> Analogy:
+def analogy(session: Session, settings: Mapping[str, Any]) -> AnalogyAnswers:
     """Complete `a is to b as c is to ...`, with the words of the question among the answers and without.
 
     Args:
@@ -265,15 +243,17 @@ def analogy(session: Session, settings: Mapping[str, Any]) -> Analogy:
     known(settings, "a", "b", "c", "k", "rule", "centered")
     words = [find_token(session.checkpoint, text(settings, name)) for name in "abc"]
     table, k = session.table(), whole(settings, "k", 10, 1, MOST_NEIGHBORS)
-    rule = RULES[RULES.index(one_of(settings, "rule", RULES))]
-    search = session.search("input", flag(settings, "centered"))
-    question = [table.row(number) for number in words]
-
-    def answered(inputs: bool) -> AnalogyAnswers:
-        near = answers(search, question, k, rule, inputs)
-        return AnalogyAnswers(*labels(session, table.ids[near.ids[0]].tolist()), near.scores[0])
-
-    return Analogy(*labels(session, words), answered(False), answered(True))
+    rule, centered = RULES[RULES.index(one_of(settings, "rule", RULES))], flag(settings, "centered")
+    search, question = session.search("input", centered), [table.row(number) for number in words]
+    marked = marking(table.words)
+    without, allowed = (answers(search, question, k, rule, inputs) for inputs in (False, True))
+    return AnalogyAnswers(
+        **vars(searched_table(session.checkpoint, table, centered)),
+        rule=rule,
+        question=named_rows(table.words, words, marked),
+        without_inputs=found_rows(table, without, marked),
+        with_inputs=found_rows(table, allowed, marked),
+    )
 
 
 def exported(session: Session) -> ExportedView | None:

@@ -12,7 +12,7 @@ export interface Answers {
   "tokens.find": MatchingTokens;
   "tokens.card": TokenCard;
   "tokens.neighbors": TokenNeighbors;
-  "tokens.analogy": Analogy;
+  "tokens.analogy": AnalogyAnswers;
   "maps.points": MapPoints;
   "maps.labels": TokenLabels;
   "maps.frequencies": TokenFrequencies;
@@ -63,23 +63,19 @@ export interface AllNeighbors {
   ids: Tensor;
 }
 
-/** whatwhere.studio.api.tokens.Analogy */
-export interface Analogy {
-  ids: Tensor;
-  words: string[];
-  texts: (string | null)[];
-  kinds: string[];
-  without: AnalogyAnswers;
-  allowed: AnalogyAnswers;
-}
-
-/** whatwhere.studio.api.tokens.AnalogyAnswers */
+/** whatwhere.analysis.token_neighbors.AnalogyAnswers */
 export interface AnalogyAnswers {
-  ids: Tensor;
-  words: string[];
-  texts: (string | null)[];
-  kinds: string[];
-  scores: Tensor;
+  path: string;
+  table: string;
+  rows: number;
+  dim: number;
+  dtype: string;
+  not_finite: NamedRow[];
+  centered: boolean;
+  rule: string;
+  question: NamedRow[];
+  without_inputs: Neighbor[];
+  with_inputs: Neighbor[];
 }
 
 /** whatwhere.studio.api.ask.AskedAttention */
@@ -431,12 +427,27 @@ export interface MissingToken {
   reason: string;
 }
 
+/** whatwhere.analysis.token_neighbors.NamedRow */
+export interface NamedRow {
+  token: string;
+  id: number;
+  text: string | null;
+}
+
 /** whatwhere.studio.api.named_tokens.NamedTokens */
 export interface NamedTokens {
   groups: Tensor;
   group_names: string[];
   missing: MissingToken[];
   neighbors: GroupNeighbors;
+}
+
+/** whatwhere.analysis.token_neighbors.Neighbor */
+export interface Neighbor {
+  token: string;
+  id: number;
+  text: string | null;
+  score: number;
 }
 
 /** whatwhere.studio.api.tokens.NeighborList */

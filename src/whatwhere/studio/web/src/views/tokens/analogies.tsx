@@ -11,20 +11,20 @@ import { Answered } from "../../parts/states";
 import { TokenLabel } from "../../parts/token";
 import type { ViewProps } from "../../register";
 import { face, visibleToken } from "../../escape";
-import type { Analogy } from "../../types";
+import type { AnalogyAnswers } from "../../types";
 
 interface Props extends ViewProps {
   link(number: number): string;
 }
 
 const SIDES = [
-  ["without", "words of the question excluded"],
-  ["allowed", "words of the question allowed"],
+  ["without_inputs", "words of the question excluded"],
+  ["with_inputs", "words of the question allowed"],
 ] as const;
 
 const RULES = [["add", "3CosAdd"] as const, ["multiply", "3CosMul"] as const];
 
-export function Analogies({ about, settings, change, link }: Props) {
+export function Analogies({ settings, change, link }: Props) {
   const [a = "", b = "", c = "", rule = ""] = ["a", "b", "c", "rule"].map((name) => String(settings[name]));
   const centered = Boolean(settings["centered"]);
   const query = useQuery("tokens.analogy", a && b && c ? { a, b, c, rule, centered, k: 5 } : null);
@@ -43,15 +43,7 @@ export function Analogies({ about, settings, change, link }: Props) {
       </div>
       {a && b && c ? (
         <Answered query={query} what="completing">
-          {(answer) => (
-            <Completed
-              table={about.tables.input?.name ?? ""}
-              answer={answer}
-              rule={rule}
-              centered={centered}
-              link={link}
-            />
-          )}
+          {(answer) => <Completed answer={answer} link={link} />}
         </Answered>
       ) : (
         <p class="note">Enter three tokens, such as man, woman, king.</p>
@@ -60,40 +52,25 @@ export function Analogies({ about, settings, change, link }: Props) {
   );
 }
 
-function Completed({
-  table,
-  answer,
-  rule,
-  centered,
-  link,
-}: {
-  table: string;
-  answer: Analogy;
-  rule: string;
-  centered: boolean;
-  link(number: number): string;
-}) {
-  const [a, b, c] = answer.words.map((word, n) => visibleToken(face(word, answer.texts[n] ?? null)));
+function Completed({ answer, link }: { answer: AnalogyAnswers; link(number: number): string }) {
+  const { question, table, rule, centered } = answer;
+  const [a, b, c] = question.map(({ token, text }) => visibleToken(face(token, text)));
   const title = `${a} : ${b} = ${c} : ?`;
-  const rows = SIDES.flatMap(([side, name]) => answer[side].words.map((word, rank) => ({ side, name, word, rank })));
+  const rows = SIDES.flatMap(([side, name]) => answer[side].map((found, rank) => ({ ...found, name, rank })));
   type Row = (typeof rows)[number];
   // Scores of 3CosMul may exceed 1, and all bars share one scale.
-  const most = Math.max(1, ...answer.allowed.scores.values, ...answer.without.scores.values);
+  const most = Math.max(1, ...rows.map((row) => row.score));
   const lists = SIDES.map(([side, heading]) => ({
     heading,
-    bars: answer[side].words.map((word, n) => {
-      const text = answer[side].texts[n] ?? null;
-      const score = answer[side].scores.values[n]!;
-      return {
-        name: visibleToken(face(word, text)),
-        link: <TokenLabel word={word} text={text} href={link(answer[side].ids.values[n]!)} />,
-        share: score / most,
-        text: fixed(score, 3),
-        color: "c6",
-      };
-    }),
+    bars: answer[side].map(({ token, id, text, score }) => ({
+      name: visibleToken(face(token, text)),
+      link: <TokenLabel word={token} text={text} href={link(id)} />,
+      share: score / most,
+      text: fixed(score, 3),
+      color: "c6",
+    })),
   }));
-  const ids = Array.from(answer.ids.values).join(", ");
+  const ids = question.map(({ id }) => id).join(", ");
   return (
     <Figure
       title={title}
@@ -103,11 +80,11 @@ function Completed({
       columns={[
         { title: "answers", value: (row) => row.name },
         { title: "rank", numeric: true, value: (row) => row.rank + 1 },
-        { title: "token", value: (row) => visibleToken(row.word) },
-        { title: "id", numeric: true, value: (row) => answer[row.side].ids.values[row.rank]! },
+        { title: "token", value: (row) => visibleToken(row.token) },
+        { title: "id", numeric: true, value: (row) => row.id },
         numberColumn(
           "score",
-          (row: Row) => answer[row.side].scores.values[row.rank],
+          (row: Row) => row.score,
           (score) => fixed(score!, 4),
         ),
       ]}
