@@ -18,7 +18,7 @@ from textwrap import fill
 from check_peers import amount, item
 from engines import ENGINES, Engine
 
-from whatwhere.comparison.environment import Machine, machine, versions
+from whatwhere.comparison.results import Machine, machine, versions
 from whatwhere.records import from_json, to_json
 from whatwhere.testing import Finding
 

@@ -156,7 +156,7 @@ def section(found: list[Measured]) -> str:
     Args:
         found: what was measured.
     """
-    from whatwhere.comparison.environment import machine, versions
+    from whatwhere.comparison.results import machine, versions
 
     lines = [
         f"A step of a table of bfloat16 with {DIM} features: lookup, gradient and update, the median of {STEPS}, on",

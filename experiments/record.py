@@ -9,8 +9,7 @@ import numpy as np
 
 from experiments.tutorials.all_claims import Finding
 from experiments.tutorials.trained import THRESHOLD, Judgment
-from whatwhere.comparison.environment import Machine
-from whatwhere.comparison.results import ComparisonRecord, Spread, spread
+from whatwhere.comparison.results import ComparisonRecord, Machine, Spread, spread
 from whatwhere.comparison.statistics import LEVEL, holm, seeds_needed, sign_flip_test
 from whatwhere.records import Schema
 

@@ -16,10 +16,9 @@ from experiments.silent_faults import silent_fault_costs
 from experiments.text import context_extension, layouts, text, under_trained
 from experiments.tutorials.all_claims import CLAIMS, measure_claims, verdicts
 from experiments.tutorials.trained import Judgment
-from whatwhere.comparison.environment import machine, versions
 from whatwhere.comparison.folder import write_json
 from whatwhere.comparison.read import RESULTS, Comparison, read_json
-from whatwhere.comparison.results import ComparisonRecord
+from whatwhere.comparison.results import ComparisonRecord, machine, versions
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.records import from_json

@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from whatwhere import __version__
-from whatwhere.comparison.environment import Machine, machine
+from whatwhere.comparison.results import Machine, machine
 
 EXTRAS = {
     "compare": "tests of the differences between schemes in reports",

@@ -24,7 +24,7 @@ import torch
 from rich.console import Console
 
 import whatwhere as ww
-from whatwhere.comparison import environment, progress, runner
+from whatwhere.comparison import results, runner
 from whatwhere.comparison import run as running
 from whatwhere.comparison.results import RunResult
 from whatwhere.comparison.run import Job, Run, run
@@ -306,7 +306,7 @@ def test_a_pool_has_a_process_for_each_core_and_no_idle_one(
         return ThreadPoolExecutor(1)
 
     monkeypatch.setattr(runner, "ProcessPoolExecutor", pool)
-    monkeypatch.setattr(environment, "cores", lambda: cores)
+    monkeypatch.setattr(results, "cores", lambda: cores)
     assert len(run_all(JOBS, workers)) == 3
     assert calls == [expected]
 
@@ -315,18 +315,18 @@ def test_a_pool_has_a_process_for_each_core_and_no_idle_one(
 def test_ranks_of_torchrun_share_the_cores(
     cores: int, ranks: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(environment, "cores", lambda: cores)
+    monkeypatch.setattr(results, "cores", lambda: cores)
     for name, value in {"TORCHELASTIC_RUN_ID": "none", "RANK": "1", "LOCAL_WORLD_SIZE": ranks}.items():
         if ranks is not None and value is not None:
             monkeypatch.setenv(name, value)
-    assert environment.share_of_cores() == expected
-    assert environment.torchrun_rank() == (None if ranks is None else 1)
+    assert results.share_of_cores() == expected
+    assert results.torchrun_rank() == (None if ranks is None else 1)
 
 
 def shown(monkeypatch: pytest.MonkeyPatch, jobs: list[Job], terminal: bool, show: bool = True) -> str:
     page = io.StringIO()
     monkeypatch.setattr(
-        progress, "Console", lambda stderr: Console(file=page, force_terminal=terminal, width=120, color_system=None)
+        runner, "Console", lambda stderr: Console(file=page, force_terminal=terminal, width=120, color_system=None)
     )
     run_all(jobs, 1, show)
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", page.getvalue())

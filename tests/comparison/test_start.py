@@ -31,10 +31,9 @@ def test_no_steps_measure_the_kept_model(kept: Comparison, tmp_path: Path) -> No
         assert (run.steps, run.losses) == (0, ())
         assert run.start is not None
         assert (run.start.scheme, run.start.seed, run.start.fresh, run.start.unused) == (run.scheme, run.seed, (), ())
-    assert again.record.command is not None
-    assert f"--start {kept.folder} " in again.record.command
-    assert "--set steps=0" in again.record.command
-    assert "--workers 1 " in again.record.command
+    assert again.record.request is not None
+    assert again.record.request.start == str(kept.folder)
+    assert again.record.settings.steps == 0
 
 
 def test_another_scheme_takes_the_weights_that_fit(kept: Comparison, tmp_path: Path) -> None:

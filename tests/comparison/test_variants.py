@@ -10,9 +10,9 @@ from torch.nn.utils import parametrize
 import whatwhere as ww
 from whatwhere.comparison import Comparison, ask, compare, load_model, measure
 from whatwhere.comparison.answers import answered_at
+from whatwhere.comparison.model import reset_table, token_table
 from whatwhere.comparison.settings import INITS, Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
-from whatwhere.comparison.token_table import reset_table, token_table
 from whatwhere.comparison.train import build, one_thread
 from whatwhere.comparison.variants import FIXED, make_variants, read_name, write_name
 from whatwhere.what.embedding import INITS as ALL_INITS
@@ -156,11 +156,8 @@ def test_a_folder_is_extended_and_resumed_by_variants(results: Comparison, tmp_p
     assert more.runs[1] == first.runs[0]
     assert all(path.stat().st_mtime_ns == time for path, time in kept.items()), "nothing is trained twice"
     assert (tmp_path / "a" / "models" / "none@dim=16-3.safetensors").is_file()
-    assert more.record.command == (
-        "whatwhere compare none@dim=16 none --task expressions --lengths 4 --seeds 3, --set trained=2,3 --set steps=3 "
-        f"--set batch=8 --set dim=24 --set heads=2 --set feedforward=16 --set test_sequences=20 --workers 1 --out "
-        f"{tmp_path / 'a'}"
-    )
+    assert more.record.command == f"whatwhere compare --repeat {tmp_path / 'a'}"
+    assert (more.record.settings.dim, more.record.settings.steps, more.record.settings.trained) == (24, 3, (2, 3))
 
 
 def test_a_variant_of_a_task_that_cannot_follow_is_refused(tmp_path: Path) -> None:

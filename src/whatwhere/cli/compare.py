@@ -186,7 +186,7 @@ def compare(
     """
     from whatwhere.comparison import compare as run_compare
     from whatwhere.comparison import estimate, open_log
-    from whatwhere.comparison.environment import torchrun_rank
+    from whatwhere.comparison.results import torchrun_rank
     from whatwhere.where.catalogue import catalogue
 
     if repeat is not None:
@@ -234,7 +234,7 @@ def _repeated(
     """Make the comparison of a folder again."""
     from whatwhere.comparison import compare as run_compare
     from whatwhere.comparison import open_log, read_results
-    from whatwhere.comparison.environment import torchrun_rank
+    from whatwhere.comparison.results import torchrun_rank
 
     record = read_results(folder).record
     if schemes:

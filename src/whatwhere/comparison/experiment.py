@@ -13,7 +13,6 @@ from typing import Any
 from filelock import FileLock
 
 from whatwhere.comparison import measure
-from whatwhere.comparison.environment import machine, versions
 from whatwhere.comparison.folder import TOKENS, FinishedRun, Folder
 from whatwhere.comparison.model import SchemeLike, warn_of_plain_tests, with_max_length
 from whatwhere.comparison.own_model import BuildModel
@@ -29,11 +28,18 @@ from whatwhere.comparison.plan import (
     with_seeds,
     written_scheme,
 )
-from whatwhere.comparison.progress import bytes_read
 from whatwhere.comparison.read import Comparison
-from whatwhere.comparison.results import ComparisonRecord, Request, RunResult, TaskDescription, summarize
+from whatwhere.comparison.results import (
+    ComparisonRecord,
+    Request,
+    RunResult,
+    TaskDescription,
+    machine,
+    summarize,
+    versions,
+)
 from whatwhere.comparison.run import Job, Run
-from whatwhere.comparison.runner import require_executor, run_all
+from whatwhere.comparison.runner import bytes_read, require_executor, run_all
 from whatwhere.comparison.scalars import RunLog
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Task

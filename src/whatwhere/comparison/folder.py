@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from whatwhere.atomic import atomic_file, is_unfinished, write_atomic
-from whatwhere.comparison.environment import versions
 from whatwhere.comparison.model import build_wheres
 from whatwhere.comparison.own_model import OwnModel, model_name, own_types
 from whatwhere.comparison.read import RESULTS, Comparison, read_json
@@ -21,10 +20,11 @@ from whatwhere.comparison.results import (
     RunResult,
     SchemeView,
     StartRecord,
+    versions,
 )
 from whatwhere.comparison.run import Job, Run
+from whatwhere.comparison.saved_model import Start
 from whatwhere.comparison.settings import Settings
-from whatwhere.comparison.start import Start
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import ResultsError
 from whatwhere.models.checkpoint.results import RESULTS_SCHEMA

@@ -11,7 +11,6 @@ import torch
 
 from whatwhere.comparison import measure
 from whatwhere.comparison.byte_text import ByteText, MemoryText, open_files
-from whatwhere.comparison.environment import cores
 from whatwhere.comparison.model import (
     SchemeLike,
     evaluation_generator,
@@ -21,11 +20,11 @@ from whatwhere.comparison.model import (
 )
 from whatwhere.comparison.model_checks import check_model, check_scheme
 from whatwhere.comparison.own_model import BuildModel, require_defined
-from whatwhere.comparison.progress import bytes_read
-from whatwhere.comparison.results import ModelRecord
+from whatwhere.comparison.results import ModelRecord, cores
 from whatwhere.comparison.run import Job
+from whatwhere.comparison.runner import bytes_read
+from whatwhere.comparison.saved_model import find_start, load_start, open_start, require_same_tokens
 from whatwhere.comparison.settings import Settings, with_settings
-from whatwhere.comparison.start import find_start, load_start, open_start, require_same_tokens
 from whatwhere.comparison.tasks import Expressions, Recall, Task
 from whatwhere.comparison.text_task import Text, python_documentation
 from whatwhere.comparison.token_text import TokenText, tokenized

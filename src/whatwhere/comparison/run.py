@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from whatwhere.analysis.position_similarity import by_distance, fingerprint
 from whatwhere.atomic import write_atomic
 from whatwhere.comparison import measure, train
-from whatwhere.comparison.environment import versions
 from whatwhere.comparison.model import SchemeLike, Transformer, name_of, table_rows
 from whatwhere.comparison.own_model import BuildModel, ComparedModel
 from whatwhere.comparison.read import AFTER
@@ -22,10 +21,10 @@ from whatwhere.comparison.results import (
     RunResult,
     SchemeView,
     TableSnapshot,
+    versions,
 )
-from whatwhere.comparison.saved_model import saved_tensors
+from whatwhere.comparison.saved_model import Start, load_start, saved_tensors
 from whatwhere.comparison.settings import Settings
-from whatwhere.comparison.start import Start, load_start
 from whatwhere.comparison.tasks import Task
 from whatwhere.comparison.text_task import Text
 from whatwhere.errors import PositionError, SettingError

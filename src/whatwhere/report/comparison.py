@@ -5,12 +5,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from whatwhere.comparison.layouts import LayerKind, Layout, layouts, runs_of
 from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import ComparisonRecord, RunResult, Spread
 from whatwhere.comparison.settings import MODEL_SETTINGS
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
+from whatwhere.comparison.variants import LayerKind, Layout, layouts, runs_of
 from whatwhere.escape import visible
 from whatwhere.records import Missing
 from whatwhere.report import trained_table
