@@ -178,5 +178,6 @@ def learned_offset(config: Mapping[str, object]) -> int | None:
     if rule is None:
         return None
     padding_idx = config.get("pad_token_id", kind.defaults.get("pad_token_id"))
-    known = isinstance(padding_idx, int) and not isinstance(padding_idx, bool) and padding_idx >= 0
-    return first_row(rule.settings.get("offset", 0), padding_idx if known else None)
+    if not isinstance(padding_idx, int) or isinstance(padding_idx, bool) or padding_idx < 0:
+        padding_idx = None
+    return first_row(rule.settings.get("offset", 0), padding_idx)

@@ -253,7 +253,8 @@ def _qwen(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
     fraction_key = "rotary_pct"
     theta, fraction = keys.number("rotary_emb_base", default=10_000.0), keys.number(fraction_key, default=1.0)
     rotary_dim = None if fraction == 1 else int(sizes.head_dim * fraction)
-    scaling, notes = None, ()
+    scaling: ScalingPlan | None = None
+    notes: tuple[str, ...] = ()
     if keys.flag("use_dynamic_ntk", default=True):
         settings = {"factor": 2.0, "original_length": keys.whole("seq_length"), "doubling": True}
         scaling = ScalingPlan("rotary-dynamic-ntk", settings)
