@@ -49,9 +49,9 @@ def _work(rank: int, folder: str) -> None:
     distributed.init_process_group("gloo", f"file://{folder}/meet", rank=rank, world_size=RANKS)
     found = held_and_sent()
     if rank == 0:
-        versions = __version__, str(torch.__version__), platform.python_version(), platform.machine()
+        versions = str(torch.__version__), platform.python_version(), platform.machine()
         sizes = ROWS, DIM, TOKENS, RANKS
-        write_json(HOLDINGS, Holdings(*versions, datetime.now(UTC).date().isoformat(), *sizes, found))
+        write_json(HOLDINGS, Holdings(*versions, datetime.now(UTC).date().isoformat(), __version__, *sizes, found))
     distributed.barrier()
 
 

@@ -90,8 +90,8 @@ def _measured(missing: dict[str, list[str]]) -> Iterator[tuple[str, list[Cell]]]
 
 
 def _table(rows: list[SchemeRow]) -> ScaleTable:
-    versions = __version__, str(torch.__version__), platform.python_version(), platform.machine()
-    return ScaleTable(*versions, datetime.now(UTC).date().isoformat(), tuple(rows))
+    versions = str(torch.__version__), platform.python_version(), platform.machine()
+    return ScaleTable(*versions, datetime.now(UTC).date().isoformat(), __version__, tuple(rows))
 
 
 def _cells(folder: Path, name: str, workers: list[Any]) -> list[Cell] | None:

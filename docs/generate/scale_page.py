@@ -73,14 +73,20 @@ class Measured:
     """What a measurement was made with.
 
     Args:
-        whatwhere, torch, python, machine, date: of the measurement.
+        torch, python, machine, date: of the measurement.
     """
 
-    whatwhere: str
     torch: str
     python: str
     machine: str
     date: str
+
+
+@dataclass(frozen=True)
+class MeasuredVersion(Measured):
+    """What a measurement was made with, and the version of whatwhere that was measured."""
+
+    whatwhere: str
 
 
 @dataclass(frozen=True)
@@ -107,7 +113,7 @@ class SchemeRow:
 
 
 @dataclass(frozen=True)
-class ScaleTable(Measured):
+class ScaleTable(MeasuredVersion):
     """All schemes.
 
     Args:
@@ -136,7 +142,7 @@ class Held:
 
 
 @dataclass(frozen=True)
-class Holdings(Measured):
+class Holdings(MeasuredVersion):
     """All ways.
 
     Args:
@@ -208,7 +214,7 @@ def page(data: ScaleTable, holdings: Holdings) -> str:
     )
 
 
-def _versions(data: Measured) -> str:
+def _versions(data: MeasuredVersion) -> str:
     packages = f"whatwhere {data.whatwhere}, torch {data.torch} and Python {data.python}"
     return f"{packages} on {data.machine}, {data.date}"
 
