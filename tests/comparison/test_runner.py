@@ -393,7 +393,7 @@ def test_no_workers_are_refused(workers: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("executor", ["slurm", "threads", "threads:0", "dask:tcp://127.0.0.1:9"])
-def test_wrong_executors_are_refused(executor: str, tmp_path: Path) -> None:
+def test_wrong_executors_are_refused(executor: str, tmp_path: Path, our_own_checks: None) -> None:
     words = ["compare", "none", "--steps", "2", "--lengths", "8", "--executor", executor, "--out", tmp_path / "a"]
     assert "needs processes:NUMBER or threads:NUMBER" in error_of(*words)
     with pytest.raises(ww.errors.SettingError, match=r"needs a concurrent\.futures\.Executor(.|\n)*make the same call"):

@@ -116,7 +116,8 @@ class Stream:
         view = memoryview(array.reshape(-1).data).cast("B") if array.nbytes else memoryview(b"")
         done = 0
         while done < len(view):
-            done += self._progressed(self._raw.readinto(view[done:]))
+            # In pieces: a compressed stream makes bytes of each, which would be a second copy of the whole.
+            done += self._progressed(self._raw.readinto(view[done : done + (1 << 22)]))
         return array
 
     def _progressed(self, count: int | None) -> int:
