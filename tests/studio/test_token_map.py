@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from whatwhere.analysis.token_map import TokenMap, make_map
+from whatwhere.analysis.token_map import NeighborsKept, TokenMap, make_map
 from whatwhere.errors import SettingError, ShapeError, TextError
 from whatwhere.studio.api import JOBS, QUERIES, token_map
 from whatwhere.studio.api.about import about
@@ -157,7 +157,8 @@ def test_a_named_set_is_drawn_alone(real: Session, table: np.ndarray) -> None:
 def test_each_run_of_a_comparison_has_its_map(results: Path) -> None:
     session = Session.open(results)
     opened = about(session, {})
-    assert (opened.first, opened.run) == ("compare", opened.runs[0])
+    assert opened.run == opened.runs[0]
+    assert opened.views[0] == "compare"
     assert opened.begin["pipeline"]["text"] == "Max(1,6,2)"
     rows = {}
     for run in opened.runs:
@@ -185,7 +186,7 @@ def test_large_tables_are_sampled(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
     def made(function: Any, report: Any, *, table: np.ndarray, **settings: Any) -> TokenMap:
         sent.append(table)
-        return TokenMap("tsne", table[:, :2], 0.5, settings["k"], 100, 0.1, None)
+        return TokenMap("tsne", table[:, :2], NeighborsKept(0.5, settings["k"], 100, 0.1), None)
 
     monkeypatch.setattr(token_map, "run_in_subprocess", made)
     drawn = token_map.draw(session, {"method": "tsne"}, lambda fraction, message: None)
@@ -203,7 +204,7 @@ def test_a_map_of_another_process_is_kept(fresh: Session, monkeypatch: pytest.Mo
     with pytest.raises(ShapeError, match="at least 16 rows"):
         run_in_subprocess(make_map, lambda share, said: None, table=table[:9], method="tsne")
 
-    session, kept = Session.open(), TokenMap("tsne", result.coordinates, 0.5, 10, 20, 0.1, None)
+    session, kept = Session.open(), TokenMap("tsne", result.coordinates, NeighborsKept(0.5, 10, 20, 0.1), None)
     monkeypatch.setattr(token_map, "run_in_subprocess", lambda work, report, **settings: kept)
     assert token_map.points(session, {"method": "tsne"}).kept is None
     assert JOBS["maps.draw"](session, {"method": "tsne"}, lambda fraction, message: None).kept.share == 0.5
@@ -260,7 +261,7 @@ def test_the_page_draws_stops_and_selects(
         for step in range(40 if len(calls) == 1 else 2):
             report(step / 40, f"step {step} of 40")
             time.sleep(0.05)
-        return TokenMap("tsne", rng.standard_normal((400, 2)), 0.25, 10, 400, 0.025, None)
+        return TokenMap("tsne", rng.standard_normal((400, 2)), NeighborsKept(0.25, 10, 400, 0.025), None)
 
     monkeypatch.setattr(token_map, "run_in_subprocess", draw)
     monkeypatch.setattr(token_map, "find_spec", lambda name: None if name == "umap" else True)
