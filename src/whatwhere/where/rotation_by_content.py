@@ -49,7 +49,11 @@ class RotationByContent(QueryKeyMap, ABC):
         """
 
     def bind(self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None = None) -> NoReturn:
-        """Raise DoorError: positions do not suffice, and a map by content has `bind_content`."""
+        """Refuse: positions do not suffice, and a map by content has `bind_content`.
+
+        Raises:
+            DoorError: Always.
+        """
         raise DoorError(
             f"{type(self).__name__} depends on token vectors, so it needs more than positions.\n"
             "Use here = where.at(positions) and here.query_key(q, k, increments=here.increments(x))."
