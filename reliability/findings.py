@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from docs.generate.scale_page import Measured
 from whatwhere.comparison.folder import write_json
 from whatwhere.records import from_json
 
@@ -36,20 +37,15 @@ class Trial:
 
 
 @dataclass(frozen=True)
-class Campaign:
+class Campaign(Measured):
     """All trials of one campaign.
 
     Args:
-        torch, python, machine, date: with which, where and when it ran.
         command: that runs it.
         seconds: it took.
         trials: one for each thing.
     """
 
-    torch: str
-    python: str
-    machine: str
-    date: str
     command: str
     seconds: float
     trials: tuple[Trial, ...]
