@@ -33,7 +33,7 @@ def require_same(expected: Path, folder: Path) -> None:
 
 def names(folder: Path) -> list[str]:
     """List a folder, but for what a killed process has left unfinished."""
-    return sorted(path.name for path in folder.iterdir() if not is_unfinished(path))
+    return sorted(path.name for path in folder.iterdir() if not is_unfinished(path) and path.suffix != ".lock")
 
 
 def numbers(folder: Path) -> list[RunResult]:

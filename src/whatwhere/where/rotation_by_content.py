@@ -52,7 +52,7 @@ class RotationByContent(QueryKeyMap, ABC):
         """Refuse: positions do not suffice, and a map by content has `bind_content`.
 
         Raises:
-            DoorError: Always.
+            DoorError: If it is called at all.
         """
         raise DoorError(
             f"{type(self).__name__} depends on token vectors, so it needs more than positions.\n"

@@ -57,8 +57,9 @@ export async function watched(started, options) {
   return { page, context, seen };
 }
 
-/** Return the violations that axe-core calls serious or critical. */
+/** Return the violations that axe-core calls serious or critical, once no answer is old: it is drawn pale until then. */
 export async function violations(page) {
+  await page.waitForFunction(() => !document.querySelector(".stale"));
   await page.evaluate(need("axe-core").source);
   const { violations } = await page.evaluate(() => globalThis.axe.run({ preload: false }));
   return violations
