@@ -9,6 +9,9 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+
 from whatwhere import __version__
 from whatwhere.comparison.results import Machine, machine
 
@@ -150,69 +153,32 @@ def examine() -> Installation:
     )
 
 
-def requirements() -> list[tuple[str, str, str | None]]:
-    """Return the packages that the installed metadata names: name, versions, extra."""
-    result = []
-    for line in requires("whatwhere") or []:
-        requirement, _, marker = line.partition(";")
-        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
-        match = re.match(r"([\w.-]+)(?:\[[\w,-]+\])?\s*(.*)", requirement.strip())
-        if match and match[1] != "whatwhere":
-            result.append((match[1], match[2].strip(), extra[1] if extra else None))
-    return result
-
-
-def serves(installed: str, needed: str) -> bool:
-    """Return whether a version is among those needed, of which the release numbers are compared.
-
-    Examples:
-        >>> serves("2.13.0+cpu", ">=2.6"), serves("1.5", ">=1.26"), serves("2.0", ">=1.0,<2")
-        (True, False, False)
-    """
-    compare = {
-        ">=": lambda a, b: a >= b,
-        "<=": lambda a, b: a <= b,
-        "==": lambda a, b: a == b,
-        "!=": lambda a, b: a != b,
-        ">": lambda a, b: a > b,
-        "<": lambda a, b: a < b,
-    }
-    bounds = re.findall(r"(>=|<=|==|!=|>|<)\s*([\w.+!-]+)", needed)
-    return all(compare[sign](_release(installed), _release(bound)) for sign, bound in bounds)
-
-
-def _release(text: str) -> tuple[int, ...]:
-    numbers = [int(part) for part in re.match(r"[\d.]*", text)[0].split(".") if part]  # type: ignore[index]
-    while numbers and numbers[-1] == 0:
-        numbers.pop()
-    return tuple(numbers)
-
-
 def _packages() -> tuple[Package, ...]:
+    """Return the packages that the installed metadata names, but for those of work in a checkout, and transformers."""
     try:
-        listed = requirements()
+        listed = [Requirement(line) for line in requires("whatwhere") or []]
     except PackageNotFoundError:
         listed = []
     result = {}
-    for name, needed, extra in listed:
-        if extra in CHECKOUT_EXTRAS:
-            continue
-        used_for = "everything" if extra is None else EXTRAS.get(extra, extra)
-        command = f"pip install '{name}{needed}'" if extra is None else f"pip install 'whatwhere[{extra}]'"
-        result[name, extra] = _package(name, needed, used_for, command, extra is None)
-    models = _package(
-        "transformers", "", "probe, and models loaded from their classes", "pip install transformers", False
-    )
-    return (*result.values(), models)
+    for each in listed:
+        extra = re.search(r"extra == ['\"]([\w-]+)['\"]", str(each.marker))
+        name, needed = each.name, str(each.specifier)
+        if extra is None:
+            result[name, ""] = _package(name, needed, "everything", f"pip install '{name}{needed}'", necessary=True)
+        elif name != "whatwhere" and extra[1] not in CHECKOUT_EXTRAS:
+            used_for, command = EXTRAS.get(extra[1], extra[1]), f"pip install 'whatwhere[{extra[1]}]'"
+            result[name, extra[1]] = _package(name, needed, used_for, command)
+    models = "probe, and models loaded from their classes"
+    return (*result.values(), _package("transformers", "", models, "pip install transformers"))
 
 
-def _package(name: str, needed: str, used_for: str, command: str, necessary: bool) -> Package:
+def _package(name: str, needed: str, used_for: str, command: str, necessary: bool = False) -> Package:
     try:
         installed = version(name)
     except PackageNotFoundError:
         installed = None
-    fits = installed is not None and serves(installed, needed)
-    return Package(name, needed, installed, fits, used_for, command, necessary)
+    serves = installed is not None and SpecifierSet(needed).contains(installed, prereleases=True)
+    return Package(name, needed, installed, serves, used_for, command, necessary)
 
 
 def _package_problems(packages: tuple[Package, ...]) -> list[Missing]:

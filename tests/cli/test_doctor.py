@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from whatwhere import installation
-from whatwhere.installation import CHECKOUT_EXTRAS, EXTRAS, examine, serves
+from whatwhere.installation import CHECKOUT_EXTRAS, EXTRAS, examine
 from whatwhere.kernels import backend
 
 from ..running import json_of, whatwhere
@@ -72,22 +72,6 @@ def test_sources_that_are_not_installed_are_named(monkeypatch: pytest.MonkeyPatc
     found = examine()
     assert "not installed" in found.missing[0].what
     assert found.missing[0].necessary
-
-
-@pytest.mark.parametrize(
-    ("installed", "needed", "expected"),
-    [
-        ("2.13.0+cpu", ">=2.6", True),
-        ("2.5.9", ">=2.6", False),
-        ("2.6", ">=2.6.0", True),
-        ("1.9", ">=1.10", False),
-        ("0.0.73", "==0.0.73", True),
-        ("3.0", ">=2,<3", False),
-        ("5.0", "", True),
-    ],
-)
-def test_versions_are_compared_by_their_numbers(installed: str, needed: str, expected: bool) -> None:
-    assert serves(installed, needed) is expected
 
 
 def test_what_is_found_can_not_be_changed() -> None:
