@@ -7,8 +7,6 @@ from whatwhere.escape import shown_token
 from whatwhere.models.surgery.report import (
     Cast,
     CorpusCheck,
-    Exported,
-    LayoutConverted,
     Measured,
     Repaired,
     RepairedTable,
@@ -76,12 +74,8 @@ def _measurements(measured: Measured) -> list[tuple[str, str]]:
                 ("mean row", f"{measured.mean_rows:,}"),
             ]
             return [*tokens, *_tables(measured.tables)]
-        case LayoutConverted():
-            return [("restored exactly by the inverse", f"{measured.restored_exactly:,}")]
         case Cast():
             return _cast(measured)
-        case Exported():
-            return [("rows", f"{measured.rows:,}")]
         case Repaired():
             return [line for table in measured.tables for line in _repaired(table)]
 

@@ -4,6 +4,8 @@ import errno
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from whatwhere import atomic
 from whatwhere.errors import CheckpointError
+from whatwhere.long_work import reports_to
 from whatwhere.models.checkpoint.byte_ranges import STORED_TYPES
 from whatwhere.models.checkpoint.safetensors import Part, computed, copied, read_header, write_safetensors
 from whatwhere.models.surgery import convert_dtype, convert_format, resize_checkpoint
@@ -23,6 +26,16 @@ from .conftest import Save, digests
 def names(folder: Path) -> list[str]:
     """List a folder, hidden files too."""
     return sorted(path.name for path in folder.iterdir())
+
+
+@contextmanager
+def writing_calls(function: Callable[[object], object]) -> Iterator[None]:
+    """Call a function when writing begins, and for each chunk that is written."""
+    token = reports_to.set(lambda work: function(work) if work.step == "writing" else None)
+    try:
+        yield
+    finally:
+        reports_to.reset(token)
 
 
 def test_what_is_copied_is_read_back_by_the_formats_own_reader(tmp_path: Path) -> None:
@@ -80,17 +93,17 @@ def test_a_full_disk_leaves_what_was_there(
         resize_checkpoint(source, out, vocab_size=38)
     before, count = digests(out) if there else {}, 0
 
-    def full(chunk: int) -> None:
+    def full(_: object) -> None:
         nonlocal count
         count += 1
-        if count == 3:
+        if count == 4:
             raise OSError(errno.ENOSPC, "No space left on device")
 
     here = names(tmp_path)
-    with pytest.raises(CheckpointError, match=r"cannot be written: No space left on device"):
-        resize_checkpoint(source, out, vocab_size=40, force=there, progress=full)
+    with writing_calls(full), pytest.raises(CheckpointError, match=r"cannot be written: No space left on device"):
+        resize_checkpoint(source, out, vocab_size=40, force=there)
     monkeypatch.setattr(atomic.os, "fsync", lambda number: full(number))
-    count = 2
+    count = 3
     with pytest.raises(CheckpointError, match=r"cannot be written: No space left on device"):
         resize_checkpoint(source, out, vocab_size=40, force=there)
     assert names(tmp_path) == here
@@ -99,13 +112,16 @@ def test_a_full_disk_leaves_what_was_there(
 
 KILLED = """
 import signal, sys, time
+from whatwhere.long_work import reports_to
 from whatwhere.models.surgery import resize_checkpoint
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell lets what it runs in the background ignore it
-def slow(size):
-    print("writing", flush=True)
-    for _ in range(600):  # a signal between the two calls is handled after a short sleep
-        time.sleep(0.1)
-resize_checkpoint(sys.argv[1], sys.argv[2], vocab_size=40, progress=slow)
+def slow(work):
+    if work.step == "writing" and work.share:
+        print("writing", flush=True)
+        for _ in range(600):  # a signal between the two calls is handled after a short sleep
+            time.sleep(0.1)
+reports_to.set(slow)
+resize_checkpoint(sys.argv[1], sys.argv[2], vocab_size=40)
 """
 
 
@@ -195,18 +211,16 @@ def test_another_who_is_faster_wins(save: Save, tmp_path: Path) -> None:
     """What appears under the name while we write is not replaced."""
     folder, _ = save("gpt2")
     out = tmp_path / "out.safetensors"
-    with pytest.raises(CheckpointError, match="was created meanwhile"):
-        resize_checkpoint(
-            folder / "model.safetensors", out, vocab_size=40, progress=lambda size: out.write_text("theirs") and None
-        )
+    with writing_calls(lambda _: out.write_text("theirs")), pytest.raises(CheckpointError, match="created meanwhile"):
+        resize_checkpoint(folder / "model.safetensors", out, vocab_size=40)
     assert out.read_text() == "theirs"
 
-    def appears(size: int) -> None:
+    def appears(_: object) -> None:
         (tmp_path / "out").mkdir(exist_ok=True)
         (tmp_path / "out" / "theirs").touch()
 
-    with pytest.raises(CheckpointError, match="cannot be written: Directory not empty"):
-        resize_checkpoint(folder, tmp_path / "out", vocab_size=40, progress=appears)
+    with writing_calls(appears), pytest.raises(CheckpointError, match="cannot be written: Directory not empty"):
+        resize_checkpoint(folder, tmp_path / "out", vocab_size=40)
     assert names(tmp_path / "out") == ["theirs"]
 
 

@@ -3,24 +3,12 @@
 Output is written atomically, and inputs are never overwritten. For modules in memory see `whatwhere.what.resizing`.
 """
 
-from whatwhere.models.surgery.convert import convert_dtype, convert_format, damage
-from whatwhere.models.surgery.repair import repair_checkpoint
-from whatwhere.models.surgery.report import Changed, Report
-from whatwhere.models.surgery.resize import resize_checkpoint
-from whatwhere.models.surgery.retokenize import move_to_tokenizer
-from whatwhere.models.surgery.rotary_layout import convert_layout
-from whatwhere.models.surgery.trim import read_ids, trim_checkpoint
-
-__all__ = [
-    "Changed",
-    "Report",
-    "convert_dtype",
-    "convert_format",
-    "convert_layout",
-    "damage",
-    "move_to_tokenizer",
-    "read_ids",
-    "repair_checkpoint",
-    "resize_checkpoint",
-    "trim_checkpoint",
-]
+from whatwhere.models.surgery.convert import convert_dtype as convert_dtype
+from whatwhere.models.surgery.convert import convert_format as convert_format
+from whatwhere.models.surgery.convert import convert_layout as convert_layout
+from whatwhere.models.surgery.repair import repair_checkpoint as repair_checkpoint
+from whatwhere.models.surgery.report import Report as Report
+from whatwhere.models.surgery.resize import resize_checkpoint as resize_checkpoint
+from whatwhere.models.surgery.retokenize import move_to_tokenizer as move_to_tokenizer
+from whatwhere.models.surgery.trim import read_ids as read_ids
+from whatwhere.models.surgery.trim import trim_checkpoint as trim_checkpoint

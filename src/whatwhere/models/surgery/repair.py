@@ -1,7 +1,6 @@
 """Repair rows of a checkpoint's token tables that training did not write, or broke."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -15,13 +14,14 @@ from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.large_arrays import finite_rows, row_blocks, rows_at_a_time, selected_rows
 from whatwhere.long_work import begin_step
 from whatwhere.models.checkpoint.base import Entry
+from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import read_rows
 from whatwhere.models.checkpoint.names import is_per_layer
 from whatwhere.models.checkpoint.safetensors import Chunk, Part
+from whatwhere.models.surgery.changed_copy import ChangedCopy
 from whatwhere.models.surgery.report import Repaired, RepairedRow, RepairedTable, Report
-from whatwhere.models.surgery.selection import vocabulary_tensors
-from whatwhere.models.surgery.source import Edits, Progress, Source
-from whatwhere.models.surgery.tokenizer_json import built, ids_around, trimmed
+from whatwhere.models.surgery.selection import token_tensors
+from whatwhere.models.surgery.tokenizer_json import built, ids_of, needed, trimmed
 from whatwhere.models.token_types import marking, shown_texts, texts
 from whatwhere.what.text import ids_of_each
 from whatwhere.what.token_ids import nested_configs
@@ -29,7 +29,6 @@ from whatwhere.what.token_ids import nested_configs
 NewRows = Mapping[int, Float64[np.ndarray, " dim"]]
 Method = Literal["covariance", "subtokens"]
 METHODS: tuple[Method, ...] = ("covariance", "subtokens")
-_REQUESTED = "requested"
 _SAMPLE = 4096
 """Rows at most that new ones are sampled from."""
 
@@ -41,7 +40,6 @@ def repair_checkpoint(
     rows: Method = "covariance",
     ids: Iterable[int] | None = None,
     force: bool = False,
-    progress: Progress | None = None,
 ) -> Report:
     """Write a checkpoint in which broken rows of the token table and the output projection are repaired.
 
@@ -52,15 +50,12 @@ def repair_checkpoint(
     the median norm of those that are not broken, or the mean norm of the pieces that they are made of.
 
     Args:
-        path: a folder, or one file of safetensors, which then has no tokenizer.
-        out: the output, of the same kind; it must not exist.
+        path, out, force: as in `resize_checkpoint`.
         rows: the direction of new rows: `covariance` takes that of the token's row in an output projection which is not
             tied, where that row is not broken, and else samples from mean and covariance of the rows that are not
             broken; `subtokens` is the mean of the rows of the tokens into which the text is split without the broken
             ones, and `covariance` where it cannot be split.
         ids: rows to repair in every table instead, broken or not.
-        force: replace an existing output.
-        progress: called with the number of bytes of each chunk.
 
     Returns:
         The report, with each row, why it was repaired, what it was made of, and its norm before and after.
@@ -71,13 +66,15 @@ def repair_checkpoint(
         CheckpointError: If the checkpoint cannot be changed, or the output cannot be written.
     """
     require_choice("repair", "rows", rows, METHODS)
-    source, out = Source(path), Path(out)
-    source.require_output(out, force)
-    tables = _tables(source)
-    requested = None if ids is None else _checked(ids, tables[0].shape[0])
-    broken = {entry.name: _broken(source, entry) if requested is None else requested for entry in tables}
+    copy = ChangedCopy(path, out, force)
+    entries = token_tensors(copy.checkpoint)
+    number = entries[0].shape[0]
+    matrices = [each for each in entries if len(each.shape) == 2 and each.shape[0] == number and "float" in each.dtype]
+    tables = [each for each in matrices if not is_per_layer(each.name)]
+    requested = None if ids is None else _checked(ids, number)
+    broken = {each.name: _broken(copy.checkpoint, each) if requested is None else requested for each in tables}
     # Special tokens are trained apart from the text, if at all: a low norm, as that of BERT's [MASK], may be learned.
-    left = {n for reasons in broken.values() for n, why in reasons.items() if why in FAR} & _special(source)
+    left = {n for reasons in broken.values() for n, why in reasons.items() if why in FAR} & _special(copy)
     broken = {
         name: kept
         for name, reasons in broken.items()
@@ -85,37 +82,32 @@ def repair_checkpoint(
     }
     if not broken:
         raise SettingError(
-            f"{source.path} has no row of zeros, none that is not finite, and none that is found to be under-trained "
+            f"{copy.path} has no row of zeros, none that is not finite, and none that is found to be under-trained "
             "or far from the others, so there is nothing to repair.\nName rows yourself: --ids FILE."
         )
-    every = sorted({number for reasons in broken.values() for number in reasons})
-    pieces = _pieces(source, every) if rows == "subtokens" else {}
-    edits = Edits()
+    pieces = _pieces(copy, sorted({n for reasons in broken.values() for n in reasons})) if rows == "subtokens" else {}
     measured: list[RepairedTable] = []
     for entry in tables:
         if reasons := broken.get(entry.name):
-            new, made_of = _new_rows(source, entry, reasons, every, pieces, broken)
-            measured.append(_measured(source, entry, reasons, new, pieces, made_of))
-            part = Part(entry.name, entry.dtype, entry.shape, partial(_repaired, source, entry, new))
-            edits.replace(entry, part, f"{len(reasons):,} rows repaired")
-    edits.notes = _notes(measured, rows, left)
-    report = source.write("repair", out, edits, force, progress)
-    return replace(report, measured=Repaired(rows, tuple(measured)))
-
-
-def _tables(source: Source) -> list[Entry]:
-    """Return the tables with a vector for each token: the token table, its copies and an untied output projection."""
-    entries = vocabulary_tensors(source.checkpoint)
-    rows = entries[0].shape[0]
-    return [
-        entry
-        for entry in entries
-        if len(entry.shape) == 2 and entry.shape[0] == rows and "float" in entry.dtype and not is_per_layer(entry.name)
-    ]
+            new, made_of = _new_rows(copy.checkpoint, entry, broken, pieces)
+            measured.append(_measured(copy.checkpoint, entry, reasons, new, pieces, made_of))
+            part = Part(entry.name, entry.dtype, entry.shape, partial(_repaired, copy.checkpoint, entry, new))
+            copy.replace(entry, part, f"{len(reasons):,} rows repaired")
+    if left:
+        named = ", ".join(map(str, sorted(left)))
+        copy.notes.append(
+            f"special tokens stay, though far from the others by norm or distance: {named}; --ids repairs them"
+        )
+    unsplit = max(sum(not row.pieces for row in table.rows) for table in measured)
+    if rows == "subtokens" and unsplit:
+        copy.notes.append(
+            f"the text of {unsplit:,} of them cannot be split into other tokens, so they are made as by covariance"
+        )
+    return copy.write("repair", lambda: Repaired(rows, tuple(measured)))
 
 
 def _checked(ids: Iterable[int], rows: int) -> dict[int, str]:
-    chosen = dict.fromkeys(ids, _REQUESTED)
+    chosen = dict.fromkeys(ids, "requested")
     if not chosen:
         raise SettingError("repair got no ids.\nName at least one row, or none at all to repair those that are broken.")
     for number in chosen:
@@ -124,14 +116,15 @@ def _checked(ids: Iterable[int], rows: int) -> dict[int, str]:
     return chosen
 
 
-def _broken(source: Source, entry: Entry) -> dict[int, str]:
+def _broken(checkpoint: Checkpoint, entry: Entry) -> dict[int, str]:
     """Return the broken rows of a table, and why each is: a row that has two reasons has the first one."""
-    words = source.checkpoint.words
+    words = checkpoint.words
     begin_step(f"looking for broken rows of {entry.name}")
-    table = read_rows(source.checkpoint, entry.name)
+    table = read_rows(checkpoint, entry.name)
     found = diagnostics(table, None if words is None else len(words))
     reasons = dict.fromkeys(found.non_finite.tolist(), "not finite")
-    allowed = set(found.beyond_vocabulary.tolist()) | _padding(source)
+    padding = (part.get("pad_token_id") for part in nested_configs(checkpoint.config or {}))
+    allowed = {*found.beyond_vocabulary.tolist(), *(n for n in padding if isinstance(n, int))}
     ids = np.arange(len(table))
     # Until none is left: without the rows found first, others may stand out, and would do so in what is written.
     while suspected := (
@@ -149,67 +142,49 @@ def _broken(source: Source, entry: Entry) -> dict[int, str]:
     return dict(sorted(reasons.items()))
 
 
-def _special(source: Source) -> set[int]:
-    added = (source.json("tokenizer.json") or {}).get("added_tokens") or []
+def _special(copy: ChangedCopy) -> set[int]:
+    added = (copy.json("tokenizer.json") or {}).get("added_tokens") or []
     return {int(token["id"]) for token in added if token.get("special")}
 
 
-def _padding(source: Source) -> set[int]:
-    """Return the ids of padding tokens, whose rows may be zero."""
-    parts = nested_configs(source.checkpoint.config or {})
-    ids = (part.get("pad_token_id") for part in parts)
-    return {number for number in ids if isinstance(number, int)}
-
-
-def _pieces(source: Source, broken: Sequence[int]) -> Mapping[int, list[int]]:
+def _pieces(copy: ChangedCopy, broken: Sequence[int]) -> Mapping[int, list[int]]:
     """Return the tokens into which the text of each broken token is split by a tokenizer that lacks all of them.
 
     Tokens that the tokenizer adds or needs stay in it; their text has no pieces.
     """
-    contents, words = source.tokenizer, source.checkpoint.words
+    contents, words = copy.tokenizer, copy.checkpoint.words
     if isinstance(contents, str) or words is None:
         raise SettingError(
-            f"{source.path}: {contents}, which splits texts into tokens.\nPass --rows covariance, or the folder of "
+            f"{copy.path}: {contents}, which splits texts into tokens.\nPass --rows covariance, or the folder of "
             "the model with its tokenizer."
         )
+    gone = set(broken) - (stay := needed(contents, ()))
+    kept = [number for number, word in enumerate(words) if word and number not in gone]
+    plain = {**contents, "post_processor": None}  # what is put around texts is no piece of them
+    tokenizer = built(trimmed(plain, {old: new for new, old in enumerate(kept)}))
     model = contents["model"]
-    stay = {int(token["id"]) for token in contents.get("added_tokens") or []} | ids_around(
-        contents.get("post_processor")
-    )
-    stay |= {number for number, word in enumerate(words) if word == model.get("unk_token") or not word}
-    if isinstance(model.get("unk_id"), int):
-        stay.add(model["unk_id"])
-    kept = [number for number, word in enumerate(words) if word and (number not in set(broken) or number in stay)]
-    new_ids = {old: new for new, old in enumerate(kept)}
-    tokenizer = built(trimmed(contents, new_ids))
-    unknown = {number for number, word in enumerate(words) if word == model.get("unk_token")} | set(broken)
+    unusable = {model.get("unk_id"), ids_of(contents).get(str(model.get("unk_token"))), *broken}
     decoded = texts([words[number] if number < len(words) else "" for number in broken], marking(words))
     pieces: dict[int, list[int]] = {}
     for number, text in zip(broken, decoded, strict=True):
         if isinstance(text, str) and text and number not in stay:
             ids = [kept[new] for new in ids_of_each(tokenizer, [text])[0]]
-            if ids and not unknown.intersection(ids):
+            if ids and not unusable.intersection(ids):
                 pieces[number] = ids
     return pieces
 
 
 def _new_rows(
-    source: Source,
-    entry: Entry,
-    reasons: Mapping[int, str],
-    every: Sequence[int],
-    pieces: Mapping[int, list[int]],
-    broken: Mapping[str, Mapping[int, str]],
+    checkpoint: Checkpoint, entry: Entry, broken: Mapping[str, Mapping[int, str]], pieces: Mapping[int, list[int]]
 ) -> tuple[NewRows, dict[int, str]]:
     """Return the new rows of a table by id, and what the direction of each is."""
-    table = read_rows(source.checkpoint, entry.name)
+    table, reasons = read_rows(checkpoint, entry.name), broken[entry.name]
     whole = finite_rows(table)
     for part in row_blocks(len(table), rows_at_a_time(table.shape[1])):
         whole[part] &= table[part].any(axis=1)
-    whole[list(every)] = False
-    words = source.checkpoint.words
-    if words is not None:
-        whole[len(words) :] = False
+    whole[[n for each in broken.values() for n in each]] = False
+    if checkpoint.words is not None:
+        whole[len(checkpoint.words) :] = False
     if not whole.any():
         raise CheckpointError(
             f"{entry.name} has no row that is not to be repaired, so there is nothing to sample from.\n"
@@ -220,7 +195,7 @@ def _new_rows(
     # In the order of preference; a direction of length 0, as of pieces that cancel out, leaves the next one.
     offered: list[tuple[str, NewRows]] = [
         ("pieces", {n: table[own].mean(axis=0, dtype=np.float64) for n in reasons if (own := pieces.get(n))}),
-        ("output row", _output_rows(source, entry, reasons, broken)),
+        ("output row", _output_rows(checkpoint, entry, broken)),
         ("covariance", _sampled(selected_rows(table, sound[:: -(-len(sound) // _SAMPLE)]), reasons)),
     ]
     new: dict[int, np.ndarray] = {}
@@ -233,15 +208,13 @@ def _new_rows(
     return {n: new.get(n, np.zeros(table.shape[1])) for n in reasons}, made_of
 
 
-def _output_rows(
-    source: Source, entry: Entry, reasons: Iterable[int], broken: Mapping[str, Mapping[int, str]]
-) -> NewRows:
+def _output_rows(checkpoint: Checkpoint, entry: Entry, broken: Mapping[str, Mapping[int, str]]) -> NewRows:
     """Return the rows of an untied output projection that are not broken, for a table which is not that projection."""
-    name = source.checkpoint.output_projection
-    if name is None or name == entry.name or source.checkpoint.entry(name).shape != entry.shape:
+    name = checkpoint.output_projection
+    if name is None or name == entry.name or checkpoint.entry(name).shape != entry.shape:
         return {}
-    ids = [n for n in reasons if n not in broken.get(name, {})]
-    return dict(zip(ids, source.checkpoint.array(name, rows=ids).astype(np.float64), strict=True)) if ids else {}
+    ids = [n for n in broken[entry.name] if n not in broken.get(name, {})]
+    return dict(zip(ids, checkpoint.array(name, rows=ids).astype(np.float64), strict=True)) if ids else {}
 
 
 def _sampled(rows: np.ndarray, reasons: Mapping[int, str]) -> NewRows:
@@ -254,14 +227,14 @@ def _sampled(rows: np.ndarray, reasons: Mapping[int, str]) -> NewRows:
 
 
 def _measured(
-    source: Source,
+    checkpoint: Checkpoint,
     entry: Entry,
     reasons: Mapping[int, str],
     new: NewRows,
     pieces: Mapping[int, list[int]],
     made_of: Mapping[int, str],
 ) -> RepairedTable:
-    norms, words = row_norms(read_rows(source.checkpoint, entry.name)), source.checkpoint.words or []
+    norms, words = row_norms(read_rows(checkpoint, entry.name)), checkpoint.words or []
     usable = np.delete(norms, list(reasons))
     decoded = shown_texts([words[number] if number < len(words) else "" for number in reasons], words)
     rows = [
@@ -280,29 +253,16 @@ def _measured(
     return RepairedTable(entry.name, tuple(rows), float(np.median(usable[np.isfinite(usable)])))
 
 
-def _repaired(source: Source, entry: Entry, new: NewRows) -> Iterator[Chunk]:
+def _repaired(checkpoint: Checkpoint, entry: Entry, new: NewRows) -> Iterator[Chunk]:
     """Yield the bytes of a table with new rows, some rows at a time; all other rows keep their bits."""
     import torch
 
     ids = np.array(sorted(new))
     for part in row_blocks(entry.shape[0], rows_at_a_time(entry.shape[1])):
-        block = source.checkpoint.tensor(entry.name, part)
+        block = checkpoint.tensor(entry.name, part)
         own = ids[np.searchsorted(ids, part.start) : np.searchsorted(ids, part.stop)].tolist()
         if own:
             rows = torch.from_numpy(np.stack([new[number] for number in own])).to(block.dtype)
             stored = block.view(torch.uint8).view(len(block), -1)
             stored[torch.tensor(own) - part.start] = rows.view(torch.uint8).view(len(own), -1)
         yield memoryview(block.view(torch.uint8).numpy().reshape(-1).data)
-
-
-def _notes(measured: Sequence[RepairedTable], rows: Method, left: Iterable[int]) -> list[str]:
-    notes = []
-    if left:
-        ids = ", ".join(map(str, sorted(left)))
-        notes.append(f"special tokens stay, though far from the others by norm or distance: {ids}; --ids repairs them")
-    unsplit = max(sum(not row.pieces for row in table.rows) for table in measured)
-    if rows == "subtokens" and unsplit:
-        notes.append(
-            f"the text of {unsplit:,} of them cannot be split into other tokens, so they are made as by covariance"
-        )
-    return notes

@@ -24,11 +24,8 @@ class Changed:
     @classmethod
     def of(cls, before: Entry, after: Entry | Part, what: str) -> "Changed":
         """Describe the change of a tensor."""
-        return cls(before.name, _shape_and_type(before), _shape_and_type(after), what)
-
-
-def _shape_and_type(tensor: Entry | Part) -> str:
-    return f"{' x '.join(map(str, tensor.shape)) or 'a number'} {tensor.dtype}"
+        old, new = (f"{' x '.join(map(str, one.shape)) or 'a number'} {one.dtype}" for one in (before, after))
+        return cls(before.name, old, new, what)
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ class TableRows:
 
 @dataclass(frozen=True)
 class Resized:
-    """Measurements of `resize_checkpoint`.
+    """Measurements of `resize`.
 
     Args:
         new_ids: of the tokens that were added.
@@ -99,7 +96,7 @@ class NotCopied:
 
 @dataclass(frozen=True)
 class Trimmed:
-    """Measurements of `trim_checkpoint`.
+    """Measurements of `trim`.
 
     Args:
         tokens_before, tokens_kept: rows of the token table.
@@ -119,7 +116,7 @@ class Trimmed:
 
 @dataclass(frozen=True)
 class Retokenized:
-    """Measurements of `move_to_tokenizer`.
+    """Measurements of `convert --tokenizer`.
 
     Args:
         tokens: number of tokens of the new tokenizer.
@@ -136,17 +133,6 @@ class Retokenized:
     method: str
     mean_rows: int
     tables: tuple[TableRows, ...]
-
-
-@dataclass(frozen=True)
-class LayoutConverted:
-    """Measurements of `convert_layout`.
-
-    Args:
-        restored_exactly: number of tensors that are bitwise the same after converting back.
-    """
-
-    restored_exactly: int
 
 
 @dataclass(frozen=True)
@@ -167,7 +153,7 @@ class TableDamage:
 
 @dataclass(frozen=True)
 class Cast:
-    """Measurements of `convert_dtype`.
+    """Measurements of `convert --dtype`.
 
     Args:
         relative_error: of all values that were cast.
@@ -180,17 +166,6 @@ class Cast:
     worst_tensor: str
     worst_relative_error: float
     token_table: TableDamage | None
-
-
-@dataclass(frozen=True)
-class Exported:
-    """Measurements of `convert_format`, if only the token table is written.
-
-    Args:
-        rows: number of rows that were written.
-    """
-
-    rows: int
 
 
 @dataclass(frozen=True)
@@ -233,10 +208,10 @@ class RepairedTable:
 
 @dataclass(frozen=True)
 class Repaired:
-    """Measurements of `repair_checkpoint`.
+    """Measurements of `repair`.
 
     Args:
-        method: `covariance`, `mean` or `subtokens`.
+        method: `covariance` or `subtokens`.
         tables: with repaired rows.
     """
 
@@ -244,7 +219,7 @@ class Repaired:
     tables: tuple[RepairedTable, ...]
 
 
-Measured = Resized | Trimmed | Retokenized | LayoutConverted | Cast | Exported | Repaired
+Measured = Resized | Trimmed | Retokenized | Cast | Repaired
 
 
 @dataclass(frozen=True)

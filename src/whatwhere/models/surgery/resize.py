@@ -1,6 +1,6 @@
 """Resize the vocabulary or the position table of a checkpoint."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from math import ceil
@@ -13,27 +13,24 @@ import numpy as np
 from whatwhere.errors import CheckpointError, SettingError, ShapeError
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.names import is_per_layer
-from whatwhere.models.configuration.keys import Json
+from whatwhere.models.surgery.changed_copy import ChangedCopy, as_json
 from whatwhere.models.surgery.report import Report, Resized, RowStatistics, TableRows
 from whatwhere.models.surgery.selection import (
-    notes_on_missed,
-    notes_on_size,
+    ids_in_configs,
+    notes_on_vocabulary,
     position_tensors,
-    require_ids_inside,
-    require_one_vocabulary,
+    recompute_buffers,
     vocabulary_tensors,
-    with_per_layer_size,
     with_position_count,
-    with_vocabulary_size,
+    with_rows,
 )
-from whatwhere.models.surgery.source import Edits, Progress, Source, as_json
 from whatwhere.models.surgery.tokenizer_json import STALE, built, with_added
 from whatwhere.what.text import encodings
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from whatwhere.what.resizing import Draw, Rearrangement
+    from whatwhere.what.resizing import Rearrangement
     from whatwhere.where.input.learned import Align, Rule
 
 Rows = Literal["mean", "subtokens", "noise", "covariance"]
@@ -53,7 +50,6 @@ def resize_checkpoint(
     rule: "Rule" = "linear",
     align: "Align" = "ends",
     force: bool = False,
-    progress: Progress | None = None,
 ) -> Report:
     """Write a checkpoint with another number of tokens, or of learned positions.
 
@@ -73,7 +69,6 @@ def resize_checkpoint(
         seed: of `noise` and `covariance`.
         rule, align: of the interpolation, see `whatwhere.where.input.learned`.
         force: replace an existing output.
-        progress: called with the number of bytes of each chunk.
 
     Returns:
         The report, with statistics of kept and new rows.
@@ -84,58 +79,51 @@ def resize_checkpoint(
         CheckpointError: If the checkpoint cannot be changed, or the output cannot be written.
         TokenError: If a text cannot become a token.
     """
-    source, out = Source(path), Path(out)
-    source.require_output(out, force)
-    words = source.checkpoint.words or ()
+    copy = ChangedCopy(path, out, force)
+    words = copy.checkpoint.words or ()
     default = rows is None and (words or add_tokens)  # tokens are known from padding
     rows = rows or ("noise" if default else "mean")
     if rows not in ROWS:
         raise SettingError(f"resize got rows={rows!r}, but knows only: {', '.join(ROWS)}.")
     if rows == "subtokens" and not add_tokens:
         raise SettingError("--rows subtokens needs tokens with a text.\nAdd some: --add-token TEXT.")
-    if vocab_size is None and not add_tokens and multiple_of is None and positions is None:
+    resized = vocab_size is not None or bool(add_tokens) or multiple_of is not None
+    if not resized and positions is None:
         raise SettingError("resize got no size.\nPass --vocab-size, --add-token, --multiple-of or --positions.")
-    edits = Edits()
-    new_ids: tuple[int, ...] = ()
+    pieces: Mapping[int, list[int]] = {}
     measured: list[TableRows] = []
-    config = source.checkpoint.config if source.folder is not None else None
-    if vocab_size is not None or add_tokens or multiple_of is not None:
-        require_one_vocabulary(source, renumbering=False)
-        pieces = _add(source, add_tokens, rows, edits.files)
-        old = vocabulary_tensors(source.checkpoint)
-        change = _change(
-            source, out, old[0], vocab_size, pieces, multiple_of, "mean" if rows == "subtokens" else rows, seed
-        )
+    config = copy.checkpoint.config if copy.folder is not None else None
+    if resized:
+        from whatwhere.what.resizing import Rearrangement
+
+        pieces = _add(copy, add_tokens, rows)
+        tables = vocabulary_tensors(copy, renumbering=False)
+        old, size = tables[0].shape[0], _size(copy, tables[0], vocab_size, max(pieces, default=-1) + 1, multiple_of)
+        draw = "mean" if rows == "subtokens" else rows
+        change = Rearrangement.enlarged(old, size, pieces, draw, seed, min(len(words), old) or None)
+        change.source[[n for n in pieces if n < size]] = -1  # a padded vocabulary may have had a row there
         if default:
             sampled = np.flatnonzero(change.sampled).tolist()
             named = pieces.keys() | {n for n in sampled if n < len(words) and words[n]}
             change = replace(change, padding=[n for n in sampled if n not in named])
-        measured = rearrange(source, change, old, edits)
-        config = None if config is None else with_rows(config, old, change.rows, len(change.source))
-        edits.notes += _notes(source, old, change)
-        edits.notes += _notes_on_new_rows(change, pieces, rows, seed)
-        if change.padding:
-            edits.notes.append(
-                "padding is the mean of the other rows, and no token's: leave its logits out when you sample"
+        measured = rearrange(copy, change, tables)
+        config = None if config is None else with_rows(config, tables, old, size)
+        if copy.folder is None:
+            copy.notes.append(
+                "the input is one file, so no configuration was changed: its vocab_size must be that of the table"
             )
-        new_ids = tuple(pieces)
+        copy.notes += notes_on_vocabulary(copy, tables, renumbered=False)
+        copy.notes += _notes_on_new_rows(change, pieces, rows)
     if positions is not None:
-        interpolated = _interpolate(source, positions, rule, align, edits)
-        config = None if config is None else with_position_count(config, *interpolated)
-        edits.notes.append("a model needs some training to read interpolated positions")
-    if config is not None and config != source.checkpoint.config:
-        edits.files["config.json"] = as_json(config)
-    report = source.write("resize", out, edits, force, progress)
-    return replace(report, measured=Resized(new_ids, tuple(measured)))
+        length, offset = _interpolate(copy, positions, rule, align)
+        config = None if config is None else with_position_count(config, length, positions, offset)
+        copy.notes.append("a model needs some training to read interpolated positions")
+    if config is not None and config != copy.checkpoint.config:
+        copy.files["config.json"] = as_json(config)
+    return copy.write("resize", lambda: Resized(tuple(pieces), tuple(measured)))
 
 
-def with_rows(config: Json, tables: Sequence[Entry], old: int, new: int) -> Json:
-    """Return a configuration with another number of rows of the vocabulary's tables."""
-    changed = with_vocabulary_size(config, old, new)
-    return with_per_layer_size(changed, new) if any(is_per_layer(each.name) for each in tables) else changed
-
-
-def rearrange(source: Source, change: "Rearrangement", tables: Sequence[Entry], edits: Edits) -> list[TableRows]:
+def rearrange(copy: ChangedCopy, change: "Rearrangement", tables: Sequence[Entry]) -> list[TableRows]:
     """Rearrange the tables of the vocabulary; return their statistics, a list that is filled as they are written."""
     measured: list[TableRows] = []
     known, empty = int((change.source != -1).sum()), len(change.padding)
@@ -143,12 +131,12 @@ def rearrange(source: Source, change: "Rearrangement", tables: Sequence[Entry], 
     for entry in tables:
         shape = (1, len(change.source)) if entry.shape[0] == 1 else (len(change.source), *entry.shape[1:])
         own_change = change.of_rows(entry.shape[0]) if is_per_layer(entry.name) else change
-        edits.compute(entry, partial(_rearranged, source, own_change, entry, measured), what, shape)
+        copy.compute(entry, partial(_rearranged, copy, own_change, entry, measured), what, shape)
     return measured
 
 
-def _rearranged(source: Source, change: "Rearrangement", entry: Entry, measured: list[TableRows]) -> "Tensor":
-    old = source.checkpoint.tensor(entry.name)
+def _rearranged(copy: ChangedCopy, change: "Rearrangement", entry: Entry, measured: list[TableRows]) -> "Tensor":
+    old = copy.checkpoint.tensor(entry.name)
     if entry.shape[0] == 1 and len(entry.shape) == 2:
         return change.apply(old[0])[None]
     new = change.apply(old)
@@ -170,46 +158,32 @@ def _statistics(table: "Tensor", rows: np.ndarray) -> RowStatistics:
     return RowStatistics(len(rows), float(values.norm(dim=1).median()), spread)
 
 
-def _add(source: Source, texts: Sequence[str], rows: Rows, files: dict[str, bytes | None]) -> dict[int, list[int]]:
+def _add(copy: ChangedCopy, texts: Sequence[str], rows: Rows) -> dict[int, list[int]]:
     """Add tokens to the tokenizer's files; return new id -> subtokens whose mean row it gets, or an empty list."""
     if not texts:
         return {}
-    contents = source.require_tokenizer(
+    contents = copy.require_tokenizer(
         "a token cannot be given an id", "Pass the folder of the model, or add rows alone: --vocab-size."
     )
-    before = built(contents)
     extended, ids = with_added(contents, texts)
-    files["tokenizer.json"] = as_json(extended)
-    if source.folder is not None and any((source.folder / name).is_file() for name in STALE):
+    copy.files["tokenizer.json"] = as_json(extended)
+    if copy.folder is not None and any((copy.folder / name).is_file() for name in STALE):
         listed = dict(zip(texts, ids, strict=True))  # older tokenizers read added tokens from this file
-        files["added_tokens.json"] = as_json({**(source.json("added_tokens.json") or {}), **listed})
-    settings = source.json("tokenizer_config.json")
+        copy.files["added_tokens.json"] = as_json({**(copy.json("added_tokens.json") or {}), **listed})
+    settings = copy.json("tokenizer_config.json")
     if settings is not None and isinstance(settings.get("added_tokens_decoder"), dict):
         entries = [dict(token) for token in extended["added_tokens"][-len(ids) :]]
-        new = {str(entry.pop("id")): entry for entry in entries}
-        files["tokenizer_config.json"] = as_json(
-            {**settings, "added_tokens_decoder": {**settings["added_tokens_decoder"], **new}}
-        )
+        decoder = settings["added_tokens_decoder"] | {str(entry.pop("id")): entry for entry in entries}
+        copy.files["tokenizer_config.json"] = as_json({**settings, "added_tokens_decoder": decoder})
     if rows != "subtokens":
         return {number: [] for number in ids}
-    return {n: encoding.ids for n, encoding in zip(ids, encodings(before, texts), strict=True)}
+    return {n: encoding.ids for n, encoding in zip(ids, encodings(built(contents), texts), strict=True)}
 
 
-def _change(
-    source: Source,
-    out: Path,
-    table: Entry,
-    vocab_size: int | None,
-    pieces: dict[int, list[int]],
-    multiple_of: int | None,
-    draw: "Draw",
-    seed: int,
-) -> "Rearrangement":
-    """Return the rearrangement of rows for the new size."""
-    from whatwhere.what.resizing import Rearrangement
-
-    rows, words = table.shape[0], len(source.checkpoint.words or ())
-    size = max(vocab_size if vocab_size is not None else rows, max(pieces, default=-1) + 1)
+def _size(copy: ChangedCopy, table: Entry, vocab_size: int | None, least: int, multiple_of: int | None) -> int:
+    """Return the new number of rows: at least those of added tokens, and of all tokens and ids that are named."""
+    rows, words = table.shape[0], len(copy.checkpoint.words or ())
+    size = max(vocab_size if vocab_size is not None else rows, least)
     if vocab_size is not None and size > vocab_size:
         raise SettingError(f"--vocab-size {vocab_size} is too small for the tokens that are added, up to #{size - 1}.")
     if multiple_of is not None:
@@ -221,55 +195,48 @@ def _change(
             f"{size:,} rows are too few for the tokenizer, which has {words:,} tokens.\n"
             "To remove tokens, use: whatwhere trim."
         )
-    require_ids_inside(source, rows, size)
-    _require_space(out, table, size)
-    change = Rearrangement.enlarged(rows, size, pieces, draw, seed, min(words, rows) or None)
-    change.source[[n for n in pieces if n < size]] = -1  # a padded vocabulary may have had a row there
-    return change
-
-
-def _require_space(out: Path, table: Entry, size: int) -> None:
-    """Raise ShapeError if a table with so many rows is larger than the free space on the output's disk."""
-    folder = next(path for path in out.absolute().parents if path.exists())
-    needed, free = size * (table.bytes // max(table.shape[0], 1)), disk_usage(folder).free
+    for name, key, ids in ((name, *item) for name, keys in ids_in_configs(copy, rows).items() for item in keys.items()):
+        if max(ids) >= size:
+            raise CheckpointError(
+                f"{key} of {name} is {max(ids)}, but {size:,} rows have the ids 0..{size - 1}.\n"
+                "To remove other tokens and keep this one, use: whatwhere trim. Or set the key to null first."
+            )
+    folder = next(path for path in copy.out.absolute().parents if path.exists())
+    needed, free = size * (table.bytes // max(rows, 1)), disk_usage(folder).free
     if needed > free:
         raise ShapeError(
             f"{size:,} rows of {table.name} take {needed / 1e9:,.1f} GB, but the disk has {free / 1e9:,.1f} GB left.\n"
             "Choose a smaller number of rows."
         )
+    return size
 
 
-def _notes(source: Source, old: Sequence[Entry], change: "Rearrangement") -> list[str]:
+def _notes_on_new_rows(change: "Rearrangement", pieces: Mapping[int, list[int]], rows: Rows) -> list[str]:
+    """Return how the rows of added tokens and of padding were made, and which of them are equal."""
     notes = []
-    if source.folder is None:
-        notes.append("the input is one file, so no configuration was changed: its vocab_size must be that of the table")
-    else:
-        notes += notes_on_size(source.checkpoint.config or {}, change.rows)
-    notes += notes_on_missed(source.checkpoint, old)
-    return notes
-
-
-def _notes_on_new_rows(change: "Rearrangement", pieces: dict[int, list[int]], rows: Rows, seed: int) -> list[str]:
-    """Return how the rows of added tokens were made, and which of them are equal."""
     if rows in ("noise", "covariance") and np.count_nonzero(change.sampled) > len(change.padding):
-        return [f"the rows of new tokens are sampled by {rows}, seed {seed}: they differ, and need training"]
+        notes.append(
+            f"the rows of new tokens are sampled by {rows}, seed {change.seed}: they differ, and need training"
+        )
     equal = [n for n in pieces if change.sampled[n]] if rows == "mean" else []
     if rows == "subtokens":
         parts = [tuple(sorted(ids)) for ids in pieces.values()]
         equal = [n for n, own in zip(pieces, parts, strict=True) if parts.count(own) > 1]
-    if len(equal) < 2:
-        return []
-    named = ", ".join(f"#{n}" for n in equal[:8]) + (", ..." if len(equal) > 8 else "")
-    return [
-        f"the rows of {named} are equal, so the model cannot tell these tokens apart before training; "
-        "--rows noise samples them"
-    ]
+    if len(equal) > 1:
+        named = ", ".join(f"#{n}" for n in equal[:8]) + (", ..." if len(equal) > 8 else "")
+        notes.append(
+            f"the rows of {named} are equal, so the model cannot tell these tokens apart before training; "
+            "--rows noise samples them"
+        )
+    if change.padding:
+        notes.append("padding is the mean of the other rows, and no token's: leave its logits out when you sample")
+    return notes
 
 
-def _interpolate(source: Source, positions: int, rule: "Rule", align: "Align", edits: Edits) -> tuple[int, int, int]:
-    """Interpolate the position tables; return the old and new length, and the row of position 0."""
-    offset = source.checkpoint.position_offset
-    tables = position_tensors(source.checkpoint)
+def _interpolate(copy: ChangedCopy, positions: int, rule: "Rule", align: "Align") -> tuple[int, int]:
+    """Interpolate the position tables; return the old length, and the row of position 0."""
+    offset = copy.checkpoint.position_offset
+    tables = position_tensors(copy.checkpoint)
     if offset is None:
         raise CheckpointError(
             f"the row of position 0 in {tables[0].name} is not known for this model, and rows before it must stay.\n"
@@ -284,28 +251,11 @@ def _interpolate(source: Source, positions: int, rule: "Rule", align: "Align", e
 
         from whatwhere.where.input.learned import resized_rows
 
-        table = source.checkpoint.tensor(entry.name)
+        table = copy.checkpoint.tensor(entry.name)
         return torch.cat([table[:offset], resized_rows(table[offset:], positions, rule, align)])
 
     for entry in tables:
         what = f"interpolated ({rule}, {align})" + (f", {offset} rows before position 0 stay" if offset else "")
-        edits.compute(entry, partial(make, entry), what, (positions + offset, entry.shape[1]))
-    _recount(source, length, positions, offset, edits)
-    return length, positions, offset
-
-
-def _recount(source: Source, old: int, new: int, offset: int, edits: Edits) -> None:
-    """Recompute buffers of older files that depend on the number of positions: position_ids and causal masks."""
-    import torch
-
-    def numbers(dtype: str) -> "Tensor":
-        return torch.arange(new + offset)[None].to(getattr(torch, dtype))
-
-    def mask(dtype: str) -> "Tensor":
-        return torch.ones(new, new, dtype=torch.bool).tril()[None, None].to(getattr(torch, dtype))
-
-    for entry in source.checkpoint.tensors.values():
-        if entry.name.endswith("position_ids") and entry.shape == (1, old + offset):
-            edits.compute(entry, partial(numbers, entry.dtype), "recomputed", (1, new + offset))
-        elif entry.name.endswith("attn.bias") and entry.shape == (1, 1, old, old):
-            edits.compute(entry, partial(mask, entry.dtype), "recomputed", (1, 1, new, new))
+        copy.compute(entry, partial(make, entry), what, (positions + offset, entry.shape[1]))
+    recompute_buffers(copy, length, positions, offset)
+    return length, offset

@@ -1,10 +1,9 @@
 """Adapt a checkpoint to another tokenizer: rows of shared tokens are copied, others are sums of old rows."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -16,26 +15,24 @@ from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import File, read_json
 from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, TOKENIZER, tokenizer_json_in
 from whatwhere.models.configuration.keys import Json
+from whatwhere.models.surgery.changed_copy import ChangedCopy, as_json
 from whatwhere.models.surgery.report import Report, Retokenized
-from whatwhere.models.surgery.resize import rearrange, with_rows
+from whatwhere.models.surgery.resize import rearrange
 from whatwhere.models.surgery.selection import (
-    CONFIGS,
-    notes_on_other_files,
+    configs_of,
+    notes_on_vocabulary,
     position_tensors_after_padding,
-    require_none_missed,
-    require_one_vocabulary,
+    recompute_buffers,
     vocabulary_tensors,
     with_position_count,
-    with_stated_padding,
+    with_rows,
 )
-from whatwhere.models.surgery.source import Edits, Progress, Source, as_json
 from whatwhere.models.surgery.tokenizer_json import STALE, built, ids_of
 from whatwhere.models.token_types import marking, texts
 from whatwhere.what.text import ids_of_each
 from whatwhere.what.token_ids import lost_id, nested_configs, padding_dependence, renumbered, token_ids
 
 if TYPE_CHECKING:
-    from tokenizers import Tokenizer
     from torch import Tensor
 
     from whatwhere.what.resizing.new_rows import Mixture
@@ -47,15 +44,9 @@ _OTHER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "chat_templa
 
 
 def move_to_tokenizer(
-    path: str | Path,
-    out: str | Path,
-    tokenizer: str | Path,
-    *,
-    method: Method = "subtokens",
-    atoms: int = 64,
+    path: str | Path, out: str | Path, tokenizer: str | Path, *, method: Method = "subtokens", atoms: int = 64,
     force: bool = False,
-    progress: Progress | None = None,
-) -> Report:
+) -> Report:  # fmt: skip
     """Write a checkpoint with the tokens of another tokenizer.
 
     A token of both tokenizers keeps its rows exactly; if the two mark words differently, tokens are matched by their
@@ -67,7 +58,7 @@ def move_to_tokenizer(
     there.
 
     Args:
-        path, out, force, progress: as in `resize_checkpoint`.
+        path, out, force: as in `resize_checkpoint`.
         tokenizer: path of a tokenizer.json, or of a folder with a tokenizer.
         method: `subtokens`, as described; or `omp`, orthogonal matching pursuit, see `whatwhere.what.resizing.pursue`.
             Then the folder must contain a model, whose rows of shared tokens are the atoms.
@@ -80,21 +71,18 @@ def move_to_tokenizer(
         CheckpointError: If there is no tokenizer, or the vocabulary cannot be changed, or a special token that the
             model needs is not in the new tokenizer.
     """
-    source, out, other = Source(path), Path(out), Path(tokenizer)
-    source.require_output(out, force)
+    copy, other = ChangedCopy(path, out, force), Path(tokenizer)
     if method not in METHODS:
         raise SettingError(f"convert got method={method!r}, but knows only: {', '.join(METHODS)}.")
-    contents = source.require_tokenizer("its tokens are not known", "Pass a folder with its tokenizer.")
+    contents = copy.require_tokenizer("its tokens are not known", "Pass a folder with its tokenizer.")
     file = other / TOKENIZER if other.is_dir() else other
     new_contents = tokenizer_json_in(other) if other.is_dir() else read_json(file, MAX_TOKENIZER_BYTES)
     if isinstance(new_contents, str):
         raise CheckpointError(f"{other}: {new_contents}.\nPass a tokenizer.json, or a folder with one.")
-    built(new_contents)
-    old, new = _by_id(ids_of(contents), source.path), _by_id(ids_of(new_contents), file)
+    built(new_contents)  # raises an error if it is no tokenizer
+    old, new = _by_id(ids_of(contents), copy.path), _by_id(ids_of(new_contents), file)
     shared = align(*token_keys(old, new))
-    require_one_vocabulary(source)
-    tables = vocabulary_tensors(source.checkpoint)
-    require_none_missed(source.checkpoint, tables)
+    tables = vocabulary_tensors(copy)
     rows = tables[0].shape[0]
     inside = shared.first < rows
     shared = Alignment(shared.first[inside], shared.second[inside], shared.removed, shared.new)
@@ -107,21 +95,16 @@ def move_to_tokenizer(
         mixtures = _means_of_subtokens(contents, old, new, missing, rows)
     from whatwhere.what.resizing import Rearrangement
 
-    edits = Edits()
-    change = Rearrangement(origin, rows, mixtures, known=min(len(old), rows))
-    measured = rearrange(source, change, tables, edits)
+    measured = rearrange(copy, Rearrangement(origin, rows, mixtures, known=min(len(old), rows)), tables)
     new_ids = dict(zip(shared.first.tolist(), shared.second.tolist(), strict=True))
-    edits.files, config = _files(source, file, new_contents, new_ids, rows, len(new))
-    if config is not None:
-        config = _with_padding_of(config, new_contents, file.parent)
-        shift = _padding_shift(source, config, new_ids)
-        config = _move_positions(source, shift, config, edits)
-        edits.files["config.json"] = as_json(with_rows(config, tables, rows, len(new)))
-    edits.notes = ["the model needs some training with the new tokenizer", *notes_on_other_files(source, rows)]
+    _write_files(copy, file, new_contents, new_ids, tables, len(new))
+    copy.notes = ["the model needs some training with the new tokenizer"]
+    copy.notes += notes_on_vocabulary(copy, tables, renumbered=True)
     means = len(new) - len(shared.first) - len(mixtures)
-    report = source.write("convert", out, edits, force, progress)
-    counts = Retokenized(len(new), len(shared.first), len(mixtures), method, means, tuple(measured))
-    return replace(report, measured=counts)
+    return copy.write(
+        "convert",
+        lambda: Retokenized(len(new), len(shared.first), len(mixtures), method, means, tuple(measured)),
+    )
 
 
 def _by_id(known: Mapping[str, int], path: Path) -> list[str]:
@@ -153,17 +136,14 @@ def _means_of_subtokens(
             words = convention == "wordpiece" and old_convention in ("bytes", "sentencepiece")
             if words and not new[n].startswith("##"):
                 text = f" {text}"
-            ids = [number for number in _shortest(tokenizer, text) if number != unknown and number < rows]
+            # Some tokenizers add a leading space: the shorter result is that of the text itself.
+            found = ids_of_each(tokenizer, [text, text.removeprefix(" ")])
+            shortest = min((ids for ids in found if ids), key=len, default=[])
+            ids = [number for number in shortest if number != unknown and number < rows]
             if ids:
                 mixtures[n] = (ids, [1 / len(ids)] * len(ids))
             advance(1)
     return mixtures
-
-
-def _shortest(tokenizer: "Tokenizer", text: str) -> list[int]:
-    """Encode a text with and without its leading space, which some tokenizers add, and return the shorter result."""
-    found = ids_of_each(tokenizer, [text, text.removeprefix(" ")])
-    return min((ids for ids in found if ids), key=len, default=[])
 
 
 def _matching_pursuit(
@@ -191,42 +171,35 @@ def _matching_pursuit(
     return {n: (origin[k].tolist(), weights[k].tolist()) for k, n in enumerate(missing)}
 
 
-def _files(
-    source: Source, tokenizer: Path, contents: Json, new_ids: Mapping[int, int], rows: int, size: int
-) -> tuple[dict[str, bytes | None], Json | None]:
-    """Return the files of the new tokenizer, and the configuration with its ids of special tokens."""
-    folder = tokenizer.parent
-    files: dict[str, bytes | None] = {**dict.fromkeys((*STALE, *_OTHER_FILES)), TOKENIZER: as_json(contents)}
+def _write_files(
+    copy: ChangedCopy, tokenizer: Path, contents: Json, new_ids: Mapping[int, int], tables: Sequence[Entry], size: int
+) -> None:
+    """Write the files of the new tokenizer, and the configurations with its ids of special tokens."""
+    folder, rows = tokenizer.parent, tables[0].shape[0]
+    copy.files = {**dict.fromkeys((*STALE, *_OTHER_FILES)), TOKENIZER: as_json(contents)}
     for name in (tokenizer.name, *_OTHER_FILES):
         if (folder / name).is_file():
             file = File(folder / name)
-            files["tokenizer.json" if name == tokenizer.name else name] = file.head(min(file.size, MAX_TOKENIZER_BYTES))
-    other_config = read_json(folder / "config.json", MAX_TOKENIZER_BYTES) if (folder / "config.json").is_file() else {}
-    configs: dict[str, Json] = {}
-    for name in CONFIGS:
-        config = with_stated_padding(source) if name == "config.json" else source.json(name)
-        if config is not None:
-            _require_timestamps(config, new_ids, rows)
-            config = renumbered(config, rows, new_ids.get)
-            ids = {
-                key: other_config[key]
-                for key in config
-                if key.endswith("_token_id") and other_config.get(key) is not None
-            }
-            configs[name] = {**config, **{key: value for key, value in ids.items() if token_ids({key: value}, size)}}
-            if name == "config.json":
-                _require_special_tokens(with_stated_padding(source) or {}, configs[name])
-            files[name] = as_json(configs[name])
-    return files, configs.get("config.json")
-
-
-def _require_special_tokens(before: Json, after: Json) -> None:
-    if (missing := lost_id(before, after)) is not None:
-        raise CheckpointError(
-            f"{missing[0]} of config.json is #{missing[1]}, which the new tokenizer does not have, but models of the "
-            f"type {before.get('model_type')} need one.\nAdd that token, or state another in a config.json beside the "
-            "new tokenizer."
-        )
+            content = file.head(min(file.size, MAX_TOKENIZER_BYTES))
+            copy.files[TOKENIZER if name == tokenizer.name else name] = content
+    stated: Json = {}
+    if (folder / "config.json").is_file():
+        stated = read_json(folder / "config.json", MAX_TOKENIZER_BYTES)
+    for name, before in configs_of(copy).items():
+        _require_timestamps(before, new_ids, rows)
+        config: dict[Any, Any] = renumbered(before, rows, new_ids.get)
+        special = {key: stated[key] for key in config if key.endswith("_token_id") and stated.get(key) is not None}
+        config |= {key: value for key, value in special.items() if token_ids({key: value}, size)}
+        if name == "config.json":
+            if (missing := lost_id(before, config)) is not None:
+                raise CheckpointError(
+                    f"{missing[0]} of config.json is #{missing[1]}, which the new tokenizer does not have, but models "
+                    f"of the type {before.get('model_type')} need one.\nAdd that token, or state another in a "
+                    "config.json beside the new tokenizer."
+                )
+            moved = _move_positions(copy, before, _with_padding_of(config, contents, folder), new_ids)
+            config = dict(with_rows(moved, tables, rows, size))
+        copy.files[name] = as_json(config)
 
 
 def _require_timestamps(config: Json, new_ids: Mapping[int, int], rows: int) -> None:
@@ -256,11 +229,10 @@ def _with_padding_of(config: Json, tokenizer: Json, folder: Path) -> Json:
     return {**config, "pad_token_id": number}
 
 
-def _padding_shift(source: Source, config: Json, new_ids: Mapping[int, int]) -> int:
-    """Return by how many rows the position table must be shifted; 0 if positions do not depend on padding."""
-    before = with_stated_padding(source) or {}
+def _move_positions(copy: ChangedCopy, before: Json, config: Json, new_ids: Mapping[int, int]) -> Json:
+    """Shift learned position tables as the padding token is, if positions are counted from it; return their length."""
     if (old := padding_dependence(before)) is None:
-        return 0
+        return config
     dependence, padding = old
     new = _stated_padding(config) if _stated_padding(before) in (padding, None) else new_ids.get(padding)
     if new is None:
@@ -268,45 +240,31 @@ def _padding_shift(source: Source, config: Json, new_ids: Mapping[int, int]) -> 
             "positions of this model are counted from pad_token_id, but the new tokenizer has no padding token that "
             "is known.\nState it in tokenizer_config.json, as pad_token, beside tokenizer.json."
         )
-    if dependence == "learned":
-        return new - padding
-    if new != padding and not (dependence == "below two" and new < 2):
+    if dependence != "learned" and new != padding and not (dependence == "below two" and new < 2):
         raise CheckpointError(
             f"the padding token would get the id {new} instead of {padding}, but positions of this model are "
             "counted from it, and have no table that could be shifted.\n"
             f"Assign it the id {padding} in the new tokenizer."
         )
-    return 0
-
-
-def _stated_padding(config: Json) -> int | None:
-    return next((part["pad_token_id"] for part in nested_configs(config) if "pad_token_id" in part), None)
-
-
-def _move_positions(source: Source, shift: int, config: Json, edits: Edits) -> Json:
-    """Shift the position tables, and return the configuration with their new length."""
-    tables = position_tensors_after_padding(source.checkpoint) if shift else []
+    shift = new - padding if dependence == "learned" else 0
+    tables = position_tensors_after_padding(copy.checkpoint) if shift else []
     if not tables:
         return config
     from whatwhere.what.resizing import Rearrangement
 
     rows = tables[0].shape[0]
     shifted, extended = Rearrangement.shifted(rows, shift), Rearrangement.enlarged(rows, rows + shift)
-    what = f"shifted by {shift} rows, as pad_token_id is: each position keeps its row"
 
-    def table(entry: Entry) -> "Tensor":
+    def moved(entry: Entry) -> "Tensor":
         change = extended if "entity" in entry.name else shifted  # LUKE counts entities from 0
-        return change.apply(source.checkpoint.tensor(entry.name))
-
-    def buffer(entry: Entry) -> "Tensor":
-        import torch
-
-        numbers = torch.arange(rows + shift)[None]
-        return (numbers if entry.name.endswith("position_ids") else numbers * 0).to(getattr(torch, entry.dtype))
+        return change.apply(copy.checkpoint.tensor(entry.name))
 
     for entry in tables:
-        edits.compute(entry, partial(table, entry), what, (rows + shift, *entry.shape[1:]))
-    for entry in source.checkpoint.tensors.values():
-        if entry.name.endswith(("position_ids", "token_type_ids")) and entry.shape == (1, rows):
-            edits.compute(entry, partial(buffer, entry), what, (1, rows + shift))
-    return with_position_count(config, rows, rows + shift, 0)
+        what = f"shifted by {shift} rows, as pad_token_id is: each position keeps its row"
+        copy.compute(entry, partial(moved, entry), what, (rows + shift, *entry.shape[1:]))
+    recompute_buffers(copy, rows, rows + shift)
+    return with_position_count(config, rows, rows + shift)
+
+
+def _stated_padding(config: Json) -> int | None:
+    return next((part["pad_token_id"] for part in nested_configs(config) if "pad_token_id" in part), None)

@@ -1,6 +1,8 @@
 """Select what surgery changes: tensors of the vocabulary and of positions, and keys of configurations."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
 
 from whatwhere.errors import CheckpointError, WhatWhereError
 from whatwhere.escape import quoted
@@ -17,8 +19,11 @@ from whatwhere.models.checkpoint.names import (
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import TEXT_KEYS, nested_text
 from whatwhere.models.configuration.read import from_huggingface
-from whatwhere.models.surgery.source import Source
+from whatwhere.models.surgery.changed_copy import ChangedCopy
 from whatwhere.what.token_ids import nested_configs, padding_dependence, shares_vocabulary, token_ids, why_fixed
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _BIASES = (
     "final_logits_bias", "lm_head.bias", "predictions.bias", "predictions.decoder.bias", "lm_head.decoder.bias",
@@ -29,7 +34,7 @@ _FURTHER = ("value_embeddings.weight",)
 """Suffixes of tables with a vector for each token that enter elsewhere than at the input: at the values, in NeoMME."""
 _WHOLE_BIASES = ("output.bias", "decoder.bias", "head.bias")
 
-CONFIGS = ("config.json", "generation_config.json")
+_CONFIGS = ("config.json", "generation_config.json")
 _VOCABULARY_SIZES = (
     "vocab_size", "n_words", "n_token", "org_vocab_size", "decoder_vocab_size", "unpadded_vocab_size",
 )  # fmt: skip
@@ -41,15 +46,51 @@ _TEXT = (*TEXT_KEYS, "thinker_config", "decoder")
 # Tensors
 
 
-def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
-    """Find every tensor with one row, or one value, for each token.
+def vocabulary_tensors(copy: ChangedCopy, renumbering: bool = True) -> list[Entry]:
+    """Find every tensor with one row, or one value, for each token, of a model whose vocabulary can be changed.
+
+    Args:
+        renumbering: whether tokens get other ids, rather than rows being added or removed at the end.
 
     Returns:
         The token table first, then its copies, the output projection, and biases of logits.
 
     Raises:
-        CheckpointError: If no token table is known, or one is stored in parts, as quantized tables are.
+        CheckpointError: If token ids are more than row numbers of one table, no token table is known, or one is stored
+            in parts, as quantized tables are.
     """
+    checkpoint = copy.checkpoint
+    if (why := why_fixed(checkpoint.config or {}, checkpoint.tensors, renumbering)) is not None:
+        raise CheckpointError(why)
+    if extra := _extra_rows(checkpoint):
+        raise CheckpointError(
+            f"the token table of this model has {extra} rows more than its output projection, and its code counts them "
+            "from vocab_size on: with another size they would be other tokens.\n"
+            "Such a vocabulary cannot be changed."
+        )
+    found = token_tensors(checkpoint)
+    tables = [name for name in _possibly_missed(checkpoint, found) if "embed" in name and name.endswith("weight")]
+    if renumbering and (tables := [name for name in tables if len(checkpoint.entry(name).shape) == 2]):
+        raise CheckpointError(
+            f"{tables[0]} has as many rows as the vocabulary, and is not known: if token ids select its rows, new ids "
+            "would select others.\nKeep the vocabulary of this model; whatwhere resize adds tokens at its end."
+        )
+    return found
+
+
+def _extra_rows(checkpoint: Checkpoint) -> int:
+    """Return how many rows the token table has beyond the output projection, by their shapes or the model type."""
+    table, output = checkpoint.token_table, checkpoint.output_projection
+    if table is not None and output is not None:
+        return checkpoint.entry(table).shape[0] - checkpoint.entry(output).shape[0]
+    try:
+        return checkpoint.description.extra_rows
+    except WhatWhereError:  # a model type that is not known or not supported
+        return 0
+
+
+def token_tensors(checkpoint: Checkpoint) -> list[Entry]:
+    """Find every tensor with one row, or one value, for each token, as `vocabulary_tensors` does, of any model."""
     table = checkpoint.token_table
     if table is None:
         raise checkpoint.without_table("Its tensors are listed by whatwhere.read(path).tensors.")
@@ -59,9 +100,7 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
     def belongs(entry: Entry) -> bool:
         if is_other_modality(entry):
             return False
-        if is_per_layer(entry.name) or (
-            entry.name == f"{table}_integer" and entry.shape[0] == rows
-        ):  # the quantized copy in I-BERT
+        if is_per_layer(entry.name) or (entry.name == f"{table}_integer" and entry.shape[0] == rows):  # as in I-BERT
             return True
         if len(entry.shape) == 2 and entry.shape[0] == rows:
             return _has_suffix(entry.name, (*TOKENS, *OUTPUT_PROJECTIONS, *_FURTHER)) or entry.name in whole
@@ -74,7 +113,7 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
     if (why := checkpoint.why_unread(table)) is not None:
         raise CheckpointError(f"{quoted(table)} of {checkpoint.path} {why}.\nPass a table in a floating-point type.")
     modules = tuple(f"{entry.name.removesuffix('.weight')}." for entry in found if len(entry.shape) == 2)
-    beside = [name for name in possibly_missed(checkpoint, found) if name.startswith(modules)]
+    beside = [name for name in _possibly_missed(checkpoint, found) if name.startswith(modules)]
     if beside:
         raise CheckpointError(
             f"{quoted(beside[0])} has as many rows as the table beside which it is stored, and is not known: it may be "
@@ -83,11 +122,8 @@ def vocabulary_tensors(checkpoint: Checkpoint) -> list[Entry]:
     return found
 
 
-def possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[str]:
-    """Return the names of other tensors with as many rows as the vocabulary, which may belong to it.
-
-    Tables of positions do not, though a model may have as many positions as tokens.
-    """
+def _possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[str]:
+    """Return the names of other tensors with as many rows as the vocabulary, but for tables of positions."""
     rows, names = changed[0].shape[0], {entry.name for entry in changed}
     return [
         entry.name
@@ -97,32 +133,8 @@ def possibly_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[st
     ]
 
 
-def notes_on_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> list[str]:
-    """Return a note on other tensors with as many rows as the vocabulary: four, and how many more."""
-    others = possibly_missed(checkpoint, changed)
-    more = f" and {len(others) - 4:,} more" if len(others) > 4 else ""
-    return [f"unchanged, though they have as many rows: {', '.join(others[:4])}{more}"] if others else []
-
-
-def require_none_missed(checkpoint: Checkpoint, changed: Sequence[Entry]) -> None:
-    """Raise CheckpointError if a table that is not known may have rows by token ids."""
-    tables = [name for name in possibly_missed(checkpoint, changed) if "embed" in name and name.endswith("weight")]
-    if tables := [name for name in tables if len(checkpoint.entry(name).shape) == 2]:
-        raise CheckpointError(
-            f"{tables[0]} has as many rows as the vocabulary, and is not known: if token ids select its rows, new ids "
-            "would select others.\nKeep the vocabulary of this model; whatwhere resize adds tokens at its end."
-        )
-
-
 def position_tensors(checkpoint: Checkpoint) -> list[Entry]:
-    """Find the learned position tables of encoder and decoder, but not those for images.
-
-    Returns:
-        The tables, at least one.
-
-    Raises:
-        CheckpointError: If there is none.
-    """
+    """Find the learned position tables of encoder and decoder, at least one, but not those for images."""
     table = checkpoint.position_table
     if table is None:
         raise CheckpointError(
@@ -139,18 +151,37 @@ def position_tensors(checkpoint: Checkpoint) -> list[Entry]:
 
 
 def position_tensors_after_padding(checkpoint: Checkpoint) -> list[Entry]:
-    """Find the learned tables in which position 0 is the row after pad_token_id: of positions, and of boxes in LiLT.
-
-    Returns:
-        The tables; none in ESM-2, which has rotary positions.
-    """
-    if checkpoint.position_table is None:
+    """Find the learned tables in which position 0 is the row after pad_token_id: of positions, and of boxes in LiLT."""
+    if checkpoint.position_table is None:  # as in ESM-2, which has rotary positions
         return []
     rows = checkpoint.entry(checkpoint.position_table).shape[0]
     boxes = [one for one in checkpoint.tensors.values() if _has_suffix(one.name, ["box_position_embeddings.weight"])]
     tables = [*position_tensors(checkpoint), *(entry for entry in boxes if entry.shape[0] == rows)]
     rounded = [f"{entry.name}_integer" for entry in tables]  # the quantized copies in I-BERT
     return [*tables, *(checkpoint.entry(name) for name in rounded if name in checkpoint.tensors)]
+
+
+def recompute_buffers(copy: ChangedCopy, old: int, new: int, offset: int = 0) -> None:
+    """Recompute buffers of older files that depend on the number of positions: ids of positions, and causal masks.
+
+    Args:
+        old, new: numbers of positions.
+        offset: rows of the tables before position 0.
+    """
+    import torch
+
+    def numbers(entry: Entry) -> "Tensor":
+        ids = torch.arange(new + offset)[None]
+        return (ids if entry.name.endswith("position_ids") else ids * 0).to(getattr(torch, entry.dtype))
+
+    def mask(entry: Entry) -> "Tensor":
+        return torch.ones(new, new, dtype=torch.bool).tril()[None, None].to(getattr(torch, entry.dtype))
+
+    for entry in copy.checkpoint.tensors.values():
+        if entry.name.endswith(("position_ids", "token_type_ids")) and entry.shape == (1, old + offset):
+            copy.compute(entry, partial(numbers, entry), "recomputed", (1, new + offset))
+        elif entry.name.endswith("attn.bias") and entry.shape == (1, 1, old, old):
+            copy.compute(entry, partial(mask, entry), "recomputed", (1, 1, new, new))
 
 
 def _has_suffix(name: str, suffixes: Sequence[str]) -> bool:
@@ -165,41 +196,33 @@ def is_other_modality(entry: Entry) -> bool:
 # Configurations
 
 
-def with_vocabulary_size(config: Json, old: int, new: int) -> Json:
+def with_rows(config: Json, tables: Sequence[Entry], old: int, new: int) -> Json:
     """Return a configuration with another vocabulary size, wherever the old one is stated or is the default.
 
     Examples:
-        >>> with_vocabulary_size({"vocab_size": 5, "text_config": {"vocab_size": 5}}, 5, 8)
+        >>> with_rows({"vocab_size": 5, "text_config": {"vocab_size": 5}}, [], 5, 8)
         {'vocab_size': 8, 'text_config': {'vocab_size': 8}}
-        >>> with_vocabulary_size({"text_config": {"model_type": "gemma3_text"}}, 5, 8)
+        >>> with_rows({"text_config": {"model_type": "gemma3_text"}}, [], 5, 8)
         {'text_config': {'model_type': 'gemma3_text', 'vocab_size': 8}}
     """
     changed = _with_sizes(config, _VOCABULARY_SIZES, {old: new})
-    if any(key in part for part in nested_configs(config) for key in (*_VOCABULARY_SIZES, "tgt_vocab_size")):
-        return changed
-    return _with_stated_size(changed, new)
+    if not any(key in part for part in nested_configs(config) for key in (*_VOCABULARY_SIZES, "tgt_vocab_size")):
+        changed = _with_text_size(changed, "vocab_size", new)
+    if any(is_per_layer(each.name) for each in tables):  # of Gemma 3n and Gemma 4
+        changed = _with_text_size(changed, _PER_LAYER, new)
+    return changed
 
 
-def _with_stated_size(config: Json, size: int) -> Json:
-    inner = next((key for key in _TEXT if isinstance(config.get(key), Mapping)), None)
-    if inner is None:
-        return {**config, "vocab_size": size}
-    return {**config, inner: _with_stated_size(dict(config[inner]), size)}
+def _with_text_size(config: Json, key: str, size: int) -> Json:
+    """Return a configuration with a size where it is stated, or else in that of the text."""
+    inner = next((name for name in _TEXT if isinstance(config.get(name), Mapping)), None)
+    if key in config or inner is None:
+        return {**config, key: size}
+    return {**config, inner: _with_text_size(config[inner], key, size)}
 
 
-def with_per_layer_size(config: Json, new: int) -> Json:
-    """Return a configuration with another size of the token tables of each layer (Gemma 3n, Gemma 4)."""
-    inner = next((key for key in _TEXT if isinstance(config.get(key), Mapping)), None)
-    if _PER_LAYER in config or inner is None:
-        return {**config, _PER_LAYER: new}
-    return {**config, inner: with_per_layer_size(config[inner], new)}
-
-
-def with_position_count(config: Json, old: int, new: int, offset: int) -> Json:
+def with_position_count(config: Json, old: int, new: int, offset: int = 0) -> Json:
     """Return a configuration with another number of positions, with or without the rows before position 0.
-
-    Args:
-        offset: rows of the table before position 0.
 
     Examples:
         >>> with_position_count({"max_position_embeddings": 514}, old=512, new=1024, offset=2)
@@ -218,85 +241,64 @@ def _with_sizes(config: Json, keys: tuple[str, ...], sizes: Mapping[int, int]) -
     return changed
 
 
-def with_stated_padding(source: Source) -> Json | None:
-    """Return config.json, with the padding id of the model type if it has none; None without the file.
+def configs_of(copy: ChangedCopy) -> dict[str, Json]:
+    """Return the configurations of a folder with token ids, by file; each states its padding id.
 
     After renumbering tokens, the default of the model type would be another token, or none at all.
     """
-    config = source.json("config.json")
-    if config is None or any("pad_token_id" in part for part in nested_configs(config)):
+    found = {name: copy.json(name) for name in _CONFIGS}
+    configs = {name: config for name, config in found.items() if config is not None}
+    if "config.json" in configs:
+        table = copy.checkpoint.token_table
+        rows = copy.checkpoint.entry(table).shape[0] if table is not None else 1
+        configs["config.json"] = _with_stated_padding(configs["config.json"], rows)
+    return configs
+
+
+def _with_stated_padding(config: Json, rows: int) -> Json:
+    if any("pad_token_id" in part for part in nested_configs(config)):
         return config
-    table = source.checkpoint.token_table
-    rows = source.checkpoint.entry(table).shape[0] if table is not None else 1
     try:
-        padding = from_huggingface(with_vocabulary_size(config, rows, rows)).padding_idx
+        padding = from_huggingface(with_rows(config, [], rows, rows)).padding_idx
     except WhatWhereError:  # a model type that is not known or not supported
         padding = (padding_dependence(config) or (None, None))[1]
     if padding is None:
         return config
-    stated = {"pad_token_id": padding}
     key, text = nested_text(config)
+    stated = {"pad_token_id": padding}
     return {**config, key: {**text, **stated}} if key else {**config, **stated}
 
 
-def ids_in_configs(source: Source, rows: int) -> dict[str, dict[str, list[int]]]:
+def ids_in_configs(copy: ChangedCopy, rows: int) -> dict[str, dict[str, list[int]]]:
     """Return the token ids in the configurations of a folder: file -> key -> ids."""
-    ids = {name: token_ids(source.json(name) or {}, rows) for name in CONFIGS}
-    return {name: keys for name, keys in ids.items() if keys}
+    return {name: token_ids(config, rows) for name, config in configs_of(copy).items()}
 
 
-def notes_on_other_files(source: Source, rows: int) -> list[str]:
-    """Return notes on other files of the folder with token ids, which are not renumbered."""
-    if source.folder is None:
-        return []
-    names = ("preprocessor_config.json", "processor_config.json", "adapter_config.json")
-    keys = {name: sorted(token_ids(source.json(name) or {}, rows)) for name in names}
-    return [f"{', '.join(some)} of {name} hold old ids" for name, some in keys.items() if some]
+# What the user is told
 
 
-def notes_on_size(config: Json, rows: int) -> list[str]:
-    """Return notes on vocabulary sizes in a configuration that differ from that of the table."""
-    return [
-        f"{key} of config.json was {part[key]}, not the table's {rows}, and stays"
-        for part in nested_configs(config)
-        for key in _VOCABULARY_SIZES
-        if part.get(key) not in (None, rows)
-    ]
-
-
-def require_one_vocabulary(source: Source, renumbering: bool = True) -> None:
-    """Raise CheckpointError if token ids are more than row numbers of one table, so that they cannot be changed.
+def notes_on_vocabulary(copy: ChangedCopy, tables: Sequence[Entry], renumbered: bool) -> list[str]:
+    """Return notes on what may belong to the vocabulary and is not changed: ids in other files, sizes and tensors.
 
     Args:
-        renumbering: whether tokens get other ids, rather than rows being added or removed at the end.
+        tables: that are changed.
+        renumbered: whether tokens get other ids.
     """
-    if (why := why_fixed(source.checkpoint.config or {}, source.checkpoint.tensors, renumbering)) is not None:
-        raise CheckpointError(why)
-    if extra := _extra_rows(source.checkpoint):
-        raise CheckpointError(
-            f"the token table of this model has {extra} rows more than its output projection, and its code counts them "
-            "from vocab_size on: with another size they would be other tokens.\n"
-            "Such a vocabulary cannot be changed."
-        )
-
-
-def _extra_rows(checkpoint: Checkpoint) -> int:
-    """Return how many rows the token table has beyond the output projection, by their shapes or the model type."""
-    table, output = checkpoint.token_table, checkpoint.output_projection
-    if table is not None and output is not None:
-        return checkpoint.entry(table).shape[0] - checkpoint.entry(output).shape[0]
-    try:
-        return checkpoint.description.extra_rows
-    except WhatWhereError:  # a model type that is not known or not supported
-        return 0
-
-
-def require_ids_inside(source: Source, rows: int, size: int) -> None:
-    """Raise CheckpointError if a configuration has a token id whose row would be removed."""
-    for name, keys in ids_in_configs(source, rows).items():
-        for key, ids in keys.items():
-            if max(ids) >= size:
-                raise CheckpointError(
-                    f"{key} of {name} is {max(ids)}, but {size:,} rows have the ids 0..{size - 1}.\n"
-                    "To remove other tokens and keep this one, use: whatwhere trim. Or set the key to null first."
-                )
+    rows, others = tables[0].shape[0], _possibly_missed(copy.checkpoint, tables)
+    others_with_ids = ("preprocessor_config.json", "processor_config.json", "adapter_config.json") if renumbered else ()
+    notes = [
+        f"{', '.join(keys)} of {name} hold old ids"
+        for name in others_with_ids
+        if (keys := sorted(token_ids(copy.json(name) or {}, rows)))
+    ]
+    if copy.folder is not None:
+        notes += [
+            f"{key} of config.json was {part[key]}, not the table's {rows}, and stays"
+            for part in nested_configs(copy.checkpoint.config or {})
+            for key in _VOCABULARY_SIZES
+            if part.get(key) not in (None, rows)
+        ]
+    if others:
+        more = f" and {len(others) - 4:,} more" if len(others) > 4 else ""
+        notes.append(f"unchanged, though they have as many rows: {', '.join(others[:4])}{more}")
+    return notes

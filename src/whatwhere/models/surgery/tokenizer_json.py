@@ -1,8 +1,4 @@
-"""Change tokenizer.json: add tokens, or remove and renumber tokens.
-
-The file is changed as JSON, so that unknown fields are kept, and then loaded by the tokenizers library, which validates
-it.
-"""
+"""Add tokens to tokenizer.json, or remove and renumber them: as JSON, so that unknown fields are kept."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,11 +23,7 @@ STALE = (
 
 
 def built(contents: Json) -> "Tokenizer":
-    """Build the tokenizer of a file for reading, without dropout, truncation and padding.
-
-    Raises:
-        CheckpointError: If the tokenizers library cannot read it.
-    """
+    """Build the tokenizer of a file for reading, without dropout, truncation and padding, which validates the file."""
     try:
         return tokenizer_of_json(json.dumps(contents))
     except ValueError as problem:
@@ -41,16 +33,7 @@ def built(contents: Json) -> "Tokenizer":
 
 
 def ids_of(contents: Json) -> dict[str, int]:
-    """Return token -> id, including added tokens.
-
-    Raises:
-        CheckpointError: If there is no vocabulary.
-
-    Examples:
-        >>> ids_of({"model": {"type": "Unigram", "vocab": [["a", -1.0]]}, "added_tokens": [{"id": 1, "content":
-        ... "[P]"}]})
-        {'a': 0, '[P]': 1}
-    """
+    """Return token -> id, including added tokens."""
     model = contents.get("model")
     vocabulary = model.get("vocab") if isinstance(model, Mapping) else None
     if isinstance(vocabulary, Mapping):
@@ -65,12 +48,10 @@ def ids_of(contents: Json) -> dict[str, int]:
 
 
 def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
-    """Add tokens to tokenizer.json, and return it with their ids, which follow the last one.
-
-    The tokens are matched like those of `add_tokens` in transformers: anywhere in normalized text.
+    """Add tokens, matched anywhere in normalized text as by transformers, and return their ids, which follow the last.
 
     Raises:
-        TokenError: If a text is empty, is a token already or the spelling of another one, occurs twice, or is encoded
+        TokenError: If a text is empty, is a token already or the spelling of one, occurs twice, or is encoded
             as other added tokens.
     """
     known, before = ids_of(contents), built(contents)
@@ -83,7 +64,8 @@ def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
             f"{quoted(max(texts, key=texts.count))} occurs twice among the tokens to add.\nPass each token once."
         )
     first = max(known.values(), default=-1) + 1
-    new = [token_entry(text, first + n) for n, text in enumerate(texts)]
+    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
+    new: list[dict[str, Any]] = [{"id": first + n, "content": text, **flags} for n, text in enumerate(texts)]
     changed = {**contents, "added_tokens": [*(contents.get("added_tokens") or []), *new]}
     tokenizer = built(changed)
     for token in new:
@@ -107,18 +89,8 @@ def _why_not_new(tokenizer: "Tokenizer", text: str, known: Mapping[str, int]) ->
     return f"is how the vocabulary writes token #{known[text]}, which is not this text, and it can be written once"
 
 
-def token_entry(text: str, number: int) -> Json:
-    """Return the entry of an added token in tokenizer.json."""
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
-    return {"id": number, "content": text, **flags}
-
-
 def needed(contents: Json, ids: Iterable[int]) -> set[int]:
-    """Return ids with those that must be kept with them: unknown and added tokens, bytes, and parts of merges.
-
-    Raises:
-        CheckpointError: If the tokenizer's model is not supported.
-    """
+    """Return ids with those that must be kept with them: unknown and added tokens, bytes, and parts of merges."""
     model, known = contents["model"], ids_of(contents)
     model_type = model.get("type")
     if model_type not in MODELS:
@@ -127,6 +99,7 @@ def needed(contents: Json, ids: Iterable[int]) -> set[int]:
             "trimmed."
         )
     stay = set(ids) | {int(token["id"]) for token in contents.get("added_tokens") or []}
+    stay |= _ids_around(contents.get("post_processor"))
     stay |= {known[token] for token in (model.get("unk_token"),) if token in known}
     if isinstance(model.get("unk_id"), int):
         stay.add(model["unk_id"])
@@ -138,14 +111,7 @@ def needed(contents: Json, ids: Iterable[int]) -> set[int]:
 
 
 def trimmed(contents: Json, new_ids: Mapping[int, int]) -> Json:
-    """Remove tokens from tokenizer.json, and renumber the others.
-
-    Args:
-        new_ids: old id -> new id of the tokens to keep, as returned by `needed`.
-
-    Raises:
-        CheckpointError: If an id to keep is not a token, or a token that is put around texts would be removed.
-    """
+    """Keep the tokens in `new_ids`, old id -> new id, with at least those of `needed`, and remove the others."""
     changed, model = dict(contents), dict(contents["model"])
     vocabulary = model["vocab"]
     if isinstance(vocabulary, Mapping):
@@ -163,7 +129,8 @@ def trimmed(contents: Json, new_ids: Mapping[int, int]) -> Json:
     if isinstance(model.get("unk_id"), int):
         model["unk_id"] = new_ids[model["unk_id"]]
     if model["type"] == "BPE":
-        model["merges"] = _trimmed_merges(merges_of(model), model["vocab"])
+        known = model["vocab"]
+        model["merges"] = [[a, b] for a, b in _merges_of(model) if {a, b, a + b} <= known.keys()]
     changed["model"] = model
     changed["added_tokens"] = [{**token, "id": new_ids[token["id"]]} for token in contents.get("added_tokens") or []]
     if isinstance(contents.get("padding"), Mapping) and contents["padding"].get("pad_id") in new_ids:
@@ -179,43 +146,28 @@ def _processed(processor: Any, new_ids: Mapping[int, int]) -> Any:
     changed = dict(processor)
     if isinstance(processor.get("special_tokens"), Mapping):
         changed["special_tokens"] = {
-            name: {**token, "ids": [_new_id(new_ids, number) for number in token["ids"]]}
+            name: {**token, "ids": [new_ids[number] for number in token["ids"]]}
             for name, token in processor["special_tokens"].items()
         }
     for name in ("sep", "cls"):
         if isinstance(processor.get(name), list):
-            changed[name] = [processor[name][0], _new_id(new_ids, processor[name][1])]
+            changed[name] = [processor[name][0], new_ids[processor[name][1]]]
     if isinstance(processor.get("processors"), list):
         changed["processors"] = [_processed(one, new_ids) for one in processor["processors"]]
     return changed
 
 
-def _new_id(new_ids: Mapping[int, int], number: int) -> int:
-    if number not in new_ids:
-        raise CheckpointError(
-            f"tokenizer.json puts token #{number} around each text, which is to be removed.\nKeep that id."
-        )
-    return new_ids[number]
-
-
-def ids_around(processor: Any) -> set[int]:
+def _ids_around(processor: Any) -> set[int]:
     """Return the ids of the tokens that a post-processor puts around a text."""
     if not isinstance(processor, Mapping):
         return set()
     ids = {number for token in (processor.get("special_tokens") or {}).values() for number in token["ids"]}
     ids |= {processor[name][1] for name in ("sep", "cls") if isinstance(processor.get(name), list)}
-    return ids.union(*(ids_around(one) for one in processor.get("processors") or []))
+    return ids.union(*(_ids_around(one) for one in processor.get("processors") or []))
 
 
-# Merges of byte-pair encoding
-
-
-def merges_of(model: Json) -> list[Merge]:
-    """Return the merges of a BPE model in their order; older files have strings instead of pairs.
-
-    Raises:
-        CheckpointError: If a merge is not a pair.
-    """
+def _merges_of(model: Json) -> list[Merge]:
+    """Return the merges of a BPE model in their order; older files have strings instead of pairs."""
     merges: list[Merge] = []
     for merge in model.get("merges") or []:
         parts = merge.split(" ") if isinstance(merge, str) else merge
@@ -230,8 +182,7 @@ def merges_of(model: Json) -> list[Merge]:
 def _with_merge_parts(contents: Json, ids: Iterable[int], known: Mapping[str, int]) -> set[int]:
     """Return ids with those of their parts, so that texts are still encoded to them.
 
-    The merges that create a token depend on its characters alone, so it is enough to merge the characters of each token
-    and to keep the intermediate tokens. If characters represent bytes, all of them are kept, which can encode any text.
+    The merges that create a token depend on its characters alone: these are merged, and intermediate tokens are kept.
     """
     model = contents["model"]
     if model.get("continuing_subword_prefix"):
@@ -239,25 +190,16 @@ def _with_merge_parts(contents: Json, ids: Iterable[int], known: Mapping[str, in
             "tokenizer.json has a BPE whose merges drop a prefix of continuations, which is not supported.\n"
             "Keep its vocabulary, and remove rows beyond it with: whatwhere resize --vocab-size."
         )
-    ranks = {merge: rank for rank, merge in reversed(list(enumerate(merges_of(model))))}
+    ranks = {merge: rank for rank, merge in reversed(list(enumerate(_merges_of(model))))}
     tokens, suffix = {number: token for token, number in known.items()}, model.get("end_of_word_suffix") or ""
     stay = {number for number in ids if number in tokens}
-    if is_byte_level(contents):
+    # Characters that represent bytes, as in GPT-2, can encode any text.
+    if "ByteLevel" in str(contents.get("decoder")) + str(contents.get("pre_tokenizer")):
         stay |= {known[token] for letter in byte_alphabet() for token in (letter, letter + suffix) if token in known}
     added = {token["id"] for token in contents.get("added_tokens") or []}
     for number in stay - added:  # added tokens are matched as a whole
         stay |= {known[part] for part in _intermediate(_characters(tokens[number], suffix), ranks) if part in known}
     return stay | {number for number in ids if number not in tokens}
-
-
-def is_byte_level(contents: Json) -> bool:
-    """Return whether the characters of a tokenizer represent bytes, as in GPT-2."""
-    return "ByteLevel" in str(contents.get("decoder")) + str(contents.get("pre_tokenizer"))
-
-
-def _trimmed_merges(merges: Sequence[Merge], vocabulary: Mapping[str, int]) -> list[list[str]]:
-    """Return the merges whose parts and result are in the vocabulary, in their order."""
-    return [[a, b] for a, b in merges if a in vocabulary and b in vocabulary and a + b in vocabulary]
 
 
 def _characters(token: str, suffix: str) -> list[str]:

@@ -1,8 +1,7 @@
 """Trim the vocabulary of a checkpoint to tokens by id or by a corpus, and those that these need."""
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from io import TextIOWrapper
 from pathlib import Path
@@ -16,44 +15,23 @@ from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.safetensors import new_file, require_writable_output
 from whatwhere.models.configuration.keys import Json
+from whatwhere.models.surgery.changed_copy import ChangedCopy, as_json
 from whatwhere.models.surgery.report import CorpusCheck, Report, Trimmed
-from whatwhere.models.surgery.resize import rearrange, with_rows
+from whatwhere.models.surgery.resize import rearrange
 from whatwhere.models.surgery.selection import (
-    CONFIGS,
+    configs_of,
     ids_in_configs,
-    notes_on_missed,
-    notes_on_other_files,
-    notes_on_size,
-    require_none_missed,
-    require_one_vocabulary,
+    notes_on_vocabulary,
     vocabulary_tensors,
-    with_stated_padding,
+    with_rows,
 )
-from whatwhere.models.surgery.source import Edits, Progress, Source, as_json
-from whatwhere.models.surgery.tokenizer_json import STALE, built, ids_around, needed, trimmed
+from whatwhere.models.surgery.tokenizer_json import STALE, built, needed, trimmed
 from whatwhere.what.text import encodings
-from whatwhere.what.token_ids import padding_dependence, renumbered, token_ids
+from whatwhere.what.token_ids import padding_dependence, renumbered
 
-ID_MAP = "id_map.json"
+_ID_MAP = "id_map.json"
 _LINES = 4096
 _MAX_IDS_BYTES = 200_000_000
-
-
-@dataclass(frozen=True, eq=False)
-class CorpusTokens:
-    """The tokens of a corpus.
-
-    Args:
-        tokens: number of tokens.
-        ids: distinct ids.
-        unknown: number of unknown tokens.
-        digest: hash of all ids in order.
-    """
-
-    tokens: int
-    ids: frozenset[int]
-    unknown: int
-    digest: bytes
 
 
 def trim_checkpoint(
@@ -63,7 +41,6 @@ def trim_checkpoint(
     corpus: Sequence[str | Path] = (),
     keep_ids: Iterable[int] | None = None,
     force: bool = False,
-    progress: Progress | None = None,
 ) -> Report:
     """Write a checkpoint with fewer tokens, and its tokenizer and configuration with new ids.
 
@@ -75,7 +52,7 @@ def trim_checkpoint(
     before.
 
     Args:
-        path, out, force, progress: as in `resize_checkpoint`.
+        path, out, force: as in `resize_checkpoint`.
         corpus: text files in UTF-8, which are encoded line by line; needs the tokenizer.
 
     Returns:
@@ -87,47 +64,47 @@ def trim_checkpoint(
         TextError: If the corpus cannot be read, or is empty.
         CheckpointError: If the checkpoint cannot be changed, or the output cannot be written.
     """
-    source, out = Source(path), Path(out)
-    source.require_output(out, force)
+    copy = ChangedCopy(path, out, force)
     if bool(corpus) == (keep_ids is not None):
         raise SettingError("trim needs texts or ids.\nPass either --corpus FILE... or --keep-ids FILE.")
-    require_one_vocabulary(source)
-    tables = vocabulary_tensors(source.checkpoint)
-    contents = None if isinstance(source.tokenizer, str) else source.tokenizer
-    require_none_missed(source.checkpoint, tables)
+    tables = vocabulary_tensors(copy)
+    contents = None if isinstance(copy.tokenizer, str) else copy.tokenizer
     if contents is not None:
         built(contents)  # raises an error if it is no tokenizer
     rows = tables[0].shape[0]
-    before = _encode_corpus(source, corpus) if corpus else None
+    before = _encode_corpus(copy, corpus) if corpus else None
     requested = set(before.ids) if before is not None else _checked(keep_ids or (), rows)
-    ids = _with_required(source, contents, requested, rows)
+    ids = _with_required(copy, contents, requested, rows)
     new_ids = {old: new for new, old in enumerate(ids)}
-    edits = Edits(files=_files(source, contents, tables, new_ids, rows), notes=_notes(source, contents, tables))
+    smaller = None if contents is None else trimmed(contents, new_ids)
+    _write_files(copy, smaller, tables, new_ids)
     from whatwhere.what.resizing import Rearrangement
 
-    measured = rearrange(source, Rearrangement.kept(rows, ids), tables, edits)
+    measured = rearrange(copy, Rearrangement.kept(rows, ids), tables)
     check = None
-    if before is not None:
-        check = _check_corpus(before, corpus, json.loads(edits.files["tokenizer.json"] or b""), new_ids)
+    if before is not None and smaller is not None:
+        old = np.array(ids, dtype=np.int64)
+        after = _corpus_tokens(smaller, corpus, old, "encoding the corpus again, by the trimmed tokenizer")
+        check = CorpusCheck(before.tokens, before.unknown, after.digest == before.digest)
     id_map = as_json({"format": "whatwhere-id-map", "version": 1, "rows_before": rows, "old_ids": ids})
-    if source.folder is not None:
-        edits.files[ID_MAP] = id_map
-        report = source.write("trim", out, edits, force, progress)
-    else:
-        map_file = out.with_suffix(f".{ID_MAP}")
-        require_writable_output(map_file, [source.path], force)
-        report = source.write("trim", out, edits, force, progress)
-        with new_file(map_file, force) as unfinished:
-            unfinished.write_bytes(id_map)
-    saved = sum(source.checkpoint.entry(name).bytes - part.bytes for name, part in edits.parts.items())
-    return replace(report, measured=Trimmed(rows, len(ids), len(requested), check, tuple(measured), saved))
+    saved = sum(copy.checkpoint.entry(name).bytes - part.bytes for name, part in copy.parts.items())
+
+    def result() -> Trimmed:
+        return Trimmed(rows, len(ids), len(requested), check, tuple(measured), saved)
+
+    if copy.folder is not None:
+        copy.files[_ID_MAP] = id_map
+        return copy.write("trim", result)
+    map_file = copy.out.with_suffix(f".{_ID_MAP}")
+    require_writable_output(map_file, [copy.path], force)
+    report = copy.write("trim", result)
+    with new_file(map_file, force) as unfinished:
+        unfinished.write_bytes(id_map)
+    return report
 
 
 def read_ids(path: str | Path) -> list[int]:
-    """Read ids from a file: a list in JSON, or integers separated by spaces, commas or line breaks.
-
-    Returns:
-        The ids, in the order of the file.
+    """Read ids from a file, in its order: a list in JSON, or integers separated by spaces, commas or line breaks.
 
     Raises:
         CheckpointError: If it cannot be read, or holds anything else.
@@ -140,6 +117,16 @@ def read_ids(path: str | Path) -> list[int]:
         return [int(part) for part in text.strip("[]").replace(",", " ").split()]
     except ValueError:
         raise file.wrong("it holds more than whole numbers", "Write one id per line, or a list in JSON.") from None
+
+
+@dataclass(frozen=True, eq=False)
+class _CorpusTokens:
+    """The tokens of a corpus: how many, the distinct ids, the unknown ones, and a hash of all ids in order."""
+
+    tokens: int
+    ids: frozenset[int]
+    unknown: int
+    digest: bytes
 
 
 def _lines(corpus: Sequence[str | Path], advance: Callable[[int], None]) -> Iterator[list[str]]:
@@ -158,29 +145,23 @@ def _lines(corpus: Sequence[str | Path], advance: Callable[[int], None]) -> Iter
             raise TextError(f"{path} cannot be read: {problem.strerror}.\nPass a file that you may read.") from None
 
 
-def _encoded(tokenizer: Any, corpus: Sequence[str | Path], advance: Callable[[int], None]) -> Iterator[list[int]]:
-    for lines in _lines(corpus, advance):
-        for encoding in encodings(tokenizer, lines):
-            yield encoding.ids
-
-
-def _corpus_tokens(contents: Json, corpus: Sequence[str | Path], old: np.ndarray | None, step: str) -> CorpusTokens:
+def _corpus_tokens(contents: Json, corpus: Sequence[str | Path], old: np.ndarray | None, step: str) -> _CorpusTokens:
     """Encode a corpus; `old` maps ids to the ids that are hashed, and `step` names the work."""
     tokenizer, model = built(contents), contents["model"]
     unknown: Any = tokenizer.token_to_id(str(model["unk_token"])) if model.get("unk_token") else model.get("unk_id")
     count, unknown_count, digest = 0, 0, sha256()
     distinct: set[int] = set()
     with counted(step, sum(File(path).size for path in corpus), "bytes") as advance:
-        for ids in _encoded(tokenizer, corpus, advance):
+        for ids in (one.ids for lines in _lines(corpus, advance) for one in encodings(tokenizer, lines)):
             count, unknown_count = count + len(ids), unknown_count + ids.count(unknown)
             distinct.update(ids)
             numbers = np.asarray(ids, dtype=np.int64)
             digest.update(np.append(numbers if old is None else old[numbers], -1).tobytes())
-    return CorpusTokens(count, frozenset(distinct), unknown_count, digest.digest())
+    return _CorpusTokens(count, frozenset(distinct), unknown_count, digest.digest())
 
 
-def _encode_corpus(source: Source, corpus: Sequence[str | Path]) -> CorpusTokens:
-    contents = source.require_tokenizer(
+def _encode_corpus(copy: ChangedCopy, corpus: Sequence[str | Path]) -> _CorpusTokens:
+    contents = copy.require_tokenizer(
         "the tokens of a text are not known", "Pass the folder of the model, or ids: --keep-ids FILE."
     )
     tokens = _corpus_tokens(contents, corpus, None, "encoding the corpus")
@@ -198,20 +179,19 @@ def _checked(ids: Iterable[int], rows: int) -> set[int]:
     return distinct
 
 
-def _with_required(source: Source, contents: Json | None, requested: set[int], rows: int) -> list[int]:
+def _with_required(copy: ChangedCopy, contents: Json | None, requested: set[int], rows: int) -> list[int]:
     """Return the requested ids, and all others that must be kept with them, in ascending order."""
-    config = with_stated_padding(source) or {}
-    stay = set(requested) | {number for ids in token_ids(config, rows).values() for number in ids}
-    for keys in ids_in_configs(source, rows).values():
+    stay = set(requested)
+    for keys in ids_in_configs(copy, rows).values():
         stay |= {number for ids in keys.values() for number in ids}
         # Whisper counts timestamps from this token, and the one before it means silence.
         for first in keys.get("no_timestamps_token_id", ()):
             stay |= set(range(max(first - 1, 0), rows))
-    padding = padding_dependence(config or source.checkpoint.config or {})
+    padding = padding_dependence(configs_of(copy).get("config.json") or copy.checkpoint.config or {})
     if padding is not None:  # positions are counted from the padding id, which must not change
         stay |= set(range(min(padding[1] + 1, rows)))
     if contents is not None:
-        stay = needed(contents, stay | ids_around(contents.get("post_processor")))
+        stay = needed(contents, stay)
     if beyond := [number for number in stay if number >= rows]:
         raise TokenError(
             f"the tokenizer has the id {beyond[0]}, but the table only {rows} rows.\n"
@@ -220,60 +200,33 @@ def _with_required(source: Source, contents: Json | None, requested: set[int], r
     return sorted(stay)
 
 
-def _files(
-    source: Source, contents: Json | None, tables: Sequence[Entry], new_ids: Mapping[int, int], rows: int
-) -> dict[str, bytes | None]:
-    """Return the small files with new ids; None for files that are omitted because they would be outdated."""
-    files: dict[str, bytes | None] = dict.fromkeys(STALE)
-    if contents is not None:
-        files["tokenizer.json"] = as_json(smaller := trimmed(contents, new_ids))
-        built(smaller)  # raises an error if the library cannot read it
-    for name in CONFIGS:
-        config = source.json(name)
-        if config is not None:
-            stated = (with_stated_padding(source) or config) if name == "config.json" else config
-            new: Json = renumbered(stated, rows, new_ids.get)
-            new = with_rows(new, tables, rows, len(new_ids)) if name == "config.json" else new
-            if new != config:
-                files[name] = as_json(new)
-    settings = source.json("tokenizer_config.json")
+def _write_files(copy: ChangedCopy, contents: Json | None, tables: Sequence[Entry], new_ids: Mapping[int, int]) -> None:
+    """Write the small files with new ids, omit those that would be outdated, and note what may be."""
+    rows = tables[0].shape[0]
+    copy.files = dict.fromkeys(STALE)
+    if contents is None:
+        copy.notes.append(f"there is no tokenizer.json: renumber the tokens of yours by {_ID_MAP}")
+    else:
+        built(contents)  # raises an error if the library cannot read it
+        copy.files["tokenizer.json"] = as_json(contents)
+    for name, config in configs_of(copy).items():
+        new: Json = renumbered(config, rows, new_ids.get)
+        new = with_rows(new, tables, rows, len(new_ids)) if name == "config.json" else new
+        if new != copy.json(name):
+            copy.files[name] = as_json(new)
+    settings = copy.json("tokenizer_config.json")
     if settings is not None and isinstance(settings.get("added_tokens_decoder"), dict):
         decoder = {
             str(new_ids[int(n)]): token
             for n, token in settings["added_tokens_decoder"].items()
             if n.isdecimal() and int(n) in new_ids
         }
-        files["tokenizer_config.json"] = as_json({**settings, "added_tokens_decoder": decoder})
-    return files
-
-
-def _check_corpus(
-    before: CorpusTokens, corpus: Sequence[str | Path], contents: Json, new_ids: Mapping[int, int]
-) -> CorpusCheck:
-    """Encode the corpus again with the trimmed tokenizer, and compare every token."""
-    old = np.fromiter(new_ids, dtype=np.int64)
-    after = _corpus_tokens(contents, corpus, old, "encoding the corpus again, by the trimmed tokenizer")
-    return CorpusCheck(before.tokens, before.unknown, after.digest == before.digest)
-
-
-def _notes(source: Source, contents: Json | None, tables: Sequence[Entry]) -> list[str]:
-    notes = []
-    if contents is None:
-        notes.append(f"there is no tokenizer.json: renumber the tokens of yours by {ID_MAP}")
-    notes += [*notes_on_other_files(source, tables[0].shape[0]), *_position_notes(source)]
-    if source.folder is not None:
-        notes += notes_on_size(source.checkpoint.config or {}, tables[0].shape[0])
-    notes += notes_on_missed(source.checkpoint, tables)
-    return notes
-
-
-def _position_notes(source: Source) -> list[str]:
-    """Return a note if positions may be counted from the padding id, but the model type is not known."""
-    if source.checkpoint.position_table is None or source.checkpoint.position_offset is not None:
-        return []
-    if padding_dependence(source.checkpoint.config or {}) is not None:
-        return []
-    return [
-        "the row of position 0 is not known for this model: if positions are counted from pad_token_id, as in RoBERTa, "
-        "keep all ids up to it"
-    ]
+        copy.files["tokenizer_config.json"] = as_json({**settings, "added_tokens_decoder": decoder})
+    copy.notes += notes_on_vocabulary(copy, tables, renumbered=True)
+    checkpoint = copy.checkpoint
+    depends = padding_dependence(checkpoint.config or {}) is not None
+    if checkpoint.position_table is not None and checkpoint.position_offset is None and not depends:
+        copy.notes.append(
+            "the row of position 0 is not known for this model: if positions are counted from pad_token_id, as in "
+            "RoBERTa, keep all ids up to it"
+        )
