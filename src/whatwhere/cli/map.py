@@ -151,7 +151,7 @@ def _named_rows(
 
 def _check_targets(out: Path, tsv: Path | None, checkpoint: "Checkpoint") -> None:
     """Raise SettingError for a file that cannot be written, or that would overwrite the model."""
-    from whatwhere.models.checkpoint.embedding_projector import VECTORS
+    from whatwhere.models.checkpoint.word_vectors import VECTORS
     from whatwhere.report.token_map import SUFFIXES
 
     if out.suffix.lower() not in SUFFIXES:

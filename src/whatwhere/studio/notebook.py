@@ -4,17 +4,15 @@ import html
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-import numpy as np
-
 from whatwhere.atomic import write_atomic
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
+from whatwhere.models.checkpoint.base import Contents, InTorch
 from whatwhere.studio.export import render_page, writing
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 LOWEST, HIGHEST = 200, 10_000
 
@@ -111,11 +109,8 @@ def live(model: "nn.Module", tokenizer: Any = None) -> Checkpoint:
     from whatwhere.what.embedding import TokenEmbedding
 
     path = Path(type(model).__name__)
-    tensors: dict[str, Tensor] = {name: each for name, each in model.state_dict().items() if hasattr(each, "detach")}
-    entries = {
-        name: Entry(name, tuple(each.shape), str(each.dtype).removeprefix("torch."), each.nbytes, path)
-        for name, each in tensors.items()
-    }
+    tensors = {name: each for name, each in model.state_dict().items() if hasattr(each, "detach")}
+    entries = {name: InTorch.of(name, each, path) for name, each in tensors.items()}
     ours = [name for name, part in model.named_modules() if isinstance(part, TokenEmbedding)]
     table = ".".join(filter(None, (ours[0], "weight"))) if ours else None
     if len(entries) == 1 and table is None:
@@ -123,7 +118,7 @@ def live(model: "nn.Module", tokenizer: Any = None) -> Checkpoint:
     config = getattr(model, "config", None)
     settings: dict[str, Any] | None = config.to_dict() if config is not None and hasattr(config, "to_dict") else None
     words = None if tokenizer is None else _words(tokenizer)
-    return Checkpoint(path, Contents("memory", entries, _Live(tensors), lambda: words, settings, token_table=table))
+    return Checkpoint(path, Contents("memory", entries, lambda: words, settings, token_table=table))
 
 
 def _words(tokenizer: Any) -> list[str]:
@@ -132,22 +127,3 @@ def _words(tokenizer: Any) -> list[str]:
     for word, number in known.items():
         words[number] = word
     return words
-
-
-class _Live(Reader):
-    """Return tensors of a module as NumPy's, sixteen bits widened."""
-
-    def __init__(self, tensors: "dict[str, Tensor]") -> None:
-        self._tensors = tensors
-
-    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        tensor = self.tensor(name, rows)
-        narrow = tensor.is_floating_point() and tensor.element_size() < 4
-        array: np.ndarray = (tensor.float() if narrow else tensor).numpy()
-        return array
-
-    def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
-        tensor = self._tensors[name].detach()
-        if isinstance(rows, range):
-            return tensor[rows.start : rows.stop].cpu()
-        return (tensor if rows is None else tensor[rows.tolist()]).cpu()

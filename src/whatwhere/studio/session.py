@@ -21,7 +21,7 @@ from whatwhere.atomic import open_bytes
 from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
+from whatwhere.models.checkpoint.base import Contents, InTorch
 from whatwhere.models.checkpoint.lookup import TABLES, Table, read_table, table_name
 from whatwhere.models.model_text import reader_of
 from whatwhere.models.token_types import Marking, marking, scripts, texts, token_types
@@ -301,16 +301,6 @@ class Session:
         return self.checkpoint.tokenizer
 
 
-class _InMemory(Reader):
-    """Return tensors that are no file's."""
-
-    def __init__(self, tensors: dict[str, np.ndarray]) -> None:
-        self._tensors = tensors
-
-    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        return self._tensors[name] if rows is None else self._tensors[name][np.asarray(rows)]
-
-
 def fresh() -> Checkpoint:
     """Return the 20 tokens of the tutorial's expressions with vectors that nothing has trained: N(0, 1), seed 0.
 
@@ -318,20 +308,15 @@ def fresh() -> Checkpoint:
         >>> fresh().array("tokens.weight", [0]).shape
         (1, 64)
     """
+    import torch
+
     from whatwhere.what.expressions import EXPRESSION_TOKENS
 
     rng = np.random.default_rng(FRESH_SEED)
     weight = rng.standard_normal((len(EXPRESSION_TOKENS), FRESH_DIM)).astype(np.float32)
-    path = Path("fresh")
-    entry = Entry("tokens.weight", weight.shape, "float32", weight.nbytes, path)
-    contents = Contents(
-        "fresh",
-        {entry.name: entry},
-        _InMemory({entry.name: weight}),
-        words=lambda: list(EXPRESSION_TOKENS),
-        token_table=entry.name,
-    )
-    return Checkpoint(path, contents)
+    entry = InTorch.of("tokens.weight", torch.from_numpy(weight), Path("fresh"))
+    words = list(EXPRESSION_TOKENS)
+    return Checkpoint(entry.file, Contents("fresh", {entry.name: entry}, lambda: words, token_table=entry.name))
 
 
 @final

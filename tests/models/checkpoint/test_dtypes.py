@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from whatwhere.models.checkpoint.byte_ranges import QUANTIZED, STORED_TYPES
+from whatwhere.models.checkpoint.base import QUANTIZED, STORED_TYPES
 
 BYTES = np.arange(256, dtype=np.uint8)
 HALVES = np.arange(65536, dtype=np.uint16)

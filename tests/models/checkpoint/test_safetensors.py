@@ -292,7 +292,7 @@ def test_more_than_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         raise MemoryError
 
     checkpoint = Checkpoint.open(path)
-    monkeypatch.setattr("whatwhere.models.checkpoint.byte_ranges.np.empty", full)
+    monkeypatch.setattr("whatwhere.models.checkpoint.base.np.empty", full)
     with pytest.raises(
         ww.errors.CheckpointError, match=r"'x' needs 24 bytes, more than is free.\nRead some of its rows"
     ):

@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 from whatwhere import atomic
 from whatwhere.errors import CheckpointError
 from whatwhere.long_work import reports_to
-from whatwhere.models.checkpoint.byte_ranges import STORED_TYPES
+from whatwhere.models.checkpoint.base import STORED_TYPES
 from whatwhere.models.checkpoint.safetensors import Part, computed, copied, read_header, write_safetensors
 from whatwhere.models.surgery import convert_dtype, convert_format, resize_checkpoint
 
@@ -57,7 +57,7 @@ def test_what_is_copied_is_read_back_by_the_formats_own_reader(tmp_path: Path) -
     assert size == (tmp_path / "out.safetensors").stat().st_size
     assert digests(tmp_path / "out.safetensors") == digests(tmp_path / "in.safetensors")
     assert read_header(tmp_path / "out.safetensors")[1] == {"format": "pt", "who": "é"}
-    assert sum(progress) == sum(part.entry.bytes for part in stored.values())
+    assert sum(progress) == sum(part.bytes for part in stored.values())
 
 
 def test_wider_numbers_come_first_so_that_all_are_aligned(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_wider_numbers_come_first_so_that_all_are_aligned(tmp_path: Path) -> Non
     ]
     write_safetensors(tmp_path / "out.safetensors", parts, {})
     stored, _ = read_header(tmp_path / "out.safetensors")
-    assert all(part.offset % STORED_TYPES[part.entry.dtype].bytes == 0 for part in stored.values())
+    assert all(part.offset % STORED_TYPES[part.dtype].bytes == 0 for part in stored.values())
     assert load_file(tmp_path / "out.safetensors")["small"].tolist() == [1, 2, 3]
 
 
@@ -245,8 +245,8 @@ def test_a_large_tensor_is_copied_by_chunks(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) < 80e6
     stored, _ = read_header(tmp_path / "out.safetensors")
-    assert stored["wte.weight"].entry.shape == (40, 8)
-    assert stored["large"].entry.bytes == 160_000_000
+    assert stored["wte.weight"].shape == (40, 8)
+    assert stored["large"].bytes == 160_000_000
 
 
 def test_permissions_are_those_of_any_new_file(save: Save, tmp_path: Path) -> None:

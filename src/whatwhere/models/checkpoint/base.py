@@ -1,16 +1,18 @@
-"""What all formats share: entries, known from headers alone, and a reader of tensors by name and rows."""
+"""What all formats share: tensors that are known from headers alone, and read their rows on request, exactly."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache, partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
+from jaxtyping import Float32, UInt8
 
-from whatwhere.errors import CheckpointError, TokenError
+from whatwhere.errors import CheckpointError, MissingExtra, TokenError
 from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.files import File
 from whatwhere.models.configuration.keys import Json
 
 if TYPE_CHECKING:
@@ -19,16 +21,21 @@ if TYPE_CHECKING:
 
 Rows = slice | Sequence[int] | np.ndarray | None
 """Rows as callers may select them; None is all."""
-
 Chosen = range | np.ndarray
 """Rows after they were checked: a contiguous run, or an array of row numbers."""
-
 NO_TOKENIZER = "there is no tokenizer.json beside the table"
+_MAX_DIMENSIONS = 32
+"""NumPy's own limit before version 2."""
+_BLOCK = 1 << 20
+"""Bytes that are widened at once, so that reading needs only a few MB more than the returned array."""
+_COMPUTED = 1 << 18
+"""Numbers of a combined tensor that are computed at once."""
+_InTorch = TypeVar("_InTorch", bound="InTorch")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A tensor as the header describes it.
+    """A tensor as the header describes it; those of each format read their rows.
 
     Args:
         name: in the checkpoint.
@@ -44,44 +51,15 @@ class Entry:
     bytes: int
     file: Path
 
+    def array(self, rows: Chosen | None) -> np.ndarray:
+        """Read rows as a NumPy array; None is the value of a scalar."""
+        raise NotImplementedError
 
-class Reader(ABC):
-    """A reader of tensors by name; names and rows have been checked."""
-
-    @abstractmethod
-    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        """Read rows of a tensor as a NumPy array; None is the rows of a scalar."""
-
-    def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
-        """Read rows of a tensor as a torch tensor, in the stored type if torch has it."""
+    def tensor(self, rows: Chosen | None) -> "Tensor":
+        """Read rows as a torch tensor, in the stored type if torch has it."""
         import torch
 
-        return torch.from_numpy(self.array(name, rows))
-
-
-@dataclass(frozen=True, eq=False)
-class Combined:
-    """A tensor that is stored in parts.
-
-    Args:
-        entry: of the whole.
-        parts: names of its parts.
-        rows: computes some of its rows; None where no rule for them is known.
-        why: of what it is made, or why its rows are not known: a sentence that begins behind its name.
-        way_out: for changing it, or reading it where that is not known.
-        parameters: how many numbers its parts hold that are learned; None is as many as the whole has.
-    """
-
-    entry: Entry
-    parts: tuple[str, ...]
-    rows: Callable[[Chosen], np.ndarray] | None
-    why: str
-    way_out: str = "Dequantize it by the library that wrote it, and save the model as bfloat16."
-    parameters: int | None = None
-
-    def refused(self) -> CheckpointError:
-        """Return the error for whoever reads rows that are not known, or changes them."""
-        return CheckpointError(f"{self.entry.file}: {quoted(self.entry.name)} {self.why}.\n{self.way_out}")
+        return torch.from_numpy(self.array(rows))
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,35 +68,27 @@ class Contents:
 
     Args:
         format: name of the format.
-        entries: tensor name -> entry, in the order of the file.
-        reader: of the tensors.
+        entries: the tensors by name, in the order of the file.
         words: returns the tokens as strings, or None if there are none.
         config: the configuration, with the keys of Hugging Face, or None.
         metadata: the rest of the header.
         tokenizer: builds the tokenizer, or returns why there is none.
         token_table: name of the token table, if the format determines it.
-        combined: tensors that are stored in parts, by name.
         adapter: of what it is an adapter, as a part of a sentence; "" if it is none.
     """
 
     format: str
     entries: Mapping[str, Entry]
-    reader: Reader
     words: Callable[[], list[str] | None] = lambda: None
     config: Json | None = None
     metadata: Json = field(default_factory=dict)
     tokenizer: Callable[[], "Tokenizer | str"] = lambda: NO_TOKENIZER
     token_table: str | None = None
-    combined: Mapping[str, Combined] = field(default_factory=dict)
     adapter: str = ""
 
 
 def checked_rows(entry: Entry, rows: Rows) -> Chosen | None:
-    """Return the rows that a caller selects as a range or an array; None for a scalar.
-
-    Raises:
-        TokenError: If they are not integers, or out of range, or the tensor is a scalar.
-    """
+    """Return the rows that a caller selects as a range or an array, None for a scalar; raise TokenError for others."""
     if not entry.shape:
         if rows is not None:
             raise TokenError(f"{quoted(entry.name)} is a single number, which has no rows.\nOmit rows.")
@@ -141,8 +111,7 @@ def checked_rows(entry: Entry, rows: Rows) -> Chosen | None:
     return numbers.astype(np.int64)
 
 
-def new_rows(entry: Entry, shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
-    """Return an uninitialized array for rows of a tensor; raise CheckpointError if there is too little memory."""
+def _new_rows(entry: Entry, shape: tuple[int, ...], dtype: str | np.dtype) -> np.ndarray:
     try:
         return np.empty(shape, dtype=dtype)
     except MemoryError:
@@ -153,20 +122,15 @@ def new_rows(entry: Entry, shape: tuple[int, ...], dtype: str | np.dtype) -> np.
         ) from None
 
 
-def rows_of(whole: np.ndarray, rows: Chosen) -> np.ndarray:
+def rows_of(whole: np.ndarray, rows: Chosen | None) -> np.ndarray:
     """Return rows of an array that was read as a whole; a copy if they are fewer, for a view would keep the others."""
-    if not isinstance(rows, range):
-        return whole[rows]
+    if rows is None or not isinstance(rows, range):
+        return whole if rows is None else whole[rows]
     return whole if len(rows) == len(whole) else whole[rows.start : rows.stop].copy("K")
 
 
 def contiguous_runs(rows: Chosen, max_rows: int | None = None) -> Iterator[tuple[int, int, int]]:
-    """Yield the contiguous runs of rows, of at most `max_rows`: offset in the result, first row, number of rows.
-
-    Examples:
-        >>> list(contiguous_runs(np.array([4, 5, 6, 1]), max_rows=2))
-        [(0, 4, 2), (2, 6, 1), (3, 1, 1)]
-    """
+    """Yield the contiguous runs of rows, of at most `max_rows`: offset in the result, first row, number of rows."""
     if isinstance(rows, range):
         runs = [(0, rows.start, len(rows))] if len(rows) else []
     else:
@@ -178,3 +142,280 @@ def contiguous_runs(rows: Chosen, max_rows: int | None = None) -> Iterator[tuple
         step = count if max_rows is None else max_rows
         for done in range(0, count, step):
             yield offset + done, first + done, min(step, count - done)
+
+
+# Stored types
+
+QUANTIZED = {
+    "Q4_0": (32, 18), "Q4_1": (32, 20), "Q5_0": (32, 22), "Q5_1": (32, 24), "Q8_0": (32, 34), "Q8_1": (32, 40),
+    "Q2_K": (256, 84), "Q3_K": (256, 110), "Q4_K": (256, 144), "Q5_K": (256, 176), "Q6_K": (256, 210),
+    "Q8_K": (256, 292), "IQ2_XXS": (256, 66), "IQ2_XS": (256, 74), "IQ3_XXS": (256, 98), "IQ1_S": (256, 50),
+    "IQ4_NL": (32, 18), "IQ3_S": (256, 110), "IQ2_S": (256, 82), "IQ4_XS": (256, 136), "IQ1_M": (256, 56),
+    "TQ1_0": (256, 54), "TQ2_0": (256, 66), "MXFP4": (32, 17), "NVFP4": (64, 36), "Q1_0": (128, 18),
+}  # fmt: skip
+"""Quantized types of GGUF -> values of a block, and its bytes."""
+
+_Widen = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class StoredType:
+    """A type in which values are stored.
+
+    Args:
+        stored: NumPy's type of the bytes; uint8 if it has none.
+        wide: NumPy's type after widening.
+        block: number of values in a block; 1 if they are not packed.
+        bytes: size of a block.
+        widen: converts stored to wide values; None if they are the same, or packed.
+        packed: whether values, whose scales are in other tensors, are packed across the borders of rows.
+    """
+
+    stored: str
+    wide: str
+    block: int = 1
+    bytes: int = 1
+    widen: _Widen | None = None
+    packed: bool = False
+
+    def size(self, shape: tuple[int, ...]) -> int | None:
+        """Compute the size of a shape in bytes; None if rows are not a whole number of blocks."""
+        values = prod(shape)
+        along = values if self.packed else shape[-1] if shape else 1
+        return None if along % self.block else values // self.block * self.bytes
+
+
+@cache
+def _values_of_bytes(name: str) -> Float32[np.ndarray, "256"]:
+    """Return the value of each byte in an 8-bit floating-point format, of which NumPy has none."""
+    import torch
+
+    values: np.ndarray = torch.arange(256, dtype=torch.uint8).view(getattr(torch, name)).float().numpy()
+    return values
+
+
+def _from_table(name: str, raw: np.ndarray) -> np.ndarray:
+    values: np.ndarray = _values_of_bytes(name)[raw]
+    return values
+
+
+def _from_float16(raw: np.ndarray) -> np.ndarray:
+    with np.errstate(invalid="ignore"):  # signaling NaN become quiet
+        return raw.astype(np.float32)
+
+
+def _from_bfloat16(raw: np.ndarray) -> np.ndarray:
+    return (raw.astype(np.uint32) << 16).view(np.float32)  # it is the upper half of a float32
+
+
+def _dequantized(name: str, raw: UInt8[np.ndarray, " bytes"]) -> Float32[np.ndarray, " values"]:
+    try:
+        from gguf import GGMLQuantizationType, quants
+    except ImportError as problem:
+        raise MissingExtra(
+            f"tensors quantized as {name} are read with the package gguf, which is not installed.\n"
+            "Install it: pip install 'whatwhere[gguf]'."
+        ) from problem
+    try:
+        with np.errstate(all="ignore"):  # an infinite scale times zero is NaN, which is kept
+            values: np.ndarray = quants.dequantize(raw, GGMLQuantizationType[name])
+    except (KeyError, NotImplementedError):
+        raise CheckpointError(
+            f"tensors quantized as {name} cannot be read by the installed package gguf.\n"
+            "Quantize the file another way, such as Q8_0, or update the package."
+        ) from None
+    return values
+
+
+STORED_TYPES: dict[str, StoredType] = {
+    **{
+        name: StoredType(name, name, bytes=np.dtype(name).itemsize)
+        for name in ("float64", "float32", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
+                     "bool", "complex64", "complex128")
+    },
+    "float16": StoredType("float16", "float32", bytes=2, widen=_from_float16),
+    "bfloat16": StoredType("uint16", "float32", bytes=2, widen=_from_bfloat16),
+    **{
+        name: StoredType("uint8", "float32", widen=partial(_from_table, name))
+        for name in ("float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu")
+    },
+    "float4_e2m1": StoredType("uint8", "float32", 2, 1, packed=True),
+    "float6_e2m3": StoredType("uint8", "float32", 4, 3, packed=True),
+    "float6_e3m2": StoredType("uint8", "float32", 4, 3, packed=True),
+    **{
+        name: StoredType("uint8", "float32", *sizes, widen=partial(_dequantized, name))
+        for name, sizes in QUANTIZED.items()
+    },
+}  # fmt: skip
+"""Every type that can be listed, by its name in torch, or in GGUF if it is quantized."""
+
+
+# Tensors of files and of torch
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange(Entry):
+    """A tensor that a file stores as one range of bytes, of which only the requested rows are read and widened.
+
+    Files are read rather than mapped: one may shrink, or be at a server.
+
+    Args:
+        source: the file.
+        offset: of its first byte.
+        big_endian: whether the most significant byte comes first.
+        fortran_order: whether the first dimension is contiguous, as in Fortran.
+    """
+
+    source: File
+    offset: int
+    big_endian: bool = False
+    fortran_order: bool = False
+
+    def array(self, rows: Chosen | None) -> np.ndarray:
+        """Read rows and widen them, block by block."""
+        kind = STORED_TYPES[self.dtype]
+        if kind.packed:
+            raise self.source.wrong(
+                f"the tensor {quoted(self.name)} is stored as {self.dtype}: its values are packed, and their scales "
+                "are stored in other tensors",
+                "Save it in bfloat16, with the scales applied.",
+            )
+        return self._rows(rows, kind, kind.widen)
+
+    def tensor(self, rows: Chosen | None) -> "Tensor":
+        """Read rows in the stored type where torch has it; quantized types of GGUF are widened to float32."""
+        import torch
+
+        dtype = getattr(torch, self.dtype, None)
+        if dtype is None or self.dtype in QUANTIZED:
+            return torch.from_numpy(self.array(rows))
+        raw = torch.from_numpy(self._rows(rows, STORED_TYPES[self.dtype], None))
+        return raw if raw.dtype == dtype else raw.view(dtype)
+
+    def _rows(self, rows: Chosen | None, kind: StoredType, widen: _Widen | None) -> np.ndarray:
+        if self.fortran_order and len(self.shape) > 1:
+            whole = self._read(range(self.shape[-1]), self.shape[::-1], kind, widen).transpose()
+            return rows_of(whole, rows)
+        if rows is None:
+            return self._read(range(1), (1,), kind, widen).reshape(())
+        return self._read(rows, self.shape, kind, widen)
+
+    def _read(self, rows: Chosen, shape: tuple[int, ...], kind: StoredType, widen: _Widen | None) -> np.ndarray:
+        out = _new_rows(self, (len(rows), *shape[1:]), kind.stored if widen is None else kind.wide)
+        if not out.size:
+            return out
+        stored = np.dtype(kind.stored).newbyteorder(">" if self.big_endian else "<")
+        row_bytes, step = prod(shape[1:]) // kind.block * kind.bytes, _BLOCK // kind.bytes * kind.block
+        with self.source.opened() as stream:
+            for start, first, count in contiguous_runs(rows):
+                flat = out[start : start + count].reshape(-1)
+                offset = self.offset + first * row_bytes
+                if widen is None and stored.isnative:
+                    stream.read_into(offset, flat)
+                    continue
+                for begin in range(0, len(flat), step):
+                    target = flat[begin : begin + step]
+                    raw = np.empty(len(target) // kind.block * kind.bytes // stored.itemsize, dtype=stored)
+                    stream.read_into(offset + begin // kind.block * kind.bytes, raw)
+                    raw = raw.astype(stored.newbyteorder("="), copy=False)
+                    target[...] = raw if widen is None else widen(raw)
+        return out
+
+
+def checked_size(file: File, name: str, dtype: str, shape: tuple[int, ...]) -> int:
+    """Compute the size of a tensor in bytes, of a shape that is not trusted, without allocating it.
+
+    Raises:
+        CheckpointError: If the shape is larger than any memory, or its rows are not a multiple of the type's blocks.
+    """
+    # A zero among the dimensions must not hide an overflow: NumPy multiplies the others.
+    if len(shape) > _MAX_DIMENSIONS or prod(n for n in shape if n) * 16 >= 2**63:
+        raise file.wrong(
+            f"the tensor {quoted(name)} has the shape {quoted(str(shape))}, more than any memory holds",
+            "The file is damaged or malicious: download it again from its author.",
+        )
+    kind = STORED_TYPES[dtype]
+    if (size := kind.size(shape)) is None:
+        raise file.wrong(
+            f"the tensor {quoted(name)} of shape {shape} is stored as {dtype}, in blocks of {kind.block} values, but "
+            "its rows are not a multiple of a block",
+            "The file is damaged: create or download it again.",
+        )
+    return size
+
+
+@dataclass(frozen=True, eq=False)
+class InTorch(Entry):
+    """A tensor that torch has in memory, or mapped.
+
+    Args:
+        values: its own.
+    """
+
+    values: "Tensor"
+
+    @classmethod
+    def of(cls: type[_InTorch], name: str, values: "Tensor", file: Path, **more: Any) -> _InTorch:
+        """Describe a tensor; `more` are the fields of a subclass."""
+        dtype = str(values.dtype).removeprefix("torch.")
+        return cls(name, tuple(values.shape), dtype, values.nbytes, file, values, **more)
+
+    def array(self, rows: Chosen | None) -> np.ndarray:
+        """Read a copy of rows, numbers of fewer than 32 bits widened."""
+        tensor = self.tensor(rows)
+        array: np.ndarray = (tensor.float() if tensor.is_floating_point() and tensor.itemsize < 4 else tensor).numpy()
+        return array
+
+    def tensor(self, rows: Chosen | None) -> "Tensor":
+        """Read a copy of rows in the stored type."""
+        import torch
+
+        chosen = self.values.detach()
+        if isinstance(rows, range):
+            chosen = chosen[rows.start : rows.stop]
+        elif rows is not None:  # as bytes: some versions cannot index numbers of 8 bits
+            plain = chosen.view(torch.uint8) if chosen.itemsize == 1 else chosen
+            chosen = plain[torch.from_numpy(rows)].view(chosen.dtype)
+        return chosen.clone(memory_format=torch.contiguous_format).cpu()
+
+
+@dataclass(frozen=True, eq=False)
+class Combined(Entry):
+    """A tensor that is stored in parts.
+
+    Args:
+        parts: names of its parts.
+        rows: computes some of its rows; None where no rule for them is known.
+        why: of what it is made, or why its rows are not known: a sentence that begins behind its name.
+        way_out: for changing it, or reading it where that is not known.
+        parameters: how many numbers its parts hold that are learned; None is as many as the whole has.
+    """
+
+    parts: tuple[str, ...]
+    rows: Callable[[Chosen], np.ndarray] | None
+    why: str
+    way_out: str = "Dequantize it by the library that wrote it, and save the model as bfloat16."
+    parameters: int | None = None
+
+    @classmethod
+    def of(cls, name: str, shape: tuple[int, ...], dtype: str, parts: Sequence[Entry], *more: Any) -> "Combined":
+        """Describe the whole of some parts, in the file of the first; `more` are the fields behind `parts`."""
+        size = sum(part.bytes for part in parts)
+        return cls(name, shape, dtype, size, parts[0].file, tuple(part.name for part in parts), *more)
+
+    def refused(self) -> CheckpointError:
+        """Return the error for whoever reads rows that are not known, or changes them."""
+        return CheckpointError(f"{self.file}: {quoted(self.name)} {self.why}.\n{self.way_out}")
+
+    def array(self, rows: Chosen | None) -> np.ndarray:
+        """Compute rows, block by block."""
+        if self.rows is None or rows is None:
+            raise self.refused()
+        step = max(_COMPUTED // max(self.shape[1], 1), 1)
+        with np.errstate(all="ignore"):  # an infinite scale times zero is NaN, which is kept
+            first = self.rows(rows[:step])
+            out = _new_rows(self, (len(rows), self.shape[1]), first.dtype)
+            out[:step] = first
+            for start in range(step, len(rows), step):
+                out[start : start + step] = self.rows(rows[start : start + step])
+        return out

@@ -14,7 +14,7 @@ import numpy as np
 from whatwhere.errors import CheckpointError, MissingExtra, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.large_arrays import row_blocks, rows_at_a_time
-from whatwhere.models.checkpoint.base import Contents, Entry, Rows, checked_rows
+from whatwhere.models.checkpoint.base import Combined, Contents, Entry, Rows, checked_rows
 from whatwhere.models.checkpoint.combined import MERGE, adapted, model2vec
 from whatwhere.models.checkpoint.folder import CONFIG, open_configuration, open_contents
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, why_unread
@@ -29,7 +29,7 @@ from whatwhere.models.checkpoint.names import (
     stated_tie,
 )
 from whatwhere.models.checkpoint.quantized import quantized
-from whatwhere.models.checkpoint.results import RESULTS_FORMAT, TABLE, Renamed
+from whatwhere.models.checkpoint.results import RESULTS_FORMAT, TABLE
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.model_types import learned_offset, nested_text
 from whatwhere.models.configuration.read import from_huggingface
@@ -149,11 +149,8 @@ class Checkpoint:
                 f"{self.path} has no run {quoted(name)}.\nPass the folder of a comparison, and its run."
             )
         entries = {short: replace(self.tensors[full], name=short) for short, full in own.items()}
-        words = self.words
-        contents = replace(
-            self._contents, format="run", entries=entries, reader=Renamed(self._contents.reader, own),
-            words=lambda: words, token_table=next((short for short in own if short.endswith(TABLE)), None),
-        )  # fmt: skip
+        table, words = next((short for short in own if short.endswith(TABLE)), None), self.words
+        contents = replace(self._contents, format="run", entries=entries, words=lambda: words, token_table=table)
         return Checkpoint(self.path / name, contents)
 
     def array(self, name: str | None, rows: Rows = None) -> np.ndarray:
@@ -176,7 +173,7 @@ class Checkpoint:
             MissingExtra: If the type needs a package that is not installed.
         """
         entry = self.entry(name)
-        return self._contents.reader.array(str(name), checked_rows(entry, rows))
+        return entry.array(checked_rows(entry, rows))
 
     def tensor(self, name: str | None, rows: Rows = None) -> "Tensor":
         """Read a tensor, or some of its rows, as a torch tensor of the stored type; float32 if torch does not have it.
@@ -191,7 +188,7 @@ class Checkpoint:
             CheckpointError, TokenError, MissingExtra: As `array` raises them.
         """
         entry = self.entry(name)
-        return self._contents.reader.tensor(str(name), checked_rows(entry, rows))
+        return entry.tensor(checked_rows(entry, rows))
 
     def entry(self, name: str | None) -> Entry:
         """Return the name, shape, type and size of a tensor.
@@ -212,23 +209,23 @@ class Checkpoint:
 
     def why_unread(self, name: str) -> str | None:
         """Return why rows of a tensor are not known, as a sentence that begins behind its name; None if they are."""
-        one, dtype = self._contents.combined.get(name), self.entry(name).dtype
-        if one is not None:
-            return one.why if one.rows is None else None
+        entry = self.entry(name)
+        if isinstance(entry, Combined):
+            return entry.why if entry.rows is None else None
         # An array in a file of its own holds what it holds; in a model, whole numbers are codes or ids.
-        whole = "int" in dtype or dtype == "bool"
-        return f"holds {dtype}, codes or ids rather than rows" if whole and self.format not in ("npy", "npz") else None
+        whole = ("int" in entry.dtype or entry.dtype == "bool") and self.format not in ("npy", "npz")
+        return f"holds {entry.dtype}, codes or ids rather than rows" if whole else None
 
     def parameters(self, name: str) -> int:
         """Return how many numbers a tensor holds that are learned, those that its rows share once."""
-        one = self._contents.combined.get(name)
-        return prod(self.entry(name).shape) if one is None or one.parameters is None else one.parameters
+        learned = getattr(self.entry(name), "parameters", None)
+        return prod(self.entry(name).shape) if learned is None else learned
 
     def require_stored(self, names: Iterable[str]) -> None:
         """Raise CheckpointError if a tensor is stored in parts, which would have to be changed together."""
         for name in names:
-            if (one := self._contents.combined.get(name)) is not None:
-                raise one.refused()
+            if isinstance(entry := self.tensors.get(name), Combined):
+                raise entry.refused()
 
     def without_table(self, way_out: str) -> CheckpointError:
         """Return the error that no token table was found; of an adapter it names the base."""

@@ -10,22 +10,17 @@ from dataclasses import replace
 from functools import cache
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import Any
 
 import numpy as np
 
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import Chosen, Combined, Contents, Entry, Reader, new_rows
+from whatwhere.models.checkpoint.base import Chosen, Combined, Contents, Entry
 from whatwhere.models.checkpoint.files import is_whole_number, read_json
 from whatwhere.models.configuration.keys import Json
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 MERGE = "Pass the base, or merge the two: model.merge_and_unload().save_pretrained(FOLDER)."
-_BLOCK = 1 << 18
-"""Numbers that are computed at once."""
 _MOST = 1 << 30
 """Numbers of a table behind a mapping, of which a small file could claim any number."""
 _CONFIG, _MAX_CONFIG_BYTES = "adapter_config.json", 10_000_000
@@ -52,53 +47,11 @@ def with_combined(contents: Contents, found: Mapping[str, Combined]) -> Contents
     """Return contents in which combined tensors stand for their parts."""
     if not found:
         return contents
-    whole = {part: name for name, one in found.items() for part in one.parts}
+    whole = {part: one for one in found.values() for part in one.parts}
     entries: dict[str, Entry] = {}
     for name, entry in contents.entries.items():
-        entry = found[whole[name]].entry if name in whole else entry
-        entries.setdefault(entry.name, entry)
-    combined = {**contents.combined, **found}
-    return replace(contents, entries=entries, reader=CombinedReader(contents.reader, found), combined=combined)
-
-
-def entry_of(contents: Contents, name: str, shape: tuple[int, ...], dtype: str, parts: tuple[str, ...]) -> Entry:
-    """Return the entry of a combined tensor, in the file of its first part."""
-    entries = [contents.entries[part] for part in parts]
-    return Entry(name, shape, dtype, sum(entry.bytes for entry in entries), entries[0].file)
-
-
-@final
-class CombinedReader(Reader):
-    """A reader of combined tensors, and of all others as they are stored.
-
-    Args:
-        reader: of the stored tensors.
-        found: the combined tensors, by name.
-    """
-
-    def __init__(self, reader: Reader, found: Mapping[str, Combined]) -> None:
-        self._reader, self._found = reader, found
-
-    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        """Read a tensor, or compute its rows, block by block."""
-        if name not in self._found:
-            return self._reader.array(name, rows)
-        one = self._found[name]
-        if one.rows is None or rows is None:
-            raise one.refused()
-        dim = one.entry.shape[1]
-        step = max(_BLOCK // max(dim, 1), 1)
-        with np.errstate(all="ignore"):  # an infinite scale times zero is NaN, which is kept
-            first = one.rows(rows[:step])
-            out = new_rows(one.entry, (len(rows), dim), first.dtype)
-            out[:step] = first
-            for start in range(step, len(rows), step):
-                out[start : start + step] = one.rows(rows[start : start + step])
-        return out
-
-    def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
-        """Read a tensor in its stored type, or compute its rows."""
-        return super().tensor(name, rows) if name in self._found else self._reader.tensor(name, rows)
+        entries.setdefault((entry := whole.get(name, entry)).name, entry)
+    return replace(contents, entries=entries)
 
 
 def model2vec(contents: Contents) -> Contents:
@@ -124,29 +77,31 @@ def model2vec(contents: Contents) -> Contents:
             f"{table.file}: `mapping` has the type {mapping.dtype} and {rows:,} rows of {table.shape[1]:,} numbers; "
             f"whole numbers are needed, and at most {_MOST:,} numbers are read.\nSave the model again."
         )
-    reader = contents.reader
 
     def read(chosen: Chosen) -> np.ndarray:
         numbers = np.asarray(chosen)
         if mapping is not None:
-            numbers = reader.array("mapping", chosen).astype(np.int64)
+            numbers = mapping.array(chosen).astype(np.int64)
             if len(numbers) and not 0 <= numbers.min() <= numbers.max() < table.shape[0]:
                 raise CheckpointError(
                     f"{table.file}: `mapping` names a row outside the {table.shape[0]:,} of `embeddings`.\n"
                     "The file is damaged: save the model again."
                 )
         own, back = np.unique(numbers, return_inverse=True)
-        values = reader.array("embeddings", own)[back]
+        values = table.array(own)[back]
         values = values.astype(np.float32) if values.dtype.kind in "iu" else values
-        return values if weights is None else values * reader.array("weights", chosen).astype(values.dtype)[:, None]
+        return values if weights is None else values * weights.array(chosen).astype(values.dtype)[:, None]
 
-    parts = tuple(entry.name for entry in (table, *sides))
+    parts = (table, *sides)
     label = table.dtype if mapping is None else f"{table.dtype}, shared by tokens"
-    entry = entry_of(contents, table.name, (rows, table.shape[1]), f"{label}{', weighted' if weights else ''}", parts)
-    why = f"is stored in {len(parts)} tensors of model2vec ({', '.join(parts)}), which are not changed together"
+    dtype = f"{label}{', weighted' if weights else ''}"
+    named = ", ".join(one.name for one in parts)
+    why = f"is stored in {len(parts)} tensors of model2vec ({named}), which are not changed together"
     learned = prod(table.shape) + (rows if weights else 0)
     way_out = "Distill the model again with the tokens it needs."
-    return with_combined(contents, {table.name: Combined(entry, parts, read, why, way_out, learned)})
+    shape = (rows, table.shape[1])
+    whole = Combined.of(table.name, shape, dtype, parts, read, why, way_out, learned)
+    return with_combined(contents, {table.name: whole})
 
 
 # Adapters of PEFT. LoRA adds scaling * (B A), transposed for an embedding, with scaling = alpha / r, or alpha / sqrt(r)
@@ -167,48 +122,46 @@ def adapted(contents: Contents, path: Path) -> Contents:
         begins = [name[: dot.start()] for dot in re.finditer(r"\.", name)]
         if (module := next((begin for begin in begins if begin in modules), None)) is not None:
             modules[module][name[len(module) + 1 :]] = entry
-    found = {f"{name}.weight": _merged(contents, name, own, settings) for name, own in modules.items()}
+    found = {f"{name}.weight": _merged(name, own, settings) for name, own in modules.items()}
     base = settings.get("base_model_name_or_path", settings.get("model"))  # of PEFT, and of MLX
     of = f"an adapter of {quoted(base)}" if isinstance(base, str) and base else "an adapter, whose base is not stated"
     return replace(with_combined(contents, found), adapter=of)
 
 
-def _merged(contents: Contents, module: str, own: Mapping[str, Entry], settings: Json) -> Combined:
+def _merged(module: str, own: Mapping[str, Entry], settings: Json) -> Combined:
     """Return the weight of a module: its base with what the adapter changes, or the one that is saved whole."""
     name = f"{module}.weight"
-    parts = tuple(entry.name for end, entry in own.items() if not end.endswith("bias"))
+    parts = [entry for end, entry in own.items() if not end.endswith("bias")]
     whole = [end for end in own if end.startswith("modules_to_save.") and end.endswith(".weight")]
     bases = whole or [end for end in own if end.endswith(("base_layer.weight", "original_module.weight"))]
     base = own[bases[0]]
-    changes = {end: entry for end, entry in own.items() if entry.name in parts and end not in bases}
+    changes = {end: entry for end, entry in own.items() if entry in parts and end not in bases}
     rows: Callable[[Chosen], np.ndarray] | None = None
     try:
         if len(bases) != 1 or len(base.shape) != 2:
             raise Unread(f"is changed by {len(bases)} adapters, or has {len(base.shape)} dimensions")
-        change = None if whole else _change(contents, module, base, changes, settings)
-        rows, why = _rows_of(contents, base, change), "is made of a base and what an adapter changes"
+        change = None if whole else _change(module, base, changes, settings)
+        rows, why = _rows_of(base, change), "is made of a base and what an adapter changes"
     except Unread as problem:
         why = str(problem)
     shape = base.shape if len(base.shape) == 2 else (*base.shape, 1, 1)[:2]
-    entry = entry_of(
-        contents, name, shape, f"{base.dtype}, adapted", (base.name, *(p for p in parts if p != base.name))
-    )
-    return Combined(entry, parts, rows, why, MERGE)
+    parts = [base, *(part for part in parts if part is not base)]
+    return Combined.of(name, shape, f"{base.dtype}, adapted", parts, rows, why, MERGE)
 
 
 Change = Callable[[np.ndarray, Chosen], np.ndarray]
 """Changes rows of a base, given their numbers."""
 
 
-def _rows_of(contents: Contents, base: Entry, change: Change | None) -> Callable[[Chosen], np.ndarray]:
+def _rows_of(base: Entry, change: Change | None) -> Callable[[Chosen], np.ndarray]:
     def read(chosen: Chosen) -> np.ndarray:
-        rows = contents.reader.array(base.name, chosen)
+        rows = base.array(chosen)
         return rows if change is None else change(rows, chosen)
 
     return read
 
 
-def _change(contents: Contents, module: str, base: Entry, changes: Mapping[str, Entry], settings: Json) -> Change:
+def _change(module: str, base: Entry, changes: Mapping[str, Entry], settings: Json) -> Change:
     """Return what an adapter does to rows of its base."""
     kinds: dict[str, Entry] = {}
     for end, entry in changes.items():
@@ -222,15 +175,15 @@ def _change(contents: Contents, module: str, base: Entry, changes: Mapping[str, 
     if not settings:
         raise Unread(f"is changed by an adapter, but no {_CONFIG} beside it states how")
     if kinds.keys() == {"trainable_tokens_delta"}:
-        return _replaced(contents, module, base, kinds["trainable_tokens_delta"], settings)
+        return _replaced(module, base, kinds["trainable_tokens_delta"], settings)
     if kinds.keys() == {"lora_embedding_A", "lora_embedding_B"}:
-        return _added(contents, module, base, kinds["lora_embedding_A"], kinds["lora_embedding_B"], settings, True)
+        return _added(module, base, kinds["lora_embedding_A"], kinds["lora_embedding_B"], settings, True)
     if kinds.keys() == {"lora_A", "lora_B"}:
-        return _added(contents, module, base, kinds["lora_A"], kinds["lora_B"], settings, False)
+        return _added(module, base, kinds["lora_A"], kinds["lora_B"], settings, False)
     raise Unread(f"is changed by {', '.join(sorted(kinds))} together, whose rule is not known here")
 
 
-def _added(contents: Contents, module: str, base: Entry, a: Entry, b: Entry, settings: Json, embedding: bool) -> Change:
+def _added(module: str, base: Entry, a: Entry, b: Entry, settings: Json, embedding: bool) -> Change:
     """Return the addition of LoRA's product."""
     scaling = _scaling(module, a, settings, embedding)
     rank = a.shape[0] if a.shape else 0
@@ -240,14 +193,14 @@ def _added(contents: Contents, module: str, base: Entry, a: Entry, b: Entry, set
 
     @cache
     def factor(entry: Entry) -> np.ndarray:
-        return contents.reader.array(entry.name, range(entry.shape[0])).astype(np.float32)
+        return entry.array(range(entry.shape[0])).astype(np.float32)
 
     def change(values: np.ndarray, chosen: Chosen) -> np.ndarray:
         if embedding:
             own = factor(a)[:, chosen.start : chosen.stop] if isinstance(chosen, range) else factor(a)[:, chosen]
             added = own.T @ factor(b).T
         else:
-            added = contents.reader.array(b.name, chosen).astype(np.float32) @ factor(a)
+            added = b.array(chosen).astype(np.float32) @ factor(a)
         total: np.ndarray = values + scaling * added
         return total
 
@@ -278,7 +231,7 @@ def _scaling(module: str, a: Entry, settings: Json, embedding: bool) -> np.float
     return np.float32(alpha / (rank**0.5 if settings.get("use_rslora") else rank))
 
 
-def _replaced(contents: Contents, module: str, base: Entry, new: Entry, settings: Json) -> Change:
+def _replaced(module: str, base: Entry, new: Entry, settings: Json) -> Change:
     """Return the replacement of some rows by trained ones."""
     ids: Any = settings.get("token_indices", settings.get("trainable_token_indices"))
     if isinstance(ids, Mapping):
@@ -296,7 +249,7 @@ def _replaced(contents: Contents, module: str, base: Entry, new: Entry, settings
         numbers = np.asarray(chosen, np.int64)
         place = np.searchsorted(ordered, numbers)
         hit = np.flatnonzero((place < len(ordered)) & (ordered[np.minimum(place, len(ordered) - 1)] == numbers))
-        values[hit] = contents.reader.array(new.name, at[place[hit]])
+        values[hit] = new.array(at[place[hit]])
         return values
 
     return change

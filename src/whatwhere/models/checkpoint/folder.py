@@ -3,28 +3,28 @@
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
 
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import pickled
-from whatwhere.models.checkpoint.base import Contents, Entry, Reader
-from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader
-from whatwhere.models.checkpoint.embedding_projector import is_projector, open_projector
+from whatwhere.models.checkpoint.base import Contents, Entry
 from whatwhere.models.checkpoint.files import TIMES, File, plain_name, read_json
-from whatwhere.models.checkpoint.gguf import PART, is_gguf, open_gguf
-from whatwhere.models.checkpoint.npy import is_npy, open_npy, open_npz
+from whatwhere.models.checkpoint.gguf import PART, open_gguf
+from whatwhere.models.checkpoint.npy import open_npy, open_npz
 from whatwhere.models.checkpoint.results import RESULTS, is_results, open_results
 from whatwhere.models.checkpoint.safetensors import is_safetensors, read_header
 from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, tokenizer_in, tokens_in
-from whatwhere.models.checkpoint.word_vectors import is_binary, open_binary_vectors, open_text_vectors
+from whatwhere.models.checkpoint.word_vectors import (
+    is_binary,
+    is_projector,
+    open_binary_vectors,
+    open_projector,
+    open_text_vectors,
+)
 from whatwhere.models.configuration.keys import Json
 from whatwhere.what.row_files import require_up_to_date
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-    Stored = TypeVar("Stored", ByteRange, Tensor)
 
 CONFIG, INDEX = "config.json", ".index.json"
 _MAX_INDEX_BYTES = 100_000_000
@@ -44,19 +44,20 @@ def open_contents(path: Path, allow_pickle: bool) -> Contents:
     if path.name == RESULTS:
         return open_results(path.parent)
     head = file.head(16)
+    is_zip = head.startswith(b"PK\x03\x04")
     if path.name.endswith(INDEX) or path.suffix == ".safetensors":
         return _open_weights("safetensors", [path], allow_pickle)
-    if is_gguf(head) or path.suffix == ".gguf":
+    if head.startswith(b"GGUF") or path.suffix == ".gguf":
         return open_gguf(path)
-    if is_npy(head) or path.suffix == ".npy":
-        return open_npy(path)
-    if path.suffix == ".npz" or (pickled.is_zip(head) and path.suffix not in _PICKLE_SUFFIXES):
-        return open_npz(path)
-    if pickled.is_zip(head) or pickled.is_old_pickle(head):
+    if head.startswith(np.lib.format.MAGIC_PREFIX) or path.suffix == ".npy":
+        return open_npy(file)
+    if path.suffix == ".npz" or (is_zip and path.suffix not in _PICKLE_SUFFIXES):
+        return open_npz(file)
+    if is_zip or (head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")):
         pickled.refuse_gensim(file)
         if not allow_pickle:
             raise pickled.refuse(path)
-        return pickled.open_pickled(path)
+        return Contents("pickle", pickled.load(file))
     if is_safetensors(head):
         return _open_weights("safetensors", [path], allow_pickle)
     if not file.size:
@@ -68,8 +69,8 @@ def open_contents(path: Path, allow_pickle: bool) -> Contents:
     if head.startswith(_HDF5):
         raise file.wrong("it is HDF5, as Keras writes it", "Save the model as safetensors.")
     if is_binary(file):
-        return open_binary_vectors(path)
-    return open_projector(path) if path.suffix == ".tsv" else open_text_vectors(path)
+        return open_binary_vectors(file)
+    return open_projector(path) if path.suffix == ".tsv" else open_text_vectors(file)
 
 
 def holds_weights(folder: Path) -> bool:
@@ -102,7 +103,7 @@ def _gguf_in(folder: Path) -> list[Path]:
 def open_configuration(path: Path) -> Contents:
     """Read a configuration without weights, and the paths of the tokenizer beside it."""
     config = read_json(path, _MAX_CONFIG_BYTES, TIMES)
-    return _with_tokenizer("configuration", path.parent, {}, ByteRangeReader({}), config)
+    return _with_tokenizer("configuration", path.parent, {}, config)
 
 
 def _open_folder(folder: Path, allow_pickle: bool) -> Contents:
@@ -130,34 +131,26 @@ def _open_folder(folder: Path, allow_pickle: bool) -> Contents:
 
 def _open_weights(format: str, weights: list[Path], allow_pickle: bool) -> Contents:
     """Read the headers of an index, one file, or several safetensors; and what stands beside them."""
-    folder = weights[0].parent
     metadata: Json = {}
-    reader: Reader
+    entries: Mapping[str, Entry]
     if weights[0].name.endswith(INDEX):
-        entries, reader, metadata = _open_shards(weights[0], allow_pickle)
+        entries, metadata = _open_shards(weights[0], allow_pickle)
     elif weights[0].suffix == ".safetensors" or format == "safetensors":
-        entries, reader, metadata = _open_safetensors(weights)
+        entries, metadata = _open_safetensors(weights)
     elif allow_pickle:
-        contents = pickled.open_pickled(weights[0])
-        entries, reader = contents.entries, contents.reader
+        entries = pickled.load(File(weights[0]))
     else:
         raise pickled.refuse(weights[0])
     for file in {entry.file for entry in entries.values()}:
         require_up_to_date(file)
-    return _with_tokenizer(format, folder, entries, reader, _config_in(folder), metadata)
+    folder = weights[0].parent
+    return _with_tokenizer(format, folder, entries, _config_in(folder), metadata)
 
 
 def _with_tokenizer(
-    format: str,
-    folder: Path,
-    entries: Mapping[str, Entry],
-    reader: Reader,
-    config: Json | None,
-    metadata: Json | None = None,
+    format: str, folder: Path, entries: Mapping[str, Entry], config: Json | None, metadata: Json | None = None
 ) -> Contents:
-    return Contents(
-        format, entries, reader, tokens_in(folder), config, metadata or {}, tokenizer=lambda: tokenizer_in(folder)
-    )
+    return Contents(format, entries, tokens_in(folder), config, metadata or {}, lambda: tokenizer_in(folder))
 
 
 def _config_in(folder: Path) -> Json | None:
@@ -165,42 +158,41 @@ def _config_in(folder: Path) -> Json | None:
     return read_json(path, _MAX_CONFIG_BYTES, TIMES) if path.is_file() else None
 
 
-def _open_safetensors(weights: list[Path]) -> tuple[Mapping[str, Entry], Reader, Json]:
-    ranges: dict[str, ByteRange] = {}
+def _open_safetensors(weights: list[Path]) -> tuple[Mapping[str, Entry], Json]:
+    entries: dict[str, Entry] = {}
     metadata: Json = {}
     for path in weights:
         more, metadata = read_header(path)
-        if both := ranges.keys() & more.keys():
+        if both := entries.keys() & more.keys():
             raise CheckpointError(
-                f"{path}: the tensor {quoted(min(both))} is also in {ranges[min(both)].entry.file.name}.\n"
+                f"{path}: the tensor {quoted(min(both))} is also in {entries[min(both)].file.name}.\n"
                 "The folder holds several models, or one twice: pass one of the files."
             )
-        ranges |= more
-    return {name: one.entry for name, one in ranges.items()}, ByteRangeReader(ranges), metadata
+        entries |= more
+    return entries, metadata
 
 
-def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], Reader, Json]:
+def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], Json]:
     """Read an index, and the headers of its shards."""
     contents = read_json(index, _MAX_INDEX_BYTES, TIMES)
     shards, metadata = contents.get("weight_map"), contents.get("metadata") or {}
     if not isinstance(shards, dict) or not shards or not isinstance(metadata, dict):
         raise CheckpointError(f"{index} has no weight_map from tensors to files.\nDownload it again.")
     names = sorted({plain_name(name, str(index)) for name in shards.values()})
+    headers: dict[str, Mapping[str, Entry]]
     if all(name.endswith(".safetensors") for name in names):
         headers = {name: read_header(_shard(index, name))[0] for name in names}
-        ranges = {tensor: _in_shard(index, tensor, shards[tensor], headers[shards[tensor]]) for tensor in shards}
-        return {name: one.entry for name, one in ranges.items()}, ByteRangeReader(ranges), metadata
-    if not allow_pickle:
+    elif allow_pickle:
+        headers = {name: pickled.load(File(_shard(index, name))) for name in names}
+    else:
         raise pickled.refuse(index, [index.with_name(name) for name in names])
-    files = {name: File(_shard(index, name)) for name in names}
-    loaded, stored = {}, set[tuple[int, int]]()
-    for name, file in files.items():
-        loaded[name], own = pickled.load(file)
-        stored |= own
-    tensors = {tensor: _in_shard(index, tensor, shards[tensor], loaded[shards[tensor]]) for tensor in shards}
-    entries = {name: pickled.entry_of(files[shards[name]], name, tensor) for name, tensor in tensors.items()}
-    largest = max(files.values(), key=lambda file: file.size)
-    return entries, pickled.Pickled(largest, tensors, stored), metadata
+    wrong = next((tensor for tensor in shards if tensor not in headers[shards[tensor]]), None)
+    if wrong is not None:
+        raise CheckpointError(
+            f"{index} places the tensor {quoted(wrong)} in {quoted(shards[wrong])}, which does not contain it.\n"
+            "The files are of different versions: download the folder again."
+        )
+    return {tensor: headers[shards[tensor]][tensor] for tensor in shards}, metadata
 
 
 def _shard(index: Path, name: str) -> Path:
@@ -210,15 +202,6 @@ def _shard(index: Path, name: str) -> Path:
             f"{index} names the file {quoted(name)}, which is not beside it.\nDownload that file too."
         )
     return path
-
-
-def _in_shard(index: Path, tensor: str, name: str, header: "Mapping[str, Stored]") -> "Stored":
-    if tensor not in header:
-        raise CheckpointError(
-            f"{index} places the tensor {quoted(tensor)} in {quoted(name)}, which does not contain it.\n"
-            "The files are of different versions: download the folder again."
-        )
-    return header[tensor]
 
 
 def _json_without_tensors(file: File) -> tuple[str, str]:

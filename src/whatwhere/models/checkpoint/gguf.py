@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, final
 
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import Contents, Entry
-from whatwhere.models.checkpoint.byte_ranges import STORED_TYPES, ByteRange, ByteRangeReader, checked_size
+from whatwhere.models.checkpoint.base import ByteRange, Contents, checked_size
 from whatwhere.models.checkpoint.files import File, Stream
 from whatwhere.models.checkpoint.gguf_config import config_of
 from whatwhere.models.checkpoint.tokenizer_files import tokenizer_beside
@@ -42,13 +41,7 @@ _DAMAGED = "It is truncated or damaged: create or download it again."
 
 @dataclass(frozen=True)
 class LongList:
-    """The offset of a long list in the header; its elements are read on request.
-
-    Args:
-        type: GGUF's number of the type of its elements.
-        count: number of elements.
-        offset: of the first element.
-    """
+    """A long list in the header: GGUF's number of the type of its elements, and the offset of the first one."""
 
     type: int
     count: int
@@ -69,7 +62,6 @@ class _Cursor:
 
     @property
     def offset(self) -> int:
-        """The offset of the next byte."""
         return self._begin + self._at
 
     def spend(self, memory: int) -> None:
@@ -78,7 +70,6 @@ class _Cursor:
         self.file.require_memory(self._spent, "its header")
 
     def take(self, count: int, what: str) -> bytes:
-        """Return the next bytes."""
         if count > self.file.size - self.offset:
             raise self.file.wrong(
                 f"{what} at byte {self.offset:,} has {count:,} bytes, but {self.file.size - self.offset:,} are left",
@@ -91,7 +82,6 @@ class _Cursor:
         return self._chunk[self._at - count : self._at]
 
     def skip(self, count: int, what: str) -> None:
-        """Skip bytes without reading them."""
         if count <= len(self._chunk) - self._at:
             self._at += count
             return
@@ -104,7 +94,6 @@ class _Cursor:
         return struct.unpack("<" + code, self.take(struct.calcsize("<" + code), what))[0]
 
     def text(self, what: str) -> bytes:
-        """Return the next string."""
         return self.take(self.number("Q", what), what)
 
 
@@ -117,21 +106,17 @@ def open_gguf(path: str | Path) -> Contents:
         if both := ranges.keys() & more.keys():
             raise other.wrong(f"the tensor {quoted(min(both))} is in an earlier part too", _DAMAGED)
         ranges |= more
-    entries = {name: one.entry for name, one in ranges.items()}
-    reader = ByteRangeReader(ranges)
 
     def factors(name: str) -> list[float] | None:
-        entry = entries.get(name)
-        if entry is None or len(entry.shape) != 1 or entry.shape[0] > _SHORT_LIST:
-            return None
-        return [float(value) for value in reader.array(name, range(entry.shape[0]))]
+        one = ranges.get(name)
+        short = one is not None and len(one.shape) == 1 and one.shape[0] <= _SHORT_LIST
+        return [float(value) for value in one.array(range(one.shape[0]))] if one is not None and short else None
 
     return Contents(
         "gguf",
-        entries,
-        reader,
+        ranges,
         words=lambda: _tokens(file, metadata),
-        config=config_of(metadata, entries, factors),
+        config=config_of(metadata, ranges, factors),
         metadata=metadata,
         tokenizer=lambda: tokenizer_beside(file.path, _tokens(file, metadata) or []),
     )
@@ -159,7 +144,10 @@ def _read_header(file: File) -> tuple[dict[str, Value], dict[str, ByteRange]]:
                 raise file.wrong(f"the key {quoted(name)} occurs twice in its header", _DAMAGED)
             metadata[name] = _value(cursor, cursor.number("I", f"the type of {quoted(name)}"), name)
         headers = [_tensor(cursor) for _ in range(tensors)]
-        return metadata, _byte_ranges(file, headers, cursor.offset, _alignment(file, metadata))
+        alignment = metadata.get("general.alignment", 32)
+        if not isinstance(alignment, int) or isinstance(alignment, bool) or not 1 <= alignment <= 1 << 24:
+            raise file.wrong(f"general.alignment is {str(alignment)[:40]}, which is no alignment", _DAMAGED)
+        return metadata, _byte_ranges(file, headers, cursor.offset, alignment)
 
 
 def _value(cursor: _Cursor, kind: int, name: str) -> Value:
@@ -200,13 +188,6 @@ def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     return name, shape[::-1], kind, offset  # the file has the contiguous dimension first
 
 
-def _alignment(file: File, metadata: Mapping[str, Value]) -> int:
-    alignment = metadata.get("general.alignment", 32)
-    if not isinstance(alignment, int) or isinstance(alignment, bool) or not 1 <= alignment <= 1 << 24:
-        raise file.wrong(f"general.alignment is {str(alignment)[:40]}, which is no alignment", _DAMAGED)
-    return alignment
-
-
 def _byte_ranges(
     file: File, headers: list[tuple[str, tuple[int, ...], int, int]], end: int, alignment: int
 ) -> dict[str, ByteRange]:
@@ -221,8 +202,7 @@ def _byte_ranges(
                 f"the tensor {quoted(name)} has the type {number}, which is not known",
                 "Quantize the model another way, such as Q8_0.",
             )
-        stored_type = STORED_TYPES[TYPES[number]]
-        size = checked_size(file, name, stored_type, shape)
+        size = checked_size(file, name, TYPES[number], shape)
         if begin + offset + size > file.size:
             raise file.wrong(
                 f"the tensor {quoted(name)} ends at byte {begin + offset + size:,}, but the file at {file.size:,}",
@@ -235,7 +215,7 @@ def _byte_ranges(
                 _DAMAGED,
             )
         next_offset += -(-size // alignment) * alignment
-        ranges[name] = ByteRange(Entry(name, shape, stored_type.name, size, file.path), file, begin + offset)
+        ranges[name] = ByteRange(name, shape, TYPES[number], size, file.path, file, begin + offset)
     if begin + next_offset + alignment <= file.size:
         raise file.wrong(
             f"{file.size - begin - next_offset:,} bytes follow the {len(ranges):,} tensors of its header", _DAMAGED
@@ -267,8 +247,3 @@ def _tokens(file: File, metadata: Mapping[str, Value]) -> list[str] | None:
     with file.opened() as stream:
         cursor = _Cursor(file, stream, tokens.offset)
         return [cursor.text("a token").decode("utf-8", "replace") for _ in range(tokens.count)]
-
-
-def is_gguf(head: bytes) -> bool:
-    """Return whether a file begins with the magic number of GGUF."""
-    return head[:4] == b"GGUF"

@@ -9,19 +9,21 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from io import BytesIO
-from pathlib import Path
-from typing import final
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader, rows_of
-from whatwhere.models.checkpoint.byte_ranges import STORED_TYPES, ByteRange, ByteRangeReader, checked_size
+from whatwhere.models.checkpoint.base import STORED_TYPES, ByteRange, Chosen, Contents, Entry, checked_size, rows_of
 from whatwhere.models.checkpoint.files import File, Stream
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 _MAX_HEADER_BYTES = 10_000
 """NumPy has the same limit."""
@@ -44,24 +46,15 @@ ZIP_ERRORS = (
 """Exceptions of the module zipfile for files that it cannot read."""
 
 
-def is_npy(head: bytes) -> bool:
-    """Return whether a file begins with the magic number of .npy."""
-    return head[:6] == np.lib.format.MAGIC_PREFIX
-
-
-def open_npy(path: str | Path) -> Contents:
+def open_npy(file: File) -> Contents:
     """Read the header of an array, whose name is that of the file."""
-    file = File(path)
     name = file.path.stem
-    array = _byte_range(file, name, file.head(_MAX_HEADER_BYTES), 0, file.size)
-    return Contents("npy", {name: array.entry}, ByteRangeReader({name: array}))
+    return Contents("npy", {name: _byte_range(name, file.head(_MAX_HEADER_BYTES), file, 0, file.size)})
 
 
-def open_npz(path: str | Path) -> Contents:
+def open_npz(file: File) -> Contents:
     """Read the headers of a zip of arrays."""
-    file = File(path)
     arrays: dict[str, ByteRange] = {}
-    members: dict[str, _Member] = {}
     _require_memory(file)
     with _own_errors(file), zipfile.ZipFile(file.path) as archive:
         listed = archive.infolist()
@@ -74,59 +67,53 @@ def open_npz(path: str | Path) -> Contents:
             name = _checked_name(file, info, arrays)
             with archive.open(info) as opened:
                 head = opened.read(_MAX_HEADER_BYTES)
-            member = members[name] = _Member(file, info, _begin(file, info, name))
-            if member.is_stored:
-                arrays[name] = _byte_range(file, name, head, member.begin, info.file_size)
-            else:
-                arrays[name] = _byte_range(member, name, head, 0, info.file_size)
-    return Contents("npz", {name: array.entry for name, array in arrays.items()}, _NpzReader(arrays, members))
+            member = _Member(file, info, _begin(file, info, name))
+            where = (file, member.begin) if member.is_stored else (member, 0)
+            arrays[name] = _byte_range(name, head, *where, info.file_size, member)
+    return Contents("npz", arrays)
 
 
-@final
 class _Member(File):
     """An array of a zip, read as a file of its own: decompressed, and its checksum compared at the end."""
 
     def __init__(self, file: File, info: zipfile.ZipInfo, begin: int) -> None:
-        self.path, self.size, self.begin = file.path, info.file_size, begin
-        self._info = info
-
-    @property
-    def is_stored(self) -> bool:
-        """Whether it is not compressed."""
-        return self._info.compress_type == zipfile.ZIP_STORED
+        self.path, self.size, self.begin, self._info = file.path, info.file_size, begin, info
+        self.is_stored = info.compress_type == zipfile.ZIP_STORED
+        self.is_intact = False
 
     @contextmanager
     def opened(self) -> Iterator[Stream]:
-        """Open it in a `with` block, without reading the list of the zip again."""
         with _own_errors(self), super().opened() as stream:
             yield stream
 
     def _raw(self) -> zipfile.ZipExtFile:
         raw = self.path.open("rb")
         raw.seek(self.begin)
-        return zipfile.ZipExtFile(raw, "r", self._info, None, True)
+        return zipfile.ZipExtFile(raw, "r", self._info, None, True)  # without reading the list of the zip again
+
+    def require_intact(self) -> None:
+        """Read it once, which compares its checksum."""
+        if not self.is_intact:
+            with self.opened() as stream:
+                for begin in range(0, self.size, _BLOCK):
+                    stream.read(begin, min(_BLOCK, self.size - begin))
+            self.is_intact = True
 
 
-@final
-class _NpzReader(Reader):
-    """A reader of arrays: in place, after one reading that compares the checksum; of compressed ones as a whole."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Zipped(ByteRange):
+    """An array of a zip: read in place after one reading that compares the checksum; a compressed one as a whole."""
 
-    def __init__(self, arrays: Mapping[str, ByteRange], members: Mapping[str, _Member]) -> None:
-        self._arrays, self._members, self._intact = arrays, members, set[str]()
-        self._reader = ByteRangeReader(arrays)
+    member: _Member
 
-    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        """Read rows."""
-        member = self._members[name]
-        if not member.is_stored:
-            whole = self._reader.array(name, None if rows is None else range(self._arrays[name].entry.shape[0]))
-            return whole if rows is None else rows_of(whole, rows)
-        if name not in self._intact:
-            with member.opened() as stream:
-                for begin in range(0, member.size, _BLOCK):
-                    stream.read(begin, min(_BLOCK, member.size - begin))
-            self._intact.add(name)
-        return self._reader.array(name, rows)
+    def array(self, rows: Chosen | None) -> np.ndarray:
+        if self.member.is_stored:
+            self.member.require_intact()
+            return super().array(rows)
+        return rows_of(super().array(None if rows is None else range(self.shape[0])), rows)
+
+    def tensor(self, rows: Chosen | None) -> "Tensor":
+        return Entry.tensor(self, rows)
 
 
 def _require_memory(file: File) -> None:
@@ -140,19 +127,17 @@ def _require_memory(file: File) -> None:
     file.require_memory(members * _MEMBER, f"its list of up to {members:,} arrays")
 
 
-def _byte_range(file: File, name: str, head: bytes, begin: int, size: int) -> ByteRange:
-    """Return the byte range of an array, after comparing its header with its size."""
+def _byte_range(name: str, head: bytes, file: File, begin: int, size: int, member: _Member | None = None) -> ByteRange:
     stream = BytesIO(head)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of headers of Python 2, and of what is no header
-            read = _READERS[np.lib.format.read_magic(stream)]
-            shape, fortran_order, dtype = read(stream, max_header_size=_MAX_HEADER_BYTES)
+            read_header = _READERS[np.lib.format.read_magic(stream)]
+            shape, fortran_order, dtype = read_header(stream, max_header_size=_MAX_HEADER_BYTES)
     except Exception as problem:  # whatever NumPy and Python's parser raise of a header that may be anything
         reason = quoted(str(problem).strip().partition("\n")[0], 160)
         raise file.wrong(f"the array {quoted(name)} has no header that NumPy reads: {reason}", _DAMAGED) from None
-    stored_type = STORED_TYPES.get(dtype.name)
-    if stored_type is None:
+    if dtype.name not in STORED_TYPES:
         objects = "; objects are pickles, which can run code" if dtype.hasobject else ""
         raise file.wrong(
             f"the array {quoted(name)} has the type {quoted(str(dtype))}{objects}, but plain numbers are read",
@@ -160,13 +145,13 @@ def _byte_range(file: File, name: str, head: bytes, begin: int, size: int) -> By
         )
     if any(isinstance(n, bool) or n < 0 for n in shape):
         raise file.wrong(f"the array {quoted(name)} has the shape {quoted(str(shape))}", _DAMAGED)
-    needed, left = checked_size(file, name, stored_type, shape), size - stream.tell()
+    needed, left = checked_size(file, name, dtype.name, shape), size - stream.tell()
     if needed != left:
         raise file.wrong(
             f"the array {quoted(name)} of shape {shape} needs {needed:,} bytes, but {left:,} follow", _DAMAGED
         )
-    entry = Entry(name, shape, stored_type.name, needed, file.path)
-    return ByteRange(entry, file, begin + stream.tell(), dtype.str[0] == ">", fortran_order)
+    read = (name, shape, dtype.name, needed, file.path, file, begin + stream.tell(), dtype.str[0] == ">", fortran_order)
+    return ByteRange(*read) if member is None else _Zipped(*read, member=member)
 
 
 def _checked_name(file: File, info: zipfile.ZipInfo, known: Container[str]) -> str:

@@ -9,15 +9,13 @@ import re
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
-
-import numpy as np
+from typing import TYPE_CHECKING, Any
 
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader
-from whatwhere.models.checkpoint.byte_ranges import STORED_TYPES
+from whatwhere.models.checkpoint.base import STORED_TYPES, Chosen, InTorch
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.npy import ZIP_ERRORS
 
@@ -30,16 +28,6 @@ _BLOCK = 1 << 20
 _DAMAGED = "It is truncated or damaged: save it again."
 _GENSIM, _GENSIM_HEAD = re.compile(rb"gensim\.models\.[\w.]+[^A-Za-z]+([A-Za-z0-9]+)"), 256
 """The class that a pickle of gensim names at its beginning."""
-
-
-def is_zip(head: bytes) -> bool:
-    """Return whether a file is a zip, such as .npz and the current pickles of torch."""
-    return head[:4] == b"PK\x03\x04"
-
-
-def is_old_pickle(head: bytes) -> bool:
-    """Return whether a file is a pickle without a zip around it."""
-    return head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")
 
 
 def refuse(path: Path, shards: Sequence[Path] = ()) -> CheckpointError:
@@ -75,80 +63,47 @@ def refuse_gensim(file: File) -> None:
         )
 
 
-@final
-class Pickled(Reader):
-    """A reader of tensors that torch has mapped into memory.
+@dataclass(frozen=True, eq=False)
+class Pickled(InTorch):
+    """A tensor that torch has mapped into memory.
 
     Args:
-        file: that contains them; of several the largest.
-        tensors: by name.
-        stored: the size and checksum of each storage.
+        source: the file that contains it.
+        stored: the size and checksum of each storage of the checkpoint.
+        intact: the addresses of storages whose checksum was compared.
     """
 
-    def __init__(self, file: File, tensors: "Mapping[str, Tensor]", stored: "Set[tuple[int, int]]") -> None:
-        self._file, self._tensors, self._stored = file, tensors, stored
-        self._intact: set[int] = set()
+    source: File
+    stored: Set[tuple[int, int]]
+    intact: set[int]
 
-    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        """Read a copy of rows, widened."""
-        import torch
-
-        tensor = self._rows(name, rows)
-        wide = STORED_TYPES[_dtype_name(tensor)].wide
-        array: np.ndarray = tensor.to(getattr(torch, wide)).contiguous().numpy()
-        return array.copy()
-
-    def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
+    def tensor(self, rows: Chosen | None) -> "Tensor":
         """Read a copy of rows in the stored type."""
-        return self._rows(name, rows).clone()
-
-    def _rows(self, name: str, rows: Chosen | None) -> "Tensor":
-        import torch
-
-        whole = self._tensors[name].detach()
         # With a stride of zero, a single stored value can stand for any number of them.
-        if whole.nbytes > self._file.size:
-            raise self._file.wrong(
-                f"the tensor {quoted(name)} of shape {tuple(whole.shape)} claims more bytes than the file has",
+        if self.values.nbytes > self.source.size:
+            raise self.source.wrong(
+                f"the tensor {quoted(self.name)} of shape {self.shape} claims more bytes than the file has",
                 "Save it with .contiguous().",
             )
-        self._require_intact(name, whole)
-        if rows is None:
-            return whole
-        if isinstance(rows, range):
-            return whole[rows.start : rows.stop]
-        # As bytes: some versions cannot index numbers of 8 bits.
-        return (whole.view(torch.uint8) if whole.itemsize == 1 else whole)[torch.from_numpy(rows)].view(whole.dtype)
+        self._require_intact()
+        return super().tensor(rows)
 
-    def _require_intact(self, name: str, tensor: "Tensor") -> None:
-        """Raise CheckpointError unless the storage of a tensor has a checksum of the zip."""
+    def _require_intact(self) -> None:
+        """Raise CheckpointError unless the storage of the tensor has a checksum of the zip."""
         import torch
 
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() in self._intact or not storage.nbytes():
+        storage = self.values.untyped_storage()
+        if storage.data_ptr() in self.intact or not storage.nbytes():
             return
         found = zlib.crc32(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data)
         # torch writes zeros where its checksums are switched off.
-        if not {(storage.nbytes(), found), (storage.nbytes(), 0)} & self._stored:
-            raise self._file.wrong(f"the checksum of the tensor {quoted(name)} is another", _DAMAGED)
-        self._intact.add(storage.data_ptr())
+        if not {(storage.nbytes(), found), (storage.nbytes(), 0)} & self.stored:
+            raise self.source.wrong(f"the checksum of the tensor {quoted(self.name)} is another", _DAMAGED)
+        self.intact.add(storage.data_ptr())
 
 
-def open_pickled(path: str | Path) -> Contents:
-    """Unpickle a state_dict, or a dictionary of them; values stay in the file until they are read."""
-    file = File(path)
-    tensors, stored = load(file)
-    entries = {name: entry_of(file, name, tensor) for name, tensor in tensors.items()}
-    return Contents("pickle", entries, Pickled(file, tensors, stored))
-
-
-def entry_of(file: File, name: str, tensor: "Tensor") -> Entry:
-    """Return the entry of a tensor that was unpickled."""
-    return Entry(name, tuple(tensor.shape), _dtype_name(tensor), tensor.nbytes, file.path)
-
-
-def load(file: File) -> "tuple[dict[str, Tensor], Set[tuple[int, int]]]":
-    """Unpickle the tensors of a file, and no other objects; return them, and the size and checksum of each storage.
+def load(file: File) -> dict[str, Pickled]:
+    """Unpickle the tensors of a file, and no other objects; values stay in the file until they are read.
 
     Raises:
         CheckpointError: If torch cannot read the file, or there are no tensors, or it is damaged.
@@ -177,10 +132,11 @@ def load(file: File) -> "tuple[dict[str, Tensor], Set[tuple[int, int]]]":
                 f"the values of the tensor {quoted(name)} claim {claimed:,} bytes, which no part of the file has",
                 _DAMAGED,
             )
-    return tensors, stored
+    more = {"source": file, "stored": stored, "intact": set()}
+    return {name: Pickled.of(name, tensor, file.path, **more) for name, tensor in tensors.items()}
 
 
-def _checked_members(file: File) -> "Set[tuple[int, int]]":
+def _checked_members(file: File) -> Set[tuple[int, int]]:
     """Return the size and checksum of each storage of the zip, after comparing the checksums of its other members."""
     stored: set[tuple[int, int]] = set()
     try:
@@ -209,9 +165,9 @@ def _tensors(value: Any, prefix: str, visited: set[int]) -> "Iterator[tuple[str,
             continue
         if not isinstance(inner, torch.Tensor):
             yield from _tensors(inner, f"{prefix}{key}.", visited)
-        elif inner.layout == torch.strided and inner.device.type == "cpu" and _dtype_name(inner) in STORED_TYPES:
+        elif (
+            inner.layout == torch.strided
+            and inner.device.type == "cpu"
+            and str(inner.dtype).removeprefix("torch.") in STORED_TYPES
+        ):
             yield f"{prefix}{key}", inner
-
-
-def _dtype_name(tensor: "Tensor") -> str:
-    return str(tensor.dtype).removeprefix("torch.")

@@ -13,7 +13,7 @@ import numpy as np
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.checkpoint.base import Chosen, Combined, Contents, Entry
-from whatwhere.models.checkpoint.combined import Unread, entry_of, with_combined
+from whatwhere.models.checkpoint.combined import Unread, with_combined
 from whatwhere.models.checkpoint.files import is_whole_number, parse_json
 from whatwhere.what.token_ids import nested_configs
 
@@ -57,7 +57,6 @@ class _Module:
     codes: Entry
     beside: Mapping[str, Entry]
     settings: Mapping[str, Any]
-    contents: Contents
 
     @property
     def end(self) -> str:
@@ -74,18 +73,17 @@ class _Module:
 
     def read(self, entry: Entry, rows: Chosen) -> np.ndarray:
         """Return rows of a tensor; a scalar has one."""
-        return np.atleast_1d(self.contents.reader.array(entry.name, rows if entry.shape else None))
+        return np.atleast_1d(entry.array(rows if entry.shape else None))
 
 
 def quantized(contents: Contents) -> Contents:
     """Return contents with quantized weights as one tensor each, whose rows are numbers."""
-    modules = _modules(contents)
     found = {}
-    for module in modules:
-        parts = (module.codes.name, *(entry.name for end, entry in module.beside.items() if end != "bias"))
-        shape, dtype, rows, why = _layout(module)
+    for module in _modules(contents):
+        parts = (module.codes, *(entry for end, entry in module.beside.items() if end != "bias"))
         name = f"{module.name}.weight"
-        found[name] = Combined(entry_of(contents, name, shape, dtype, parts), parts, rows, why)
+        shape, dtype, rows, why = _layout(module)
+        found[name] = Combined.of(name, shape, dtype, parts, rows, why)
     return with_combined(contents, found)
 
 
@@ -109,9 +107,7 @@ def _modules(contents: Contents) -> list[_Module]:
         if own in codes and entry is not codes[own]:
             beside[own][end] = entry
     return [
-        module
-        for name, entry in codes.items()
-        if (module := _Module(name, entry, beside[name], settings, contents)).is_quantized
+        module for name, entry in codes.items() if (module := _Module(name, entry, beside[name], settings)).is_quantized
     ]
 
 

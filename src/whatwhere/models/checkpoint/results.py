@@ -1,22 +1,15 @@
 """Results of `whatwhere compare`: the trained model of each run, under the name of its file."""
 
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
-
-import numpy as np
+from typing import Any
 
 from whatwhere.errors import CheckpointError
-from whatwhere.models.checkpoint.base import Chosen, Contents, Reader
-from whatwhere.models.checkpoint.byte_ranges import ByteRange, ByteRangeReader
+from whatwhere.models.checkpoint.base import ByteRange, Contents
 from whatwhere.models.checkpoint.files import plain_name, read_json
 from whatwhere.models.checkpoint.safetensors import read_header, require_checksum
 from whatwhere.records import Schema
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 RESULTS_SCHEMA = Schema(
     "whatwhere-results",
@@ -41,22 +34,21 @@ def open_results(folder: Path) -> Contents:
     """Read the headers of the trained models of a comparison; `rotary-0/input.tokens.weight` is a table of seed 0."""
     path = folder / RESULTS
     results = RESULTS_SCHEMA.opened(read_json(path, MAX_RESULTS_BYTES), str(path), CheckpointError)
-    ranges: dict[str, ByteRange] = {}
+    entries: dict[str, ByteRange] = {}
     files = _model_files(path, results.get("runs"))
     # Results without trained models have no such folder; if there is one, a missing file is an error.
     for file in files if (folder / _MODELS).is_dir() else ():
         require_checksum(file, RESULTS_SCHEMA)
-        for own, source in read_header(file)[0].items():
+        for own, entry in read_header(file)[0].items():
             name = f"{file.stem}/{own}"
-            ranges[name] = replace(source, entry=replace(source.entry, name=name))
+            entries[name] = replace(entry, name=name)
     tokens = _tokens(results.get("task"))
     return Contents(
         RESULTS_FORMAT,
-        {name: one.entry for name, one in ranges.items()},
-        ByteRangeReader(ranges),
+        entries,
         words=lambda: tokens,
         metadata=results,
-        token_table=next((name for name in ranges if name.endswith(f"/{TABLE}")), None),
+        token_table=next((name for name in entries if name.endswith(f"/{TABLE}")), None),
     )
 
 
@@ -77,19 +69,3 @@ def _tokens(task: Any) -> list[str] | None:
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         return None
     return [_SURROGATE.sub("\ufffd", token) for token in tokens]
-
-
-@final
-class Renamed(Reader):
-    """A reader of the tensors of one run: the new name -> that of the reader of all."""
-
-    def __init__(self, reader: Reader, names: Mapping[str, str]) -> None:
-        self._reader, self._names = reader, names
-
-    def array(self, name: str, rows: Chosen | None) -> np.ndarray:
-        """Read a tensor by its new name."""
-        return self._reader.array(self._names[name], rows)
-
-    def tensor(self, name: str, rows: Chosen | None) -> "Tensor":
-        """Read a tensor by its new name."""
-        return self._reader.tensor(self._names[name], rows)

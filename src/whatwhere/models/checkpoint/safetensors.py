@@ -12,14 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whatwhere.atomic import atomic_file, atomic_folder
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import Entry
-from whatwhere.models.checkpoint.byte_ranges import STORED_TYPES, ByteRange, check_disjoint, checked_size
+from whatwhere.models.checkpoint.base import STORED_TYPES, ByteRange, checked_size
 from whatwhere.models.checkpoint.files import BASE, TIMES, File, is_whole_number, parse_json, paused_collector
 from whatwhere.models.configuration.keys import Json
 from whatwhere.records import CHECKSUM, Schema
@@ -71,8 +71,12 @@ def _read_header(file: File) -> tuple[dict[str, ByteRange], Json]:
     begin = 8 + length
     # What has been read of the header is dropped, so that a tensor is not described twice in memory.
     ranges = {name: _byte_range(file, name, header.pop(name), begin) for name in list(header)}
-    check_disjoint(file, ranges.values())
-    described = sum(one.entry.bytes for one in ranges.values())
+    end, before = 0, ""
+    for one in sorted((one for one in ranges.values() if one.bytes), key=attrgetter("offset")):
+        if one.offset < end:
+            raise file.wrong(f"the tensors {quoted(before)} and {quoted(one.name)} share bytes", _DAMAGED)
+        end, before = one.offset + one.bytes, one.name
+    described = sum(one.bytes for one in ranges.values())
     if begin + described != file.size:
         raise file.wrong(
             f"its header describes {described:,} bytes of tensors, but {file.size - begin:,} follow it", _DAMAGED
@@ -93,8 +97,7 @@ def _byte_range(file: File, name: str, fields: Any, begin: int) -> ByteRange:
     lists = isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2
     if not lists or not all(map(is_whole_number, [*shape, *offsets])):
         raise file.wrong(f"shape or data_offsets of the tensor {quoted(name)} are no whole numbers of bytes", _DAMAGED)
-    stored_type = STORED_TYPES[TYPES[dtype]]
-    size = checked_size(file, name, stored_type, tuple(shape))
+    size = checked_size(file, name, TYPES[dtype], tuple(shape))
     first, last = offsets
     if not first <= last <= file.size - begin or last - first != size:
         raise file.wrong(
@@ -102,7 +105,7 @@ def _byte_range(file: File, name: str, fields: Any, begin: int) -> ByteRange:
             f"data_offsets are {first:,} to {last:,} of {file.size - begin:,}",
             _DAMAGED,
         )
-    return ByteRange(Entry(name, tuple(shape), stored_type.name, size, file.path), file, begin + first)
+    return ByteRange(name, tuple(shape), TYPES[dtype], size, file.path, file, begin + first)
 
 
 # Writing
@@ -136,16 +139,15 @@ class Part:
         return size
 
 
-def copied(source: ByteRange) -> Part:
+def copied(stored: ByteRange) -> Part:
     """Return the part of a new file that is a copy of a tensor, byte for byte."""
-    entry = source.entry
 
     def chunks() -> Iterator[Chunk]:
-        with source.file.opened() as stream:
-            for begin in range(0, entry.bytes, _CHUNK):
-                yield stream.read(source.offset + begin, min(_CHUNK, entry.bytes - begin))
+        with stored.source.opened() as stream:
+            for begin in range(0, stored.bytes, _CHUNK):
+                yield stream.read(stored.offset + begin, min(_CHUNK, stored.bytes - begin))
 
-    return Part(entry.name, entry.dtype, entry.shape, chunks)
+    return Part(stored.name, stored.dtype, stored.shape, chunks)
 
 
 def computed(name: str, dtype: str, shape: tuple[int, ...], make: "Callable[[], Tensor]") -> Part:

@@ -1,25 +1,28 @@
-"""Word vectors: text of word2vec, fastText and GloVe, and the binary files of word2vec.
+"""Word vectors: text of word2vec, fastText and GloVe, binary files of word2vec, and the Embedding Projector's pair.
 
     text       each line has a word and its numbers, separated by spaces or tabs
     binary     each row has a word, a space, and its float32 values
+    projector  one file of numbers, one of labels: https://projector.tensorflow.org
 
 word2vec and fastText begin with a header of two numbers, rows and dimensions; GloVe has none. A word in text may
 contain spaces itself, such as ". . ." in GloVe's 840B, so numbers are counted from the end of the line. Before anything
 is allocated, the numbers of the header are compared with the size of the file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
-from typing import final
 
 import numpy as np
-from jaxtyping import Float32, Int64
+from jaxtyping import Float, Float32, Int64
 
-from whatwhere.errors import CheckpointError
+from whatwhere.atomic import atomic_file
+from whatwhere.errors import CheckpointError, ShapeError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, Reader, contiguous_runs
+from whatwhere.large_arrays import row_blocks
+from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, contiguous_runs
 from whatwhere.models.checkpoint.files import File, Stream
 
 NAME = "vectors"
@@ -32,19 +35,29 @@ _MAX_WORD_BYTES, _MAX_BINARY_WORD_BYTES = 1 << 16, 10_000
 _SAMPLED_LINES = 100
 _MAX_DIGITS = 15
 _WHITESPACE = b" \t\r\n"
-BOM = b"\xef\xbb\xbf"
+_BOM = b"\xef\xbb\xbf"
 """The byte order mark that editors write before UTF-8; it belongs to no word."""
 _DAMAGED = "It is truncated or damaged: create or download it again."
 
 
-@final
-class TextVectors(Reader):
-    """A reader of vectors in text, one on each line.
+@dataclass(frozen=True, eq=False)
+class _Vectors(Entry):
+    reader: "_Text | _Binary"
+
+    def array(self, rows: Chosen | None) -> Float32[np.ndarray, "rows dim"]:
+        return self.reader.array(range(self.shape[0]) if rows is None else rows)
+
+
+def _contents(format: str, reader: "_Text | _Binary", size: int = 0) -> Contents:
+    entry = _Vectors(NAME, (reader.rows, reader.dim), "float32", size, reader.file.path, reader)
+    return Contents(format, {NAME: entry}, words=reader.words, token_table=NAME)
+
+
+class _Text:
+    """Vectors in text, one on each line.
 
     Args:
-        file: of text.
         rows: number of vectors; None counts the lines.
-        dim: number of values on each line.
         begin: the offset of the first line, after the byte order mark and the header.
         words: whether each line begins with a word.
     """
@@ -54,7 +67,6 @@ class TextVectors(Reader):
 
     @property
     def rows(self) -> int:
-        """The number of vectors."""
         return len(self._starts) - 1 if self._claimed is None else self._claimed
 
     @cached_property
@@ -84,23 +96,20 @@ class TextVectors(Reader):
             raise self._wrong(f"it is too long for {self.dim:,} numbers", longest_line)
         return offsets
 
-    def array(self, name: str, rows: Chosen | None) -> Float32[np.ndarray, "rows dim"]:
-        """Parse the lines of rows."""
-        rows = range(self.rows) if rows is None else rows
+    def array(self, rows: Chosen) -> Float32[np.ndarray, "rows dim"]:
         out = np.empty((len(rows), self.dim), dtype=np.float32)
         lines, done = self._lines(rows), 0
-        # Many lines are parsed at once, and one by one only to find that which is wrong.
+        # Many lines are parsed at once, and number by number only to find that which is wrong.
         while block := list(islice(lines, max(1, _PARSED // self.dim))):
-            numbers = [number for row, line in block for number in self._split(line, row)[1]]
-            values = parsed(numbers)
-            if values is None:
-                values = np.concatenate([self._numbers(line, row) for row, line in block])
+            numbers = [(row, number) for row, line in block for number in self._split(line, row)[1]]
+            if (values := _parsed([number for _, number in numbers])) is None:
+                row, bad = next((row, number) for row, number in numbers if _parsed([number]) is None)
+                raise self._wrong(f"{quoted(bad.decode('utf-8', 'replace'), 40)} is not a number", row)
             out[done : done + len(block)] = values.reshape(-1, self.dim)
             done += len(block)
         return out
 
     def words(self) -> list[str]:
-        """Return the words; bytes that are not UTF-8 become U+FFFD."""
         lines = self._lines(range(len(self._starts) - 1))
         return [self._split(line, row)[0].decode("utf-8", "replace") for row, line in lines]
 
@@ -116,22 +125,14 @@ class TextVectors(Reader):
                     yield first + row, text[offsets[row] - offsets[0] : offsets[row + 1] - offsets[0]]
 
     def _split(self, line: bytes, row: int) -> tuple[bytes, list[bytes]]:
-        fields = separated(line, self.dim)
+        fields = _separated(line, self.dim)
         if len(fields) != self.dim + self._has_words:
             raise self._wrong(f"it has {len(fields) - self._has_words:,} numbers, and others {self.dim:,}", row)
         inside = fields[0].split(b" ")[1:] if self._has_words and b"\t" not in line else []
         # Words may contain spaces, but a number after one is the sign of too many numbers, or of two lines in one.
-        if any(parsed([part]) is not None for part in inside):
+        if any(_parsed([part]) is not None for part in inside):
             raise self._wrong(f"it has more than {self.dim:,} numbers", row)
         return (fields[0], fields[1:]) if self._has_words else (b"", fields)
-
-    def _numbers(self, line: bytes, row: int) -> Float32[np.ndarray, " dim"]:
-        _, numbers = self._split(line, row)
-        values = parsed(numbers)
-        if values is None:
-            bad = next(number for number in numbers if parsed([number]) is None)
-            raise self._wrong(f"{quoted(bad.decode('utf-8', 'replace'), 40)} is not a number", row)
-        return values
 
     def _wrong(self, what: str, row: int) -> CheckpointError:
         line = row + 1 + (self._claimed is not None)  # the header is line 1
@@ -150,18 +151,13 @@ def _end_of_text(stream: Stream, begin: int) -> int:
     return end
 
 
-def separated(line: bytes, dim: int) -> list[bytes]:
-    """Split a line into a word, which may contain spaces, and at most `dim` values.
-
-    Examples:
-        >>> separated(b". . . 0.1 0.2 \\n", 2)
-        [b'. . .', b'0.1', b'0.2']
-    """
+def _separated(line: bytes, dim: int) -> list[bytes]:
+    """Split a line into a word, which may contain spaces, and at most `dim` values."""
     line = line.rstrip(_WHITESPACE)
     return line.rsplit(b"\t" if b"\t" in line else b" ", dim)
 
 
-def parsed(numbers: list[bytes]) -> Float32[np.ndarray, " dim"] | None:
+def _parsed(numbers: list[bytes]) -> Float32[np.ndarray, " dim"] | None:
     """Parse numbers; return None if one is not a number, such as 1_0, which only Python reads as 10."""
     if any(b"_" in number for number in numbers):
         return None
@@ -172,12 +168,12 @@ def parsed(numbers: list[bytes]) -> Float32[np.ndarray, " dim"] | None:
         return None
 
 
-def first_byte(file: File) -> int:
+def _first_byte(file: File) -> int:
     """Return the offset of the text, behind a byte order mark if there is one."""
-    return len(BOM) if file.head(len(BOM)) == BOM else 0
+    return len(_BOM) if file.head(len(_BOM)) == _BOM else 0
 
 
-def first_lines(file: File, begin: int) -> list[bytes]:
+def _first_lines(file: File, begin: int) -> list[bytes]:
     """Return the first complete lines that are not blank, up to 100."""
     text = file.read(begin, min(_CHUNK, file.size - begin))
     lines = text.split(b"\n", _SAMPLED_LINES)
@@ -186,9 +182,9 @@ def first_lines(file: File, begin: int) -> list[bytes]:
     ]
 
 
-def read_counts(file: File) -> tuple[int, int, int] | None:
+def _read_counts(file: File) -> tuple[int, int, int] | None:
     """Read the header: rows, dimensions, and the offset behind it; None without a header."""
-    start = first_byte(file)
+    start = _first_byte(file)
     line, line_break, _ = file.head(64)[start:].partition(b"\n")
     fields = line.split()
     if not line_break or len(fields) != 2 or not all(field.isdigit() and len(field) <= _MAX_DIGITS for field in fields):
@@ -196,19 +192,17 @@ def read_counts(file: File) -> tuple[int, int, int] | None:
     return int(fields[0]), int(fields[1]), start + len(line) + 1
 
 
-def open_text_vectors(path: str | Path) -> Contents:
+def open_text_vectors(file: File) -> Contents:
     """Read the header of a text file of words and their vectors."""
-    file = File(path)
-    counts = read_counts(file)
+    counts = _read_counts(file)
     if counts is None:
-        return vectors("glove", TextVectors(file, None, _width(file), first_byte(file)))
+        return _contents("glove", _Text(file, None, _width(file), _first_byte(file)))
     rows, dim, begin = counts
-    check_header(file, counts, rows * 2 * dim)
-    return vectors("fasttext" if file.path.suffix == ".vec" else "word2vec", TextVectors(file, rows, dim, begin))
+    _check_header(file, counts, rows * 2 * dim)
+    return _contents("fasttext" if file.path.suffix == ".vec" else "word2vec", _Text(file, rows, dim, begin))
 
 
-def check_header(file: File, counts: tuple[int, int, int], min_bytes: int) -> None:
-    """Raise CheckpointError unless the file can hold what its header claims."""
+def _check_header(file: File, counts: tuple[int, int, int], min_bytes: int) -> None:
     rows, dim, begin = counts
     if not rows or not dim:
         raise file.wrong(f"its header claims {rows:,} vectors of {dim:,} numbers", "Create it again: it is empty.")
@@ -221,18 +215,12 @@ def check_header(file: File, counts: tuple[int, int, int], min_bytes: int) -> No
     file.require_memory(rows * _ROW + dim * _NUMBER, f"{rows:,} words with {dim:,} numbers each")
 
 
-def vectors(format: str, reader: TextVectors) -> Contents:
-    """Return the contents of a text file of vectors."""
-    entry = Entry(NAME, (reader.rows, reader.dim), "float32", 0, reader.file.path)
-    return Contents(format, {NAME: entry}, reader, words=reader.words, token_table=NAME)
-
-
 def _width(file: File) -> int:
     """Return the number of values of a line: the minimum over the first lines, because words may contain spaces."""
-    lines = first_lines(file, first_byte(file))
-    widths = [len(separated(line, len(line))) - 1 for line in lines]
+    lines = _first_lines(file, _first_byte(file))
+    widths = [len(_separated(line, len(line))) - 1 for line in lines]
     dim = min(widths, default=0)
-    numbers = [parsed(separated(line, dim)[1:]) for line in lines] if dim > 1 else [None]
+    numbers = [_parsed(_separated(line, dim)[1:]) for line in lines] if dim > 1 else [None]
     if any(values is None for values in numbers):
         raise file.wrong(
             "its format is not known: it does not begin as a file of tensors does, and its lines are not words, "
@@ -245,15 +233,8 @@ def _width(file: File) -> int:
 # Binary files
 
 
-@final
-class BinaryVectors(Reader):
-    """A reader of binary vectors, between words of variable length.
-
-    Args:
-        file: of word2vec.
-        rows, dim: from its header.
-        begin: the offset behind the header.
-    """
+class _Binary:
+    """Binary vectors, between words of variable length; the first reading scans the whole file for their offsets."""
 
     def __init__(self, file: File, rows: int, dim: int, begin: int) -> None:
         self.file, self.rows, self.dim, self._begin = file, rows, dim, begin
@@ -288,9 +269,7 @@ class BinaryVectors(Reader):
         self._words = words
         return starts
 
-    def array(self, name: str, rows: Chosen | None) -> Float32[np.ndarray, "rows dim"]:
-        """Read rows; the first call scans the whole file for the offsets of its rows."""
-        rows = range(self.rows) if rows is None else rows
+    def array(self, rows: Chosen) -> Float32[np.ndarray, "rows dim"]:
         starts, row_bytes = self._starts, 4 * self.dim
         out = np.empty((len(rows), self.dim), dtype="<f4")
         with self.file.opened() as stream:
@@ -302,30 +281,143 @@ class BinaryVectors(Reader):
         return out.astype(np.float32, copy=False)
 
     def words(self) -> list[str]:
-        """Return the words; bytes that are not UTF-8 become U+FFFD."""
         return self._words if len(self._starts) else []
 
 
 def is_binary(file: File) -> bool:
     """Return whether a file of word vectors is binary, behind a header of two numbers."""
-    counts = read_counts(file)
+    counts = _read_counts(file)
     if counts is None:
         return False
     _, dim, begin = counts
-    lines = first_lines(file, begin)
+    lines = _first_lines(file, begin)
     if not lines:
         return file.size - begin > 2 * dim
-    fields = separated(lines[0], dim)
-    if len(fields) == dim + 1 and parsed(fields[1:]) is not None:
+    fields = _separated(lines[0], dim)
+    if len(fields) == dim + 1 and _parsed(fields[1:]) is not None:
         return False
     return any(byte < 9 or 13 < byte < 32 for byte in file.read(begin, min(4 * dim + 100, 4096, file.size - begin)))
 
 
-def open_binary_vectors(path: str | Path) -> Contents:
+def open_binary_vectors(file: File) -> Contents:
     """Read the header of a binary file of words and their vectors."""
+    rows, dim, begin = counts = _read_counts(file) or (0, 0, 0)
+    _check_header(file, counts, rows * (4 * dim + 1))
+    return _contents("word2vec-binary", _Binary(file, rows, dim, begin), 4 * rows * dim)
+
+
+# The Embedding Projector: a single column of labels has no header, several columns have one
+
+VECTORS, LABELS = "vectors.tsv", "metadata.tsv"
+_VECTOR_NAMES = ("vectors.tsv", "tensors.tsv", "vecs.tsv", "embeddings.tsv")
+_LABEL_NAMES = ("metadata.tsv", "meta.tsv", "labels.tsv")
+_MAX_LABEL_BYTES = 1 << 30
+_ROWS = 1024
+
+
+def is_projector(folder: Path) -> bool:
+    """Return whether a folder has a file of vectors for the projector."""
+    return _first(folder, _VECTOR_NAMES) is not None
+
+
+def open_projector(path: str | Path) -> Contents:
+    """Read the shape of a file of vectors; its labels are in metadata.tsv, or in a file with the suffix _metadata."""
+    path = Path(path)
+    path = (_first(path, _VECTOR_NAMES) or path) if path.is_dir() else path
     file = File(path)
-    rows, dim, begin = counts = read_counts(file) or (0, 0, 0)
-    check_header(file, counts, rows * (4 * dim + 1))
-    reader = BinaryVectors(file, rows, dim, begin)
-    entry = Entry(NAME, (rows, dim), "float32", 4 * rows * dim, file.path)
-    return Contents("word2vec-binary", {NAME: entry}, reader, words=reader.words, token_table=NAME)
+    begin = _first_byte(file)
+    lines = _first_lines(file, begin)
+    width = len(lines[0].rstrip(b"\r\n").split(b"\t")) if lines else 0
+    # A label may be a number, and a number may be damaged: most of the lines decide.
+    labelled = sum(_parsed([line.split(b"\t")[0]]) is None for line in lines) > len(lines) // 2
+    if width - labelled < 1 or _parsed(_separated(lines[0], width - labelled)[labelled:]) is None:
+        raise file.wrong(
+            "its first line holds no numbers between tabs", "Pass the file of vectors, not that of its labels."
+        )
+    reader = _Text(file, None, width - labelled, begin, words=labelled)
+    contents = _contents("projector", reader)
+    if labelled:
+        return contents
+    labels = _labels_of(path)
+    return replace(contents, words=lambda: None if labels is None else _read_labels(labels, reader.rows))
+
+
+def write_projector(
+    folder: str | Path, weight: Float[np.ndarray, "rows dim"], words: Sequence[str]
+) -> tuple[Path, Path]:
+    r"""Write a table for the Embedding Projector: vectors.tsv and metadata.tsv.
+
+    Numbers have nine digits, from which float32 is restored exactly. Tabs, line breaks, and labels of spaces alone
+    would break the lines of labels, so they are written as escapes, such as \t and \x20.
+
+    Args:
+        folder: created if it does not exist; files of these names in it are replaced atomically.
+
+    Returns:
+        The paths of the two files.
+
+    Raises:
+        ShapeError: If the number of words is not that of rows, or the table does not hold real numbers.
+        CheckpointError: If the folder cannot be written.
+
+    Examples:
+        >>> from tempfile import mkdtemp
+        >>> vectors, labels = write_projector(mkdtemp(), np.array([[0.5, 0.1], [2, 3]], dtype=np.float32), ["a", "\n"])
+        >>> vectors.read_text(), labels.read_text()
+        ('0.5\t0.100000001\n2\t3\n', 'a\n\\n\n')
+    """
+    weight = np.asarray(weight)
+    if weight.ndim != 2 or len(weight) != len(words) or not weight.shape[1] or weight.dtype.kind not in "fiu":
+        raise ShapeError(
+            f"a table of {len(words):,} words is needed, but this has the shape {weight.shape}, type {weight.dtype}.\n"
+            "Pass weight[: len(words)] if rows are padded."
+        )
+    folder = Path(folder)
+    line = "\t".join(["%.9g"] * weight.shape[1]) + "\n"
+    paths = folder / VECTORS, folder / LABELS
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = (line % tuple(row) for part in row_blocks(len(weight), _ROWS) for row in weight[part])
+        for path, lines in zip(paths, (rows, map(_label, words)), strict=True):
+            with (
+                atomic_file(path, follow=False) as unfinished,
+                unfinished.open("w", encoding="utf-8", newline="\n") as out,
+            ):
+                out.writelines(lines)
+    except OSError as problem:
+        raise CheckpointError(f"{folder} cannot be written: {problem.strerror}.\nChoose another folder.") from None
+    return paths
+
+
+def _label(word: str) -> str:
+    if not word.strip():
+        word = "".join(f"\\x{ord(char):02x}" if char == " " else char for char in word) or "\\x00"
+    for char, escape in (("\t", "\\t"), ("\n", "\\n"), ("\r", "\\r"), ("\0", "\\x00")):
+        word = word.replace(char, escape)
+    return word.encode("utf-8", "backslashreplace").decode() + "\n"
+
+
+def _first(folder: Path, names: Sequence[str]) -> Path | None:
+    return next((folder / name for name in names if (folder / name).is_file()), None)
+
+
+def _labels_of(path: Path) -> Path | None:
+    own = _first(path.parent, [f"{path.stem}_metadata.tsv", f"{path.stem}_meta.tsv", f"{path.stem}_labels.tsv"])
+    usual = _first(path.parent, _LABEL_NAMES) if path.name in _VECTOR_NAMES else None
+    return next((labels for labels in (own, usual) if labels is not None and labels != path), None)
+
+
+def _read_labels(path: Path, rows: int) -> list[str]:
+    """Read one label for each row: the first column."""
+    file = File(path)
+    if file.size > _MAX_LABEL_BYTES:
+        raise file.wrong(f"it has {file.size:,} bytes, but labels have at most {_MAX_LABEL_BYTES:,}", "Pass fewer.")
+    text = file.head(file.size).removeprefix(_BOM)
+    lines = text.removesuffix(b"\n").split(b"\n") if text else []
+    if len(lines) == rows + 1 and b"\t" in lines[0]:
+        lines = lines[1:]
+    if len(lines) != rows:
+        raise file.wrong(
+            f"it has {len(lines):,} labels for {rows:,} vectors", "Both files must have as many lines, in one order."
+        )
+    return [line.rstrip(b"\r").split(b"\t")[0].decode("utf-8", "replace") for line in lines]

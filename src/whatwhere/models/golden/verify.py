@@ -1,17 +1,16 @@
 """Verify the numbers of a port against golden vectors: which law fails, where, and which known mistake explains it."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from functools import partial as bind
 from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.escape import quoted
+from whatwhere.models.checkpoint.base import checked_rows
 from whatwhere.models.checkpoint.files import read_json
 from whatwhere.models.checkpoint.safetensors import read_header
 from whatwhere.models.golden.write import DISTANCES, NUMBERS, POSITIONS, RECORD, SCHEMA, Golden, rotated
@@ -24,6 +23,7 @@ _RELATIVE = {"float64": 2.0**-46, "float32": 2.0**-21}
 """Tolerance of numbers that are computed once and stored in a type, relative to the largest."""
 
 _REAL = ("float64", "float32", "float16", "bfloat16", "int", "uint")
+_COARSE = {"bfloat16": BFLOAT16, "float16": 2.0**-9}
 
 Numbers = Mapping[str, np.ndarray]
 
@@ -50,16 +50,40 @@ def verify(
         SettingError: If a name or a shape is not one of the golden vectors'.
     """
     golden, right = read_golden(folder)
-    given = _read_numbers(Path(numbers))
-    _require_known(given, right, Path(numbers))
-    compare = _Comparison(golden, right, given, float32_angles, partial)
+    given, stored = _read_numbers(Path(numbers))
+    if not given:
+        raise SettingError(f"{numbers} has no numbers.\nWrite some under the names of {NUMBERS}.")
+    for name, value in given.items():
+        if name not in right:
+            raise SettingError(
+                f"{numbers} has {quoted(name)}, which is no name of these golden vectors.\nThey are: "
+                f"{', '.join(list(right)[:12])}, ..."
+            )
+        if value.shape != right[name].shape:
+            raise SettingError(
+                f"{numbers}: {quoted(name)} has the shape {value.shape}, but {right[name].shape} is needed."
+            )
+
+    def findings(prefix: str, names: Sequence[str]) -> tuple[Finding, ...]:
+        """Return what is found of these numbers, law by law; the law of one that the port has not written fails."""
+        trials: list[Trial] = []
+        absent: list[Finding] = []
+        for name in names:
+            law = Law(name.replace("_", " "), _STATEMENTS.get(name, "the number is that of the model"))
+            if (own := prefix + name) in given:
+                trials.append((law, bind(_measured, prefix, name, right, given[own], stored[own], float32_angles)))
+            elif not partial and name not in ("query", "key"):
+                note = f"{own} is not in the file; --partial, or partial=True, compares those that are"
+                absent.append(Finding(law.name, law.statement, "fails", note=note))
+        return (*(run_all(trials) if trials else ()), *absent)
+
     reports = {}
     for n, kind in enumerate(golden.kinds):
-        if findings := compare.findings(f"kind.{n}.", kind.names):
+        if found := findings(f"kind.{n}.", kind.names):
             layers = ", ".join(map(str, kind.layers[:8])) + (", ..." if len(kind.layers) > 8 else "")
-            reports[f"kind {n}, layers {layers}"] = Report("verify", {"where": kind.where}, findings)
-    if findings := compare.findings("", [name for name in right if name.startswith("embedding_scale")]):
-        reports["model"] = Report("verify", {"model_type": golden.model_type}, findings)
+            reports[f"kind {n}, layers {layers}"] = Report("verify", {"where": kind.where}, found)
+    if found := findings("", [name for name in right if name.startswith("embedding_scale")]):
+        reports["model"] = Report("verify", {"model_type": golden.model_type}, found)
     return reports
 
 
@@ -75,7 +99,7 @@ def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
         raise CheckpointError(f"{folder} has no {RECORD}.\nPass a folder that whatwhere golden has written.")
     record = SCHEMA.opened(read_json(folder / RECORD, _MAX_BYTES), str(folder / RECORD), CheckpointError)
     golden = from_json(Golden, record, RECORD)
-    numbers = _read_numbers(folder / NUMBERS)
+    numbers, _ = _read_numbers(folder / NUMBERS)
     if sha256((folder / NUMBERS).read_bytes()).hexdigest() != golden.sha256:
         raise CheckpointError(
             f"{folder / NUMBERS} is not the file that {RECORD} describes: its hash is another.\nWrite both again by "
@@ -91,52 +115,19 @@ def read_golden(folder: str | Path) -> tuple[Golden, Numbers]:
     return golden, numbers
 
 
-def _read_numbers(path: Path) -> Numbers:
-    """Return the numbers of a file, whose header is checked before it is read."""
-    from safetensors.numpy import load_file
-
+def _read_numbers(path: Path) -> tuple[Numbers, Mapping[str, str]]:
+    """Return the numbers of a file, whose header is checked before they are read, and the types that it has stored."""
     ranges, _ = read_header(path)
-    if sum(one.entry.bytes for one in ranges.values()) > _MAX_BYTES:
+    if sum(one.bytes for one in ranges.values()) > _MAX_BYTES:
         raise CheckpointError(f"{path} has more than {_MAX_BYTES:,} bytes, and golden vectors have fewer.")
     for name, one in ranges.items():
-        if not one.entry.dtype.startswith(_REAL):
+        if not one.dtype.startswith(_REAL):
             raise SettingError(
-                f"{path}: {quoted(name)} is of type {one.entry.dtype}, but a real type of at least 16 bits, or a whole "
-                "one, is needed."
+                f"{path}: {quoted(name)} is of type {one.dtype}, but a real type of at least 16 bits, or a whole one, "
+                "is needed."
             )
-    if any(one.entry.dtype == "bfloat16" for one in ranges.values()):
-        from safetensors.torch import load_file as load_tensors
-
-        return {name: _Rounded.of(tensor) for name, tensor in load_tensors(path).items()}
-    return load_file(path)
-
-
-class _Rounded(np.ndarray):
-    """Numbers with the name of the type in which they were stored, which NumPy may lack."""
-
-    stored: str
-
-    @classmethod
-    def of(cls, tensor: Tensor) -> "_Rounded":
-        wide = tensor.double() if tensor.is_floating_point() else tensor
-        array: _Rounded = wide.numpy().view(cls)
-        array.stored = str(tensor.dtype).removeprefix("torch.")
-        return array
-
-
-def _require_known(given: Numbers, right: Numbers, path: Path) -> None:
-    if not given:
-        raise SettingError(f"{path} has no numbers.\nWrite some under the names of {NUMBERS}.")
-    for name, value in given.items():
-        if name not in right:
-            raise SettingError(
-                f"{path} has {quoted(name)}, which is no name of these golden vectors.\nThey are: "
-                f"{', '.join(list(right)[:12])}, ..."
-            )
-        if value.shape != right[name].shape:
-            raise SettingError(
-                f"{path}: {quoted(name)} has the shape {value.shape}, but {right[name].shape} is needed."
-            )
+    numbers = {name: one.array(checked_rows(one, None)) for name, one in ranges.items()}
+    return numbers, {name: one.dtype for name, one in ranges.items()}
 
 
 _STATEMENTS = {
@@ -164,56 +155,31 @@ _STATEMENTS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class _Comparison:
-    """The golden vectors, the numbers of a port, and what is allowed."""
-
-    golden: Golden
-    right: Numbers
-    given: Numbers
-    float32_angles: bool
-    partial: bool
-
-    def findings(self, prefix: str, names: Sequence[str]) -> tuple[Finding, ...]:
-        """Return what is found of these numbers, law by law; the law of one that the port has not written fails."""
-        trials: list[Trial] = []
-        absent: list[Finding] = []
-        for name in names:
-            law = Law(name.replace("_", " "), _STATEMENTS.get(name, "the number is that of the model"))
-            if prefix + name in self.given:
-                trials.append((law, partial(self._measured, prefix, name)))
-            elif not self.partial and name not in ("query", "key"):
-                note = f"{prefix}{name} is not in the file; --partial, or partial=True, compares those that are"
-                absent.append(Finding(law.name, law.statement, "fails", note=note))
-        return (*(run_all(trials) if trials else ()), *absent)
-
-    def _measured(self, prefix: str, name: str) -> Measurement:
-        """Return the errors of a port by position or distance, with the tolerance of the type that it has written."""
-        expected, actual = self.right[prefix + name], self.given[prefix + name]
-        explain = partial(_explained, name, expected, actual, self.right, prefix)
-        positions, distances = torch.tensor(self.golden.positions), torch.tensor(self.golden.distances)
-        stored = getattr(actual, "stored", actual.dtype.name)
-        errors = np.abs(actual.astype(np.float64) - expected)
-        size = float(np.abs(expected).max()) or 1.0
-        if name in ("cos", "sin", "rotated_query", "rotated_key"):
-            rows = errors.reshape(len(positions), -1).max(axis=1)
-            base = [float32_tolerance(p) if self.float32_angles else ROTATION for p in self.golden.positions]
-            coarse = {"bfloat16": BFLOAT16, "float16": 2.0**-9}.get(stored, 0.0)
-            allowed = torch.tensor([max(one, coarse) * max(1.0, size) for one in base], dtype=torch.float64)
-            return Measurement(torch.from_numpy(rows), positions, allowed, explain)
-        exact = np.issubdtype(actual.dtype, np.integer)
-        relative = 0.0 if exact else _RELATIVE.get(stored, 2.0**-7)
-        # An error of 0 is allowed of whole numbers, and divides by no tolerance of 0.
-        tolerance = max(relative * size, 2.0**-60)
-        if name.startswith(("bias", "buckets")):
-            rows = errors.reshape(-1, len(distances)).max(axis=0)
-            return Measurement(torch.from_numpy(rows), distances, tolerance, explain, unit="distance")
-        if name in ("first_key", "last_key"):
-            return Measurement(torch.from_numpy(errors), positions, tolerance, explain)
-        return Measurement(torch.from_numpy(errors.reshape(-1)), torch.arange(errors.size), tolerance, explain)
+def _measured(
+    prefix: str, name: str, right: Numbers, actual: np.ndarray, stored: str, float32_angles: bool
+) -> Measurement:
+    """Return the errors of a port by position or distance, with the tolerance of the type that it has written."""
+    expected = right[prefix + name]
+    explain = bind(_explained, name, expected, actual, stored, right, prefix)
+    positions, distances = torch.tensor(POSITIONS), torch.tensor(DISTANCES)
+    errors = np.abs(actual.astype(np.float64) - expected)
+    size = float(np.abs(expected).max()) or 1.0
+    if name in ("cos", "sin", "rotated_query", "rotated_key"):
+        rows = errors.reshape(len(positions), -1).max(axis=1)
+        base = [float32_tolerance(position) if float32_angles else ROTATION for position in POSITIONS]
+        allowed = [max(one, _COARSE.get(stored, 0.0)) * max(1.0, size) for one in base]
+        return Measurement(torch.from_numpy(rows), positions, torch.tensor(allowed, dtype=torch.float64), explain)
+    relative = 0.0 if np.issubdtype(actual.dtype, np.integer) else _RELATIVE.get(stored, 2.0**-7)
+    # An error of 0 is allowed of whole numbers, and divides by no tolerance of 0.
+    tolerance = max(relative * size, 2.0**-60)
+    if name.startswith(("bias", "buckets")):
+        rows = errors.reshape(-1, len(distances)).max(axis=0)
+        return Measurement(torch.from_numpy(rows), distances, tolerance, explain, unit="distance")
+    at = positions if name in ("first_key", "last_key") else torch.arange(errors.size)
+    return Measurement(torch.from_numpy(errors.reshape(-1)), at, tolerance, explain)
 
 
-def _explained(name: str, expected: np.ndarray, actual: np.ndarray, right: Numbers, prefix: str) -> str:
+def _explained(name: str, expected: np.ndarray, actual: np.ndarray, stored: str, right: Numbers, prefix: str) -> str:
     """Return the known mistake that explains wrong rotated vectors; "" where none does."""
     if name not in ("rotated_query", "rotated_key"):
         return ""
@@ -233,7 +199,7 @@ def _explained(name: str, expected: np.ndarray, actual: np.ndarray, right: Numbe
     }
     if magnitude != 1:
         mistakes["the scaling's magnitude is not applied"] = rotated(x, pairs, cos / magnitude, sin / magnitude)
-    tolerance = 1e-2 if actual.dtype.itemsize < 4 or hasattr(actual, "stored") else 1e-4
+    tolerance = 1e-2 if stored in _COARSE else 1e-4
     near = POSITIONS.index(4097)  # beyond, angles in float32 differ
     for explanation, mistake in mistakes.items():
         if np.abs(actual[: near + 1] - mistake[: near + 1]).max() <= tolerance:

@@ -11,10 +11,8 @@ import numpy as np
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.escape import quoted
 from whatwhere.long_work import begin_step, counted
-from whatwhere.models.checkpoint.base import Entry
-from whatwhere.models.checkpoint.byte_ranges import QUANTIZED
+from whatwhere.models.checkpoint.base import QUANTIZED, Entry
 from whatwhere.models.checkpoint.checkpoint import LAYOUT_KEY, LAYOUTS, Checkpoint, Layout
-from whatwhere.models.checkpoint.embedding_projector import write_projector
 from whatwhere.models.checkpoint.lookup import table_name
 from whatwhere.models.checkpoint.safetensors import (
     TYPES,
@@ -25,6 +23,7 @@ from whatwhere.models.checkpoint.safetensors import (
     require_writable_output,
     write_safetensors,
 )
+from whatwhere.models.checkpoint.word_vectors import write_projector
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import nested_text
 from whatwhere.models.surgery.changed_copy import ChangedCopy, as_json, copy_other_files
