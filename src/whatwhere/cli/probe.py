@@ -47,8 +47,7 @@ def probe(
     from whatwhere.models.configuration.read import from_huggingface
     from whatwhere.models.probe import probe as measured
     from whatwhere.models.probe.differences import differences_of_parts
-    from whatwhere.models.probe.load import model_to_probe
-    from whatwhere.models.probe.tiny import quiet
+    from whatwhere.models.probe.tiny import model_to_probe, quiet
     from whatwhere.report.probe import ProbeRecord, headline, sections
 
     with progress() as show_step:

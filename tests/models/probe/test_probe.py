@@ -8,8 +8,7 @@ from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.configuration.read import from_huggingface
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences, differences_of_parts
-from whatwhere.models.probe.load import model_to_probe
-from whatwhere.models.probe.tiny import tiny_config, tiny_model
+from whatwhere.models.probe.tiny import model_to_probe, tiny_config, tiny_model
 
 REPRESENTATIVE = (
     "albert", "bart", "bert", "bloom", "codegen", "cohere", "deberta", "deepseek_v3", "diffllama", "exaone4", "falcon",

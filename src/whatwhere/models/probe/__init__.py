@@ -13,8 +13,7 @@ from whatwhere.models.probe.measure import layers_of
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-_ALONE = Lock()
-"""Of several threads one probes at a time: a process has one registry of attention functions."""
+_ALONE = Lock()  # a process has one registry of attention functions
 
 
 def probe(model: "PreTrainedModel") -> Probe:

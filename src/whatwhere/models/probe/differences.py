@@ -1,7 +1,7 @@
 """Compare what a probe measured with what the registry reads from the same configuration."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ import torch
 from whatwhere.errors import SettingError
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.plan import Plan
-from whatwhere.models.probe.findings import NONE, NOT_MEASURED, ROTARY, SCALED, FeatureMap, Layer, Probe
+from whatwhere.models.probe.findings import NONE, NOT_MEASURED, ROTARY, SCALED, FeatureMap, Layer, Probe, Span
 from whatwhere.models.probe.measure import BELOW_TABLE, FAR, NEAR
 from whatwhere.models.probe.solve import merged, solve
 from whatwhere.position.positions import Positions
@@ -21,9 +21,14 @@ from whatwhere.where.binding import Where
 if TYPE_CHECKING:
     from whatwhere.where.base import QueryKeyMap
     from whatwhere.where.score.alibi import ALiBi
+    from whatwhere.where.window import Window
 
 RELATIVE = 3e-6
 """Largest relative difference of frequencies, scales and slopes: both sides are float32 at some step."""
+
+
+_Stated = tuple[str, str, str]
+"""What is stated, as measured, and as read."""
 
 
 @dataclass(frozen=True)
@@ -46,39 +51,18 @@ class Difference:
 def differences(found: Probe, description: Description) -> list[Difference]:
     """Return where a probe of a model and the description of its configuration differ.
 
-    Returns:
-        One for each statement; a statement that the probe did not measure, or that the description does not make, is
-        left out.
-
-    Examples:
-        >>> from whatwhere.models.configuration.read import from_huggingface
-        >>> from whatwhere.models.probe import probe
-        >>> from whatwhere.models.probe.tiny import tiny_config, tiny_model
-        >>> found = probe(tiny_model(tiny_config("llama")))
-        >>> differences(found, from_huggingface(tiny_config("llama")))
-        []
-        >>> differences(found, from_huggingface(tiny_config("llama", rope_theta=5e5)))[0].what
-        'query frequencies'
+    A statement that the probe did not measure, or that the description does not make, is left out.
     """
-    layers = layers_of_part(found, description)
+    layers = _layers_of_part(found, description)
+    whole = [Difference(None, *each) for each in _whole(found, description)]
     if not layers:
         missing = Difference(None, "layers", "no attention", f"{description.layers} layers")
-        return _whole(found, description) + [missing] * bool(description.heads)
+        return whole + [missing] * bool(description.heads)
     if not description.heads:
         return [Difference(None, "layers", f"{len(layers)} with attention", "no attention")]
-    listed = _whole(found, description)
-    for number, layer in layers:
-        if number >= description.layers:
-            listed.append(Difference(number, "layers", layer.module, f"{description.layers} layers"))
-            continue
-        listed += _query_key(number, layer, description)
-        listed += _score(number, layer, description.score[number])
-        listed += _scale(number, layer, description.scales[number])
-        listed += _span(number, layer, description)
-        sinks = bool(description.sinks) and description.sinks[number]
-        if layer.sinks != sinks:
-            listed.append(Difference(number, "sinks", str(layer.sinks), str(sinks)))
-    return listed
+    return whole + [
+        Difference(number, *each) for number, layer in layers for each in _of_layer(number, layer, description)
+    ]
 
 
 def differences_of_parts(found: Probe, read: Callable[[str | None], Description]) -> list[Difference]:
@@ -88,22 +72,17 @@ def differences_of_parts(found: Probe, read: Callable[[str | None], Description]
         read: returns the description of one part; of None, the only one or the decoder.
     """
     description = read(None)
-    if description.part is None:
-        return differences(found, description)
     listed = differences(found, description)
-    with suppress(SettingError):  # of Whisper the decoder alone is described
-        encoder = read("encoder")
-        if layers_of_part(found, encoder):  # that of BigBird-Pegasus makes its attention anew in each pass
-            listed = [*differences(found, encoder), *listed]
+    if description.part is not None:
+        with suppress(SettingError):  # of Whisper the decoder alone is described
+            encoder = read("encoder")
+            if _layers_of_part(found, encoder):  # that of BigBird-Pegasus makes its attention anew in each pass
+                listed = [*differences(found, encoder), *listed]
     return listed
 
 
-def layers_of_part(found: Probe, description: Description) -> list[tuple[int, Layer]]:
-    """Return the layers of the part that is described, with their numbers.
-
-    Args:
-        description: whose `part` counts.
-    """
+def _layers_of_part(found: Probe, description: Description) -> list[tuple[int, Layer]]:
+    """Return the layers of the part that is described, with their numbers."""
     layers = [layer for layer in found.layers if description.part is None or description.part in layer.module]
     numbers = [int(match[1]) if (match := re.search(r"\.(\d+)\.", f".{layer.module}.")) else 0 for layer in layers]
     if len(set(numbers)) != len(numbers):  # one module serves several layers
@@ -111,35 +90,37 @@ def layers_of_part(found: Probe, description: Description) -> list[tuple[int, La
     return list(zip(numbers, layers, strict=True))
 
 
-def _whole(found: Probe, description: Description) -> list[Difference]:
-    listed = []
+def _whole(found: Probe, description: Description) -> Iterator[_Stated]:
     if description.part in (None, "decoder") and found.input.kind not in (NOT_MEASURED, "other", "table"):
         scheme = NONE if description.input is None else description.input.scheme
         if scheme != found.input.kind:
-            listed.append(Difference(None, "input", found.input.kind, scheme))
+            yield "input", found.input.kind, scheme
         elif found.input.offset is not None and description.position_offset != found.input.offset:
-            listed.append(Difference(None, "offset", str(found.input.offset), str(description.position_offset)))
+            yield "offset", str(found.input.offset), str(description.position_offset)
     if found.embedding_scale is not None:
         read: Any = description.embedding_scale
         read = 1.0 if read is None else description.dim**0.5 if isinstance(read, str) else float(read)
         if abs(found.embedding_scale - read) > 4e-3 * read:  # a factor rounded to bfloat16 is among them
-            listed.append(Difference(None, "embedding scale", f"{found.embedding_scale:.6g}", f"{read:.6g}"))
-    return listed
+            yield "embedding scale", f"{found.embedding_scale:.6g}", f"{read:.6g}"
 
 
-def expected_maps(scheme: "QueryKeyMap | None", positions: Sequence[int]) -> tuple[FeatureMap, FeatureMap]:
-    """Return the maps of queries and keys of a scheme, solved as those of a probe are.
+def _of_layer(number: int, layer: Layer, description: Description) -> Iterator[_Stated]:
+    if number >= description.layers:
+        yield "layers", layer.module, f"{description.layers} layers"
+        return
+    yield from _query_key(number, layer, description)
+    yield from _score(layer, description.score[number])
+    scale = description.scales[number]
+    if layer.scale is not None and abs(layer.scale - scale) > 1e-5 * scale:
+        yield "scale", f"{layer.scale:.7g}", f"{scale:.7g}"
+    yield from _span(layer.span, description.windows[number] if description.windows else None, description.causal)
+    sinks = bool(description.sinks) and description.sinks[number]
+    if layer.sinks != sinks:
+        yield "sinks", str(layer.sinks), str(sinks)
 
-    Args:
-        scheme: of the query_key door, or None.
-        positions: increasing, from 0.
 
-    Examples:
-        >>> from whatwhere import Rotary
-        >>> query, key = expected_maps(Rotary(head_dim=4), (0, 1, 4))
-        >>> query.layout, query.rotary_dim
-        ('half', 4)
-    """
+def _expected_maps(scheme: "QueryKeyMap | None", positions: Sequence[int]) -> tuple[FeatureMap, FeatureMap]:
+    """Return the maps of queries and keys of a scheme at increasing positions, solved as those of a probe are."""
     if scheme is None:
         return FeatureMap(NONE), FeatureMap(NONE)
     size: Any = scheme.head_dim
@@ -153,8 +134,8 @@ def expected_maps(scheme: "QueryKeyMap | None", positions: Sequence[int]) -> tup
     return solve(query.double().numpy(), positions), solve(key.double().numpy(), positions)
 
 
-def _query_key(number: int, layer: Layer, description: Description) -> list[Difference]:
-    plan, listed = description.query_key[number], []
+def _query_key(number: int, layer: Layer, description: Description) -> Iterator[_Stated]:
+    plan = description.query_key[number]
     built: Any = None if plan is None else plan.build()
     learned = bool(description.temperatures) and isinstance(description.temperatures[number], Plan)
     scheme = built if learned else description.with_temperature(number, built)
@@ -166,35 +147,33 @@ def _query_key(number: int, layer: Layer, description: Description) -> list[Diff
             kind = NONE if measured.kind == SCALED else measured.kind
             measured = replace(measured, kind=kind, scales=())
         at = measured.positions
-        read = expected_maps(scheme, at)[index]
+        read = _expected_maps(scheme, at)[index]
         if at in (FAR, BELOW_TABLE):
-            read = merged(expected_maps(scheme, NEAR)[index], read)
+            read = merged(_expected_maps(scheme, NEAR)[index], read)
         if plan is not None and plan.scheme == "rotary-learned":  # by frequencies that are weights
             read = replace(read, frequencies=measured.frequencies, far_frequencies=measured.far_frequencies)
-        listed += [Difference(number, f"{name} {what}", one, other) for what, one, other in _maps(measured, read)]
+        for what, one, other in _maps(measured, read):
+            yield f"{name} {what}", one, other
     if layer.magnitude is not None and built is not None:
         magnitude = float(getattr(built, "magnitude", 1.0))
         if abs(magnitude - layer.magnitude) > RELATIVE * magnitude:
-            listed.append(Difference(number, "magnitude", f"{layer.magnitude:.7g}", f"{magnitude:.7g}"))
-    return listed
+            yield "magnitude", f"{layer.magnitude:.7g}", f"{magnitude:.7g}"
 
 
-def _maps(measured: FeatureMap, read: FeatureMap) -> list[tuple[str, str, str]]:
+def _maps(measured: FeatureMap, read: FeatureMap) -> Iterator[_Stated]:
     if measured.kind != read.kind:
-        reason = f": {measured.reason}" if measured.reason else ""
-        return [("map", f"{measured.kind}{reason}", read.kind)]
-    listed = []
+        yield "map", measured.kind + (f": {measured.reason}" if measured.reason else ""), read.kind
+        return
     if measured.kind == ROTARY:
         layout = measured.projected_layout or measured.layout
         if layout != read.layout and measured.rotary_dim != 2:
-            listed.append(("layout", str(layout), str(read.layout)))
+            yield "layout", str(layout), str(read.layout)
         for name in ("frequencies", "far_frequencies"):
             one, other = getattr(measured, name), getattr(read, name)
             if not _alike(one, other, 1e-8 if name == "frequencies" else 1e-9):
-                listed.append((name.replace("_", " "), _numbers(one), _numbers(other)))
+                yield name.replace("_", " "), _numbers(one), _numbers(other)
     if not _alike(measured.scales, read.scales, 5e-4):
-        listed.append(("factors by position", _numbers(measured.scales), _numbers(read.scales)))
-    return listed
+        yield "factors by position", _numbers(measured.scales), _numbers(read.scales)
 
 
 def _alike(one: Sequence[float], other: Sequence[float], absolute: float) -> bool:
@@ -205,40 +184,33 @@ def _numbers(values: Sequence[float]) -> str:
     return ", ".join(f"{value:.6g}" for value in values) or "none"
 
 
-def _score(number: int, layer: Layer, plan: Plan | None) -> list[Difference]:
-    scheme = None if plan is None else plan.scheme
-    if layer.bias.kind == NOT_MEASURED:
-        return []
-    kinds = {None: ("none",), "alibi": ("linear",), "t5": ("by distance",), "deberta": ("by content",)}
-    kinds |= dict.fromkeys(("inkling", "transformer-xl"), ("by content",))
-    if layer.bias.kind not in kinds.get(scheme, (layer.bias.kind,)):
-        return [Difference(number, "bias", layer.bias.kind, str(scheme))]
-    if scheme == "alibi" and plan is not None:
+_BIASES = {
+    None: "none", "alibi": "linear", "t5": "by distance", "deberta": "by content", "inkling": "by content",
+    "transformer-xl": "by content",
+}  # fmt: skip
+"""Scheme -> its kind of bias, as a probe measures it."""
+
+
+def _score(layer: Layer, plan: Plan | None) -> Iterator[_Stated]:
+    scheme, kind = None if plan is None else plan.scheme, layer.bias.kind
+    if kind != NOT_MEASURED and kind != _BIASES.get(scheme, kind):
+        yield "bias", kind, str(scheme)
+    elif kind != NOT_MEASURED and plan is not None and scheme == "alibi":
         built: ALiBi = plan.build()  # type: ignore[assignment]
         slopes = built.slopes.double().tolist()
         if not _alike(layer.bias.slopes, slopes, 1e-5):
-            return [Difference(number, "slopes", _numbers(layer.bias.slopes), _numbers(slopes))]
-    return []
+            yield "slopes", _numbers(layer.bias.slopes), _numbers(slopes)
 
 
-def _scale(number: int, layer: Layer, scale: float) -> list[Difference]:
-    if layer.scale is None or abs(layer.scale - scale) <= 1e-5 * scale:
-        return []
-    return [Difference(number, "scale", f"{layer.scale:.7g}", f"{scale:.7g}")]
-
-
-def _span(number: int, layer: Layer, description: Description) -> list[Difference]:
-    span, listed = layer.span, []
+def _span(span: Span, window: "Window | None", causal: bool) -> Iterator[_Stated]:
     if span.causal is None:
-        return []
-    if span.causal != description.causal:
+        return
+    if span.causal != causal:
         names = {True: "causal", False: "in both directions"}
-        listed.append(Difference(number, "mask", names[span.causal], names[description.causal]))
-    window = description.windows[number] if description.windows else None
+        yield "mask", names[span.causal], names[causal]
     seen = span.chunk if span.chunk is not None else None if span.before is None else span.before + 1
     size = None if window is None else window.size
     if seen != size and (size is None or size < span.tokens):
-        listed.append(Difference(number, "window", str(seen), str(size)))
-    elif window is not None and window.chunked != (span.chunk is not None) and size is not None and size < span.tokens:
-        listed.append(Difference(number, "chunks", str(span.chunk is not None), str(window.chunked)))
-    return listed
+        yield "window", str(seen), str(size)
+    elif window is not None and window.chunked != (span.chunk is not None) and window.size < span.tokens:
+        yield "chunks", str(span.chunk is not None), str(window.chunked)

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from whatwhere.errors import CheckpointError
-from whatwhere.models.probe.watch import Call, Recorder, recorded, same_content
+from whatwhere.models.probe.watch import Call, recorded, same_content
 
 if TYPE_CHECKING:
     from transformers.modeling_outputs import BaseModelOutput
@@ -48,25 +48,22 @@ class Subject:
         """Whether the model's forward names position ids."""
         return "position_ids" in inspect.signature(self.model.forward).parameters
 
-    def calls(
-        self, contents: int, tokens: int, positions: Sequence[int] | None = None, *, same: bool = True
-    ) -> tuple[list[Call], set[str]]:
-        """Run the model on sequences of one token each; return its calls over one sequence.
+    def calls(self, contents: int, tokens: int, positions: Sequence[int] | None = None) -> tuple[list[Call], set[str]]:
+        """Run the model on sequences, of which the same content reaches attention at all positions.
 
         Args:
-            positions: position ids of its tokens; None leaves them to the model.
-            same: whether all hidden states that reach attention are replaced by the same content at all positions.
+            positions: position ids of the tokens; None leaves them to the model.
 
         Returns:
-            The calls, and the names of the modules whose hidden states were replaced.
+            The calls over one sequence, and the names of the modules whose hidden states were replaced.
         """
         with (
             torch.no_grad(),
-            recorded(self.model, contents, by_interface=self.by_interface) as recorder,
-            same_content(self.model, self.modules if same else (), contents, tokens) as replaced,
+            recorded(self.model, contents, by_interface=self.by_interface) as calls,
+            same_content(self.model, self.modules, contents, tokens) as replaced,
         ):
             forward(self.model, contents, tokens, self.vocab_size, positions)
-        found = own_calls(recorder)
+        found = _own_calls(calls)
         if tuple(call.module for call in found) != self.modules:
             raise CheckpointError("attention is called in another order when sequences differ in length or position.")
         return found, replaced
@@ -75,11 +72,7 @@ class Subject:
 def forward(
     model: nn.Module, contents: int, tokens: int, vocab_size: int, positions: Sequence[int] | None = None
 ) -> Any:
-    """Run a model on sequences of one token each.
-
-    Args:
-        contents, tokens, positions: as in `Subject.calls`.
-    """
+    """Run a model on sequences of one token each."""
     ids = (FIRST_TOKEN + torch.arange(contents) % (vocab_size - FIRST_TOKEN))[:, None].expand(-1, tokens)
     names = inspect.signature(model.forward).parameters
     options: dict[str, Any] = {"use_cache": False} if "use_cache" in names else {}
@@ -93,39 +86,35 @@ def forward(
         options["bbox"] = torch.zeros(*ids.shape, 4, dtype=torch.float32 if fractions else torch.long)
     config: Any = model.config
     whisper = hasattr(config, "num_mel_bins") and hasattr(config, "max_source_positions")
-    if "input_features" in names and "input_ids" not in names and whisper:  # sounds before, tokens after
-        frames = torch.randn(
-            contents, config.num_mel_bins, 2 * config.max_source_positions, generator=torch.Generator()
-        )
-        return model(frames.to(_device(model)), **{name: _moved(value, model) for name, value in options.items()})
-    if {"decoder_input_ids", "encoder_outputs"} <= set(names) and "input_ids" not in names:
+    if "input_ids" in names:
+        options["input_ids"] = ids
+    elif "input_features" in names and whisper:  # sounds before, tokens after
+        frames = (contents, config.num_mel_bins, 2 * config.max_source_positions)
+        options["input_features"] = torch.randn(*frames, generator=torch.Generator())
+    elif {"decoder_input_ids", "encoder_outputs"} <= set(names):
         options["encoder_outputs"] = encoded(model, contents, tokens + 1)
-        return model(**{name: _moved(value, model) for name, value in options.items()})
-    first = "input_ids" if "input_ids" in names else next(iter(names))
-    return model(**{first: ids.to(_device(model))}, **{name: _moved(value, model) for name, value in options.items()})
+    else:
+        options[next(iter(names))] = ids
+    device = next(model.parameters()).device
+    return model(**{key: each.to(device) if isinstance(each, Tensor) else each for key, each in options.items()})
 
 
 def encoded(model: nn.Module, contents: int, tokens: int) -> "BaseModelOutput":
-    """Return what the encoder of a model could have made of other inputs than tokens, such as sounds: random vectors.
-
-    Returns:
-        The `encoder_outputs` of its forward.
-    """
+    """Return random vectors in place of what a model's encoder makes of other inputs than tokens, such as sounds."""
     from transformers.modeling_outputs import BaseModelOutput
 
     config: Any = model.config
     dim = getattr(config, "encoder_config", config).hidden_size
     vectors = torch.randn(contents, tokens, dim, generator=torch.Generator().manual_seed(0))
-    made: Any = BaseModelOutput(last_hidden_state=vectors.to(next(model.parameters())))
-    made.attention_mask = None  # of the frames, which encoders of speech return besides
-    outputs: BaseModelOutput = made
-    return outputs
+    outputs: Any = BaseModelOutput(last_hidden_state=vectors.to(next(model.parameters())))
+    outputs.attention_mask = None  # of the frames, which encoders of speech return besides
+    return outputs  # type: ignore[no-any-return]
 
 
-def own_calls(recorder: Recorder) -> list[Call]:
+def _own_calls(calls: Sequence[Call]) -> list[Call]:
     """Return the calls over one sequence; those of the same queries and keys with other values count once."""
     kept: list[Call] = []
-    for call in recorder.calls:
+    for call in calls:
         again = kept and kept[-1].module == call.module and kept[-1].query.shape == call.query.shape
         if not call.crosses and not (again and torch.equal(kept[-1].query, call.query)):
             kept.append(call)
@@ -133,40 +122,23 @@ def own_calls(recorder: Recorder) -> list[Call]:
 
 
 def subject_of(model: nn.Module) -> Subject:
-    """Return how a model can be asked: by transformers' interface, or by watching PyTorch's functions.
-
-    Raises:
-        CheckpointError: If it cannot be run on tokens alone, or no attention is seen.
-    """
+    """Return how a model can be asked: by transformers' interface, or by watching PyTorch's functions."""
     config: Any = getattr(model, "config", None)
     text = config.get_text_config() if hasattr(config, "get_text_config") else config
     vocab_size = int(getattr(text, "vocab_size", 0) or 0)
     if vocab_size <= FIRST_TOKEN:
         raise CheckpointError("the probe runs a model on token ids, but its configuration has no vocab_size.")
     for by_interface in (True, False):
-        with torch.no_grad(), recorded(model, SHORT[0], by_interface=by_interface) as recorder:
-            _try(model, vocab_size, recorder)
-        own = tuple(call.module for call in own_calls(recorder))
+        with torch.no_grad(), recorded(model, SHORT[0], by_interface=by_interface) as calls:
+            try:
+                forward(model, *SHORT, vocab_size)
+            except Exception as problem:
+                before = "it fails after attention" if calls else "it does not run on token ids alone"
+                text = " ".join(str(problem).split())[:200]
+                raise CheckpointError(f"{before}: {type(problem).__name__}: {text}") from problem
+        own = tuple(call.module for call in _own_calls(calls))
         if own:
-            return Subject(model, by_interface, own, sum(call.crosses for call in recorder.calls), vocab_size)
+            return Subject(model, by_interface, own, sum(call.crosses for call in calls), vocab_size)
     raise CheckpointError(
         "no attention was seen: the model has none, or computes it by functions that a probe does not watch."
     )
-
-
-def _try(model: nn.Module, vocab_size: int, recorder: Recorder) -> None:
-    try:
-        forward(model, *SHORT, vocab_size)
-    except Exception as problem:
-        if not recorder.calls:
-            text = " ".join(str(problem).split())[:200]
-            raise CheckpointError(f"it does not run on token ids alone: {type(problem).__name__}: {text}") from problem
-        raise CheckpointError(f"it fails after attention: {type(problem).__name__}: {str(problem)[:200]}") from problem
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device
-
-
-def _moved(value: Any, model: nn.Module) -> Any:
-    return value.to(_device(model)) if isinstance(value, torch.Tensor) else value

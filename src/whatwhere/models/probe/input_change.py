@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -42,13 +41,8 @@ def _first_block(model: nn.Module, module: str) -> str | None:
     return None
 
 
-@dataclass(frozen=True)
-class _Lookup:
-    """Rows of a table that were read: the table, its name if it is a parameter or buffer of the model, and the rows."""
-
-    name: str | None
-    table: Tensor
-    rows: Tensor
+_Lookup = tuple[str | None, Tensor, Tensor]
+"""Rows of a table that were read: its name if it is a parameter or buffer of the model, the table, and the rows."""
 
 
 class _Lookups(TorchFunctionMode):
@@ -71,7 +65,7 @@ class _Lookups(TorchFunctionMode):
 
     def _keep(self, table: Tensor, rows: Tensor) -> None:
         if rows.numel() % TOKENS == 0:
-            self.seen.append(_Lookup(self.names.get(id(table)), table.detach(), rows.detach().reshape(-1, TOKENS)))
+            self.seen.append((self.names.get(id(table)), table.detach(), rows.detach().reshape(-1, TOKENS)))
 
 
 @contextmanager
@@ -84,12 +78,9 @@ def _inputs(model: nn.Module, stack: str) -> Iterator[tuple[list[Tensor], list[_
         if isinstance(given, Tensor) and given.dim() == 3:
             hidden.append(given.detach().double())
 
-    handle = model.get_submodule(stack).register_forward_pre_hook(enter, with_kwargs=True)
-    try:
-        with _Lookups(model) as lookups:
-            yield hidden, lookups.seen
-    finally:
-        handle.remove()
+    hook = model.get_submodule(stack).register_forward_pre_hook(enter, with_kwargs=True)
+    with hook, _Lookups(model) as lookups:
+        yield hidden, lookups.seen
 
 
 def _change(states: Tensor, lookups: list[_Lookup]) -> InputChange:
@@ -101,20 +92,15 @@ def _change(states: Tensor, lookups: list[_Lookup]) -> InputChange:
         return InputChange(NONE, largest / size)
     common = difference.mean(dim=0)
     spread = float((difference - common).abs().max()) / size
-    read = next((each for each in lookups if _is_by_position(each.rows)), None)
-    if read is not None:
-        offset = int(read.rows[0, 0])
-        waves = _waves(read.table[offset : offset + TOKENS].double().cpu().numpy())
-        return InputChange("sinusoidal" if waves < WAVES else "learned", spread, read.name, len(read.table), offset)
+    for name, table, rows in lookups:
+        if bool((rows[:, 1:] - rows[:, :-1] == 1).all()) and bool((rows == rows[:1]).all()):  # by position alone
+            offset = int(rows[0, 0])
+            waves = _waves(table[offset : offset + TOKENS].double().cpu().numpy())
+            return InputChange("sinusoidal" if waves < WAVES else "learned", spread, name, len(table), offset)
     if spread > 10 * SAME:
         return InputChange("other", spread, reason="hidden states change by position, but not by the same sum for all")
     waves = _waves(np.diff(common.cpu().numpy(), axis=0))
     return InputChange("sinusoidal" if waves < WAVES else "table", spread)
-
-
-def _is_by_position(rows: Tensor) -> bool:
-    """Return whether each token reads the row after that of the token before it, whatever the content."""
-    return bool((rows[:, 1:] - rows[:, :-1] == 1).all()) and bool((rows == rows[:1]).all())
 
 
 def _waves(table: np.ndarray) -> float:

@@ -25,11 +25,7 @@ def scale_of(call: Call) -> float | None:
 
 
 def bias_of(call: Call) -> Bias:
-    """Return what is added to the scores by position.
-
-    Args:
-        call: of a sequence at the positions 0, 1, 2, ..., with the same content at all.
-    """
+    """Return what is added to the scores by position, of the same content at the positions 0, 1, 2, ..."""
     tokens = call.query.shape[2]
     if call.scores is not None:
         _, values, residual = _fit(call)
@@ -48,20 +44,18 @@ def bias_of(call: Call) -> Bias:
                 if float((part - part[:1]).abs().clamp(max=-MASKED).max()) > ZERO:
                     return Bias("by content", reason="the bias differs between contents")
                 values = values + part[0]
-    seen = seen_by(call)
-    return _form(values.cpu().numpy(), seen.numpy())
+    return _form(values.cpu().numpy(), _seen_by(call).numpy())
 
 
-def seen_by(call: Call) -> Tensor:
+def _seen_by(call: Call) -> Tensor:
     """Return which keys each query sees."""
     tokens = call.query.shape[2]
     everything = torch.ones(tokens, tokens, dtype=torch.bool)
     if call.scores is not None:
         return (call.scores[0] > MASKED).any(dim=0).cpu()
     if isinstance(call.mask, Tensor):
-        mask = (
-            call.mask[0].cpu()[..., :tokens].expand(*call.mask.shape[1:-2], tokens, tokens).reshape(-1, tokens, tokens)
-        )
+        mask = call.mask[0].cpu()[..., :tokens].expand(*call.mask.shape[1:-2], tokens, tokens)
+        mask = mask.reshape(-1, tokens, tokens)
         return (mask if mask.dtype == torch.bool else mask > MASKED).any(dim=0)
     return everything.tril() if call.causal else everything
 
@@ -69,25 +63,21 @@ def seen_by(call: Call) -> Tensor:
 def span_of(call: Call) -> Span:
     """Return which keys are seen: whether later ones, and how far."""
     tokens = call.query.shape[2]
-    seen = seen_by(call).numpy()
+    seen = _seen_by(call).numpy()
     if not seen.any(axis=1).all():
         return Span(None, tokens=tokens, named=call.window)
     causal = not np.triu(seen, 1).any()
     rows = np.arange(tokens)
     first, last = seen.argmax(axis=1), tokens - 1 - seen[:, ::-1].argmax(axis=1)
     before, after = int((rows - first).max()), int((last - rows).max())
-    limited_before, limited_after = bool(first[-1] > 0), bool(last[0] < tokens - 1)
-    chunk = int(np.diff(np.unique(first)).min()) if limited_before and len(np.unique(first)) > 1 else 0
+    after_or_none = 0 if causal else after if last[0] < tokens - 1 else None
+    if first[-1] == 0:
+        return Span(causal, None, after_or_none, None, tokens, call.window)
+    begins = np.unique(first)
+    chunk = int(np.diff(begins).min()) if len(begins) > 1 else 0
     if chunk > 1 and np.array_equal(first, rows // chunk * chunk):
         return Span(causal, before, 0 if causal else after, chunk, tokens, call.window)
-    return Span(
-        causal,
-        before if limited_before else None,
-        0 if causal else after if limited_after else None,
-        None,
-        tokens,
-        call.window,
-    )
+    return Span(causal, before, after_or_none, None, tokens, call.window)
 
 
 def _fit(call: Call) -> tuple[float, Tensor, float]:
@@ -118,9 +108,8 @@ def _form(values: Float64[np.ndarray, "heads tokens tokens"], seen: np.ndarray) 
         worst = max(worst, float(np.ptp(at, axis=1).max()))
     if worst > 1e-4 * max(size, 1.0):
         per_key = float(np.ptp(np.where(seen, values - values[:, -1:, :], 0.0), axis=1).max())
-        if per_key <= 1e-4 * max(
-            size, 1.0
-        ):  # ALiBi as slope times the key's position, which softmax does not tell apart
+        # ALiBi as slope times the key's position, which softmax does not tell apart.
+        if per_key <= 1e-4 * max(size, 1.0):
             return _relative(values, per_key)
         return Bias("by positions", worst, reason="it depends on both positions, not on their distance alone")
     listed = tuple(each for each in (*(-step for step in reversed(LISTED[1:])), *LISTED) if each in means)

@@ -24,33 +24,24 @@ def solve(vectors: Float64[np.ndarray, "contents heads positions features"], pos
     Args:
         vectors: queries or keys; those at the first position are the base.
         positions: of the tokens, from 0, increasing.
-
-    Examples:
-        >>> import numpy as np
-        >>> angles = np.arange(3)[:, None] * np.array([1.0, 0.01])
-        >>> base = np.random.default_rng(0).normal(size=(32, 1, 1, 4))
-        >>> first, second = base[..., :2], base[..., 2:]
-        >>> turned = first * np.cos(angles) - second * np.sin(angles), second * np.cos(angles) + first * np.sin(angles)
-        >>> found = solve(np.concatenate(turned, axis=-1), [0, 1, 2])
-        >>> found.kind, found.layout, np.allclose(found.frequencies, [1.0, 0.01])
-        ('rotary', 'half', True)
     """
     features = vectors.shape[-1]
     base = vectors[:, :, 0].reshape(-1, features)
+    at = tuple(positions)
     singular = np.linalg.svd(base, compute_uv=False)
     if len(base) < features or singular[-1] < SPANNED * singular[0]:
         reason = f"{base.shape[0]} contents span fewer than {features} features, so that the map is not determined"
-        return FeatureMap(NOT_MEASURED, positions=tuple(positions), reason=reason)
+        return FeatureMap(NOT_MEASURED, positions=at, reason=reason)
     maps, worst = _maps(vectors, positions)
     if worst <= FITS:
-        return _read(maps, worst, tuple(positions))
+        return _read(maps, worst, at)
     norms = np.linalg.norm(vectors, axis=(0, 3), keepdims=True)
     factors = norms / np.maximum(norms[:, :, :1], 1e-30)
     maps, error = _maps(vectors / np.maximum(factors, 1e-30), positions)
     if error > FITS:
         reason = f"no linear map takes the vectors of position 0 to the others (residual {worst:.1e})"
-        return FeatureMap(OTHER, worst, tuple(positions), reason=reason)
-    found = _read(maps, error, tuple(positions))
+        return FeatureMap(OTHER, worst, at, reason=reason)
+    found = _read(maps, error, at)
     kind = SCALED if found.kind == NONE else found.kind
     return replace(found, kind=kind, scales=tuple(map(float, factors[0, 0, :, 0])), reason=BY_HEAD)
 
@@ -65,16 +56,13 @@ def _maps(
     for slot, position in enumerate(positions[1:], start=1):
         moved = vectors[:, :, slot].reshape(-1, features)
         maps[position] = np.linalg.lstsq(base, moved, rcond=None)[0]
-        worst = max(worst, _relative(base @ maps[position] - moved, moved))
+        error = np.abs(base @ maps[position] - moved).max() / max(np.abs(moved).max(), 1e-30)
+        worst = max(worst, float(error))
     return maps, worst
 
 
 def merged(near: FeatureMap, far: FeatureMap) -> FeatureMap:
-    """Return the map of a sequence that reaches far, with the frequencies of a short one where they differ.
-
-    Args:
-        near: of a short sequence, which has at least the positions from 0 to 16.
-    """
+    """Return the map of a sequence that reaches far, with the frequencies of a short one where they differ."""
     if near.kind != far.kind or far.kind != ROTARY:
         return near if far.kind == NOT_MEASURED else far
     if len(near.frequencies) != len(far.frequencies):
@@ -85,24 +73,19 @@ def merged(near: FeatureMap, far: FeatureMap) -> FeatureMap:
     return replace(far, frequencies=near.frequencies, far_frequencies=far.frequencies)
 
 
-def _relative(difference: Float64[np.ndarray, "..."], values: Float64[np.ndarray, "..."]) -> float:
-    return float(np.abs(difference).max() / max(np.abs(values).max(), 1e-30))
-
-
 def _read(maps: Mapping[int, Matrix], residual: float, positions: tuple[int, ...]) -> FeatureMap:
     """Return what maps of each position have in common."""
     size = next(iter(maps.values())).shape[0]
     identity = np.eye(size)
-    if max(np.abs(each - identity).max() for each in maps.values()) < MOVES:
-        worst = max(float(np.abs(each - identity).max()) for each in maps.values())
-        return FeatureMap(NONE, max(residual, worst), positions)
+    moved = max(float(np.abs(each - identity).max()) for each in maps.values())
+    if moved < MOVES:
+        return FeatureMap(NONE, max(residual, moved), positions)
     mixing = np.max([np.abs(each - np.diag(np.diag(each))) for each in maps.values()], axis=0)
     if mixing.max() < MOVES:
         return _scaled(maps, residual, positions)
     pairs = _pairs(mixing)
     if pairs is None:
-        reason = "the map mixes features, but not in pairs"
-        return FeatureMap(OTHER, residual, positions, reason=reason)
+        return FeatureMap(OTHER, residual, positions, reason="the map mixes features, but not in pairs")
     return _rotation(maps, pairs, residual, positions)
 
 
@@ -191,13 +174,6 @@ def unwind(
 
     Args:
         positions: increasing, the first one small: a frequency beyond pi per its step would be taken for another.
-
-    Examples:
-        >>> import numpy as np
-        >>> positions = [1, 4, 16, 1000]
-        >>> angles = np.angle(np.exp(1j * np.array(positions)[:, None] * np.array([0.5, 0.001])))
-        >>> np.allclose(unwind(angles, positions)[0], [0.5, 0.001], rtol=1e-12)
-        True
     """
     frequencies = angles[0] / positions[0]
     for angle, position in zip(angles[1:], positions[1:], strict=True):
@@ -208,15 +184,7 @@ def unwind(
 
 
 def layout_of(pairs: list[tuple[int, int]]) -> tuple[Layout, int]:
-    """Return the layout of pairs of features, and the first feature.
-
-    Args:
-        pairs: (first feature, second feature), sorted.
-
-    Examples:
-        >>> layout_of([(4, 5), (6, 7)]), layout_of([(0, 2), (1, 3)])
-        (('interleaved', 4), ('half', 0))
-    """
+    """Return the layout of sorted pairs of features, and the first feature."""
     start, count = pairs[0][0], len(pairs)
     if pairs == [(start + 2 * index, start + 2 * index + 1) for index in range(count)]:
         return "interleaved", start

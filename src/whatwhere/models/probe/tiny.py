@@ -1,8 +1,8 @@
-"""Tiny random models of any model type of the installed transformers, shrunk from its default configuration."""
+"""The model that is probed: tiny and random, shrunk from the configuration of a type or file, or with its weights."""
 
 import inspect
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from logging import ERROR
@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.errors import CheckpointError, MissingExtra, SettingError
 from whatwhere.initialization import seeded
+from whatwhere.models.checkpoint.files import File
+from whatwhere.models.checkpoint.hub import locate, ranges_folder, why_not_found
 from whatwhere.models.probe.tiny_sizes import (
     HEAD_COUNTS,
     HEAD_DIM,
@@ -28,23 +30,89 @@ from whatwhere.models.probe.tiny_sizes import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from transformers import PreTrainedConfig, PreTrainedModel
 
-LEAST_LAYERS = 4
+_LEAST_LAYERS = 4
+
+
+def model_to_probe(
+    name_or_path: str, *, weights: bool = False, trust_remote_code: bool = False
+) -> tuple["PreTrainedModel", "PreTrainedConfig"]:
+    """Return the model of a model type, or of a file, and the configuration that it was made of.
+
+    Args:
+        name_or_path: a model type of the installed transformers; a config.json, or a folder with one; or the name of a
+            model at huggingface.co. Of a file the heads keep their features, so that frequencies are those of the
+            file; of a type the heads are tiny too.
+        weights: load the weights of the folder, from safetensors alone, instead of random ones.
+        trust_remote_code: run Python code that lies in the folder. It can do whatever you can.
+
+    Raises:
+        MissingExtra: If transformers is not installed.
+        SettingError: If the type is not known, or weights are requested of a type.
+        CheckpointError: If the file cannot be read or the model not be built; or weights are requested that are at
+            huggingface.co.
+    """
+    try:
+        from transformers import AutoConfig, AutoModel
+    except ModuleNotFoundError:
+        raise MissingExtra(
+            "a probe runs models of transformers, which is not installed: pip install transformers."
+        ) from None
+    path = _path_of(name_or_path)
+    if path is None:
+        if weights:
+            raise SettingError(
+                f"--weights needs a folder, but {name_or_path!r} is none: pass a folder with a config.json."
+            )
+        config = tiny_config(name_or_path)
+        return tiny_model(config), config
+    with quiet():
+        text = _read(AutoConfig, path, trust_remote_code).get_text_config()
+        if not weights:
+            return tiny_model(_tiny_like(text), trust_remote_code=trust_remote_code), text
+        for file in path.glob("*.safetensors"):
+            File(file).require_local()
+        return _read(AutoModel, path, trust_remote_code, use_safetensors=True), text
+
+
+def _path_of(name_or_path: str) -> Path | None:
+    """Return the path of a file, a folder, or a model's name; None of a model type, known or not."""
+    from transformers import CONFIG_MAPPING
+
+    path = Path(name_or_path)
+    if path.exists():
+        return path
+    if name_or_path in CONFIG_MAPPING:
+        return None
+    path = locate(name_or_path)
+    if path.exists():
+        return path
+    if "/" in name_or_path:
+        way = why_not_found(name_or_path) or "Pass a model type, a config.json, or a folder with one."
+        raise CheckpointError(f"{name_or_path} does not exist.\n{way}")
+    return None
+
+
+def _read(made_by: Any, path: Path, trust: bool, **options: Any) -> Any:
+    """Return what a class of transformers reads from a path, of local files alone."""
+    try:
+        return made_by.from_pretrained(str(path), trust_remote_code=trust, local_files_only=True, **options)
+    except Exception as problem:
+        text = " ".join(str(problem).split())
+        if "trust_remote_code" not in text and not trust:
+            way = "Pass a folder with a config.json whose model_type the installed transformers knows."
+        elif path.is_relative_to(ranges_folder()):
+            way = "Its own code is not downloaded: run hf download, and pass the folder that is printed."
+        elif trust:
+            way = "Its own code failed, or is not in the folder: download the whole model by hf download."
+        else:
+            way = "The folder has code of its own: read it, and if you trust it pass --trust-remote-code."
+        raise CheckpointError(f"transformers cannot read {path}: {text[:300]}\n{way}") from problem
 
 
 def tiny_config(model_type: str, **settings: Any) -> "PreTrainedConfig":
-    """Return a tiny configuration of a model type, with the layer pattern of its default one.
-
-    Raises:
-        SettingError: If transformers does not know the type, or its class refuses the tiny sizes.
-
-    Examples:
-        >>> tiny_config("gemma3_text").layer_types[-2:]
-        ['sliding_attention', 'full_attention']
-    """
+    """Return a tiny configuration of a model type, with the layer pattern of its default one."""
     from transformers import CONFIG_MAPPING
 
     if model_type not in CONFIG_MAPPING:
@@ -54,7 +122,7 @@ def tiny_config(model_type: str, **settings: Any) -> "PreTrainedConfig":
     made = CONFIG_MAPPING[model_type]
     with quiet():
         try:
-            return made(**shrunk(made(), settings))
+            return made(**{**_shrunk(made()), **settings})
         except Exception as problem:
             raise SettingError(
                 f"a tiny configuration of {model_type!r} was refused by transformers: {problem}.\n"
@@ -62,50 +130,37 @@ def tiny_config(model_type: str, **settings: Any) -> "PreTrainedConfig":
             ) from problem
 
 
-def shrunk(config: "PreTrainedConfig", settings: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """Return keyword arguments of a configuration like this one, but tiny.
-
-    Args:
-        config: any; nested configurations are shrunk too.
-    """
+def _shrunk(config: "PreTrainedConfig") -> dict[str, Any]:
+    """Return keyword arguments of a configuration like this one, and like those in it, but tiny."""
     values = {key: value for key, value in vars(config).items() if not key.startswith("_")}
     keep = _kept_layers(values)
     made: dict[str, Any] = {}
     for key, value in values.items():
         if hasattr(value, "to_dict") and hasattr(value, "model_type"):
-            made[key] = {**shrunk(value), "model_type": value.model_type}
+            made[key] = {**_shrunk(value), "model_type": value.model_type}
         elif key in SIZES and isinstance(value, int) and not isinstance(value, bool) and value > 0:
             made[key] = SIZES[key]
         elif key in LAYER_KEYS and isinstance(value, int):
             made[key] = min(value, keep)
         elif isinstance(value, list | tuple) and len(value) == _layers(values) and keep < len(value):
             made[key] = list(value)[:keep]
+        elif key.endswith(("token_id", "token_index")) and isinstance(value, int):
+            made[key] = value % 60 if value >= 60 else value
     heads = next((values[key] for key in HEAD_COUNTS if key in values), 0)
     for key in KEY_HEAD_COUNTS:
         if isinstance(values.get(key), int):
             made[key] = HEADS if values[key] == heads else min(values[key], 2)
-    made.update(_token_ids(values))
-    made.update(_sections(values))
-    made.update(MODEL_ONLY.get(config.model_type, {}))
-    made.update(settings or {})
-    return made
+    return {**made, **_sections(values), **MODEL_ONLY.get(config.model_type, {})}
 
 
-def tiny_like(config: "PreTrainedConfig") -> "PreTrainedConfig":
-    """Return a configuration with few layers, heads and tokens whose heads are those of another one.
-
-    Args:
-        config: whose settings of positions, windows and features of a head are kept.
-
-    Raises:
-        SettingError: If its class refuses the sizes.
-    """
+def _tiny_like(config: "PreTrainedConfig") -> "PreTrainedConfig":
+    """Return a configuration with few layers, heads and tokens, and with the positions and windows of another one."""
     values = config.to_dict()
     heads = next((values[key] for key in HEAD_COUNTS if isinstance(values.get(key), int)), 1)
     width = next((values[key] for key in WIDTHS if isinstance(values.get(key), int)), 64)
     named = values.get("head_dim")
     head_dim: int = named if isinstance(named, int) else width // max(heads, 1)
-    made = {key: value for key, value in shrunk(config).items() if key not in KEPT}
+    made = {key: value for key, value in _shrunk(config).items() if key not in KEPT}
     made |= {key: 2 * max(head_dim, 32) for key in made if key in WIDTHS}
     made |= {key: 2 for key in made if key in (*HEAD_COUNTS, *KEY_HEAD_COUNTS) and made[key] > 1}
     kept = {key: value for key, value in values.items() if key not in ("model_type", "architectures", "auto_map")}
@@ -132,14 +187,6 @@ def _sections(values: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _token_ids(values: Mapping[str, Any]) -> dict[str, int]:
-    return {
-        key: number % 60 if number >= 60 else number
-        for key, number in values.items()
-        if key.endswith(("token_id", "token_index")) and isinstance(number, int)
-    }
-
-
 def _layers(values: Mapping[str, Any]) -> int:
     return max((values[key] for key in LAYER_KEYS if isinstance(values.get(key), int)), default=0)
 
@@ -147,7 +194,7 @@ def _layers(values: Mapping[str, Any]) -> int:
 def _kept_layers(values: Mapping[str, Any]) -> int:
     """Return the number of layers that has each kind of layer once, as the lists by layer have them."""
     layers = _layers(values)
-    keep = min(layers, LEAST_LAYERS)
+    keep = min(layers, _LEAST_LAYERS)
     for value in values.values():
         if isinstance(value, list | tuple) and len(value) == layers:
             first = {str(each): index for index, each in reversed(list(enumerate(value)))}
@@ -161,17 +208,17 @@ def tiny_model(config: "PreTrainedConfig", seed: int = 0, *, trust_remote_code: 
 
     Args:
         trust_remote_code: whether its class may come from code beside its file.
-
-    Raises:
-        CheckpointError: If transformers cannot build it.
-
-    Examples:
-        >>> type(tiny_model(tiny_config("llama"))).__name__
-        'LlamaModel'
     """
+    from transformers import AutoModel, AutoModelForCausalLM
+
+    own = getattr(config, "auto_map", None) or {}
     with quiet(), seeded(seed):
         try:
-            model = _built(config, trust_remote_code)
+            if trust_remote_code and own:
+                made: Any = AutoModel if "AutoModel" in own else AutoModelForCausalLM
+                model = made.from_config(config, attn_implementation="eager", trust_remote_code=True)
+            else:
+                model = class_of(config)._from_config(config, attn_implementation="eager")
         except Exception as problem:
             raise CheckpointError(
                 f"a tiny model of the type {config.model_type!r} could not be built: "
@@ -185,21 +232,8 @@ def tiny_model(config: "PreTrainedConfig", seed: int = 0, *, trust_remote_code: 
                 nn.init.normal_(parameter, std=0.3)
             elif parameter.requires_grad:  # the features of a plain LayerNorm sum to 0, which leaves maps undetermined
                 parameter.data += 0.03 * torch.randn_like(parameter)
-    model.train(False).float()
-    return model
-
-
-def _built(config: "PreTrainedConfig", trust_remote_code: bool) -> "PreTrainedModel":
-    from transformers import AutoModel, AutoModelForCausalLM
-
-    model: PreTrainedModel
-    own = getattr(config, "auto_map", None) or {}
-    if trust_remote_code and own:
-        made: Any = AutoModel if "AutoModel" in own else AutoModelForCausalLM
-        model = made.from_config(config, attn_implementation="eager", trust_remote_code=True)
-    else:
-        model = class_of(config)._from_config(config, attn_implementation="eager")
-    return model
+    result: PreTrainedModel = model.train(False).float()
+    return result
 
 
 def class_of(config: "PreTrainedConfig") -> Any:
@@ -229,7 +263,7 @@ def class_of(config: "PreTrainedConfig") -> Any:
 
 
 @contextmanager
-def quiet() -> "Iterator[None]":
+def quiet() -> Iterator[None]:
     """Silence the warnings of transformers, which speak of settings that are shrunk on purpose."""
     from transformers.utils import logging
 

@@ -89,108 +89,74 @@ KEPT = frozenset(
 ) | frozenset(key for key in SIZES if "position" in key or key in ("n_ctx", "max_seq_len", "model_max_length"))
 """Keys that a model of a file keeps: features of a head, windows, and lengths."""
 
-_ROPE = {"rope_type": "default", "rope_theta": 10_000.0}
-_THREE_AXES = {"rope_parameters": {**_ROPE, "mrope_section": [2, 3, 3]}}
-_MAMBA = {"mamba_d_head": 32, "mamba_n_heads": 4}
-_ROTATED = {"rotary_dim": 8}
+
+def _axes(*sections: int, **others: float) -> Mapping[str, Any]:
+    return {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [*sections], **others}}
+
+
+_COMPASS = _axes(4, 2, 2)["rope_parameters"]
+_NOTE = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
+_WIDER_LAYER = {"per_layer_config": {5: {"head_dim": 32}}}
+_QWEN4 = {"indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 16, "indexer_budget": 64}
+_SWA = {"swa_qk_nope_head_dim": 16, "swa_v_head_dim": 16, "swa_q_lora_rank": 32, "swa_kv_lora_rank": 32}
 MODEL_ONLY: Mapping[str, Mapping[str, Any]] = {
-    "bamba": {**_MAMBA, "attn_layer_indices": [1, 3]},
+    **{key: {"rotary_dim": 8} for key in ("codegen", "gptj")},
+    **dict.fromkeys(("gemma4_text", "gemma4_unified_text"), _WIDER_LAYER),
+    **{key: {"head_dim": 16} for key in ("hunyuan_v1_dense", "hunyuan_v1_moe", "ministral")},
+    **{key: {"attention_window": 2 * (WINDOW - 1)} for key in ("led", "longformer")},
+    **{key: {"local_attention": 2 * WINDOW} for key in ("modernbert", "modernbert-decoder")},
+    **{key: {"num_codebooks": 1} for key in ("musicgen_decoder", "musicgen_melody_decoder")},
+    **dict.fromkeys(("qwen3_omni_moe_text", "qwen3_vl_moe_text", "qwen3_vl_text"), _axes(4, 2, 2)),
+    **dict.fromkeys(("qwen3_5_moe_text", "qwen3_5_text"), _axes(1, 1, 0, partial_rotary_factor=0.25)),
+    **dict.fromkeys(
+        (
+            "glm4v_text", "glm_ocr_text", "paddleocr_vl_text", "qwen2_5_omni_text", "qwen2_5_vl_text", "qwen2_vl_text",
+        ),
+        _axes(2, 3, 3),
+    ),
+    "bamba": {"mamba_d_head": 32, "attn_layer_indices": [1, 3]},
     "chameleon": {"vocabulary_map": {"<image>": 4}},
-    "codegen": _ROTATED,
-    "cohere_compass_text": {
-        "rope_parameters": {
-            key: {**_ROPE, "mrope_section": [4, 2, 2]} for key in ("full_attention", "sliding_attention")
-        }
-    },
+    "cohere_compass_text": {"rope_parameters": {"full_attention": _COMPASS, "sliding_attention": _COMPASS}},
     "dbrx": {
         "attn_config": {"kv_n_heads": 2, "rope_theta": 10_000.0, "clip_qkv": 8.0},
         "ffn_config": {"ffn_hidden_size": 32},
     },
     "deepseek_ocr2_text": {"mlp_layer_types": ["dense"] * 4},
     "deepseek_v2": {"num_experts_per_tok": 2},
-    "diffusion_gemma_text": {
-        "num_experts": 4,
-        "top_k_experts": 2,
-        "moe_intermediate_size": 32,
-        "per_layer_config": {5: {"head_dim": 32}},
-    },
+    "diffusion_gemma_text": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32, **_WIDER_LAYER},
     "dots1": {"n_shared_experts": 1, "n_routed_experts": 4, "num_experts_per_tok": 2},
     "dots3_note_text": {
-        "head_dim": 32,
-        "rope_parameters": {
-            key: {**_ROPE, "partial_rotary_factor": 0.5} for key in ("indexed_attention", "sliding_attention")
-        },
-        "swa_num_attention_heads": 4,
-        "swa_num_key_value_heads": 4,
-        "swa_head_dim": 32,
-        "swa_qk_nope_head_dim": 16,
-        "swa_v_head_dim": 16,
-        "swa_q_lora_rank": 32,
-        "swa_kv_lora_rank": 32,
+        "head_dim": 32, "rope_parameters": {"indexed_attention": _NOTE, "sliding_attention": _NOTE},
+        "swa_num_attention_heads": 4, "swa_num_key_value_heads": 4, "swa_head_dim": 32, **_SWA,
     },
-    "ernie4_5_vl_moe_text": {"rope_parameters": {**_ROPE, "mrope_section": [3, 3, 2]}},
+    "ernie4_5_vl_moe_text": _axes(3, 3, 2),
     "esm": {"vocab_size": 33, "pad_token_id": 1, "mask_token_id": 32},
     "gemma3n_text": {"num_kv_shared_layers": 0, "intermediate_size": 32},
-    "gemma4_text": {"per_layer_config": {5: {"head_dim": 32}}},
-    "gemma4_unified_text": {"per_layer_config": {5: {"head_dim": 32}}},
-    "glm4v_moe_text": {"rope_parameters": {**_ROPE, "partial_rotary_factor": 0.5, "mrope_section": [2, 1, 1]}},
-    "glm4v_text": _THREE_AXES,
+    "glm4v_moe_text": _axes(2, 1, 1, partial_rotary_factor=0.5),
     "glm5_next_text": {"index_kpool": 4, "index_topk": 64},
-    "glm_ocr_text": _THREE_AXES,
     "gpt_neo": {"attention_types": [[["global", "local"], 2]]},
-    "gptj": _ROTATED,
-    "granitemoehybrid": {**_MAMBA, "layer_types": ["mamba", "attention", "mamba", "attention"]},
+    "granitemoehybrid": {"mamba_d_head": 32, "layer_types": ["mamba", "attention", "mamba", "attention"]},
     "hrm_text": {"num_hidden_layers": 2, "num_layers_per_stack": None},
-    "hunyuan_v1_dense": {"head_dim": 16},
-    "hunyuan_v1_moe": {"head_dim": 16},
-    "hunyuan_vl_text": {"head_dim": 16, "rope_parameters": {**_ROPE, "mrope_section": [2, 2, 2, 2]}},
+    "hunyuan_vl_text": {"head_dim": 16, **_axes(2, 2, 2, 2)},
     "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2_moe": {"layer_types": ["conv", "full_attention", "conv", "full_attention"]},
-    "led": {"attention_window": 2 * (WINDOW - 1)},
     "llama4_text": {"floor_scale": 4},
-    "longformer": {"attention_window": 2 * (WINDOW - 1)},
-    "mamba2": {"num_heads": 8, "head_dim": 16},
+    "mamba2": {"num_heads": 8},
     "mimo_v2_flash": {"head_dim": 24},
     "minimax_m3_vl_text": {"rotary_dim": 8, "partial_rotary_factor": 0.5},
-    "ministral": {"head_dim": 16},
     "mistral4": {"qk_nope_head_dim": 16, "head_dim": 32},
-    "moonshine": {
-        **dict.fromkeys(("encoder_num_attention_heads", "decoder_num_attention_heads"), 4),
-        **dict.fromkeys(("encoder_num_hidden_layers", "decoder_num_hidden_layers"), 4),
-    },
     "mllama_text_model": {"cross_attention_layers": [1]},
     "mobilebert": {"intra_bottleneck_size": 64},
-    "modernbert": {"local_attention": 2 * WINDOW},
-    "modernbert-decoder": {"local_attention": 2 * WINDOW},
-    "musicgen_decoder": {"num_codebooks": 1},
-    "musicgen_melody_decoder": {"num_codebooks": 1},
-    "nemotron": {"num_key_value_heads": 2, "head_dim": 16},
-    "paddleocr_vl_text": _THREE_AXES,
+    "moonshine": dict.fromkeys(
+        (f"{part}_num_{what}" for part in ("encoder", "decoder") for what in ("attention_heads", "hidden_layers")), 4
+    ),
+    "nemotron": {"num_key_value_heads": 2},
     "pix2struct_text_model": {"initializer_range": 0.02},
-    "qwen2_5_omni_text": _THREE_AXES,
-    "qwen3_omni_moe_text": {"rope_parameters": {**_ROPE, "mrope_section": [4, 2, 2]}},
-    "qwen2_5_vl_text": _THREE_AXES,
-    "qwen2_vl_text": _THREE_AXES,
-    "qwen3_5_moe_text": {"rope_parameters": {**_ROPE, "partial_rotary_factor": 0.25, "mrope_section": [1, 1, 0]}},
-    "qwen3_5_text": {"rope_parameters": {**_ROPE, "partial_rotary_factor": 0.25, "mrope_section": [1, 1, 0]}},
-    "qwen3_vl_moe_text": {"rope_parameters": {**_ROPE, "mrope_section": [4, 2, 2]}},
-    "qwen3_vl_text": {"rope_parameters": {**_ROPE, "mrope_section": [4, 2, 2]}},
-    "qwen4_exp_text": {
-        "indexer_n_heads": 2,
-        "indexer_kv_heads": 1,
-        "indexer_head_dim": 16,
-        "indexer_budget": 64,
-        "indexer_compress_ratio": 2,
-        "rope_parameters": {**_ROPE, "mrope_section": [4, 2, 2]},
-    },
+    "qwen4_exp_text": {**_QWEN4, "indexer_compress_ratio": 2, **_axes(4, 2, 2)},
     "step3p5": {"sliding_window": 5},
     "t5gemma2_decoder": {"dropout_rate": 0.0},
     "xmod": {"default_language": "en_XX"},
-    "zamba": {
-        "attention_head_dim": 32,
-        "layers_block_type": [*["linear_attention", "hybrid"] * 3, "linear_attention"],
-        "num_hidden_layers": 7,
-    },
+    "zamba": {"layers_block_type": [*["linear_attention", "hybrid"] * 3, "linear_attention"], "num_hidden_layers": 7},
     "zaya": {"num_experts_per_tok": 1},
-}
+}  # fmt: skip
 """What a type needs besides."""

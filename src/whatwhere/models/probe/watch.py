@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -57,62 +57,12 @@ class Call:
         return self.query.shape[2] != self.key.shape[2]
 
 
-class Recorder:
-    """The calls of attention of one model, recorded by transformers' interface, or by watching PyTorch's functions.
-
-    Args:
-        model: of transformers.
-        contents: number of sequences, by which queries of all sequences and heads in one axis are split.
-    """
-
-    def __init__(self, model: nn.Module, contents: int = 1) -> None:
-        self.model, self.contents = model, contents
-        self.names = {id(module): name for name, module in model.named_modules()}
-        self.calls: list[Call] = []
-
-    def attend(
-        self,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None = None,
-        **options: Any,
-    ) -> tuple[Tensor, None]:
-        """Record one call, and return the values of each token itself.
-
-        Args:
-            query, key, value: (batch, heads, tokens, features).
-        """
-        causal = options.get("is_causal")
-        self.calls.append(
-            Call(
-                self.names.get(id(module), type(module).__name__),
-                query.detach().double(),
-                key.detach().double(),
-                _number(options.get("scaling")),
-                None if attention_mask is None else attention_mask.detach(),
-                _detached(options.get("position_bias")),
-                _detached(options.get("s_aux")),
-                options.get("sinks") is not None,
-                options.get("sliding_window"),
-                _number(options.get("softcap")),
-                bool(getattr(module, "is_causal", False) if causal is None else causal),
-            )
-        )
-        groups = query.shape[1] // value.shape[1]
-        own = value.repeat_interleave(groups, dim=1) if groups > 1 else value
-        if own.shape[2] != query.shape[2]:
-            own = own.mean(dim=2, keepdim=True).expand(-1, -1, query.shape[2], -1)
-        return own.transpose(1, 2).contiguous(), None
-
-
 class _Functions(TorchFunctionMode):
     """Record softmax over scores that are the product of queries and keys, in the module that runs."""
 
-    def __init__(self, recorder: Recorder, running: list[str]) -> None:
+    def __init__(self, model: nn.Module, contents: int, calls: list[Call], running: list[str]) -> None:
         super().__init__()
-        self.recorder, self.running = recorder, running
+        self.model, self.contents, self.calls, self.running = model, contents, calls, running
         self.products: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def __torch_function__(
@@ -156,26 +106,19 @@ class _Functions(TorchFunctionMode):
     def _sdpa(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
         given = {**dict(zip(names, args, strict=False)), **kwargs}
-        self.recorder.calls.append(
-            Call(
-                self._attention(),
-                given["query"].detach().double(),
-                given["key"].detach().double(),
-                _number(given.get("scale")),
-                _detached(given.get("attn_mask")),
-                causal=bool(given.get("is_causal", False)),
-            )
-        )
+        query, key = (given[name].detach().double() for name in ("query", "key"))
+        scale, mask = _number(given.get("scale")), _detached(given.get("attn_mask"))
+        self.calls.append(Call(self._attention(), query, key, scale, mask, causal=bool(given.get("is_causal", False))))
 
     def _softmax(self, scores: Tensor) -> None:
         for result, left, right in reversed(self.products):
             fits = result.shape[-2:] == scores.shape[-2:] and result.numel() == scores.numel()
             if fits and left.dim() == right.dim() and right.dim() >= 3:
-                contents = self.recorder.contents
-                batch = scores.shape[0] if scores.dim() == 4 else contents if len(scores) % contents == 0 else 1
+                split = self.contents if len(scores) % self.contents == 0 else 1
+                batch = scores.shape[0] if scores.dim() == 4 else split
                 query, key = (each.detach().double().reshape(batch, -1, *each.shape[-2:]) for each in (left, right.mT))
                 recorded = scores.detach().double().reshape(batch, -1, *scores.shape[-2:])
-                self.recorder.calls.append(Call(self._attention(), query, key, scores=recorded))
+                self.calls.append(Call(self._attention(), query, key, scores=recorded))
                 return
 
     def _attention(self) -> str:
@@ -184,27 +127,59 @@ class _Functions(TorchFunctionMode):
         parts = name.split(".")
         for end in range(len(parts), 0, -1):
             module = ".".join(parts[:end])
-            if re.search("attention|attn", type(self.recorder.model.get_submodule(module)).__name__, re.IGNORECASE):
+            if re.search("attention|attn", type(self.model.get_submodule(module)).__name__, re.IGNORECASE):
                 return module
         return name
 
 
 @contextmanager
-def recorded(model: nn.Module, contents: int = 1, *, by_interface: bool) -> Iterator[Recorder]:
-    """Record attention within a block; the model's own implementation is restored afterwards.
+def recorded(model: nn.Module, contents: int, *, by_interface: bool) -> Iterator[list[Call]]:
+    """Record the calls of attention within a block; the model's own implementation is restored afterwards.
 
     Args:
-        by_interface: replace attention through transformers' AttentionInterface; otherwise watch PyTorch's functions
-            while the model computes its scores step by step.
+        contents: number of sequences, by which queries of all sequences and heads in one axis are split.
+        by_interface: replace attention through transformers' AttentionInterface, so that it returns the values of each
+            token itself; otherwise watch PyTorch's functions while the model computes its scores step by step.
     """
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
-    recorder = Recorder(model, contents)
-    AttentionInterface.register(NAME, lambda *args, **options: recorder.attend(*args, **options))
+    calls: list[Call] = []
+    names = {id(module): name for name, module in model.named_modules()}
+
+    def attend(
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None = None,
+        **options: Any,
+    ) -> tuple[Tensor, None]:
+        causal = options.get("is_causal")
+        calls.append(
+            Call(
+                names.get(id(module), type(module).__name__),
+                query.detach().double(),
+                key.detach().double(),
+                _number(options.get("scaling")),
+                None if attention_mask is None else attention_mask.detach(),
+                _detached(options.get("position_bias")),
+                _detached(options.get("s_aux")),
+                options.get("sinks") is not None,
+                options.get("sliding_window"),
+                _number(options.get("softcap")),
+                bool(getattr(module, "is_causal", False) if causal is None else causal),
+            )
+        )
+        own = value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
+        if own.shape[2] != query.shape[2]:
+            own = own.mean(dim=2, keepdim=True).expand(-1, -1, query.shape[2], -1)
+        return own.transpose(1, 2).contiguous(), None
+
+    AttentionInterface.register(NAME, attend)
     AttentionMaskInterface.register(NAME, ALL_MASK_ATTENTION_FUNCTIONS["eager"])
     configs: dict[int, Any] = {
-        id(module.config): cast("Any", module.config)
+        id(module.config): module.config
         for module in model.modules()
         if hasattr(getattr(module, "config", None), "_attn_implementation_internal")
     }
@@ -213,10 +188,10 @@ def recorded(model: nn.Module, contents: int = 1, *, by_interface: bool) -> Iter
         config._attn_implementation_internal = NAME if by_interface else "eager"
     try:
         if by_interface:
-            yield recorder
+            yield calls
         else:
-            with _running(model) as running, _Functions(recorder, running):
-                yield recorder
+            with _running(model) as running, _Functions(model, contents, calls, running):
+                yield calls
     finally:
         for key, config in configs.items():
             config._attn_implementation_internal = before[key]
@@ -226,21 +201,15 @@ def recorded(model: nn.Module, contents: int = 1, *, by_interface: bool) -> Iter
 def _running(model: nn.Module) -> Iterator[list[str]]:
     """Keep the names of the modules that run within a block, the innermost last."""
     running: list[str] = []
-    handles = []
-    for name, module in model.named_modules():
-        handles.append(module.register_forward_pre_hook(lambda *_, name=name: running.append(name)))
-        handles.append(module.register_forward_hook(lambda *_: running.pop() and None, always_call=True))
-    try:
+    with ExitStack() as hooks:
+        for name, module in model.named_modules():
+            hooks.enter_context(module.register_forward_pre_hook(lambda *_, name=name: running.append(name)))
+            hooks.enter_context(module.register_forward_hook(lambda *_: running.pop() and None, always_call=True))
         yield running
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
-def same_content(
-    model: nn.Module, modules: tuple[str, ...], contents: int, tokens: int, seed: int = 0
-) -> Iterator[set[str]]:
+def same_content(model: nn.Module, modules: tuple[str, ...], contents: int, tokens: int) -> Iterator[set[str]]:
     """Replace the hidden states that reach modules by random ones that are the same at all positions.
 
     What differs between positions within such a module then comes from the positions that this module is given.
@@ -251,10 +220,11 @@ def same_content(
     Yields:
         The names of the modules whose hidden states were replaced.
     """
-    generator = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(0)
+    names: dict[int, str] = {}
     replaced: set[str] = set()
 
-    def replace(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    def replace(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
         hidden = kwargs.get("hidden_states", args[0] if args else kwargs.get("query"))
         axis = _token_axis(hidden, contents, tokens)
         if axis is None or hidden is None:
@@ -262,7 +232,7 @@ def same_content(
         shape = [1 if each == axis else size for each, size in enumerate(hidden.shape)]
         content = torch.randn(*shape, generator=generator, dtype=torch.float64)
         same = content.to(hidden).expand_as(hidden).contiguous()
-        replaced.add(name)
+        replaced.add(names[id(module)])
         given = tuple(same if each is hidden else each for each in args)  # CTRL passes it three times
         alike = {  # Inkling 2 computes queries, keys and values from different ones
             name
@@ -271,18 +241,12 @@ def same_content(
         }
         return given, {name: same if name in alike else each for name, each in kwargs.items()}
 
-    handles = [
-        model.get_submodule(name).register_forward_pre_hook(
-            lambda _, args, kwargs, name=name: replace(name, args, kwargs), with_kwargs=True
-        )
-        for name in dict.fromkeys(modules)
-        if name
-    ]
-    try:
+    with ExitStack() as hooks:
+        for name in filter(None, dict.fromkeys(modules)):
+            module = model.get_submodule(name)
+            names[id(module)] = name
+            hooks.enter_context(module.register_forward_pre_hook(replace, with_kwargs=True))
         yield replaced
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _token_axis(hidden: Any, contents: int, tokens: int) -> int | None:
