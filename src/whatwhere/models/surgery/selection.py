@@ -274,7 +274,7 @@ def ids_in_configs(copy: ChangedCopy, rows: int) -> dict[str, dict[str, list[int
     return {name: token_ids(config, rows) for name, config in configs_of(copy).items()}
 
 
-# What the user is told
+# Notes for the user
 
 
 def notes_on_vocabulary(copy: ChangedCopy, tables: Sequence[Entry], renumbered: bool) -> list[str]:
