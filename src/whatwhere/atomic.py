@@ -211,7 +211,6 @@ def _sweep(out: Path) -> None:
 
 
 def _remove(path: Path) -> None:
-    """Remove a file or folder as far as the system lets."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:
@@ -246,12 +245,10 @@ def _boot() -> str:
 
 
 def _create(path: Path) -> None:
-    """Create an empty file, with the permissions of any new file."""
     os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666))
 
 
 def _take_name(path: Path, out: Path) -> None:
-    """Rename a file, unless the new name exists."""
     try:
         os.link(path, out)
     except FileExistsError:

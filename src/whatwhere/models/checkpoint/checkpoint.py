@@ -19,15 +19,7 @@ from whatwhere.models.checkpoint.combined import MERGE, adapted, model2vec
 from whatwhere.models.checkpoint.folder import CONFIG, open_configuration, open_contents
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, why_unread
 from whatwhere.models.checkpoint.hub import locate
-from whatwhere.models.checkpoint.names import (
-    Names,
-    TokenTable,
-    find_names,
-    find_token_tables,
-    has_head,
-    stated_as_tied,
-    stated_tie,
-)
+from whatwhere.models.checkpoint.names import Names, TokenTable, find_names, find_token_tables, has_head, stated_tie
 from whatwhere.models.checkpoint.quantized import quantized
 from whatwhere.models.checkpoint.results import RESULTS_FORMAT, TABLE
 from whatwhere.models.configuration.description import Description
@@ -310,7 +302,11 @@ class Checkpoint:
             return None
         if output is not None:
             return self._equal(table, output)
-        return None if self._tied_by_configuration is False else stated_as_tied(self.config, self.format)
+        if self.format == "gguf":
+            return True
+        config = self.config or {}
+        stated = has_head(config) if (stated := stated_tie(config)) is None else stated
+        return None if self._tied_by_configuration is False else stated or None
 
     @cached_property
     def contradicts_tie(self) -> bool:
@@ -396,7 +392,6 @@ class Checkpoint:
         return _with_layout(description, layout == "interleaved", f"the header states {layout} rotary pairs")
 
     def __repr__(self) -> str:
-        """Return the path, the format and the number of tensors."""
         return f"Checkpoint({str(self.path)!r}, format={self.format!r}, {len(self.tensors):,} tensors)"
 
     def _equal(self, table: str, output: str) -> bool | None:
@@ -416,7 +411,6 @@ class Checkpoint:
 
 
 def _with_layout(description: Description, interleaved: bool, note: str) -> Description:
-    """Return a description with the layout of rotary pairs in the file instead of the model type's."""
     plans = tuple(
         None if plan is None else replace(plan, settings={**plan.settings, "interleaved": interleaved})
         for plan in description.query_key

@@ -162,7 +162,6 @@ def _rows_of(base: Entry, change: Change | None) -> Callable[[Chosen], np.ndarra
 
 
 def _change(module: str, base: Entry, changes: Mapping[str, Entry], settings: Json) -> Change:
-    """Return what an adapter does to rows of its base."""
     kinds: dict[str, Entry] = {}
     for end, entry in changes.items():
         match = _CHANGE.match(end)
@@ -184,7 +183,6 @@ def _change(module: str, base: Entry, changes: Mapping[str, Entry], settings: Js
 
 
 def _added(module: str, base: Entry, a: Entry, b: Entry, settings: Json, embedding: bool) -> Change:
-    """Return the addition of LoRA's product."""
     scaling = _scaling(module, a, settings, embedding)
     rank = a.shape[0] if a.shape else 0
     rows, dim = base.shape
@@ -232,7 +230,6 @@ def _scaling(module: str, a: Entry, settings: Json, embedding: bool) -> np.float
 
 
 def _replaced(module: str, base: Entry, new: Entry, settings: Json) -> Change:
-    """Return the replacement of some rows by trained ones."""
     ids: Any = settings.get("token_indices", settings.get("trainable_token_indices"))
     if isinstance(ids, Mapping):
         path = module.removeprefix(_PREFIX)

@@ -173,7 +173,6 @@ def _open_safetensors(weights: list[Path]) -> tuple[Mapping[str, Entry], Json]:
 
 
 def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], Json]:
-    """Read an index, and the headers of its shards."""
     contents = read_json(index, _MAX_INDEX_BYTES, TIMES)
     shards, metadata = contents.get("weight_map"), contents.get("metadata") or {}
     if not isinstance(shards, dict) or not shards or not isinstance(metadata, dict):
@@ -205,7 +204,6 @@ def _shard(index: Path, name: str) -> Path:
 
 
 def _json_without_tensors(file: File) -> tuple[str, str]:
-    """Return what a JSON file is, and what can be done with it."""
     keys = read_json(file.path, MAX_TOKENIZER_BYTES) if file.size <= MAX_TOKENIZER_BYTES else {}
     if "model" in keys and "added_tokens" in keys:
         return "it is a tokenizer, without vectors", (

@@ -93,12 +93,10 @@ Pairs = Literal["interleaved", "half"]
 
 
 def _llama(model_type: str, pairs: Pairs, more: Mapping[str, str] | None = None, **others: Any) -> Architecture:
-    """Return an architecture with Llama's keys and further ones."""
     return Architecture(model_type, pairs, {**LLAMA, **(more or {})}, **others)
 
 
 def _windowed(model_type: str, pairs: Pairs, more: Mapping[str, str] | None = None, **others: Any) -> Architecture:
-    """Return one in which layers have a window by the pattern of the header."""
     return _llama(model_type, pairs, {**(more or {}), **_WINDOW}, pattern=True, **others)
 
 

@@ -1,71 +1,81 @@
-"""Convert the keys of a GGUF header to a Hugging Face configuration, so that one reader serves both."""
+"""Convert the keys of a GGUF header to a Hugging Face configuration, so that one reader serves both.
+
+What llama.cpp does not read, or takes whatever the header says, becomes a key that the reader of configurations
+refuses: under its whole name, or as `header.NAME`. Ignoring it could change every score.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
-from math import inf, isclose, log
+from math import inf, isclose, log, pi
+from typing import Any
 
 from whatwhere.models.checkpoint.base import Entry
-from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, Architecture
-from whatwhere.models.checkpoint.gguf_factors import gemma4, llama3, longrope, step35
+from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_type import MAX_LAYERS
 
-_LARGEST_GEMMA = {"gemma2": 46, "gemma3": 62, "gemma-embedding": None}
-"""Number of layers of the 27B models, which divide scores by sqrt(hidden_size / heads) rather than sqrt(head_dim)."""
+Settings = dict[str, Any]
+Found = tuple[Settings, tuple[str, ...]]
+"""Keys of a configuration, and those of the header that they are made of."""
 
+_HEADS, _KV, _KEY_LENGTH = "attention.head_count", "attention.head_count_kv", "attention.key_length"
+_MLA, _SWA, _SHARED = "attention.key_length_mla", "attention.key_length_swa", "attention.shared_kv_layers"
+_WINDOW, _PATTERN = "attention.sliding_window", "attention.sliding_window_pattern"
+_ALIBI, _CAUSAL, _SCALE = "attention.max_alibi_bias", "attention.causal", "attention.scale"
+_THETA, _THETA_SWA, _ROTARY_DIM = "rope.freq_base", "rope.freq_base_swa", "rope.dimension_count"
+_ATTN_FACTOR, _LOG_MULTIPLIER = "rope.scaling.attn_factor", "rope.scaling.yarn_log_multiplier"
+_YARN_FACTORS = ("rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor")
+_PER_LAYER, _FREQUENCIES = "embedding_length_per_layer_input", "rope_freqs.weight"
 _SCALING = {
     "factor": "factor",
     "original_context_length": "original_max_position_embeddings",
     "yarn_beta_fast": "beta_fast",
     "yarn_beta_slow": "beta_slow",
 }
-_READ_ELSEWHERE = ("rope.scaling.type", "rope.scaling.finetuned")
-_SWITCHED = ("granite", "granitemoe")
-"""Architectures that do not rotate if `rope.scaling.finetuned` is false."""
-_SCALES = (
-    "attention.head_count_kv", "attention.key_length_mla", "attention.key_length_swa", "attention.max_alibi_bias",
-    "attention.output_scale", "attention.recurrent_layers", "attention.scale", "attention.shared_kv_layers",
-    "attention.sliding_window", "attention.sliding_window_pattern", "attention.temperature_length",
-    "attention.temperature_scale", "embedding_length_per_layer_input", "embedding_scale", "full_attention_interval",
+_NOT_IGNORED = (
+    _KV, _MLA, _SWA, _ALIBI, "attention.output_scale", "attention.recurrent_layers", _SCALE, _SHARED, _WINDOW,
+    _PATTERN, "attention.temperature_length", "attention.temperature_scale", _PER_LAYER, "embedding_scale",
+    "full_attention_interval",
 )  # fmt: skip
-"""Keys of heads, windows and scales, which are rejected where the architecture is not known to read them."""
-_PATTERN, _SECTIONS, _ALIBI = (
-    "attention.sliding_window_pattern",
-    "rope.dimension_sections",
-    "attention.max_alibi_bias",
-)
-
-_BLOOM_ALIBI_BIAS = 8.0
-"""The value that llama.cpp uses for BLOOM without reading the key: the slopes of the paper."""
-_MULTIMODAL = ("paddleocr", "qwen2vl", "qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe")
-_BAICHUAN_LAYERS = 32
-"""Number of layers of the Baichuan that rotates; llama.cpp takes 40 for one with ALiBi, and others for one without."""
-_SMALLTHINKER_WINDOW = 4096
-"""The window that llama.cpp takes for SmallThinker, whatever the header says."""
-_ONLY = ("baichuan", "deepseek2-ocr", "exaone-moe", "gemma3n", "llama-embed", "mistral3", "smallthinker")
-_GROK = {"embedding_scale": 6144**0.5, "attention.output_scale": 128**-0.5}
-"""What llama.cpp takes if an older header of Grok has no scales: those of Grok-1."""
-_GROK_YARN = ("rope.scaling.yarn_ext_factor", "rope.scaling.yarn_attn_factor")
-_GROK_BETA_FAST = 8.0
-_ATTN_FACTOR = "rope.scaling.attn_factor"
-_BY_TYPE = ("rope.freq_base", "rope.freq_base_swa")
-_PLAMO_PERIOD = 8
-"""Every how many layers of PLaMo 3 one has no window, if the header does not say."""
-_DEEPSEEK_OCR: Mapping[str, object] = {"rope.freq_base": 10_000.0, "rope.scaling.type": "none"}
-"""What llama.cpp takes in the architecture deepseek2-ocr."""
-_LOG_MULTIPLIER = "rope.scaling.yarn_log_multiplier"
-_SPLIT_KEYS = ("deepseek2", "glm-dsa")
+"""Keys of heads, windows and scales, which are refused, as those of rotary positions, where they are not read."""
+_SPLIT = ("deepseek2", "glm-dsa")
 """Latent attention whose files have the keys of one head in `attention.key_length_mla`, and YaRN's multiplier."""
-_IMPLIED_WINDOW = ("exaone4", 64)
-"""Architecture and number of layers for which llama.cpp has a window even if the header has none."""
-_GEMMA4 = (
-    "attention.key_length_swa", "attention.shared_kv_layers", "embedding_length_per_layer_input",
-    "rope.dimension_count", "rope.dimension_count_swa", "rope.freq_base", "rope.freq_base_swa",
-)  # fmt: skip
-_STEP35 = ("attention.head_count", "attention.head_count_kv", *_BY_TYPE)
-_GEMMA2_WINDOW = 4096
-"""The window of Gemma 2 in llama.cpp if the header has none."""
-_MINICPM_SCALE = 12.0
-"""The factor of token vectors that llama.cpp takes if the header of MiniCPM, an older one, has none."""
+
+
+class Header:
+    """The keys of a header that belong to its architecture, without its name, and what most rules ask of them."""
+
+    def __init__(self, name: str, metadata: Mapping[str, object]) -> None:
+        self.name, self.architecture = name, ARCHITECTURES[name]
+        self.values: Settings = {k.removeprefix(f"{name}."): v for k, v in metadata.items() if k.startswith(f"{name}.")}
+        layers, more = self.get("block_count"), self.get("nextn_predict_layers")
+        if isinstance(layers, int) and isinstance(more, int):
+            # The last layers predict further tokens; transformers has none of them.
+            self.values["block_count"] = layers = layers - more
+        self.layers: int = layers if isinstance(layers, int) and 0 < layers <= MAX_LAYERS else 0
+        dim, heads, own = self.get("embedding_length"), self.get(_HEADS), self.get(_KEY_LENGTH)
+        whole = dim // heads if isinstance(dim, int) and isinstance(heads, int) and heads > 0 else 0
+        self.whole_head_dim: int | None = whole or None
+        self.head_dim = self.whole_head_dim if own is None else own if isinstance(own, int) and own > 0 else None
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key."""
+        return self.values.get(key, default)
+
+    def theta(self, key: str = _THETA) -> Any:
+        """Return the base of rotary frequencies, or llama.cpp's default."""
+        return self.get(key, 10_000.0)
+
+    def refused(self, key: str) -> Settings:
+        """Return the key under a name that the reader of configurations refuses."""
+        return {f"header.{key}": self.get(key, "absent")}
+
+    def scaling(self) -> Settings:
+        """Return the RoPE scaling; a factor without a type means linear, as in llama.cpp."""
+        kind = self.get("rope.scaling.type", "linear" if "rope.scaling.factor" in self.values else "none")
+        if kind == "none":
+            return {}
+        stated = {key: self.get(f"rope.scaling.{name}") for name, key in _SCALING.items()}
+        return {"rope_type": kind, **{key: value for key, value in stated.items() if value is not None}}
 
 
 def config_of(
@@ -75,323 +85,390 @@ def config_of(
 ) -> Json | None:
     """Return the configuration that a header describes; None for an unknown architecture.
 
-    Unknown keys of rotary positions are kept under their own names, so that the reader of configurations rejects them:
-    ignoring them could change every score.
+    Args:
+        factors: returns the numbers of a short tensor by its name, or None.
     """
-    name = metadata.get("general.architecture")
-    table = entries.get("token_embd.weight")
+    name, table = metadata.get("general.architecture"), entries.get("token_embd.weight")
     if not isinstance(name, str) or name not in ARCHITECTURES or table is None or len(table.shape) != 2:
         return None
-    architecture = ARCHITECTURES[name]
-    values = {k.removeprefix(f"{name}."): v for k, v in metadata.items() if k.startswith(f"{name}.")}
-    if isinstance(layers := values.get("block_count"), int) and isinstance(
-        more := values.get("nextn_predict_layers"), int
-    ):
-        values["block_count"] = layers - more  # the last layers predict further tokens; transformers has none of them
-    names = architecture.keys
-    config: dict[str, object] = {
+    header = Header(name, metadata)
+    architecture = header.architecture
+    config: Settings = {
         "model_type": architecture.model_type,
         "vocab_size": table.shape[0],
         "tie_word_embeddings": "output.weight" not in entries,
         **architecture.settings,
-        **_absent(name, names, values),
-        **{key: values[key_of_gguf] for key_of_gguf, key in names.items() if key_of_gguf in values},
-        **_scaling(values),
-        **_rotary_fraction(architecture, values),
-        **_softmax_scale(name, values),
-        **_windows(architecture, values),
-        **_direction(architecture, values),
+        **_absent(header),
+        **{key: header.get(name) for name, key in architecture.keys.items() if name in header.values},
+        **({"rope_scaling": scaling} if (scaling := header.scaling()) else {}),
+        **_rotary_fraction(header),
+        **_softmax_scale(header),
+        **_windows(header),
+        **_direction(header),
     }
-    special, known = _special(name, values)
-    long = longrope(name, values, entries, factors)
-    read = (*known, _ATTN_FACTOR) if "rope_scaling" in long else (*known, *_neutral_magnitudes(values))
-    config |= {**special, **long, **_unread(name, read, values)}
+    frequencies = factors(_FREQUENCIES) if _FREQUENCIES in entries else None
+    special, known = _special(header, config, frequencies)
+    long = _longrope(header, entries, factors)
+    known = (*known, _ATTN_FACTOR) if "rope_scaling" in long else (*known, *_neutral_magnitudes(header))
+    config |= {**special, **long, **_unread(header, known)}
     if isinstance(padding := metadata.get("tokenizer.ggml.padding_token_id"), int):
         config["pad_token_id"] = padding
-    if name in ("gemma4", "step35"):
-        by_type = gemma4 if name == "gemma4" else step35
-        config |= by_type(config, values, factors("rope_freqs.weight") if "rope_freqs.weight" in entries else None)
-    elif "rope_freqs.weight" in entries:
-        config |= llama3(config, values, factors("rope_freqs.weight"))
+    if _FREQUENCIES in entries and name not in ("gemma4", "step35"):
+        config |= _llama3(header, config, frequencies)
     return config
 
 
-def _unread(gguf: str, read: Sequence[str], values: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the unknown keys that affect positions, under their whole names, which the reader rejects."""
-    architecture = ARCHITECTURES[gguf]
-    known = {*architecture.keys, *_READ_ELSEWHERE, *read, *(f"rope.scaling.{name}" for name in _SCALING)}
+def _unread(header: Header, read: Sequence[str]) -> Settings:
+    """Return the keys that affect positions and are not read."""
+    architecture, name = header.architecture, header.name
+    known = {*architecture.keys, "rope.scaling.type", "rope.scaling.finetuned", *read}
+    known |= {f"rope.scaling.{key}" for key in _SCALING}
     known |= {_PATTERN} if architecture.pattern else set()
-    if architecture.fraction_key is not None or values.get("rope.dimension_count") == _head_dim(values):
-        known.add("rope.dimension_count")
-    if gguf in _SWITCHED and values.get("rope.scaling.finetuned") is False:
+    if architecture.fraction_key is not None or header.get(_ROTARY_DIM) == header.head_dim:
+        known.add(_ROTARY_DIM)
+    if name in ("granite", "granitemoe") and header.get("rope.scaling.finetuned") is False:  # they do not rotate then
         known.remove("rope.scaling.finetuned")
-    if values.get("attention.head_count_kv") == values.get("attention.head_count"):
-        known.add("attention.head_count_kv")
+    if header.get(_KV) == header.get(_HEADS):
+        known.add(_KV)
     unread = {
-        f"{gguf}.{name}": value
-        for name, value in values.items()
-        if (name.startswith("rope.") or name in _SCALES) and name not in known
+        f"{name}.{key}": value
+        for key, value in header.values.items()
+        if (key.startswith("rope.") or key in _NOT_IGNORED) and key not in known
     }
-    turned = values.get("attention.causal", architecture.causal) != architecture.causal
-    if turned and not _direction(ARCHITECTURES[gguf], values):
-        unread[f"{gguf}.attention.causal"] = values["attention.causal"]
-    if (gguf, values.get("block_count")) == _IMPLIED_WINDOW and "attention.sliding_window" not in values:
-        unread[f"{gguf}.attention.sliding_window"] = "absent"
+    if header.get(_CAUSAL, architecture.causal) != architecture.causal and not _direction(header):
+        unread[f"{name}.{_CAUSAL}"] = header.get(_CAUSAL)
+    if name == "exaone4" and header.get("block_count") == 64 and _WINDOW not in header.values:
+        unread[f"{name}.{_WINDOW}"] = "absent"  # of its 32B, to which llama.cpp gives one
     return unread
 
 
-def _direction(architecture: Architecture, values: Mapping[str, object]) -> Mapping[str, object]:
+def _direction(header: Header) -> Settings:
     """Return transformers' flag of both directions, but beside a window: there llama.cpp shows all later tokens."""
-    windowed = values.get("attention.sliding_window") or architecture.needs_window
-    both = architecture.causal and values.get("attention.causal") is False
-    return {"is_causal": False} if both and not windowed and architecture.model_type != "gemma2" else {}
+    architecture = header.architecture
+    windowed = header.get(_WINDOW) or architecture.needs_window or architecture.model_type == "gemma2"
+    both = architecture.causal and header.get(_CAUSAL) is False
+    return {"is_causal": False} if both and not windowed else {}
 
 
-def _absent(name: str, names: Mapping[str, str], values: Mapping[str, object]) -> Mapping[str, object]:
+def _absent(header: Header) -> Settings:
     """Return the defaults of llama.cpp, which differ from those of transformers."""
-    defaults: dict[str, object] = {
-        "attention.head_count_kv": values.get("attention.head_count"),
-        "rope.freq_base": 10_000.0,
-        "embedding_scale": _MINICPM_SCALE if name == "minicpm" else 1.0,
-        **(_GROK if name == "grok" else {}),
+    names = header.architecture.keys
+    defaults = {
+        _KV: header.get(_HEADS),
+        _THETA: 10_000.0,
+        "embedding_scale": {"minicpm": 12.0, "grok": 6144**0.5}.get(header.name, 1.0),
+        "attention.output_scale": 128**-0.5 if header.name == "grok" else None,  # both of Grok-1
+        _KEY_LENGTH: header.head_dim,
+        _SCALE: None if header.head_dim is None else header.head_dim**-0.5,
     }
-    if (head_dim := _head_dim(values)) is not None:
-        defaults["attention.key_length"] = head_dim
-        if isinstance(head_dim, int) and head_dim > 0:
-            defaults["attention.scale"] = head_dim**-0.5
     return {names[name]: value for name, value in defaults.items() if name in names and value is not None}
 
 
-def _windows(architecture: Architecture, values: Mapping[str, object]) -> Mapping[str, object]:
+def _windows(header: Header) -> Settings:
     """Return the window, null for 0, and the type of each layer where the header lists or counts them."""
-    key, window = architecture.keys.get("attention.sliding_window"), values.get("attention.sliding_window")
+    architecture = header.architecture
+    key, window, pattern = architecture.keys.get(_WINDOW), header.get(_WINDOW), header.get(_PATTERN)
     if key is None:
         return {}
-    found: dict[str, object] = {}
     if window is None and architecture.needs_window:
-        return {"header.attention.sliding_window": "absent"}
-    if window is None and architecture.model_type == "gemma2":
-        found[key] = _GEMMA2_WINDOW
-    elif not window:
-        found[key] = None
-    if not window and architecture.model_type == "gemma3_text":  # no layer has one
-        layers = values.get("block_count")
-        full = layers if isinstance(layers, int) and 0 < layers <= MAX_LAYERS else 0
-        return {**found, "layer_types": ["full_attention"] * full}
-    if architecture.windowed_type is not None and window:
+        return header.refused(_WINDOW)
+    found: Settings = {}
+    if not window:
+        found[key] = 4096 if window is None and architecture.model_type == "gemma2" else None
+    elif architecture.windowed_type is not None:
         found["model_type"] = architecture.windowed_type
-    pattern, layers = values.get(_PATTERN), values.get("block_count")
-    if architecture.pattern and isinstance(pattern, list):
-        found["layer_types"] = ["sliding_attention" if one else "full_attention" for one in pattern]
-    elif architecture.pattern and pattern is not None:
-        if not isinstance(pattern, int) or not isinstance(layers, int) or pattern < 1 or layers > MAX_LAYERS:
-            return {**found, f"header.{_PATTERN}": pattern}
-        full = 0 if architecture.full_first else pattern - 1
-        found["layer_types"] = [
-            "full_attention" if layer % pattern == full else "sliding_attention" for layer in range(layers)
-        ]
-    return found
+    if not window and architecture.model_type == "gemma3_text":  # no layer has one
+        return {**found, "layer_types": ["full_attention"] * header.layers}
+    if not architecture.pattern or pattern is None:
+        return found
+    if isinstance(pattern, list):
+        return {**found, "layer_types": _types(pattern)}
+    if not isinstance(pattern, int) or pattern < 1 or not header.layers:
+        return {**found, **header.refused(_PATTERN)}
+    full = 0 if architecture.full_first else pattern - 1
+    return {**found, "layer_types": _types(layer % pattern != full for layer in range(header.layers))}
 
 
-def _special(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
-    """Return what the keys of one architecture alone mean, and the names of these keys."""
-    kv = values.get("attention.head_count_kv")
-    if name == "mpt":
-        bias = values.get(_ALIBI, 0.0)
-        return {"attn_config": {"alibi": bool(bias), **({"alibi_bias_max": bias} if bias else {})}}, (_ALIBI,)
-    if name == "starcoder" and kv in (None, 1, values.get("attention.head_count")):
-        return {"multi_query": kv == 1}, ("attention.head_count_kv",)
-    if name == "bloom" and values.get(_ALIBI) == _BLOOM_ALIBI_BIAS:
-        return {}, (_ALIBI,)
-    if name in (*_SPLIT_KEYS, "minicpm3", "plm"):
-        return _latent(name, values)
-    if name == "jais":
-        softmax_scale = 1 / head_dim if isinstance(head_dim := _head_dim(values), int) and head_dim > 0 else None
-        inner = {"alibi": True, "alibi_bias_max": values.get(_ALIBI), "softmax_scale": softmax_scale}
-        return {"attn_config": inner}, (_ALIBI,)
-    if name in _ONLY:
-        return _only(name, values)
-    if name == "gemma4":
-        return {}, _GEMMA4
-    if name == "step35":
-        return {}, _STEP35
-    if name == "plamo3":
-        return _plamo3(values), _BY_TYPE
-    if name == "grok":
-        return _grok(values)
-    if name == "minicpm" and isinstance(head_dim := _head_dim(values), int) and head_dim > 0:
-        return {"attention_multiplier": head_dim**-0.5}, ()
-    if name == "granitehybrid":
-        on = values.get("rope.scaling.finetuned", True)
-        return {**_recurrent(name, kv, values), "position_embedding_type": "rope" if on else None}, ()
-    if name == "dbrx":
-        theta = values.get("rope.freq_base", 10_000.0)
-        heads = values.get("attention.head_count") if kv is None else kv
-        return {"attn_config": {"kv_n_heads": heads, "rope_theta": theta}}, (
-            "attention.head_count_kv",
-            "rope.freq_base",
-        )
-    if ARCHITECTURES[name].recurrent is not None:
-        return _recurrent(name, kv, values), ()
-    if name in _MULTIMODAL and isinstance(sections := values.get(_SECTIONS), list) and sections[3:] in ([], [0]):
-        return {"rope_scaling": {"rope_type": "default", "mrope_section": sections[:3]}}, (_SECTIONS,)
+def _types(windowed: Any) -> list[str]:
+    return ["sliding_attention" if one else "full_attention" for one in windowed]
+
+
+def _softmax_scale(header: Header) -> Settings:
+    """Return the number whose root divides scores in Gemma 2 and 3; llama.cpp infers it from the number of layers."""
+    largest = {"gemma2": 46, "gemma3": 62, "gemma-embedding": None}  # layers of the 27B models
+    if header.name not in largest:
+        return {}
+    is_largest = header.get("block_count") == largest[header.name]
+    divisor = header.whole_head_dim if is_largest else header.head_dim
+    return {} if divisor is None else {"query_pre_attn_scalar": divisor}
+
+
+def _neutral_magnitudes(header: Header) -> tuple[str, ...]:
+    """Return the factors of YaRN that are 1, or repeat its own magnitude, as the converter of OLMo 3 writes it."""
+    factor = header.get("rope.scaling.factor")
+    yarn = header.get("rope.scaling.type") == "yarn" and _LOG_MULTIPLIER not in header.values
+    own = 0.1 * log(factor) + 1.0 if yarn and isinstance(factor, float) and 1.0 < factor < inf else 1.0
+    values = {key: header.get(key) for key in (_ATTN_FACTOR, *_YARN_FACTORS)}
+    return tuple(
+        key
+        for key, value in values.items()
+        if value == 1.0 or (isinstance(value, float) and isclose(value, own, rel_tol=1e-6) and key != _YARN_FACTORS[0])
+    )
+
+
+def _rotary_fraction(header: Header) -> Settings:
+    """Return the fraction of a head's features that is rotated; all are if no key has their number."""
+    key, rotary_dim, head_dim = header.architecture.fraction_key, header.get(_ROTARY_DIM), header.head_dim
+    if header.architecture.pairs is None or key is None:
+        return {}
+    if not isinstance(rotary_dim, int) or head_dim is None or rotary_dim == head_dim:
+        return {key: 1.0}
+    exact = rotary_dim / head_dim
+    return {key: exact if int(head_dim * exact) == rotary_dim else (rotary_dim + 0.5) / head_dim}
+
+
+# What the keys of one architecture alone mean
+
+
+def _special(header: Header, config: Settings, frequencies: Sequence[float] | None) -> Found:
+    name, kv, bias, window = header.name, header.get(_KV), header.get(_ALIBI), header.get(_WINDOW)
+    match name:
+        case "mpt":
+            return {"attn_config": {"alibi": bool(bias), **({"alibi_bias_max": bias} if bias else {})}}, (_ALIBI,)
+        case "jais":
+            scale = None if header.head_dim is None else 1 / header.head_dim
+            return {"attn_config": {"alibi": True, "alibi_bias_max": bias, "softmax_scale": scale}}, (_ALIBI,)
+        case "bloom":  # llama.cpp takes 8 without reading the key: the slopes of the paper
+            return {}, (_ALIBI,) if bias == 8.0 else ()
+        case "starcoder":
+            return ({"multi_query": kv == 1}, (_KV,)) if kv in (None, 1, header.get(_HEADS)) else ({}, ())
+        case "dbrx":
+            heads = header.get(_HEADS) if kv is None else kv
+            return {"attn_config": {"kv_n_heads": heads, "rope_theta": header.theta()}}, (_KV, _THETA)
+        case "minicpm":
+            return ({} if header.head_dim is None else {"attention_multiplier": header.head_dim**-0.5}), ()
+        case "grok":  # the bound of its own code where the header has none
+            yarn = header.scaling().get("rope_type") == "yarn"
+            return ({"rope_scaling": {"beta_fast": 8.0, **header.scaling()}} if yarn else {}), ()
+        case "baichuan":  # that which rotates; llama.cpp takes 40 layers for ALiBi, and others for neither
+            return ({} if header.layers == 32 else header.refused("block_count")), ()
+        case "deepseek2-ocr":  # its code rotates whole heads by theta 10,000, and asserts that the header has it
+            right = {_THETA: 10_000.0, "rope.scaling.type": "none", _KV: header.get(_HEADS)}
+            wrong = [key for key, value in right.items() if header.get(key, value) != value]
+            return {key: value for each in wrong for key, value in header.refused(each).items()}, (_ROTARY_DIM,)
+        case "llama-embed":
+            return ({} if _CAUSAL in header.values else header.refused(_CAUSAL)), ()
+        case "exaone-moe":
+            pattern = header.get(_PATTERN)
+            usual = [layer % 4 != 3 for layer in range(header.layers)]
+            same = isinstance(pattern, list) and [bool(one) for one in pattern[: header.layers]] == usual
+            return ({} if same else header.refused(_PATTERN)), ()
+        case "smallthinker" if window:  # llama.cpp takes this window, whatever the header says
+            types = _types(layer % 4 for layer in range(header.layers))
+            return ({"layer_types": types} if window == 4096 else header.refused(_WINDOW)), ()
+        case "gemma3n":
+            return {}, (_SHARED, _PER_LAYER)
+        case "granitehybrid":
+            on = header.get("rope.scaling.finetuned", True)
+            return {**_recurrent(header), "position_embedding_type": "rope" if on else None}, ()
+        case "mistral3":
+            return _ministral(header)
+        case "plamo3":
+            return _plamo3(header), (_THETA, _THETA_SWA)
+        case "gemma4":
+            known = (_SWA, _SHARED, _PER_LAYER, _ROTARY_DIM, "rope.dimension_count_swa", _THETA, _THETA_SWA)
+            return _gemma4(header, config, frequencies), known
+        case "step35":
+            return _step35(header, config, frequencies), (_HEADS, _KV, _THETA, _THETA_SWA)
+        case "deepseek2" | "glm-dsa" | "minicpm3" | "plm":
+            return _latent(header)
+    if header.architecture.recurrent is not None:
+        return _recurrent(header), ()
+    sections = header.get("rope.dimension_sections")
+    if name in ("paddleocr", "qwen2vl", "qwen35", "qwen35moe", "qwen3vl", "qwen3vlmoe") and isinstance(sections, list):
+        rope = {"rope_type": "default", "mrope_section": sections[:3]}
+        return ({"rope_scaling": rope}, ("rope.dimension_sections",)) if sections[3:] in ([], [0]) else ({}, ())
     return {}, ()
 
 
-def _latent(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
+def _latent(header: Header) -> Found:
     """Return the parts of latent attention; YaRN's multiplier of the logarithm is a tenth of transformers' mscale."""
-    known = ("attention.head_count_kv", "attention.key_length_mla", _LOG_MULTIPLIER)
-    total, rotated = values.get("attention.key_length_mla", values.get("attention.key_length")), None
-    if isinstance(rotated := values.get("rope.dimension_count"), int) and isinstance(total, int):
-        found: dict[str, object] = {
-            "qk_nope_head_dim": total - rotated,
-            "num_key_value_heads": values.get("attention.head_count"),
-        }
-        multiplier = values.get(_LOG_MULTIPLIER)
-        if name in _SPLIT_KEYS and isinstance(multiplier, float):
-            scaling = _scaling(values).get("rope_scaling", {})
-            mscale = {"mscale": round(10 * multiplier, 6), "mscale_all_dim": round(10 * multiplier, 6)}
-            found["rope_scaling"] = {**scaling, **mscale} if isinstance(scaling, dict) else scaling
-            return found, known
-        if name in _SPLIT_KEYS and _scaling(values):  # without it llama.cpp has no magnitude, and transformers one
-            found[f"header.{_LOG_MULTIPLIER}"] = "absent"
-        return found, known[:2] if name in _SPLIT_KEYS else known[:1]
-    return {"num_key_value_heads": values.get("attention.head_count")}, known
+    known = (_KV, _MLA, _LOG_MULTIPLIER)
+    found: Settings = {"num_key_value_heads": header.get(_HEADS)}
+    total, rotated = header.get(_MLA, header.get(_KEY_LENGTH)), header.get(_ROTARY_DIM)
+    if not isinstance(rotated, int) or not isinstance(total, int):
+        return found, known
+    found["qk_nope_head_dim"] = total - rotated
+    if header.name not in _SPLIT:
+        return found, (_KV,)
+    if isinstance(multiplier := header.get(_LOG_MULTIPLIER), float):
+        mscale = round(10 * multiplier, 6)
+        found["rope_scaling"] = {**header.scaling(), "mscale": mscale, "mscale_all_dim": mscale}
+        return found, known
+    # Without it llama.cpp has no magnitude, and transformers one.
+    return {**found, **(header.refused(_LOG_MULTIPLIER) if header.scaling() else {})}, known[:2]
 
 
-def _only(name: str, values: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
-    """Return what is implied where llama.cpp fixes what a header says, or refuse headers that say otherwise."""
-    layers, window = values.get("block_count"), values.get("attention.sliding_window")
-    count = layers if isinstance(layers, int) and 0 < layers <= MAX_LAYERS else 0
-    if name == "baichuan":
-        return {} if count == _BAICHUAN_LAYERS else {"header.block_count": layers}, ()
-    if name == "deepseek2-ocr":  # its code rotates whole heads by theta 10,000, and asserts that the header has it
-        right = {**_DEEPSEEK_OCR, "attention.head_count_kv": values.get("attention.head_count")}
-        other = {key: values[key] for key, value in right.items() if values.get(key, value) != value}
-        return {f"header.{key}": value for key, value in other.items()}, ("rope.dimension_count",)
-    if name == "llama-embed":
-        return {} if "attention.causal" in values else {"header.attention.causal": "absent"}, ()
-    if name == "exaone-moe":
-        pattern, usual = values.get(_PATTERN), [layer % 4 != 3 for layer in range(count)]
-        same = isinstance(pattern, list) and [bool(one) for one in pattern[:count]] == usual
-        return {} if same else {f"header.{_PATTERN}": "absent" if pattern is None else pattern}, ()
-    if name == "mistral3":
-        return _ministral(values)
-    if name == "gemma3n":
-        return {}, ("attention.shared_kv_layers", "embedding_length_per_layer_input")
-    if not window:
-        return {}, ()
-    types = ["sliding_attention" if layer % 4 else "full_attention" for layer in range(count)]
-    return {"layer_types": types} if window == _SMALLTHINKER_WINDOW else {"header.attention.sliding_window": window}, ()
-
-
-def _grok(values: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
-    """Return YaRN by the bound of Grok's own code where the header has none, and its two factors if they are 1."""
-    scaling = _scaling(values).get("rope_scaling")
-    if not isinstance(scaling, dict) or scaling.get("rope_type") != "yarn":
-        return {}, ()
-    return {"rope_scaling": {"beta_fast": _GROK_BETA_FAST, **scaling}}, ()
-
-
-def _plamo3(values: Mapping[str, object]) -> Mapping[str, object]:
+def _plamo3(header: Header) -> Settings:
     """Return thetas by the type of a layer, and the types, of which the last of each period has no window."""
-    theta = {"rope_type": "default", "rope_theta": values.get("rope.freq_base", 10_000.0)}
-    scaling = _scaling(values).get("rope_scaling", {})
-    full = {**theta, **scaling} if isinstance(scaling, dict) else {"rope_scaling": scaling}
-    sliding = {"rope_type": "default", "rope_theta": values.get("rope.freq_base_swa", 10_000.0)}
-    layers, period = values.get("block_count"), values.get(_PATTERN, _PLAMO_PERIOD)
-    count = layers if isinstance(layers, int) and 0 < layers <= MAX_LAYERS else 0
+    period = header.get(_PATTERN, 8)
     if not isinstance(period, int) or period < 1:  # llama.cpp reads a number alone
-        return {f"header.{_PATTERN}": period}
-    windowed = bool(values.get("attention.sliding_window"))
-    types = [
-        "sliding_attention" if windowed and layer % period < period - 1 else "full_attention" for layer in range(count)
-    ]
-    rope = {"rope_scaling": None, "rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
-    return {"layer_types": types, **rope}
+        return header.refused(_PATTERN)
+    windowed = bool(header.get(_WINDOW))
+    return {
+        "layer_types": _types(windowed and layer % period < period - 1 for layer in range(header.layers)),
+        "rope_scaling": None,
+        "rope_parameters": {
+            "full_attention": {"rope_type": "default", "rope_theta": header.theta(), **header.scaling()},
+            "sliding_attention": {"rope_type": "default", "rope_theta": header.theta(_THETA_SWA)},
+        },
+    }
 
 
-def _ministral(values: Mapping[str, object]) -> tuple[Mapping[str, object], tuple[str, ...]]:
+def _ministral(header: Header) -> Found:
     """Return YaRN without a magnitude, and the temperature, whose period is the length that YaRN starts from."""
-    scaling, strength = _scaling(values).get("rope_scaling"), values.get("attention.temperature_scale")
-    if scaling is None:
-        return {"rope_parameters": {"rope_type": "default", "rope_theta": values.get("rope.freq_base", 10_000.0)}}, ()
-    if not isinstance(scaling, dict) or scaling.get("rope_type") != "yarn" or values.get(_LOG_MULTIPLIER) != 1.0:
+    scaling, strength = header.scaling(), header.get("attention.temperature_scale")
+    if not scaling:
+        return {"rope_parameters": {"rope_type": "default", "rope_theta": header.theta()}}, ()
+    if scaling["rope_type"] != "yarn" or header.get(_LOG_MULTIPLIER) != 1.0:
         return {}, ()
-    own: dict[str, object] = {"mscale": 1.0, "mscale_all_dim": 1.0}
+    own: Settings = {"mscale": 1.0, "mscale_all_dim": 1.0}
     if isinstance(strength, float):
         own["llama_4_scaling_beta"] = round(strength, 6)
     return {"rope_scaling": {**scaling, **own}}, (_LOG_MULTIPLIER, "attention.temperature_scale")
 
 
-def _recurrent(name: str, kv: object, values: Mapping[str, object]) -> Mapping[str, object]:
+def _recurrent(header: Header) -> Settings:
     """Return the key heads, and the types of layers, of which those with 0 key heads have no attention."""
+    kv, other = header.get(_KV), header.architecture.recurrent
     if not isinstance(kv, list):
         return {}
-    kv = kv[: layers if isinstance(layers := values.get("block_count"), int) else None]
+    kv = kv[: header.layers]
     numbers = sorted({one for one in kv if one})
-    heads: dict[str, object] = {"num_key_value_heads": numbers[0] if len(numbers) == 1 else kv}
-    other = ARCHITECTURES[name].recurrent
-    if ARCHITECTURES[name].model_type == "nemotron_h":  # layers with neither keys nor a feed-forward network are Mamba
-        wide, network = values.get("feed_forward_length"), "moe" if name == "nemotron_h_moe" else "mlp"
+    heads: Settings = {"num_key_value_heads": numbers[0] if len(numbers) == 1 else kv}
+    if header.architecture.model_type == "nemotron_h":  # layers with neither keys nor a feed-forward network are Mamba
+        wide, network = header.get("feed_forward_length"), "moe" if header.name == "nemotron_h_moe" else "mlp"
         if not isinstance(wide, list) or len(wide) < len(kv):
             return {**heads, "header.feed_forward_length": wide}
-        types = [
-            "full_attention" if one else network if each else "linear_attention"
-            for one, each in zip(kv, wide, strict=False)
-        ]
+        layers = zip(kv, wide, strict=False)
+        types = ["full_attention" if one else network if each else "linear_attention" for one, each in layers]
         return {**heads, "layers_block_type": types}
     return {**heads, "layer_types": ["full_attention" if one else other for one in kv]} if other else heads
 
 
-def _softmax_scale(architecture: str, values: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the number whose root divides scores in Gemma 2 and 3; llama.cpp infers it from the number of layers."""
-    if architecture not in _LARGEST_GEMMA:
-        return {}
-    whole = _head_dim({name: value for name, value in values.items() if name != "attention.key_length"})
-    largest = values.get("block_count") == _LARGEST_GEMMA[architecture]
-    divisor = whole if largest else values.get("attention.key_length", whole)
-    return {} if divisor is None else {"query_pre_attn_scalar": divisor}
+# Frequency factors that GGUF stores as tensors
 
 
-def _scaling(values: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the RoPE scaling; a factor without a type means linear, as in llama.cpp."""
-    scaling_type = values.get("rope.scaling.type", "linear" if "rope.scaling.factor" in values else "none")
-    if scaling_type == "none":
-        return {}
-    read = {key: values[f"rope.scaling.{name}"] for name, key in _SCALING.items() if f"rope.scaling.{name}" in values}
-    return {"rope_scaling": {"rope_type": scaling_type, **read}}
+def _longrope(
+    header: Header, entries: Mapping[str, Entry], factors: Callable[[str], Sequence[float] | None]
+) -> Settings:
+    """Return LongRoPE of the two tensors of factors, which are refused in other models than Phi-3."""
+    names = [name for name in ("rope_factors_long.weight", "rope_factors_short.weight") if name in entries]
+    original = header.get("rope.scaling.original_context_length")
+    long, short = map(factors, names) if len(names) == 2 else (None, None)
+    if header.name not in ("phi3", "phimoe") or not long or not short or original is None:
+        return dict.fromkeys(names, "a tensor")
+    factor, length = header.get(_ATTN_FACTOR, 1.0), {"original_max_position_embeddings": original}
+    rope = {"rope_type": "longrope", "long_factor": long, "short_factor": short}
+    if header.name == "phimoe":
+        return {"rope_scaling": {**rope, "short_mscale": factor, "long_mscale": factor, **length}}
+    return {"rope_scaling": {**rope, "attention_factor": factor}, **length}
 
 
-def _neutral_magnitudes(values: Mapping[str, object]) -> tuple[str, ...]:
-    """Return the factors of YaRN that are 1, or repeat its own magnitude, as the converter of OLMo 3 writes it."""
-    factor = values.get("rope.scaling.factor")
-    yarn = values.get("rope.scaling.type") == "yarn" and _LOG_MULTIPLIER not in values
-    own = 0.1 * log(factor) + 1.0 if yarn and isinstance(factor, float) and 1.0 < factor < inf else 1.0
-    found = []
-    for key in (_ATTN_FACTOR, *_GROK_YARN):
-        value = values.get(key)
-        repeats = isinstance(value, float) and isclose(value, own, rel_tol=1e-6) and key != _GROK_YARN[0]
-        if value == 1.0 or repeats:
-            found.append(key)
-    return tuple(found)
+def _llama3(header: Header, config: Settings, factors: Sequence[float] | None) -> Settings:
+    fits = factors and header.get(_ROTARY_DIM) == 2 * len(factors) and "rope_scaling" not in config
+    found = _parameters(factors, header) if factors and fits else None
+    return {_FREQUENCIES: "a tensor"} if found is None else {"rope_scaling": found}
 
 
-def _head_dim(values: Mapping[str, object]) -> object:
-    """Return the features of a head, by their key or by those of hidden states; None if neither is known."""
-    dim, heads = values.get("embedding_length"), values.get("attention.head_count")
-    if isinstance(dim, int) and isinstance(heads, int) and heads > 0:
-        return values.get("attention.key_length", dim // heads)
-    return values.get("attention.key_length")
+def _parameters(factors: Sequence[float], header: Header) -> Settings | None:
+    """Return the parameters of Llama 3's scaling, of the published models, that make a factor for each rotated pair."""
+    theta = header.theta()
+    largest = round(max(factors), 4) if factors and max(factors) < inf else 1.0
+    if not factors or largest < 1 or not isinstance(theta, int | float) or not 1 <= theta < inf:
+        return None
+    for low, high, length in ((1.0, 4.0, 8192), (1.0, 1.0, 8192), (1.0, 32.0, 131_072)):
+        for pair, factor in enumerate(factors):
+            turns = length * theta ** (-pair / len(factors)) / (2 * pi)
+            # Equal ends are a step, as in Llama 4 Scout.
+            smooth = float(turns > high) if low == high else min(max((turns - low) / (high - low), 0.0), 1.0)
+            if not isclose(1 / ((1 - smooth) / largest + smooth), factor, rel_tol=1e-4):
+                break
+        else:
+            ends = {"low_freq_factor": low, "high_freq_factor": high, "original_max_position_embeddings": length}
+            return {"rope_type": "llama3", "factor": largest, **ends}
+    return None
 
 
-def _rotary_fraction(architecture: Architecture, values: Mapping[str, object]) -> Mapping[str, object]:
-    """Return the fraction of a head's features that is rotated; all are if no key has their number."""
-    key = architecture.fraction_key
-    if architecture.pairs is None or key is None:
-        return {}
-    rotary_dim, head_dim = values.get("rope.dimension_count"), _head_dim(values)
-    if not isinstance(rotary_dim, int) or not isinstance(head_dim, int) or head_dim < 1 or rotary_dim == head_dim:
-        return {key: 1.0}
-    exact = rotary_dim / head_dim
-    return {key: exact if int(head_dim * exact) == rotary_dim else (rotary_dim + 0.5) / head_dim}
+def _gemma4(header: Header, config: Settings, factors: Sequence[float] | None) -> Settings:
+    """Return the heads of each layer, and its rotary; where it has no window, factors of 1e30 keep pairs from rotating.
+
+    Such layers have heads of `attention.key_length`, those with a window heads of `attention.key_length_swa`.
+    """
+    types, kv = config.get("layer_types"), header.get(_KV)
+    wide, usual = header.get(_KEY_LENGTH), header.get(_SWA)
+    unknown = {"num_key_value_heads": None}
+    if not isinstance(types, list) or not isinstance(wide, int) or not isinstance(usual, int):
+        return {**unknown, **header.refused(_SWA)}
+    heads = kv[: len(types)] if isinstance(kv, list) else [kv] * len(types)
+    rotated = factors.count(1.0) if factors else 0
+    if factors is None or 2 * len(factors) != wide or any(one < 1e30 for one in factors[rotated:]):
+        return {**unknown, _FREQUENCIES: "a tensor" if factors else "absent"}
+    for key, dim in ((_ROTARY_DIM, wide), ("rope.dimension_count_swa", usual)):
+        if header.get(key, wide) != dim:  # llama.cpp takes that of layers without a window for all
+            return {**unknown, **header.refused(key)}
+    full = {"rope_type": "proportional", "partial_rotary_factor": 2 * rotated / wide, "rope_theta": header.theta()}
+    return {
+        "head_dim": usual,
+        "num_key_value_heads": heads[0] if heads else None,
+        "per_layer_config": {
+            str(layer): {"head_dim": wide if each == "full_attention" else usual, "num_key_value_heads": key_heads}
+            for layer, (each, key_heads) in enumerate(zip(types, heads, strict=False))
+        },
+        "rope_parameters": {
+            "full_attention": full,
+            "sliding_attention": {"rope_type": "default", "rope_theta": header.theta(_THETA_SWA)},
+        },
+    }
+
+
+def _step35(header: Header, config: Settings, factors: Sequence[float] | None) -> Settings:
+    """Return the query heads and the rotary of each type of layer.
+
+    Layers without a window rotate half of a head, and the first factors of the tensor scale these pairs; others rotate
+    whole heads.
+    """
+    types, dim = config.get("layer_types"), config.get("head_dim")
+    found: Settings = {"num_attention_heads": 1, "num_key_value_heads": 1}  # of refused headers
+    if not isinstance(types, list) or not isinstance(header.get(_PATTERN), list):
+        return {**found, **header.refused(_PATTERN)}
+    types = found["layer_types"] = types[: header.layers]
+    if not isinstance(dim, int):
+        return {**found, **header.refused(_KEY_LENGTH)}
+    heads, key_heads = _by_type(header, _HEADS, types), _by_type(header, _KV, types)
+    if heads is None or key_heads is None or key_heads[0] != key_heads[1]:
+        return {**found, **header.refused(_HEADS if heads is None else _KV)}
+    found["num_attention_heads"], found["num_sliding_attention_heads"] = heads
+    found["num_key_value_heads"] = key_heads[0]
+    full: Settings | None = {"rope_type": "default"}
+    if factors is not None:
+        full = _parameters(factors[: dim // 4], header) if 2 * len(factors) == dim else None
+        if full is None or any(one != 1.0 for one in factors[dim // 4 :]):
+            return {**found, _FREQUENCIES: "a tensor"}
+    sliding = {"rope_type": "default", "rope_theta": header.theta(_THETA_SWA), "partial_rotary_factor": 1.0}
+    full = {**(full or {}), "rope_theta": header.theta(), "partial_rotary_factor": 0.5}
+    return {**found, "rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
+
+
+def _by_type(header: Header, key: str, types: Sequence[object]) -> tuple[object, object] | None:
+    """Return the heads of layers without a window and with one; None if layers of one type differ, or some have none.
+
+    Where a type has no layer, they are those of the first one.
+    """
+    heads = header.get(key, header.get(_HEADS))
+    listed = heads if isinstance(heads, list) else [heads] * len(types)
+    by_type = dict(zip(types, listed, strict=False))
+    if not 0 < len(types) <= len(listed) or any(by_type[kind] != one for kind, one in zip(types, listed, strict=False)):
+        return None
+    usual = by_type.get("full_attention", listed[0])
+    return usual, by_type.get("sliding_attention", usual)

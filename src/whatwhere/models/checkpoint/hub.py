@@ -133,7 +133,6 @@ def _commit(revision: str, reference: Path) -> str:
 
 
 def _reference(name: str, revision: str) -> Path:
-    """Return the file that names the commit of a revision, as it was when it was last looked up."""
     return ranges_folder() / "refs" / name.replace("/", "--") / revision.replace("/", "--")
 
 
@@ -361,7 +360,6 @@ def _request(file: HubFile, begin: int, end: int) -> tuple[bytes, str]:
 
 @contextmanager
 def _cache_errors(folder: Path) -> Iterator[None]:
-    """Raise CheckpointError where the cache cannot be written."""
     try:
         yield
     except OSError as problem:
@@ -372,7 +370,6 @@ def _cache_errors(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _hub_errors(name: str) -> Iterator[None]:
-    """Raise CheckpointError for the errors of huggingface_hub and of its transport."""
     from huggingface_hub import errors
 
     page = f"https://huggingface.co/{name}"

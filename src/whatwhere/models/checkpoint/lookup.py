@@ -32,15 +32,10 @@ _MAX_LENGTH_DIFFERENCE = 2
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The finite rows of a table, and their tokens.
+    """The finite rows of a table, their ids and their tokens.
 
-    Args:
-        name: of the tensor.
-        dtype: the stored type.
-        weight: the finite rows, in the order of ids.
-        ids: of these rows.
-        broken: ids of rows with NaN or infinity, which have no distance to any row and are excluded.
-        words: the tokens by id, as the vocabulary writes them; there may be fewer than rows.
+    Rows with NaN or infinity, whose ids are `broken`, have no distance to any row and are excluded. Tokens, by id and
+    as the vocabulary writes them, may be fewer than rows.
     """
 
     name: str
@@ -65,7 +60,7 @@ class Table:
         return marking(self.words)
 
     def row(self, number: int) -> int:
-        """Return the row of `weight` for an id."""
+        """Return the row of `weight` for an id; raise TokenError if it has none."""
         row = int(np.searchsorted(self.ids, number))
         if row < len(self.ids) and self.ids[row] == number:
             return row
@@ -83,22 +78,12 @@ class Table:
 
 
 def word_of(words: Sequence[str], number: int) -> str:
-    """Return the name of an id: its token, or #id if no token has it.
-
-    Examples:
-        >>> word_of(["the", ""], 0), word_of(["the", ""], 1)
-        ('the', '#1')
-    """
+    """Return the name of an id: its token, or #id if no token has it."""
     return words[number] if number < len(words) and words[number] else f"#{number}"
 
 
 def spellings(word: str) -> tuple[str, ...]:
-    """Return the tokens by which vocabularies spell a word that follows a space.
-
-    Examples:
-        >>> spellings("king")
-        ('Ġking', '▁king', 'king')
-    """
+    """Return the tokens by which vocabularies spell a word that follows a space."""
     return f"Ġ{word}", f"▁{word}", word
 
 
@@ -111,22 +96,10 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
     space, and as it is: "Ġking", "##ing" and "<0x0A>" are found too. But a letter by which a vocabulary of bytes writes
     one is no text: "é" is the byte 0xE9 there, which is "<0xE9>".
 
-    Args:
-        text: of the token, or # and its id.
-        rows: number of rows of the table, to which the id must belong; None is that of the token table.
-
     Raises:
-        TokenError: If there is no such token, or it has no row.
+        TokenError: If there is no such token, or it has none of the `rows` of the table; None is those of the token
+            table.
         CheckpointError: If there is no token table.
-
-    Examples:
-        >>> from pathlib import Path
-        >>> from tempfile import mkdtemp
-        >>> path = Path(mkdtemp(), "two.vec")
-        >>> _ = path.write_text("2 1\\n▁king 1\\n▁queen 2\\n")
-        >>> checkpoint = Checkpoint.open(path)
-        >>> find_token(checkpoint, "queen"), find_token(checkpoint, "#0")
-        (1, 0)
     """
     if rows is None:
         rows = checkpoint.entry(table_name(checkpoint, "input")).shape[0]
@@ -160,11 +133,7 @@ def find_token(checkpoint: Checkpoint, text: str, rows: int | None = None) -> in
 
 
 def table_name(checkpoint: Checkpoint, which: str) -> str:
-    """Return the name of a table with one row for each token.
-
-    `which` is "input" for the token table, "output" for the output projection, which is the same tensor if the two are
-    tied, or the name of a matrix.
-    """
+    """Return the name of a table: "input" is the token table, "output" the output projection; any other is its own."""
     if which in TABLES and len(names := checkpoint.runs) > 1:
         raise SettingError(
             f"{checkpoint.path} has {len(names)} runs, each with tables of its own.\nPass the file of one, as in "
@@ -185,11 +154,9 @@ def table_name(checkpoint: Checkpoint, which: str) -> str:
                 f"{checkpoint.path} has no output projection: no tensor in it maps to logits.\nPass --table input."
             )
         return output
-    if which not in checkpoint.tensors:
-        checkpoint.entry(which)
-    if not _is_table(checkpoint.tensors[which]):
+    if not _is_table(entry := checkpoint.entry(which)):
         raise SettingError(
-            f"{quoted(which)} has the shape {checkpoint.tensors[which].shape}, but a table has (rows, dim).\n"
+            f"{quoted(which)} has the shape {entry.shape}, but a table has (rows, dim).\n"
             "Pass --table input, output, or the name of a tensor of two dimensions."
         )
     return which

@@ -1,8 +1,9 @@
 """Tables of the input layer by the names of tensors, or by their rows: which there are, and whether two are tied."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from typing import Literal
 
 from whatwhere.models.checkpoint.base import Entry
@@ -93,25 +94,6 @@ def find_names(
     return Names(tokens, output, _by_suffix(others, POSITIONS), _by_suffix(others, SEGMENTS), guessed)
 
 
-def stated_as_tied(config: Mapping[str, object] | None, format: str) -> bool | None:
-    """Return whether a model without a stored output projection is tied to the token table; None if unknown.
-
-    It is tied if its configuration states so, or omits the key and names a class with a language-model head. A GGUF
-    file without an output projection is always tied.
-
-    Examples:
-        >>> stated_as_tied({"tie_word_embeddings": True}, "folder")
-        True
-        >>> stated_as_tied({"architectures": ["BertModel"]}, "folder") is None
-        True
-    """
-    if format == "gguf":
-        return True
-    config = config or {}
-    stated = stated_tie(config)
-    return (stated or None) if stated is not None else has_head(config) or None
-
-
 def stated_tie(config: Mapping[str, object]) -> bool | None:
     """Return tie_word_embeddings of a configuration, or of its part for text; None where it is not stated."""
     stated = config.get("tie_word_embeddings")
@@ -149,12 +131,6 @@ def _by_rows(tables: Mapping[str, Sequence[int]], num_tokens: int | None) -> str
 Kind = Literal["per layer", "factorized", "values", "hashed n-grams"]
 Tables = Mapping[str, Entry]
 
-_PER_LAYER = (
-    ("embed_tokens_per_layer.weight", "per_layer_model_projection.weight", "per_layer_projection_norm.weight"),
-    ("per_layer_token_embd.weight", "per_layer_model_proj.weight", "per_layer_proj_norm.weight"),
-)
-"""Table, projection and norm, in transformers (Gemma 3n and 4) and in GGUF."""
-
 _FACTORS: Mapping[str, str] = {
     "embedding_hidden_mapping_in": "positions, token types and a norm",  # ALBERT, RemBERT
     "embeddings_project": "positions, token types and a norm",  # ELECTRA, ConvBERT, RoFormer
@@ -164,11 +140,22 @@ _FACTORS: Mapping[str, str] = {
 }
 """Names of the second factor, each with what is added or computed between the two."""
 
-_SHARDED = re.compile(r"^(.*\.|)ngram_embedding\.(?:shard_(\d+)\.)?weight$")
-_VALUES = re.compile(r"^(.*\.|)(?:value_embeddings|value_embeds(?:\.(\d+))?)(?:\.weight)?$")
-_BLT = re.compile(r"^(.*\.|)encoder_hash_tok_embedding\.weight$")
-_ENGRAM = re.compile(r"^(.*\.|)multi_head_embedding\.embedding\.weight$")
-_LONGCAT = re.compile(r"^(.*\.|)ngram_embeddings\.embedders\.(\d+)\.weight$")
+_FORMS: tuple[tuple[str, Kind, str, tuple[tuple[str, str], ...]], ...] = (
+    ("gemma", "per layer", r"(?:embed_tokens_per_layer|per_layer_token_embd)\.weight",
+     (("projection", "per_layer_model_projection.weight"), ("norm", "per_layer_projection_norm.weight"),
+      ("projection", "per_layer_model_proj.weight"), ("norm", "per_layer_proj_norm.weight"))),  # of GGUF
+    ("neomme", "values", r"value_embeddings(?:\.weight)?", ()),
+    ("nanogpt", "values", r"value_embeds(?:\.(\d+))?(?:\.weight)?", ()),
+    ("qwen4_exp", "hashed n-grams", r"ngram_embedding\.(?:shard_(\d+)\.)?weight",
+     (("multipliers", "layer_multipliers"), ("table_rows", "ngram_heads_vocab_sizes"),
+      ("offsets", "ngram_heads_offsets"))),
+    ("longcat", "hashed n-grams", r"ngram_embeddings\.embedders\.(\d+)\.weight",
+     (("projection {0}", "ngram_embeddings.post_projs.{0}.weight"),)),
+    ("blt", "hashed n-grams", r"encoder_hash_tok_embedding\.weight", ()),
+    ("engram", "hashed n-grams", r"multi_head_embedding\.embedding\.weight",
+     (("offsets", "multi_head_embedding.offsets"),)),
+)  # fmt: skip
+"""Form and kind of a table, its name behind a prefix, with the number of a part, and what belongs to it."""
 _LAYER = re.compile(r"(?:^|\.)(?:layers|blk|blocks|h)\.(\d+)\.")
 
 
@@ -212,58 +199,47 @@ def find_token_tables(tensors: Tables, token_table: str | None) -> tuple[TokenTa
         for name, entry in tensors.items()
         if len(entry.shape) == 2 and not any(part in name.lower() for part in OTHER_MODALITIES)
     }
-    return (
-        *_factorized(tensors, matrices, token_table),
-        *_per_layer(tensors, matrices),
-        *_values(tensors, matrices),
-        *_hashed(tensors, matrices),
-    )
+    found = _factorized(tensors, matrices, token_table)
+    for form, kind, pattern, others in _FORMS:
+        tables: dict[str, list[tuple[int, Entry]]] = {}
+        for name, entry in matrices.items():
+            if (match := re.fullmatch(rf"(.*\.|)(?:{pattern})", name)) is not None:
+                number = int(match[2] or 0) if match.re.groups > 1 else 0
+                # The parts of a table have one prefix; of values each layer has a table of its own.
+                tables.setdefault(name if kind == "values" else match[1], []).append((number, entry))
+        for prefix, numbered in tables.items():
+            parts = sorted(numbered, key=lambda part: part[0])
+            beside = {
+                role.format(number): each
+                for number, _ in parts
+                for role, end in others
+                if (each := prefix + end.format(number)) in tensors
+            }
+            found.append(_table(kind, form, [entry for _, entry in parts], beside))
+    return tuple(_with_gate(table, tensors) if table.form == "nanogpt" else table for table in found)
 
 
 def is_per_layer(name: str) -> bool:
-    """Return whether a tensor is a table of token vectors for each layer (Gemma 3n and 4).
-
-    Examples:
-        >>> is_per_layer("model.embed_tokens_per_layer.weight")
-        True
-    """
-    return any(name == table or name.endswith(f".{table}") for table, _, _ in _PER_LAYER)
+    """Return whether a tensor is a table of token vectors for each layer (Gemma 3n and 4)."""
+    return re.fullmatch(rf"(?:.*\.|){_FORMS[0][2]}", name) is not None
 
 
-def _table(kind: Kind, form: str, parts: Iterable[Entry], others: Mapping[str, str], between: str = "") -> TokenTable:
-    """Return the table that some tensors make, one below the other."""
-    entries = list(parts)
-    rows = sum(entry.shape[0] for entry in entries)
-    layer = _LAYER.search(entries[0].name)
+def _table(kind: Kind, form: str, parts: list[Entry], others: Mapping[str, str], between: str = "") -> TokenTable:
+    layer = _LAYER.search(parts[0].name)
     return TokenTable(
-        name=entries[0].name,
+        name=parts[0].name,
         kind=kind,
         form=form,
-        tensors=tuple(entry.name for entry in entries),
-        others=dict(others),
-        rows=rows,
-        features=entries[0].shape[1],
-        parameters=sum(entry.shape[0] * entry.shape[1] for entry in entries),
-        bytes=sum(entry.bytes for entry in entries),
-        dtype=", ".join(sorted({entry.dtype for entry in entries})),
+        tensors=tuple(entry.name for entry in parts),
+        others=others,
+        rows=sum(entry.shape[0] for entry in parts),
+        features=parts[0].shape[1],
+        parameters=sum(entry.shape[0] * entry.shape[1] for entry in parts),
+        bytes=sum(entry.bytes for entry in parts),
+        dtype=", ".join(sorted({entry.dtype for entry in parts})),
         layer=None if layer is None else int(layer[1]),
         between=between,
     )
-
-
-def _present(tensors: Tables, names: Mapping[str, str]) -> dict[str, str]:
-    return {role: name for role, name in names.items() if name in tensors}
-
-
-def _per_layer(tensors: Tables, matrices: Tables) -> list[TokenTable]:
-    found = []
-    for name in filter(is_per_layer, matrices):
-        stem, (_, projection, norm) = next(
-            (name.removesuffix(each[0]), each) for each in _PER_LAYER if name.endswith(each[0])
-        )
-        others = _present(tensors, {"projection": stem + projection, "norm": stem + norm})
-        found.append(_table("per layer", "gemma", [matrices[name]], others))
-    return found
 
 
 def _factorized(tensors: Tables, matrices: Tables, token_table: str | None) -> list[TokenTable]:
@@ -272,7 +248,7 @@ def _factorized(tensors: Tables, matrices: Tables, token_table: str | None) -> l
         return []
     table = matrices[token_table]
     found = [
-        (_common(name, token_table), name, between)
+        (len([*takewhile(lambda pair: pair[0] == pair[1], zip(name, token_table, strict=False))]), name, between)
         for name, entry in matrices.items()
         for suffix, between in _FACTORS.items()
         if name == f"{suffix}.weight" or name.endswith(f".{suffix}.weight")
@@ -281,51 +257,14 @@ def _factorized(tensors: Tables, matrices: Tables, token_table: str | None) -> l
     if not found:
         return []
     _, name, between = max(found, key=lambda each: each[0])
-    others = _present(tensors, {"projection": name, "bias": f"{name.removesuffix('.weight')}.bias"})
+    bias = f"{name.removesuffix('.weight')}.bias"
+    others = {"projection": name} | ({"bias": bias} if bias in tensors else {})
     return [_table("factorized", "factors", [table], others, between)]
 
 
-def _common(one: str, other: str) -> int:
-    return next((n for n, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
-
-
-def _values(tensors: Tables, matrices: Tables) -> list[TokenTable]:
-    found = []
-    for name, entry in matrices.items():
-        if (match := _VALUES.search(name)) is None:
-            continue
-        form = "neomme" if "value_embeddings" in name else "nanogpt"
-        gate = f"h.{match[2]}.attn.ve_gate.weight"  # nanochat numbers its tables by layer, modded-nanogpt does not
-        gates = [each for each in tensors if each == gate or each.endswith(f".{gate}")]
-        table = _table("values", form, [entry], {"gate": gates[0]} if gates else {})
-        found.append(replace(table, layer=int(match[2])) if gates else table)
-    return found
-
-
-def _hashed(tensors: Tables, matrices: Tables) -> list[TokenTable]:
-    found: list[TokenTable] = []
-    for form, pattern in (("qwen4_exp", _SHARDED), ("longcat", _LONGCAT)):
-        stems: dict[str, list[tuple[int, Entry]]] = {}
-        for name, entry in matrices.items():
-            if (match := pattern.search(name)) is not None:
-                stems.setdefault(match[1], []).append((int(match[2] or 0), entry))
-        for stem, parts in stems.items():
-            others = {
-                "multipliers": f"{stem}layer_multipliers",
-                "table_rows": f"{stem}ngram_heads_vocab_sizes",
-                "offsets": f"{stem}ngram_heads_offsets",
-            }
-            others |= {f"projection {n}": f"{stem}ngram_embeddings.post_projs.{n}.weight" for n, _ in _in_order(parts)}
-            entries = [entry for _, entry in _in_order(parts)]
-            found.append(_table("hashed n-grams", form, entries, _present(tensors, others)))
-    for form, pattern in (("blt", _BLT), ("engram", _ENGRAM)):
-        for name, entry in matrices.items():
-            if (match := pattern.search(name)) is not None:
-                offsets = _present(tensors, {"offsets": f"{match[1]}multi_head_embedding.offsets"})
-                found.append(_table("hashed n-grams", form, [entry], offsets))
-    return found
-
-
-def _in_order(parts: Iterable[tuple[int, Entry]]) -> list[tuple[int, Entry]]:
-    """Return the parts of a table in the order of their numbers."""
-    return sorted(parts, key=lambda part: part[0])
+def _with_gate(table: TokenTable, tensors: Tables) -> TokenTable:
+    """Return a table of values with its gate: nanochat numbers its tables by layer, modded-nanogpt does not."""
+    number = re.search(r"\d+", table.name.rpartition("value_embeds")[2])
+    gate = f"h.{number[0] if number else None}.attn.ve_gate.weight"
+    gates = [each for each in tensors if each == gate or each.endswith(f".{gate}")]
+    return replace(table, others={"gate": gates[0]}, layer=int(number[0])) if number and gates else table

@@ -178,7 +178,6 @@ def _checked_name(file: File, info: zipfile.ZipInfo, known: Container[str]) -> s
 
 
 def _begin(file: File, info: zipfile.ZipInfo, name: str) -> int:
-    """Return the offset of the data of a member, which is behind a header of its own."""
     offset = info.header_offset
     if not 0 <= offset <= file.size - 30:
         raise file.wrong(f"the array {quoted(name)} is at byte {offset:,}, beyond the end of the file", _DAMAGED)
@@ -192,7 +191,6 @@ def _begin(file: File, info: zipfile.ZipInfo, name: str) -> int:
 
 @contextmanager
 def _own_errors(file: File) -> Iterator[None]:
-    """Raise CheckpointError for exceptions of the module zipfile."""
     try:
         yield
     except CheckpointError:

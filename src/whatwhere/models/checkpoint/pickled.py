@@ -89,7 +89,6 @@ class Pickled(InTorch):
         return super().tensor(rows)
 
     def _require_intact(self) -> None:
-        """Raise CheckpointError unless the storage of the tensor has a checksum of the zip."""
         import torch
 
         storage = self.values.untyped_storage()

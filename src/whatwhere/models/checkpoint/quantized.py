@@ -51,8 +51,6 @@ _MAX_STATE_BYTES = 1 << 14
 
 @dataclass(frozen=True, eq=False)
 class _Module:
-    """A module with quantized weights."""
-
     name: str
     codes: Entry
     beside: Mapping[str, Entry]
@@ -88,7 +86,6 @@ def quantized(contents: Contents) -> Contents:
 
 
 def _modules(contents: Contents) -> list[_Module]:
-    """Return the modules whose weights are codes."""
     settings = _settings(contents)
     codes: dict[str, Entry] = {}
     for name, entry in contents.entries.items():
@@ -112,7 +109,6 @@ def _modules(contents: Contents) -> list[_Module]:
 
 
 def _settings(contents: Contents) -> Mapping[str, Any]:
-    """Return how the configuration says that a model is quantized."""
     for part in nested_configs(contents.config or {}):
         for key in ("quantization", "quantization_config"):  # MLX writes both
             if isinstance(settings := part.get(key), Mapping):
@@ -203,7 +199,6 @@ def _scaled(module: _Module, by: str) -> tuple[tuple[int, ...], str, _Rows, str]
 
 
 def _block(module: _Module, scale: Entry) -> tuple[int, int]:
-    """Return how many rows and columns share a scale."""
     (rows, dim), shape = module.codes.shape, scale.shape
     if prod(shape) == 1:
         return max(rows, 1), max(dim, 1)

@@ -282,7 +282,6 @@ def new_folder(out: Path, force: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def _own_errors(out: Path) -> Iterator[None]:
-    """Raise CheckpointError for errors of the operating system."""
     try:
         yield
     except FileExistsError:

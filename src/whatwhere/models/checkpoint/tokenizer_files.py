@@ -129,7 +129,6 @@ def _kind(settings: Json, config: Json) -> str:
 
 
 def _built(kind: str, folder: Path, settings: Json) -> "Tokenizer | str":
-    """Build a tokenizer as its class of transformers does, or return why not."""
     stated, added = _special_tokens(folder, settings)
     named = {name: stated.get(f"{name}_token", _SPECIAL[kind].get(name)) for name in _ROLES}
     text = {name: _content(token) for name, token in named.items() if token is not None}
@@ -216,7 +215,6 @@ def _marked(kind: str, name: str, token: Any) -> Any:
 
 
 def _special_tokens(folder: Path, settings: Json) -> tuple[Json, dict[int, Any]]:
-    """Return what names special tokens, and the added tokens by id."""
     decoder = settings.get("added_tokens_decoder")
     if isinstance(decoder, Mapping):
         return settings, {int(number): token for number, token in decoder.items() if number.isdecimal()}
@@ -261,7 +259,6 @@ def tokens_in(folder: Path) -> Callable[[], list[str] | None]:
 
 
 def _from_tokenizer(path: Path) -> list[str]:
-    """Read tokenizer.json of the tokenizers library: the vocabulary of its model, and the added tokens."""
     contents = read_json(path, MAX_TOKENIZER_BYTES)
     model = contents.get("model")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
@@ -279,7 +276,6 @@ def _from_tokenizer(path: Path) -> list[str]:
 
 
 def _from_json(path: Path) -> list[str]:
-    """Read vocab.json, as GPT-2 has it, and the tokens that were added."""
     return _by_id(path, read_json(path, MAX_TOKENIZER_BYTES).items(), _added_beside(path))
 
 

@@ -140,7 +140,6 @@ class _Text:
 
 
 def _end_of_text(stream: Stream, begin: int) -> int:
-    """Return the end of the last line that is not blank."""
     end = stream.file.size
     while end > begin:
         start = max(begin, end - _CHUNK)
@@ -169,7 +168,6 @@ def _parsed(numbers: list[bytes]) -> Float32[np.ndarray, " dim"] | None:
 
 
 def _first_byte(file: File) -> int:
-    """Return the offset of the text, behind a byte order mark if there is one."""
     return len(_BOM) if file.head(len(_BOM)) == _BOM else 0
 
 
@@ -408,7 +406,6 @@ def _labels_of(path: Path) -> Path | None:
 
 
 def _read_labels(path: Path, rows: int) -> list[str]:
-    """Read one label for each row: the first column."""
     file = File(path)
     if file.size > _MAX_LABEL_BYTES:
         raise file.wrong(f"it has {file.size:,} bytes, but labels have at most {_MAX_LABEL_BYTES:,}", "Pass fewer.")

@@ -1,9 +1,7 @@
 """Write golden vectors: the numbers of a model's positions in a neutral form, to check a port in any language.
 
-A folder has golden.json, which describes the layers, and golden.safetensors with the numbers: pairs, frequencies,
-cosine and sine, rotated vectors, temperature, scale, window, sink and bias, in float64, for each kind of layer. A port
-writes what it computes under the same names, any subset, and `verify` says which law it breaks, at which position, and
-which known mistake explains it.
+A folder has golden.json, which describes the layers, and golden.safetensors with the numbers, in float64, for each kind
+of layer. A port writes what it computes under the same names, any subset, and `verify` says which law it breaks.
 """
 
 import json
@@ -101,20 +99,12 @@ def write_golden(source: Description | Checkpoint, out: str | Path, *, force: bo
     numbers: dict[str, np.ndarray] = {}
     kinds = []
     description = source if isinstance(source, Description) else source.description
-    for n, layers in enumerate(_kinds(_layers_of(source))):
-        where = layers[0].where
-        own, left = _numbers_of(layers, description.heads[layers[0].number].head_dim, description.causal)
+    for n, layers in enumerate(_kinds(source)):
+        number, where, _ = layers[0]
+        own, left = _numbers_of(layers, description.heads[number].head_dim, description.causal)
         numbers |= {f"kind.{n}.{name}": value for name, value in own.items()}
-        layout = getattr(_inner(where), "interleaved", None)
-        kinds.append(
-            LayerKind(
-                tuple(layer.number for layer in layers),
-                repr(where),
-                None if layout is None else "interleaved" if layout else "half",
-                tuple(own),
-                left,
-            )
-        )
+        layout = {None: None, True: "interleaved", False: "half"}[getattr(_inner(where), "interleaved", None)]
+        kinds.append(LayerKind(tuple(layer[0] for layer in layers), repr(where), layout, tuple(own), left))
     if description.embedding_scale is not None:
         numbers |= _embedding_scales(description)
     content = save({name: np.array(value, order="C") for name, value in numbers.items()})
@@ -131,37 +121,25 @@ def write_golden(source: Description | Checkpoint, out: str | Path, *, force: bo
     return golden
 
 
-@dataclass(frozen=True, eq=False)
-class _Layer:
-    """A layer: its number, its schemes, and what is missing of their learned numbers; () where all are there."""
-
-    number: int
-    where: "Where"
-    missing: tuple[str, ...]
-
-    def kind(self) -> tuple[str, ...]:
-        """Return what layers of the same kind have in common: schemes, and learned numbers but for sinks and SSMax."""
-        where = self.where
-        shown = repr((where.query_key, where.score, where.scale, where.window, where.sink))
-        learned = [module for module in (_inner(where), where.score) if module is not None and not self.missing]
-        values = [p.detach().double().numpy().tobytes() for module in learned for p in module.parameters()]
-        return shown, str(bool(self.missing)), sha256(b"".join(values)).hexdigest()
+Layers = list[tuple[int, Any, tuple[str, ...]]]
+"""Layers of a kind: their numbers, their schemes, and what is missing of their learned numbers."""
 
 
-def _layers_of(source: Description | Checkpoint) -> list[_Layer]:
-    wheres: list[tuple[Where, tuple[str, ...]]]
+def _kinds(source: Description | Checkpoint) -> list[Layers]:
+    """Return the layers by what they do: schemes, and learned numbers but for sinks and SSMax.
+
+    The first one of a model may add an input encoding besides.
+    """
     if isinstance(source, Description):
-        wheres = [(where, ("a configuration has no weights",)) for where in source.wheres()]
+        found = [(where, ("a configuration has no weights",)) for where in source.wheres()]
     else:
-        wheres = attention_of_layers(source)
-    return [_Layer(n, where, missing) for n, (where, missing) in enumerate(wheres)]
-
-
-def _kinds(layers: list[_Layer]) -> list[list[_Layer]]:
-    """Return the distinct kinds of layers; the first one of a model may add an input encoding besides."""
-    kinds: dict[tuple[str, ...], list[_Layer]] = {}
-    for layer in layers:
-        kinds.setdefault(layer.kind(), []).append(layer)
+        found = attention_of_layers(source)
+    kinds: dict[tuple[object, ...], Layers] = {}
+    for number, (where, missing) in enumerate(found):
+        shown = repr((where.query_key, where.score, where.scale, where.window, where.sink))
+        learned = [module for module in (_inner(where), where.score) if module is not None and not missing]
+        values = [p.detach().double().numpy().tobytes() for module in learned for p in module.parameters()]
+        kinds.setdefault((shown, bool(missing), b"".join(values)), []).append((number, where, missing))
     return list(kinds.values())
 
 
@@ -172,11 +150,10 @@ def _inner(where: "Where") -> Any:
     return scheme if hasattr(scheme, "inverse_frequencies") else None
 
 
-def _numbers_of(layers: list[_Layer], head_dim: int, causal: bool) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    """Return the numbers of a kind of layer, and what they leave out."""
+def _numbers_of(layers: Layers, head_dim: int, causal: bool) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
     numbers: dict[str, np.ndarray] = {}
     left: list[str] = []
-    where, missing = layers[0].where, layers[0].missing
+    _, where, missing = layers[0]
     rotary, positions, learned = _inner(where), np.array(POSITIONS), type(where.query_key).__name__ == "SSMax"
     if rotary is not None and missing and _is_learned(rotary):
         left.append(f"the frequencies of {type(rotary).__name__}, which are weights")
@@ -191,7 +168,7 @@ def _numbers_of(layers: list[_Layer], head_dim: int, causal: bool) -> tuple[dict
     if learned and missing:
         left.append("the factors of queries, which are weights")
     elif learned:
-        numbers["temperature"] = np.stack([_factors(layer.where.query_key) for layer in layers])
+        numbers["temperature"] = np.stack([_factors(layer[1].query_key) for layer in layers])
     if (curve := getattr(where.query_key, "curve", None)) is not None:
         from torch import from_numpy
 
@@ -201,14 +178,13 @@ def _numbers_of(layers: list[_Layer], head_dim: int, causal: bool) -> tuple[dict
     if where.window is not None:
         numbers |= _seen(where.window, causal)
     if where.score is not None:
-        numbers |= _buckets(where.score)
-        bias = _bias(where.score, bool(missing))
-        numbers |= {} if isinstance(bias, str) else bias
-        left += [bias] if isinstance(bias, str) else []
+        biases, why = _bias(where.score, bool(missing))
+        numbers |= biases
+        left += why
     if where.sink is not None and missing:
         left.append("the sinks' logits, which are weights")
     elif where.sink is not None:
-        sinks = [layer.where.sink for layer in layers]
+        sinks = [layer[1].sink for layer in layers]
         numbers["sink"] = np.stack([sink.weight.detach().double().numpy() for sink in sinks if sink is not None])
     return numbers, tuple(left)
 
@@ -218,7 +194,6 @@ def _is_learned(scheme: Any) -> bool:
 
 
 def _factors(scheme: Any) -> Float64[np.ndarray, "heads positions"]:
-    """Return the learned factors of queries at each position."""
     from torch import tensor
 
     from whatwhere.position.positions import Positions
@@ -250,18 +225,17 @@ def _rotation(rotary: Any, positions: Int64[np.ndarray, " positions"]) -> dict[s
     frequencies = rotary.inverse_frequencies.detach().numpy()
     angles = positions[:, None] * frequencies
     cos, sin = np.cos(angles) * rotary.magnitude, np.sin(angles) * rotary.magnitude
-    vectors = {name: sample(len(positions), rotary.head_dim, seed=n).double().numpy() for n, name in enumerate("qk")}
-    after = {name: rotated(x, pairs, cos, sin) for name, x in vectors.items()}
+    query, key = (sample(len(positions), rotary.head_dim, seed=n).double().numpy() for n in (0, 1))
     return {
         "pairs": pairs,
         "inverse_frequencies": frequencies,
         "magnitude": np.array(rotary.magnitude),
         "cos": cos,
         "sin": sin,
-        "query": vectors["q"],
-        "key": vectors["k"],
-        "rotated_query": after["q"],
-        "rotated_key": after["k"],
+        "query": query,
+        "key": key,
+        "rotated_query": rotated(query, pairs, cos, sin),
+        "rotated_key": rotated(key, pairs, cos, sin),
     }
 
 
@@ -278,37 +252,28 @@ def rotated(
     return out
 
 
-def _buckets(scheme: object) -> dict[str, np.ndarray]:
-    """Return the rows of T5's table that queries read at each distance, and at as many tokens after them."""
-    from torch import tensor
-
-    from whatwhere.where.score.t5 import T5
-
-    if not isinstance(scheme, T5):
-        return {}
-    distances = tensor(DISTANCES)
-    numbers = {"buckets": scheme.buckets(distances).numpy()}
-    return numbers | ({"buckets_of_later_keys": scheme.buckets(-distances).numpy()} if scheme.bidirectional else {})
-
-
-def _bias(scheme: object, missing: bool) -> dict[str, np.ndarray] | str:
-    """Return the bias at each distance, and of later keys where they have their own, or why there is none."""
+def _bias(scheme: object, missing: bool) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+    """Return T5's rows and the bias at each distance, and of later keys where they have their own; or why not."""
     import torch
 
     from whatwhere.where.score.t5 import T5
     from whatwhere.where.score_bias import DistanceBias
 
+    numbers: dict[str, np.ndarray] = {}
     if not isinstance(scheme, DistanceBias):
-        return f"the bias of {type(scheme).__name__}, which does not depend on the distance alone"
+        return numbers, (f"the bias of {type(scheme).__name__}, which does not depend on the distance alone",)
+    distances, two_sided = torch.tensor(DISTANCES), isinstance(scheme, T5) and scheme.bidirectional
+    if isinstance(scheme, T5):
+        numbers["buckets"] = scheme.buckets(distances).numpy()
+        numbers |= {"buckets_of_later_keys": scheme.buckets(-distances).numpy()} if two_sided else {}
     if missing and _is_learned(scheme):
-        return f"the bias of {type(scheme).__name__}, whose numbers are weights"
-    heads, distances = torch.arange(scheme.num_heads)[:, None], torch.tensor(DISTANCES)
+        return numbers, (f"the bias of {type(scheme).__name__}, whose numbers are weights",)
+    heads = torch.arange(scheme.num_heads)[:, None]
     with torch.no_grad():
         curve = scheme.curve(torch.device("cpu"))
-        numbers = {"bias": curve(heads, distances).double().numpy()}
-        if isinstance(scheme, T5) and scheme.bidirectional:
-            numbers["bias_of_later_keys"] = curve(heads, -distances).double().numpy()
-    return numbers
+        numbers["bias"] = curve(heads, distances).double().numpy()
+        numbers |= {"bias_of_later_keys": curve(heads, -distances).double().numpy()} if two_sided else {}
+    return numbers, ()
 
 
 def _embedding_scales(description: Description) -> dict[str, np.ndarray]:
