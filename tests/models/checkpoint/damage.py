@@ -11,6 +11,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from whatwhere.errors import CheckpointError, WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
 
@@ -30,31 +32,26 @@ TIMES = 100
 
 
 def flip(content: bytes, at: int, value: int) -> bytes:
-    """Change one byte."""
     at %= len(content)
     return content[:at] + bytes([content[at] ^ (value % 255 + 1)]) + content[at + 1 :]
 
 
 def cut(content: bytes, at: int, value: int) -> bytes:
-    """Cut the file off."""
     return content[: at % len(content)]
 
 
 def insert(content: bytes, at: int, value: int) -> bytes:
-    """Insert some bytes."""
     at %= len(content) + 1
     return content[:at] + struct.pack("<q", value - 2**40)[: value % 8 + 1] + content[at:]
 
 
 def splice(content: bytes, at: int, value: int) -> bytes:
-    """Copy a piece to another place."""
     start, length = value % len(content), value // 7 % 64 + 1
     at %= len(content) + 1
     return content[:at] + content[start : start + length] + content[at:]
 
 
 def remove(content: bytes, at: int, value: int) -> bytes:
-    """Remove some bytes."""
     at %= len(content)
     return content[:at] + content[at + value % 64 + 1 :]
 
@@ -68,7 +65,6 @@ def overwrite(content: bytes, at: int, value: int) -> bytes:
 
 
 def renumber(content: bytes, at: int, value: int) -> bytes:
-    """Replace digits by another number, or by none."""
     result = list(DIGITS.finditer(content[:100_000]))
     if not result:
         return content
@@ -167,13 +163,7 @@ def read_all(path: Path) -> dict[str, Any]:
 
 
 def withstands(sample: Sample, content: bytes, folder: Path) -> bool:
-    """Read a damaged file; return whether it was refused. Anything but CheckpointError passes through, and so fails.
-
-    Args:
-        sample: the files of a checkpoint.
-        content: of the damaged one.
-        folder: to write into.
-    """
+    """Write a sample with damaged content and read it; return whether it was refused by CheckpointError."""
     path = sample.write(folder, content)
     size = sum(len(kept) for name, kept in sample.files.items() if name != sample.damaged) + len(content)
     return refuses_or_reads(lambda: read_all(path), size, CheckpointError)
@@ -184,11 +174,6 @@ def refuses_or_reads(read: Callable[[], object], size: int, error: type[WhatWher
 
     What Python and NumPy allocate is measured, and must follow the size of the files, not what they claim. It is
     measured again where it does not: a table of Python's own, such as that of its names, grows at any time, but once.
-
-    Args:
-        read: reads them.
-        size: of the files, in bytes.
-        error: the type of the one error.
     """
     most = ALLOWANCE + TIMES * size
     message, peak = _tried(read, error)
@@ -198,6 +183,22 @@ def refuses_or_reads(read: Callable[[], object], size: int, error: type[WhatWher
     assert peak < most, f"{peak:,} bytes were allocated, but for these files at most {most:,} are right"
     assert message is None or "\n" in message, f"an error states the way out in a line of its own: {message}"
     return message is not None
+
+
+def refused(path: Path, *words: str, read: Callable[[Path], object] = Checkpoint.open) -> None:
+    """Read a path; see that the error names it, says some words, and states the way out, for little memory."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(CheckpointError) as caught:
+            read(path)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    text = str(caught.value)
+    assert text.startswith(str(path))
+    assert "\n" in text
+    assert not [each for each in words if each not in text], text
+    assert peak < 2 * sum(file.stat().st_size for file in (path, *path.rglob("*"))) + 4_000_000
 
 
 PEAKS: list[tuple[int, int]] = []

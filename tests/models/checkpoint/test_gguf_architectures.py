@@ -81,6 +81,8 @@ def test_a_header_means_what_transformers_computes(
 
 def test_architectures_that_are_not_read_have_their_reason(tmp_path: Path) -> None:
     checkpoint = Checkpoint.open(write(tmp_path / "a.gguf", "jina-bert-v2", {}))
+    assert checkpoint.config is None
+    assert checkpoint.metadata["jina-bert-v2.block_count"] == LAYERS
     reason = "positions of the GGUF architecture 'jina-bert-v2' are not read: it has ALiBi in both directions"
     with pytest.raises(ww.errors.CheckpointError, match=reason):
         _ = checkpoint.description
@@ -109,26 +111,24 @@ def test_a_magnitude_that_repeats_that_of_yarn(key: str, tmp_path: Path) -> None
         _ = Checkpoint.open(write(tmp_path / "d.gguf", "qwen3", {**HEAD, **linear})).description
 
 
-def test_longrope_of_phimoe(tmp_path: Path) -> None:
-    """Its attention factor is that of the header, below the original length and beyond it."""
+@pytest.mark.parametrize(
+    ("arch", "own"),
+    [
+        ("phi3", {"attention_factor": 1.25}),
+        ("phimoe", {"short_mscale": 1.25, "long_mscale": 1.25, "original_max_position_embeddings": 16}),
+    ],
+)
+def test_longrope(arch: str, own: dict[str, Any], tmp_path: Path) -> None:
+    """Phi-MoE's attention factor is that of the header, below the original length and beyond it."""
     keys = {**ROPE, "rope.scaling.original_context_length": 16, "rope.scaling.attn_factor": 1.25, **WINDOW}
-    result = Checkpoint.open(write(tmp_path / "a.gguf", "phimoe", keys, FACTORS)).description
-    scaling = {"rope_type": "longrope", "short_factor": FACTORS["rope_factors_short.weight"],
-               "long_factor": FACTORS["rope_factors_long.weight"], "short_mscale": 1.25, "long_mscale": 1.25,
-               "original_max_position_embeddings": 16}  # fmt: skip
-    assert result.query_key == read_of("phimoe", {**rope(**scaling), "sliding_window": 6}).query_key
-
-
-def test_longrope_of_phi3(tmp_path: Path) -> None:
-    keys = {**ROPE, "rope.scaling.original_context_length": 16, "rope.scaling.attn_factor": 1.25, **WINDOW}
-    result = Checkpoint.open(write(tmp_path / "a.gguf", "phi3", keys, FACTORS)).description
-    scaling = {"rope_type": "longrope", "short_factor": FACTORS["rope_factors_short.weight"],
-               "long_factor": FACTORS["rope_factors_long.weight"], "attention_factor": 1.25}  # fmt: skip
-    settings = {**rope(**scaling), "original_max_position_embeddings": 16, "sliding_window": 6}
-    assert result.query_key == read_of("phi3", settings).query_key
-    one = {"rope_factors_long.weight": FACTORS["rope_factors_long.weight"]}
+    result = Checkpoint.open(write(tmp_path / "a.gguf", arch, keys, FACTORS)).description
+    long, short = (FACTORS[f"rope_factors_{name}.weight"] for name in ("long", "short"))
+    scaling = {"rope_type": "longrope", "short_factor": short, "long_factor": long, **own}
+    length = {"original_max_position_embeddings": 16} if arch == "phi3" else {}
+    assert result.query_key == read_of(arch, {**rope(**scaling), **length, "sliding_window": 6}).query_key
+    one = {"rope_factors_long.weight": long}
     with pytest.raises(ww.errors.SettingError, match="rope_factors_long"):
-        _ = Checkpoint.open(write(tmp_path / "b.gguf", "phi3", {**ROPE, **WINDOW}, one)).description
+        _ = Checkpoint.open(write(tmp_path / "b.gguf", arch, {**ROPE, **WINDOW}, one)).description
 
 
 def test_llama3_of_step35_scales_half_of_the_heads_without_a_window(tmp_path: Path) -> None:
@@ -244,6 +244,20 @@ def test_the_step_of_llama4_is_recovered(tmp_path: Path) -> None:
         ("llama", {**ROPE, "attention.output_scale": 2.0}, "attention.output_scale"),
         ("olmo2", {**ROPE, **WINDOW, "attention.sliding_window_pattern": [True] * 3}, "layer_types"),
         ("exaone4", {**ROPE, "block_count": 64}, "exaone4.attention.sliding_window"),
+        ("qwen2", {**ROPE, "rope.scaling.alpha": 2.0}, "rope.scaling.alpha"),
+        ("qwen3", {**HEAD, "rope.scaling.attn_factor": 2.0}, "rope.scaling.attn_factor"),
+        ("bloom", {"attention.max_alibi_bias": 4.0}, "attention.max_alibi_bias"),
+        *(
+            (arch, {"attention.key_length": 16, key: 12.0}, key)
+            for key, names in (
+                ("attention.scale", ("llama", "qwen2", "gemma2", "bloom")),
+                ("attention.max_alibi_bias", ("llama", "bert")),
+                ("embedding_scale", ("llama", "gemma")),
+                ("attention.temperature_scale", ("llama",)),
+                ("attention.temperature_length", ("llama",)),
+            )
+            for arch in names
+        ),
     ],
 )  # fmt: skip
 def test_what_the_code_of_llama_cpp_does_not_read_is_refused(

@@ -9,7 +9,6 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from whatwhere.errors import CheckpointError, TokenError
 from whatwhere.escape import byte_alphabet
-from whatwhere.large_arrays import finite_rows
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import find_token, read_table, table_name
 
@@ -57,19 +56,20 @@ def test_a_tokenizer_encodes_what_is_no_token(tmp_path: Path) -> None:
     assert find_token(checkpoint, "[UNK]") == 0
 
 
-def test_a_word_of_several_tokens_is_reported_as_these(tmp_path: Path) -> None:
-    vocabulary = {"[UNK]": 0, "king": 1, "##dom": 2}
-    checkpoint = saved(tmp_path, [], Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]")), rows=3)
-    with pytest.raises(TokenError, match=r"The tokenizer splits it into 2: 'king' \(#1\), '##dom' \(#2\)\."):
-        find_token(checkpoint, "kingdom")
-
-
-def test_similar_tokens_are_written_as_they_are_looked_up(tmp_path: Path) -> None:
-    checkpoint = saved(tmp_path, ["the", "##ing", "##s", "king", " "])
-    with pytest.raises(TokenError, match=r"Similar are '##ing', 'king'\."):
-        find_token(checkpoint, "ing")
-    with pytest.raises(TokenError, match="Pass an id"):
-        find_token(checkpoint, "  ")
+@pytest.mark.parametrize(
+    ("words", "text", "message"),
+    [
+        (None, "kingdom", r"The tokenizer splits it into 2: 'king' \(#1\), '##dom' \(#2\)\."),
+        (["the", "##ing", "##s", "king", " "], "ing", r"Similar are '##ing', 'king'\."),
+        (["the", "##ing", "##s", "king", " "], "  ", "Pass an id"),
+    ],
+)
+def test_what_is_no_token_is_said_with_what_is_near(
+    words: list[str] | None, text: str, message: str, tmp_path: Path
+) -> None:
+    pieces = models.WordPiece({"[UNK]": 0, "king": 1, "##dom": 2}, unk_token="[UNK]")
+    with pytest.raises(TokenError, match=message):
+        find_token(saved(tmp_path, words or [], None if words else Tokenizer(pieces), rows=5 if words else 3), text)
 
 
 def test_letters_of_bytes_are_no_text_without_a_tokenizer_either(tmp_path: Path) -> None:
@@ -118,12 +118,6 @@ def test_rows_that_are_not_finite_are_listed_separately(tmp_path: Path) -> None:
         result.row(3)
     with pytest.raises(TokenError, match="10 rows"):
         result.row(10)
-
-
-def test_finiteness_of_more_rows_than_a_block() -> None:
-    table = np.zeros((20_000, 2), np.float32)
-    table[[0, 8191, 8192, 19_999], [0, 1, 0, 1]] = np.nan
-    assert np.flatnonzero(~finite_rows(table)).tolist() == [0, 8191, 8192, 19_999]
 
 
 def test_whole_numbers_are_vectors_too(tmp_path: Path) -> None:

@@ -20,17 +20,14 @@ from .samples import safetensors, single
 
 
 def scalars(count: int) -> bytes:
-    """Write a file of safetensors of tensors without values."""
     return safetensors({f"t{n}": ("U8", (0,), b"") for n in range(count)})
 
 
 def text(count: int) -> bytes:
-    """Write words with one number, without a header."""
     return b"word 1.5 2\n" * 9 + b"a 1 2\n" * count
 
 
 def binary(count: int) -> bytes:
-    """Write words with one number as word2vec does."""
     return f"{count} 1\n".encode() + (b"a " + struct.pack("<f", 1e-30)) * count
 
 
@@ -65,9 +62,8 @@ def test_many_tiny_entries_are_refused(
     if few:
         assert Checkpoint.open(single(name, write(few)).write(tmp_path)) is not None
     path = single(name, write(many)).write(tmp_path)
-    with pytest.raises(CheckpointError, match=r"MB of memory, but for its size at most [\d,]+ MB") as caught:
+    with pytest.raises(CheckpointError, match=r"(?s)MB of memory, but for its size at most [\d,]+ MB.*so many entries"):
         Checkpoint.open(path)
-    assert "No model has so many entries of so few bytes: store" in str(caught.value)
 
 
 def test_what_tensors_hold_counts_too(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import pytest
 import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint
 
+from .damage import refused
 from .samples import WEIGHT, saved
 
 TYPES = ["<f4", ">f4", "<f8", ">f8", "<f2", ">f2", "i1", "<i8", ">i4", "<u2", "?", "<c8", "<c16"]
@@ -80,8 +81,6 @@ def dictionary(shape: str = "(7, 4)", descr: str = "'<f4'", fortran_order: str =
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (header(dictionary()), ""),
-        (header(dictionary("(7L, 4L)")), ""),
         (saved(np.array([{}], dtype=object)), r"the type 'object'; objects are pickles, which can run code"),
         (saved(np.zeros(3, dtype=[("a", "f4")])), "but plain numbers are read"),
         (saved(np.array(["a", "b"])), "but plain numbers are read"),
@@ -110,15 +109,14 @@ def dictionary(shape: str = "(7, 4)", descr: str = "'<f4'", fortran_order: str =
     ],
 )  # fmt: skip
 def test_claims(content: bytes, message: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.npy"
-    path.write_bytes(content)
-    if not message:
-        assert np.array_equal(Checkpoint.open(path).array("x"), np.zeros((7, 4)))
-        return
-    with pytest.raises(ww.errors.CheckpointError) as caught:
-        Checkpoint.open(path)
-    assert message.replace("\\", "") in str(caught.value).replace("\\", "")
-    assert str(caught.value).startswith(f"{path}: ")
+    (path := tmp_path / "x.npy").write_bytes(content)
+    refused(path, message)
+
+
+@pytest.mark.parametrize("shape", ["(7, 4)", "(7L, 4L)"])
+def test_headers(shape: str, tmp_path: Path) -> None:
+    (tmp_path / "x.npy").write_bytes(header(dictionary(shape)))
+    assert np.array_equal(Checkpoint.open(tmp_path / "x.npy").array("x"), np.zeros((7, 4)))
 
 
 # Zips
@@ -153,22 +151,18 @@ def test_a_member_that_is_longer_than_its_directory_entry(tmp_path: Path) -> Non
         Checkpoint.open(path)
 
 
-@pytest.mark.parametrize("pressed", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
-def test_other_compressions(pressed: int, tmp_path: Path) -> None:
-    path = archive(tmp_path / "x.npz", ("x.npy", saved(WEIGHT)), pressed=pressed)
-    with pytest.raises(ww.errors.CheckpointError, match="compressed in a way that NumPy does not use"):
-        Checkpoint.open(path)
-
-
-def test_members_that_are_no_arrays(tmp_path: Path) -> None:
-    path = archive(tmp_path / "x.npz", ("readme.txt", b"hello"))
-    with pytest.raises(ww.errors.CheckpointError, match=r"it holds 'readme\.txt', which is not an array"):
-        Checkpoint.open(path)
-    path = archive(tmp_path / "y.npz", ("x.npy", saved(np.array([{}], dtype=object))))
-    with pytest.raises(ww.errors.CheckpointError, match="objects are pickles"):
-        Checkpoint.open(path)
-    path = archive(tmp_path / "z.zip", ("x.npy", saved(WEIGHT)))
-    assert Checkpoint.open(path).format == "npz"
+@pytest.mark.parametrize(
+    ("name", "content", "pressed", "message"),
+    [
+        ("x.npy", saved(WEIGHT), zipfile.ZIP_BZIP2, "compressed in a way that NumPy does not use"),
+        ("x.npy", saved(WEIGHT), zipfile.ZIP_LZMA, "compressed in a way that NumPy does not use"),
+        ("readme.txt", b"hello", zipfile.ZIP_DEFLATED, "it holds 'readme.txt', which is not an array"),
+        ("x.npy", saved(np.array([{}], dtype=object)), zipfile.ZIP_DEFLATED, "objects are pickles"),
+    ],
+)
+def test_members(name: str, content: bytes, pressed: int, message: str, tmp_path: Path) -> None:
+    refused(archive(tmp_path / "x.npz", (name, content), pressed=pressed), message)
+    assert Checkpoint.open(archive(tmp_path / "z.zip", ("x.npy", saved(WEIGHT)))).format == "npz"
 
 
 def test_one_name_twice(tmp_path: Path) -> None:
@@ -204,31 +198,15 @@ def test_the_end_of_a_zip_alone_that_is_cut_off(tmp_path: Path) -> None:
             Checkpoint.open(path)
 
 
-def test_a_zip_that_is_cut_off(tmp_path: Path) -> None:
-    path = archive(tmp_path / "x.npz", ("x.npy", saved(WEIGHT)))
-    path.write_bytes(path.read_bytes()[:-30])
-    with pytest.raises(ww.errors.CheckpointError, match="it cannot be decompressed"):
-        Checkpoint.open(path)
-
-
-def test_damage_among_pressed_numbers(tmp_path: Path) -> None:
-    random = np.random.default_rng(0).standard_normal((100, 100))
-    path = archive(tmp_path / "x.npz", ("x.npy", saved(random)))
-    content = bytearray(path.read_bytes())
-    content[40_000] ^= 255
-    path.write_bytes(content)
-    with pytest.raises(ww.errors.CheckpointError, match="it cannot be decompressed"):
-        Checkpoint.open(path).array("x")
-
-
-def test_damage_among_stored_numbers(tmp_path: Path) -> None:
-    """Rows are read in place, where zip compares no checksum: so the whole array is read once before."""
-    np.savez(tmp_path / "x.npz", x=np.ones((100, 100)))
-    content = bytearray((tmp_path / "x.npz").read_bytes())
-    content[40_000] ^= 1
-    (tmp_path / "x.npz").write_bytes(content)
-    with pytest.raises(ww.errors.CheckpointError, match="it cannot be decompressed: Bad CRC-32"):
-        Checkpoint.open(tmp_path / "x.npz").array("x", [0])
+@pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
+def test_damage_of_a_zip(write: Any, tmp_path: Path) -> None:
+    """Rows of stored numbers are read in place, where zip compares no checksum: so the whole is read once before."""
+    write(path := tmp_path / "x.npz", x=np.random.default_rng(0).standard_normal((100, 100)))
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-30])
+    refused(path, "it cannot be decompressed")
+    path.write_bytes(whole[:40_000] + bytes([whole[40_000] ^ 1]) + whole[40_001:])
+    refused(path, "it cannot be decompressed: ", read=lambda path: Checkpoint.open(path).array("x", [0]))
 
 
 def test_a_directory_that_hides_a_member(tmp_path: Path) -> None:

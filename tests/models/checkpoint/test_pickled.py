@@ -18,21 +18,17 @@ import torch
 import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint
 
+from .damage import refused
+
 WEIGHT = torch.arange(20.0).reshape(5, 4)
 
 
 def test_refused_by_default(tmp_path: Path) -> None:
     path = tmp_path / "model.pt"
     torch.save({"wte.weight": WEIGHT}, path)
-    with pytest.raises(ww.errors.CheckpointError) as caught:
-        Checkpoint.open(path)
-    text = str(caught.value)
-    assert "is a pickle" in text
-    assert "a program that runs when it is read" in text
-    assert "allow_pickle=True" in text
-    assert "safetensors.torch.save_file" in text
-    assert np.array_equal(Checkpoint.open(path, allow_pickle=True).array("wte.weight"), WEIGHT.numpy())
-    assert isinstance(ww.read(path, allow_pickle=True), Checkpoint)
+    words = ("is a pickle", "a program that runs when it is read", "allow_pickle=True", "safetensors.torch.save_file")
+    refused(path, *words)
+    assert np.array_equal(ww.read(path, allow_pickle=True).array("wte.weight"), WEIGHT.numpy())
 
 
 @pytest.mark.parametrize("folder", ["short", "long" * 50], ids=["short", "long"])
@@ -128,11 +124,9 @@ def test_a_program_does_not_run(zipped: bool, tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore:Validating sparse tensor invariants")  # of PyTorch since 2.15, while it loads one
 def test_nothing_in_it(tmp_path: Path) -> None:
     torch.save([WEIGHT], tmp_path / "a.pt")
-    with pytest.raises(ww.errors.CheckpointError, match="holds no named tensors"):
-        Checkpoint.open(tmp_path / "a.pt", allow_pickle=True)
     torch.save({"x": WEIGHT.to_sparse(), "y": torch.empty(3, device="meta")}, tmp_path / "b.pt")
-    with pytest.raises(ww.errors.CheckpointError, match="holds no named tensors"):
-        Checkpoint.open(tmp_path / "b.pt", allow_pickle=True)
+    for name in ("a.pt", "b.pt"):
+        refused(tmp_path / name, "holds no named tensors", read=lambda path: Checkpoint.open(path, allow_pickle=True))
 
 
 def test_a_member_that_is_said_to_be_compressed(tmp_path: Path) -> None:

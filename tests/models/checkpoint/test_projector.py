@@ -10,6 +10,7 @@ import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint, write_projector
 from whatwhere.records import sealed
 
+from .damage import refused
 from .samples import WEIGHT, WORDS, lines
 
 
@@ -64,25 +65,15 @@ def test_labels_are_read_from_the_same_folder(vectors: str, labels: str | None, 
     assert np.array_equal(checkpoint.array("vectors"), WEIGHT)
 
 
-def test_labels_that_are_too_few(tmp_path: Path) -> None:
+def test_pairs_that_do_not_fit(tmp_path: Path) -> None:
     write_projector(tmp_path, WEIGHT, WORDS)
     (tmp_path / "metadata.tsv").write_text("a\nb\n")
-    checkpoint = Checkpoint.open(tmp_path)
-    assert np.array_equal(checkpoint.array("vectors"), WEIGHT)
-    with pytest.raises(ww.errors.CheckpointError, match=r"metadata\.tsv: it has 2 labels for 7 vectors"):
-        _ = checkpoint.words
-
-
-def test_one_damaged_number_is_no_label(tmp_path: Path) -> None:
-    (tmp_path / "vectors.tsv").write_bytes(lines(separator="\t").replace(b"-", b"/", 1))
-    with pytest.raises(ww.errors.CheckpointError, match="its first line holds no numbers between tabs"):
-        Checkpoint.open(tmp_path)
-
-
-def test_a_file_without_numbers(tmp_path: Path) -> None:
-    (tmp_path / "vectors.tsv").write_text("a\tb\nc\td\n")
-    with pytest.raises(ww.errors.CheckpointError, match="its first line holds no numbers between tabs"):
-        Checkpoint.open(tmp_path)
+    assert np.array_equal(Checkpoint.open(tmp_path).array("vectors"), WEIGHT)
+    words = "metadata.tsv: it has 2 labels for 7 vectors"
+    refused(tmp_path, words, read=lambda path: Checkpoint.open(path).words)
+    for content in (lines(separator="\t").replace(b"-", b"/", 1), b"a\tb\nc\td\n"):  # one damaged number is no label
+        (tmp_path / "vectors.tsv").write_bytes(content)
+        refused(tmp_path, "its first line holds no numbers between tabs")
 
 
 # Our own results
@@ -119,11 +110,11 @@ def test_results(results: Path) -> None:
     [
         ({"format": "other"}, "has the format 'other'"),
         ({"version": 1}, "has version 1, but this whatwhere reads version 4"),
-        ({"runs": {}}, "has no list of runs"),
-        ({"runs": [3]}, "has no list of runs"),
-        ({"runs": [{"file": "models/../../secret.safetensors"}]}, "only a plain name in its own folder"),
-        ({"runs": [{"file": "/etc/passwd"}]}, "only a plain name in its own folder"),
-        ({"runs": [{"file": 3}]}, "only a plain name in its own folder"),
+        *(({"runs": runs}, "has no list of runs") for runs in ({}, [3])),
+        *(
+            ({"runs": [{"file": file}]}, "only a plain name in its own folder")
+            for file in ("models/../../secret.safetensors", "/etc/passwd", 3)
+        ),
         ({"runs": [{"file": "models/gone.safetensors"}]}, "cannot be read: No such file"),
     ],
 )
@@ -132,8 +123,7 @@ def test_results_that_claim_otherwise(change: dict[str, object], message: str, r
     (tmp_path / "results.json").write_text(json.dumps(sealed(said)))
     (tmp_path / "models").mkdir()
     (tmp_path.parent / "secret.safetensors").write_bytes((results / "models" / "none-2.safetensors").read_bytes())
-    with pytest.raises(ww.errors.CheckpointError, match=message):
-        Checkpoint.open(tmp_path)
+    refused(tmp_path, message)
 
 
 def test_results_without_their_layers_are_there_without_tensors(results: Path, tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Word vectors: text with and without a header, binary, and every lie of a header."""
 
-import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +8,10 @@ import pytest
 import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint
 
+from .damage import refused
 from .samples import WEIGHT, WORDS, binary, lines
 
+BOM = b"\xef\xbb\xbf"
 PLAIN = [word.replace(" ", "_") for word in WORDS]
 
 
@@ -41,6 +42,9 @@ def check(checkpoint: Checkpoint, words: list[str] = WORDS, weight: np.ndarray =
         ("a.txt", lines(WORDS).rstrip(b"\n"), "glove"),
         ("glove.840B.300d", lines(WORDS, "\t"), "glove"),
         ("a.tsv", lines(WORDS, "\t"), "projector"),
+        ("a.txt", BOM + lines(WORDS), "glove"),
+        ("a.vec", BOM + b"7 4\n" + lines(WORDS), "fasttext"),
+        ("a.tsv", BOM + lines(WORDS, "\t"), "projector"),
     ],
 )
 def test_text(name: str, content: bytes, format: str, tmp_path: Path) -> None:
@@ -121,19 +125,19 @@ def test_numbers_that_are_none(tmp_path: Path) -> None:
         (b"2 2\n" + b"\0" * 100, "no word and 2 numbers are left for row 0"),
         (binary()[:-4] + b"\n\n", "no word and 4 numbers are left for row 6"),
         (binary() + b"x", "2 bytes follow the 7 vectors"),
+        (BOM + b"the 1 2 3 4\n" * 101 + b"sat 1 2 3\n", "line 102: it has 3 numbers"),
+        *(
+            (b"2 2\ncat 1 2\nsat 3 " + number + b"\n", f"line 3: '{number.decode()}' is not a number")
+            for number in (b"1_0", b"1_000.5", b"1e1_0", b"0x10")
+        ),
+        (b"cat!1.0 2.0 3.0\n. . . 1.0 2.0 3.0\ndog 1.0 2.0 3.0\n", "line 2: it has more than 2 numbers"),
+        ((793_712_314).to_bytes(4, "little") + bytes(100), "a model of fastText"),
+        (b"\x89HDF\r\n\x1a\n" + bytes(100), "it is HDF5"),
     ],
 )  # fmt: skip
 def test_claims(content: bytes, message: str, tmp_path: Path) -> None:
     """A header that claims 3,000,000 x 300 in a file of 40 bytes once made a reader ask for 1.5 TB."""
-    path = write(tmp_path / "a.txt", content)
-    tracemalloc.start()
-    with pytest.raises(ww.errors.CheckpointError) as caught:
-        Checkpoint.open(path).array("vectors")
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert message in str(caught.value)
-    assert str(caught.value).startswith(f"{path}: ")
-    assert peak < 2 * len(content) + 4_000_000
+    refused(write(tmp_path / "a.txt", content), message, read=lambda path: Checkpoint.open(path).array("vectors"))
 
 
 def test_a_file_of_line_breaks_is_no_hang(tmp_path: Path) -> None:
@@ -145,61 +149,12 @@ def test_a_file_of_line_breaks_is_no_hang(tmp_path: Path) -> None:
         Checkpoint.open(path)
 
 
-@pytest.mark.parametrize(
-    ("head", "message"),
-    [((793_712_314).to_bytes(4, "little"), "a model of fastText"), (b"\x89HDF\r\n\x1a\n", "it is HDF5")],
-)
-def test_formats_that_are_not_read(head: bytes, message: str, tmp_path: Path) -> None:
-    with pytest.raises(ww.errors.CheckpointError, match=message):
-        Checkpoint.open(write(tmp_path / "a.bin", head + bytes(100)))
-
-
-BOM = b"\xef\xbb\xbf"
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "format"),
-    [
-        ("a.txt", lines(WORDS), "glove"),
-        ("a.txt", b"7 4\n" + lines(WORDS), "word2vec"),
-        ("a.vec", b"7 4\n" + lines(WORDS), "fasttext"),
-        ("a.tsv", lines(WORDS, "\t"), "projector"),
-    ],
-)
-def test_a_byte_order_mark_is_no_part_of_the_first_word(name: str, content: bytes, format: str, tmp_path: Path) -> None:
-    checkpoint = Checkpoint.open(write(tmp_path / name, BOM + content))
-    assert checkpoint.format == format
-    check(checkpoint)
-
-
-def test_lines_are_counted_behind_a_byte_order_mark(tmp_path: Path) -> None:
-    """What is wrong is looked for by its line, and the mark is none."""
-    path = write(tmp_path / "a.txt", BOM + b"the 1 2 3 4\n" * 101 + b"sat 1 2 3\n")
-    with pytest.raises(ww.errors.CheckpointError, match="line 102: it has 3 numbers"):
-        Checkpoint.open(path).array("vectors")
-
-
 def test_labels_with_a_byte_order_mark(tmp_path: Path) -> None:
     write(tmp_path / "vectors.tsv", BOM + b"1\t2\n3\t4\n")
     write(tmp_path / "metadata.tsv", BOM + b"a\nb\n")
     checkpoint = Checkpoint.open(tmp_path)
     assert checkpoint.words == ["a", "b"]
     assert checkpoint.array("vectors").tolist() == [[1, 2], [3, 4]]
-
-
-@pytest.mark.parametrize("number", [b"1_0", b"1_000.5", b"1e1_0", b"0x10"])
-def test_numbers_that_only_python_accepts_are_refused(number: bytes, tmp_path: Path) -> None:
-    path = write(tmp_path / "a.txt", b"2 2\ncat 1 2\nsat 3 " + number + b"\n")
-    with pytest.raises(ww.errors.CheckpointError, match=rf"line 3: '{number.decode()}' is not a number"):
-        Checkpoint.open(path).array("vectors")
-
-
-def test_a_word_that_ends_in_a_number_is_a_line_with_too_many(tmp_path: Path) -> None:
-    """The first line lacks a space: by it, the other lines would begin with words such as "dog 1.0"."""
-    path = tmp_path / "words.txt"
-    path.write_text("cat!1.0 2.0 3.0\n. . . 1.0 2.0 3.0\ndog 1.0 2.0 3.0\n")
-    with pytest.raises(ww.errors.CheckpointError, match="line 2: it has more than 2 numbers"):
-        Checkpoint.open(path).array("vectors")
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
