@@ -3,6 +3,7 @@
 import copy
 import dataclasses
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -53,23 +54,52 @@ def make(recipe):
     return ww.Positions.packed(what) if kind == "packed" else ww.Positions.from_mask(torch.tensor(what))
 
 
-def test_positions_count_from_the_start():
-    p = ww.positions(4, start=40)
-    assert p.index.tolist() == [[[40, 41, 42, 43]]]
-    assert p.order.tolist() == [[40, 41, 42, 43]]
-    assert (p.axes, p.batch, p.tokens, p.segment, p.run, p.max_length) == (1, 1, 4, None, True, 44)
-    assert p.index.dtype == torch.int64
+FACTS = """
+positions(4, start=40) ->
+    index=[[[40, 41, 42, 43]]], order=[[40, 41, 42, 43]], segment=None, run=True, max_length=44, batch=1, tokens=4
+positions(0) -> index=[[[]]], tokens=0
+positions(2, start=torch.tensor([3, 0, 9], dtype=torch.int32)) ->
+    index=[[[3, 4], [0, 1], [9, 10]]], batch=3, run=True, max_length=11
+positions(3, start=2**63 - 4)[2:] -> index=[[[2**63 - 2]]]
+positions(100)[:7] -> max_length=7
+positions(100)[7:9] -> max_length=9
+positions(6)[::2] -> index=[[[0, 2, 4]]], run=False
+positions(6)[2:] -> run=True
+positions(3).append(positions(2, start=3)) -> index=[[[0, 1, 2, 3, 4]]], run=True, max_length=5, segment=None
+positions(3).append(positions(1, start=7)) -> run=False
+positions(2).append(torch.tensor([[2], [5]])) -> index=[[[0, 1, 2], [0, 1, 5]]]
+Positions.packed([4]) -> run=True, segment=None
+Positions.packed([2, 2]) -> run=False, segment=[[0, 0, 1, 1]]
+Positions.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]], dtype=torch.bool)) ->
+    index=[[[0, 0, 0, 1], [0, 1, 2, 2]]], segment=[[-1, -1, 0, 0], [0, 0, 0, -1]], run=False, max_length=3
+Positions.from_mask(torch.ones(2, 3, dtype=torch.bool)) -> run=True, segment=None
+Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]))[-1:] -> index=[[[2], [4]]]
+Positions.from_mask(torch.tensor([[0, 1, 1, 1], [1, 1, 1, 0]]))[1:3] ->
+    index=[[[0, 1], [1, 2]]], order=[[0, 1], [1, 2]], segment=[[0, 0], [0, 0]]
+Positions.from_position_ids(torch.tensor([[0, 1, 2, 0, 1], [0, 0, 1, 2, 3]])) ->
+    index=[[[0, 1, 2, 0, 1], [0, 0, 1, 2, 3]]], segment=[[0, 0, 0, 1, 1], [0, 1, 1, 1, 1]], run=False
+Positions.from_position_ids(torch.tensor([0, 4, 9])) -> segment=None, run=False, max_length=10
+Positions.from_position_ids(torch.tensor([[[0, 1, 1, 2]], [[0, 1, 2, 2]], [[0, 2, 1, 2]]])) ->
+    index=[[[0, 1, 1, 2]], [[0, 1, 2, 2]], [[0, 2, 1, 2]]], order=[[0, 1, 2, 3]], axes=3, segment=None, run=True
+Positions.grid(2, 3) -> index=[[[0, 0, 0, 1, 1, 1]], [[0, 1, 2, 0, 1, 2]]], order=[[0, 1, 2, 3, 4, 5]]
+Positions.grid(2, 3, 4) -> axes=3, max_length=4, run=True
+Positions.packed([2, 1], device='meta') -> device='meta', run=False, max_length=2
+Positions.packed([2, 1]).to('meta') -> device='meta', run=False, max_length=2
+Positions.grid(2, 2, device='meta') -> device='meta'
+positions(2, start=torch.zeros(2, dtype=torch.int64, device='meta')) -> device='meta'
+as_positions(torch.arange(3)) -> index=[[[0, 1, 2]]]
+as_positions(torch.zeros(2, 1).int()) -> axes=1, batch=2
+as_positions(torch.zeros(3, 2, 1).long()) -> axes=3, batch=2
+"""
 
 
-def test_positions_may_be_none_at_all():
-    assert ww.positions(0).index.shape == (1, 1, 0)
-    assert ww.positions(0).mask().shape == (1, 1, 0, 0)
-
-
-def test_a_start_for_each_sequence():
-    p = ww.positions(2, start=torch.tensor([3, 0, 9], dtype=torch.int32))
-    assert p.index.tolist() == [[[3, 4], [0, 1], [9, 10]]]
-    assert (p.batch, p.run, p.max_length) == (3, True, 11)
+@pytest.mark.parametrize(("code", "facts"), re.findall(r"^(\S.*) ->\s+(.*)$", FACTS, re.MULTILINE))
+def test_positions_have_these_facts(code, facts):
+    p = eval(code, {"torch": torch, "as_positions": as_positions, **vars(ww)})
+    for name, wanted in eval(f"dict({facts})").items():
+        found = getattr(p, name)
+        plain = found.tolist() if isinstance(found, torch.Tensor) else str(found) if name == "device" else found
+        assert plain == wanted, name
 
 
 @few
@@ -82,12 +112,6 @@ def test_packed_documents_count_from_zero_and_see_only_themselves(sizes):
     blocks = torch.block_diag(*(torch.ones(size, size) for size in sizes)).bool()
     assert torch.equal(p.mask(causal=False)[0, 0], blocks)
     assert torch.equal(p.mask()[0, 0], blocks.tril())
-
-
-def test_one_packed_document_is_consecutive():
-    assert ww.Positions.packed([4]).run
-    assert ww.Positions.packed([4]).segment is None
-    assert not ww.Positions.packed([2, 2]).run
 
 
 @few
@@ -103,35 +127,9 @@ def test_from_mask_counts_the_real_tokens_only(rows):
     assert torch.equal(mask, seen)
 
 
-@pytest.mark.parametrize("dtype", [torch.bool, torch.int64, torch.int32, torch.uint8])
-def test_from_mask_takes_bool_and_whole_numbers(dtype):
-    p = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 0]], dtype=dtype))
-    assert p.index.tolist() == [[[0, 0, 0, 1], [0, 1, 2, 2]]]
-    assert p.segment.tolist() == [[-1, -1, 0, 0], [0, 0, 0, -1]]
-    assert (p.run, p.max_length) == (False, 3)
-
-
-def test_a_mask_without_padding_is_consecutive():
-    p = ww.Positions.from_mask(torch.ones(2, 3, dtype=torch.bool))
-    assert p.run
-    assert p.segment is None
-
-
 def test_padding_attends_to_nothing_and_is_never_attended_to():
     mask = ww.Positions.from_mask(torch.tensor([0, 1, 1])).mask(causal=False)[0, 0]
     assert mask.int().tolist() == [[0, 0, 0], [0, 1, 1], [0, 1, 1]]
-
-
-def test_a_growing_mask_positions_the_new_token():
-    p = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1, 1], [1, 1, 1, 1, 1]]))[-1:]
-    assert p.index.tolist() == [[[2], [4]]]
-
-
-def test_position_ids_start_a_document_where_they_do_not_grow():
-    p = ww.Positions.from_position_ids(torch.tensor([[0, 1, 2, 0, 1], [0, 0, 1, 2, 3]]))
-    assert p.segment.tolist() == [[0, 0, 0, 1, 1], [0, 1, 1, 1, 1]]
-    assert p.index.tolist() == [[[0, 1, 2, 0, 1], [0, 0, 1, 2, 3]]]
-    assert not p.run
 
 
 @few
@@ -139,20 +137,6 @@ def test_position_ids_start_a_document_where_they_do_not_grow():
 def test_packed_position_ids_mean_the_packed_documents(sizes):
     p = ww.Positions.packed(sizes)
     assert torch.equal(ww.Positions.from_position_ids(p.index[0]).mask(), p.mask())
-
-
-def test_position_ids_with_gaps_are_one_document_but_no_run():
-    p = ww.Positions.from_position_ids(torch.tensor([0, 4, 9]))
-    assert (p.segment, p.run, p.max_length) == (None, False, 10)
-    assert p.mask()[0, 0].int().tolist() == [[1, 0, 0], [1, 1, 0], [1, 1, 1]]
-
-
-def test_position_ids_of_several_axes_are_one_document_in_sequence_order():
-    ids = torch.tensor([[[0, 1, 1, 2]], [[0, 1, 2, 2]], [[0, 2, 1, 2]]])  # (axes, batch, tokens), as M-RoPE has them
-    p = ww.Positions.from_position_ids(ids)
-    assert torch.equal(p.index, ids)
-    assert (p.axes, p.segment, p.run) == (3, None, True)
-    assert p.order.tolist() == [[0, 1, 2, 3]]
 
 
 @few
@@ -177,32 +161,6 @@ def test_randomized_samples_every_position_equally():
     shares = torch.bincount(p.index.flatten(), minlength=10) / 4000
     # Each position is drawn with probability 1/2; the standard deviation of a share is 0.008.
     assert bool(((shares - 0.5).abs() < 0.04).all())
-
-
-def test_a_slice_of_randomized_positions_keeps_its_samples():
-    p = ww.Positions.randomized(8, max_length=100, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(p[5:6].index, p.index[..., 5:6])
-    assert p[5:6].mask(p[:6])[0, 0].tolist() == [[True] * 6]
-
-
-def test_grid_runs_the_last_axis_fastest():
-    p = ww.Positions.grid(2, 3, 4)
-    assert p.index[:, 0].T.tolist() == [[t, h, w] for t in range(2) for h in range(3) for w in range(4)]
-    assert p.order.tolist() == [list(range(24))]
-    assert (p.axes, p.max_length, p.run) == (3, 4, True)
-
-
-def test_slices_take_everything_along():
-    p = ww.Positions.from_mask(torch.tensor([[0, 1, 1, 1], [1, 1, 1, 0]]))
-    part = p[1:3]
-    assert part.index.tolist() == [[[0, 1], [1, 2]]]
-    assert part.order.tolist() == [[0, 1], [1, 2]]
-    assert part.segment.tolist() == [[0, 0], [0, 0]]
-
-
-def test_a_slice_knows_its_own_max_length():
-    assert ww.positions(100)[:7].max_length == 7
-    assert ww.positions(100)[7:9].max_length == 9
 
 
 ends = st.one_of(st.none(), st.integers(-7, 7))
@@ -257,28 +215,6 @@ def test_steps_of_decoding_share_two_graphs():
     assert 1 <= counter.frame_count <= 2
 
 
-def test_a_slice_with_gaps_is_no_run():
-    p = ww.positions(6)[::2]
-    assert p.index.tolist() == [[[0, 2, 4]]]
-    assert not p.run
-    assert ww.positions(6)[2:].run
-
-
-def test_append_puts_tokens_behind():
-    p = ww.positions(3).append(ww.positions(2, start=3))
-    assert torch.equal(p.index, ww.positions(5).index)
-    assert (p.run, p.max_length, p.segment) == (True, 5, None)
-
-
-def test_append_across_a_gap_is_no_run():
-    assert not ww.positions(3).append(ww.positions(1, start=7)).run
-
-
-def test_append_takes_a_tensor_and_widens_a_batch_of_one():
-    p = ww.positions(2).append(torch.tensor([[2], [5]]))
-    assert p.index.tolist() == [[[0, 1, 2], [0, 1, 5]]]
-
-
 def test_appended_tokens_join_the_last_document_of_their_row():
     cache = ww.Positions.from_position_ids(torch.tensor([[0, 1, 2, 3], [0, 1, 0, 1]])).append(torch.tensor([[4], [2]]))
     assert cache.segment.tolist() == [[0, 0, 0, 0, 0], [0, 0, 1, 1, 1]]
@@ -325,27 +261,6 @@ def test_the_mask_is_what_attention_of_pytorch_takes():
     q = torch.randn(2, 3, 4, 8, generator=torch.Generator().manual_seed(0))
     attend = torch.nn.functional.scaled_dot_product_attention
     assert torch.allclose(attend(q, q, q, ww.positions(4).mask()), attend(q, q, q, is_causal=True), atol=1e-6)
-
-
-def test_coordinates_do_not_decide_which_token_is_later():
-    mask = ww.Positions.grid(2, 2).mask()[0, 0]
-    assert torch.equal(mask, torch.ones(4, 4).tril().bool())
-
-
-def test_to_moves_everything():
-    p = ww.Positions.packed([2, 1]).to("meta")
-    assert {t.device.type for t in (p.index, p.order, p.segment)} == {"meta"}
-    assert (p.run, p.max_length, p.device.type) == (False, 2, "meta")
-
-
-def test_made_on_a_device():
-    made = [
-        ww.positions(3, device="meta"),
-        ww.Positions.packed([2, 1], device="meta"),
-        ww.Positions.grid(2, 2, device="meta"),
-    ]
-    assert [p.device.type for p in made] == ["meta"] * 3
-    assert ww.positions(2, start=torch.zeros(2, dtype=torch.int64, device="meta")).device.type == "meta"
 
 
 def test_positions_are_a_tree_of_tensors():
@@ -437,28 +352,12 @@ def test_a_number_counts_positions_from_zero(whole):
 
 
 @pytest.mark.usefixtures("our_own_checks")
-@pytest.mark.parametrize("given", [True, 2.0, "9", [0, 1], None])
-def test_what_is_no_number_of_positions_is_refused(given):
-    with pytest.raises(ww.errors.PositionError, match=f"given as {type(given).__name__}"):
-        as_positions(given)
-
-
-@pytest.mark.usefixtures("our_own_checks")
 def test_queries_and_keys_share_positions_where_they_are_the_same():
     p = ww.positions(1000)
     for queries, keys in ((p, None), (p, p), (1000, None), (1000, int("1000"))):
         at_queries, at_keys = of_queries_and_keys(queries, keys)
         assert at_keys is at_queries
         require_equal(at_queries, p)
-
-
-def test_a_number_of_queries_beside_other_keys_is_refused():
-    """The one query may be the last token of the nine (a KV cache), or the first of another sequence."""
-    for keys in (9, ww.positions(9), torch.arange(9)):
-        with pytest.raises(ww.errors.PositionError, match=r"last tokens(.|\n)*p\[-1:\](.|\n)*positions\(1\)"):
-            of_queries_and_keys(1, keys)
-    step, cache = of_queries_and_keys(ww.positions(1, start=8), 9)
-    assert (step.index.item(), cache.tokens) == (8, 9)
 
 
 @few
@@ -503,30 +402,6 @@ def test_the_last_document_is_that_of_the_last_token_and_not_the_one_of_the_larg
     assert p.append(ww.positions(1, start=5)).segment.tolist() == [[1, 1, 0, 0, -1, 0]]
 
 
-@pytest.mark.parametrize(
-    "p",
-    [
-        ww.Positions.from_position_ids(torch.tensor([0, 4, 9])),
-        ww.Positions.from_coordinates(torch.tensor([0, 1, 1])),
-        ww.Positions.abacus(torch.tensor([1, 2, 99, 3]), range(10)),
-        ww.positions(9)[::2],
-        ww.Positions.from_coordinates(torch.tensor([[0, 1, 2], [0, 2, 3]])),
-        ww.Positions.grid(2, 2),
-    ],
-    ids=["gaps", "repeated", "abacus", "strided", "one row", "grid"],
-)
-def test_coordinates_that_do_not_count_on_have_no_next(p):
-    with pytest.raises(ww.errors.PositionError, match=r"how they continue(.|\n)*p\[t : t \+ 1\]"):
-        p.next()
-
-
-@pytest.mark.usefixtures("our_own_checks")
-@pytest.mark.parametrize("n", [-1, 1.5, True, "1", None])
-def test_next_takes_a_number_of_tokens(n):
-    with pytest.raises(ww.errors.PositionError, match="whole number of 0 or more"):
-        ww.positions(3).next(n)
-
-
 @pytest.mark.compile
 def test_decoding_by_next_compiles():
     def step(p):
@@ -534,21 +409,6 @@ def test_decoding_by_next_compiles():
 
     p = ww.Positions.from_mask(torch.tensor([[0, 1, 1], [1, 1, 1]]))
     assert torch.equal(torch.compile(step, backend="eager")(p), step(p))
-
-
-@pytest.mark.parametrize(
-    ("given", "shape"),
-    [(torch.arange(3), (1, 1, 3)), (torch.zeros(2, 1).int(), (1, 2, 1)), (torch.zeros(3, 2, 1).long(), (3, 2, 1))],
-)
-def test_an_integer_tensor_is_taken_as_positions(given, shape):
-    assert as_positions(given).index.shape == shape
-
-
-def test_one_axis_of_several_can_be_chosen():
-    p = ww.Positions.grid(2, 3)
-    with pytest.raises(ww.errors.PositionError, match="measures along one axis, but these positions have 2"):
-        p.single_axis("Rotary")
-    assert ww.Positions.from_position_ids(p.index[1]).single_axis("Rotary").tolist() == [[0, 1, 2, 0, 1, 2]]
 
 
 def lengths_by_loops(p, present):
@@ -577,6 +437,7 @@ def test_lengths_are_their_definition(recipe, others):
 def test_the_length_of_a_document_is_its_largest_position_plus_one():
     assert ww.positions(3, start=torch.tensor([0, 40])).lengths().tolist() == [[3, 3, 3], [43, 43, 43]]
     assert ww.Positions.packed([2, 3]).lengths().tolist() == [[2, 2, 3, 3, 3]]
+    assert ww.Positions.grid(2, 5).lengths().unique().tolist() == [5]
     padded = ww.Positions.from_mask(torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1]])).lengths()
     assert (padded[0, 2:].tolist(), padded[1].tolist()) == ([2, 2], [4, 4, 4, 4])
     assert (
@@ -594,10 +455,6 @@ def test_a_decoding_step_has_the_length_of_its_cache():
     assert ww.positions(1, start=3).lengths(ww.positions(4, start=torch.tensor([0, 9]))).tolist() == [[4], [13]]
 
 
-def test_the_length_on_a_grid_is_the_largest_coordinate_of_any_axis():
-    assert ww.Positions.grid(2, 5).lengths().unique().tolist() == [5]
-
-
 def test_lengths_of_long_packed_sequences_make_no_table_of_all_pairs():
     """A table of 100,000 by 100,000 would be 80 GB."""
     sizes = [40_000, 10, 59_990]
@@ -611,23 +468,11 @@ def test_no_tokens_have_no_lengths_and_count_for_none():
     assert ww.positions(2).lengths(ww.positions(0)).tolist() == [[2, 2]]
 
 
-def test_batches_of_different_sizes_are_refused():
-    with pytest.raises(ww.errors.ShapeError, match="equal batches, or 1, are needed"):
-        ww.positions(2, start=torch.tensor([0, 1])).lengths(ww.positions(2, start=torch.tensor([0, 1, 2])))
-
-
 def test_one_axis_is_expanded_to_the_requested_axes():
     text, image = ww.positions(3, start=torch.tensor([0, 7])), ww.Positions.grid(2, 2)
     assert text.on_axes("AxialRotary", 3).tolist() == text.index.expand(3, -1, -1).tolist()
     assert torch.equal(image.on_axes("AxialRotary", 2), image.index)
     assert torch.equal(text.on_axes("AxialRotary", 1), text.index)
-
-
-def test_another_number_of_axes_is_refused():
-    with pytest.raises(
-        ww.errors.PositionError, match=r"AxialRotary measures along 3 axes, but these positions have 2\."
-    ):
-        ww.Positions.grid(2, 2).on_axes("AxialRotary", 3)
 
 
 @pytest.mark.usefixtures("our_own_checks")
@@ -663,48 +508,6 @@ def test_packed_takes_arrays_and_numpy_integers(lengths):
     assert type(p.max_length) is int
 
 
-@pytest.mark.parametrize(
-    "lengths", [np.array([[3, 2]]), np.array([3.0, 2.0]), [np.True_, 2], None, [3, None], "32", torch.tensor(3)]
-)
-@pytest.mark.usefixtures("our_own_checks")
-def test_packed_refuses_what_is_no_list_of_whole_numbers(lengths):
-    with pytest.raises(ww.errors.PositionError, match="packed"):
-        ww.Positions.packed(lengths)
-
-
-@pytest.mark.parametrize(
-    "n", [True, np.True_, torch.tensor(True), np.float64(3.0), torch.tensor(3.0), None, np.array([3, 2])]
-)
-@pytest.mark.usefixtures("our_own_checks")
-def test_what_is_no_integer_counts_no_tokens(n):
-    with pytest.raises(ww.errors.PositionError, match="whole number"):
-        ww.positions(n)
-
-
-@pytest.mark.parametrize(("n", "start"), [(3, 2**63), (3, 2**63 - 3), (2**63, 0), (2**70, 1), (1, 2**64)])
-@pytest.mark.usefixtures("our_own_checks")
-def test_positions_end_before_int64_does(n, start):
-    with pytest.raises(ww.errors.PositionError, match=rf"n={n}, start={start}.* 2\*\*63"):
-        ww.positions(n, start=start)
-
-
-def test_the_last_position_of_all_is_counted():
-    assert ww.positions(3, start=2**63 - 4).index[0, 0, -1] == 2**63 - 2
-
-
-@pytest.mark.parametrize(
-    ("ids", "value"),
-    [
-        (torch.tensor([0, 2**63 - 1]), 2**63 - 1),
-        (torch.tensor(np.array([0, 2**63 + 5], dtype=np.uint64)), 2**63 + 5),
-    ],
-)
-@pytest.mark.usefixtures("our_own_checks")
-def test_a_position_too_large_is_not_called_negative(ids, value):
-    with pytest.raises(ww.errors.PositionError, match=rf"position {value} at \(0, 0, 1\) is too large"):
-        ww.Positions.from_position_ids(ids)
-
-
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.uint16, torch.uint32, torch.uint64])
 @pytest.mark.usefixtures("our_own_checks")
 def test_a_mask_and_position_ids_of_any_integer_dtype(dtype):
@@ -727,9 +530,3 @@ def test_one_sequence_is_expanded_to_an_empty_batch(one):
     assert one.mask(EMPTY).shape == EMPTY.mask(one).shape == (0, 1, 3, 3)
     assert one.lengths(EMPTY).shape == EMPTY.lengths(one).shape == (0, 3)
     assert one.append(EMPTY).index.shape == (1, 0, 6)
-
-
-@pytest.mark.usefixtures("our_own_checks")
-def test_an_empty_batch_and_several_sequences_do_not_broadcast():
-    with pytest.raises(ww.errors.ShapeError, match="batch 2 and the keys' 0"):
-        ww.Positions.from_mask(torch.ones(2, 3, dtype=torch.bool)).mask(EMPTY)

@@ -4,11 +4,10 @@ import pickle
 
 import pytest
 import torch
-from beartype.roar import BeartypeCallHintParamViolation
 from torch.utils import _pytree
 
 import whatwhere as ww
-from whatwhere.errors import PositionError, SettingError, ShapeError
+from whatwhere.errors import PositionError
 
 PACKED = ww.Positions.packed([4, 8, 4])
 
@@ -86,24 +85,3 @@ def test_documents_of_two_counts_do_not_compare() -> None:
     assert where.at(step, whole.append(step)).queries.segment.tolist() == [[2]]
     assert where.at(whole[8:], whole).queries.mask(whole).sum() == sum(range(5, 9)) + sum(range(1, 5))
     assert where.at(ids[:, 8:12], ids[:, 4:12]) is not None  # one document each: nothing was counted
-
-
-def test_gathered_ids_in_a_zigzag_order_do_not_compare() -> None:
-    ids = torch.arange(16)
-    slots = ww.positions(16).shard_slots(2, "zigzag")
-    with pytest.raises(PositionError, match="counted by Positions"):
-        ww.Where().at(ids[slots[0]], ids[slots.flatten()])
-
-
-def test_errors() -> None:
-    p = ww.positions(8)
-    for slots in (torch.tensor([8]), torch.tensor([-1])):
-        with pytest.raises(PositionError, match="outside of the sequence"):
-            p.take(slots)
-    for slots in (torch.tensor([[0]]), torch.tensor([True]), [0]):
-        with pytest.raises((PositionError, BeartypeCallHintParamViolation), match=r"take needs the slots|type hint"):
-            p.take(slots)  # where types are checked at run time, that check comes first
-    with pytest.raises(ShapeError, match="multiple of 6"):
-        p.shards(3, "zigzag")
-    with pytest.raises((SettingError, BeartypeCallHintParamViolation), match="order"):
-        p.shards(2, "diagonal")

@@ -1,6 +1,5 @@
 """Positions that are sampled at random, or given by the task."""
 
-import jaxtyping
 import pytest
 import torch
 from hypothesis import given
@@ -124,46 +123,3 @@ def test_abacus_positions_are_rows_of_a_table():
     assert torch.equal(table(ww.Positions.abacus(NUMBERS, range(10)))[0], table.weight[COUNTS[0]])
     with pytest.raises(ww.errors.PositionError, match="position 7 is beyond"):
         table(ww.Positions.abacus(NUMBERS, range(10), offset=1))
-
-
-def test_what_makes_no_positions_is_refused(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    index, ids = torch.tensor([3, 2, 1]), torch.tensor([[1, 2, 3]])
-    refused = {
-        "random_offset(8, max_length=5) needs a whole number of tokens from 0 to max_length": lambda: (
-            ww.Positions.random_offset(8, 5)
-        ),
-        "random_offset got batch=0": lambda: ww.Positions.random_offset(3, 5, 0),
-        "position -1 at (0, 0, 0) is negative": lambda: ww.Positions.from_coordinates(torch.tensor([-1, 2])),
-        "these have dtype torch.bool": lambda: ww.Positions.from_coordinates(torch.tensor([True])),
-        "order has shape (2,), but needs (3) or (1, 3)": lambda: ww.Positions.from_coordinates(
-            index, order=torch.tensor([0, 1])
-        ),
-        "segment has shape (2, 3), but needs (3) or (1, 3)": lambda: ww.Positions.from_coordinates(
-            index, segment=torch.ones(2, 3).long()
-        ),
-        "order needs whole numbers, but has dtype": lambda: ww.Positions.from_coordinates(index, order=torch.ones(3)),
-        "segment -2 at (0, 1) is no document": lambda: ww.Positions.from_coordinates(
-            index, segment=torch.tensor([0, -2, 0])
-        ),
-        "abacus got digit_ids=[], but needs the ids": lambda: ww.Positions.abacus(ids, []),
-        "abacus got digit_ids=[0.5]": lambda: ww.Positions.abacus(ids, [0.5]),
-        "got offset=-1, but needs a whole number of 0 or more": lambda: ww.Positions.abacus(ids, [1], -1),
-        "got offset=-3, but": lambda: ww.Positions.abacus(ids, [1], torch.tensor([-3])),
-        "an offset of shape (2,)": lambda: ww.Positions.abacus(ids, [1], torch.tensor([1, 2])),
-        "abacus needs token ids as a tensor of (tokens) or (batch, tokens), but got list": lambda: ww.Positions.abacus(
-            [1], [1]
-        ),
-        "but got shape (1, 1, 3)": lambda: ww.Positions.abacus(ids[None], [1]),
-        "id -7 at (0, 1) is negative": lambda: ww.Positions.abacus(torch.tensor([[1, -7]]), [1]),
-        "these have dtype torch.float64": lambda: ww.Positions.abacus(ids.double(), [1]),
-    }
-    for words, call in refused.items():
-        with pytest.raises(ww.WhatWhereError) as caught:
-            call()
-        assert words in str(caught.value)
-
-
-def test_more_numbers_than_fit_in_memory_are_refused():
-    with pytest.raises(ww.errors.PositionError, match="1,000,000,000 numbers, but at most 134,217,728"):
-        ww.Positions.randomized(5, max_length=10**9)

@@ -286,25 +286,6 @@ def test_repr_shows_the_doors_in_use():
     )
 
 
-@pytest.mark.usefixtures("our_own_checks")
-def test_whole_numbers_are_refused_and_not_cut_off():
-    here = ww.Where(input=ww.Sinusoidal(8), query_key=ww.Rotary(8)).at(ww.positions(3))
-    with pytest.raises(ww.errors.ShapeError, match="floating-point"):
-        here.input(torch.ones(1, 3, 8, dtype=torch.int64))
-    q = torch.ones(1, 2, 3, 8, dtype=torch.int64)
-    with pytest.raises(ww.errors.ShapeError, match="floating-point"):
-        here.query_key(q, q)
-
-
-@pytest.mark.parametrize(
-    ("wheres", "words"), [([ww.Rotary(8)], "got a Rotary"), ([None], "got a NoneType"), (ww.Where(), "in a list")]
-)
-@pytest.mark.usefixtures("our_own_checks")
-def test_bind_takes_a_where_for_each_layer(wheres, words):
-    with pytest.raises(ww.errors.DoorError, match=words):
-        ww.bind(wheres, ww.positions(3))
-
-
 LEARNED, ROTARY, ALIBI = ww.Learned(4, 8), ww.Rotary(4), ww.ALiBi(2)
 
 
@@ -334,29 +315,6 @@ def test_a_scheme_of_two_doors_needs_a_name():
     with pytest.raises(ww.errors.DoorError, match=r"Both, a scheme of several doors: input, score\.\nName the door"):
         ww.Where(scheme)
     assert ww.Where(score=scheme).score is scheme
-
-
-@pytest.mark.parametrize(
-    ("make", "parts"),
-    [
-        (
-            lambda: ww.Where(ROTARY, ww.Rotary(8)),
-            ("Rotary and Rotary", "'query_key' has room for one", "Leave one out"),
-        ),
-        (lambda: ww.Where(LEARNED, input=ww.Sinusoidal(4)), ("Sinusoidal and Learned", "'input'", "layers may have")),
-        (lambda: ww.Where(ww.Rotary), ("the class Rotary", "needs schemes", "Pass an object, not the class: Rotary(")),
-        (lambda: ww.Where("rotary"), ("the text 'rotary'", "needs schemes", "whatwhere.scheme('rotary'")),
-        (lambda: ww.Where(None), ("got None", "needs schemes", "Leave it out")),
-        (lambda: ww.Where(nn.Linear(2, 2)), ("a Linear", "needs schemes", "subclass of InputEncoding, QueryKeyMap")),
-        (lambda: ww.Where(input=ROTARY), ("Rotary acts on queries", "added to the token vectors", "query_key=")),
-        (lambda: ww.Where(score="alibi"), ("the text 'alibi'", "needs a ScoreBias", "whatwhere.scheme('alibi'")),
-    ],
-)
-@pytest.mark.usefixtures("our_own_checks")
-def test_what_does_not_fit_a_door_is_refused(make, parts):
-    with pytest.raises(ww.errors.DoorError) as caught:
-        make()
-    assert all(part in str(caught.value) for part in parts), str(caught.value)
 
 
 def test_an_integer_is_a_number_of_positions_everywhere():
@@ -391,24 +349,6 @@ def test_a_map_without_positions_counts_from_zero():
 
 
 @pytest.mark.parametrize(
-    ("call", "words"),
-    [
-        (lambda q, k: ROTARY(q[:, :, 8:], k), r"1 queries and 9 keys without positions(.|\n)*pass p\[-1:\] and p"),
-        (lambda q, k: ROTARY(q, k, key_positions=9), r"key_positions without positions"),
-        (lambda q, k: ROTARY(q[:, :, 8:], k, 1, 9), r"1 queries and 9 keys do not say"),
-        (lambda q, k: ww.Where().at(1, 9), r"1 queries and 9 keys do not say"),
-        (lambda q, k: ALIBI(1, 9), r"1 queries and 9 keys do not say"),
-        (lambda q, k: ALIBI.score_mod(1, 9), r"1 queries and 9 keys do not say"),
-    ],
-)
-def test_numbers_that_leave_the_queries_anywhere_are_refused(call, words):
-    """A step of decoding at position 0 would be a wrong number that nobody sees."""
-    q, k = draw((1, 2, 9, 4), (1, 2, 9, 4))
-    with pytest.raises(ww.errors.PositionError, match=words):
-        call(q, k)
-
-
-@pytest.mark.parametrize(
     "p", [ww.positions(6), ww.Positions.from_mask(torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]]))]
 )
 def test_decoding_by_next_is_the_full_forward_pass(p):
@@ -439,15 +379,6 @@ def test_decoding_by_next_is_the_full_forward_pass(p):
 )
 def test_repr_of_a_here_is_code(code):
     assert repr(eval(code, {"torch": torch, **{name: getattr(ww, name) for name in ww.__all__}})) == code
-
-
-@pytest.mark.parametrize("name", ww.catalogue)
-def test_repr_of_every_scheme_is_code(name):
-    public = vars(ww.scaling) | vars(ww.temperature) | {name: getattr(ww, name) for name in ww.__all__}
-    where = ww.scheme(name, dim=64, num_heads=4, max_length=128)
-    made = eval(repr(where), dict(public))
-    assert repr(made) == repr(where)
-    assert [type(scheme) for scheme in made.children()] == [type(scheme) for scheme in where.children()]
 
 
 def test_repr_shows_a_scale_only_where_no_scheme_has_it():

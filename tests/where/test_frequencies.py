@@ -8,8 +8,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from whatwhere.errors import SettingError, ShapeError
-from whatwhere.where import frequencies
 from whatwhere.where.frequencies import (
     LAYOUTS,
     angles,
@@ -117,18 +115,3 @@ def test_offset_maps_add_up():
 def test_a_wavelength_is_one_full_turn():
     made = wavelengths(inverse_frequencies(4))
     assert made.tolist() == pytest.approx([2 * pi, 200 * pi])
-
-
-@pytest.mark.parametrize("make", [inverse_frequencies, tensor2tensor_frequencies])
-def test_sizes_and_theta_are_checked(make):
-    with pytest.raises(ShapeError, match="needs an even number: one frequency serves two features"):
-        make(7)
-    with pytest.raises(ShapeError, match="dim=0"):
-        make(0)
-    with pytest.raises(SettingError, match="theta=0"):
-        make(8, 0.0)
-
-
-def test_tensor2tensor_needs_two_pairs():
-    with pytest.raises(ShapeError, match="dim must be at least 4, not 2"):
-        frequencies.tensor2tensor_frequencies(2)

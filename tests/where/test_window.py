@@ -252,26 +252,6 @@ def test_wheres_with_windows_are_code_that_makes_them() -> None:
     assert as_window(None) is None
 
 
-@pytest.mark.parametrize(
-    ("make", "error", "message"),
-    [
-        (lambda: Window(0), ww.errors.ShapeError, "Window got size=0"),
-        (lambda: Window(True), ww.errors.ShapeError, "Window got size=True"),
-        (lambda: Window(4, first=-1), ww.errors.SettingError, "first=-1"),
-        (lambda: Window(4, chunked=4), ww.errors.SettingError, "chunked=4"),
-        (lambda: Window(4, by="slots"), ww.errors.SettingError, "by='slots'"),
-        (lambda: ww.Where(window="512"), ww.errors.SettingError, "window='512'"),
-        (lambda: ww.Where(window=True), ww.errors.SettingError, "window=True"),
-        (lambda: ww.Where(window=4, chunk=4), ww.errors.SettingError, "has one of them"),
-        (lambda: ww.Where(chunk=0), ww.errors.ShapeError, "size=0"),
-    ],
-)
-def test_wrong_windows(make, error, message, monkeypatch) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(error, match=message):
-        make()
-
-
 def test_work_grows_with_the_window_not_with_the_square(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pairs that the CPU's kernel is given, counted: twice the tokens are twice the pairs."""
     from whatwhere.kernels import blockwise_attention

@@ -46,14 +46,6 @@ class StepHistory:
         betas: of the first step, for rows that are at the base.
         wide: rules for float64 tables.
         at_zero: eps is zero, where one node is exact.
-
-    Examples:
-        >>> history = StepHistory(base=0, betas=(0.5, 0.9))
-        >>> for _ in range(3):
-        ...     history.record(lr=0.1, betas=(0.5, 0.9), weight_decay=0.0)
-        >>> decay, first, second, *rule = history.coefficients(np.array([1]))[0].tolist()
-        >>> decay, round(first, 4), round(second, 4)
-        (1.0, 0.25, 0.81)
     """
 
     base: int
@@ -144,18 +136,7 @@ def gauss_rules(
     sizes: Int[np.ndarray, " rules"],
     most: int,
 ) -> tuple[Float64[np.ndarray, "rules most"], Float64[np.ndarray, "rules most"]]:
-    """Return nodes y and weights w with sum_i w_i / (y_i r + e) close to sum_s B_s / (x_s r + e) for all r, e >= 0.
-
-    Args:
-        masses: B, zero or more.
-        sizes: number of nodes of each rule; 0 is a single node, exact for e = 0.
-        most: columns; where a rule has fewer nodes, weights are zero.
-
-    Examples:
-        >>> y, w = gauss_rules(np.array([[1.0, 2.0, 3.0]]), np.ones((1, 3)), np.array([2]), most=2)
-        >>> round(float((w / (y + 0.5)).sum()), 4), round(1 / 1.5 + 1 / 2.5 + 1 / 3.5, 4)
-        (1.3525, 1.3524)
-    """
+    """Return nodes y and weights w with sum_i w_i / (y_i r + e) close to sum_s B_s / (x_s r + e) for all r, e >= 0."""
     nodes, weights = np.ones((len(points), most)), np.zeros((len(points), most))
     number = (masses > 0).sum(1)
     for i in np.flatnonzero(number <= np.maximum(sizes, 1)):  # as many nodes as steps: the steps themselves
@@ -173,11 +154,7 @@ def gauss_rules(
 def jacobi(
     points: Float[np.ndarray, "rules steps"], masses: Float[np.ndarray, "rules steps"], size: int
 ) -> tuple[Float64[np.ndarray, "rules size size"], Float64[np.ndarray, " rules"]]:
-    """Return the Jacobi matrices of the measures masses / points^3, by Lanczos, and the total masses.
-
-    Args:
-        points, masses: as for `gauss_rules`.
-    """
+    """Return the Jacobi matrices of the measures masses / points^3, by Lanczos, and the total masses."""
     measure = masses / points**POWER
     total = measure.sum(1)
     vectors = np.zeros((size, *points.shape))
@@ -209,19 +186,7 @@ def nodes_of(
 
 
 def require_betas(beta1: float, beta2: float) -> None:
-    """Raise SettingError unless missed updates can be summed: 0 <= beta1 < sqrt(beta2) < 1, and beta1 well below.
-
-    Raises:
-        SettingError: If they are out of this range.
-
-    Examples:
-        >>> require_betas(0.9, 0.8)
-        Traceback (most recent call last):
-        whatwhere.errors.SettingError: RowAdamW got betas=(0.9, 0.8), but needs 0 <= beta1 < sqrt(beta2) < 1, and
-        beta1 well
-        below: else the motion of a skipped row dies away too slowly to be summed up in a few terms.
-        Usual are (0.9, 0.999) and (0.9, 0.95). For these betas use torch.optim.AdamW.
-    """
+    """Raise SettingError unless missed updates can be summed: 0 <= beta1 < sqrt(beta2) < 1, and beta1 well below."""
     rule_sizes(*_rounded((beta1, beta2)))
 
 
@@ -231,13 +196,6 @@ def rule_sizes(beta1: float, beta2: float, wide: bool = False) -> tuple[int, ...
 
     The largest error over all ratios of eps to sqrt(v), relative to the sum of updates, is computed at a constant
     learning rate, and kept below 1e-6. Early rules need more nodes, since 1 / sqrt(1 - beta2^s) changes fast.
-
-    Args:
-        wide: for float64 tables: an error below 1e-10, or that of 32 nodes.
-
-    Examples:
-        >>> rule_sizes(0.9, 0.999)
-        (5, 5, 4, 4, 3, 3, 3, 2, 2, 2, 2, 2, 2, 2)
     """
     limit, tail = (_WIDE_LIMIT, _WIDE_TAIL) if wide else (_LIMIT, _TAIL)
     if not 0 <= beta1 < 1 or not beta1 < sqrt(beta2) < 1:

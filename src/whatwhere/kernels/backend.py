@@ -68,15 +68,7 @@ class Library:
 
 
 def requested_kernels() -> str:
-    """Return the value of WHATWHERE_KERNELS: `auto`, `pytorch` for no kernels, or a level of the compiled library.
-
-    Raises:
-        SettingError: If it is none of these.
-
-    Examples:
-        >>> requested_kernels() in CHOICES
-        True
-    """
+    """Return the value of WHATWHERE_KERNELS: `auto`, `pytorch` for no kernels, or a level of the compiled library."""
     value = os.environ.get(VARIABLE, "auto") or "auto"
     if value not in CHOICES:
         raise SettingError(f"{VARIABLE} is {value!r}, but knows only: {', '.join(CHOICES)}.")
@@ -182,13 +174,7 @@ def pytorch_only() -> Iterator[None]:
 
 
 def disabled() -> bool:
-    """Return whether kernels are disabled; this works in a trace, too.
-
-    Examples:
-        >>> with pytorch_only():
-        ...     disabled()
-        True
-    """
+    """Return whether kernels are disabled; this works in a trace, too."""
     if torch.compiler.is_compiling():  # it reads no context variable, but recompiles when a number has changed
         return _DISABLED_BY_ENVIRONMENT or _open_contexts > 0
     if _DISABLED_BY_ENVIRONMENT or _disabled.get():
@@ -198,12 +184,7 @@ def disabled() -> bool:
 
 
 def on_cpu(name: str, *tensors: Tensor) -> Callable[..., None] | None:
-    """Return the compiled kernel if it can be used: plain CPU tensors, no tracing, kernels not disabled.
-
-    Examples:
-        >>> on_cpu("rotate", torch.empty(2, device="meta")) is None
-        True
-    """
+    """Return the compiled kernel if it can be used: plain CPU tensors, no tracing, kernels not disabled."""
     # A trace would record the result as a constant, and a dual number would lose its tangent, both silently.
     if torch.compiler.is_compiling() or torch._C._is_tracing() or forward_ad._current_level >= 0 or disabled():
         return None
@@ -218,12 +199,7 @@ def on_cpu(name: str, *tensors: Tensor) -> Callable[..., None] | None:
 
 
 def on_gpu(name: str, *tensors: Tensor) -> Callable[..., Any] | None:
-    """Return the Triton kernel if it can be used: plain tensors on one GPU, no tracing, kernels not disabled.
-
-    Examples:
-        >>> on_gpu("rotate", torch.ones(2)) is None
-        True
-    """
+    """Return the Triton kernel if it can be used: plain tensors on one GPU, no tracing, kernels not disabled."""
     if torch.compiler.is_compiling():  # first: what follows cannot be traced
         return None
     first = tensors[0]
@@ -288,10 +264,6 @@ def in_huge_pages(fresh: Tensor) -> Tensor:
 
     The C library takes memory of this size from the system anew for each tensor, and the system fills it with zeros a
     page at a time. That takes longer than the kernel itself, and less time with huge pages.
-
-    Examples:
-        >>> in_huge_pages(torch.empty(2, 3)).shape
-        torch.Size([2, 3])
     """
     if (size := fresh.numel() * fresh.element_size()) >= _FRESH and fresh.is_cpu:
         _huge()(fresh.data_ptr(), size)
@@ -308,12 +280,6 @@ def full_precision(device: torch.device) -> AbstractContextManager[object]:
     """Keep matrix products in the dtype of their operands, also under autocast.
 
     Autocast would round frequencies and positions to bfloat16, which cannot represent all whole numbers above 256.
-
-    Examples:
-        >>> a = torch.ones(1, 1)
-        >>> with torch.autocast("cpu", dtype=torch.bfloat16), full_precision(a.device):
-        ...     (a @ a).dtype
-        torch.float32
     """
     # Devices without arithmetic, such as meta, have no autocast to disable; some versions cannot trace the question.
     if device.type == "meta" or not (torch.compiler.is_compiling() or torch.amp.is_autocast_available(device.type)):

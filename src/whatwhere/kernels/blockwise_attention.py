@@ -127,15 +127,7 @@ def attention_by_blocks(
     scale: float,
     sink: Float[Tensor, " heads"] | None = None,
 ) -> tuple[Float[Tensor, "batch heads tokens value_dim"], Float[Tensor, "batch heads tokens"]]:
-    """Compute attention with a bias, block by block.
-
-    Args:
-        q, k, v: queries, keys and values of one contiguous run of tokens, of one dtype.
-        sink: for each head a logit in the denominator of the softmax; None is none.
-
-    Returns:
-        The outputs, and the logarithms l, which have a gradient where there is no sink.
-    """
+    """Compute attention with a bias, block by block."""
     width = v.shape[-1]
     q, k, v = _fitted(q, k, v)
     y, logs = _Attention.apply(q, k, v, bias.make, scale, sink, *bias.made_of)  # type: ignore[no-untyped-call]
@@ -149,14 +141,7 @@ def attention_with_table(
     table: Float[Tensor, "#batch #heads queries keys"] | None,
     scale: float,
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
-    """Compute attention with a bias as a table that gets no gradient, and the logarithms l, which have one.
-
-    Args:
-        table: the bias, minus infinity where a key is masked, in float32 at least; None is none.
-
-    Returns:
-        The outputs, and l: minus infinity for a query without any visible key, whose output is zero.
-    """
+    """Compute attention with a bias as a table that gets no gradient, and the logarithms l, which have one."""
     width = v.shape[-1]
     q, k, v = _fitted(q, k, v)
     y, logs = _WithTable.apply(q, k, v, table, scale)  # type: ignore[no-untyped-call]

@@ -31,13 +31,7 @@ def tables(
     magnitude: float = 1.0,
     axis_of_pair: tuple[int, ...] | None = None,
 ) -> tuple[Float32[Tensor, "rows 1 tokens pairs"], Float32[Tensor, "rows 1 tokens pairs"]] | None:
-    """Return magnitude times cosine and sine of each pair's angle, for all heads; None if the kernel cannot be used.
-
-    Args:
-        index: positions; of one axis, unless axis_of_pair has the axis of each pair.
-        frequencies: of each pair, or of each token and pair.
-        axis_of_pair: of several axes, the one by whose position each pair is rotated.
-    """
+    """Return magnitude times cosine and sine of each pair's angle, for all heads; None if the kernel cannot be used."""
     if (kernel := _kernel(index, frequencies)) is None:
         return None
     _, rows, tokens = index.shape

@@ -54,13 +54,6 @@ def embed(
     """Look up tokens, scale their rows and add those of their positions; return None where no kernel can.
 
     It also returns None where an id or a position has no row: PyTorch's operations then raise the error that names it.
-
-    Args:
-        ids: rows of E; (batch, tokens) where something is added.
-        scale: s; the product is rounded to the dtype of E before anything is added.
-
-    Returns:
-        The vectors, in the dtype of E; None where PyTorch's operations must be used.
     """
     if torch._C._are_functorch_transforms_active():  # traced tensors of a transform look like plain ones
         return None
@@ -87,12 +80,7 @@ def embed(
 
 
 def scaled(rows: Float[Tensor, "*shape dim"], scale: float | Tensor | None) -> Float[Tensor, "*shape dim"]:
-    """Multiply rows by a factor, in place where they are plain tensors: the caller must own them.
-
-    Examples:
-        >>> scaled(torch.ones(2), 3.0)
-        tensor([3., 3.])
-    """
+    """Multiply rows by a factor, in place where they are plain tensors: the caller must own them."""
     if scale is None:
         return rows
     return rows.mul_(scale) if _is_plain(rows) else rows * scale
@@ -122,10 +110,6 @@ def gradient_of_rows(
     """Sum the gradients of each row of a table over the slots that looked it up, in float32 at least.
 
     PyTorch's CPU kernel sums in the table's own dtype: 4,096 gradients of 1 become 256 in bfloat16.
-
-    Examples:
-        >>> gradient_of_rows(torch.ones(3, 1), torch.tensor([1, 1, 0]), 3, None).flatten()
-        tensor([1., 2., 0.])
     """
     if gradient.dtype not in (torch.bfloat16, torch.float16) or gradient.device.type != "cpu":
         padding = -1 if padding_idx is None else padding_idx
@@ -234,10 +218,7 @@ def _run_kernel(
 
 
 def _strides(table: Tensor | None, index: Tensor | None, offset: int) -> tuple[int, ...]:
-    """Return strides of the table, number of positions, offset, and strides of the index; see embedding.cpp.
-
-    Where all sequences have the same positions, the stride from one to the next is 0.
-    """
+    """Return strides of the table, number of positions, offset, and strides of the index; see embedding.cpp."""
     if table is None:
         return 0, 0, 0, 0, 0, 0
     if index is None:

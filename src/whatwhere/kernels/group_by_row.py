@@ -33,12 +33,7 @@ class GroupedSlots:
 
 
 def group(ids: Int64[Tensor, " slots"], vocab_size: int) -> GroupedSlots | None:
-    """Group the slots of ids by row; return None where an id is outside the table.
-
-    Examples:
-        >>> group(torch.tensor([7, 2, 7]), 8)
-        GroupedSlots(rows=tensor([2, 7]), starts=tensor([0, 1, 3]), order=tensor([1, 0, 2]))
-    """
+    """Group the slots of ids by row; return None where an id is outside the table."""
     count = len(ids)
     if (kernel := backend.on_cpu("group_by_row", ids)) is not None:
         ids = ids.contiguous()
@@ -59,13 +54,7 @@ def group(ids: Int64[Tensor, " slots"], vocab_size: int) -> GroupedSlots | None:
 
 
 def sum_by_row(gradient: Float[Tensor, "slots dim"], slots: GroupedSlots) -> Float[Tensor, "rows dim"]:
-    """Sum the gradients of each row, in the order of the slots and in float32 at least.
-
-    Examples:
-        >>> sum_by_row(torch.tensor([[1.0], [2.0], [4.0]]), group(torch.tensor([7, 2, 7]), 8))
-        tensor([[2.],
-                [5.]])
-    """
+    """Sum the gradients of each row, in the order of the slots and in float32 at least."""
     rows, dim = len(slots.rows), gradient.shape[-1]
     supported = gradient.dtype in TYPES
     if supported and (kernel := backend.on_cpu("sum_by_row", gradient, slots.rows)) is not None:

@@ -43,16 +43,7 @@ def rotate(
     interleaved: bool,
     back: bool = False,
 ) -> Float[Tensor, "batch heads tokens features"]:
-    """Rotate the first pairs of features by their angles, in float32 at least, and copy features without an angle.
-
-    Args:
-        x: queries or keys, of any strides, which the result has too.
-        interleaved: pairs are (2i, 2i+1); else (i, i + pairs).
-
-    Examples:
-        >>> rotate(torch.ones(1, 1, 1, 3), torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1), interleaved=False)
-        tensor([[[[-1.,  1.,  1.]]]])
-    """
+    """Rotate the first pairs of features by their angles, in float32 at least, and copy features without an angle."""
     needs_gradient = torch.is_grad_enabled()
     if needs_gradient and (cos.requires_grad or sin.requires_grad):
         return rotate_in_pytorch(x, cos, sin, interleaved, back)
@@ -74,16 +65,7 @@ def rotate_both(
     sin: Float[Tensor, "#batch #heads tokens pairs"],
     interleaved: bool,
 ) -> tuple[Float[Tensor, "batch heads tokens features"], Float[Tensor, "batch key_heads tokens features"]]:
-    """Rotate two tensors by the same tables, which are checked once: this saves time in a decoding step.
-
-    Args:
-        cos, sin, interleaved: as for `rotate`.
-
-    Examples:
-        >>> one, table = torch.ones(1, 1, 1, 2), torch.ones(1, 1, 1, 1)
-        >>> rotate_both(one, 2 * one, table, 0 * table, interleaved=False)
-        (tensor([[[[1., 1.]]]]), tensor([[[[2., 2.]]]]))
-    """
+    """Rotate two tensors by the same tables, which are checked once: this saves time in a decoding step."""
     needs_gradient = torch.is_grad_enabled() and (
         q.requires_grad or k.requires_grad or cos.requires_grad or sin.requires_grad
     )
@@ -99,20 +81,7 @@ def rotate_(
     sin: Float[Tensor, "#batch #heads tokens pairs"],
     interleaved: bool,
 ) -> Float[Tensor, "batch heads tokens features"]:
-    """Rotate x in place, and return it.
-
-    Args:
-        x, cos, sin, interleaved: as for `rotate`; x is no leaf that requires a gradient, and its elements do not
-            overlap in memory.
-
-    Raises:
-        SettingError: If x is such a leaf, or its elements overlap.
-
-    Examples:
-        >>> x = torch.ones(1, 1, 1, 3)
-        >>> rotate_(x, torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1), interleaved=False) is x, x.flatten()
-        (True, tensor([-1.,  1.,  1.]))
-    """
+    """Rotate x in place, and return it."""
     _require_overwritable(x)
     enabled = torch.is_grad_enabled()
     if enabled and (cos.requires_grad or sin.requires_grad):
@@ -152,12 +121,7 @@ def _overlaps_itself(x: Tensor) -> bool:
 
 
 def is_nested(strides: Iterable[int], shape: Iterable[int]) -> bool:
-    """Return whether each stride is larger than all that is inside it, so that no two indices address one number.
-
-    Examples:
-        >>> is_nested((8, 1), (3, 8)), is_nested((4, 1), (3, 8))
-        (True, False)
-    """
+    """Return whether each stride is larger than all that is inside it, so that no two indices address one number."""
     inside = 0
     for step, size in sorted(zip(strides, shape, strict=True)):
         if size > 1 and step <= inside:
@@ -254,16 +218,7 @@ def rotate_in_pytorch(
     interleaved: bool,
     back: bool = False,
 ) -> Float[Tensor, "batch heads tokens features"]:
-    """Rotate the first pairs of features with PyTorch's own operations, and copy the rest.
-
-    Args:
-        x, cos, sin, interleaved, back: as for `rotate`.
-
-    Examples:
-        >>> x, cos, sin = torch.ones(1, 1, 1, 3), torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1)
-        >>> rotate_in_pytorch(x, cos, sin, interleaved=False)
-        tensor([[[[-1.,  1.,  1.]]]])
-    """
+    """Rotate the first pairs of features with PyTorch's own operations, and copy the rest."""
     pairs = cos.shape[-1]
     if 2 * pairs < x.shape[-1]:
         first = rotate_in_pytorch(x[..., : 2 * pairs], cos, sin, interleaved, back)
@@ -288,16 +243,7 @@ def _rotate_as_complex(wide: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 def kernel_for(cos: Tensor, sin: Tensor, *tensors: Tensor) -> Kernel | None:
-    """Return the kernel that can rotate tensors by these tables, after checking dtypes and shapes; None for none.
-
-    Args:
-        cos, sin: tables of four axes, float32.
-
-    Examples:
-        >>> table = torch.ones(1, 1, 3, 2)
-        >>> kernel_for(table, table, torch.ones(1, 2, 4, 8)) is None  # four tokens, but tables of three
-        True
-    """
+    """Return the kernel that can rotate tensors by these tables, after checking dtypes and shapes; None for none."""
     kernel = backend.on_cpu("rotate", cos, sin, *tensors) or backend.on_gpu("rotate", cos, sin, *tensors)
     if kernel is None:
         return None
@@ -322,12 +268,7 @@ def run_kernel(
     interleaved: bool,
     back: bool = False,
 ) -> list[Tensor]:
-    """Return rotated tensors, of the same strides.
-
-    Args:
-        kernel: what `kernel_for` returned for these tensors.
-        cos, sin, interleaved, back: as for `rotate`.
-    """
+    """Return rotated tensors, of the same strides."""
     tables, results = _with_addresses(cos, sin), []
     for x in tensors:
         y = torch.empty_like(x)

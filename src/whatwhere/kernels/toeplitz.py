@@ -89,13 +89,7 @@ class Toeplitz(Bias):
 
 
 def toeplitz(line: Float[Tensor, "lines distances"], causal: bool, size: int | None = None) -> ByBlocks:
-    """Return the bias of a line in the form that blockwise attention reads.
-
-    Args:
-        line: the bias at distances -(T-1) .. T-1, query minus key, of each head; or one fixed line for all heads.
-        causal: whether keys later than the query are masked.
-        size: keys at this distance and beyond are masked, on both sides; None masks none.
-    """
+    """Return the bias of a line in the form that blockwise attention reads."""
     return ByBlocks(partial(Toeplitz, causal=causal, size=size), (line,), reads_views)
 
 
@@ -103,10 +97,6 @@ def sums_of_diagonals(block: Float[Tensor, "heads rows columns"]) -> Float[Tenso
     """Sum x[i, j] over i + j = c, for every c.
 
     Each row is written one element further into a buffer one column wider; read without that column, rows are skewed.
-
-    Examples:
-        >>> sums_of_diagonals(torch.tensor([[[1.0, 2.0], [3.0, 4.0]]]))
-        tensor([[1., 5., 4.]])
     """
     heads, rows, columns = block.shape
     width = rows + columns - 1

@@ -21,12 +21,7 @@ _MAX_SAMPLES = 2**27
 
 
 def checked_coordinates(ids: Integer[Tensor, "*axes_batch tokens"]) -> Int64[Tensor, "axes batch tokens"]:
-    """Return position ids of one to three dimensions as (axes, batch, tokens), each in 0..2**63-2.
-
-    Examples:
-        >>> checked_coordinates(torch.tensor([3, 4])).shape
-        torch.Size([1, 1, 2])
-    """
+    """Return position ids of one to three dimensions as (axes, batch, tokens), each in 0..2**63-2."""
     require_tensor("position ids", ids, "ids")
     require_integral(ids)
     index = _on_axes(ids.long())
@@ -186,13 +181,7 @@ def attention_rule(
 ) -> Allowed:
     """Return the attention mask as a function of elements; it must be causal where neither side has segments.
 
-        allowed(b, i, j) = (order_j <= order_i, if causal) and segment_j = segment_i and segment_j >= 0
-
-    Examples:
-        >>> order = torch.tensor([[0, 1, 2]])
-        >>> allowed = attention_rule(order, order, None, None, causal=True)
-        >>> allowed(torch.tensor(0), torch.tensor(0), torch.tensor(1), torch.arange(3))
-        tensor([ True,  True, False])
+    allowed(b, i, j) = (order_j <= order_i, if causal) and segment_j = segment_i and segment_j >= 0
     """
     if query_segment is None and key_segment is not None:
         query_segment = torch.zeros_like(query_order)
@@ -238,12 +227,7 @@ def largest_in_document(
 
 
 def last_document(segment: Int64[Tensor, "batch tokens"]) -> Int64[Tensor, "batch 1"]:
-    """Return the document of the last real token of each sequence; 0 where there is none.
-
-    Examples:
-        >>> last_document(torch.tensor([[0, 1, -1]]))
-        tensor([[1]])
-    """
+    """Return the document of the last real token of each sequence; 0 where there is none."""
     if segment.shape[1] == 0:
         return segment.new_zeros(segment.shape[0], 1)
     slots = torch.arange(segment.shape[1], device=segment.device)
@@ -254,12 +238,7 @@ def last_document(segment: Int64[Tensor, "batch tokens"]) -> Int64[Tensor, "batc
 def next_coordinate(
     index: Int64[Tensor, "1 batch tokens"], segment: Int64[Tensor, "batch tokens"] | None
 ) -> Int64[Tensor, "batch 1"]:
-    """Return the coordinate after the last of each sequence's last document, whose coordinates must count on by 1.
-
-    Examples:
-        >>> next_coordinate(torch.tensor([[[0, 1, 2, 0, 1]]]), torch.tensor([[0, 0, 0, 1, 1]]))
-        tensor([[2]])
-    """
+    """Return the coordinate after the last of each sequence's last document, whose coordinates must count on by 1."""
     line = index[0]
     if line.shape[1] == 0:
         return line.new_zeros(line.shape[0], 1)

@@ -40,13 +40,7 @@ def on_grid(lines: Sequence[Tensor]) -> Tensor:
 
 
 def grid_centers(sizes: Sequence[int], device: torch.device | str | None = None) -> Float64[Tensor, "axes tokens"]:
-    """Return the centers of the cells of a grid that spans -1 to 1 on each axis, the last axis fastest.
-
-    Examples:
-        >>> grid_centers([1, 4])
-        tensor([[ 0.0000,  0.0000,  0.0000,  0.0000],
-                [-0.7500, -0.2500,  0.2500,  0.7500]], dtype=torch.float64)
-    """
+    """Return the centers of the cells of a grid that spans -1 to 1 on each axis, the last axis fastest."""
     return on_grid([(2 * torch.arange(n, dtype=torch.float64, device=device) + 1 - n) / n for n in sizes])
 
 

@@ -1119,19 +1119,7 @@ def positions(
 
 
 def as_positions(given: PositionsLike, device: torch.device | str | None = None) -> Positions:
-    """Convert positions in any form to `Positions`.
-
-    Args:
-        given: Positions as they are; an integer tensor, read by `Positions.from_position_ids`; or a number n of tokens,
-            which counts from 0.
-
-    Raises:
-        PositionError: If positions are negative, or have none of these forms.
-
-    Examples:
-        >>> as_positions(3).index
-        tensor([[[0, 1, 2]]])
-    """
+    """Convert positions in any form to `Positions`."""
     if isinstance(given, Positions):
         return given
     if isinstance(given, Tensor):
@@ -1150,15 +1138,7 @@ def is_number(given: object) -> TypeGuard[SupportsIndex]:
 
 
 def common_batch(queries: Positions, keys: Positions) -> int:
-    """Return the batch size of queries and keys together: a batch of 1 is broadcast, also to a batch of 0.
-
-    Raises:
-        ShapeError: If they differ and neither is 1.
-
-    Examples:
-        >>> common_batch(positions(3), positions(3, start=torch.tensor([0, 5, 7, 9])))
-        4
-    """
+    """Return the batch size of queries and keys together: a batch of 1 is broadcast, also to a batch of 0."""
     if queries.batch != keys.batch and 1 not in (queries.batch, keys.batch):
         raise ShapeError(
             f"the queries' positions have batch {queries.batch} and the keys' {keys.batch}: equal batches, or 1, are "

@@ -16,22 +16,7 @@ _WHOLE = ("positions", "query_positions", "key_positions", "ids")
 
 
 def arrays(**ranks: Rank) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
-    """Decorate a function so that its arguments are converted with np.asarray and checked.
-
-    Args:
-        ranks: how many dimensions each array has, by the name of its parameter; `...` for any number, a tuple for a
-            tuple of arrays. All other parameters are single values.
-
-    Returns:
-        The decorator. The decorated function raises ValueError for wrong ranks, types, or values that are not whole.
-
-    Examples:
-        >>> @arrays(x=1)
-        ... def total(x: np.ndarray) -> float:
-        ...     return float(x.sum())
-        >>> total([1, 2])
-        3.0
-    """
+    """Decorate a function so that its arguments are converted with np.asarray and checked."""
 
     def decorate(function: Callable[..., Result]) -> Callable[..., Result]:
         signature = inspect.signature(function)

@@ -290,11 +290,7 @@ class _Laws:
         return Verdict(False, note, first, "distance")
 
     def exact(self, keys: Int64[Tensor, " keys"]) -> Float[Tensor, "heads keys"]:
-        """Return the biases of the last key's query before any rounding to a type: equal ones are no fault of it.
-
-        Where no formula is known, those of the implementation; at small positions, if it is relative, which it may
-        compute in such a type.
-        """
+        """Return the biases of the last key's query before any rounding to a type: equal ones are no fault of it."""
         if self.probe.expected is not None:
             return self.probe.expected.at(keys[-1:], keys)[:, 0]
         keys = keys - keys[0] if self.relative else keys
@@ -322,10 +318,7 @@ class _Laws:
         return cached if cached.exceeded.any() else compare(again, before, distances, allowed)
 
     def bfloat16_module(self, module: nn.Module | None) -> Trial:
-        """Return the law that converts the module; it comes last, since it leaves caches behind.
-
-        The conversion may round parameters, whatever follows from them, but nothing that is fixed.
-        """
+        """Return the law that converts the module; it comes last, since it leaves caches behind."""
         learned = module is not None and any(True for _ in module.parameters())
         effect = "rounds its weights, and nothing else" if learned else "changes nothing"
         law = Law(

@@ -52,12 +52,7 @@ class Expected:
 
 
 def find_expected(expected: str | ScoreBias | Table, num_heads: int) -> Expected:
-    """Return the expected bias from the name of a scheme, a scheme with its weights, or a function.
-
-    Raises:
-        DoorError: If the scheme is no bias, or depends on queries and keys.
-        SettingError: If the named scheme has weights, or `expected` is none of the three.
-    """
+    """Return the expected bias from the name of a scheme, a scheme with its weights, or a function."""
     if isinstance(expected, str):
         where, row = scheme(expected, 64 * num_heads, num_heads, max_length=512), catalogue.get(expected)
         if row is None or where.score is None:

@@ -130,15 +130,7 @@ def run_all(trials: Iterable[Trial]) -> tuple[Finding, ...]:
 
 
 def call(fn: Callable[..., Tensor], *inputs: Tensor, gradient: bool = False) -> Tensor:
-    """Call an implementation.
-
-    Args:
-        gradient: whether to record a graph for autograd.
-
-    Raises:
-        NotSupported: If it raised NotImplementedError.
-        ImplementationError: If it raised anything else, or did not return a tensor.
-    """
+    """Call an implementation."""
     try:
         with torch.set_grad_enabled(gradient):
             result = fn(*inputs)
@@ -163,14 +155,7 @@ def require_shape(result: Tensor, shape: tuple[int, ...], description: str) -> T
 
 
 def last_position(check: str, max_length: int | None) -> int:
-    """Return the last position to check.
-
-    Args:
-        max_length: how many positions the implementation supports; None is more than 1,000,000.
-
-    Raises:
-        SettingError: If max_length is not a whole number of at least 64.
-    """
+    """Return the last position to check."""
     if max_length is None:
         return LAST_POSITION
     if isinstance(max_length, bool) or not isinstance(max_length, int) or max_length < 64:
@@ -182,24 +167,13 @@ def last_position(check: str, max_length: int | None) -> int:
 
 
 def contiguous(end: int, count: int, last: int) -> Int64[Tensor, " tokens"]:
-    """Return `count` consecutive positions that end at `end`, or at `last` where that is less.
-
-    Examples:
-        >>> contiguous(265, 3, last=1_000)
-        tensor([263, 264, 265])
-    """
+    """Return `count` consecutive positions that end at `end`, or at `last` where that is less."""
     end = min(end, last)
     return torch.arange(max(end - count + 1, 0), end + 1)
 
 
 def sample(*shape: int, seed: int = 0) -> Float[Tensor, "..."]:
-    """Sample numbers other than 0, exact in float16 and bfloat16, so small that the norm of a pair is at most 1.
-
-    Examples:
-        >>> x = sample(99)
-        >>> bool((x.abs() <= 0.5**0.5).all() and (x.bfloat16().float() == x).all() and x.all())
-        True
-    """
+    """Sample numbers other than 0, exact in float16 and bfloat16, so small that the norm of a pair is at most 1."""
     generator = torch.Generator().manual_seed(seed)
     sixteenths = torch.randint(1, 12, shape, generator=generator)
     return sixteenths * torch.randint(0, 2, shape, generator=generator).mul(2).sub(1) / 16

@@ -21,13 +21,7 @@ def logit_error(
     first: Sequence[Float[Tensor, "*batch tokens mapped_dim"]],
     second: Sequence[Float[Tensor, "*batch tokens mapped_dim"]],
 ) -> Float64[Tensor, "*batch tokens tokens"]:
-    """Return the difference of the logits <q_i, k_j> at two sets of positions, relative to |q_i| |k_j|.
-
-    Examples:
-        >>> q, k, rotated = torch.tensor([[[1.0, 0.0]], [[2.0, 0.0]], [[0.0, 2.0]]])
-        >>> logit_error((q, k), (q, rotated)).item()
-        1.0
-    """
+    """Return the difference of the logits <q_i, k_j> at two sets of positions, relative to |q_i| |k_j|."""
     logits = [q.double() @ k.double().mT for q, k in (first, second)]
     norms = [x.double().norm(dim=-1) for x in first]
     error: Tensor = (logits[0] - logits[1]).abs() / (norms[0][..., :, None] * norms[1][..., None, :])
@@ -46,12 +40,7 @@ def logit_tolerance(error: float) -> float:
 def norm_error(
     before: Float[Tensor, "*batch tokens features"], after: Float[Tensor, "*batch tokens features"], factor: float = 1.0
 ) -> Float64[Tensor, "*batch tokens"]:
-    """Return the relative error of each vector's norm, which should be `factor` times the norm before.
-
-    Examples:
-        >>> norm_error(torch.tensor([[3.0, 4.0]]), torch.tensor([[0.0, 10.0]])).item()
-        1.0
-    """
+    """Return the relative error of each vector's norm, which should be `factor` times the norm before."""
     relative: Tensor = after.double().norm(dim=-1) / (factor * before.double().norm(dim=-1)) - 1
     return relative.abs()
 
@@ -59,23 +48,13 @@ def norm_error(
 def permutation_error(
     encode: Encode, positions: Int64[Tensor, " tokens"], order: Int64[Tensor, " tokens"]
 ) -> Float64[Tensor, " tokens"]:
-    """Return the largest difference of each row from the same row when the positions are permuted.
-
-    Examples:
-        >>> permutation_error(lambda p: p[:, None].cumsum(0).double(), torch.tensor([1, 2]), torch.tensor([1, 0]))
-        tensor([1., 2.], dtype=torch.float64)
-    """
+    """Return the largest difference of each row from the same row when the positions are permuted."""
     straight, permuted = encode(positions).double()[order], encode(positions[order]).double()
     return (permuted - straight).abs().amax(-1)
 
 
 def inner_product_error(encode: Encode, distance: int, starts: Sequence[int]) -> Float64[Tensor, " starts"]:
-    """Return the difference of <PE(p), PE(p + distance)> from that of the first p, for each p in `starts`.
-
-    Examples:
-        >>> inner_product_error(lambda p: p[:, None].double(), 1, [0, 2])
-        tensor([0., 6.], dtype=torch.float64)
-    """
+    """Return the difference of <PE(p), PE(p + distance)> from that of the first p, for each p in `starts`."""
     products = []
     for start in starts:
         one, other = encode(torch.tensor([start, start + distance])).double()
@@ -87,17 +66,7 @@ def inner_product_error(encode: Encode, distance: int, starts: Sequence[int]) ->
 def repeated(
     biases: Float[Tensor, "heads keys"], exact: Float[Tensor, "heads keys"] | None = None
 ) -> Bool[Tensor, "heads keys"]:
-    """Return whether each head has the same bias at an earlier key.
-
-    Args:
-        exact: the same before they were rounded; where these are equal already, rounding is not to blame.
-
-    Examples:
-        >>> repeated(torch.tensor([[0.0, -1.0, -1.0, -2.0]]))
-        tensor([[False, False,  True, False]])
-        >>> repeated(torch.tensor([[0.0, -1.0, -1.0, -1.0]]), exact=torch.tensor([[0.0, -1.0, -1.0, -1.001]]))
-        tensor([[False, False, False,  True]])
-    """
+    """Return whether each head has the same bias at an earlier key."""
     same = biases[:, :, None] == biases[:, None, :]
     if exact is not None:
         same &= exact[:, :, None] != exact[:, None, :]

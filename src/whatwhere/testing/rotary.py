@@ -260,10 +260,7 @@ class _Laws:
         return Measurement(errors, positions, float32_tolerance(NEAR) * self.probe.formula.magnitude)
 
     def low_precision(self, autocast: bool) -> Measurement:
-        """Check beyond 256, the last position up to which whole numbers are exact in bfloat16.
-
-        An implementation that is wrong from the start is compared with itself in float32.
-        """
+        """Check beyond 256, the last position up to which whole numbers are exact in bfloat16."""
         parts = []
         for positions in torch.cat([contiguous(end, 12, self.probe.last) for end in (265, 4105)]).unique().split(12):
             x = self.probe.sample(len(positions))

@@ -138,19 +138,7 @@ def attention_with_lse(
     dropout: float = 0.0,
     engine: Engine = "auto",
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
-    """Compute attention without a sink, and the logarithms of the sums of exp(score), in float32 at least.
-
-    Args:
-        q, k, v, scores, scale, dropout, engine: as in `attention`.
-
-    Returns:
-        The outputs, and the logarithms: minus infinity for a query without any visible key. Both have gradients.
-
-    Raises:
-        SettingError: If the engine is unknown, dropout is out of range, or FlexAttention is chosen for dropout or
-            training that it does not support.
-        ShapeError: If the shapes do not match.
-    """
+    """Compute attention without a sink, and the logarithms of the sums of exp(score), in float32 at least."""
     y, lse = _attend(q, k, v, scores, _How(scale, None, dropout, lse=True), engine)
     return y, lse
 
@@ -268,10 +256,7 @@ def _is_transformed() -> bool:
 
 
 def _is_eager(q: Tensor, k: Tensor, v: Tensor) -> bool:
-    """Return whether these are plain tensors, without a trace, transform or dual number, which need separate rules.
-
-    In a traced program sizes may be symbolic; for long sequences it should use FlexAttention.
-    """
+    """Return whether these are plain tensors, without a trace, transform or dual number, which need separate rules."""
     return (
         not torch.compiler.is_compiling()
         and not torch._C._is_tracing()
@@ -287,10 +272,7 @@ def _use_blockwise(q: Tensor, k: Tensor, v: Tensor) -> bool:
 
 
 def _in_chunks(q: Tensor, k: Tensor, v: Tensor, scores: Scores, how: _How) -> _Results:
-    """Process the queries in chunks, each with its rows of the table, which the backward pass recomputes.
-
-    A chunk skips the keys that none of its queries sees, as far as that is known.
-    """
+    """Process the queries in chunks, each with its rows of the table, which the backward pass recomputes."""
 
     def attend(chunk: Tensor, first: int) -> _Results:
         slots = slice(0, k.shape[2]) if scores.visible is None else scores.visible(first, first + chunk.shape[2])
@@ -334,16 +316,7 @@ def join(
     mask: Bool[Tensor, "*mask queries keys"] | None,
     dtype: torch.dtype,
 ) -> Tensor | None:
-    """Combine a bias and a mask into one table, with minus infinity where the mask is False.
-
-    Args:
-        table: the bias, or None.
-        mask: True where attention is allowed, or None.
-
-    Examples:
-        >>> join(torch.tensor([[1.0, 2.0]]), torch.tensor([[True, False]]), torch.float32)
-        tensor([[1., -inf]])
-    """
+    """Combine a bias and a mask into one table, with minus infinity where the mask is False."""
     if table is None or mask is None:
         return mask if table is None else as_finite(table, dtype)
     return torch.where(mask, as_finite(table, dtype), -torch.inf)
@@ -423,11 +396,7 @@ def _capped(
 def block_mask(
     allowed: Allowed | None, batch: int, heads: int, queries: int, keys: int, device: torch.device
 ) -> "BlockMask | None":
-    """Return a mask in FlexAttention's form, which skips blocks of masked pairs; None where there is no mask.
-
-    Args:
-        batch, heads: of the mask; 1 where all sequences, or all heads, have the same.
-    """
+    """Return a mask in FlexAttention's form, which skips blocks of masked pairs; None where there is no mask."""
     from torch.nn.attention.flex_attention import create_block_mask  # slow to import
 
     return None if allowed is None else create_block_mask(allowed, batch, heads, queries, keys, str(device))

@@ -20,13 +20,13 @@ from whatwhere.errors import PositionError, SettingError, ShapeError
 from whatwhere.kernels.embedding import Rows
 from whatwhere.position.positions import Positions, PositionsLike, as_positions, is_number, require_one_numbering
 from whatwhere.tensor_checks import readable, require_device, require_floating, require_range
-from whatwhere.where.head_shards import OfHeads
+from whatwhere.where.head_shards import OfHeads, WithSettings
 
 Bound = tuple[Tensor, ...]
 """What a query-key map computes from positions: tables that all layers may share."""
 
 
-class InputEncoding(nn.Module, ABC):
+class InputEncoding(WithSettings, ABC):
     """Door 1: a vector for each position, added to the token embedding.
 
         x_i = what(token_i) + input(p_i)
@@ -57,9 +57,6 @@ class InputEncoding(nn.Module, ABC):
         """Return a table and the indices of its rows, where the vectors are rows of a table; else None.
 
         This lets a kernel look up and add tokens and positions in one pass. The table is neither read nor checked here.
-
-        Args:
-            positions: positions of the tokens.
         """
         return None
 
@@ -69,15 +66,35 @@ class InputEncoding(nn.Module, ABC):
         On a GPU a call cannot read the positions without a wait, and one without a row ends the program: ask here
         first, with positions on the CPU. A subclass with a table that ends overrides it.
 
-        Args:
-            positions: positions of the tokens.
-
         Raises:
             PositionError: If the scheme is not defined at some position.
         """
 
 
-class QueryKeyMap(OfHeads, ABC):
+class AttentionScheme(OfHeads):
+    """What maps of queries and keys and score biases have in common: they act within attention, of all heads."""
+
+    scale: float | None = None
+    """The softmax scale that the scheme requires; None leaves 1 / sqrt(head_dim)."""
+    causal_only: bool = False
+    """True where the scheme is not defined for keys later than the query; then attention must be causal."""
+    other_direction: ClassVar[str]
+    """A scheme of the same door that supports both directions."""
+
+    def require_direction(self, causal: bool) -> None:
+        """Check that the scheme supports attention of this direction.
+
+        Raises:
+            SettingError: If attention is bidirectional, but the scheme supports causal attention only.
+        """
+        if self.causal_only and not causal:
+            raise SettingError(
+                f"{type(self).__name__} supports causal attention only, but got causal=False.\n"
+                f"Pass causal=True, or choose a scheme that supports both directions, such as {self.other_direction}."
+            )
+
+
+class QueryKeyMap(AttentionScheme, ABC):
     """Door 2: a map of queries and keys, each by its own position, before their dot product.
 
         score(i, j) = < query_key(q_i, p_i), query_key(k_j, p_j) > * scale
@@ -89,12 +106,9 @@ class QueryKeyMap(OfHeads, ABC):
 
     head_dim: int
     """Features of a head before the map."""
-    scale: float | None = None
-    """The softmax scale that the scheme requires; None leaves 1 / sqrt(head_dim)."""
+    other_direction = "Rotary"
     follows_length: bool = False
     """True where the map depends on the length of the sequence; then `bind` gets `lengths`."""
-    causal_only: bool = False
-    """True where the map is not defined for keys later than the query; then attention must be causal."""
     by_content: ClassVar[bool] = False
     """True for a RotationByContent, which needs increments computed from token vectors; then layers share no tables."""
 
@@ -121,7 +135,6 @@ class QueryKeyMap(OfHeads, ABC):
         """Map queries at the bound positions.
 
         Args:
-            q: queries.
             bound: what `bind` returned for their positions.
 
         Returns:
@@ -137,9 +150,6 @@ class QueryKeyMap(OfHeads, ABC):
         Args:
             k: keys, with any number of heads.
             bound: what `bind` returned for their positions.
-
-        Returns:
-            Mapped keys, with as many features as mapped queries.
         """
 
     def forward(
@@ -212,7 +222,6 @@ class QueryKeyMap(OfHeads, ABC):
         """Map queries and keys whose positions are already bound.
 
         Args:
-            q, k: queries and keys.
             at_queries, at_keys: what `bind` returned for their positions.
             in_place: write the results over q and k; only for maps that rotate pairs of features.
 
@@ -235,9 +244,7 @@ class QueryKeyMap(OfHeads, ABC):
         """Bind positions, with the sequence lengths where the scheme follows the length.
 
         Args:
-            positions: positions to bind.
             present: all positions of the pass, queries and keys, from which lengths are taken.
-            regime_length: one length to assume in place of these.
 
         Returns:
             What `bind` returns.
@@ -272,24 +279,12 @@ class QueryKeyMap(OfHeads, ABC):
         differ = torch.stack([(a != b).any() for a, b in zip(so_far, of_whole, strict=True)])
         require_range(differ.long(), 1, several)
 
-    def require_direction(self, causal: bool) -> None:
-        """Check that the scheme supports attention of this direction.
-
-        Args:
-            causal: whether attention is causal.
-
-        Raises:
-            SettingError: If attention is bidirectional, but the scheme supports causal attention only.
-        """
-        require_direction(self, self.causal_only, causal, "Rotary")
-
     def require_fit(self, name: str, x: Tensor, positions: Positions) -> None:
         """Check the shape of queries or keys against their positions.
 
         Args:
             name: what x is called in messages.
             x: queries or keys.
-            positions: their positions.
 
         Raises:
             ShapeError: If x is not (batch, heads, tokens, head_dim) with the tokens of these positions.
@@ -322,21 +317,7 @@ class QueryKeyMap(OfHeads, ABC):
 def of_queries_and_keys(
     queries: PositionsLike, keys: PositionsLike | None = None, device: torch.device | str | None = None
 ) -> tuple[Positions, Positions]:
-    """Return the positions of queries and those of keys, one object where they are the same.
-
-    Args:
-        queries: positions of the queries, in any form that `as_positions` reads.
-        keys: positions of the keys; None where they are the queries'.
-
-    Raises:
-        PositionError: If queries and keys are two different numbers: the queries may be the last tokens of the keys, or
-            another sequence.
-
-    Examples:
-        >>> from whatwhere import positions
-        >>> of_queries_and_keys(positions(9)[8:], 9)
-        (positions(1, start=8), positions(9))
-    """
+    """Return the positions of queries and those of keys, one object where they are the same."""
     at_queries = as_positions(queries, device)
     if keys is None or keys is queries or (is_number(queries) and is_number(keys) and queries == keys):
         return at_queries, at_queries
@@ -353,12 +334,7 @@ def of_queries_and_keys(
 
 
 def device_of(*modules: nn.Module) -> torch.device | None:
-    """Return the device of the first parameter that modules have; None where they have none.
-
-    Examples:
-        >>> device_of(nn.Identity(), nn.Linear(2, 2, device="meta"))
-        device(type='meta')
-    """
+    """Return the device of the first parameter that modules have; None where they have none."""
     return next((parameter.device for module in modules for parameter in module.parameters()), None)
 
 
@@ -367,19 +343,4 @@ def require_query_heads(owner: str, num_heads: int, q: Float[Tensor, "batch head
     if q.shape[1] != num_heads:
         raise ShapeError(
             f"{owner} was made for num_heads={num_heads}, but q has {q.shape[1]} heads: shape {tuple(q.shape)}."
-        )
-
-
-def require_direction(scheme: nn.Module, causal_only: bool, causal: bool, other: str) -> None:
-    """Raise SettingError where a scheme supports causal attention only, but attention is bidirectional.
-
-    Args:
-        causal_only: whether it supports causal attention only.
-        causal: whether attention is causal.
-        other: a scheme of the same door that supports both directions, for the error.
-    """
-    if causal_only and not causal:
-        raise SettingError(
-            f"{type(scheme).__name__} supports causal attention only, but got causal=False.\n"
-            f"Pass causal=True, or choose a scheme that supports both directions, such as {other}."
         )

@@ -148,9 +148,6 @@ class Where(nn.Module):
     def kept(self, keys: Positions) -> Int64[Tensor, " kept"]:
         """Return the slots of a KV cache that later queries of this layer can see; all others can be deleted.
 
-        Args:
-            keys: positions of the keys in the layer's cache.
-
         Returns:
             Slots in increasing order: `k[:, :, slots]`, and `keys[slots]`; all of them without a window.
 
@@ -189,7 +186,6 @@ class Where(nn.Module):
 
         Args:
             first: number of the first head of the queries, from 0.
-            count: heads of the queries.
             total: all heads; needed where no scheme was made for a number of heads, but one has sets of parameters.
 
         Raises:
@@ -258,9 +254,6 @@ class Here:
     def input(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch tokens dim"]:
         """Add the input scheme's vectors to token vectors: in float32 at least where they are fixed, then cast back.
 
-        Args:
-            x: the token vectors.
-
         Raises:
             ShapeError: If x has another number of tokens, sequences or features.
         """
@@ -270,10 +263,6 @@ class Here:
         """Compute `input(tokens(ids))`: look tokens up and add position, in one pass where there is a kernel for it.
 
         Hooks are kept: where the table has one, it is called as usual, and position is added after.
-
-        Args:
-            tokens: the token table.
-            ids: token ids.
 
         Raises:
             TokenError: If an id is outside the table.
@@ -327,10 +316,7 @@ class Here:
         rows of a KV cache, at the positions of the queries.
 
         Args:
-            q: queries.
-            k: keys, of fewer heads under grouped queries.
             increments: those of `increments(x)`, for all keys.
-            in_place: write the results over q and k.
 
         Raises:
             ShapeError: If q, k or the increments have another number of tokens, sequences or features.
@@ -378,9 +364,6 @@ class Here:
         """Compute softmax attention with bias, masks and sink. It does not map q and k: call `query_key` before.
 
         Args:
-            q: queries, mapped.
-            k: keys, mapped.
-            v: values.
             causal: mask keys that are later than the query.
             mask: a further mask, True where a query may attend to a key.
             gates: those of `gates(x)`, for all keys; of Inkling's bias those of the queries suffice.
@@ -593,21 +576,7 @@ def bind(
 
 
 def heads_of(wheres: Iterable[Where], first: int, count: int, *, total: int | None = None) -> list[Where]:
-    """Return the Where of each layer for some of the heads; layers that share a scheme share its copy too.
-
-    Args:
-        first, count, total: as in `Where.heads`.
-
-    Raises:
-        ShapeError: If there are no such heads, or they share a set of parameters with other heads.
-        SettingError: If it is not known what of a scheme belongs to which head.
-
-    Examples:
-        >>> from whatwhere import T5
-        >>> first, second = heads_of([Where(t5 := T5(num_heads=4)), Where(t5, window=8)], 0, 2)
-        >>> first.score is second.score
-        True
-    """
+    """Return the Where of each layer for some of the heads; layers that share a scheme share its copy too."""
     layers = list(wheres)
     parts = {
         id(part): part for where in layers for part in (where.query_key, where.score, where.sink) if part is not None
@@ -626,21 +595,7 @@ def heads_of(wheres: Iterable[Where], first: int, count: int, *, total: int | No
 
 
 def require_door(owner: str, door: str, scheme: object) -> None:
-    """Check that a scheme belongs to a door; None is no scheme.
-
-    Args:
-        door: `input`, `query_key` or `score`.
-
-    Raises:
-        DoorError: If the scheme is one of another door, or no scheme.
-
-    Examples:
-        >>> from whatwhere import ALiBi
-        >>> require_door("Where", "input", ALiBi(num_heads=4))
-        Traceback (most recent call last):
-        whatwhere.errors.DoorError: Where(input=...) is added to the token vectors, but ALiBi is added to the scores.
-        Pass it as Where(score=...).
-    """
+    """Check that a scheme belongs to a door; None is no scheme."""
     kind, action = _DOORS[door]
     if scheme is None or isinstance(scheme, kind):
         return
@@ -654,10 +609,7 @@ def require_door(owner: str, door: str, scheme: object) -> None:
 
 
 def _gather_shards(where: Where) -> None:
-    """Gather the parameters of what is a unit of fully_shard by itself: a pass reads them before and beside forward.
-
-    They stay gathered until the backward pass has reduced their gradients, or the model is saved.
-    """
+    """Gather the parameters of what is a unit of fully_shard by itself: a pass reads them before and beside forward."""
     parts: tuple[Any, ...] = (where, where.query_key, where.score, where.sink)
     for module in parts:
         if hasattr(module, "_get_fsdp_state"):

@@ -126,10 +126,6 @@ def to_device(
 
     `torch.tensor(values, device=device)` waits for a GPU. A copy from pageable memory has read its source when the call
     returns, so it needs no synchronization.
-
-    Examples:
-        >>> to_device((1.0, 0.5), "cpu")
-        tensor([1.0000, 0.5000])
     """
     if device is None:
         return torch.tensor(values, dtype=dtype)

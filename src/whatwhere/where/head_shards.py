@@ -13,17 +13,25 @@ from whatwhere.errors import SettingError, ShapeError
 M = TypeVar("M", bound="OfHeads")
 
 
-class OfHeads(nn.Module):
+class WithSettings(nn.Module):
+    """A module whose repr shows its settings, as code that makes an equal one."""
+
+    settings_in_repr: ClassVar[tuple[str, ...]] = ()
+    """The attributes that the repr shows, in this order."""
+    shown_if_set: ClassVar[tuple[str, ...]] = ()
+    """Those of them that it shows only where they are not None, 0 or False."""
+
+    def extra_repr(self) -> str:
+        """Return the settings."""
+        values = ((name, getattr(self, name)) for name in self.settings_in_repr)
+        return ", ".join(f"{name}={value!r}" for name, value in values if value or name not in self.shown_if_set)
+
+
+class OfHeads(WithSettings):
     """A module for heads of attention that can be made for some of them: a scheme of door 2 or 3, or a sink."""
 
     head_axes: ClassVar[Mapping[str, int] | None] = None
     """The axis of heads of each parameter that has one; empty if there is none, None where that is not said."""
-    settings_in_repr: ClassVar[tuple[str, ...]] = ()
-    """The attributes that the repr shows, in this order."""
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return ", ".join(f"{name}={getattr(self, name)!r}" for name in self.settings_in_repr)
 
     def heads(self: M, first: int, count: int, *, total: int | None = None) -> M:
         """Return this module for some of the heads, for attention whose heads are split among processes.
@@ -104,16 +112,7 @@ class OfHeads(nn.Module):
 
 
 def for_heads(owner: str, name: str, values: Sequence[float], num_heads: int) -> tuple[float, ...]:
-    """Return a setting that has one number above 0 for each head.
-
-    Raises:
-        ShapeError: If there is not one for each head.
-        SettingError: If one is not above 0.
-
-    Examples:
-        >>> for_heads("ALiBi", "slopes", [1.0, 0.5], 2)
-        (1.0, 0.5)
-    """
+    """Return a setting that has one number above 0 for each head."""
     numbers = tuple(float(value) for value in values)
     if len(numbers) != num_heads:
         raise ShapeError(f"{owner} got {len(numbers)} {name} for {num_heads} heads: each head needs one.")

@@ -80,7 +80,6 @@ class InputLayer(nn.Module):
         """Return the vector of each token at its position.
 
         Args:
-            ids: token ids.
             positions: Positions, an integer tensor, or a number of tokens from 0; None counts all tokens from 0. A Here
                 (a Where that the model has bound to positions) adds its own input scheme.
 

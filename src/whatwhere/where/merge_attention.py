@@ -18,23 +18,7 @@ from whatwhere.errors import ShapeError
 def merge_attention(
     parts: Iterable[tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]],
 ) -> tuple[Float[Tensor, "batch heads queries value_dim"], Float[Tensor, "batch heads queries"]]:
-    """Merge the outputs of the same queries over disjoint blocks of keys.
-
-    Args:
-        parts: the outputs over each block, and the logarithms of its sums of exp(score).
-
-    Returns:
-        The outputs over all keys, in the dtype of the first, and the logarithms, in float32 at least.
-
-    Raises:
-        ShapeError: If there are no parts, or they are not of the same queries.
-
-    Examples:
-        >>> y, lse = torch.tensor([1.0, 4.0]), torch.tensor([1.0, 2.0]).log()  # two blocks, of one query
-        >>> merged, log = merge_attention((y[n].view(1, 1, 1, 1), lse[n].view(1, 1, 1)) for n in range(2))
-        >>> merged.item(), round(log.exp().item(), 4)
-        (3.0, 3.0)
-    """
+    """Merge the outputs of the same queries over disjoint blocks of keys."""
     outputs, logs = zip(*parts, strict=True) if (parts := list(parts)) else ((), ())
     shapes = {(tuple(y.shape), tuple(lse.shape)) for y, lse in zip(outputs, logs, strict=True)}
     if len(shapes) != 1 or any(shape[:-1] != lse for shape, lse in shapes):
@@ -59,16 +43,7 @@ def with_sink(
     lse: Float[Tensor, "batch heads queries"],
     sink: Float[Tensor, " heads"] | None,
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Return outputs over all keys with a sink in the denominator of the softmax.
-
-    Args:
-        lse: the logarithms of the sums of exp(score).
-        sink: for each head a logit; None is none.
-
-    Examples:
-        >>> with_sink(torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1), torch.zeros(1)).item()  # half is the sink's
-        0.5
-    """
+    """Return outputs over all keys with a sink in the denominator of the softmax."""
     if sink is None:
         return y
     share = torch.sigmoid(lse - sink.to(lse.dtype)[:, None])  # of the weights that is not the sink's

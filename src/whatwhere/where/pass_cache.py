@@ -242,10 +242,7 @@ def _require_gathered(scheme: nn.Module) -> None:
 
 
 def _stands_alone() -> bool:
-    """Return whether gradients flow within this computation alone: it is compiled, or a checkpoint of activations.
-
-    A checkpoint of PyTorch replaces what is saved for the backward pass, or repeats the computation in it.
-    """
+    """Return whether gradients flow within this computation alone: it is compiled, or a checkpoint of activations."""
     if torch.compiler.is_compiling():
         return True
     replaced = torch._C._autograd._top_saved_tensors_default_hooks(True)

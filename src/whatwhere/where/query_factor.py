@@ -21,6 +21,8 @@ class QueryFactor(QueryKeyMap):
     A door takes one scheme, so the other map is nested: `then`. A subclass implements `factor`.
     """
 
+    shown_if_set = ("then",)
+
     def __init__(self, head_dim: int, then: QueryKeyMap | None) -> None:
         super().__init__()
         owner = type(self).__name__
@@ -78,9 +80,6 @@ class QueryFactor(QueryKeyMap):
     def __repr__(self) -> str:
         """Return code that makes it, in one line; nn.Module would print `then` in lines of its own."""
         return f"{type(self).__name__}({self.extra_repr()})"
-
-    def _then_repr(self) -> str:
-        return "" if self.then is None else f", then={self.then}"
 
 
 def _require_map(owner: str, then: object, head_dim: int) -> None:

@@ -78,7 +78,6 @@ class RegionMap(QueryKeyMap):
         """Return the tables of the rotary map for queries of each region, and then for keys.
 
         Args:
-            positions: positions of the tokens, with one axis.
             lengths: length of each token's sequence, for a scaling that follows it.
 
         Raises:
@@ -134,9 +133,6 @@ def by_region(
 
     The features of the regions stand side by side, and those of a key are 0 outside of its region, so that one dot
     product is that of the key's region.
-
-    Returns:
-        Queries, keys, values and scores of attention over the longer list of keys.
     """
     of_pair, regions, rows = scheme.region(at_queries, at_keys), scheme.regions, common_batch(at_queries, at_keys)
     keys, head_dim = k.shape[2], k.shape[3]
@@ -190,15 +186,7 @@ def products(
     queries: Positions,
     keys: Positions,
 ) -> Float[Tensor, "batch heads queries keys"]:
-    """Return the dot products of all mapped queries and keys, each in the region of its pair.
-
-    Examples:
-        >>> from whatwhere import Rotary, positions
-        >>> rope, p, ones = Rotary(head_dim=2), positions(2), torch.ones(1, 1, 2, 2)
-        >>> products(rope, *rope(ones, ones, p), p, p)
-        tensor([[[[2.0000, 1.0806],
-                  [1.0806, 2.0000]]]])
-    """
+    """Return the dot products of all mapped queries and keys, each in the region of its pair."""
     of_regions = region_map_of(scheme)
     if of_regions is None:
         return q @ k.mT
@@ -217,11 +205,7 @@ def of_first_region(
     k: Float[Tensor, "batch mapped_key_heads keys head_dim"],
     v: Float[Tensor, "batch key_heads keys value_dim"],
 ) -> tuple[Float[Tensor, "batch heads queries head_dim"], Float[Tensor, "batch key_heads keys head_dim"]]:
-    """Return queries and keys as they are mapped for the first region.
-
-    Raises:
-        ShapeError: If queries or keys do not have a group of heads for each region.
-    """
+    """Return queries and keys as they are mapped for the first region."""
     if q.shape[1] % scheme.regions or (v.dim() == 4 and k.shape[1] != scheme.key_regions * v.shape[1]):
         raise ShapeError(
             f"{type(scheme).__name__} maps queries to {scheme.regions} times their heads and keys to "

@@ -39,7 +39,6 @@ class RotaryMap(QueryKeyMap):
         layers.
 
         Args:
-            positions: positions of the tokens.
             lengths: length of each token's sequence, for a scaling that follows it; None takes the positions' own.
         """
 
@@ -117,6 +116,9 @@ class ScaledRotaryMap(RotaryMap):
     change.
     """
 
+    settings_in_repr = ("head_dim", "theta", "interleaved", "rotary_dim", "rotary_start", "reversed", "scaling")
+    shown_if_set = ("rotary_start", "reversed", "scaling")
+
     def __init__(
         self,
         head_dim: int,
@@ -175,7 +177,6 @@ class ScaledRotaryMap(RotaryMap):
 
         Args:
             lengths: sequence lengths, for a scaling that follows the length; None is the trained length.
-            device: device of the result.
         """
         frequencies = or_unscaled(self.scaling).frequencies(self.rotary_dim, self.theta, device, lengths)
         return -frequencies if self.reversed else frequencies
@@ -224,17 +225,6 @@ class ScaledRotaryMap(RotaryMap):
             cos, sin = cos * self.magnitude**-2, sin * self.magnitude**-2
         return self._rotate(y, cos, sin, back=True)
 
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"head_dim={self.head_dim}, theta={self.theta}, {self._common_repr()}"
-
-    def _common_repr(self) -> str:
-        """Return the settings that all of these schemes have, from the layout on."""
-        start = "" if not self.rotary_start else f", rotary_start={self.rotary_start}"
-        scaling = "" if self.scaling is None else f", scaling={self.scaling}"
-        reverse = ", reversed=True" if self.reversed else ""
-        return f"interleaved={self.interleaved}, rotary_dim={self.rotary_dim}{start}{reverse}{scaling}"
-
     def _frequencies_at(
         self, positions: Positions, lengths: Int64[Tensor, "batch tokens"] | int | None
     ) -> Float64[Tensor, "*batch_tokens pairs"]:
@@ -253,11 +243,6 @@ def difference(
 
     Args:
         magnitude: already part of the rotated keys, so it is divided out of both tables.
-
-    Examples:
-        >>> one, zero = torch.ones(1, 1, 1, 1), torch.zeros(1, 1, 1, 1)
-        >>> difference((zero, one), (zero, one))
-        (tensor([[[[1.]]]]), tensor([[[[0.]]]]))
     """
     (cos_old, sin_old), (cos_new, sin_new) = old, new
     factor = magnitude**-2

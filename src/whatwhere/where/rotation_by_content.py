@@ -31,11 +31,7 @@ class RotationByContent(QueryKeyMap, ABC):
 
     @abstractmethod
     def increments(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens *features"]:
-        """Return by what each token changes the map of later ones, to be cached beside its key.
-
-        Args:
-            x: the vectors from which queries and keys are projected.
-        """
+        """Return by what each token changes the map of later ones, to be cached beside its key."""
 
     @abstractmethod
     def angles(
@@ -65,7 +61,6 @@ class RotationByContent(QueryKeyMap, ABC):
         """Return cosine and sine of every angle for queries and for keys, (batch, heads, tokens, pairs).
 
         Args:
-            queries, keys: their positions.
             increments: what `increments` returned, for all keys.
 
         Raises:
@@ -123,11 +118,5 @@ class RotationByContent(QueryKeyMap, ABC):
 def without_padding(
     x: Float[Tensor, "batch heads keys features"], keys: Positions
 ) -> Float[Tensor, "batch heads keys features"]:
-    """Return numbers of keys with zeros at padding.
-
-    Examples:
-        >>> keys = Positions.from_mask(torch.tensor([[0, 1]]))
-        >>> without_padding(torch.ones(1, 1, 2, 1), keys).flatten()
-        tensor([0., 1.])
-    """
+    """Return numbers of keys with zeros at padding."""
     return x if keys.segment is None else x.masked_fill((keys.segment < 0)[:, None, :, None], 0)

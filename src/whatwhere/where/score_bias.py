@@ -14,8 +14,7 @@ from whatwhere.kernels.backend import full_precision
 from whatwhere.kernels.blockwise_attention import ByBlocks
 from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position.positions import Positions, PositionsLike, common_batch
-from whatwhere.where.base import QueryKeyMap, device_of, of_queries_and_keys, require_direction
-from whatwhere.where.head_shards import OfHeads
+from whatwhere.where.base import AttentionScheme, QueryKeyMap, device_of, of_queries_and_keys
 
 Element = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`element(batch, head, query_slot, key_slot)` -> the bias of that score; like a score_mod without the score."""
@@ -32,7 +31,7 @@ Gates = Float[Tensor, "batch heads tokens *features"] | None
 """What `bind` may be given beside positions: queries, keys, and what `gates` returned."""
 
 
-class ScoreBias(OfHeads, ABC):
+class ScoreBias(AttentionScheme, ABC):
     """Door 3: a number for each pair of positions, added to the scaled score.
 
         score(h, i, j) += element(h, p_i, p_j)
@@ -45,12 +44,9 @@ class ScoreBias(OfHeads, ABC):
 
     num_heads: int
     """Heads of the queries."""
-    scale: float | None = None
-    """The softmax scale that the scheme requires; None leaves 1 / sqrt(head_dim)."""
+    other_direction = "ALiBi"
     by_content: ClassVar[bool] = False
     """True where `bind` needs q, k or gates; then layers cannot share a bias."""
-    causal_only: bool = False
-    """True where the formula is not defined for keys later than the query; then attention must be causal."""
     sums_between: ClassVar[bool] = False
     """True where the bias is a sum over the keys between query and key; then a KV cache must have all of these."""
 
@@ -61,7 +57,6 @@ class ScoreBias(OfHeads, ABC):
         """Compute what depends on positions (and q, k, gates) once, and return the bias as a function of elements.
 
         Args:
-            queries, keys: positions of the queries and keys.
             q, k: queries and keys; passed only to a bias that depends on content.
             gates: what `gates` returned, for all keys; for a bias that reads those of queries, these suffice.
             causal: whether attention is causal.
@@ -77,11 +72,7 @@ class ScoreBias(OfHeads, ABC):
         """
 
     def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens *features"] | None:
-        """Return what a gated bias needs of each token, to be cached beside its key; None for other biases.
-
-        Args:
-            x: the vectors from which queries and keys are projected.
-        """
+        """Return what a gated bias needs of each token, to be cached beside its key; None for other biases."""
         return None
 
     def sums(
@@ -109,9 +100,7 @@ class ScoreBias(OfHeads, ABC):
         That function needs `scale=self.scale` as well, the softmax scale that the scheme requires: 1 for T5.
 
         Args:
-            positions: positions of the queries.
             keys: positions of the keys; None is those of the queries.
-            causal: include the causal mask, as minus infinity.
             dtype: dtype of the result; None is that of the formula. Values below its range become its lowest finite
                 number, so that softmax of a row is not NaN.
 
@@ -139,7 +128,6 @@ class ScoreBias(OfHeads, ABC):
         It masks nothing; a scheme that is `causal_only` needs a causal block mask as well.
 
         Args:
-            positions: positions of the queries.
             keys: positions of the keys; None is those of the queries.
 
         Returns:
@@ -151,24 +139,12 @@ class ScoreBias(OfHeads, ABC):
         self._require_no_content()
         return as_score_mod(self.bind(*of_queries_and_keys(positions, keys, device_of(self))))
 
-    def require_direction(self, causal: bool) -> None:
-        """Check that the scheme supports attention of this direction.
-
-        Args:
-            causal: whether attention is causal.
-
-        Raises:
-            SettingError: If attention is bidirectional, but the scheme supports causal attention only.
-        """
-        require_direction(self, self.causal_only, causal, "ALiBi")
-
     def by_blocks(self, positions: Positions, causal: bool, size: int | None = None) -> ByBlocks | None:
         """Return the bias in the form that blockwise attention reads without a dense table; None where there is none.
 
         Called only in eager mode, on the CPU, for positions that count up by one.
 
         Args:
-            positions: positions of queries and keys.
             causal: whether attention is causal.
             size: of a sliding window, which the result must mask; None without one.
         """
@@ -212,30 +188,14 @@ class DistanceBias(ScoreBias, ABC):
         self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
         """Return the bias as a function of elements."""
-        owner = type(self).__name__
-        at_query, at_key = queries.single_axis(owner), keys.single_axis(owner)
-        curve = self.curve(queries.device)
-
-        def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
-            return curve(h, at_query[b % at_query.shape[0], i] - at_key[b % at_key.shape[0], j])
-
-        return element
+        distance, curve = distances(type(self).__name__, queries, keys), self.curve(queries.device)
+        return lambda b, h, i, j: curve(h, distance(b, i, j))
 
 
 def tabulate(
     element: Element, batch: int, heads: int, queries: int, keys: int, device: torch.device, first: int = 0
 ) -> Shaped[Tensor, "batch heads queries keys"]:
-    """Evaluate a function of elements at every (batch, head, query, key).
-
-    Args:
-        element: bias or mask as a function of elements.
-        first: index of its first query.
-
-    Examples:
-        >>> tabulate(lambda b, h, i, j: i - j, 1, 1, 2, 2, torch.device("cpu"))
-        tensor([[[[ 0, -1],
-                  [ 1,  0]]]])
-    """
+    """Evaluate a function of elements at every (batch, head, query, key)."""
     b, h, i, j = (torch.arange(n, device=device) for n in (batch, heads, queries, keys))
     table = element(b[:, None, None, None], h[:, None, None], i[:, None] + first, j)
     return table.expand(batch, heads, queries, keys)
@@ -264,18 +224,7 @@ def as_finite(table: Float[Tensor, "*shape"], dtype: torch.dtype) -> Float[Tenso
 def require_content(
     owner: str, name: str, x: Float[Tensor, "batch heads tokens features"] | None, head_dim: int
 ) -> Float[Tensor, "batch heads tokens features"]:
-    """Return queries or keys unchanged, after checking that they are there and have head_dim features.
-
-    Raises:
-        DoorError: If they are missing.
-        ShapeError: If they have another number of features.
-
-    Examples:
-        >>> require_content("Shaw", "q", None, 16)
-        Traceback (most recent call last):
-        whatwhere.errors.DoorError: Shaw depends on queries and keys, so it needs more than positions: q is missing.
-        Use here = where.at(positions) and here.attention(q, k, v).
-    """
+    """Return queries or keys unchanged, after checking that they are there and have head_dim features."""
     if x is None:
         raise DoorError(
             f"{owner} depends on queries and keys, so it needs more than positions: {name} is missing.\n"
@@ -289,24 +238,12 @@ def require_content(
 def for_each_head(
     k: Float[Tensor, "batch key_heads keys head_dim"], num_heads: int
 ) -> Float[Tensor, "batch heads keys head_dim"]:
-    """Repeat each key head for its group of query heads.
-
-    Examples:
-        >>> for_each_head(torch.tensor([1.0, 2.0]).view(1, 2, 1, 1), 4).flatten()
-        tensor([1., 1., 2., 2.])
-    """
+    """Repeat each key head for its group of query heads."""
     return k.repeat_interleave(num_heads // k.shape[1], dim=1)
 
 
 def require_features(scheme: QueryKeyMap | ScoreBias, x: Float[Tensor, "batch tokens features"]) -> None:
-    """Raise ShapeError unless token vectors have as many features as the scheme was made for.
-
-    Args:
-        scheme: has `dim`.
-
-    Raises:
-        ShapeError: If they have another number of features.
-    """
+    """Raise ShapeError unless token vectors have as many features as the scheme was made for."""
     if x.shape[-1] != scheme.dim:
         raise ShapeError(
             f"{type(scheme).__name__} was made for dim={scheme.dim}, but the token vectors have shape {tuple(x.shape)}."
@@ -314,13 +251,7 @@ def require_features(scheme: QueryKeyMap | ScoreBias, x: Float[Tensor, "batch to
 
 
 def contract(equation: str, *factors: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Evaluate torch.einsum in float32 at least, also under autocast.
-
-    Examples:
-        >>> half = torch.ones(3, dtype=torch.bfloat16)
-        >>> contract("n,n->", half, half)
-        tensor(3.)
-    """
+    """Evaluate torch.einsum in float32 at least, also under autocast."""
     wide = reduce(torch.promote_types, (factor.dtype for factor in factors), torch.float32)
     with full_precision(factors[0].device):
         return torch.einsum(equation, *(factor.to(wide) for factor in factors))

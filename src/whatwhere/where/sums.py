@@ -27,23 +27,14 @@ def query_slots(queries: Positions, keys: Positions) -> Int64[Tensor, "batch que
 def at_slots(
     total: Float64[Tensor, "batch heads keys"], slots: Int64[Tensor, "rows queries"]
 ) -> Float64[Tensor, "batch heads queries"]:
-    """Return the numbers of keys for each query, whose own key is at a slot.
-
-    Examples:
-        >>> at_slots(torch.tensor([[[1.0, 2.0]]], dtype=torch.float64), torch.tensor([[1]])).item()
-        2.0
-    """
+    """Return the numbers of keys for each query, whose own key is at a slot."""
     return total.gather(-1, slots[:, None].expand(*total.shape[:2], -1))
 
 
 def differences(
     of_queries: Float64[Tensor, "batch heads queries"], of_keys: Float64[Tensor, "batch heads keys"], dtype: torch.dtype
 ) -> Element:
-    """Return the bias that is the number of a query minus that of a key.
-
-    Args:
-        dtype: of the bias, float32 at least.
-    """
+    """Return the bias that is the number of a query minus that of a key."""
     dtype = torch.promote_types(dtype, torch.float32)
 
     def element(b: Tensor, h: Tensor, i: Tensor, j: Tensor) -> Tensor:
@@ -53,14 +44,7 @@ def differences(
 
 
 def slots_in_order(keys: Positions) -> Int64[Tensor, "batch keys"] | None:
-    """Return the slots of the keys by document and order; None where sums over slots are sums in order already.
-
-    Examples:
-        >>> from whatwhere import positions
-        >>> p = positions(4)
-        >>> slots_in_order(p), slots_in_order(p.take(torch.tensor([2, 3, 0, 1])))
-        (None, tensor([[2, 3, 0, 1]]))
-    """
+    """Return the slots of the keys by document and order; None where sums over slots are sums in order already."""
     ordered = in_order(keys)
     if ordered is None:
         return None
@@ -73,12 +57,7 @@ def slots_in_order(keys: Positions) -> Int64[Tensor, "batch keys"] | None:
 
 
 def in_order(keys: Positions) -> tuple[Int64[Tensor, "batch keys"], Int64[Tensor, "batch keys"]] | None:
-    """Return the document of each key, and the slots of the keys by document and order; None where they count up by 1.
-
-    Examples:
-        >>> in_order(Positions.packed([2, 1]))
-        (tensor([[0, 0, 1]]), tensor([[0, 1, 2]]))
-    """
+    """Return the document of each key and the slots by document and order; None where keys count up by 1."""
     if keys.run or keys.tokens == 0:
         return None
     document = torch.zeros_like(keys.order) if keys.segment is None else keys.segment
@@ -100,16 +79,7 @@ def require_no_holes(keys: Positions) -> None:
 def sums_in_order(
     x: Float[Tensor, "batch heads *queries keys"], slots: Int64[Tensor, "rows keys"] | None, backward: bool = False
 ) -> Float[Tensor, "batch heads *queries keys"]:
-    """Return the cumulative sums over keys, from the first in order, or backward from the last.
-
-    Args:
-        slots: of the keys in order, as `slots_in_order` returns them.
-        backward: whether sums begin at the last key.
-
-    Examples:
-        >>> sums_in_order(torch.tensor([[[1.0, 2.0, 4.0]]]), torch.tensor([[2, 0, 1]]))
-        tensor([[[5., 7., 4.]]])
-    """
+    """Return the cumulative sums over keys, from the first in order, or backward from the last."""
     if slots is not None:
         index = slots[(slice(None), *(None,) * (x.dim() - 2))]
         x = x.gather(-1, index.expand_as(x))

@@ -27,11 +27,7 @@ class Curve(ABC):
 
     @abstractmethod
     def at(self, index: Int64[Tensor, "*batch tokens"]) -> Float64[Tensor, "*batch tokens"]:
-        """Return the factor at each position.
-
-        Args:
-            index: positions.
-        """
+        """Return the factor at each position."""
 
 
 @final

@@ -75,7 +75,6 @@ class Window:
         """Return t of each token: its number in its document, or its coordinate.
 
         Args:
-            tokens: positions of the tokens.
             present: positions of further tokens of these documents; a document begins at the first one present.
 
         Raises:
@@ -89,9 +88,6 @@ class Window:
 
     def allowed(self, queries: "Positions", keys: "Positions") -> "Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]":
         """Return the window as a formula by element, without documents and causality.
-
-        Args:
-            queries, keys: positions of the queries and keys.
 
         Returns:
             `allowed(batch, head, query_slot, key_slot)` -> bool, whose arguments are integer tensors that broadcast.
@@ -110,7 +106,6 @@ class Window:
         """Compute the mask of the window alone; that of documents and causality is `queries.mask(keys)`.
 
         Args:
-            queries: positions of the queries.
             keys: positions of the keys; None uses those of the queries.
 
         Returns:
@@ -144,11 +139,7 @@ class Window:
         return self.size * sides + self.first
 
     def covers(self, tokens: "Positions") -> bool:
-        """Return whether no two of these tokens, of one document, are outside of each other's window.
-
-        Args:
-            tokens: positions whose order counts on by one.
-        """
+        """Return whether no two of these tokens, of one document, are outside of each other's window."""
         from whatwhere.tensor_checks import readable
 
         if self.by == "order" and not self.chunked:
@@ -167,9 +158,6 @@ class Window:
 
         Later queries are those of `next` and `append`: t grows within a document. Where the window counts from the
         start of documents, the first token of each stays, because it says where that is.
-
-        Args:
-            keys: positions of the keys in the cache.
 
         Returns:
             Slots in increasing order, of all sequences together: `k[:, :, slots]`, and `keys[slots]`.
@@ -216,20 +204,7 @@ class Window:
 
 
 def as_window(window: "Window | int | None", chunk: int | None = None) -> Window | None:
-    """Return a window that was given as a Window, as its size, or as the size of chunks.
-
-    Args:
-        window: a Window, or the size of a sliding window; None is none.
-        chunk: the size of chunks; None is none.
-
-    Raises:
-        SettingError: If both are given, or the window is neither.
-        ShapeError: If a size is not a whole number of at least 1.
-
-    Examples:
-        >>> as_window(512), as_window(None, chunk=8192)
-        (Window(512), Window(8192, chunked=True))
-    """
+    """Return a window that was given as a Window, as its size, or as the size of chunks."""
     if window is not None and chunk is not None:
         raise SettingError(
             f"Where got window={window!r} and chunk={chunk!r}, but a layer has one of them.\nPass window=Window(...)."

@@ -51,18 +51,7 @@ class WindowTable(ScoreBias):
 
 
 def checked_size(owner: str, window_size: WindowSize) -> tuple[int, int]:
-    """Return height and width of a window, after checking them.
-
-    Args:
-        window_size: one number for both, or two.
-
-    Raises:
-        ShapeError: If it is not one whole number of at least 1, or two of them.
-
-    Examples:
-        >>> checked_size("Swin", 7)
-        (7, 7)
-    """
+    """Return height and width of a window, after checking them."""
     sizes = (window_size, window_size) if isinstance(window_size, int) else tuple(window_size)
     if len(sizes) != 2:
         raise ShapeError(

@@ -1,26 +1,13 @@
 """AxialSinusoidal: one sinusoid for each axis of a grid."""
 
-import numpy as np
 import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere import reference
 
 LAYOUTS = ["interleaved", "half", "tensor2tensor"]
 # Parts alike, and a last part that lacks some of its pairs.
 SIZES = [(64, 2), (64, 3), (16, 3), (10, 2), (12, 3), (8, 1), (20, 4)]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("dim", "axes"), SIZES)
-def test_it_is_the_reference(dim, axes, layout):
-    index = np.array([[0, 1, 5, 40, 999_999]] * axes)
-    for axis in range(axes):
-        index[axis] += 3 * axis
-    ours = ww.AxialSinusoidal(dim, axes, 500.0, layout)(torch.tensor(index)[:, None])
-    wanted = reference.axial_sinusoid(index, dim, 500.0, layout)
-    np.testing.assert_allclose(ours[0].double().numpy(), wanted, rtol=0, atol=6.1e-8)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -76,27 +63,3 @@ def test_positions_of_other_axes_are_refused():
         ww.errors.PositionError, match="AxialSinusoidal measures along 2 axes, but these positions have 3"
     ):
         ww.AxialSinusoidal(8)(ww.Positions.grid(2, 2, 2))
-
-
-@pytest.mark.parametrize(
-    ("settings", "words"),
-    [
-        ({"dim": 7}, "needs an even number: a sine and a cosine share one frequency"),
-        ({"dim": 8, "axes": 3}, "none are left for the last.\nA multiple of 6, such as 12,"),
-        ({"dim": 2, "axes": 2}, "none are left for the last.\nA multiple of 4, such as 4,"),
-        ({"dim": 4, "axes": 2, "layout": "tensor2tensor"}, "at least 4 features, but dim=4 gives 2.\nPass dim=8"),
-        ({"dim": 0}, "needs a whole number of at least 1"),
-        ({"dim": 8, "axes": 0}, "needs a whole number of at least 1"),
-    ],
-)
-def test_sizes_that_do_not_fit_are_refused(settings, words):
-    with pytest.raises(ww.errors.ShapeError) as caught:
-        ww.AxialSinusoidal(**settings)
-    assert words in str(caught.value)
-
-
-def test_settings_show():
-    scheme = ww.AxialSinusoidal(12, 3, 50.0, "half")
-    assert repr(scheme) == "AxialSinusoidal(dim=12, axes=3, theta=50.0, layout='half')"
-    with pytest.raises(ww.errors.SettingError, match="theta"):
-        ww.AxialSinusoidal(8, theta=0.0)

@@ -21,17 +21,6 @@ def weights(scheme):
     return [getattr(scheme, name).detach().double().numpy() for name in names]
 
 
-@pytest.mark.parametrize("settings", [{}, {"axes": 2}, {"features": 6, "hidden": 5}, {"axes": 3, "features": 2}])
-def test_it_is_the_reference(settings):
-    scheme = sampled(8, 100, **settings).double()
-    torch.nn.init.normal_(scheme.bias_in)
-    torch.nn.init.normal_(scheme.bias_out)
-    index = np.array([[0, 1, 7, 99, 100_000]] * scheme.axes) + np.arange(scheme.axes)[:, None]
-    ours = scheme(torch.tensor(index)[:, None])
-    wanted = reference.fourier(index, 100, *weights(scheme))
-    np.testing.assert_allclose(ours[0].detach().numpy(), wanted, rtol=0, atol=1e-9)
-
-
 def test_float32_is_as_exact_far_out_as_near_by():
     """Angles are float64: at a million times the frequency a float32 angle would be off by a tenth."""
     scheme = sampled(16, 64)
@@ -102,28 +91,3 @@ def test_it_learns_a_function_of_position():
         loss.backward()
         optimizer.step()
     assert loss < 0.05, "a constant would leave 0.25"
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "words"),
-    [
-        (
-            {"features": 7},
-            ww.errors.ShapeError,
-            "features=7, but needs an even number: a cosine and a sine share one frequency",
-        ),
-        ({"max_length": 0}, ww.errors.ShapeError, "max_length=0, but needs a whole number"),
-        ({"axes": 0}, ww.errors.ShapeError, "axes=0"),
-        ({"hidden": 0}, ww.errors.ShapeError, "hidden=0"),
-        ({"width": 0.0}, ww.errors.SettingError, "width=0.0, but needs a finite number above 0"),
-        ({"dim": 7}, ww.errors.ShapeError, "features=7"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(settings, error, words):
-    with pytest.raises(error) as caught:
-        ww.Fourier(**{"dim": 8, "max_length": 10, **settings})
-    assert words in str(caught.value)
-
-
-def test_settings_show():
-    assert repr(ww.Fourier(8, 10)) == "Fourier(dim=8, max_length=10, axes=1, features=8, hidden=8, width=4.0)"

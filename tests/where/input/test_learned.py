@@ -1,6 +1,5 @@
 """Learned: rows before position 0, and a table interpolated to another length or grid."""
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -166,27 +165,3 @@ def test_bfloat16_rows_are_interpolated_in_float32():
     rows = torch.randn(9, 3, generator=torch.Generator().manual_seed(0)).bfloat16()
     for rule in RULES:
         assert torch.equal(resized_rows(rows, 30, rule), resized_rows(rows.float(), 30, rule).bfloat16())
-
-
-def test_what_does_not_fit_is_refused(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    scheme = sampled(3, 7)
-    refused = {
-        "a grid of 2 x 3 has 6 cells, but the table 7 rows": lambda: scheme.resized_grid((2, 3), (4, 5)),
-        "prefix=7, but this table has 7 positions": lambda: scheme.resized_grid((2, 3), (4, 5), prefix=7),
-        "prefix=-1": lambda: scheme.resized_grid((2, 3), (4, 5), prefix=-1),
-        "a grid has two sizes, as in (14, 14)": lambda: scheme.resized_grid((2, 3), (4, 5, 6), prefix=1),
-        "length=0, but needs a whole number": lambda: scheme.resized(0),
-        "rule='bicubic', but knows only: linear, cubic": lambda: scheme.resized(9, rule="bicubic"),
-        "align='corners', but knows only: ends, cells": lambda: scheme.resized(9, align="corners"),
-        "offset=-1, but needs a whole number of rows": lambda: ww.Learned(3, 7, -1),
-        "offset=0.5, but needs a whole number of rows": lambda: ww.Learned(3, 7, 0.5),
-    }
-    for words, call in refused.items():
-        with pytest.raises((ww.errors.ShapeError, ww.errors.SettingError)) as caught:
-            call()
-        assert words in str(caught.value)
-
-
-def test_settings_show():
-    assert repr(ww.Learned(8, 16, offset=2)) == "Learned(dim=8, max_length=16, offset=2, std=0.02)"

@@ -1,16 +1,10 @@
 """Rotary positions on a grid."""
 
-import pickle
-from copy import deepcopy
-
-import jaxtyping
-import numpy as np
 import pytest
 import torch
 
 import whatwhere as ww
 from tests.samples import draw_float64 as draw
-from whatwhere import reference
 
 LAYOUTS = pytest.mark.parametrize("interleaved", [False, True], ids=["half", "interleaved"])
 
@@ -19,25 +13,6 @@ def scattered(axes, tokens=7):
     """Coordinates that differ between the axes, some of them large."""
     index = torch.randint(2000, (axes, 2, tokens), generator=torch.Generator().manual_seed(axes))
     return ww.Positions.from_position_ids(index)
-
-
-@LAYOUTS
-@pytest.mark.parametrize("sections", [(4, 4), (2, 2, 2, 2), (8,), (3, 3, 2), (1, 7)], ids=str)
-def test_it_is_the_reference_forward_and_backward(sections, interleaved):
-    p, axes = scattered(len(sections)), len(sections)
-    rope = ww.AxialRotary(16, axes, 500.0, interleaved=interleaved, sections=sections)
-    x, g = draw(2, 3, 7, 16), draw(2, 3, 7, 16, seed=1)
-    q, k = x.clone().requires_grad_(), -x
-    rotated_q, rotated_k = rope(q, k, p)
-    rotated_q.backward(g)
-    for row in range(2):
-        at = p.index[:, row].numpy()
-        wanted = reference.axial_rotary(x[row].numpy(), at, sections, 500.0, interleaved)
-        back = reference.axial_rotary(g[row].numpy(), -at, sections, 500.0, interleaved)
-        # float32 cosines and sines, of pairs up to 5 long.
-        np.testing.assert_allclose(rotated_q[row].detach().numpy(), wanted, rtol=0, atol=5e-7)
-        np.testing.assert_allclose(rotated_k[row].numpy(), -wanted, rtol=0, atol=5e-7)
-        np.testing.assert_allclose(q.grad[row].numpy(), back, rtol=0, atol=5e-7)
 
 
 @LAYOUTS
@@ -90,51 +65,6 @@ def test_low_precision_is_rotated_in_float32():
     exact, _ = ww.AxialRotary(16)(q.bfloat16().double(), q.bfloat16().double(), p)
     assert rotated.dtype == torch.bfloat16
     assert (rotated.double() - exact).abs().max() < 0.016  # half a step of bfloat16 below 4, and no more
-
-
-def test_construction_and_copies():
-    rope = ww.AxialRotary(16, 2, 100.0, interleaved=True, sections=[3, 5])
-    text = "AxialRotary(head_dim=16, axes=2, theta=100.0, interleaved=True, sections=(3, 5))"
-    for other in (rope, deepcopy(rope), pickle.loads(pickle.dumps(rope))):
-        assert repr(other) == text
-        assert not other.state_dict()
-    q = torch.empty(1, 2, 4, 16, device="meta")
-    assert rope(q, q, ww.Positions.grid(2, 2, device="meta"))[0].device.type == "meta"
-
-
-ERRORS = {
-    "odd": (lambda: ww.AxialRotary(7), "AxialRotary got head_dim=7, but needs an even number"),
-    "no axis": (lambda: ww.AxialRotary(8, 0), "AxialRotary got axes=0, but needs a whole number of at least 1"),
-    "not whole": (
-        lambda: ww.AxialRotary(64, 3),
-        r"head_dim=64, whose 32 pairs do not divide among axes=3.\n"
-        r"For larger first sections, pass sections=\(11, 11, 10\)",
-    ),
-    "too few": (lambda: ww.AxialRotary(4, 3), r"head_dim=4, whose 2 pairs do not divide among axes=3.$"),
-    "sections of another sum": (
-        lambda: ww.AxialRotary(16, sections=(4, 5)),
-        r"sections=\(4, 5\) for axes=2, but needs 2 numbers, 8 in total: that is how many pairs head_dim=16 has",
-    ),
-    "sections of other axes": (lambda: ww.AxialRotary(16, sections=(3, 3, 2)), "for axes=2, but needs 2 numbers"),
-    "a section of none": (lambda: ww.AxialRotary(16, sections=(8, 0)), r"sections\[1\]=0, but needs a whole number"),
-    "theta": (lambda: ww.AxialRotary(8, theta=0.0), "AxialRotary got theta=0.0"),
-    "another grid": (
-        lambda: ww.AxialRotary(8)(*[torch.zeros(1, 1, 8, 8)] * 2, ww.Positions.grid(2, 2, 2)),
-        "AxialRotary measures along 2 axes, but these positions have 3",
-    ),
-    "another head": (
-        lambda: ww.AxialRotary(8)(*[torch.zeros(1, 1, 4, 6)] * 2, ww.Positions.grid(2, 2)),
-        "AxialRotary was made for head_dim=8, but q has shape",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_errors_state_what_is_needed(name, monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    make, message = ERRORS[name]
-    with pytest.raises(ww.WhatWhereError, match=message):
-        make()
 
 
 def test_the_way_out_of_an_uneven_head_works():

@@ -2,42 +2,16 @@
 
 from math import pi
 
-import jaxtyping
-import numpy as np
 import pytest
 import torch
 
 import whatwhere as ww
-from tests.gradients import require_gradients
 from tests.samples import draw
-from whatwhere import reference
 
 
 def sampled(*sizes, seed=0, **settings):
     torch.manual_seed(seed)
     return ww.FoPE(*sizes, **settings)
-
-
-@pytest.mark.parametrize("interleaved", [False, True])
-def test_it_is_the_reference_forward_and_backward(interleaved):
-    rope = sampled(8, 100, 3, 500.0, interleaved, gain=2.0, dtype=torch.float64)
-    assert 0 < rope.waves < 4
-    x, g = (draw(3, 4, 8, seed=n, dtype=torch.float64) for n in (1, 2))
-    positions = np.array([0, 3, 40, 100_000])
-    weights = [weight.detach().numpy() for weight in (rope.cosines, rope.sines)]
-    q = x[None].clone().requires_grad_()
-    for mapped in rope(q, q, torch.tensor(positions)):
-        rope.zero_grad()
-        q.grad = None
-        wanted = reference.fope(x.numpy(), positions, *weights, 500.0, interleaved)
-        np.testing.assert_allclose(mapped[0].detach().numpy(), wanted, rtol=0, atol=1e-9)
-        mapped.backward(g[None], retain_graph=True)
-        require_gradients(
-            (q.grad[0], rope.cosines.grad, rope.sines.grad),
-            lambda x, *tables: reference.fope(x, positions, *tables, 500.0, interleaved),
-            (x, *weights),
-            g,
-        )
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
@@ -112,32 +86,3 @@ def test_autocast_does_not_round_what_is_mixed():
     with torch.autocast("cpu", dtype=torch.bfloat16):
         inside = rope.bind(p)
     assert all(torch.equal(a, b) for a, b in zip(inside, expected, strict=True))
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "words"),
-    [
-        ({"head_dim": 7}, ww.errors.ShapeError, "needs an even number: it rotates pairs of features"),
-        ({"original_length": 6}, ww.errors.SettingError, "not even the fastest wave completes a rotation"),
-        ({"sets": 0}, ww.errors.ShapeError, "sets=0, but needs a whole number"),
-        ({"gain": -0.1}, ww.errors.SettingError, "gain=-0.1, but needs a finite number of at least 0"),
-        ({"gain": float("inf")}, ww.errors.SettingError, "gain=inf"),
-        ({"theta": 0.0}, ww.errors.SettingError, "theta=0.0"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(settings, error, words, monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(error) as caught:
-        ww.FoPE(**{"head_dim": 8, "original_length": 100, **settings})
-    assert words in str(caught.value)
-
-
-def test_heads_that_do_not_divide_are_refused():
-    q = draw(1, 4, 3, 8)
-    with pytest.raises(ww.errors.ShapeError, match="3 sets of coefficients, which do not match 4 heads"):
-        ww.FoPE(8, 100, 3)(q, q, ww.positions(3))
-
-
-def test_settings_show():
-    wanted = "FoPE(head_dim=8, original_length=100, sets=2, theta=10000.0, interleaved=False, gain=0.3)"
-    assert repr(ww.FoPE(8, 100, 2)) == wanted

@@ -1,15 +1,10 @@
 """LearnedRotary: rotary positions whose frequencies are trained."""
 
-import numpy as np
 import pytest
 import torch
 
 import whatwhere as ww
-from tests.gradients import require_gradients
 from tests.samples import draw
-from whatwhere import reference
-
-FAR = (0, 1, 40, 1_000_000)
 
 
 def trained(head_dim=8, dtype=torch.float32, **settings):
@@ -18,42 +13,6 @@ def trained(head_dim=8, dtype=torch.float32, **settings):
     with torch.no_grad():
         scheme.alpha.copy_(draw(*scheme.alpha.shape, seed=9))
     return scheme
-
-
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {},
-        {"interleaved": True, "theta": 500.0},
-        {"rotary_dim": 4, "rotary_start": 3},
-        {"rotary_start": 2, "interleaved": True},
-        {"scaling": ww.scaling.YaRN(factor=4.0, original_length=64)},
-    ],
-    ids=str,
-)
-def test_it_is_the_reference_forward_and_backward(settings):
-    scheme = trained(dtype=torch.float64, **settings)
-    x, g = (draw(3, len(FAR), 8, seed=n, dtype=torch.float64) for n in (1, 2))
-    base, alpha = ww.Rotary(8, **settings).frequencies().numpy(), scheme.alpha.detach().numpy()
-    w, start, interleaved = base * np.exp(alpha), scheme.rotary_start, scheme.interleaved
-    settled = (scheme.theta, interleaved, scheme.rotary_dim, list(w), scheme.magnitude, start)
-    q = x[None].clone().requires_grad_()
-    mapped, _ = scheme(q, x[None].detach(), torch.tensor(FAR)[None])
-    # An angle near 1e6 in float64 is exact to 1e-10.
-    np.testing.assert_allclose(mapped[0].detach().numpy(), reference.rotary(x.numpy(), FAR, *settled), atol=1e-8)
-    mapped.backward(g[None])
-    require_gradients((q.grad[0],), lambda x: reference.rotary(x, FAR, *settled), (x,), g)
-
-
-def test_the_gradient_of_alpha_is_that_of_differences():
-    scheme, p = trained(dtype=torch.float64), ww.positions(5, start=7)
-    q, k = (draw(1, 2, 5, 8, seed=n, dtype=torch.float64) for n in (3, 4))
-
-    def scores(alpha):
-        mapped_q, mapped_k = torch.func.functional_call(scheme, {"alpha": alpha}, (q, k, p))
-        return mapped_q @ mapped_k.mT
-
-    assert torch.autograd.gradcheck(scores, scheme.alpha.detach().clone().requires_grad_())
 
 
 def test_in_float32_the_gradient_of_alpha_is_rounded_only():
@@ -145,15 +104,3 @@ def test_rotating_back_undoes_the_map(scaling):
     q, bound = draw(2, 3, 5, 12), rope.bind(p)
     torch.testing.assert_close(rope.rotate_back(rope.map_query(q, bound), bound), q, rtol=0, atol=1e-5)
     assert (rope.map_query(q, bound) - q).abs().max() > 0.1
-
-
-def test_a_slice_that_does_not_fit_is_refused():
-    with pytest.raises(ww.errors.ShapeError, match="got rotary_start=12, but needs a feature of the head"):
-        ww.Rotary(12, rotary_start=12)
-    with pytest.raises(ww.errors.ShapeError, match="got rotary_dim=10 from rotary_start=4, but a head has only"):
-        ww.Rotary(12, rotary_dim=10, rotary_start=4)
-    with pytest.raises(ww.errors.ShapeError, match="got head_dim - rotary_start=9, but needs an even number"):
-        ww.Rotary(12, rotary_start=3)
-    assert repr(ww.Rotary(12, rotary_start=4)) == (
-        "Rotary(head_dim=12, theta=10000.0, interleaved=False, rotary_dim=8, rotary_start=4)"
-    )

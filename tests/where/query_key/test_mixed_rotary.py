@@ -5,8 +5,6 @@ import pytest
 import torch
 
 import whatwhere as ww
-from tests.gradients import require_gradients
-from whatwhere import reference
 
 AT = np.array([[0, 1, 3, 40], [2, 0, 3, 7]])
 P = ww.Positions.from_coordinates(torch.tensor(AT)[:, None])
@@ -14,25 +12,6 @@ P = ww.Positions.from_coordinates(torch.tensor(AT)[:, None])
 
 def draw(*shape, seed=0, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed)).to(dtype)
-
-
-@pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("sets", [1, 3])
-def test_it_is_the_reference_forward_and_backward(sets, interleaved):
-    scheme = ww.MixedRotary(8, sets, interleaved=interleaved, dtype=torch.float64)
-    x, g = (draw(3, 4, 8, seed=n) for n in (1, 2))
-    weight = scheme.weight.detach().expand(2, 3, 4).numpy()
-    q = x[None].clone().requires_grad_()
-    mapped, _ = scheme(q, x[None], P)
-    wanted = reference.mixed_rotary(x.numpy(), AT, weight, interleaved)
-    np.testing.assert_allclose(mapped[0].detach().numpy(), wanted, rtol=0, atol=1e-12)
-    mapped.backward(g[None])
-    require_gradients(
-        (q.grad[0], scheme.weight.grad),
-        lambda x, w: reference.mixed_rotary(x, AT, np.broadcast_to(w, (2, 3, 4)), interleaved),
-        (x, scheme.weight),
-        g,
-    )
 
 
 def test_it_is_a_product_of_complex_numbers():

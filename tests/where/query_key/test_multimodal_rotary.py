@@ -1,9 +1,5 @@
 """Rotary positions of text, images and video: which pair turns by which coordinate."""
 
-import pickle
-from copy import deepcopy
-
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -23,32 +19,6 @@ def scattered(tokens=7):
     """Time, height and width that differ everywhere."""
     index = torch.randint(2000, (3, 2, tokens), generator=torch.Generator().manual_seed(4))
     return ww.Positions.from_position_ids(index)
-
-
-@AXIS_LAYOUTS
-@pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize("head_dim", [16, 20])
-@pytest.mark.parametrize("scaling", [None, ww.scaling.YaRN(4.0, 64)], ids=["plain", "yarn"])
-def test_it_is_the_reference_forward_and_backward(layout, sections, interleaved, head_dim, scaling):
-    rope = ww.MultimodalRotary(
-        head_dim, sections, 500.0, layout=layout, interleaved=interleaved, rotary_dim=16, scaling=scaling
-    )
-    frequencies = reference.inverse_frequencies(16, 500.0)
-    if scaling is not None:
-        frequencies = reference.yarn_frequencies(16, 500.0, 4.0, 64)
-    how = (sections, 500.0, layout, interleaved, frequencies, rope.magnitude)
-    p, x, g = scattered(), draw(2, 3, 7, head_dim), draw(2, 3, 7, head_dim, seed=1)
-    q = x.clone().requires_grad_()
-    rotated_q, rotated_k = rope(q, -x, p)
-    rotated_q.backward(g)
-    for row in range(2):
-        at = p.index[:, row].numpy()
-        wanted = reference.multimodal_rotary(x[row].numpy(), at, *how)
-        back = reference.multimodal_rotary(g[row].numpy(), -at, *how)
-        # float32 cosines and sines, of pairs up to 5 long.
-        np.testing.assert_allclose(rotated_q[row].detach().numpy(), wanted, rtol=0, atol=6e-7)
-        np.testing.assert_allclose(rotated_k[row].numpy(), -wanted, rtol=0, atol=6e-7)
-        np.testing.assert_allclose(q.grad[row].numpy(), back, rtol=0, atol=6e-7)
 
 
 @AXIS_LAYOUTS
@@ -117,58 +87,3 @@ def test_keys_of_one_regime_are_rotated_to_another():
     rotated = rope.rerotate(rope.map_key(k, old), old, new)
     torch.testing.assert_close(rotated, rope.map_key(k, new), rtol=0, atol=3e-6)
     assert (rotated - rope.map_key(k, old)).abs().max() > 1
-
-
-def test_construction_and_copies():
-    rope = ww.MultimodalRotary(16, [4, 2, 2], 1e6, layout="interleaved", scaling=ww.scaling.Linear(2.0))
-    text = (
-        "MultimodalRotary(head_dim=16, sections=(4, 2, 2), theta=1000000.0, layout='interleaved', interleaved=False, "
-        "rotary_dim=16, scaling=Linear(factor=2.0))"
-    )
-    for other in (rope, deepcopy(rope), pickle.loads(pickle.dumps(rope))):
-        assert repr(other) == text
-        assert not other.state_dict()
-    assert torch.equal(rope.inverse_frequencies, ww.frequencies.inverse_frequencies(16, 1e6) / 2)
-    q = torch.empty(1, 2, 8, 16, device="meta")
-    assert rope(q, q, ww.Positions.grid(2, 2, 2, device="meta"))[0].device.type == "meta"
-
-
-ERRORS = {
-    "another sum": (
-        lambda: ww.MultimodalRotary(128, (16, 24, 20)),
-        r"sections=\(16, 24, 20\), 60 pairs in total, but 128 features are rotated, which are 64 pairs",
-    ),
-    "negative": (lambda: ww.MultimodalRotary(16, (10, -1, -1)), "but needs whole numbers, 0 or more"),
-    "fractions": (lambda: ww.MultimodalRotary(16, (4.0, 2, 2)), "but needs whole numbers, 0 or more"),
-    "no room in turn": (
-        lambda: ww.MultimodalRotary(16, (2, 3, 3), layout="interleaved"),
-        "in which axis 2 has one pair in 3, 3 in all: the last would be pair 8, but they end at 7.\n"
-        "Give the other axes equal sections, and axis 0 the same or a larger one",
-    ),
-    "an unknown layout": (
-        lambda: ww.MultimodalRotary(16, (4, 2, 2), layout="mixed"),
-        "MultimodalRotary got layout='mixed', but knows only: chunked, interleaved",
-    ),
-    "more than the head": (
-        lambda: ww.MultimodalRotary(16, (4, 4, 4), rotary_dim=24),
-        "MultimodalRotary got rotary_dim=24, but a head has only head_dim=16 features",
-    ),
-    "odd": (
-        lambda: ww.MultimodalRotary(16, (1,), rotary_dim=3),
-        "MultimodalRotary got rotary_dim=3, but needs an even",
-    ),
-    "theta": (lambda: ww.MultimodalRotary(16, (4, 2, 2), -1.0), "MultimodalRotary got theta=-1.0"),
-    "a scaling by name": (lambda: ww.MultimodalRotary(16, (4, 2, 2), scaling="yarn"), "but needs a scaling, such as"),
-    "another grid": (
-        lambda: ww.MultimodalRotary(16, (4, 2, 2))(*[torch.zeros(1, 1, 4, 16)] * 2, ww.Positions.grid(2, 2)),
-        "MultimodalRotary measures along 3 axes, but these positions have 2",
-    ),
-}
-
-
-@pytest.mark.parametrize("name", ERRORS)
-def test_errors_state_what_is_needed(name, monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    make, message = ERRORS[name]
-    with pytest.raises(ww.WhatWhereError, match=message):
-        make()

@@ -8,9 +8,7 @@ import torch
 from torch.nn import functional as F
 
 import whatwhere as ww
-from tests.gradients import require_gradients
 from tests.samples import draw
-from whatwhere import reference
 
 
 def sampled(head_dim, num_heads, theta=10_000.0, dtype=None):
@@ -19,26 +17,6 @@ def sampled(head_dim, num_heads, theta=10_000.0, dtype=None):
     with torch.no_grad():
         pope.delta.copy_(-2 * pi * torch.rand(pope.delta.shape, generator=torch.Generator().manual_seed(9)))
     return pope
-
-
-def test_it_is_the_reference_forward_and_backward():
-    pope = sampled(6, 3, 500.0, torch.float64)
-    x, g = (draw(3, 4, n, seed=n, dtype=torch.float64) for n in (6, 12))
-    positions, delta = np.array([0, 3, 40, 100_000]), pope.delta.detach().numpy()
-    q = x[None].clone().requires_grad_()
-    mapped_q, mapped_k = pope(q, x[None], torch.tensor(positions))
-    # Cosine and sine are rounded to float32.
-    wanted = reference.pope(x.numpy(), positions, 500.0, delta)
-    np.testing.assert_allclose(mapped_q[0].detach().numpy(), wanted, rtol=0, atol=5e-7)
-    np.testing.assert_allclose(mapped_k[0].numpy(), reference.pope(x.numpy(), positions, 500.0), rtol=0, atol=5e-7)
-    mapped_q.backward(g[None])
-    require_gradients(
-        (q.grad[0], pope.delta.grad),
-        lambda x, delta: reference.pope(x, positions, 500.0, delta),
-        (x, delta),
-        g,
-        atol=2e-6,
-    )
 
 
 def test_scores_are_the_papers():
@@ -128,31 +106,3 @@ def test_bfloat16_in_and_out_with_float32_between():
     low = pope(q.bfloat16(), q.bfloat16(), p)[0]
     assert low.dtype == torch.bfloat16
     torch.testing.assert_close(low.float(), exact.detach(), rtol=2**-8, atol=1e-6)
-
-
-def test_heads_that_do_not_fit_are_refused():
-    q = draw(1, 2, 3, 8)
-    with pytest.raises(ww.errors.ShapeError, match="PoPE was made for num_heads=4, but q has 2 heads"):
-        ww.PoPE(8, 4)(q, q, ww.positions(3))
-    with pytest.raises(ww.errors.ShapeError, match="num_heads=0"):
-        ww.PoPE(8, 0)
-    with pytest.raises(ww.errors.SettingError, match="theta"):
-        ww.PoPE(8, 1, theta=0.0)
-    with pytest.raises(ww.errors.SettingError, match="different softmax scales"):
-        ww.Where(query_key=ww.PoPE(8, 1), score=Unscaled())
-
-
-class Unscaled(ww.ScoreBias):
-    """A bias with a softmax scale of 1, as T5 has."""
-
-    scale, num_heads = 1.0, 1
-
-    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):
-        return lambda b, h, i, j: 0.0 * (i + j)
-
-
-def test_settings_show():
-    pope = ww.PoPE(3, 2, 50.0, device="meta", dtype=torch.float16)
-    assert repr(pope) == "PoPE(head_dim=3, num_heads=2, theta=50.0)"
-    assert (pope.delta.device.type, pope.delta.dtype) == ("meta", torch.float16)
-    assert torch.equal(pope.inverse_frequencies, 50.0 ** -(torch.arange(3).double() / 3))

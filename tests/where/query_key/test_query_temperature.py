@@ -2,7 +2,6 @@
 
 from math import log
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -96,30 +95,6 @@ def test_bfloat16_is_rounded_once():
     scheme = ww.QueryTemperature(8, temperature.Power(), then=ww.Rotary(8))
     q, p = draw(1, 3, 9, 8).bfloat16(), ww.positions(9, start=100_000)
     assert torch.equal(scheme(q, q, p)[0], scheme(q.float(), q.float(), p)[0].bfloat16())
-
-
-def test_settings_that_are_not_defined_are_refused(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(ww.errors.SettingError, match=r"got curve=0.1, but needs a curve, such as temperature.Stepped"):
-        ww.QueryTemperature(8, 0.1)
-    with pytest.raises(ww.errors.SettingError, match="got curve=the class Power, but needs a curve"):
-        ww.QueryTemperature(8, temperature.Power)
-    with pytest.raises(ww.errors.ShapeError, match="QueryTemperature has head_dim=8, but Rotary has 16"):
-        ww.QueryTemperature(8, temperature.Power(), ww.Rotary(16))
-    with pytest.raises(ww.errors.PositionError, match="QueryTemperature measures along one axis"):
-        ww.QueryTemperature(8, temperature.Power())(draw(1, 1, 4, 8), draw(1, 1, 4, 8), ww.Positions.grid(2, 2))
-    for curve, settings in [
-        (temperature.SteppedLog, {"alpha": 0.0}),
-        (temperature.SteppedLog, {"offset": 2}),
-        (temperature.SteppedLog, {"period": 0}),
-        (temperature.ClampedLog, {"alpha": -1.0}),
-        (temperature.ClampedLog, {"length": 0.5}),
-        (temperature.Power, {"exponent": float("nan")}),
-        (temperature.Power, {"length": True}),
-        (temperature.LogN, {"original_length": 1}),
-    ]:
-        with pytest.raises(ww.errors.WhatWhereError, match=f"{curve.__name__} got {next(iter(settings))}="):
-            curve(**settings)
 
 
 def test_a_name_has_its_curve_and_the_map_inside():

@@ -1,6 +1,5 @@
 """Self-Extend and dual chunk attention: rotary maps at other coordinates in each region of pairs."""
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -175,22 +174,3 @@ def test_a_cache_of_dual_chunk_attention_has_each_key_once():
     q = draw(1, 4, 3, 8)
     for scheme, copies in ((ww.SelfExtend(ww.Rotary(8), 4, 2), 2), (ww.DualChunk(ww.Rotary(8), 4, 5), 1)):
         assert scheme(q, q[:, :2], ww.positions(3))[1].shape == (1, 2 * copies, 3, 8)
-
-
-def test_what_does_not_fit_is_refused(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(ww.errors.DoorError, match="such as Rotary\\(head_dim=64\\), but got PoPE"):
-        ww.SelfExtend(ww.PoPE(8, 2), 4, 2)
-    with pytest.raises(ww.errors.DoorError, match="but got the class Rotary"):
-        ww.DualChunk(ww.Rotary, 4, 5)
-    with pytest.raises(ww.errors.ShapeError, match="max_distance needs to be at least chunk_size"):
-        ww.DualChunk(ww.Rotary(8), chunk_size=6, max_distance=5)
-    with pytest.raises(ww.errors.ShapeError, match="group_size"):
-        ww.SelfExtend(ww.Rotary(8), 4, 0)
-    here, q = ww.Where(ww.SelfExtend(ww.Rotary(8), 4, 2)).at(6), draw(1, 2, 6, 8)
-    with pytest.raises(ww.errors.ShapeError, match="Map queries and keys first"):
-        here.attention(q, q, q)
-    with pytest.raises(ww.errors.SettingError, match="supports causal attention only"):
-        here.attention(*here.query_key(q, q), q, causal=False)
-    with pytest.raises(ww.errors.PositionError, match="measures along one axis"):
-        ww.Where(ww.SelfExtend(ww.AxialRotary(8), 4, 2)).at(ww.Positions.grid(2, 3))

@@ -1,6 +1,5 @@
 """Selective RoPE: rotations by sums of a convolution of what tokens decide."""
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -8,11 +7,8 @@ from torch.nn import functional as F
 from torch.testing import assert_close
 
 import whatwhere as ww
-from tests.gradients import require_gradients
-from whatwhere import reference
 
 DIM, HEAD_DIM, HEADS, TOKENS = 12, 8, 3, 7
-SETTINGS = ({}, {"gate": True}, {"gate": True, "interleaved": True, "theta": 10.0}, {"norm_groups": 2})
 
 
 def draw(*shape, seed=0, dtype=torch.float32):
@@ -36,35 +32,6 @@ def attend(where, p, x, q, k, v):
 def vectors(tokens=TOKENS, batch=1, dtype=torch.float32):
     heads = (draw(batch, HEADS, tokens, HEAD_DIM, seed=n, dtype=dtype) for n in (2, 3, 4))
     return draw(batch, tokens, DIM, seed=1, dtype=dtype), *heads
-
-
-@pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_it_is_the_reference_forward_and_backward(settings):
-    scheme = trained(torch.float64, **settings)
-    x, q, k, g = vectors(dtype=torch.float64)
-    x.requires_grad_(), q.requires_grad_()
-    here = ww.Where(scheme).at(TOKENS)
-    increments = here.increments(x)
-    mapped_q, mapped_k = here.query_key(q, k, increments=increments)
-    weights = {name: parameter.detach().numpy() for name, parameter in scheme.named_parameters()}
-    convolution = weights.pop("convolution")
-    given = {**weights, "groups": scheme.norm_groups}
-    expected = reference.selective_rope_increments(x[0].detach().numpy(), **given)
-    np.testing.assert_allclose(increments[0].detach().numpy(), expected, rtol=0, atol=1e-12)
-    how = (expected, convolution, scheme.theta, scheme.interleaved)
-    for ours, plain in ((mapped_q, q), (mapped_k, k)):
-        rotated = reference.selective_rope(plain[0].detach().numpy(), *how)
-        np.testing.assert_allclose(ours[0].detach().numpy(), rotated, rtol=0, atol=1e-12)
-    mapped_q.backward(g)
-
-    def by_reference(q, x, convolution, *arrays):
-        named = dict(zip(weights, arrays, strict=True))
-        of_tokens = reference.selective_rope_increments(x, **named, groups=scheme.norm_groups)
-        return reference.selective_rope(q, of_tokens, convolution, scheme.theta, scheme.interleaved)
-
-    parameters = [scheme.convolution, *(getattr(scheme, name) for name in weights)]
-    gradients = (q.grad[0], x.grad[0], *(parameter.grad for parameter in parameters))
-    require_gradients(gradients, by_reference, (q[0], x[0], *parameters), g[0])
 
 
 @pytest.mark.parametrize("gate", [False, True])
@@ -166,27 +133,3 @@ def test_gradients_through_aot_eager_are_those_of_eager(name):
         run(where, p, *inputs).square().sum().backward()
         gradients.append([parameter.grad.clone() for parameter in scheme.parameters()])
     assert_close(*gradients, rtol=1e-4, atol=1e-5)
-
-
-def test_what_does_not_fit_is_refused(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    scheme, (x, q, *_) = trained(), vectors(4)
-    here = ww.Where(scheme).at(4)
-    with pytest.raises(ww.errors.SettingError, match="SelectiveRoPE needs the increments of all keys, but got none"):
-        here.query_key(q, q)
-    with pytest.raises(ww.errors.ShapeError, match=r"of shape \(batch, 3, 4, 4\), heads and keys first, but got"):
-        here.query_key(q, q, increments=trained(gate=True).increments(x))
-    with pytest.raises(ww.errors.ShapeError, match="append the new ones to the cached"):
-        here.query_key(q, q, increments=scheme.increments(x)[:, :, :3])
-    with pytest.raises(ww.errors.ShapeError, match="made for dim=12"):
-        here.increments(draw(1, 4, 6))
-    with pytest.raises(ww.errors.DoorError, match="SelectiveRoPE depends on token vectors"):
-        scheme(q, q, ww.positions(4))
-    with pytest.raises(ww.errors.SettingError, match="so none can be deleted"):
-        ww.Where(scheme, window=2).kept(ww.positions(4))
-    with pytest.raises(ww.errors.ShapeError, match="normalizes 5 equal parts of x"):
-        ww.SelectiveRoPE(12, 8, 5)
-    with pytest.raises(ww.errors.SettingError, match="theta"):
-        ww.SelectiveRoPE(5, 8, 5, theta=0.0)
-    with pytest.raises(ww.errors.SettingError, match="supports causal attention only"):
-        here.attention(q, q, q, causal=False)

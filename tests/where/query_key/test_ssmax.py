@@ -1,15 +1,11 @@
 """SSMax: queries that grow with the logarithm of how much they see."""
 
-import jaxtyping
-import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
 import whatwhere as ww
-from tests.gradients import require_gradients
 from tests.samples import draw
-from whatwhere import reference
 
 
 def scaled(**settings):
@@ -18,26 +14,6 @@ def scaled(**settings):
     with torch.no_grad():
         scheme.weight.copy_(torch.tensor([0.2, 0.5, 1.3]))
     return scheme
-
-
-@pytest.mark.parametrize("bias", [False, True])
-def test_it_is_the_reference_forward_and_backward(bias):
-    scheme = scaled(dtype=torch.float64, bias=bias)
-    if bias:
-        torch.nn.init.normal_(scheme.bias)
-    x, g = (draw(3, 4, 8, seed=n, dtype=torch.float64) for n in (1, 2))
-    positions = np.array([0, 3, 40, 1_000_000])
-    q, *weights = x[None].clone().requires_grad_(), *(w.detach().numpy() for w in scheme.parameters())
-    mapped, key = scheme(q, x[None], torch.tensor(positions))
-    np.testing.assert_allclose(mapped[0].detach().numpy(), reference.ssmax(x.numpy(), positions, *weights), rtol=1e-12)
-    assert torch.equal(key, x[None])
-    mapped.backward(g[None])
-    require_gradients(
-        (q.grad[0], *(weight.grad for weight in scheme.parameters())),
-        lambda x, *weights: reference.ssmax(x, positions, *weights),
-        (x, *weights),
-        g,
-    )
 
 
 def test_attention_is_a_softmax_to_the_base_of_what_is_seen():
@@ -103,27 +79,3 @@ def test_bfloat16_is_rounded_once():
     low, exact = scheme(q, q, p)[0], scheme(q.float(), q.float(), p)[0]
     assert low.dtype == torch.bfloat16
     assert torch.equal(low, exact.bfloat16())
-
-
-def test_what_does_not_fit_is_refused(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    q = draw(1, 2, 3, 8)
-    with pytest.raises(ww.errors.ShapeError, match="SSMax was made for num_heads=3, but q has 2 heads"):
-        scaled()(q, q, ww.positions(3))
-    with pytest.raises(ww.errors.DoorError, match="such as Rotary\\(head_dim=64\\), but got ALiBi"):
-        ww.SSMax(8, 3, then=ww.ALiBi(3))
-    with pytest.raises(ww.errors.DoorError, match="but got the class Rotary"):
-        ww.SSMax(8, 3, then=ww.Rotary)
-    with pytest.raises(ww.errors.ShapeError, match="SSMax has head_dim=8, but Rotary has 16: make both equal"):
-        ww.SSMax(8, 3, then=ww.Rotary(16))
-    with pytest.raises(ww.errors.ShapeError, match="original_length=1"):
-        ww.SSMax(8, 3, original_length=1)
-    with pytest.raises(ww.errors.UnknownScheme, match="ssmax got then='rotery', but takes one of: rotary"):
-        ww.scheme("ssmax", 16, 2, 32, then="rotery")
-
-
-def test_settings_show():
-    assert repr(ww.SSMax(8, 2)) == "SSMax(head_dim=8, num_heads=2, original_length=1024)"
-    assert repr(ww.SSMax(8, 2, ww.PoPE(8, 2))) == (
-        "SSMax(head_dim=8, num_heads=2, then=PoPE(head_dim=8, num_heads=2, theta=10000.0), original_length=1024)"
-    )

@@ -1,41 +1,17 @@
 """xPos: rotary whose scores fade, with a center that stays where it is."""
 
 import math
-import pickle
-from copy import deepcopy
 
-import jaxtyping
-import numpy as np
 import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere import reference
 
 LIMIT = 33_994  # of float32: 512 * ln(2 ** 120) / ln(3.5), where 3.5 = 1 / zeta_0
 
 
 def draw(*shape, seed=0, dtype=torch.float64):
     return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
-
-
-@pytest.mark.parametrize("interleaved", [False, True])
-@pytest.mark.parametrize(("center", "scale_base"), [(0, 512.0), (900, 512.0), (3, 64.0)])
-def test_it_is_the_reference_forward_and_backward(center, scale_base, interleaved):
-    how = (500.0, interleaved, scale_base, center)
-    xpos = ww.XPos(16, 500.0, interleaved=interleaved, scale_base=scale_base, center=center)
-    at = np.array([0, 1, 7, 500, 1000])
-    x, g = draw(3, 5, 16), draw(3, 5, 16, seed=1)
-    for key, mapped in enumerate(("q", "k")):
-        leaf = x[None].clone().requires_grad_()
-        made = xpos(leaf, leaf, torch.tensor(at))[key]
-        made.backward(g[None])
-        wanted = reference.xpos(x.numpy(), at, bool(key), *how)
-        back = reference.xpos(g.numpy(), -at, not key, *how[:3], -center)
-        # float32 tables; factors are up to 3.5 ** (1000 / scale_base).
-        size = np.abs(wanted).max()
-        np.testing.assert_allclose(made[0].detach().numpy(), wanted, rtol=0, atol=2e-7 * size, err_msg=mapped)
-        np.testing.assert_allclose(leaf.grad[0].numpy(), back, rtol=0, atol=2e-7 * np.abs(back).max(), err_msg=mapped)
 
 
 def test_each_pair_fades_at_its_own_rate_with_the_distance():
@@ -122,49 +98,9 @@ def test_a_larger_base_has_a_larger_maximum_distance():
     assert ww.XPos(8, scale_base=1024.0).max_distance(torch.float32) == pytest.approx(2 * LIMIT, abs=2)
 
 
-def test_it_is_causal_only():
-    q, p = draw(1, 2, 4, 8), ww.positions(4)
-    here = ww.Where(query_key=ww.XPos(8)).at(p)
-    with pytest.raises(ww.errors.SettingError, match="XPos supports causal attention only, but got causal=False"):
-        here.attention(*here.query_key(q, q), q, causal=False)
-
-
-def test_construction_and_copies():
-    xpos = ww.XPos(16, 100.0, interleaved=True, scale_base=64.0, center=3)
-    text = "XPos(head_dim=16, theta=100.0, interleaved=True, scale_base=64.0, center=3)"
-    for other in (xpos, deepcopy(xpos), pickle.loads(pickle.dumps(xpos))):
-        assert repr(other) == text
-        assert not other.state_dict()
-    assert torch.equal(xpos.inverse_frequencies, ww.frequencies.inverse_frequencies(16, 100.0))
-    q = torch.empty(1, 2, 4, 16, device="meta")
-    assert xpos(q, q, ww.positions(4, device="meta"))[0].device.type == "meta"
-
-
 @pytest.mark.compile
 def test_beyond_the_maximum_distance_a_compiled_map_stops_too():
     xpos, q = torch.compile(ww.XPos(8), fullgraph=True, backend="eager"), torch.ones(1, 1, 1, 8)
     xpos(q, q, torch.tensor([LIMIT]))
     with pytest.raises(RuntimeError, match="outside"):
         xpos(q, q, torch.tensor([LIMIT + 1]))
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"head_dim": 7}, "XPos got head_dim=7, but needs an even number"),
-        ({"head_dim": 8, "theta": 0.0}, "XPos got theta=0.0"),
-        ({"head_dim": 8, "scale_base": 0.0}, "XPos got scale_base=0.0, but needs a finite number above 0"),
-        ({"head_dim": 8, "center": -1}, "XPos got center=-1, but needs a position: a whole number, 0 or more"),
-        ({"head_dim": 8, "center": 0.5}, "XPos got center=0.5, but needs a position"),
-    ],
-)
-def test_errors_state_what_is_needed(settings, message, monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(ww.WhatWhereError, match=message):
-        ww.XPos(**settings)
-
-
-def test_several_axes_are_one_too_many():
-    q = torch.zeros(1, 1, 4, 8)
-    with pytest.raises(ww.errors.PositionError, match="XPos measures along one axis, but these positions have 2"):
-        ww.XPos(8)(q, q, ww.Positions.grid(2, 2))

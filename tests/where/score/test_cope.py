@@ -1,10 +1,7 @@
 """CoPE: positions that count only the keys that matter."""
 
-import pickle
-from copy import deepcopy
 from itertools import accumulate, pairwise
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -12,7 +9,6 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import whatwhere as ww
-from tests.gradients import require_gradients
 from tests.samples import draw_float64 as draw
 from whatwhere import reference
 
@@ -56,20 +52,6 @@ def tabulated(scheme: ww.CoPE, q: Tensor, k: Tensor) -> Tensor:
     p, slots = ww.positions(q.shape[2]), torch.arange(q.shape[2])
     element = scheme.bind(p, p, q=q, k=k)
     return element(torch.tensor(0), torch.arange(HEADS)[:, None, None], slots[:, None], slots).tril()
-
-
-@pytest.mark.parametrize("max_distance", [3, 64])
-def test_gradients_are_those_of_the_reference(max_distance):
-    scheme = sampled(max_distance)
-    q, k = (draw(1, HEADS, 7, HEAD_DIM, seed=seed).requires_grad_() for seed in (0, 1))
-    g = draw(HEADS, 7, 7, seed=6)
-    tabulated(scheme, q, k).backward(g)
-    require_gradients(
-        (q.grad[0], k.grad[0], scheme.weight.grad),
-        lambda q, k, weight: reference.cope_bias(q, k, weight, HEAD_DIM**-0.5) * np.tri(7),
-        (q[0], k[0], scheme.weight),
-        g,
-    )
 
 
 @torch.no_grad()
@@ -157,34 +139,3 @@ def test_counting_is_done_in_float32():
     counts = torch.arange(tokens, 0, -1) / 2
     whole = scheme.weight[:, 0]
     assert_close(made[0], torch.lerp(whole[counts.floor().long()], whole[counts.ceil().long()], counts % 1))
-
-
-def test_construction_and_copies():
-    scheme = ww.CoPE(8, 2, 16, device="meta", dtype=torch.float64)
-    assert {(x.device.type, x.dtype, x.shape) for x in scheme.parameters()} == {("meta", torch.float64, (16, 8))}
-    scheme = ww.CoPE(16, 2, 8, std=0.1)
-    for other in (deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
-        assert repr(other) == repr(scheme) == "CoPE(head_dim=16, num_heads=2, max_distance=8, scale=0.25, std=0.1)"
-        assert torch.equal(other.weight, scheme.weight)
-
-
-def test_misfits_are_refused(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    scheme, p = ww.CoPE(4, 2, 8), ww.positions(3)
-    here, q = ww.Where(score=scheme).at(p), torch.zeros(1, 2, 3, 4)
-    with pytest.raises(ww.errors.SettingError, match="CoPE supports causal attention only, but got causal=False"):
-        here.attention(q, q, q, causal=False)
-    wide = torch.zeros(1, 2, 3, 6)
-    with pytest.raises(ww.errors.ShapeError, match=r"CoPE was made for head_dim=4, but q has shape \(1, 2, 3, 6\)"):
-        here.attention(wide, wide, q)
-    for ask in (scheme, scheme.score_mod):
-        with pytest.raises(ww.errors.DoorError, match="CoPE depends on queries and keys"):
-            ask(p)
-    with pytest.raises(ww.errors.DoorError, match="q is missing"):
-        scheme.bind(p, p)
-    with pytest.raises(ww.errors.ShapeError, match="CoPE got max_distance=0"):
-        ww.CoPE(4, 2, 0)
-    with pytest.raises(ww.errors.SettingError, match=r"CoPE got scale=0\.0"):
-        ww.CoPE(4, 2, 8, scale=0.0)
-    with pytest.raises(ww.errors.SettingError, match=r"CoPE got std=-1\.0"):
-        ww.CoPE(4, 2, 8, std=-1.0)

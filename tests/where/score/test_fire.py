@@ -1,53 +1,16 @@
 """FIRE: a learned function of the distance, as a share of how far back a query can look."""
 
-import pickle
-from copy import deepcopy
-
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.testing import assert_close
 
 import whatwhere as ww
-from tests.gradients import require_gradients
-from whatwhere import reference
-
-AT_QUERIES, AT_KEYS = np.array([0, 3, 40, 600, 999_999]), np.array([0, 1, 2, 3, 17, 40, 500, 5000])
-LEARNED = ("c", "threshold_factor", "weight_in", "bias_in", "weight_out", "bias_out")
 
 
 def sampled(num_heads: int = 3, **settings) -> ww.FIRE:
     torch.manual_seed(0)
     return ww.FIRE(num_heads, **settings).double()
-
-
-def layers(scheme: ww.FIRE) -> tuple[tuple[np.ndarray, ...], tuple[np.ndarray, ...]]:
-    u, a, v, b = (getattr(scheme, name).detach().numpy() for name in LEARNED[2:])
-    return (u, a), (v, b)
-
-
-@pytest.mark.parametrize("settings", [{}, {"width": 5}, {"threshold": 20.0}, {"c": 2.0}])
-def test_a_table_is_that_of_the_reference(settings):
-    scheme = sampled(**settings)
-    with torch.no_grad():
-        scheme.threshold_factor.fill_(-1.5)  # its absolute value counts
-    table = scheme(torch.tensor(AT_QUERIES), torch.tensor(AT_KEYS))[0]
-    threshold = -1.5 * scheme.threshold
-    wanted = reference.fire_bias(AT_QUERIES, AT_KEYS, scheme.c.item(), threshold, *layers(scheme))
-    np.testing.assert_allclose(table.detach().numpy(), wanted, rtol=1e-11, atol=1e-13)
-
-
-def test_gradients_are_those_of_the_reference():
-    scheme = sampled(threshold=50.0)
-    g = np.random.default_rng(0).normal(size=(3, 5, 8))
-    scheme(torch.tensor(AT_QUERIES), torch.tensor(AT_KEYS))[0].backward(torch.tensor(g))
-
-    def by_reference(c, factor, u, a, v, b):
-        return reference.fire_bias(AT_QUERIES, AT_KEYS, c.item(), 50.0 * factor.item(), (u, a), (v, b))
-
-    parameters = [getattr(scheme, name) for name in LEARNED]
-    require_gradients([parameter.grad for parameter in parameters], by_reference, parameters, g)
 
 
 class Module(nn.Module):
@@ -145,27 +108,6 @@ def test_numbers_of_another_sign_are_read_by_their_size():
 def test_bfloat16_parameters_are_computed_with_in_float32():
     scheme = ww.FIRE(2, dtype=torch.bfloat16)
     assert scheme(ww.positions(3)).dtype == torch.float32
-
-
-def test_construction_and_copies():
-    scheme = ww.FIRE(4, device="meta", dtype=torch.float64)
-    assert {(x.device.type, x.dtype) for x in scheme.parameters()} == {("meta", torch.float64)}
-    scheme = ww.FIRE(4)
-    assert tuple(name for name, _ in scheme.named_parameters()) == LEARNED
-    for other in (deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
-        assert repr(other) == repr(scheme) == "FIRE(num_heads=4, width=32, threshold=512.0, c=0.1)"
-        assert torch.equal(other(ww.positions(5)), scheme(ww.positions(5)))
-
-
-def test_bad_settings_are_refused():
-    with pytest.raises(ww.errors.ShapeError, match="FIRE got width=0"):
-        ww.FIRE(2, width=0)
-    with pytest.raises(ww.errors.SettingError, match=r"FIRE got threshold=0\.0"):
-        ww.FIRE(2, threshold=0.0)
-    with pytest.raises(ww.errors.SettingError, match=r"FIRE got c=-1\.0"):
-        ww.FIRE(2, c=-1.0)
-    with pytest.raises(ww.errors.PositionError, match="FIRE measures along one axis"):
-        ww.FIRE(2)(ww.Positions.grid(2, 2))
 
 
 def test_numbers_without_a_dimension_are_read() -> None:

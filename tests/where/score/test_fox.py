@@ -1,10 +1,8 @@
 """FoX: each token says how much of what came before it is forgotten."""
 
-import pickle
 from copy import deepcopy
 from itertools import accumulate, pairwise
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -12,7 +10,6 @@ from torch import Tensor
 from torch.testing import assert_close
 
 import whatwhere as ww
-from tests.gradients import require_gradients
 from tests.samples import draw_float64 as draw
 from whatwhere import reference
 
@@ -84,31 +81,6 @@ def test_it_is_the_papers_recurrence():
         expected[:, :, i] = state / size[..., None]
     here = ww.Where(score=scheme).at(ww.positions(9))
     assert_close(here.attention(q, k, v, gates=here.gates(x)), expected, rtol=0, atol=1e-12)
-
-
-def test_gates_and_their_gradients_are_those_of_the_reference():
-    scheme = sampled()
-    x = draw(1, 7, DIM, seed=3).requires_grad_()
-    gates = scheme.gates(x)
-    np.testing.assert_allclose(gates[0].detach(), reference.fox_gates(x[0].detach().numpy(), *as_arrays(scheme)))
-    g = draw(1, HEADS, 7, seed=4)
-    gates.backward(g)
-    given = (x[0], scheme.weight, scheme.bias)
-    require_gradients((x.grad[0], scheme.weight.grad, scheme.bias.grad), reference.fox_gates, given, g[0])
-
-
-def test_a_table_and_its_gradient_are_those_of_the_reference():
-    scheme, p, slots = sampled(), ww.positions(7), torch.arange(7)
-    gates = -draw(1, HEADS, 7, seed=5).abs()
-    gates.requires_grad_()
-    element = scheme.bind(p, p, gates=gates)
-    table = element(torch.tensor(0), torch.arange(HEADS)[:, None, None], slots[:, None], slots).tril()
-    np.testing.assert_allclose(
-        table.detach().numpy(), reference.fox_bias(gates[0].detach().numpy()), rtol=0, atol=1e-13
-    )
-    g = draw(HEADS, 7, 7, seed=6)
-    table.backward(g)
-    require_gradients((gates.grad[0],), reference.fox_bias, (gates[0],), g)
 
 
 @torch.no_grad()
@@ -192,44 +164,3 @@ def test_it_starts_as_the_authors_models_do():
     scheme = ww.FoX(300, 200)
     assert float(scheme.weight.std()) == pytest.approx(0.02, rel=0.015)  # of 60,000 values, one error is 0.3 %
     assert not scheme.bias.any()
-
-
-def test_construction_and_copies():
-    scheme = ww.FoX(8, 2, device="meta", dtype=torch.float64)
-    assert {(x.device.type, x.dtype) for x in scheme.parameters()} == {("meta", torch.float64)}
-    assert scheme.gates(torch.empty(1, 3, 8, device="meta")).shape == (1, 2, 3)
-    scheme = ww.FoX(8, 2)
-    for other in (deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
-        assert repr(other) == repr(scheme) == "FoX(dim=8, num_heads=2)"
-        assert torch.equal(other.weight, scheme.weight)
-
-
-def test_misfits_are_refused(monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    scheme, p = ww.FoX(8, 2), ww.positions(4)
-    here = ww.Where(score=scheme).at(p)
-    x, q = torch.zeros(1, 4, 8), torch.zeros(1, 2, 4, 4)
-    with pytest.raises(
-        ww.errors.SettingError, match=r"needs the gates of all keys, but got none\.\nPass gates=here\.gates\(x\)"
-    ):
-        here.attention(q, q, q)
-    with pytest.raises(
-        ww.errors.ShapeError, match=r"\(batch, heads, keys\) = \(1, 2, 4\), but got \(1, 2, 1\)\.\nWith a KV cache"
-    ):
-        here.attention(q, q, q, gates=here.gates(x)[..., :1])
-    with pytest.raises(ww.errors.SettingError, match=r"FoX got gates up to 0\.5, but they are logarithms"):
-        here.attention(q, q, q, gates=here.gates(x).exp())
-    for name, other in (("there is no bias", ww.Where()), ("ALiBi has none", ww.Where(score=ww.ALiBi(2)))):
-        with pytest.raises(ww.errors.SettingError, match=f"gates were given, but {name}"):
-            other.at(p).attention(q, q, q, gates=here.gates(x))
-    with pytest.raises(ww.errors.ShapeError, match=r"made for dim=8, but the token vectors have shape \(1, 4, 6\)"):
-        here.gates(x[..., :6])
-    with pytest.raises(ww.errors.SettingError, match="FoX supports causal attention only, but got causal=False"):
-        here.attention(q, q, q, gates=here.gates(x), causal=False)
-    for ask in (scheme, scheme.score_mod):
-        with pytest.raises(
-            ww.errors.DoorError, match="FoX depends on queries and keys, so it needs more than positions"
-        ):
-            ask(p)
-    with pytest.raises(ww.errors.ShapeError, match="FoX got dim=0"):
-        ww.FoX(0, 2)

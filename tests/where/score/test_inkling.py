@@ -5,10 +5,9 @@ import pytest
 import torch
 
 import whatwhere as ww
-from tests.gradients import require_gradients
 from tests.samples import draw_float64 as draw
 from tests.samples import table
-from whatwhere import reference, temperature
+from whatwhere import temperature
 
 QUERIES, KEYS = np.array([0, 4, 30]), np.array([0, 1, 2, 4, 26, 29, 999])
 
@@ -23,30 +22,6 @@ def sampled(extent: int = 5, **settings) -> ww.Inkling:
 
 def at(numbers: np.ndarray) -> ww.Positions:
     return ww.Positions.from_position_ids(torch.tensor(numbers))
-
-
-@pytest.mark.parametrize("max_norm", [None, 0.5, 4.0, 1000.0])
-def test_gates_are_those_of_the_reference(max_norm):
-    scheme, x = sampled(max_norm=max_norm), draw(2, 6, 8)
-    gain = None if scheme.gain is None else scheme.gain.detach().numpy()
-    for row in range(2):
-        wanted = reference.inkling_gates(x[row].numpy(), scheme.weight.detach().numpy(), 2, gain, max_norm)
-        # Inkling 2 adds 1e-6 to the norm, which a formula need not.
-        np.testing.assert_allclose(scheme.gates(x)[row].detach().numpy(), wanted, rtol=1e-5, atol=1e-12)
-
-
-@pytest.mark.parametrize("extent", [1, 5, 40])
-def test_it_is_the_reference_forward_and_backward(extent):
-    scheme, r, g = sampled(extent), draw(2, 2, 3, 4).requires_grad_(), draw(2, 2, 3, 7, seed=1)
-    made = table(scheme, at(QUERIES), at(KEYS), gates=r)
-    made.backward(g)
-
-    def by_reference(mixed, profiles):
-        return np.stack([reference.inkling_bias(row, profiles, QUERIES, KEYS) for row in mixed])
-
-    given = (r.detach().numpy(), scheme.profiles.detach().numpy())
-    np.testing.assert_allclose(made.detach().numpy(), by_reference(*given), rtol=0, atol=1e-13)
-    require_gradients((r.grad, scheme.profiles.grad), by_reference, given, g)
 
 
 def test_one_query_needs_its_own_gates_only():
@@ -75,23 +50,6 @@ def test_a_temperature_multiplies_the_bias():
     warm, plain = (table(sampled(temperature=one), at(QUERIES), at(KEYS), gates=r) for one in (curve, None))
     torch.testing.assert_close(warm, plain * curve.at(torch.tensor(QUERIES))[:, None], rtol=0, atol=1e-13)
     assert not torch.equal(warm, plain)
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"dim": 0}, "dim=0"),
-        ({"features": 0}, "features=0"),
-        ({"extent": -1}, "extent=-1"),
-        ({"max_norm": 0.0}, "max_norm=0.0"),
-        ({"std": 0.0}, "std=0.0"),
-        ({"temperature": 2.0}, "temperature=2.0, but needs a curve"),
-    ],
-)
-@pytest.mark.usefixtures("our_own_checks")
-def test_settings_that_make_no_sense_raise(settings, text):
-    with pytest.raises(ww.WhatWhereError, match=text):
-        ww.Inkling(**{"dim": 8, "num_heads": 2} | settings)
 
 
 @pytest.mark.usefixtures("our_own_checks")

@@ -1,16 +1,12 @@
 """T5: a learned bias for each bucket of distances."""
 
 import math
-import pickle
-from copy import deepcopy
 
-import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import whatwhere as ww
-from tests.gradients import require_gradients
 from tests.samples import draw
 from whatwhere import reference
 from whatwhere.where.score.t5 import edges
@@ -38,31 +34,6 @@ def test_buckets_are_those_of_the_reference(num_buckets, max_distance, bidirecti
     wanted = [reference.t5_bucket(n, num_buckets, max_distance, bidirectional) for n in distance.tolist()]
     assert scheme.buckets(distance).tolist() == wanted
     assert set(wanted) <= set(range(num_buckets))
-
-
-@pytest.mark.parametrize(("num_buckets", "max_distance", "bidirectional"), SETTINGS)
-def test_a_table_is_that_of_the_reference(num_buckets, max_distance, bidirectional):
-    scheme = sampled(num_buckets=num_buckets, max_distance=max_distance, bidirectional=bidirectional).double()
-    at_queries, at_keys = np.array([0, 3, 40, 999]), np.array([0, 1, 2, 3, 17, 40, 200, 5000])
-    table = scheme(torch.tensor(at_queries), torch.tensor(at_keys), causal=not bidirectional)
-    weight = scheme.weight.detach().numpy()
-    wanted = reference.t5_bias(weight, at_queries, at_keys, max_distance, bidirectional)
-    if not bidirectional:
-        wanted[:, at_keys > at_queries[:, None]] = -math.inf
-    assert np.array_equal(table[0].detach().numpy(), wanted)
-
-
-def test_the_table_collects_gradients_as_the_reference():
-    scheme = sampled(bidirectional=True).double()
-    at_queries, at_keys = np.array([0, 3, 40]), np.array([0, 1, 2, 30])
-    g = np.random.default_rng(0).normal(size=(3, 3, 4))
-    scheme(torch.tensor(at_queries), torch.tensor(at_keys))[0].backward(torch.tensor(g))
-    require_gradients(
-        (scheme.weight.grad,),
-        lambda weight: reference.t5_bias(weight, at_queries, at_keys, bidirectional=True),
-        (scheme.weight,),
-        g,
-    )
 
 
 def test_near_distances_have_a_bucket_each_and_far_ones_share_the_last():
@@ -174,57 +145,6 @@ def test_an_encoder_equals_the_formula(engine):
     logits = (q @ k.mT + scheme(p)).masked_fill(~p.mask(causal=False), -math.inf)
     y = ww.Where(score=scheme).at(p).attention(q, k, v, causal=False, engine=engine)
     torch.testing.assert_close(y, logits.softmax(-1) @ v)
-
-
-@pytest.mark.parametrize(
-    ("settings", "text"),
-    [
-        ({"num_heads": 0}, "num_heads=0"),
-        ({"num_buckets": 1}, "at least 2"),
-        ({"num_buckets": 2.0}, "num_buckets"),
-        ({"num_buckets": 2, "bidirectional": True}, "at least 4"),
-        ({"num_buckets": 9, "bidirectional": True}, "half of the buckets are for later keys"),
-        ({"max_distance": 16}, "max_distance=17 or more"),
-        ({"max_distance": 8, "bidirectional": True}, "max_distance=9 or more"),
-        ({"max_distance": 0}, "max_distance=0"),
-        ({"scale": 0.0}, "scale=0.0"),
-        ({"scale": -1.0}, "scale=-1.0"),
-        ({"std": 0.0}, "std=0.0"),
-    ],
-)
-@pytest.mark.usefixtures("our_own_checks")
-def test_settings_that_make_no_sense_raise(settings, text):
-    with pytest.raises(ww.WhatWhereError, match=text):
-        ww.T5(**{"num_heads": 2} | settings)
-
-
-def test_positions_of_several_axes_raise():
-    with pytest.raises(ww.errors.PositionError, match="T5 measures along one axis"):
-        ww.T5(2)(ww.Positions.grid(2, 3), causal=True)
-
-
-def test_it_is_initialized_with_its_std_and_can_be_reset():
-    torch.manual_seed(0)
-    scheme = ww.T5(512, num_buckets=64, std=0.3)
-    before = scheme.weight.detach().clone()
-    # 32,768 values: one standard error of the deviation is 0.4 %.
-    assert abs(float(before.std()) / 0.3 - 1) < 0.02
-    scheme.reset_parameters()
-    assert bool((scheme.weight != before).any(0).all())
-
-
-def test_it_can_be_copied_pickled_and_printed():
-    scheme = sampled(num_buckets=8, max_distance=20, bidirectional=True, scale=None)
-    text = "T5(num_heads=3, num_buckets=8, max_distance=20, bidirectional=True, scale=None, std=1.0)"
-    for other in (scheme, deepcopy(scheme), pickle.loads(pickle.dumps(scheme))):
-        assert repr(other) == text
-        assert torch.equal(other.weight, scheme.weight)
-
-
-def test_it_has_a_device_and_a_dtype():
-    scheme = ww.T5(4, device="meta", dtype=torch.float16)
-    assert (scheme.weight.device.type, scheme.weight.dtype) == ("meta", torch.float16)
-    assert scheme(ww.positions(3, device="meta"), causal=True).shape == (1, 4, 3, 3)
 
 
 def test_the_catalogue_initializes_it_as_hugging_face_does():

@@ -27,10 +27,5 @@ def launch(kernel: Any, grid: tuple[int, ...], device: torch.device, *arguments:
 
 
 def covering(size: int, most: int) -> int:
-    """Return the smallest power of two, as blocks must be, that covers a size, at most `most`.
-
-    Examples:
-        >>> covering(48, 512), covering(1, 512), covering(5000, 512)
-        (64, 1, 512)
-    """
+    """Return the smallest power of two, as blocks must be, that covers a size, at most `most`."""
     return min(most, 1 << max(size - 1, 0).bit_length())

@@ -75,11 +75,7 @@ def adamw_update(
 def sum_by_row(
     gradient: Float[Tensor, "slots dim"], starts: Int64[Tensor, "borders"], order: Int64[Tensor, "slots"]
 ) -> Float[Tensor, "rows dim"]:
-    """Sum the gradients of each row, in order and in float32.
-
-    Args:
-        starts, order: the slots of row n are order[starts[n] : starts[n + 1]].
-    """
+    """Sum the gradients of each row, in order and in float32."""
     rows, dim = len(starts) - 1, gradient.shape[-1]
     out = gradient.new_empty(rows, dim)
     block, grid, warps = _blocks(rows, dim)

@@ -213,12 +213,7 @@ def xpos(
 
 
 def feature_pairs(pairs: int, interleaved: bool, start: int = 0) -> list[tuple[int, int]]:
-    """Return the two features of each pair that rotates, from a first one on.
-
-    Examples:
-        >>> feature_pairs(2, interleaved=True), feature_pairs(2, interleaved=False)
-        ([(0, 1), (2, 3)], [(0, 2), (1, 3)])
-    """
+    """Return the two features of each pair that rotates, from a first one on."""
     of_pair = [(2 * i, 2 * i + 1) if interleaved else (i, i + pairs) for i in range(pairs)]
     return [(start + a, start + b) for a, b in of_pair]
 

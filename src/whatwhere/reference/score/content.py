@@ -194,12 +194,7 @@ def _clip(row: int, rows: int) -> int:
 
 
 def sigmoid(y: float) -> float:
-    """Return 1 / (1 + exp(-y)).
-
-    Examples:
-        >>> sigmoid(0.0)
-        0.5
-    """
+    """Return 1 / (1 + exp(-y))."""
     return 1 / (1 + math.exp(-y)) if y > 0 else math.exp(y) / (1 + math.exp(y))
 
 

@@ -39,12 +39,7 @@ COMPOSED = ("ssmax", "temperature")
 
 
 def canonical_name(name: str) -> str:
-    """Return a name as the catalogue has it: aliases are replaced, in mixtures too; other names stay as they are.
-
-    Examples:
-        >>> canonical_name("rope+alibi"), canonical_name("rope/NoPE"), canonical_name("mine")
-        ('rotary+alibi', 'rotary/none', 'mine')
-    """
+    """Return a name as the catalogue has it: aliases are replaced, in mixtures too; other names stay as they are."""
     return sub(r"(?<![^+/\s])[^+/@\s]+", lambda part: ALIASES.get(part[0].lower(), part[0]), name)
 
 

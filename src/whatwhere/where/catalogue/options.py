@@ -9,21 +9,7 @@ Scalar = bool | int | float | str
 
 
 def split_options(name: str) -> tuple[str, dict[str, Scalar | None]]:
-    """Split a name such as "rotary@theta=500000" into its entry and its options.
-
-    Args:
-        name: of one entry, without "+" and "/".
-
-    Returns:
-        The entry, and its options by name; None of a word that stands alone.
-
-    Raises:
-        SettingError: If an option is empty or occurs twice.
-
-    Examples:
-        >>> split_options("rotary@theta=5e5,interleaved=true")
-        ('rotary', {'theta': 500000, 'interleaved': True})
-    """
+    """Split a name such as "rotary@theta=500000" into its entry and its options."""
     entry, at, text = name.partition("@")
     options: dict[str, Scalar | None] = {}
     for part in text.split(",") if at else ():
@@ -41,34 +27,12 @@ LAYER_OPTIONS = ("window", "chunk", "sink")
 
 
 def split_layers(name: str) -> list[str]:
-    """Split a mixture by layer into one name for each layer of its pattern.
-
-    Args:
-        name: parts joined by "/", each perhaps with the number of its layers, as in "rotary@512*3/none".
-
-    Raises:
-        SettingError: If a number of layers is not a whole number of at least 1.
-
-    Examples:
-        >>> split_layers("rotary@512*3/none")
-        ['rotary@512', 'rotary@512', 'rotary@512', 'none']
-    """
+    """Split a mixture by layer into one name for each layer of its pattern."""
     return [part for one in name.split("/") for part, count in (split_count(one),) for _ in range(count)]
 
 
 def split_count(part: str) -> tuple[str, int]:
-    """Split a part of a mixture by layer into its scheme and the number of its layers.
-
-    Args:
-        part: such as "rotary@512*3".
-
-    Raises:
-        SettingError: If it is not a whole number of at least 1.
-
-    Examples:
-        >>> split_count("rotary*3"), split_count("none")
-        (('rotary', 3), ('none', 1))
-    """
+    """Split a part of a mixture by layer into its scheme and the number of its layers."""
     scheme, star, count = part.partition("*")
     if not star:
         return scheme.strip(), 1
@@ -80,35 +44,20 @@ def split_count(part: str) -> tuple[str, int]:
 
 
 def layer_word(word: str) -> tuple[str, Scalar] | None:
-    """Return the option of a layer that a word stands for: a number is a window; None where it is another word.
-
-    Examples:
-        >>> layer_word("512"), layer_word("sink"), layer_word("randomized")
-        (('window', 512), ('sink', True), None)
-    """
+    """Return the option of a layer that a word stands for: a number is a window; None where it is another word."""
     if word.isdecimal():
         return "window", int(word)
     return ("sink", True) if word == "sink" else None
 
 
 def join_options(entry: str, options: Mapping[str, Scalar | None]) -> str:
-    """Return the name of an entry with options, in their order; the inverse of `split_options`.
-
-    Examples:
-        >>> join_options("rotary", {"theta": 500_000.0, "interleaved": True})
-        'rotary@theta=500000,interleaved=true'
-    """
+    """Return the name of an entry with options, in their order; the inverse of `split_options`."""
     parts = (key if value is None else f"{key}={scalar_text(value)}" for key, value in options.items())
     return f"{entry}@{','.join(parts)}" if options else entry
 
 
 def scalar(text: str) -> Scalar:
-    """Return the value that a text writes: true, false, a number or a word; whole numbers become int.
-
-    Examples:
-        >>> scalar("true"), scalar("64"), scalar("5e5"), scalar("0.5"), scalar("cosine")
-        (True, 64, 500000, 0.5, 'cosine')
-    """
+    """Return the value that a text writes: true, false, a number or a word; whole numbers become int."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
@@ -119,12 +68,7 @@ def scalar(text: str) -> Scalar:
 
 
 def scalar_text(value: Scalar) -> str:
-    """Return the one way in which a value is written in a name.
-
-    Examples:
-        >>> scalar_text(True), scalar_text(64.0), scalar_text(1e-5)
-        ('true', '64', '1e-05')
-    """
+    """Return the one way in which a value is written in a name."""
     if isinstance(value, bool | str):
         return str(value).lower() if isinstance(value, bool) else value
     exact = int(value) if float(value).is_integer() and abs(value) < 2**53 else value

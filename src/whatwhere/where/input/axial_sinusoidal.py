@@ -42,6 +42,8 @@ class AxialSinusoidal(InputEncoding):
                  [0.8415, 0.5403, 0.8415, 0.5403]]])
     """
 
+    settings_in_repr = ("dim", "axes", "theta", "layout")
+
     def __init__(self, dim: int, axes: int = 2, theta: float = 10_000.0, layout: Layout = "interleaved") -> None:
         super().__init__()
         require_whole("AxialSinusoidal", dim=dim, axes=axes)
@@ -69,10 +71,6 @@ class AxialSinusoidal(InputEncoding):
         last = self.parts[-1]
         waves[-1] = _first_pairs(waves[-1], (last.stop - last.start) // 2, self.layout)
         return torch.cat(waves, dim=-1)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"dim={self.dim}, axes={self.axes}, theta={self.theta}, layout='{self.layout}'"
 
     def _width(self) -> int:
         pairs = self.dim // 2

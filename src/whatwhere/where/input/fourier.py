@@ -47,6 +47,8 @@ class Fourier(InputEncoding):
         torch.Size([1, 3, 8])
     """
 
+    settings_in_repr = ("dim", "max_length", "axes", "features", "hidden", "width")
+
     frequencies: Float[Tensor, "waves axes"]
     weight_in: Float[Tensor, "hidden features"]
     bias_in: Float[Tensor, " hidden"]
@@ -99,13 +101,6 @@ class Fourier(InputEncoding):
         with full_precision(index.device):
             hidden = F.gelu(F.linear(waves, self.weight_in.to(wide), self.bias_in.to(wide)))
             return F.linear(hidden, self.weight_out.to(wide), self.bias_out.to(wide))
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"dim={self.dim}, max_length={self.max_length}, axes={self.axes}, features={self.features}, "
-            f"hidden={self.hidden}, width={self.width}"
-        )
 
 
 _STD = 0.02

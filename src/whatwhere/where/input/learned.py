@@ -50,6 +50,9 @@ class Learned(InputEncoding):
         torch.Size([1, 3, 8])
     """
 
+    settings_in_repr = ("dim", "max_length", "offset", "std")
+    shown_if_set = ("offset",)
+
     weight: Float[Tensor, "rows dim"]
 
     def __init__(
@@ -150,11 +153,6 @@ class Learned(InputEncoding):
             patches = resized_grid(self.weight[first:], old, new, rule, align, antialias)
             return self._with(torch.cat([self.weight[:first], patches]), prefix + len(patches))
 
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        offset = f", offset={self.offset}" if self.offset else ""
-        return f"dim={self.dim}, max_length={self.max_length}{offset}, std={self.std}"
-
     def _with(self, rows: Tensor, max_length: int) -> "Learned":
         """Return a Learned with these rows."""
         # On the meta device, so that no random rows are generated only to be replaced.
@@ -164,9 +162,6 @@ class Learned(InputEncoding):
 
     def require_defined(self, positions: Positions) -> None:
         """Raise PositionError unless there is a row for each position.
-
-        Args:
-            positions: positions of the tokens.
 
         Raises:
             PositionError: If a position is not in 0..max_length-1, or position ids count from the offset already.
@@ -181,15 +176,7 @@ class Learned(InputEncoding):
 
 
 def rows_at(weight: Float[Tensor, "rows dim"], index: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
-    """Look up the rows of a table of positions, as a Learned without an offset does.
-
-    Raises:
-        PositionError: If there is no such row.
-
-    Examples:
-        >>> rows_at(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 0])).flatten()
-        tensor([2., 1.])
-    """
+    """Look up the rows of a table of positions, as a Learned without an offset does."""
     _require_rows(index, len(weight))
     return lookup(weight, index)
 

@@ -42,6 +42,9 @@ class Sinusoidal(InputEncoding):
                  [0.8415, 0.5403, 0.0100, 0.9999]]])
     """
 
+    settings_in_repr = ("dim", "theta", "layout", "offset", "cosines_first")
+    shown_if_set = ("offset", "cosines_first")
+
     def __init__(
         self,
         dim: int,
@@ -77,9 +80,3 @@ class Sinusoidal(InputEncoding):
             pairs: Tensor = vectors.unflatten(-1, (-1, 2)).flip(-1)
             return pairs.flatten(-2)
         return vectors.roll(self.dim // 2, -1)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        offset = f", offset={self.offset}" if self.offset else ""
-        first = ", cosines_first=True" if self.cosines_first else ""
-        return f"dim={self.dim}, theta={self.theta}, layout='{self.layout}'{offset}{first}"

@@ -88,9 +88,6 @@ class CARoPE(RotationByContent):
     def increments(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"]:
         """Return f of each token, in float32 at least.
 
-        Args:
-            x: the input of the query and key projections.
-
         Raises:
             ShapeError: If x does not have dim features.
         """
@@ -105,7 +102,6 @@ class CARoPE(RotationByContent):
         """Return f_1 ** i + ... + f_t ** i of each pair i, for each key t.
 
         Args:
-            keys: positions of the keys.
             increments: f of all keys.
         """
         powers = torch.arange(self.head_dim // 2, dtype=torch.float64, device=increments.device)

@@ -56,6 +56,8 @@ class MultimodalRotary(ScaledRotaryMap):
         (0, 1, 2, 0, 1, 2)
     """
 
+    settings_in_repr = ("head_dim", "sections", "theta", "layout", *ScaledRotaryMap.settings_in_repr[2:])
+
     def __init__(
         self,
         head_dim: int,
@@ -83,13 +85,6 @@ class MultimodalRotary(ScaledRotaryMap):
         """Return cosine and sine of every angle, (batch, 1, tokens, pairs)."""
         index = positions.on_axes("MultimodalRotary", self.axes, real=True)
         return rotary_tables(index, self._frequencies_at(positions, lengths), self.magnitude, self.axis_of_pair)
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return (
-            f"head_dim={self.head_dim}, sections={self.sections}, theta={self.theta}, layout={self.layout!r}, "
-            f"{self._common_repr()}"
-        )
 
 
 def _require_sections(sections: tuple[int, ...], pairs: int) -> None:

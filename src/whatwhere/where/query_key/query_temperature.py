@@ -48,6 +48,8 @@ class QueryTemperature(QueryFactor):
         tensor([1., 2.])
     """
 
+    settings_in_repr = ("head_dim", "curve", "then")
+
     head_axes: ClassVar = {}
 
     def __init__(self, head_dim: int, curve: Curve, then: QueryKeyMap | None = None) -> None:
@@ -63,7 +65,3 @@ class QueryTemperature(QueryFactor):
     def factor(self, positions: Positions) -> Float[Tensor, "batch 1 tokens 1"]:
         """Return tau(p): computed in float64, rounded once to float32."""
         return self.curve.at(positions.single_axis("QueryTemperature")).to(torch.float32)[:, None, :, None]
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        return f"head_dim={self.head_dim}, curve={self.curve}{self._then_repr()}"

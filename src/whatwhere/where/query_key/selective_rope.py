@@ -127,9 +127,6 @@ class SelectiveRoPE(RotationByContent):
     def increments(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens features"]:
         """Return f of each token and pair, and the gate as the last feature if there is one, in float32 at least.
 
-        Args:
-            x: the input of the query and key projections.
-
         Raises:
             ShapeError: If x does not have dim features.
         """
@@ -148,7 +145,6 @@ class SelectiveRoPE(RotationByContent):
         """Return the sums of the convolved and gated f up to each key, times the frequencies.
 
         Args:
-            keys: positions of the keys.
             increments: what `increments` returned, for all keys.
         """
         x = without_padding(increments.double(), keys)

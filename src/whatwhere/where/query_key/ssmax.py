@@ -53,6 +53,7 @@ class SSMax(QueryFactor):
     """
 
     head_axes: ClassVar = {"weight": 0, "bias": 0}
+    settings_in_repr = ("head_dim", "num_heads", "then", "original_length")
     weight: Float[Tensor, " heads"]
     bias: Float[Tensor, " heads"] | None
 
@@ -91,7 +92,4 @@ class SSMax(QueryFactor):
 
     def extra_repr(self) -> str:
         """Return the settings."""
-        return (
-            f"head_dim={self.head_dim}, num_heads={self.num_heads}{self._then_repr()}, "
-            f"original_length={self.original_length}{'' if self.bias is None else ', bias=True'}"
-        )
+        return super().extra_repr() + ("" if self.bias is None else ", bias=True")

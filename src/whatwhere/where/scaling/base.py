@@ -28,9 +28,6 @@ class Scaling(ABC):
         """Return the angle by which each pair is rotated per position, in radians.
 
         Args:
-            dim: features that are rotated, even.
-            theta: base of the unscaled frequencies.
-            device: device of the result.
             lengths: sequence lengths; read only by scalings that follow the length. None is the trained length.
 
         Returns:
@@ -48,7 +45,6 @@ class Scaling(ABC):
 
         Args:
             dim, theta: as for `frequencies`.
-            positions: positions of the tokens.
             lengths: length of each token's sequence, or one length for all; None takes the lengths of `positions`.
         """
         if not self.follows_length:
@@ -67,12 +63,7 @@ class Scaling(ABC):
 @final
 @dataclass(frozen=True)
 class Unscaled(Scaling):
-    """Leave every frequency as it is: what `scaling=None` means.
-
-    Examples:
-        >>> Unscaled().frequencies(4, 10_000.0)
-        tensor([1.0000, 0.0100], dtype=torch.float64)
-    """
+    """Leave every frequency as it is: what `scaling=None` means."""
 
     def frequencies(
         self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None
@@ -82,12 +73,7 @@ class Unscaled(Scaling):
 
 
 def or_unscaled(scaling: Scaling | None) -> Scaling:
-    """Return the scaling itself, or `Unscaled` for None.
-
-    Examples:
-        >>> or_unscaled(None).magnitude
-        1.0
-    """
+    """Return the scaling itself, or `Unscaled` for None."""
     return _UNSCALED if scaling is None else scaling
 
 

@@ -44,15 +44,7 @@ class NTK(Scaling):
 
 
 def ntk_exponent(owner: str, dim: int) -> float:
-    """Return the exponent of the factor by which theta is raised, dim / (dim - 2).
-
-    Raises:
-        ShapeError: If fewer than four features are rotated, so that there is no slowest pair beside the fastest.
-
-    Examples:
-        >>> ntk_exponent("NTK", 4)
-        2.0
-    """
+    """Return the exponent of the factor by which theta is raised, dim / (dim - 2)."""
     if dim <= 2:
         raise ShapeError(f"{owner} raises theta by dim / (dim - 2), so more than {dim} features must be rotated.")
     return dim / (dim - 2)

@@ -69,12 +69,7 @@ class ALiBi(DistanceBias):
 
 
 def slopes(num_heads: int) -> list[float]:
-    """Return the slopes of the authors' rule, the largest first within each of its two series.
-
-    Examples:
-        >>> slopes(3)
-        [0.0625, 0.00390625, 0.25]
-    """
+    """Return the slopes of the authors' rule, the largest first within each of its two series."""
     power = 2 ** floor(log2(num_heads))
     series = [2 ** (-8 * h / power) for h in range(1, power + 1)]
     between = [2 ** (-8 * h / (2 * power)) for h in range(1, 2 * power + 1, 2)]

@@ -158,10 +158,6 @@ def edges(position_buckets: int, max_distance: int) -> tuple[int, ...]:
 
     Args:
         position_buckets: rows for each direction; M is half of them.
-
-    Examples:
-        >>> edges(8, 20)
-        (5, 7, 12, 20)
     """
     middle = position_buckets // 2
     bounds = ((max_distance - 1) ** m * middle ** (middle - 1 - m) for m in range(middle))

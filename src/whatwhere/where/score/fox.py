@@ -75,9 +75,6 @@ class FoX(ScoreBias):
     def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens"]:
         """Return ln f of each token, in float32 at least.
 
-        Args:
-            x: the input of the query and key projections.
-
         Raises:
             ShapeError: If x does not have dim features.
         """
@@ -103,7 +100,6 @@ class FoX(ScoreBias):
 
         Args:
             keys: positions of all keys.
-            gates: theirs.
         """
         visible = gates if keys.segment is None else gates.masked_fill(keys.segment[:, None] < 0, 0)
         return sums_in_order(visible.double(), slots_in_order(keys))

@@ -54,6 +54,8 @@ class Inkling(ScoreBias):
         (torch.Size([1, 2, 3, 4]), torch.Size([1, 2, 3, 4]))
     """
 
+    settings_in_repr = ("dim", "num_heads", "features", "extent", "max_norm", "temperature", "std")
+
     head_axes: ClassVar = {"weight": 0, "gain": 0}
     by_content = True
     weight: Float[Tensor, "mixed dim"]
@@ -100,9 +102,6 @@ class Inkling(ScoreBias):
     def gates(self, x: Float[Tensor, "batch tokens dim"]) -> Float[Tensor, "batch heads tokens features"]:
         """Return r of each token, in float32 at least.
 
-        Args:
-            x: the input of the query and key projections.
-
         Raises:
             ShapeError: If x does not have dim features.
         """
@@ -131,11 +130,6 @@ class Inkling(ScoreBias):
             return torch.where((n >= 0) & (n <= last), value, torch.zeros_like(value))
 
         return element
-
-    def extra_repr(self) -> str:
-        """Return the settings."""
-        sizes = f"dim={self.dim}, num_heads={self.num_heads}, features={self.features}, extent={self.extent}"
-        return f"{sizes}, max_norm={self.max_norm}, temperature={self.temperature}, std={self.std}"
 
     def _of_queries(self, gates: Tensor | None, queries: Positions, keys: Positions, q: Tensor | None) -> Tensor:
         """Return r of the queries, (batch, heads, queries, features), from those of the queries or of all keys."""

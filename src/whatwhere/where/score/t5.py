@@ -141,10 +141,6 @@ def edges(buckets: int, max_distance: int) -> tuple[int, ...]:
 
     Args:
         max_distance: D, at which the last bucket begins at the latest.
-
-    Examples:
-        >>> edges(16, 128)
-        (12, 16, 23, 32, 46, 64, 91)
     """
     exact = buckets // 2
     wide = buckets - exact
