@@ -100,6 +100,13 @@ def rows_at_a_time(dim: int) -> int:
     return max(1, _NUMBERS // max(dim, 1))
 
 
+def sample_rows(rows: int, most: int, seed: int = 0) -> Int64[np.ndarray, " sample"]:
+    """Sample at most `most` row numbers uniformly, without replacement, and return them in ascending order."""
+    if rows <= most:
+        return np.arange(rows)
+    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
+
+
 def selected_rows(table: np.ndarray, rows: Int64[np.ndarray, " selected"]) -> np.ndarray:
     """Return some rows of a table: the table itself where these are all of its rows, in order.
 

@@ -8,9 +8,8 @@ import pytest
 from safetensors import safe_open
 
 from whatwhere.analysis import pca as module
-from whatwhere.analysis.input_variance import variance_split
+from whatwhere.analysis.added_positions import trained_positions, variance_split
 from whatwhere.analysis.pca import spectrum
-from whatwhere.analysis.position_table import trained_positions
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.where.frequencies import sinusoid
 

@@ -11,7 +11,7 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer, models
 
 import whatwhere as ww
-from whatwhere.analysis.input_variance import InputVariance, variance_split
+from whatwhere.analysis.added_positions import InputVariance, variance_split
 from whatwhere.analysis.inspection import inspect
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics
 from whatwhere.analysis.token_table import Sizes

@@ -22,19 +22,14 @@ _TOLERANCE = 1e-6
 
 @dataclass(frozen=True, eq=False)
 class Analogy:
-    """The answers to one question, without and with its own three words as candidates.
-
-    Args:
-        without_inputs: the words of the question are excluded, as benchmarks do.
-        with_inputs: they are candidates, and one of them is often the nearest.
-    """
+    """The answers to one question, without its own three words as candidates, and with them."""
 
     without_inputs: Nearest
     with_inputs: Nearest
 
 
 def analogy(weight: Any, a: int, b: int, c: int, k: int = 10, *, rule: Rule = "add", centered: bool = False) -> Analogy:
-    """Return the k rows that best complete `a is to b as c is to ...`.
+    """Return the k rows that best complete `a is to b as c is to ...`, with and without a, b and c.
 
         add         argmax_x  cos(x, b/|b| - a/|a| + c/|c|)                    3CosAdd, Mikolov et al. 2013
         multiply    argmax_x  s(x, b) s(x, c) / (s(x, a) + 0.001)              3CosMul, Levy and Goldberg 2014
@@ -48,9 +43,6 @@ def analogy(weight: Any, a: int, b: int, c: int, k: int = 10, *, rule: Rule = "a
         k: number of answers.
         rule: `add` or `multiply`, see above.
         centered: subtract the mean row first.
-
-    Returns:
-        The nearest rows, with and without a, b and c.
 
     Raises:
         TokenError: If an id is not a row of the table.
@@ -92,22 +84,16 @@ def _by_product(search: Search, units: np.ndarray, k: int, without: Sequence[int
     k = min(k, len(search.table) - len(set(without)))
     if not k:
         return Nearest(np.empty((1, 0), np.int64), np.empty((1, 0)))
-    product = _products(search, units)
+    product = np.empty(len(search.table))
+    for first in range(0, len(product), _BLOCK):
+        rows = search.unit_rows(np.arange(first, min(first + _BLOCK, len(product))))
+        product[first : first + _BLOCK] = _combine(*(rows @ word for word in units))
     product[list(without)] = -np.inf
     near = np.flatnonzero(product >= np.partition(product, -k)[-k] - _TOLERANCE)
     rows = search.unit_rows(near)
     exact = _combine(*(summed(rows * word) for word in units))
     best = np.lexsort((near, -exact))[:k]
     return Nearest(near[best][None], exact[best][None])
-
-
-def _products(search: Search, units: np.ndarray) -> Float64[np.ndarray, " rows"]:
-    products = np.empty(len(search.table))
-    for first in range(0, len(search.table), _BLOCK):
-        part = np.arange(first, min(first + _BLOCK, len(search.table)))
-        rows = search.unit_rows(part)
-        products[part] = _combine(*(rows @ word for word in units))
-    return products
 
 
 def _combine(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Float64[np.ndarray, "*shape"]:

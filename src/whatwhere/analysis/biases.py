@@ -1,6 +1,7 @@
 """Biases by distance: the curve of each head, and its effective range (attention span)."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +40,7 @@ class EffectiveRange:
 
 
 def effective_range(bias: Float[np.ndarray, "heads distances"], share: float = 0.01) -> EffectiveRange:
-    """Compute the distance from which on the attention weight of a key is negligible, for each head.
+    """Return the distance from which on the attention weight of a key is negligible, for each head.
 
         weight(h, d) = exp(bias(h, d))        range(h) = min {d : weight(h, e) < share * max weight(h)  for all e >= d}
 
@@ -49,9 +50,6 @@ def effective_range(bias: Float[np.ndarray, "heads distances"], share: float = 0
     Args:
         bias: added to the score at distances 0, 1, 2, ....
         share: of the largest weight, above 0 and below 1.
-
-    Returns:
-        The range of each head, and further statistics.
 
     Raises:
         ShapeError: If the bias is not (heads, distances).
@@ -138,18 +136,17 @@ class BiasLayers:
 
 @dataclass(frozen=True, eq=False)
 class BiasReport:
-    """The biases of a model.
-
-    Args:
-        groups: of layers that share a bias.
-    """
+    """The biases of a model, by groups of layers that share one."""
 
     groups: Sequence[BiasLayers]
 
 
 def biases(subject: Subject) -> BiasReport:
     """Return the biases of each part of a model, by groups of layers."""
-    parts = _parts(subject)
+    parts = [subject.description]
+    if parts[0].part == "decoder" and subject.checkpoint.config is not None:
+        with suppress(SettingError):  # it has no encoder
+            parts.append(from_huggingface(subject.checkpoint.config, part="encoder"))
     groups = [
         group
         for description in parts
@@ -161,17 +158,6 @@ def biases(subject: Subject) -> BiasReport:
             raise Absent("no layer of this model has attention")
         raise Absent("no layer of this model adds a bias to its attention scores")
     return BiasReport(groups)
-
-
-def _parts(subject: Subject) -> "list[Description]":
-    """Return the description, and that of the encoder as well where the model has two parts."""
-    first = subject.description
-    if first.part != "decoder" or subject.checkpoint.config is None:
-        return [first]
-    try:
-        return [first, from_huggingface(subject.checkpoint.config, part="encoder")]
-    except SettingError:  # it has no encoder
-        return [first]
 
 
 def _examined(subject: Subject, description: "Description", plan: "Plan", layers: list[int]) -> list[BiasLayers]:
@@ -200,8 +186,10 @@ def _examined(subject: Subject, description: "Description", plan: "Plan", layers
 def _curves(scheme: Any, max_length: int | None) -> BiasCurves:
     examined = min(max(max_length or 0, _FEWEST), _MOST)
     bias = _biases(scheme, examined)
-    past = _range(bias)
-    endless = hasattr(scheme, "max_distance")
+    future = _biases(scheme, -examined) if getattr(scheme, "bidirectional", False) else None
+    if not all(np.isfinite(each).all() for each in (bias, future) if each is not None):
+        raise Absent("the bias holds numbers that are not finite")
+    past, endless = effective_range(bias), hasattr(scheme, "max_distance")
     # Where no head has weight left, and where T5's last bucket has begun, there is nothing more to draw.
     far = past.distance
     last = min(2 * scheme.max_distance if endless else int(np.where(far > 0, far, examined).max()), examined - 1)
@@ -212,17 +200,11 @@ def _curves(scheme: Any, max_length: int | None) -> BiasCurves:
         examined=examined,
         endless=endless,
         past=past,
-        future=_range(_biases(scheme, -examined)) if getattr(scheme, "bidirectional", False) else None,
+        future=None if future is None else effective_range(future),
         distances=distances,
         curves=bias[:, distances],
         slopes=None if slopes is None else slopes.double().numpy(),
     )
-
-
-def _range(bias: Float[np.ndarray, "heads distances"]) -> EffectiveRange:
-    if not np.isfinite(bias).all():
-        raise Absent("the bias holds numbers that are not finite")
-    return effective_range(bias)
 
 
 def _biases(scheme: "DistanceBias", distances: int) -> Float[np.ndarray, "heads distances"]:

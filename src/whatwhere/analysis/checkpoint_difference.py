@@ -116,14 +116,7 @@ class PositionsDifference:
 
 @dataclass(frozen=True, eq=False)
 class Difference:
-    """The difference between two checkpoints.
-
-    Args:
-        first, second: what was compared.
-        tokens: of the token tables.
-        positions: of the position tables.
-        configuration: of the configurations.
-    """
+    """The difference between two checkpoints: of their token tables, position tables and configurations."""
 
     first: Side
     second: Side
@@ -188,11 +181,11 @@ def difference(
     configuration = _tried(lambda: configurations(one, other))
     if isinstance(tokens, Missing) and isinstance(positions, Missing) and isinstance(configuration, Missing):
         raise CheckpointError(f"{first} and {second} have nothing that could be compared: {tokens.missing}.")
-    return Difference(_side(first, one), _side(second, other), tokens, positions, configuration)
-
-
-def _side(path: str | Path, source: object) -> Side:
-    return Side(str(path), source.format if isinstance(source, Checkpoint) else "configuration")
+    sides = [
+        Side(str(path), source.format if isinstance(source, Checkpoint) else "configuration")
+        for path, source in ((first, one), (second, other))
+    ]
+    return Difference(sides[0], sides[1], tokens, positions, configuration)
 
 
 def _tried(part: Callable[[], Part]) -> Part | Missing:
@@ -224,7 +217,7 @@ def _tokens(
         rows = rotated = neighbors = Missing(f"no token is in both: they were matched by {matched_by}")
     else:
         if x.shape != y.shape:
-            rows = rotated = Missing(f"rows have {x.shape[1]:,} and {y.shape[1]:,} features, so they have no distance")
+            rows = rotated = _apart(x, y)
         else:
             progress("comparing rows")
             moved = movement(x, y)
@@ -256,13 +249,13 @@ def _positions(
         [n - begin if n >= begin else "" for n in other.ids.tolist()],
     )
     x, y = one.weight[alignment.first], other.weight[alignment.second]
+    ids = _ids(one, other, alignment)
     rows: RowsDifference | Missing
     if not len(x):
         rows = Missing("no position is in both")
     elif x.shape != y.shape:
-        rows = Missing(f"rows have {x.shape[1]:,} and {y.shape[1]:,} features, so they have no distance")
+        rows = _apart(x, y)
     else:
-        ids = _ids(one, other, alignment)
         rows = rows_difference(movement(x, y), lambda row: f"position {ids[row, 0] - start}", ids, settings.rows)
     return PositionsDifference(
         tables=(_described(one), _described(other)),
@@ -272,6 +265,10 @@ def _positions(
         new=len(alignment.new),
         rows=rows,
     )
+
+
+def _apart(x: np.ndarray, y: np.ndarray) -> Missing:
+    return Missing(f"rows have {x.shape[1]:,} and {y.shape[1]:,} features, so they have no distance")
 
 
 def _position_table(checkpoint: Checkpoint, progress: Progress) -> Table:

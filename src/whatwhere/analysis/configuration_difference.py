@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
-from whatwhere.analysis.rotary import rotary_agreement
+from whatwhere.analysis.rotary import layers_of, rotary_agreement
 from whatwhere.analysis.subject import Absent, reason_of
 from whatwhere.errors import WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
@@ -105,7 +105,7 @@ class ConfigurationDifference:
 
 
 def configurations(first: "Checkpoint | Description", second: "Checkpoint | Description") -> ConfigurationDifference:
-    """Compare two configurations.
+    """Compare two configurations: the keys, and what they mean for each layer.
 
     Layers whose schemes differ in the same way are grouped. Two rotary embeddings are compared pair by pair, and by
     distance: the cosine of a vector rotated by the one and by the other.
@@ -114,10 +114,10 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
         Absent: If one of them is not understood, and they have no keys to compare.
     """
     keys = _keys(first, second)
-    if keys == [] and _raw(first) is not None:
+    if keys == []:
         return ConfigurationDifference()  # one configuration: no need to interpret it
     try:
-        one, other = _described(first), _described(second)
+        one, other = (side.description if isinstance(side, Checkpoint) else side for side in (first, second))
     except (WhatWhereError, NotImplementedError) as problem:
         if keys is None:
             raise Absent(f"a configuration is not understood: {reason_of(problem)}") from None
@@ -128,11 +128,10 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
         for name in _FACTS
         if getattr(one, name) != getattr(other, name)
     ]
-    facts += [
-        ChangedValue(name, *values)
-        for name in ("num_heads", "key_heads", "head_dim")
-        if (values := (_of_heads(one, name), _of_heads(other, name))) and values[0] != values[1]
-    ]
+    for name in ("num_heads", "key_heads", "head_dim"):
+        values = [_value(tuple(getattr(heads, name) for heads in side.heads) or None) for side in (one, other)]
+        if values[0] != values[1]:
+            facts.append(ChangedValue(name, *values))
     if keys is None and one.windows != other.windows:  # else the keys of the windows are listed
         facts.append(ChangedValue("windows", _windows(one), _windows(other)))
     if keys is None and one.temperatures != other.temperatures:
@@ -141,25 +140,31 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
         keys=keys or [],
         facts=[fact for fact in facts if fact not in (keys or ())],
         query_key=[
-            LayerDifference(layers, _code(a), _code(b), _rotary(a, b, length))
+            LayerDifference(layers, *_codes(a, b), rotary=_rotary(a, b, length))
             for a, b, layers in _differing(one.query_key, other.query_key)
         ],
-        score=[LayerDifference(layers, _code(a), _code(b)) for a, b, layers in _differing(one.score, other.score)],
+        score=[LayerDifference(layers, *_codes(a, b)) for a, b, layers in _differing(one.score, other.score)],
     )
 
 
-def _described(side: "Checkpoint | Description") -> "Description":
-    return side.description if isinstance(side, Checkpoint) else side
+def _codes(*plans: "Plan | None") -> list[str | None]:
+    return [None if plan is None else repr(plan) for plan in plans]
 
 
-def _raw(side: "Checkpoint | Description") -> Mapping[str, Any] | None:
-    return side.config if isinstance(side, Checkpoint) else None
+def _differing(
+    first: "tuple[Plan | None, ...]", second: "tuple[Plan | None, ...]"
+) -> "Iterator[tuple[Plan | None, Plan | None, list[int]]]":
+    """Yield two plans that differ, and the layers that both have where they do."""
+    for (a, b), layers in layers_of([*zip(first, second, strict=False)]):
+        if a != b:
+            yield a, b, layers
 
 
 def _keys(first: "Checkpoint | Description", second: "Checkpoint | Description") -> list[ChangedValue] | None:
     """Compare the keys of two configurations of Hugging Face; None where one is made from something else."""
-    sides = [_raw(side) for side in (first, second)]
-    if any(side is None for side in sides) or "gguf" in (getattr(side, "format", "") for side in (first, second)):
+    both = (first, second)
+    sides = [side.config for side in both if isinstance(side, Checkpoint) and side.format != "gguf"]
+    if len(sides) < 2 or None in sides:
         return None
     one, other = (dict(_flat(side or {})) for side in sides)
     names = [name for name in {**one, **other} if name.split(".")[-1] not in _IGNORED]
@@ -186,42 +191,13 @@ def _value(value: object) -> Value:
     return value if value is None or isinstance(value, str | int | float) else repr(value)
 
 
-def _of_heads(description: "Description", name: str) -> Value:
-    return _value(tuple(getattr(heads, name) for heads in description.heads) or None)
-
-
 def _windows(description: "Description") -> str:
     """Return which layers have which window, such as "16 tokens: layers 0, 2"."""
-    layers: dict[str, list[int]] = {}
-    for n, window in enumerate(description.windows):
-        if window is not None:
-            layers.setdefault(f"{'chunks of ' * window.chunked}{window.size} tokens", []).append(n)
-    every = "every layer"
-    texts = [
-        f"{size}: {every if len(found) == description.layers else 'layers ' + ', '.join(map(str, found))}"
-        for size, found in layers.items()
-    ]
+    texts = []
+    for window, layers in layers_of(description.windows):
+        which = "every layer" if len(layers) == description.layers else f"layers {', '.join(map(str, layers))}"
+        texts.append(f"{'chunks of ' * window.chunked}{window.size} tokens: {which}")
     return "; ".join(texts) or "none"
-
-
-def _code(plan: "Plan | None") -> str | None:
-    return None if plan is None else repr(plan)
-
-
-def _differing(
-    first: "tuple[Plan | None, ...]", second: "tuple[Plan | None, ...]"
-) -> "list[tuple[Plan | None, Plan | None, list[int]]]":
-    """Group the layers that both have, and whose plans differ, by these plans."""
-    groups: list[tuple[Plan | None, Plan | None, list[int]]] = []
-    for layer, (a, b) in enumerate(zip(first, second, strict=False)):
-        if a == b:
-            continue
-        same = next((layers for x, y, layers in groups if x == a and y == b), None)
-        if same is None:
-            groups.append((a, b, [layer]))
-        else:
-            same.append(layer)
-    return groups
 
 
 def _rotary(first: "Plan | None", second: "Plan | None", length: int) -> RotaryDifference | None:

@@ -1,6 +1,6 @@
 """Diagnostics of a token table: under-trained, duplicate, zero, non-finite, hub and unreachable tokens."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import log, nan, sqrt
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.nearest_neighbors import Search
 from whatwhere.errors import ShapeError
-from whatwhere.large_arrays import row_blocks, selected_rows
+from whatwhere.large_arrays import row_blocks, sample_rows, selected_rows
 from whatwhere.what.text import ids_of_each
 
 if TYPE_CHECKING:
@@ -70,10 +70,7 @@ class Diagnostics:
 
     @property
     def decisive(self) -> bool:
-        """Whether the threshold is below 1, so that rows can exceed it.
-
-        In few dimensions cosines vary so widely that the threshold may be above 1.
-        """
+        """Whether the threshold is below 1, so that rows can exceed it: in few dimensions cosines vary widely."""
         return len(self.reference_rows) > 0 and self.threshold < 1
 
     @property
@@ -101,18 +98,8 @@ def diagnostics(table: Float[np.ndarray, "rows dim"], tokens: int | None = None)
     Args:
         tokens: number of ids of the tokenizer, beyond which rows are padding; None if it is not known.
 
-    Returns:
-        The rows, and the numbers by which they were chosen.
-
     Raises:
         ShapeError: If the table is not two-dimensional, or empty.
-
-    Examples:
-        >>> rng = np.random.default_rng(0)
-        >>> table = rng.standard_normal((2000, 256))
-        >>> table[40:60] = 0.1 + 0.01 * rng.standard_normal((20, 256))
-        >>> sorted(diagnostics(table).under_trained.tolist()) == list(range(40, 60))
-        True
     """
     if table.ndim != 2 or 0 in table.shape:
         raise ShapeError(f"a token table has shape (rows, dim), but this one {table.shape}.")
@@ -148,37 +135,21 @@ def diagnostics(table: Float[np.ndarray, "rows dim"], tokens: int | None = None)
 
 
 def row_norms(table: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"]:
-    """Compute the norm of each row in float64, by blocks: a large table is never converted as a whole.
-
-    Examples:
-        >>> row_norms(np.array([[3.0, 4.0], [0.0, 0.0]], dtype=np.float16))
-        array([5., 0.])
-    """
+    """Compute the norm of each row in float64, by blocks: a large table is never converted as a whole."""
     norms = np.empty(len(table))
     for part in row_blocks(len(table), _BLOCK):
         norms[part] = np.linalg.norm(table[part].astype(np.float64), axis=1)
     return norms
 
 
-def unreachable(tokenizer: "Tokenizer", rows: int | None = None) -> Int64[np.ndarray, " ids"]:
-    """Return the ids of tokens that no text is encoded to, by a round trip through the tokenizer.
+def unreachable(tokenizer: "Tokenizer", ids: Iterable[int]) -> Int64[np.ndarray, " ids"]:
+    """Return those of some ids whose tokens no text is encoded to, by a round trip through the tokenizer.
 
     Each id is decoded after the ids of a short text, and the result is encoded again. An id that does not occur in the
     encoding, for any of seven short texts, is unreachable. Tokens of incomplete UTF-8 characters cannot be decoded
-    alone, and are not counted.
-
-    Args:
-        tokenizer: of the `tokenizers` library, without truncation and padding.
-        rows: of the table; ids beyond them are not checked. None checks all.
+    alone, and are not counted; nor are ids without a token.
     """
-    size = tokenizer.get_vocab_size(with_added_tokens=True)
-    ids = [n for n in range(size if rows is None else min(size, rows)) if tokenizer.id_to_token(n) is not None]
-    return unreachable_among(tokenizer, ids)
-
-
-def unreachable_among(tokenizer: "Tokenizer", ids: Sequence[int]) -> Int64[np.ndarray, " ids"]:
-    """Return the unreachable tokens among some ids, see `unreachable`."""
-    left = np.array(ids, np.int64)
+    left = np.array([n for n in ids if tokenizer.id_to_token(n) is not None], np.int64)
     for context in _CONTEXTS:
         front = ids_of_each(tokenizer, [context])[0]
         texts = tokenizer.decode_batch([[*front, int(n)] for n in left], skip_special_tokens=False)
@@ -289,12 +260,9 @@ def hubs(
     """
     if len(valid) < 2 or queries < 1:
         return [], 0, 0.0
-    sample = valid
-    if len(valid) > queries:
-        sample = np.sort(np.random.default_rng(seed).choice(valid, queries, replace=False))
-    rows = selected_rows(table, valid)
-    itself = np.searchsorted(valid, sample)
-    near = Search(rows).nearest(table[sample], HUB_NEIGHBORS, without=[[n] for n in itself.tolist()])
+    itself = sample_rows(len(valid), queries, seed)
+    sample, rows = valid[itself], selected_rows(table, valid)
+    near = Search(rows).nearest(table[sample], HUB_NEIGHBORS, without=itself[:, None])
     counts = np.bincount(near.ids.ravel(), minlength=len(valid))
     order = np.argsort(-counts, kind="stable")[:20]
     expected = len(sample) * min(HUB_NEIGHBORS, len(valid) - 1) / len(valid)
@@ -322,7 +290,7 @@ class InitialScale:
     under_trained: bool
     rule: str | None
     expected_std: float | None
-    norm_variation: float = nan
+    norm_variation: float
 
     @property
     def looks_random(self) -> bool:
@@ -342,18 +310,15 @@ def initial_scale(
 
     Raises:
         ShapeError: If the table is not two-dimensional, or empty.
-
-    Examples:
-        >>> g = np.random.default_rng(0)
-        >>> table = np.concatenate([0.02 * g.standard_normal((40, 64)), g.standard_normal((60, 64))])
-        >>> initial_scale(table, np.arange(40)).rule
-        'as in BERT and GPT-2'
     """
     if table.ndim != 2 or 0 in table.shape:
         raise ShapeError(f"a token table has shape (rows, dim), but this one {table.shape}.")
     selected = len(under_trained) >= _FEWEST_UNDER_TRAINED
-    rows = table[under_trained].astype(np.float64) if selected else table
-    std = _std(rows)
+    rows, zero = table[under_trained].astype(np.float64) if selected else table, np.zeros(table.shape[1])
+    # By blocks, without converting a large table.
+    mean = sum((rows[part].sum(axis=0, dtype=np.float64) for part in row_blocks(len(rows), _BLOCK)), zero) / len(rows)
+    squares = sum(float(((rows[part] - mean) ** 2).sum()) for part in row_blocks(len(rows), _BLOCK))
+    std = sqrt(squares / (max(len(rows) - 1, 1) * rows.shape[1]))
     usual = {} if configured is None else {CONFIGURED: configured}
     usual |= {
         "as in BERT and GPT-2": 0.02,
@@ -364,19 +329,7 @@ def initial_scale(
     ratios = {rule: max(std / value, value / std) for rule, value in usual.items() if value > 0 and std > 0}
     best = min(ratios, key=lambda rule: ratios[rule], default=None)
     if best is None or ratios[best] > _TOLERANCE:
-        return InitialScale(std, len(rows), selected, None, None, _norm_variation(rows))
-    return InitialScale(std, len(rows), selected, best, usual[best], _norm_variation(rows))
-
-
-def _norm_variation(rows: np.ndarray) -> float:
+        best = None
     norms = row_norms(rows)
-    return float(norms.std() / norms.mean() * sqrt(2 * rows.shape[1])) if norms.any() else nan
-
-
-def _std(rows: np.ndarray) -> float:
-    """Compute the standard deviation of rows minus their mean row, by blocks, without converting a large table."""
-    count, size = len(rows), 4096
-    blocks = [rows[first : first + size] for first in range(0, count, size)]
-    mean = sum((block.sum(axis=0, dtype=np.float64) for block in blocks), np.zeros(rows.shape[1])) / count
-    squares = sum(float(((block - mean) ** 2).sum()) for block in blocks)
-    return sqrt(squares / (max(count - 1, 1) * rows.shape[1]))
+    variation = float(norms.std() / norms.mean() * sqrt(2 * rows.shape[1])) if norms.any() else nan
+    return InitialScale(std, len(rows), selected, best, None if best is None else usual[best], variation)

@@ -5,10 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whatwhere import __version__
+from whatwhere.analysis.added_positions import InputVariance, PositionTable, positions, variance
 from whatwhere.analysis.biases import BiasReport, biases
-from whatwhere.analysis.input_variance import InputVariance, variance
 from whatwhere.analysis.pca import Spectrum
-from whatwhere.analysis.position_table import PositionTable, positions
 from whatwhere.analysis.rotary import RotaryReport, rotary
 from whatwhere.analysis.subject import Progress, Subject, tried
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics, token_diagnostics
@@ -95,6 +94,8 @@ def inspect(
 ) -> Inspection:
     """Inspect the input layer of a checkpoint, of a run of a comparison, or of a configuration without weights.
 
+    Print the findings with `whatwhere inspect`; `whatwhere.records.to_json` writes them as JSON.
+
     Args:
         path: a file or folder of any format that `whatwhere.read` opens, a config.json, or an open checkpoint.
         sections: some of SECTIONS; None is all.
@@ -105,7 +106,7 @@ def inspect(
         progress: called with each step that takes a while, in words.
 
     Returns:
-        The findings. Print them with `whatwhere inspect`; `whatwhere.records.to_json` writes them as JSON.
+        The findings, by section.
 
     Raises:
         SettingError: If a section is unknown, or none is requested; or a comparison has several runs and none is named.

@@ -41,45 +41,26 @@ _UNIT_ROUNDOFF = 2.0**-24
 def pair_scores(
     metric: Metric, queries: Float64[np.ndarray, "pairs dim"], rows: Float64[np.ndarray, "pairs dim"]
 ) -> Float64[np.ndarray, " pairs"]:
-    """Return the score of each pair of a query and a row.
-
-        cosine      <q, x> / |x|, for queries of norm 1 or 0; 0 where a vector is 0
-        dot         <q, x>
-        euclidean   -|q - x|
-
-    Examples:
-        >>> pair_scores("euclidean", np.array([[0.0, 0.0]]), np.array([[3.0, 4.0]]))
-        array([-5.])
-    """
+    """Return the score of each pair of a query and a row: see Search; queries have norm 1 or 0 for the cosine."""
     if metric == "dot":
         return summed(queries * rows)
     if metric == "euclidean":
         distances: np.ndarray = np.sqrt(summed((rows - queries) ** 2))
         return -distances
     near, _ = _scaled(rows)
-    return ratio(summed(near * queries), np.sqrt(summed(near * near))).clip(-1, 1)
+    return _ratio(summed(near * queries), np.sqrt(summed(near * near))).clip(-1, 1)
 
 
 def units(vectors: Float64[np.ndarray, "rows dim"]) -> tuple[np.ndarray, Float64[np.ndarray, " rows"]]:
-    """Return vectors scaled to norm 1, and their norms; a zero vector stays 0.
-
-    Examples:
-        >>> units(np.array([[3e-200, 4e-200]]))
-        (array([[0.6, 0.8]]), array([5.e-200]))
-    """
+    """Return vectors scaled to norm 1, and their norms; a zero vector stays 0."""
     near, shift = _scaled(vectors)
     norms = np.sqrt(summed(near * near))
     with np.errstate(over="ignore"):
-        return ratio(near, norms[:, None]), np.ldexp(norms, shift)
+        return _ratio(near, norms[:, None]), np.ldexp(norms, shift)
 
 
 def norms(table: np.ndarray, mean: Float64[np.ndarray, " dim"] | None = None) -> Float64[np.ndarray, " rows"]:
-    """Return the norm of each row, after subtracting the mean if there is one.
-
-    Examples:
-        >>> norms(np.array([[3.0, 4.0]], dtype=np.float32))
-        array([5.])
-    """
+    """Return the norm of each row, after subtracting the mean if there is one."""
     sizes = np.empty(len(table))
     step = max(1, _WIDE_NUMBERS // table.shape[1])
     for first in range(0, len(table), step):
@@ -88,12 +69,7 @@ def norms(table: np.ndarray, mean: Float64[np.ndarray, " dim"] | None = None) ->
 
 
 def summed(terms: Float64[np.ndarray, "rows dim"]) -> Float64[np.ndarray, " rows"]:
-    """Return the sum of each row, always in the same order: 16 running sums, which are then added pairwise.
-
-    Examples:
-        >>> summed(np.ones((2, 40)))
-        array([40., 40.])
-    """
+    """Return the sum of each row, always in the same order: 16 running sums, which are then added pairwise."""
     rows, dim = terms.shape
     if rest := -dim % _LANES:
         terms = np.concatenate([terms, np.zeros((rows, rest))], axis=1)
@@ -105,23 +81,13 @@ def summed(terms: Float64[np.ndarray, "rows dim"]) -> Float64[np.ndarray, " rows
 
 
 def widened(rows: np.ndarray, mean: Float64[np.ndarray, " dim"] | None) -> Float64[np.ndarray, "rows dim"]:
-    """Return rows in float64, after subtracting the mean if there is one.
-
-    Examples:
-        >>> widened(np.ones((1, 2), np.float32), np.ones(2))
-        array([[0., 0.]])
-    """
+    """Return rows in float64, after subtracting the mean if there is one."""
     wide: np.ndarray = rows.astype(np.float64)
     return wide if mean is None else wide - mean
 
 
-def ratio(numbers: Float64[np.ndarray, "*shape"], by: Float64[np.ndarray, "*#shape"]) -> Float64[np.ndarray, "*shape"]:
-    """Divide element by element; the result is 0 where the divisor is 0.
-
-    Examples:
-        >>> ratio(np.array([1.0, 2.0]), np.array([4.0, 0.0]))
-        array([0.25, 0.  ])
-    """
+def _ratio(numbers: Float64[np.ndarray, "*shape"], by: Float64[np.ndarray, "*#shape"]) -> Float64[np.ndarray, "*shape"]:
+    """Divide element by element; the result is 0 where the divisor is 0."""
     quotient: np.ndarray = np.divide(numbers, by, out=np.zeros_like(numbers), where=by > 0)
     return quotient
 
@@ -134,12 +100,7 @@ def _scaled(vectors: Float64[np.ndarray, "rows dim"]) -> tuple[np.ndarray, np.nd
 
 @dataclass(frozen=True, eq=False)
 class Nearest:
-    """The nearest rows of each query, nearest first.
-
-    Args:
-        ids: of the rows.
-        scores: cosine, inner product, or minus the Euclidean distance: larger is nearer.
-    """
+    """The nearest rows of each query, nearest first: their ids, and scores, of which the larger is nearer."""
 
     ids: Int64[np.ndarray, "queries k"]
     scores: Float[np.ndarray, "queries k"]
@@ -183,10 +144,10 @@ class Search:
         sizes = self._norms()
         self._require_finite(sizes)
         self._max_norm = float(sizes.max())
-        relative = np.ones(len(sizes)) if metric == "cosine" else ratio(sizes, np.full(len(sizes), self._max_norm))
+        relative = np.ones(len(sizes)) if metric == "cosine" else _ratio(sizes, np.full(len(sizes), self._max_norm))
         unscaled = table.dtype == np.float32 and not centered and bool((_safe(sizes) | (sizes == 0)).all())
         self._rows = table if unscaled else self._unit_rows()
-        self._factors = (ratio(relative, sizes) if unscaled else relative).astype(np.float32)
+        self._factors = (_ratio(relative, sizes) if unscaled else relative).astype(np.float32)
         self._relative_norms = relative.astype(np.float32)
         roundings = (2 * table.shape[1] + 32) * _UNIT_ROUNDOFF
         self._error = roundings / (1 - roundings) if roundings < 0.5 else 1e30
@@ -198,15 +159,12 @@ class Search:
         k: int = 10,
         without: Sequence[Sequence[int]] | Int64[np.ndarray, "queries some"] | None = None,
     ) -> Nearest:
-        """Return the k nearest rows of each query.
+        """Return the k nearest rows of each query, nearest first.
 
         Args:
             queries: vectors of the table's dim; where the search is centered, they are centered here.
             k: number of neighbors, at least 1; a smaller table returns all of its rows.
             without: ids to exclude from the result of each query, such as its own.
-
-        Returns:
-            Ids and scores of the nearest rows, nearest first.
 
         Raises:
             ShapeError: If the queries do not fit the table, or `without` the queries.
@@ -399,24 +357,14 @@ def _mean(table: np.ndarray) -> Float64[np.ndarray, " dim"]:
     return total / len(table)
 
 
-def neighbors(
-    weight: Any,
-    ids: Any,
-    k: int = 10,
-    *,
-    metric: Metric = "cosine",
-    centered: bool = False,
-) -> Nearest:
-    """Return the k nearest neighbors of rows of a table, among its other rows.
+def neighbors(weight: Any, ids: Any, k: int = 10, *, metric: Metric = "cosine", centered: bool = False) -> Nearest:
+    """Return the k nearest neighbors of rows of a table, among its other rows, nearest first.
 
     Args:
         weight: the table, (rows, dim), a tensor or an array.
         ids: of the query rows, one or many.
         k: number of neighbors of each.
         metric, centered: as in Search, which is faster for many calls with one table.
-
-    Returns:
-        Ids and scores of the nearest rows, nearest first.
 
     Raises:
         TokenError: If an id is not a row of the table.

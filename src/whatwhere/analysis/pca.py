@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.large_arrays import finite_rows, row_blocks
+from whatwhere.large_arrays import finite_rows, row_blocks, sample_rows, selected_rows
 
 _DECOMPOSED = 2e9
 """Value of rows * dim * min(rows, dim) up to which the rows themselves are decomposed, in a second or two."""
@@ -23,13 +23,7 @@ _NOT_FINITE = "the table holds numbers that are not finite.\nRemove these rows: 
 
 @dataclass(frozen=True, eq=False)
 class Projection:
-    """The rows of a table in the coordinates of its principal axes.
-
-    Args:
-        coordinates: of each row.
-        axes: unit vectors, in descending order of variance.
-        explained_variance_ratio: share of the variance along each axis.
-    """
+    """The rows of a table in the coordinates of its principal axes, unit vectors in descending order of variance."""
 
     coordinates: Float[np.ndarray, "rows axes"]
     axes: Float[np.ndarray, "axes dim"]
@@ -37,7 +31,7 @@ class Projection:
 
 
 def principal_components(table: Float[np.ndarray, "rows dim"], count: int = 2, seed: int = 0) -> Projection:
-    """Compute the principal axes of a table, and the coordinates of its rows along them.
+    """Return the principal axes of a table, and the coordinates of its rows along them.
 
         C = X - mean(X)        C = U S V^T        coordinates = C V_k        ratio_k = S_k^2 / sum(S^2)
 
@@ -52,9 +46,6 @@ def principal_components(table: Float[np.ndarray, "rows dim"], count: int = 2, s
         count: number of axes, 1 or more.
         seed: of the sample of rows, if the table is large.
 
-    Returns:
-        Coordinates, axes, and the share of the variance along each axis.
-
     Raises:
         ShapeError: If the table is not two-dimensional, or empty.
         SettingError: If count is below 1, or a number not finite.
@@ -67,21 +58,26 @@ def principal_components(table: Float[np.ndarray, "rows dim"], count: int = 2, s
         >>> flat.coordinates[:, 0].round(6).tolist(), flat.explained_variance_ratio.round(6).tolist()
         ([-5.0, 0.0, 5.0], [1.0])
     """
-    _check(table, count)
+    if count < 1:
+        raise SettingError(f"count is {count}, but a projection needs at least 1 axis.\nPass count=2 for a map.")
+    if table.ndim != 2 or 0 in table.shape:
+        raise ShapeError(
+            f"the table has shape {tuple(table.shape)}, but a projection needs (rows, dim), neither of them 0.\n"
+            "Pass a two-dimensional array, for one row row[None, :]."
+        )
+    if not finite_rows(table).all():
+        raise SettingError(_NOT_FINITE)
     if table.size * min(table.shape) <= _DECOMPOSED:
         energies, directions, mean, total = _by_rows(table)
         dtype = np.dtype(np.float64)
     else:
         energies, directions, mean, total = _by_covariance(table, count, seed)
         dtype = np.result_type(table.dtype, np.float32)  # widening every row costs more than its product
+    axes, energy, kept = np.zeros((count, table.shape[1])), np.zeros(count), min(count, len(energies))
     # Axes without variance are rounding errors: zero them, or equal rows would differ on a map.
-    axes = np.zeros((count, table.shape[1]))
-    kept = min(count, len(energies))
-    axes[:kept] = np.where(energies[:kept, None] > 0, directions[:kept], 0.0)
+    axes[:kept], energy[:kept] = np.where(energies[:kept, None] > 0, directions[:kept], 0.0), energies[:kept]
     largest = axes[np.arange(count), np.abs(axes).argmax(axis=1)]
     axes *= np.where(largest < 0, -1.0, 1.0)[:, None]
-    energy = np.zeros(count)
-    energy[:kept] = energies[:kept]
     blocks = (table[part].astype(dtype) - mean.astype(dtype) for part in row_blocks(len(table), _BLOCK))
     coordinates = np.concatenate([rows @ axes.T.astype(dtype) for rows in blocks]).astype(np.float64)
     return Projection(coordinates, axes, energy / total if total > 0 else energy)
@@ -113,7 +109,7 @@ class Spectrum:
 
 
 def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
-    """Compute the spectrum of the covariance of the rows of a table, and their mean cosine.
+    """Return the spectrum of the covariance of the rows of a table, and their mean cosine.
 
         C = covariance of the rows = sum_n v_n a_n a_n^T        participation ratio = (tr C)^2 / tr(C^2)
         mean cosine = (|sum of unit rows|^2 - n) / (n (n - 1))
@@ -121,18 +117,11 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
     Raises:
         ShapeError: If the table is not two-dimensional, or has fewer than two rows.
         SettingError: If a number is not finite.
-
-    Examples:
-        >>> flat = spectrum(np.array([[1.0, 0.0], [-1.0, 0.0], [3.0, 0.0]]))
-        >>> flat.participation_ratio, flat.axes_for_90
-        (1.0, 1)
     """
     if table.ndim != 2 or 0 in table.shape or len(table) < 2:
         raise ShapeError(f"a spectrum needs a table of shape (rows, dim) with two rows or more, but got {table.shape}.")
     sampled = len(table) > _ROWS
-    if sampled:
-        table = table[np.sort(np.random.default_rng(seed).choice(len(table), _ROWS, replace=False))]
-    rows = table.astype(np.float64)
+    rows = table[sample_rows(len(table), _ROWS, seed)].astype(np.float64)
     if not np.isfinite(rows).all():
         raise SettingError(_NOT_FINITE)
     norms = np.linalg.norm(rows, axis=1)
@@ -161,16 +150,11 @@ def spectrum(table: Float[np.ndarray, "rows dim"], seed: int = 0) -> Spectrum:
 def leading_eigenvectors(
     covariance: Float[np.ndarray, "dim dim"], count: int, seed: int = 0
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Compute the largest eigenvalues and their eigenvectors, as rows, by block Krylov iteration.
+    """Return the largest eigenvalues and their eigenvectors, as rows, by block Krylov iteration.
 
     It needs products with a few columns only, whereas a decomposition is cubic in the number of features: Musco and
     Musco 2015, https://arxiv.org/abs/1504.05477. The iteration stops once no eigenvalue changes by more than 1e-10 of
     itself, or after 25 products.
-
-    Examples:
-        >>> values, vectors = leading_eigenvectors(np.diag([1.0, 9.0, 4.0]), 2)
-        >>> values.round(6).tolist(), np.abs(vectors).round(6).tolist()
-        ([9.0, 4.0], [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]])
     """
     dim = len(covariance)
     width = min(count + _SPARE, dim)
@@ -198,8 +182,7 @@ def _by_rows(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, flo
 
 
 def _by_covariance(table: np.ndarray, count: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:
-    if len(table) > _ROWS:
-        table = table[np.sort(np.random.default_rng(seed).choice(len(table), _ROWS, replace=False))]
+    table = selected_rows(table, sample_rows(len(table), _ROWS, seed))
     mean = table.mean(axis=0, dtype=np.float64)
     covariance = np.zeros((table.shape[1], table.shape[1]))
     dtype = np.result_type(table.dtype, np.float32)
@@ -213,15 +196,3 @@ def _by_covariance(table: np.ndarray, count: int, seed: int) -> tuple[np.ndarray
         values, directions = values[::-1], vectors.T[::-1]
     real = values > values.max(initial=0.0) * np.finfo(dtype).eps
     return np.where(real, values, 0.0), directions, mean, float(np.trace(covariance))
-
-
-def _check(table: np.ndarray, count: int) -> None:
-    if count < 1:
-        raise SettingError(f"count is {count}, but a projection needs at least 1 axis.\nPass count=2 for a map.")
-    if table.ndim != 2 or 0 in table.shape:
-        raise ShapeError(
-            f"the table has shape {tuple(table.shape)}, but a projection needs (rows, dim), neither of them 0.\n"
-            "Pass a two-dimensional array, for one row row[None, :]."
-        )
-    if not finite_rows(table).all():
-        raise SettingError(_NOT_FINITE)

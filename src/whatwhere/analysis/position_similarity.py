@@ -17,17 +17,12 @@ from whatwhere.where.score_bias import ScoreBias, tabulate
 
 
 def similarity(u: Float[Tensor, "*#shape dim"], v: Float[Tensor, "*#shape dim"]) -> Float[Tensor, "*out"]:
-    """Compute the cosine similarity of vectors, in float64.
+    """Return the cosine similarity of vectors, in float64: one number from -1 to 1 for each pair.
 
         cos(u, v) = <u, v> / (|u| |v|)        0 where a vector is 0
 
-    Shapes broadcast: similarity(E[:, None], E) compares every row with every row.
-
     Args:
-        u, v: vectors of the same dim.
-
-    Returns:
-        One number from -1 to 1 for each pair of vectors.
+        u, v: vectors of the same dim, whose other shapes broadcast: similarity(E[:, None], E) compares all rows of E.
 
     Raises:
         ShapeError: If the dims differ.
@@ -47,12 +42,7 @@ def similarity(u: Float[Tensor, "*#shape dim"], v: Float[Tensor, "*#shape dim"])
 
 @dataclass(frozen=True, eq=False)
 class Fingerprint:
-    """One row of numbers for each position (or distance), for a heat map.
-
-    Args:
-        label: the quantity that the numbers show.
-        values: the numbers.
-    """
+    """One row of numbers for each position (or distance), for a heat map, and what they show."""
 
     label: str
     values: Float[Tensor, "rows columns"]
@@ -60,12 +50,7 @@ class Fingerprint:
 
 @dataclass(frozen=True, eq=False)
 class ByDistance:
-    """Similarity, or bias, of two tokens by the distance between them.
-
-    Args:
-        label: the quantity that the curves show.
-        curves: by name, such as "head 0".
-    """
+    """Similarity, or bias, of two tokens by the distance between them: curves by name, such as "head 0"."""
 
     label: str
     curves: dict[str, Float[Tensor, " distances"]]
@@ -81,9 +66,6 @@ def fingerprint(where: Where, rows: int) -> Fingerprint | None:
     Args:
         where: the encoding.
         rows: number of positions or distances.
-
-    Returns:
-        One row for each position, or distance.
 
     Examples:
         >>> from whatwhere import scheme
@@ -101,7 +83,7 @@ def fingerprint(where: Where, rows: int) -> Fingerprint | None:
 
 
 def vectors(where: Where, rows: int) -> Float[Tensor, "rows columns"] | None:
-    """Return a vector for each of positions 0..rows-1, from the first scheme of an encoding.
+    """Return a vector for each of positions 0..rows-1, from the first scheme of an encoding; None if it has none.
 
     input       the vector that is added
     query_key   a query of ones after the map, of the first head
@@ -110,9 +92,6 @@ def vectors(where: Where, rows: int) -> Float[Tensor, "rows columns"] | None:
     Args:
         where: the encoding.
         rows: number of positions.
-
-    Returns:
-        The vectors, or None.
 
     Examples:
         >>> from whatwhere import scheme
@@ -136,9 +115,6 @@ def by_distance(where: Where, distances: int) -> ByDistance | None:
     Args:
         where: the encoding.
         distances: number of distances.
-
-    Returns:
-        The curves, by name.
 
     Examples:
         >>> from whatwhere import scheme
@@ -165,13 +141,7 @@ def by_distance(where: Where, distances: int) -> ByDistance | None:
 
 
 def bias_of_ones(score: ScoreBias, distances: int) -> Float[Tensor, "heads distances"]:
-    """Compute a bias that depends on queries and keys, for queries, keys and vectors of ones.
-
-    Examples:
-        >>> from whatwhere import FoX
-        >>> bias_of_ones(FoX(dim=8, num_heads=2), distances=3).shape
-        torch.Size([2, 3])
-    """
+    """Return a bias that depends on queries and keys, for queries, keys and vectors of ones."""
     keys, last = positions(distances), positions(1, start=distances - 1)
     heads, features, dim = score.num_heads, int(getattr(score, "head_dim", 1)), int(getattr(score, "dim", 0))
     with torch.no_grad():
@@ -183,13 +153,7 @@ def bias_of_ones(score: ScoreBias, distances: int) -> Float[Tensor, "heads dista
 
 
 def products_of_ones(scheme: RotationByContent, distances: int) -> Float[Tensor, "heads distances"]:
-    """Compute the dot product of a query and a key of ones under a map by content, for vectors of ones.
-
-    Examples:
-        >>> from whatwhere import CARoPE
-        >>> products_of_ones(CARoPE(dim=4, head_dim=2, num_heads=1), distances=2)
-        tensor([[2.0000, 1.0806]])
-    """
+    """Return the dot product of a query and a key of ones under a map by content, for vectors of ones."""
     tokens = positions(distances)
     with torch.no_grad():
         increments = scheme.increments(torch.ones(1, distances, int(getattr(scheme, "dim", 1))))

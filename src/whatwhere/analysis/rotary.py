@@ -5,7 +5,7 @@ With them what else a layer does at each position: its window, its sinks and the
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import numpy as np
 from jaxtyping import Bool, Float, Float64
@@ -31,8 +31,7 @@ class RotarySpectrum:
         rotations_trained: rotations within the trained length, at the frequencies of training.
         rotations_claimed: rotations within the claimed length, at the frequencies used there.
         partial: pairs without a full rotation in training, for which larger angles are out of distribution.
-        unseen: pairs whose angles within the claimed length exceed those of training: those of `partial` that rotate
-            farther than in training.
+        unseen: those of `partial` that rotate farther within the claimed length than in training.
         constant: pairs of frequency 0, which never rotate.
     """
 
@@ -53,7 +52,7 @@ def rotary_spectrum(
     claimed: int | None = None,
     in_training: Float[np.ndarray, " pairs"] | None = None,
 ) -> RotarySpectrum:
-    """Compute the wavelength of each pair, and its rotations within the trained and the claimed length.
+    """Return the wavelength of each pair, and its rotations within the trained and the claimed length.
 
         wavelength = 2 pi / w        rotations(L) = L w / (2 pi)
 
@@ -67,9 +66,6 @@ def rotary_spectrum(
         trained: the trained length.
         claimed: the length in the configuration; None is the trained length.
         in_training: as used in training, before the model was extended; None is `unscaled`.
-
-    Returns:
-        One value for each pair.
 
     Raises:
         ShapeError: If there is not one frequency for each pair.
@@ -106,7 +102,7 @@ def rotary_agreement(
     other: Float[np.ndarray, " pairs"],
     distances: Sequence[int] | Sequence[float] | np.ndarray,
 ) -> Float64[np.ndarray, " distances"]:
-    """Compute the cosine between a vector rotated at one set of frequencies and at another, at each distance.
+    """Return the cosine between a vector rotated at one set of frequencies and at another, at each distance.
 
         cos(R_d x, R'_d x) = mean_i cos(d (w_i - w'_i))        for x with equal norm in each pair
 
@@ -115,9 +111,6 @@ def rotary_agreement(
     Args:
         one, other: radians per position, of as many pairs.
         distances: any numbers.
-
-    Returns:
-        The cosine at each distance.
 
     Raises:
         ShapeError: If the two differ in the number of pairs.
@@ -147,6 +140,7 @@ def _divided(above: float | np.ndarray, below: np.ndarray) -> Float64[np.ndarray
 
 
 _POINTS = 96
+Setting = TypeVar("Setting")
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,27 +269,21 @@ def rotary(subject: Subject) -> RotaryReport:
         without=[n for n, plan in enumerate(description.query_key) if plan is None],
         groups=[group for group, _ in examined],
         between=_between(examined),
-        windows=[
-            WindowedLayers([n for n, own in enumerate(description.windows) if own == one], one.size, one.chunked)
-            for one in dict.fromkeys(description.windows)
-            if one is not None
-        ],
+        windows=[WindowedLayers(layers, one.size, one.chunked) for one, layers in layers_of(description.windows)],
         sinks=[layer for layer, has in enumerate(description.sinks) if has],
         temperatures=_temperatures(description),
     )
 
 
-def layers_of(plans: "tuple[Plan | None, ...]") -> "list[tuple[Plan, list[int]]]":
-    """Return each distinct plan with the numbers of the layers that have it."""
-    groups: list[tuple[Plan, list[int]]] = []
-    for layer, plan in enumerate(plans):
-        if plan is None:
-            continue
-        # Plans compare equal but are not hashable.
-        same = next((layers for other, layers in groups if other == plan), None)
-        if same is None:
-            groups.append((plan, [layer]))
-        else:
+def layers_of(settings: Sequence[Setting | None]) -> list[tuple[Setting, list[int]]]:
+    """Return each distinct setting of layers with the numbers of the layers that have it; None is none."""
+    groups: list[tuple[Setting, list[int]]] = []
+    for layer, setting in enumerate(settings):
+        if setting is not None:
+            # Plans compare equal but are not hashable.
+            same = next((layers for other, layers in groups if other == setting), None)
+            if same is None:
+                groups.append((setting, same := []))
             same.append(layer)
     return groups
 
@@ -360,13 +348,10 @@ def _between(examined: list[tuple[RotaryLayers, np.ndarray]]) -> list[LayerAgree
 def _temperatures(description: "Description") -> list[TemperatureLayers]:
     from torch import tensor
 
-    found = []
-    for one in dict.fromkeys(repr(curve) for curve in description.temperatures if curve is not None):
-        layers = [n for n, own in enumerate(description.temperatures) if repr(own) == one]
-        curve = description.temperatures[layers[0]]
-        at = [0, *_distances((description.max_length or 2) - 1)]
+    found, at = [], [0, *_distances((description.max_length or 2) - 1)]
+    for curve, layers in layers_of(description.temperatures):
         factors = curve.build().at(tensor(at)).numpy() if isinstance(curve, CurvePlan) else None
-        found.append(TemperatureLayers(layers, one, at, factors))
+        found.append(TemperatureLayers(layers, repr(curve), at, factors))
     return found
 
 

@@ -1,6 +1,6 @@
 """The checkpoint that is inspected: tables that several sections need, each read once, or why they are not there."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -166,19 +166,22 @@ class Subject:
         if name is not None:
             self.progress(f"reading {name}")
             return self._read(name)[self.offset :]
+        scheme: Any
         if self.checkpoint.format == "run":
-            return self._positions_of_run()
-        plan = self.description.input
-        if plan is None:
+            loaded, length = self.run
+            scheme = loaded.where.input
+        else:
+            plan, most = self.description.input, self.description.max_length
+            if plan is not None and (most is None or "max_length" in plan.settings):
+                known = "" if most is None else f" of {most:,} positions"
+                raise Absent(f"its position embedding is {plan.class_name}{known}, but no table of it is in the file")
+            scheme, length = None if plan is None else plan.build(), min(most or 0, 4096)
+        if scheme is None:
             raise Absent(NONE_ADDED)
-        if self.description.max_length is None or "max_length" in plan.settings:
-            length = self.description.max_length
-            known = "" if length is None else f" of {length:,} positions"
-            raise Absent(f"its position embedding is {plan.class_name}{known}, but no table of it is in the file")
         from whatwhere.position.positions import positions
 
-        scheme: Any = plan.build()
-        return np.asarray(scheme(positions(min(self.description.max_length, 4096)))[0].detach().numpy())
+        added = scheme(positions(length))
+        return np.asarray(added.reshape(-1, added.shape[-1]).detach().numpy())
 
     @cached_property
     def run(self) -> "tuple[LoadedWhere, int]":
@@ -193,32 +196,16 @@ class Subject:
         except WhatWhereError as problem:
             raise Absent(reason_of(problem)) from None
 
-    def _positions_of_run(self) -> Float[np.ndarray, "positions dim"]:
-        from whatwhere.position.positions import positions
-
-        loaded, length = self.run
-        if loaded.where.input is None:
-            raise Absent(NONE_ADDED)
-        added = loaded.where.input(positions(length))
-        return np.asarray(added.reshape(-1, added.shape[-1]).detach().numpy())
-
     @property
     def offset(self) -> int:
         """The row of the position table that position 0 reads; 0 where that is not known."""
         return self.checkpoint.position_offset or 0
 
-    def optional(self, suffixes: Iterable[str]) -> Float[np.ndarray, "*shape"] | None:
-        """Return the first tensor whose name ends with one of some suffixes, or None."""
-        name = self.tensor_name(suffixes)
-        return None if name is None else self._read(name)
-
-    def tensor_name(self, suffixes: Iterable[str]) -> str | None:
-        """Return the name of the first tensor that ends with one of some suffixes, or None."""
-        for end in suffixes:
-            names = [name for name in self.checkpoint.tensors if name == end or name.endswith(f".{end}")]
-            if names:
-                return min(names, key=lambda name: ("decoder" not in name and "encoder" in name, len(name)))
-        return None
+    def optional(self, end: str) -> Float[np.ndarray, "*shape"] | None:
+        """Return the first tensor of this name, or whose name ends with a dot and it; None where there is none."""
+        names = [name for name in self.checkpoint.tensors if name == end or name.endswith(f".{end}")]
+        first = min(names, key=lambda name: ("decoder" not in name and "encoder" in name, len(name)), default=None)
+        return None if first is None else self._read(first)
 
     def _read(self, name: str) -> Float[np.ndarray, "*shape"]:
         if (why := self.checkpoint.why_unread(name)) is not None:
@@ -230,12 +217,7 @@ class Subject:
 
 
 def reason_of(problem: Exception) -> str:
-    """Format an error as a part of a sentence: on one line, without its full stop.
-
-    Examples:
-        >>> reason_of(ValueError("a is 1.\\nPass 2.")), reason_of(ValueError("b is 1.\\nDid you mean 'a'?"))
-        ('a is 1. Pass 2', "b is 1 (did you mean 'a'?)")
-    """
+    """Format an error as a part of a sentence: on one line, without its full stop; a question is put in brackets."""
     text = " ".join(str(problem).splitlines()).removesuffix(".")
     if not text.endswith("?"):
         return text

@@ -9,7 +9,7 @@ from jaxtyping import Bool, Float, Int64
 from whatwhere.analysis.nearest_neighbors import Metric, Search
 from whatwhere.analysis.subject import Progress
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.large_arrays import new_array, row_blocks
+from whatwhere.large_arrays import new_array, row_blocks, sample_rows
 from whatwhere.models.token_types import marking, texts, token_types
 from whatwhere.records import MaybeNaN, Missing
 
@@ -19,13 +19,7 @@ _FITTED = 16_384
 
 @dataclass(frozen=True, eq=False)
 class Alignment:
-    """Corresponding rows of two tables.
-
-    Args:
-        first, second: corresponding rows of the two tables, in the order of the first.
-        removed: rows of the first table only.
-        new: rows of the second table only.
-    """
+    """Corresponding rows of two tables, in the order of the first, and the rows of one of them alone."""
 
     first: Int64[np.ndarray, " shared"]
     second: Int64[np.ndarray, " shared"]
@@ -53,30 +47,8 @@ class Movement:
 
 
 @dataclass(frozen=True, eq=False)
-class Procrustes:
-    """The rotation that best maps one table onto another.
-
-    Args:
-        rotation: orthogonal; x @ rotation is near y.
-        movement: from the rotated rows to the corresponding ones.
-        fitted: rows to which the rotation was fitted.
-    """
-
-    rotation: Float[np.ndarray, "dim dim"]
-    movement: Movement
-    fitted: Int64[np.ndarray, " fitted"]
-
-    @property
-    def held_out(self) -> Bool[np.ndarray, " rows"]:
-        """Whether each row was held out from the fit: only these rows show how well the rotation generalizes."""
-        held_out = np.ones(len(self.movement.cosine), bool)
-        held_out[self.fitted] = False
-        return held_out
-
-
-@dataclass(frozen=True, eq=False)
 class Overlap:
-    """Overlap of the nearest neighbors of rows in two tables.
+    """The nearest neighbors that rows have in common in two tables.
 
     Args:
         k: number of neighbors that were compared.
@@ -93,11 +65,6 @@ def align(first: Sequence[Hashable], second: Sequence[Hashable]) -> Alignment:
     """Return the rows of two tables that have the same key.
 
     Rows with the key "" are skipped, and so are further rows with a key that occurred before.
-
-    Examples:
-        >>> rows = align(["a", "b", "", "c"], ["c", "a", "d"])
-        >>> rows.first.tolist(), rows.second.tolist(), rows.removed.tolist(), rows.new.tolist()
-        ([0, 3], [1, 0], [1], [2])
     """
     rows_by_key: list[dict[Hashable, int]] = []
     for keys in (first, second):
@@ -136,11 +103,6 @@ def movement(first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "ro
 
     Raises:
         ShapeError: If the shapes differ, or are empty.
-
-    Examples:
-        >>> change = movement(np.array([[1.0, 0.0], [0.0, 2.0]]), np.array([[1.0, 0.0], [2.0, 0.0]]))
-        >>> change.cosine.tolist(), change.norm_ratio.tolist(), change.equal.tolist()
-        ([1.0, 0.0], [1.0, 1.0], [True, False])
     """
     if first.ndim != 2 or first.shape != second.shape or 0 in first.shape:
         raise ShapeError(
@@ -162,7 +124,7 @@ def movement(first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "ro
 
 def procrustes(
     first: Float[np.ndarray, "rows dim"], second: Float[np.ndarray, "rows dim"], seed: int = 0
-) -> Procrustes:
+) -> tuple[Float[np.ndarray, "dim dim"], Movement, Int64[np.ndarray, " fitted"]]:
     """Compute the best rotation of one table onto another (orthogonal Procrustes), and the remaining difference.
 
         R = argmin |X R - Y|,  R^T R = 1        X^T Y = U S V^T  =>  R = U V^T
@@ -171,15 +133,12 @@ def procrustes(
     rotation, which changes no cosine within a table. R is fitted to half of the rows, at most 16,384; how well it fits
     the others shows whether the tables are similar.
 
+    Returns:
+        R, the movement from the rotated rows to the corresponding ones, and the rows to which R was fitted.
+
     Raises:
         ShapeError: If the shapes differ.
         SettingError: If there are too few rows.
-
-    Examples:
-        >>> x = np.random.default_rng(0).standard_normal((50, 3))
-        >>> fit = procrustes(x, x[:, [1, 2, 0]])
-        >>> bool(np.allclose(fit.movement.cosine, 1))
-        True
     """
     if first.shape != second.shape or first.ndim != 2:
         raise ShapeError(f"procrustes needs tables of the same shape, but these have {first.shape} and {second.shape}.")
@@ -199,7 +158,7 @@ def procrustes(
     rotated = new_array(first.shape, np.result_type(first.dtype, np.float32))
     for part in row_blocks(len(first), _BLOCK):
         rotated[part] = first[part] @ rotation
-    return Procrustes(rotation, movement(rotated, second), fitted)
+    return rotation, movement(rotated, second), fitted
 
 
 def overlap(
@@ -217,11 +176,6 @@ def overlap(
     Raises:
         ShapeError: If the tables differ in their number of rows.
         SettingError: If there are fewer than 2 rows, or k or queries is below 1.
-
-    Examples:
-        >>> x = np.random.default_rng(0).standard_normal((30, 4))
-        >>> overlap(x, 2 * x, k=3).kept.mean()
-        np.float64(1.0)
     """
     if len(first) != len(second):
         raise ShapeError(f"overlap needs tables with as many rows, but these have {len(first)} and {len(second)}.")
@@ -234,18 +188,6 @@ def overlap(
     other = Search(second, metric).nearest(second[rows], k, itself).ids
     same = [len(np.intersect1d(*pair, assume_unique=True)) for pair in zip(one, other, strict=True)]
     return Overlap(k, rows, np.array(same) / k)
-
-
-def sample_rows(rows: int, most: int, seed: int = 0) -> Int64[np.ndarray, " sample"]:
-    """Sample at most `most` row numbers uniformly, without replacement, and return them in ascending order.
-
-    Examples:
-        >>> sample_rows(4, 9).tolist(), len(sample_rows(9, 4))
-        ([0, 1, 2, 3], 4)
-    """
-    if rows <= most:
-        return np.arange(rows)
-    return np.sort(np.random.default_rng(seed).choice(rows, most, replace=False))
 
 
 def _row_changes(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -277,11 +219,7 @@ _LEAST_KEPT = 10
 
 @dataclass(frozen=True)
 class Summary:
-    """A summary of some numbers; NaN where there are none.
-
-    Args:
-        min, median, mean, max: of the numbers.
-    """
+    """A summary of some numbers; NaN where there are none."""
 
     min: MaybeNaN
     median: MaybeNaN
@@ -344,12 +282,7 @@ class RotatedDifference(RowsDifference):
 
 @dataclass(frozen=True)
 class KeptNeighbors:
-    """A token, and the share of its nearest neighbors that is the same in both tables.
-
-    Args:
-        token: its text.
-        kept: the share.
-    """
+    """A token, and the share of its nearest neighbors that is the same in both tables."""
 
     token: str
     kept: float
@@ -441,10 +374,10 @@ def rotated_difference(
     if len(x) < 4 * x.shape[1]:
         return Missing(f"{len(x):,} shared rows are too few to fit a rotation of {x.shape[1]:,} features")
     progress("rotating one space onto the other")
-    fit = procrustes(x, y, settings.seed)
-    held_out = _summary(fit.movement.cosine[fit.held_out]).median
-    rows = rows_difference(fit.movement, name, ids, settings.rows)
-    return RotatedDifference(**vars(rows), fitted=len(fit.fitted), held_out_cosine=held_out)
+    _, rest, fitted = procrustes(x, y, settings.seed)
+    held_out = _summary(np.delete(rest.cosine, fitted)).median
+    rows = rows_difference(rest, name, ids, settings.rows)
+    return RotatedDifference(**vars(rows), fitted=len(fitted), held_out_cosine=held_out)
 
 
 def neighbors_difference(

@@ -1,11 +1,11 @@
 """The suspicious rows of a token table by name, with the evidence for each: what terminal, page and JSON show."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import HUB_NEIGHBORS, unreachable
 from whatwhere.analysis.subject import Absent, Subject
@@ -67,11 +67,7 @@ class UnreachableRow(TokenRow):
 
 @dataclass(frozen=True)
 class HubRow(TokenRow):
-    """A row that is among the nearest neighbors of unusually many.
-
-    Args:
-        times: how often it is among them.
-    """
+    """A row that is among the nearest neighbors of unusually many, and how often."""
 
     times: int
 
@@ -231,56 +227,103 @@ class TokenDiagnostics:
 
 def token_diagnostics(subject: Subject) -> TokenDiagnostics:
     """Return the suspicious rows of the token table, list by list; the first `subject.listed` of each are described."""
-    found, row = subject.diagnostics, _reader(subject)
-    lost = _unreachable(subject, row)
-    duplicates = found.duplicates
+    found, usable, rows = subject.diagnostics, subject.usable, _Rows(subject)
+    distances, reasons, numbers = found.distances, found.far, subject.table
+    lost = _unreachable(subject, rows)
+    lost_ids = None if isinstance(lost, Missing) else set(lost.ids.tolist())
     hubs, queries, expected = subject.hubs
-    zero = found.zero
+
+    def of_under_trained(n: int) -> Evidence:
+        reachable = None if lost_ids is None else n not in lost_ids
+        return {"cosine": float(found.cosine[n]), "proximity": float(found.proximity[n]), "reachable": reachable}
+
+    def of_far(n: int) -> Evidence:
+        return {"distance": float(distances[n]), "why": reasons.get(n)}
+
+    def of_not_finite(n: int) -> Evidence:
+        return {"nan": int(np.isnan(numbers[n]).sum()), "infinite": int(np.isinf(numbers[n]).sum())}
+
+    def extreme(values: Float[np.ndarray, " usable"]) -> list[FarRow]:
+        first = usable[np.argsort(values, kind="stable")[:EXTREMES]]
+        return [rows.described(n, FarRow, of_far) for n in first.tolist()]
+
     return TokenDiagnostics(
         rows=len(found.norms),
-        under_trained=_under_trained(subject, row, lost),
-        far=_far(subject, row),
+        under_trained=UnderTrained(
+            **rows.listed(found.under_trained, UnderTrainedRow, of_under_trained),
+            reference=found.reference_rows,
+            threshold=found.threshold,
+            decisive=found.decisive,
+            highest=found.highest,
+            also_unreachable=None if lost_ids is None else len(lost_ids.intersection(found.under_trained.tolist())),
+        ),
+        far=FarRows(
+            **rows.listed(np.array([*reasons], np.int64), FarRow, of_far),
+            median_norm=_median(found.norms[usable]),
+            median_distance=_median(distances[usable]),
+            lowest=extreme(found.norms[usable]),
+            farthest=extreme(-distances[usable]),
+        ),
         unreachable=lost,
         duplicates=Duplicates(
-            groups=len(duplicates),
-            rows=sum(map(len, duplicates)),
-            ids=duplicates,
-            examples=[[TokenRow(**row(n)) for n in group[:_IN_GROUP]] for group in duplicates[: subject.listed]],
+            groups=len(found.duplicates),
+            rows=sum(map(len, found.duplicates)),
+            ids=found.duplicates,
+            examples=[
+                [rows.described(n, TokenRow) for n in group[:_IN_GROUP]] for group in found.duplicates[: subject.listed]
+            ],
         ),
-        hubs=Hubs(queries, HUB_NEIGHBORS, expected, [HubRow(**row(n), times=times) for n, times in hubs]),
-        zero=RowList(len(zero), zero, [TokenRow(**row(n)) for n in _first(subject, zero)]),
-        not_finite=_not_finite(subject, row),
-        beyond_vocabulary=_beyond(subject, row),
-        unmoved=_unmoved(subject, row),
+        hubs=Hubs(
+            queries=queries,
+            neighbors=HUB_NEIGHBORS,
+            expected=expected,
+            rows=[rows.described(n, HubRow, lambda _, times=times: {"times": times}) for n, times in hubs],  # type: ignore[misc]
+        ),
+        zero=RowList(**rows.listed(found.zero, TokenRow)),
+        not_finite=RowList(**rows.listed(found.non_finite, NotFiniteRow, of_not_finite)),
+        beyond_vocabulary=Missing("the number of tokens is not known: there is no tokenizer and no list of tokens")
+        if subject.checkpoint.words is None
+        else BeyondVocabulary(
+            **rows.listed(found.beyond_vocabulary, TokenRow), median_norm=_median(found.norms[found.beyond_vocabulary])
+        ),
+        unmoved=_unmoved(subject, rows),
     )
 
 
-Named = Callable[[int], dict[str, Any]]
-"""The fields of `TokenRow`, by the id of a row."""
+Evidence = dict[str, Any]
+"""The fields of a type of row beside those of `TokenRow`."""
 
 
-def _first(subject: Subject, ids: Int64[np.ndarray, " ids"]) -> Iterable[int]:
-    first: list[int] = ids[: subject.listed].tolist()
-    return first
+class _Rows:
+    """The rows of a table with their names."""
 
+    def __init__(self, subject: Subject) -> None:
+        try:
+            self._words: Sequence[str] = subject.words
+        except Absent:
+            self._words = ()
+        self._marking, self._norms, self._most = marking(self._words), subject.norms, subject.listed
 
-def _reader(subject: Subject) -> Named:
-    try:
-        words: Sequence[str] = subject.words
-    except Absent:
-        words = ()
-    marked = marking(words)
-
-    def row(n: int) -> dict[str, Any]:
-        token = words[n] if words else ""
-        (text,), (kind,) = texts([token], marked), token_types([token], marked)
+    def described(self, n: int, kind: type[Row], evidence: Callable[[int], Evidence] = lambda _: {}) -> Row:
+        word = self._words[n] if self._words else ""
+        (text,), (type_,) = texts([word], self._marking), token_types([word], self._marking)
         decoded = text if isinstance(text, str) and text else None
-        return {"token": token or f"#{n}", "id": n, "text": decoded, "type": kind, "norm": float(subject.norms[n])}
+        row = {"token": word or f"#{n}", "id": n, "text": decoded, "type": type_, "norm": float(self._norms[n])}
+        return kind(**row, **evidence(n))
 
-    return row
+    def listed(
+        self, ids: Int64[np.ndarray, " ids"], kind: type[Row], evidence: Callable[[int], Evidence] = lambda _: {}
+    ) -> Evidence:
+        """Return the fields of a RowList."""
+        examples = [self.described(n, kind, evidence) for n in ids[: self._most].tolist()]
+        return {"count": len(ids), "ids": ids, "examples": examples}
 
 
-def _unmoved(subject: Subject, row: Named) -> RowList[UnmovedRow] | None:
+def _median(values: Float[np.ndarray, " some"]) -> float | None:
+    return float(np.median(values)) if len(values) else None
+
+
+def _unmoved(subject: Subject, rows: _Rows) -> RowList[UnmovedRow] | None:
     """Return the rows that are a multiple of what they were before training: no gradient reached them."""
     start = subject.start
     if start is None or start.shape != subject.table.shape:
@@ -289,80 +332,23 @@ def _unmoved(subject: Subject, row: Named) -> RowList[UnmovedRow] | None:
     factor = (now * before).sum(axis=1) / np.maximum((before**2).sum(axis=1), np.finfo(float).tiny)
     moved = np.linalg.norm(now - factor[:, None] * before, axis=1)
     ids = np.flatnonzero(moved <= _ROUNDING * np.linalg.norm(before, axis=1))
-    return RowList(len(ids), ids, [UnmovedRow(**row(n), factor=float(factor[n])) for n in _first(subject, ids)])
+    return RowList(**rows.listed(ids, UnmovedRow, lambda n: {"factor": float(factor[n])}))
 
 
-def _beyond(subject: Subject, row: Named) -> BeyondVocabulary | Missing:
-    if subject.checkpoint.words is None:
-        return Missing("the number of tokens is not known: there is no tokenizer and no list of tokens")
-    ids, norms = subject.diagnostics.beyond_vocabulary, subject.diagnostics.norms
-    median = float(np.median(norms[ids])) if len(ids) else None
-    return BeyondVocabulary(len(ids), ids, [TokenRow(**row(n)) for n in _first(subject, ids)], median)
-
-
-def _under_trained(subject: Subject, row: Named, lost: RowList[UnreachableRow] | Missing) -> UnderTrained:
-    found = subject.diagnostics
-    ids = None if isinstance(lost, Missing) else set(lost.ids.tolist())
-    return UnderTrained(
-        count=len(found.under_trained),
-        ids=found.under_trained,
-        reference=found.reference_rows,
-        threshold=found.threshold,
-        decisive=found.decisive,
-        highest=found.highest,
-        also_unreachable=None if ids is None else len(ids.intersection(found.under_trained.tolist())),
-        examples=[
-            UnderTrainedRow(
-                **row(n),
-                cosine=float(found.cosine[n]),
-                proximity=float(found.proximity[n]),
-                reachable=None if ids is None else n not in ids,
-            )
-            for n in _first(subject, found.under_trained)
-        ],
-    )
-
-
-def _far(subject: Subject, row: Named) -> FarRows:
-    found, usable = subject.diagnostics, subject.usable
-    reasons = found.far
-
-    def described(ids: Iterable[int]) -> list[FarRow]:
-        return [FarRow(**row(n), distance=float(found.distances[n]), why=reasons.get(n)) for n in ids]
-
-    ids = np.array([*reasons], np.int64)
-    return FarRows(
-        count=len(ids),
-        ids=ids,
-        examples=described(_first(subject, ids)),
-        median_norm=float(np.median(found.norms[usable])) if len(usable) else None,
-        median_distance=float(np.median(found.distances[usable])) if len(usable) else None,
-        lowest=described(usable[np.argsort(found.norms[usable], kind="stable")[:EXTREMES]].tolist()),
-        farthest=described(usable[np.argsort(-found.distances[usable], kind="stable")[:EXTREMES]].tolist()),
-    )
-
-
-def _unreachable(subject: Subject, row: Named) -> RowList[UnreachableRow] | Missing:
+def _unreachable(subject: Subject, rows: _Rows) -> RowList[UnreachableRow] | Missing:
     try:
         tokenizer = subject.tokenizer
     except Absent as problem:
         return Missing(str(problem))
+
+    def read_again(n: int) -> Evidence:
+        text = tokenizer.decode([n], skip_special_tokens=False)
+        return {"tried": text, "read_as": tokenizer.encode(text, add_special_tokens=False).tokens[:8]}
+
     subject.progress("encoding the text of every token")
     try:
-        ids = unreachable(tokenizer, len(subject.table))
-        tried = [tokenizer.decode([n], skip_special_tokens=False) for n in _first(subject, ids)]
-        back = [tokenizer.encode(text, add_special_tokens=False).tokens[:8] for text in tried]
+        return RowList(**rows.listed(unreachable(tokenizer, range(len(subject.table))), UnreachableRow, read_again))
     except Exception as problem:
         if type(problem) is not Exception:  # the tokenizers library raises no other
             raise
         return Missing(f"the tokenizer cannot encode some texts: {problem}")
-    evidence = zip(ids.tolist(), tried, back, strict=False)
-    return RowList(len(ids), ids, [UnreachableRow(**row(n), tried=text, read_as=read) for n, text, read in evidence])
-
-
-def _not_finite(subject: Subject, row: Named) -> RowList[NotFiniteRow]:
-    ids, rows = subject.diagnostics.non_finite, []
-    for n in _first(subject, ids):
-        values = subject.table[n]
-        rows.append(NotFiniteRow(**row(n), nan=int(np.isnan(values).sum()), infinite=int(np.isinf(values).sum())))
-    return RowList(len(ids), ids, rows)

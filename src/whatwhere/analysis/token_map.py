@@ -85,7 +85,7 @@ def make_map(
     seed: int = 0,
     progress: Progress = lambda share, message: None,
 ) -> TokenMap:
-    """Reduce the rows of a table to two dimensions, by PCA, t-SNE or UMAP.
+    """Return the rows of a table in two dimensions, by PCA, t-SNE or UMAP, and how many neighbors that preserves.
 
         pca     the two directions of largest variance; fast, but few nearest neighbors are preserved
         tsne    neighbors by cosine stay neighbors, distances mean little; van der Maaten and Hinton 2008,
@@ -108,9 +108,6 @@ def make_map(
         SettingError: If the method is unknown, or a number not finite.
         ShapeError: If the table has too few rows, or is not two-dimensional.
         MissingExtra: If the package of the method is not installed.
-
-    Returns:
-        The coordinates of each row, and how many of its nearest neighbors are preserved.
 
     Examples:
         >>> ring = np.array([[np.cos(t), np.sin(t), 0.0] for t in np.linspace(0, 6, 40)])
@@ -146,13 +143,9 @@ def neighbors_kept(
     queries: int = 1000,
     seed: int = 0,
 ) -> NeighborsKept:
-    """Compute the share of the nearest neighbors that a map preserves.
+    """Return the share of the nearest neighbors that a map preserves.
 
-        share = mean over rows of |N_k(row in the table, by cosine) and N_k(row on the map)| / k
-
-    Examples:
-        >>> neighbors_kept(np.eye(3), np.array([[0.0, 0.0], [1.0, 0.0], [3.0, 0.0]]), k=2)
-        NeighborsKept(share=1.0, k=2, queries=3, chance=1.0)
+    share = mean over rows of |N_k(row in the table, by cosine) and N_k(row on the map)| / k
     """
     compared = overlap(table, coordinates, k, queries, seed, "euclidean")
     chance = compared.k / (len(table) - 1)
@@ -160,12 +153,7 @@ def neighbors_kept(
 
 
 def neighbors_to_compare(rows: int) -> int:
-    """Return a number of neighbors by which a map of so many rows is judged: 10, or a quarter of a few rows.
-
-    Examples:
-        >>> neighbors_to_compare(30_522), neighbors_to_compare(20)
-        (10, 4)
-    """
+    """Return a number of neighbors by which a map of so many rows is judged: 10, or a quarter of a few rows."""
     return min(10, max((rows - 1) // 4, 1))
 
 
@@ -173,10 +161,6 @@ def rows_for_half_a_minute(rows: int, dim: int) -> int:
     """Return how many rows of a table t-SNE lays out in about half a minute on one core, all of them if it can.
 
     The search for neighbors takes rows^2 dim multiplications, the optimization is linear in the rows.
-
-    Examples:
-        >>> rows_for_half_a_minute(30_522, 384), rows_for_half_a_minute(128_256, 4096)
-        (30522, 9375)
     """
     return min(rows, _MOST_ROWS, int((_SOON / max(dim, 1)) ** 0.5))
 
@@ -303,8 +287,7 @@ class GroupNeighbors:
         cosines: of each token and that neighbor.
         stay: number of tokens whose nearest neighbor is of their own group.
         compared: number of tokens whose group has another token, so that it could be.
-        within: the least and the greatest cosine of two tokens of one group; None without such a pair.
-        between: likewise, of two tokens of different groups.
+        within, between: the least and the greatest cosine of two tokens of one group, or of two; None without a pair.
     """
 
     nearest: Int64[np.ndarray, " tokens"]
@@ -316,16 +299,10 @@ class GroupNeighbors:
 
 
 def group_neighbors(rows: Float[np.ndarray, "tokens dim"], groups: Sequence[int]) -> GroupNeighbors:
-    """Compute which tokens of a set have their nearest neighbor of the set, by cosine, in their own group.
+    """Return which tokens of a set have their nearest neighbor of the set, by cosine, in their own group.
 
     Raises:
         ShapeError: If there are fewer than two rows, or not as many groups as rows.
-
-    Examples:
-        >>> rows = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]])
-        >>> found = group_neighbors(rows, [0, 0, 1, 1])
-        >>> found.nearest.tolist(), found.stay, found.compared
-        ([1, 0, 3, 2], 4, 4)
     """
     if rows.ndim != 2 or len(rows) < 2 or len(groups) != len(rows):
         raise ShapeError(f"group_neighbors got rows {rows.shape} and {len(groups)} groups; it needs one for each row.")

@@ -4,17 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from whatwhere.analysis.analogies import Rule, answers
 from whatwhere.analysis.nearest_neighbors import Metric, Nearest, Search
+from whatwhere.analysis.table_difference import movement
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import Table, find_token, read_table, word_of
 from whatwhere.models.load_where import of_run
 from whatwhere.models.token_types import Marking, marking, texts
-
-if TYPE_CHECKING:
-    from whatwhere.analysis.analogies import Rule
 
 
 @dataclass(frozen=True)
@@ -32,10 +30,10 @@ class NamedRow:
     text: str | None
 
 
-def named_rows(words: Sequence[str], ids: Sequence[int], marked: Marking) -> list[NamedRow]:
-    """Return the names and texts of some tokens of a vocabulary."""
+def named_rows(words: Sequence[str], ids: Sequence[int], marked: Marking | None = None) -> list[NamedRow]:
+    """Return the names and texts of some tokens of a vocabulary, which is `marked` so if that is known."""
     known = [words[n] if n < len(words) else "" for n in ids]
-    decoded = [text if isinstance(text, str) and text else None for text in texts(known, marked)]
+    decoded = [text if isinstance(text, str) and text else None for text in texts(known, marked or marking(words))]
     return [NamedRow(word_of(words, n), n, text) for n, text in zip(ids, decoded, strict=True)]
 
 
@@ -108,13 +106,11 @@ class Source:
     Args:
         path: of the checkpoint, or the open one.
         which: "input", "output" or the name of a tensor.
-        allow_pickle: read pickles too.
-        centered: subtract the mean row first.
         show: called with each step that takes a while, in words.
         run: of a comparison, such as "rotary-0"; it may be None where there is only one.
     """
 
-    path: Path | Checkpoint
+    path: Path | str | Checkpoint
     which: str = "input"
     allow_pickle: bool = False
     centered: bool = False
@@ -139,26 +135,9 @@ class Source:
         self.show("searching")
         return Search(weight, metric, self.centered)
 
-    def searched(self) -> SearchedTable:
-        """Return what is printed of the table."""
-        return searched_table(self.checkpoint, self.table, self.centered)
-
     def rows(self, tokens: Sequence[str]) -> list[int]:
         """Return the rows of tokens."""
         return [self.table.row(find_token(self.checkpoint, text, self.table.rows)) for text in tokens]
-
-    @cached_property
-    def marking(self) -> Marking:
-        """How the vocabulary marks the beginnings of words."""
-        return marking(self.table.words)
-
-    def named(self, rows: Sequence[int]) -> list[NamedRow]:
-        """Return the tokens of rows."""
-        return named_rows(self.table.words, self.table.ids[list(rows)].tolist(), self.marking)
-
-    def neighbors(self, near: Nearest, query: int = 0) -> list[Neighbor]:
-        """Return the rows that were found for a query."""
-        return found_rows(self.table, near, self.marking, query)
 
 
 def searched_table(checkpoint: Checkpoint, table: Table, centered: bool) -> SearchedTable:
@@ -169,14 +148,15 @@ def searched_table(checkpoint: Checkpoint, table: Table, centered: bool) -> Sear
         rows=table.rows,
         dim=table.weight.shape[1],
         dtype=table.dtype,
-        not_finite=named_rows(table.words, table.broken.tolist(), marking(table.words)),
+        not_finite=named_rows(table.words, table.broken.tolist(), table.marking),
         centered=centered,
     )
 
 
-def found_rows(table: Table, near: Nearest, marked: Marking, query: int = 0) -> list[Neighbor]:
+def found_rows(table: Table, near: Nearest, query: int = 0) -> list[Neighbor]:
     """Return the rows that were found for a query, with their tokens."""
-    named, scores = named_rows(table.words, table.ids[near.ids[query]].tolist(), marked), near.scores[query].tolist()
+    ids, scores = table.ids[near.ids[query]].tolist(), near.scores[query].tolist()
+    named = named_rows(table.words, ids, table.marking)
     return [Neighbor(**vars(row), score=score) for row, score in zip(named, scores, strict=True)]
 
 
@@ -190,7 +170,9 @@ def neighbors(
     table: str = "input",
     run: str | None = None,
 ) -> Neighbors:
-    """Return the nearest neighbors of tokens, by their text: exact, in all dimensions.
+    """Return the nearest neighbors of tokens, by their text: exact, in all dimensions, the nearest first.
+
+    For rows of an array: `whatwhere.analysis.neighbors`.
 
     Args:
         source: a checkpoint, or its path.
@@ -200,9 +182,6 @@ def neighbors(
         centered: subtract the mean row first.
         table: "input", "output" or the name of a tensor.
         run: of a comparison, such as "rotary-0"; it may be None where there is only one.
-
-    Returns:
-        The nearest rows of each token, nearest first. For rows of an array: `whatwhere.analysis.neighbors`.
 
     Raises:
         TokenError: If there is no such token.
@@ -217,19 +196,19 @@ def neighbors(
         ['queen']
     """
     named = [tokens] if isinstance(tokens, str) else tokens
-    return nearest_tokens(Source(_given(source), table, centered=centered, run=run), named, k, metric)
+    return nearest_tokens(Source(source, table, centered=centered, run=run), named, k, metric)
 
 
 def analogy(
     source: Checkpoint | str | Path,
     *tokens: str,
     k: int = 10,
-    rule: "Rule" = "add",
+    rule: Rule = "add",
     centered: bool = False,
     table: str = "input",
     run: str | None = None,
 ) -> AnalogyAnswers:
-    """Complete "a is to b as c is to ...", by the text of tokens.
+    """Return what completes "a is to b as c is to ...", by the text of tokens: without these three, and among all rows.
 
     Args:
         source: a checkpoint, or its path.
@@ -237,9 +216,6 @@ def analogy(
         k: number of answers.
         rule: "add" (3CosAdd) or "multiply" (3CosMul).
         centered, table, run: as in `neighbors`.
-
-    Returns:
-        The best answers, without the three tokens and among all rows.
 
     Raises:
         TokenError: If there is no such token.
@@ -254,23 +230,21 @@ def analogy(
         'queen'
     """
     words = tokens[0].split() if len(tokens) == 1 else tokens
-    return completed_analogy(Source(_given(source), table, centered=centered, run=run), analogy_terms(words), k, rule)
-
-
-def _given(source: Checkpoint | str | Path) -> Checkpoint | Path:
-    return source if isinstance(source, Checkpoint) else Path(source)
+    return completed_analogy(Source(source, table, centered=centered, run=run), analogy_terms(words), k, rule)
 
 
 def nearest_tokens(source: Source, tokens: Sequence[str], k: int, metric: Metric) -> Neighbors:
     """Return the nearest neighbors of tokens in the table of a source."""
-    rows, weight = source.rows(tokens), source.table.weight
+    rows, table = source.rows(tokens), source.table
     if metric == "cosine":
         _require_direction(source, rows)
-    near = source.search(metric).nearest(weight[rows], k, [[row] for row in rows])
+    near = source.search(metric).nearest(table.weight[rows], k, [[row] for row in rows])
     listed = [
-        TokenNeighbors(**vars(token), neighbors=source.neighbors(near, n)) for n, token in enumerate(source.named(rows))
+        TokenNeighbors(**vars(token), neighbors=found_rows(table, near, n))
+        for n, token in enumerate(_named(table, rows))
     ]
-    return Neighbors(**vars(source.searched()), metric=metric, tokens=listed)
+    searched = vars(searched_table(source.checkpoint, table, source.centered))
+    return Neighbors(**searched, metric=metric, tokens=listed)
 
 
 def analogy_terms(words: Sequence[str]) -> tuple[str, str, str]:
@@ -278,10 +252,6 @@ def analogy_terms(words: Sequence[str]) -> tuple[str, str, str]:
 
     Raises:
         SettingError: If they are neither.
-
-    Examples:
-        >>> analogy_terms(["man", "woman", "king"]), analogy_terms("king - man + woman".split())
-        (('man', 'woman', 'king'), ('man', 'king', 'woman'))
     """
     if len(words) == 5 and sorted((words[1], words[3])) == ["+", "-"]:
         b, second, third = words[::2]
@@ -294,40 +264,50 @@ def analogy_terms(words: Sequence[str]) -> tuple[str, str, str]:
     return a, b, c
 
 
-def completed_analogy(source: Source, terms: tuple[str, str, str], k: int, rule: "Rule") -> AnalogyAnswers:
+def completed_analogy(source: Source, terms: tuple[str, str, str], k: int, rule: Rule) -> AnalogyAnswers:
     """Return the answers of an analogy in the table of a source.
 
     Raises:
         SettingError: If the table has fewer than four rows.
     """
-    from whatwhere.analysis.analogies import analogy as complete
-
-    weight = source.table.weight
-    if len(weight) < 4:
+    table = source.table
+    if len(table.weight) < 4:
         raise SettingError(
-            f"an analogy needs an answer beside its three words, but {source.checkpoint.path} has {len(weight)} rows.\n"
-            "Choose a larger table."
+            f"an analogy needs an answer beside its three words, but {source.checkpoint.path} has {len(table.weight)} "
+            "rows.\nChoose a larger table."
         )
     rows = source.rows(terms)
     _require_direction(source, rows)
-    source.show("searching")
-    one, other, third = rows
-    answer = complete(weight, one, other, third, k, rule=rule, centered=source.centered)
+    return answered_analogy(source.checkpoint, table, source.search("cosine"), rows, k, rule)
+
+
+def answered_analogy(
+    checkpoint: Checkpoint, table: Table, search: Search, rows: Sequence[int], k: int, rule: Rule
+) -> AnalogyAnswers:
+    """Return the answers of an analogy of three rows, by a search in their table."""
+    without, among_all = (answers(search, rows, k, rule, inputs) for inputs in (False, True))
     return AnalogyAnswers(
-        **vars(source.searched()),
+        **vars(searched_table(checkpoint, table, search.centered)),
         rule=rule,
-        question=source.named(rows),
-        without_inputs=source.neighbors(answer.without_inputs),
-        with_inputs=source.neighbors(answer.with_inputs),
+        question=_named(table, rows),
+        without_inputs=found_rows(table, without),
+        with_inputs=found_rows(table, among_all),
     )
 
 
 def compared_tokens(source: Source, one: str, other: str) -> TokenSimilarity:
     """Return the cosine similarity of two tokens."""
-    rows = source.rows((one, other))
+    table, rows = source.table, source.rows((one, other))
     _require_direction(source, rows)
-    cosine = _cosine(source.search("cosine"), *rows)
-    return TokenSimilarity(**vars(source.searched()), tokens=source.named(rows), cosine=cosine)
+    search = source.search("cosine")
+    first, second = (search.table[[row]] - search.mean for row in rows)
+    cosine = float(movement(first, second).cosine[0])
+    searched = vars(searched_table(source.checkpoint, table, source.centered))
+    return TokenSimilarity(**searched, tokens=_named(table, rows), cosine=cosine)
+
+
+def _named(table: Table, rows: Sequence[int]) -> list[NamedRow]:
+    return named_rows(table.words, table.ids[list(rows)].tolist(), table.marking)
 
 
 def _require_direction(source: Source, rows: Sequence[int]) -> None:
@@ -337,10 +317,3 @@ def _require_direction(source: Source, rows: Sequence[int]) -> None:
                 f"the row of token #{row} is 0, so it has no direction, and no cosine with another row.\n"
                 "Choose another token; its neighbors by distance are found with the metric euclidean."
             )
-
-
-def _cosine(search: Search, a: int, b: int) -> float:
-    from whatwhere.analysis.table_difference import movement
-
-    one, other = (search.table[[row]] - search.mean for row in (a, b))
-    return float(movement(one, other).cosine[0])

@@ -15,7 +15,6 @@ from whatwhere.analysis.token_neighbors import NamedRow, named_rows
 from whatwhere.large_arrays import selected_rows
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.parameter_count import parameters
-from whatwhere.models.token_types import marking
 from whatwhere.records import Missing
 
 _PERCENTILES = (0, 1, 5, 25, 50, 75, 95, 99, 100)
@@ -69,7 +68,6 @@ class Sizes:
         first_without_row: the first few of these.
         guessed: whether the token table was found by its number of rows, not by its name.
         tied: whether the output projection shares the token table; None where the file does not show it.
-        model_type: of the configuration.
         initial_scale: an estimate of the standard deviation that the table was initialized with.
         from_configuration: whether these are sizes of a configuration without weights, of its tables alone.
         contradicts_tie: whether the file contradicts tie_word_embeddings of its configuration.
@@ -94,12 +92,7 @@ class Sizes:
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
-    """Counts in bins of equal width.
-
-    Args:
-        edges: of the bins, one more than counts.
-        counts: in each bin.
-    """
+    """Counts in bins of equal width, and the edges of these, one more."""
 
     edges: Float[np.ndarray, " edges"]
     counts: Int64[np.ndarray, " bins"]
@@ -107,13 +100,7 @@ class Histogram:
 
 @dataclass(frozen=True)
 class NormsOfGroup:
-    """The norms of a group of rows.
-
-    Args:
-        name: of the group.
-        rows: with finite numbers.
-        p5, median, p95: percentiles of their norms.
-    """
+    """The number of rows of a group with finite numbers, and percentiles of their norms."""
 
     name: str
     rows: int
@@ -261,7 +248,7 @@ def _without_row(words: Sequence[str] | None, rows: int | None) -> tuple[int | N
     if words is None or rows is None:
         return None, []
     ids = [n for n in range(rows, len(words)) if words[n]]
-    return len(ids), named_rows(words, ids[:_NAMED], marking(words)) if ids else []
+    return len(ids), named_rows(words, ids[:_NAMED]) if ids else []
 
 
 def _is_constant(entry: Entry) -> bool:
@@ -314,10 +301,7 @@ def _initial(subject: Subject) -> InitialScale | None:
 
 def _grouped(norms: Float[np.ndarray, " rows"], names: Sequence[str]) -> list[NormsOfGroup]:
     """Summarize the norms of each group, the largest group first."""
-    groups = np.array(names)
-    result = []
-    for name in sorted(set(names)):
-        own = norms[(groups == name) & np.isfinite(norms)]
-        if len(own):
-            result.append(NormsOfGroup(name, len(own), *np.percentile(own, (5, 50, 95)).tolist()))
-    return sorted(result, key=lambda group: -group.rows)
+    groups, finite = np.array(names), np.isfinite(norms)
+    rows = [(name, norms[(groups == name) & finite]) for name in sorted(set(names))]
+    found = [NormsOfGroup(name, len(own), *np.percentile(own, (5, 50, 95)).tolist()) for name, own in rows if len(own)]
+    return sorted(found, key=lambda group: -group.rows)

@@ -1,6 +1,6 @@
 """Tables that token ids select beside the token table: sizes, norms by layer, and occupancy of hashed n-grams."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import expm1, log1p
 from typing import TYPE_CHECKING
@@ -105,14 +105,6 @@ def ngram_occupancy(
 
     Raises:
         TextError: If there is no token.
-
-    Examples:
-        >>> from whatwhere import HashedNGramEmbedding
-        >>> from whatwhere.what.ngram_hash import xor_hashes
-        >>> embedding = HashedNGramEmbedding(xor_hashes((3, 5), [[7, 11]]), dim=4, padding_id=0, device="meta")
-        >>> counted = ngram_occupancy(embedding, [[8, 2, 8, 2, 6]])
-        >>> counted.hashes[0].ngrams, counted.hashes[0].occupied, counted.joint[0].confused
-        (4, 2, 2)
     """
     import torch
 
@@ -133,11 +125,15 @@ def ngram_occupancy(
     joint = []
     for n in sorted({each.n for each in embedding.hashes}):
         progress(f"counting n-grams of {n} tokens")
-        different = _different(ngrams, n)
-        rows = embedding.rows_of(torch.from_numpy(different)).numpy()
+        # One of each n-gram by its n last tokens; token by token, since they do not fit into one number.
+        _, first = np.unique(_numbered([ngrams[:, k] for k in range(n)]), return_index=True)
+        rows = embedding.rows_of(torch.from_numpy(ngrams[first])).numpy()
         own = [at for at, each in enumerate(embedding.hashes) if each.n == n]
         hashes |= {at: _of_hash(n, embedding.hashes[at].rows, rows[:, at]) for at in own}
-        joint.append(_of_all(n, [embedding.hashes[at].rows for at in own], rows[:, own]))
+        counts = np.bincount(_numbered(list(rows[:, own].T)))
+        product = float(np.prod([float(embedding.hashes[at].rows) for at in own]))
+        confused = int(counts[counts > 1].sum())
+        joint.append(JointOccupancy(n, len(own), len(rows), confused, expected_sharing(len(rows), product)))
     ordered = tuple(hashes[at] for at in range(len(embedding.hashes)))
     return NGramOccupancy(
         documents=count,
@@ -151,30 +147,13 @@ def ngram_occupancy(
 
 
 def expected_occupied(ngrams: int, rows: int | float) -> float:
-    """Compute how many rows are expected to be read if each n-gram has a row at random: rows (1 - (1 - 1/rows)^ngrams).
-
-    Examples:
-        >>> round(expected_occupied(ngrams=2, rows=2), 3)
-        1.5
-    """
+    """Return how many rows n-grams are expected to read if each has one at random: rows (1 - (1 - 1/rows)^ngrams)."""
     return 1.0 if rows <= 1 else -rows * expm1(ngrams * log1p(-1 / rows))
 
 
 def expected_sharing(ngrams: int, rows: int | float) -> float:
-    """Compute how many n-grams are expected to share their row: ngrams (1 - (1 - 1/rows)^(ngrams - 1)).
-
-    Examples:
-        >>> expected_sharing(ngrams=2, rows=2)
-        1.0
-    """
+    """Return how many n-grams are expected to share random rows: ngrams (1 - (1 - 1/rows)^(ngrams - 1))."""
     return float(ngrams if ngrams > 1 else 0) if rows <= 1 else -ngrams * expm1((ngrams - 1) * log1p(-1 / rows))
-
-
-def _different(ngrams: Int64[np.ndarray, "tokens longest"], n: int) -> Int64[np.ndarray, "different longest"]:
-    """Return one of each n-gram by its n last tokens; token by token, since they do not fit into one number."""
-    number = _numbered([ngrams[:, k] for k in range(n)])
-    _, first = np.unique(number, return_index=True)
-    return ngrams[first]
 
 
 def _numbered(columns: Sequence[Int64[np.ndarray, " many"]]) -> Int64[np.ndarray, " many"]:
@@ -198,12 +177,6 @@ def _of_hash(n: int, size: int, rows: Int64[np.ndarray, " different"]) -> HashOc
         expected_sharing=expected_sharing(len(rows), size),
         fullest=int(counts.max()),
     )
-
-
-def _of_all(n: int, sizes: Sequence[int], rows: Int64[np.ndarray, "different tables"]) -> JointOccupancy:
-    counts = np.bincount(_numbered(list(rows.T)))
-    product = float(np.prod(np.array(sizes, dtype=np.float64)))
-    return JointOccupancy(n, len(sizes), len(rows), int(counts[counts > 1].sum()), expected_sharing(len(rows), product))
 
 
 SAMPLED_ROWS = 4096
@@ -252,11 +225,7 @@ class SiblingTable:
 
 @dataclass(frozen=True)
 class SiblingTables:
-    """The tables that token ids select beside the token table.
-
-    Args:
-        tables: of each kind, in the order of the file.
-    """
+    """The tables that token ids select beside the token table, of each kind in the order of the file."""
 
     tables: Sequence[SiblingTable]
 
@@ -329,14 +298,10 @@ def _norms(rows: Float[np.ndarray, "rows features"], layer: int | None) -> Sampl
 def _occupancy(subject: Subject, table: TokenTable) -> NGramOccupancy | Missing:
     try:
         embedding = ngram_embedding(subject.checkpoint, table)
-        counted = ngram_occupancy(embedding, _documents(subject), max_tokens=MAX_TOKENS, progress=subject.progress)
+        subject.progress("encoding the text")
+        # Of a long text, its beginning; one after another, because later ones may not be needed.
+        documents = (encodings(subject.tokenizer, [text[:_MAX_CHARACTERS]])[0].ids for text in subject.texts)
+        counted = ngram_occupancy(embedding, documents, max_tokens=MAX_TOKENS, progress=subject.progress)
         return replace(counted, left_out=counted.left_out or any(len(text) > _MAX_CHARACTERS for text in subject.texts))
     except (Absent, WhatWhereError) as problem:
         return Missing(reason_of(problem))
-
-
-def _documents(subject: Subject) -> Iterator[Sequence[int]]:
-    """Yield the ids of each text; of a long one, of its beginning."""
-    for text in subject.texts:
-        subject.progress("encoding the text")
-        yield encodings(subject.tokenizer, [text[:_MAX_CHARACTERS]])[0].ids

@@ -107,7 +107,7 @@ def walk(
     vocab_size: int | None = None,
     seed: int = 0,
 ) -> Walkthrough:
-    """Compute the input vectors of a Transformer for a text, or for ids, and return every step.
+    """Return the input vectors of a Transformer for a text, or for ids, after every step.
 
     Args:
         text: the input; pass either this or `ids`.
@@ -116,9 +116,6 @@ def walk(
         scheme: a name of the catalogue, or a mixture such as "sinusoidal+alibi".
         vocab_size: rows of the token table; None is the size of the tokenizer, or one more than the largest id.
         seed: of the random tables; token rows are sampled from N(0, 1), as in nn.Embedding.
-
-    Returns:
-        The vectors after each step.
 
     Raises:
         TextError: If both text and ids are passed, or neither.
@@ -167,14 +164,10 @@ def follow(
     notes: Sequence[str] = (),
     texts: list[str | None] | None = None,
 ) -> Walkthrough:
-    """Compute every step of an input layer for tokens, with this table and encoding.
-
-    Examples:
-        >>> follow(TokenEmbedding.from_weight(torch.eye(2)), Where(), [1, 0], [7, 3]).vectors
-        tensor([[0., 1.],
-                [1., 0.]])
-    """
+    """Compute every step of an input layer for tokens, with this table and encoding."""
     here = where.at(positions(len(rows)))
+    frequencies = getattr(where.query_key, "inverse_frequencies", None)
+    bias = None if where.score is None else fingerprint(Where(score=where.score), len(rows))
     with torch.no_grad():
         index = torch.tensor(rows)
         return Walkthrough(
@@ -184,8 +177,8 @@ def follow(
             rows=table(index),
             position_rows=None if where.input is None else where.input(here.queries)[0],
             vectors=here.embed(table, index[None])[0],
-            angles=_angles(where, len(rows)),
-            bias=_bias(where, len(rows)),
+            angles=angles(torch.arange(len(rows)), frequencies) if isinstance(frequencies, Tensor) else None,
+            bias=None if bias is None else bias.values,
             tokenizer=tokenizer,
             table=table_name,
             factor=table.factor or 1.0,
@@ -206,7 +199,12 @@ def _encode(
         for slot, number in enumerate(ids):
             if number < 0:
                 raise TokenError(f"id {number} at ({slot},) is negative, but ids count from 0.")
-        tokens = None if tokenizer is None else [_known(tokenizer, number) for number in ids]
+            if tokenizer is not None and tokenizer.id_to_token(number) is None:
+                raise TokenError(
+                    f"id {number} is unknown to this tokenizer, which has {tokenizer.get_vocab_size()} tokens.\n"
+                    "Check that ids and tokenizer belong together."
+                )
+        tokens = None if tokenizer is None else [str(tokenizer.id_to_token(number)) for number in ids]
         # Ids of a tokenizer may have gaps; then the largest id exceeds the number of tokens.
         size = max(max(ids) + 1, 0 if tokenizer is None else tokenizer.get_vocab_size())
         return list(ids), tokens, size, "none: ids were given" if tokenizer is None else PASSED
@@ -214,16 +212,6 @@ def _encode(
     encoder, source = tokenizer_of(text) if tokenizer is None else (tokenizer, PASSED)
     numbers, tokens = texts.encode(encoder, text)
     return numbers, tokens, max(encoder.get_vocab_size(), max(numbers) + 1), source
-
-
-def _known(tokenizer: Tokenizer, number: int) -> str:
-    token = tokenizer.id_to_token(number)
-    if token is None:
-        raise TokenError(
-            f"id {number} is unknown to this tokenizer, which has {tokenizer.get_vocab_size()} tokens.\n"
-            "Check that ids and tokenizer belong together."
-        )
-    return str(token)
 
 
 def walk_model(
@@ -235,7 +223,7 @@ def walk_model(
     scheme: str | None = None,
     seed: int = 0,
 ) -> Walkthrough:
-    """Compute the input vectors of a text with a model's own tokenizer, token rows, their factor, and positions.
+    """Return the input vectors of a text with a model's own tokenizer, token rows, their factor, and positions.
 
     Only the rows of the text's tokens are read. What a model adds behind that sum, such as a norm, is not built, and
     noted.
@@ -245,9 +233,6 @@ def walk_model(
         text: the input; pass either this or `ids`.
         run: of a comparison, such as "rotary-0"; it may be None where there is only one.
         scheme: another positional encoding, of the catalogue; None is the model's own.
-
-    Returns:
-        The vectors after each step.
 
     Raises:
         TextError: If both text and ids are passed, or neither; or the text cannot be encoded.
@@ -318,10 +303,9 @@ def _positions(
     if scheme is not None:
         scheme = canonical_name(scheme)
         where = random_scheme(scheme, dim, heads, length, seed)
-        random = (
-            [f"the parameters of {scheme} are random, seed {seed}"] if any(True for _ in where.parameters()) else []
-        )
-        return LoadedWhere(scheme, where, dim, heads, dim // heads), random
+        learned = any(True for _ in where.parameters())
+        notes = [f"the parameters of {scheme} are random, seed {seed}"] if learned else []
+        return LoadedWhere(scheme, where, dim, heads, dim // heads), notes
     try:
         loaded = load_where(checkpoint, run)
     except SettingError as problem:
@@ -329,16 +313,6 @@ def _positions(
             raise
         return LoadedWhere("not known", Where(), dim, heads, dim // heads), [" ".join(str(problem).splitlines()[:1])]
     return loaded, list(loaded.notes)
-
-
-def _angles(where: Where, tokens: int) -> Tensor | None:
-    frequencies = getattr(where.query_key, "inverse_frequencies", None)
-    return angles(torch.arange(tokens), frequencies) if isinstance(frequencies, Tensor) else None
-
-
-def _bias(where: Where, tokens: int) -> Tensor | None:
-    image = None if where.score is None else fingerprint(Where(score=where.score), tokens)
-    return None if image is None else image.values
 
 
 # Attention scores
@@ -373,7 +347,7 @@ class AttentionScores:
 def attention_scores(
     x: Float[Tensor, "tokens dim"], where: Where, num_heads: int, head_dim: int | None = None, *, causal: bool = True
 ) -> AttentionScores:
-    """Compute attention scores of a text whose input vectors are both queries and keys, without projections.
+    """Return attention scores of a text whose input vectors are both queries and keys, without projections.
 
         score(h, i, j) = < query_key(q_i, p_i), query_key(q_j, p_j) > * scale + score(h, p_i, p_j)        q = x by heads
 
@@ -387,9 +361,6 @@ def attention_scores(
         num_heads: number of attention heads.
         head_dim: features of a head; None is dim / num_heads. The features of wider heads wrap around at dim.
         causal: whether later keys are masked, which schemes for causal attention require.
-
-    Returns:
-        Queries, keys, products, bias and scores.
 
     Raises:
         ShapeError: If num_heads or head_dim is below 1.
@@ -419,7 +390,11 @@ def attention_scores(
         if where.query_key is not None:
             mapped = scale * products(where.query_key, mapped_q, mapped_k, here.queries, here.keys)
             mapped_q, mapped_k = mapped_q[:, :num_heads], mapped_k[:, :num_heads]  # of the first region
-        bias = _score_bias(where, x, mapped_q, mapped_k, causal)
+        bias = None
+        if (score := where.score) is not None:
+            p, gates = positions(len(x)), score.gates(x[None])
+            element = score.bind(p, p, q=mapped_q, k=mapped_k, gates=gates, causal=causal)
+            bias = tabulate(element, 1, score.num_heads, len(x), len(x), x.device)
         scores = mapped if bias is None else mapped + bias
         if causal:
             scores = scores.masked_fill(~here.queries.mask(), -torch.inf)
@@ -428,24 +403,9 @@ def attention_scores(
 
 
 def rotary_pairs(scheme: object) -> tuple[Int64[Tensor, " pairs"], Int64[Tensor, " pairs"]] | None:
-    """Return the two features of each rotary pair, in the order of the frequencies; None for maps that do not rotate.
-
-    Examples:
-        >>> from whatwhere import Rotary
-        >>> [part.tolist() for part in rotary_pairs(Rotary(head_dim=6, rotary_dim=4))]
-        [[0, 1], [2, 3]]
-    """
+    """Return the two features of each rotary pair, in the order of the frequencies; None where nothing rotates."""
     if not isinstance(scheme, Rotary | LearnedRotary | AxialRotary | MultimodalRotary | XPos):
         return None
     pairs = torch.arange(len(scheme.inverse_frequencies))
     first, second = (2 * pairs, 2 * pairs + 1) if scheme.interleaved else (pairs, pairs + len(pairs))
     return scheme.rotary_start + first, scheme.rotary_start + second
-
-
-def _score_bias(where: Where, x: Tensor, q: Tensor, k: Tensor, causal: bool) -> Tensor | None:
-    scheme = where.score
-    if scheme is None:
-        return None
-    here = positions(len(x))
-    element = scheme.bind(here, here, q=q, k=k, gates=scheme.gates(x[None]), causal=causal)
-    return tabulate(element, 1, scheme.num_heads, len(x), len(x), x.device)

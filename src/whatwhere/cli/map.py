@@ -81,10 +81,9 @@ def draw(
 
     For scripts: whatwhere map path/to/model --method umap --out map.tsv --json
     """
-    from whatwhere.analysis.table_difference import sample_rows
     from whatwhere.analysis.token_map import group_neighbors, make_map, neighbors_to_compare
     from whatwhere.analysis.token_neighbors import Source
-    from whatwhere.large_arrays import selected_rows
+    from whatwhere.large_arrays import sample_rows, selected_rows
     from whatwhere.long_work import by_share
     from whatwhere.models.checkpoint import write_projector
     from whatwhere.models.checkpoint.lookup import read_table

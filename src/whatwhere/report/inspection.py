@@ -5,11 +5,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from whatwhere.analysis.added_positions import InputVariance, PositionTable
 from whatwhere.analysis.diagnostics import InitialScale
-from whatwhere.analysis.input_variance import InputVariance
 from whatwhere.analysis.inspection import SECTIONS, Inspection
 from whatwhere.analysis.pca import Spectrum
-from whatwhere.analysis.position_table import PositionTable
 from whatwhere.analysis.rotary import RotaryReport
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics
 from whatwhere.analysis.token_table import OTHER, Histogram, Norms, NormsOfGroup, SizeOfPart, Sizes

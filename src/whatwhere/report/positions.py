@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from whatwhere.analysis.added_positions import PositionTable
 from whatwhere.analysis.biases import BiasCurves, BiasReport
 from whatwhere.analysis.pca import Spectrum
-from whatwhere.analysis.position_table import PositionTable
 from whatwhere.analysis.rotary import Agreement, RotaryLayers, RotaryReport, TemperatureLayers
 from whatwhere.records import Missing
 from whatwhere.report.section import Paragraph, Part, Table

@@ -87,7 +87,7 @@ def map_facts(
         table=table.name,
         rows=table.rows,
         dim=table.weight.shape[1],
-        not_finite=named_rows(table.words, table.broken.tolist(), marking(table.words)),
+        not_finite=named_rows(table.words, table.broken.tolist(), table.marking),
         method=made.method,
         kept=made.kept,
         explained_variance_ratio=made.explained_variance_ratio,

@@ -243,7 +243,7 @@ class Session:
         tokenizer = self.tokenizer
         if tokenizer is None:
             return None
-        return self.once("unreachable", lambda: unreachable(tokenizer, self.table().rows))
+        return self.once("unreachable", lambda: unreachable(tokenizer, range(self.table().rows)))
 
     @property
     def subject(self) -> Subject:

@@ -52,11 +52,12 @@ class Table:
     def readable(self, row: int) -> str:
         """Return the token of a row as people read it: its text, with a leading space; see `shown_token`."""
         word = self.word(row)
-        (meant,) = texts([word], self._marking)
+        (meant,) = texts([word], self.marking)
         return readable_token(word, meant if isinstance(meant, str) else None)
 
     @cached_property
-    def _marking(self) -> Marking:
+    def marking(self) -> Marking:
+        """How the vocabulary marks the beginnings of words."""
         return marking(self.words)
 
     def row(self, number: int) -> int:

@@ -266,9 +266,9 @@ def _vectors(table: Float[np.ndarray, "rows dim"]) -> PositionVectors | Missing:
         return Missing(f"{len(broken)} rows hold numbers that are not finite, the first at position {broken[0]}")
     from torch import from_numpy
 
+    from whatwhere.analysis.added_positions import trained_positions
     from whatwhere.analysis.pca import principal_components
     from whatwhere.analysis.position_similarity import similarity
-    from whatwhere.analysis.position_table import trained_positions
 
     compared = np.arange(0, len(table), -(-len(table) // MOST_COMPARED))
     some = from_numpy(table[compared])

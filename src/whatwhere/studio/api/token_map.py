@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, Integer, UInt8, UInt16
 
-from whatwhere.analysis.table_difference import sample_rows
 from whatwhere.analysis.token_map import (
     METHODS,
     MINIMUM_ROWS,
@@ -21,6 +20,7 @@ from whatwhere.analysis.token_map import (
     rows_for_half_a_minute,
 )
 from whatwhere.errors import SettingError
+from whatwhere.large_arrays import sample_rows
 from whatwhere.models.checkpoint.lookup import find_token
 from whatwhere.models.token_types import TOKEN_TYPES
 from whatwhere.report.section import Section, Table

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from whatwhere.analysis.analogies import RULES, answers
-from whatwhere.analysis.diagnostics import unreachable_among
-from whatwhere.analysis.token_neighbors import AnalogyAnswers, found_rows, named_rows, searched_table
+from whatwhere.analysis.analogies import RULES
+from whatwhere.analysis.diagnostics import unreachable
+from whatwhere.analysis.token_neighbors import AnalogyAnswers, answered_analogy
 from whatwhere.models.checkpoint.lookup import Table, find_token, word_of
-from whatwhere.models.token_types import marking
 from whatwhere.report.section import Section
 from whatwhere.report.section import Table as TextTable
 from whatwhere.studio.api.about import Which, examples
@@ -245,15 +244,7 @@ def analogy(session: Session, settings: Mapping[str, Any]) -> AnalogyAnswers:
     table, k = session.table(), whole(settings, "k", 10, 1, MOST_NEIGHBORS)
     rule, centered = RULES[RULES.index(one_of(settings, "rule", RULES))], flag(settings, "centered")
     search, question = session.search("input", centered), [table.row(number) for number in words]
-    marked = marking(table.words)
-    without, allowed = (answers(search, question, k, rule, inputs) for inputs in (False, True))
-    return AnalogyAnswers(
-        **vars(searched_table(session.checkpoint, table, centered)),
-        rule=rule,
-        question=named_rows(table.words, words, marked),
-        without_inputs=found_rows(table, without, marked),
-        with_inputs=found_rows(table, allowed, marked),
-    )
+    return answered_analogy(session.checkpoint, table, search, question, k, rule)
 
 
 def exported(session: Session) -> ExportedView | None:
@@ -322,7 +313,7 @@ def _reachable(session: Session, number: int) -> bool | None:
     tokenizer = session.tokenizer
     if tokenizer is None or tokenizer.id_to_token(number) is None:
         return None
-    return not len(unreachable_among(tokenizer, [number]))
+    return not len(unreachable(tokenizer, [number]))
 
 
 def _row(table: Table, norms: Float[np.ndarray, " rows"], number: int) -> RowInTable:
