@@ -17,17 +17,9 @@ from whatwhere.kernels.row_adamw import Step
 from whatwhere.tensor_checks import require_ids
 from whatwhere.what.embedding import Init, Scale, TokenEmbedding
 from whatwhere.what.matrix_file import write_matrix
-from whatwhere.what.row_files import RowFiles, Steps, training_folder
+from whatwhere.what.row_files import RowFiles, Steps, flush_files, take_back_unfinished, training_folder
 from whatwhere.what.row_optimizer import RowOptimizer, Settings, checked_settings
-from whatwhere.what.row_training import (
-    TYPES,
-    AdagradByRow,
-    AdamWByRow,
-    Progress,
-    RowKeeper,
-    flush_together,
-    start_together,
-)
+from whatwhere.what.row_training import ADAGRAD, ADAMW, TYPES, Progress, RowKeeper
 
 _CODES = {dtype: code for code, dtype in TYPES.items()}
 
@@ -187,11 +179,10 @@ class FileTokenEmbedding(TokenEmbedding):
         return f"{str(self.path)!r}, {super().extra_repr()}"
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> "FileTokenEmbedding":
-        """Keep the rows where they are: a model moves or changes its type without them."""
-        return self
+        return self  # a model moves or changes its type without the rows
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
-        """Save nothing: the rows are in their file."""
+        pass  # the rows are in their file
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *args: Any) -> None:
         if f"{prefix}weight" in state_dict:
@@ -235,7 +226,15 @@ class _FileRowOptimizer(RowOptimizer[RowKeeper]):
                     "memory, and torch.optim.AdamW for other parameters."
                 )
         keepers = {table.weight: table.rows_in_file for table in tables}
-        start_together(list(keepers.values()), list(self._tables.values()), Steps(self.algorithm, eps=eps, betas=betas))
+        steps = Steps(self.algorithm, eps=eps, betas=betas)
+        for each in keepers.values():
+            each.start(steps)
+        both = [*keepers.values(), *self._tables.values()]
+        # Where a kill has left them at two flushes, they go on from the first.
+        taken_back = take_back_unfinished([each.files for each in both])
+        for each in both:
+            if each.files in taken_back:
+                each.start(steps)
         self._tables.update(keepers)
         super().add_param_group({**param_group, "params": [table.weight for table in tables]})
 
@@ -258,8 +257,14 @@ class _FileRowOptimizer(RowOptimizer[RowKeeper]):
 
         `step` does not call it. Where rows of FileRowAdamW may have missed more steps than the class says, it brings
         all rows up to date.
+
+        Raises:
+            CheckpointError: If the disk is full. Call it again when there is space; nothing is lost.
         """
-        flush_together(list(self._tables.values()))
+        flush_files([each.files for each in self._tables.values()])
+        for each in self._tables.values():
+            if each.files.writable and each.algorithm is not None and each.algorithm.is_long:
+                each.update_all_rows(lambda done, rows: None)
 
     def update_all_rows(self, progress: Progress = lambda done, rows: None) -> None:
         """Flush, and bring all rows of all tables up to date: see FileTokenEmbedding.update_all_rows."""
@@ -279,7 +284,7 @@ class _FileRowOptimizer(RowOptimizer[RowKeeper]):
         groups = [dict(group) for group in state_dict["param_groups"]]
         for group in groups:
             # States of checkouts before 0.2.0 do not name it.
-            algorithm = group.pop("algorithm", AdamWByRow.name if "betas" in group else AdagradByRow.name)
+            algorithm = group.pop("algorithm", ADAMW if "betas" in group else ADAGRAD)
             if algorithm != self.algorithm:
                 raise SettingError(
                     f"{type(self).__name__} cannot load a state of the algorithm {algorithm}: it needs one of "
@@ -333,7 +338,7 @@ class FileRowAdamW(_FileRowOptimizer):
         CheckpointError: If the state cannot be written.
     """
 
-    algorithm = AdamWByRow.name
+    algorithm = ADAMW
 
     def __init__(
         self,
@@ -368,7 +373,7 @@ class FileRowAdagrad(_FileRowOptimizer):
         CheckpointError: If the state cannot be written.
     """
 
-    algorithm = AdagradByRow.name
+    algorithm = ADAGRAD
 
     def __init__(self, tables: Tables, lr: float = 1e-2, eps: float = 1e-8) -> None:
         super().__init__(tables, {"lr": lr, "eps": eps})

@@ -83,32 +83,23 @@ class MatrixFile:
             os.fsync(self.fd.number)
 
     def read(self, rows: Int64[np.ndarray, " rows"]) -> UInt8[np.ndarray, "rows bytes"]:
-        """Read rows by their numbers, best ascending.
-
-        Raises:
-            CheckpointError: If the file has become shorter, or cannot be read.
-        """
+        """Read rows by their numbers, best ascending; CheckpointError if the file has become shorter."""
         out = np.empty((len(rows), self.row_bytes), np.uint8)
         parts, offsets = _parts(_flat(out), self._begin, self.row_bytes, rows)
-        sizes = list(map(len, parts))
+        file = self.fd.number
         with own_errors(self.path):
             if hasattr(os, "posix_fadvise") and len(parts) > 1:  # a disk serves many of them at a time
-                for _ in map(os.posix_fadvise, repeat(self.fd.number), offsets, sizes, repeat(os.POSIX_FADV_WILLNEED)):
+                for _ in map(os.posix_fadvise, repeat(file), offsets, map(len, parts), repeat(os.POSIX_FADV_WILLNEED)):
                     pass
-            counts = list(map(os.preadv, repeat(self.fd.number), zip(parts), offsets))
-            while counts != sizes:  # only some of the bytes came
+            while parts:
+                counts = list(map(os.preadv, repeat(file), zip(parts), offsets))
                 if 0 in counts:
                     raise CheckpointError(f"{self.path} became shorter than when it was opened.\n{_DAMAGED}")
-                parts, offsets, sizes = _rest(parts, offsets, counts)
-                counts = list(map(os.preadv, repeat(self.fd.number), zip(parts), offsets))
+                parts, offsets = _rest(parts, offsets, counts)
         return out
 
     def write(self, rows: Int64[np.ndarray, " rows"], values: UInt8[np.ndarray, "rows bytes"]) -> None:
-        """Write rows in place, by their numbers, best ascending.
-
-        Raises:
-            CheckpointError: If the disk is full, or the file cannot be written.
-        """
+        """Write rows in place, by their numbers, best ascending."""
         write_records(self.path, self.fd, self._begin, rows, values)
 
 
@@ -125,9 +116,6 @@ def write_matrix(
 
     `blocks` are its rows, in arrays of any type that has as many bytes; None is zeros, which take no place on the disk
     where the file system keeps sparse files.
-
-    Raises:
-        CheckpointError: If it cannot be written, or exists and may not be replaced.
     """
     size = prod(shape) * BYTES[type]
     about = {} if metadata is None else {"__metadata__": metadata}
@@ -162,50 +150,32 @@ def own_errors(path: Path) -> Iterator[None]:
 def write_records(
     path: Path, file: OpenFile, begin: int, numbers: Int64[np.ndarray, " rows"], values: UInt8[np.ndarray, "rows bytes"]
 ) -> None:
-    """Write records of one size at their numbers in an open file, in which record 0 begins at an offset.
-
-    Raises:
-        CheckpointError: If they cannot be written.
-    """
-    size = values.shape[1]
-    parts, offsets = _parts(_flat(np.ascontiguousarray(values)), begin, size, numbers)
+    """Write records of one size at their numbers in an open file, in which record 0 begins at an offset."""
+    parts, offsets = _parts(_flat(np.ascontiguousarray(values)), begin, values.shape[1], numbers)
     with own_errors(path):
-        counts = list(map(os.pwrite, repeat(file.number), parts, offsets))
-        while counts != list(map(len, parts)):  # only some of the bytes went
-            parts, offsets, _ = _rest(parts, offsets, counts)
+        while parts:
             counts = list(map(os.pwrite, repeat(file.number), parts, offsets))
+            parts, offsets = _rest(parts, offsets, counts)
 
 
 def _flat(values: np.ndarray) -> memoryview:
-    """Return the bytes of an array."""
     return memoryview(values.reshape(-1).data).cast("B") if values.size else memoryview(b"")
 
 
 def _parts(
     values: memoryview, begin: int, size: int, numbers: Int64[np.ndarray, " rows"]
 ) -> tuple[list[memoryview], list[int]]:
-    """Return records as the parts of bytes that are contiguous in the file too, and the offsets of these there.
-
-    Examples:
-        >>> parts, offsets = _parts(memoryview(b"aabbccdd"), 100, 2, np.array([4, 5, 6, 1]))
-        >>> list(map(bytes, parts)), offsets
-        ([b'aabbcc', b'dd'], [108, 102])
-    """
+    """Return records as the parts of bytes that are contiguous in the file too, and the offsets of these there."""
     starts = np.flatnonzero(np.diff(numbers, prepend=-2) != 1)
     borders = (np.append(starts, len(numbers)) * size).tolist()
     return [values[at:end] for at, end in pairwise(borders)], (begin + numbers[starts] * size).tolist()
 
 
-def _rest(
-    parts: list[memoryview], offsets: list[int], counts: list[int]
-) -> tuple[list[memoryview], list[int], list[int]]:
-    """Return the parts that are left after some bytes of each, with their offsets and sizes."""
-    left = [
-        (part[count:], offset + count)
-        for part, offset, count in zip(parts, offsets, counts, strict=True)
-        if count < len(part)
-    ]
-    return [part for part, _ in left], [offset for _, offset in left], [len(part) for part, _ in left]
+def _rest(parts: list[memoryview], offsets: list[int], counts: list[int]) -> tuple[list[memoryview], list[int]]:
+    """Return the parts that are left after some bytes of each, with their offsets."""
+    each = zip(parts, offsets, counts, strict=True)
+    left = [(part[count:], offset + count) for part, offset, count in each if count < len(part)]
+    return [part for part, _ in left], [offset for _, offset in left]
 
 
 def _chosen(path: Path, tensor: str | None) -> tuple[str, dict[str, Any], int, str]:

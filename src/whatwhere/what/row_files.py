@@ -67,15 +67,7 @@ class Steps:
         return np.array(self.settings, np.float64).reshape(-1, _SETTINGS)
 
     def record(self, lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
-        """Add a step to the settings.
-
-        Examples:
-            >>> steps = Steps("adamw")
-            >>> for lr in (0.1, 0.1, 0.2):
-            ...     steps.record(lr, (0.9, 0.99), 1e-8, 0.0)
-            >>> steps.runs[:, :2].tolist()
-            [[2.0, 0.1], [1.0, 0.2]]
-        """
+        """Add a step to the settings."""
         own = array("d", (lr, *betas, eps, weight_decay))
         if self.settings[1 - _SETTINGS :] == own:
             self.settings[-_SETTINGS] += 1
@@ -88,8 +80,7 @@ class Flush:
     """What steps.safetensors says of the last flush, beside the settings of steps.
 
     Args:
-        name: at random.
-        before: that of the flush before.
+        name, before: at random, of this flush and of the one before.
         together: headers of the tables that were flushed together, this one's too.
         tensor, shape, type, header: of the table.
         rows, digest: some rows, and a digest of their values.
@@ -201,14 +192,10 @@ class RowFiles:
 
     def write_changes(self) -> None:
         """Write changed rows in place, once their old values are on the disk; if this fails, it can be repeated."""
-        assert self.state is not None
         rows = np.array(sorted(self._changed), np.int64)
         self._keep_old(rows[[row not in self._kept for row in rows.tolist()]])
         if len(rows):
-            both = np.stack([self._changed[row] for row in rows.tolist()])
-            weight, state = np.split(both, [self.weight.row_bytes], axis=1)
-            self.weight.write(rows, weight)
-            self.state.write(rows, state)
+            self._put(rows, np.stack([self._changed[row] for row in rows.tolist()]))
         self._changed, self._size = {}, 0
 
     def take_back(self) -> None:
@@ -220,10 +207,9 @@ class RowFiles:
         with own_errors(self.folder):
             write_atomic(self.folder / _STEPS, before, follow=False)  # first: then this is repeated after a kill
         for rows, both in self._old_rows(len(before)):
-            weight, state = np.split(both, [self.weight.row_bytes], axis=1)
-            self.weight.write(rows, weight)
-            self.state.write(rows, state)
-        self._sync()
+            self._put(rows, both)
+        for each in (self.weight, self.state):
+            each.sync()
         with own_errors(self.folder):
             (self.folder / _UNDO).unlink()
         self._flush = _parsed(before, self.folder / _STEPS)
@@ -249,10 +235,11 @@ class RowFiles:
         assert self.state is not None
         return np.concatenate([self.weight.read(rows), self.state.read(rows)], axis=1)
 
-    def _sync(self) -> None:
-        for each in (self.weight, self.state):
-            assert each is not None
-            each.sync()
+    def _put(self, rows: Int64[np.ndarray, " rows"], both: UInt8[np.ndarray, "rows bytes"]) -> None:
+        assert self.state is not None
+        weight, state = np.split(both, [self.weight.row_bytes], axis=1)
+        self.weight.write(rows, weight)
+        self.state.write(rows, state)
 
     def _keep_old(self, rows: Int64[np.ndarray, " rows"]) -> None:
         """Append old rows to `undo`, which begins with the steps of the last flush, and wait for the disk.
@@ -274,7 +261,11 @@ class RowFiles:
             write_records(path, self._undo, self._end, np.zeros(1, np.int64), np.frombuffer(content, np.uint8)[None])
             os.fsync(self._undo.number)
             if first:
-                _sync_folder(self.folder)
+                folder = os.open(self.folder, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
         self._end += len(content)
         self._kept.update(rows.tolist())
 
@@ -317,7 +308,8 @@ class RowFiles:
         self._undo, self._end, self._kept = None, 0, set()
 
     def _open_state(self) -> None:
-        flush = self._flush = _read_steps(self.folder / _STEPS)
+        with own_errors(self.folder / _STEPS):
+            flush = self._flush = _parsed((self.folder / _STEPS).read_bytes(), self.folder / _STEPS)
         self.steps = flush.steps
         for name in ("tensor", "shape", "type"):
             if getattr(flush, name) != getattr(self.weight, name):
@@ -378,18 +370,16 @@ class RowFiles:
 
 
 def flush_files(tables: Sequence[RowFiles]) -> None:
-    """Make all changes of some tables durable, or none.
-
-    Raises:
-        CheckpointError: If the disk is full. Call it again when there is space; nothing is lost.
-    """
+    """Make all changes of some tables durable, or none; CheckpointError if the disk is full, and nothing is lost."""
     for each in tables:
         each.require_whole()
     tables = [each for each in tables if each.steps is not None and each.writable]
     for each in tables:
         each.write_changes()
     for each in tables:
-        each._sync()
+        for file in (each.weight, each.state):
+            assert file is not None
+            file.sync()
     name, together = token_hex(16), [each.weight.header for each in tables] if len(tables) > 1 else []
     try:
         for each in tables:
@@ -418,7 +408,9 @@ def require_up_to_date(path: Path) -> None:
     steps = training_folder(path) / _STEPS
     if not steps.is_file():
         return
-    flush, undo = _read_steps(steps), steps.with_name(_UNDO)
+    undo = steps.with_name(_UNDO)
+    with own_errors(steps):
+        flush = _parsed(steps.read_bytes(), steps)
     head = _head(undo)
     interrupted = head is not None and _parsed(head, undo).name == flush.name
     if len(flush.steps.settings) or interrupted:
@@ -438,11 +430,6 @@ def _head(undo: Path) -> bytes | None:
         length = int.from_bytes(file.read(8), "little")
         steps = file.read(length) if length <= os.fstat(file.fileno()).st_size else b""
     return steps if steps and len(steps) == length else None
-
-
-def _read_steps(path: Path) -> Flush:
-    with own_errors(path):
-        return _parsed(path.read_bytes(), path)
 
 
 def _parsed(content: bytes, path: Path) -> Flush:
@@ -479,11 +466,3 @@ def _parsed(content: bytes, path: Path) -> Flush:
 
 def _digest(content: bytes) -> bytes:
     return blake2b(content, digest_size=16).digest()
-
-
-def _sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
