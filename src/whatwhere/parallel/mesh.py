@@ -12,11 +12,11 @@ _MIXING = 0x9E3779B97F4A7C15 - (1 << 64)
 
 
 def replicated(x: Tensor, mesh: DeviceMesh) -> Tensor:
-    """Return a tensor that is alike on all processes; its gradient is the sum of theirs, alike on all again.
+    """Return a tensor that is alike on all processes of a mesh of one dimension, with the sum of their gradients.
 
     Args:
         x: what each of them computes a part of the result from.
-        mesh: the processes, in one dimension.
+        mesh: the processes.
     """
     copy: Tensor = DTensor.from_local(x, mesh, [Replicate()], run_check=False).to_local(grad_placements=[Partial()])
     return copy
@@ -39,11 +39,11 @@ def alike_everywhere(values: Tensor, mesh: DeviceMesh) -> bool:
 
 
 def summed(x: Tensor, mesh: DeviceMesh) -> Tensor:
-    """Return the sum of a tensor over processes, alike on all; its gradient is taken to be alike on all.
+    """Return the sum of the parts of processes of a mesh of one dimension, alike on all, as its gradient is taken to be.
 
     Args:
         x: the part of this process.
-        mesh: the processes, in one dimension.
+        mesh: the processes.
     """
     whole = DTensor.from_local(x, mesh, [Partial()], run_check=False).redistribute(placements=[Replicate()])
     total: Tensor = whole.to_local()

@@ -158,7 +158,6 @@ def _with_sums(
 
 
 def _joined(parts: Sequence[Positions]) -> Positions:
-    """Return the positions of the keys of all processes, one after another."""
     rows = max(p.batch for p in parts)
     index = torch.cat([p.index.expand(-1, rows, -1) for p in parts], dim=-1)
     order = torch.cat([p.order.expand(rows, -1) for p in parts], dim=-1)
@@ -182,13 +181,11 @@ class _Difference(ScoreBias):
         self.num_heads, self._first, self._dtype = num_heads, first, dtype
 
     def gates(self, x: Tensor) -> Tensor:
-        """Return the numbers."""
         return x
 
     def bind(
         self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
     ) -> Element:
-        """Return the differences between the queries and a block of keys."""
         assert gates is not None
         of_keys = gates[..., self._first : self._first + keys.tokens]
         return differences(gates[..., : queries.tokens], of_keys, self._dtype)
@@ -218,11 +215,9 @@ class _Ring:
     v_shape: torch.Size
 
     def at(self, step: int) -> Here:
-        """Return the own queries bound to the keys of the block that is here at a step."""
         return self.heres[(self.rank - step) % self.size]
 
     def attend(self, here: Here, q: Tensor, k: Tensor, v: Tensor, gates: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return the outputs over a block of keys, and the logarithms of the sums."""
         return here.attention_with_lse(q, k, v, causal=self.causal, gates=gates, engine=self.engine)
 
     def sees(self, here: Here) -> bool:
@@ -261,7 +256,6 @@ class _Arriving:
     work: list[Any]
 
     def wait(self) -> Tensor:
-        """Return the block once it is here."""
         for each in self.work:
             each.wait()
         return self.block

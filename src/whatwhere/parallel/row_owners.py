@@ -103,15 +103,12 @@ class RowOwners(TokenEmbedding):
         return self.whole(self.weight)
 
     def whole(self, values: Tensor) -> Tensor:
-        """Return values of all rows in the order of their ids, on every process, such as moments of an optimizer.
+        """Return values of all rows by id, on every process, such as moments of an optimizer; a single number as it is.
 
         All processes of the mesh take part. RowAdamW loads moments by id for any number of owners, and for none.
 
         Args:
             values: of each row, in the order of the owners, as a DTensor or whole.
-
-        Returns:
-            Values by id; a single number, such as the step of an optimizer, as it is.
 
         Raises:
             SettingError: If rows of another number of processes were read into the table.

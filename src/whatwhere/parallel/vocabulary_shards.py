@@ -84,7 +84,6 @@ class VocabularyShards(TokenEmbedding):
         return f"{super().extra_repr()}, shards={self.mesh.size()}"
 
     def _own_rows(self) -> tuple[int, Tensor]:
-        """Return the first of the rows of this process, and their values."""
         offsets, weight = shard_offsets(self.weight), self.weight
         assert offsets is not None
         assert isinstance(weight, DTensor)
@@ -197,7 +196,7 @@ def vocabulary_cross_entropy(
     ignore_index: int = -100,
     reduction: Literal["mean", "sum"] = "mean",
 ) -> Float[Tensor, ""]:
-    """Compute the cross entropy; no process holds logits of other tokens than its own.
+    """Return the cross entropy, the same on all processes, of which none holds logits of other tokens than its own.
 
         loss = log sum_v exp z_v - z_target        maximum, sum and target are reduced over the processes
 
@@ -205,10 +204,7 @@ def vocabulary_cross_entropy(
         logits: of `VocabularyShards.readout`, as a DTensor sharded by tokens.
         targets: a token for each, the same on all processes: compared on the CPU, by a checksum.
         ignore_index: targets of this number do not count.
-        reduction: `mean` or `sum` over the targets that count.
-
-    Returns:
-        The loss, in float32 at least; the same on all processes.
+        reduction: `mean` or `sum` over the targets that count, in float32 at least.
 
     Raises:
         SettingError: If the logits are not sharded by tokens, or the reduction is unknown.

@@ -53,8 +53,9 @@ class TokenEmbedding(nn.Embedding):
     the weight with the output projection is Press and Wolf 2017, https://arxiv.org/abs/1608.05859.
 
     It is an nn.Embedding, with its arguments and attributes, so code that looks for one accepts it: resizing in
-    transformers, adapters, tensor parallelism. What differs: `init` and `scale`, ids that are checked, `readout`, and
-    the options that are refused below.
+    transformers, adapters, tensor parallelism. What differs: `init` and `scale`, `readout`, the options that are
+    refused below, and ids that are checked, exactly on the CPU, on the device elsewhere. Gradients of repeated tokens
+    are summed in float32 also where E is bfloat16 or float16.
 
     Args:
         num_embeddings: V, rows; the size of the vocabulary.
@@ -70,9 +71,6 @@ class TokenEmbedding(nn.Embedding):
             a = sqrt(1 / d), after LeCun 1998. `torch`: N(0, 1), as nn.Embedding. A number: N(0, that number).
         scale: s, multiplies looked-up rows only; a number, or `sqrt_dim` for sqrt(d) as Vaswani et al. 2017 do, or
             `sqrt_dim_rounded` for sqrt(d) in the table's dtype, as Gemma does: 55.4256 is 55.5 in bfloat16.
-
-    Ids are checked: exactly on the CPU, on the device elsewhere. Gradients of repeated tokens are summed in float32
-    also where E is bfloat16 or float16.
 
     Raises:
         SettingError: If `init` or `scale` is out of range or unknown, or an option is not supported.
@@ -260,10 +258,7 @@ class TokenEmbedding(nn.Embedding):
         _refuse(sparse=sparse)
 
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
-        """Compute logits, with the table as the output projection: <hidden, E[token]> for each token.
-
-        Returns:
-            Logits; those of the padding token are zero.
+        """Compute logits, with the table as the output projection: <hidden, E[token]>; zero for the padding token.
 
         Raises:
             ShapeError: If the vectors have another dim.
@@ -323,18 +318,13 @@ _UNSUPPORTED = {
 
 
 def _refuse(**options: Any) -> None:
-    """Raise SettingError for an option of nn.Embedding that is not supported."""
     for name, value in options.items():
         if value is not None and value is not False:
             raise SettingError(f"TokenEmbedding got {name}={value!r}, {_UNSUPPORTED[name]}.")
 
 
 def require_equal_shape(owner: str, table: TokenEmbedding, rows: int | None, dim: int) -> None:
-    """Raise ShapeError unless a table that was passed has the rows and features that are needed.
-
-    Raises:
-        ShapeError: If it has others.
-    """
+    """Raise ShapeError unless a table that was passed has the rows and features that are needed."""
     if table.embedding_dim != dim or rows not in (None, table.num_embeddings):
         raise ShapeError(
             f"{owner} needs a table of shape ({'any' if rows is None else rows}, {dim}), but got "
@@ -348,15 +338,6 @@ def lookup(
     """Look up rows of a table; the gradient of a repeated row is summed in float32 at least.
 
     PyTorch's CPU kernel sums in the dtype of the table: 4,096 gradients of 1 make 256 in bfloat16.
-
-    Args:
-        weight: the table.
-        index: the rows, whole numbers.
-        padding_idx: a row that gets no gradient.
-
-    Examples:
-        >>> lookup(torch.tensor([[1.0], [2.0]]), torch.tensor([1, 1, 0])).flatten()
-        tensor([2., 2., 1.])
     """
     narrow = weight.dtype in (torch.bfloat16, torch.float16) and weight.device.type == "cpu"
     if narrow and type(weight) in (Tensor, nn.Parameter):
@@ -374,10 +355,6 @@ def logits(
 
     Raises:
         ShapeError: If the vectors have another dim.
-
-    Examples:
-        >>> logits(torch.tensor([2.0]), torch.tensor([[1.0], [3.0]]))
-        tensor([2., 6.])
     """
     if hidden.shape[-1] != weight.shape[1]:
         raise ShapeError(
@@ -421,12 +398,7 @@ class _LowPrecisionDual(_LowPrecisionLookup):
 
 
 def _rounded(number: float, dtype: torch.dtype) -> float:
-    """Round a number to a floating-point type.
-
-    Examples:
-        >>> _rounded(55.4256, torch.bfloat16)
-        55.5
-    """
+    """Round a number to a floating-point type: 55.4256 to 55.5 in bfloat16."""
     mantissa, exponent = frexp(number)  # 1/2 <= mantissa < 1
     steps = 2 / torch.finfo(dtype).eps
     return ldexp(round(mantissa * steps) / steps, exponent)

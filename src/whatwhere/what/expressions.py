@@ -45,12 +45,7 @@ def expression_tokenizer() -> Tokenizer:
 
 
 def is_expression(text: str) -> bool:
-    """Return whether a text is one whole expression: an operator with arguments, digits or expressions.
-
-    Examples:
-        >>> is_expression("Max(1,6,First(2,9))"), is_expression("Max(1,6,2"), is_expression("Max(16)")
-        (True, False, False)
-    """
+    """Return whether a text is one whole expression: an operator with arguments, digits or expressions."""
     before, depth = "start", 0
     for operator, digit, symbol, other in _TOKEN.findall(text):
         kind = "operator" if operator else "digit" if digit else symbol or other
@@ -68,12 +63,6 @@ def tokenizer_of(text: str) -> tuple[Tokenizer, str]:
 
     Raises:
         TextError: If the text is empty.
-
-    Examples:
-        >>> tokenizer_of("Max(1,6,2)")[0].get_vocab_size(), tokenizer_of("the cat, the mat")[1]
-        (20, 'none chosen: each new word of the text gets the next id')
-        >>> tokenizer_of("max(1,6,2)")[1].partition("; ")[2]
-        'as an expression it is written Max(1,6,2)'
     """
     if is_expression(text):
         return expression_tokenizer(), RECOGNIZED

@@ -118,13 +118,10 @@ class HashedNGramEmbedding(nn.Module):
         return self.rows_of(self.ngrams(ids, positions))
 
     def rows_of(self, ngrams: Integer[Tensor, "*shape n"]) -> Int64[Tensor, "*shape hashes"]:
-        """Compute the rows of the table that n-grams read.
-
-        Args:
-            ngrams: ids, that of the token itself first; as many as the longest n-gram has, or more.
+        """Compute the rows of the table that n-grams read: ids, that of the token itself first.
 
         Raises:
-            ShapeError: If there are fewer.
+            ShapeError: If there are fewer ids than the longest n-gram has.
         """
         if ngrams.shape[-1] <= self.context:
             raise ShapeError(
@@ -150,16 +147,13 @@ class HashedNGramEmbedding(nn.Module):
     def forward(
         self, ids: Integer[Tensor, "batch tokens"], positions: Positions | None = None, last: int | None = None
     ) -> Float[Tensor, "batch last_tokens features"]:
-        """Look up the rows of each token.
+        """Look up the rows of each token: dim features for each hash, or dim where they are summed.
 
         Args:
             ids: of the tokens, 0 or more. In decoding, the new tokens behind the `context` tokens before them, or all
                 there are.
             positions: of the same tokens; their segments are the documents. None: each sequence is one document.
             last: return the vectors of so many last tokens alone: in decoding, those of the new ones.
-
-        Returns:
-            Shape (batch, last or tokens, features): dim for each hash, or dim where they are summed.
 
         Raises:
             ShapeError: If ids are not (batch, tokens), positions have another number of tokens, or `last` more.
@@ -174,10 +168,9 @@ class HashedNGramEmbedding(nn.Module):
     def ngrams(
         self, ids: Integer[Tensor, "batch tokens"], positions: Positions | None = None
     ) -> Int64[Tensor, "batch tokens n"]:
-        """Return the n-gram that ends at each token: its id, that of the token before it, and so on.
+        """Return the n-gram that ends at each token: its id, that of the token before it, and so on, as for `rows`.
 
-        Args:
-            ids, positions: as in `rows`; what is not of the same document is `padding_id`.
+        What is not of the same document is `padding_id`.
 
         Raises:
             ShapeError, TokenError: As `rows` raises them.
@@ -213,6 +206,5 @@ class HashedNGramEmbedding(nn.Module):
 
 
 def _shifted(x: Tensor, k: int, fill: int | bool) -> Tensor:
-    """Return what is k slots earlier, and `fill` before the first slot."""
     tokens = x.shape[-1]
     return torch.cat([x.new_full((*x.shape[:-1], min(k, tokens)), fill), x[..., : max(tokens - k, 0)]], dim=-1)

@@ -80,10 +80,7 @@ class FactorizedEmbedding(nn.Module):
         return x
 
     def readout(self, hidden: Float[Tensor, "*shape dim"]) -> Float[Tensor, "*shape vocab_size"]:
-        """Compute logits with both factors, transposed: <h, B^T a> for each token.
-
-        Returns:
-            Logits; those of the padding token are zero.
+        """Compute logits with both factors, transposed: <h, B^T a> for each token; zero for the padding token.
 
         Raises:
             ShapeError: If the vectors have another dim.
@@ -204,11 +201,9 @@ class PerLayerEmbedding(nn.Module):
     def forward(
         self, ids: Integer[Tensor, "*shape"] | None, x: Float[Tensor, "*shape dim"]
     ) -> Float[Tensor, "*shape layers layer_dim"]:
-        """Compute the vectors for all layers.
+        """Compute the vectors for all layers from ids and the input vectors of the same tokens.
 
-        Args:
-            ids: of the tokens; None where there are none, and the projection alone is returned, as Gemma does.
-            x: input vectors of the same tokens.
+        Without ids, the projection alone is returned, as Gemma does.
 
         Raises:
             TokenError: If an id has no row and `outside` is None.

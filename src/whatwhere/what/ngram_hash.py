@@ -40,8 +40,6 @@ class NGramHash:
     Examples:
         >>> NGramHash(rows=7, multipliers=(3, 5)).row([4, 2])  # (3 * 4) xor (5 * 2) = 12 xor 10 = 6
         6
-        >>> NGramHash(rows=7, multipliers=(3, 5), combine="sum").row([4, 2])
-        1
     """
 
     rows: int
@@ -86,15 +84,8 @@ def xor_hashes(multipliers: Sequence[int], rows_of: Sequence[Sequence[int]]) -> 
         multipliers: for the token itself, the one before it, and so on; a hash of n tokens has the first n.
         rows_of: for n = 2, 3, ..., the rows of each of its tables: different primes.
 
-    Returns:
-        Those of n = 2 first.
-
     Raises:
         SettingError: If there are fewer multipliers than tokens in the longest n-gram.
-
-    Examples:
-        >>> [(hash.n, hash.rows) for hash in xor_hashes((3, 5, 9), [[7, 11], [13]])]
-        [(2, 7), (2, 11), (3, 13)]
     """
     if len(multipliers) < len(rows_of) + 1:
         raise SettingError(
@@ -112,14 +103,7 @@ def polynomial_hashes(
 
     Args:
         lengths: n, such as 3 to 8 bytes.
-        primes: p; BLT has eleven, one for each of its hash functions.
-
-    Returns:
-        Those of the first prime first.
-
-    Examples:
-        >>> polynomial_hashes([3], rows=100, primes=[31])[0].multipliers
-        (961, 31, 1)
+        primes: p; BLT has eleven, one for each of its hash functions; those of the first come first.
     """
     return tuple(
         NGramHash(rows, tuple(pow(prime, n - 1 - k, _WORD) for k in range(n)), "sum")
@@ -133,15 +117,7 @@ def longcat_hashes(vocab_size: int, rows_of: Sequence[Sequence[int]]) -> tuple[N
 
         row = (t_i + V t_(i-1) + ... + V^(n-1) t_(i-n+1)) mod rows        each power modulo rows, so nothing wraps
 
-    Args:
-        rows_of: for n = 2, 3, ..., the rows of each of its tables.
-
-    Returns:
-        Those of n = 2 first.
-
-    Examples:
-        >>> longcat_hashes(10, [[7, 11]])[1].row([4, 2])  # 24 mod 11
-        2
+    `rows_of` are the rows of each table, for n = 2, 3, ....
     """
     each = [(n, rows) for n, sizes in enumerate(rows_of, 2) for rows in sizes]
     return tuple(NGramHash(rows, tuple(pow(vocab_size, k, rows) for k in range(n)), "sum") for n, rows in each)
@@ -150,17 +126,7 @@ def longcat_hashes(vocab_size: int, rows_of: Sequence[Sequence[int]]) -> tuple[N
 def multipliers_of_qwen4_exp(vocab_size: int, n: int, layer: int, seed: int = 1234) -> tuple[int, ...]:
     """Return the multipliers of a layer's table in Qwen4-Exp: odd, and so small that no product leaves 63 bits.
 
-    They are SplitMix64's numbers from a state of the seed and the layer.
-
-    Args:
-        layer: 0 for the first layer that has such a table, 1 for the second.
-
-    Returns:
-        n multipliers, that of the token itself first.
-
-    Examples:
-        >>> multipliers_of_qwen4_exp(vocab_size=100, n=2, layer=0)
-        (14383222055071283, 78689173079975253)
+    They are SplitMix64's numbers from a state of the seed and the layer, which is 0 for the first that has a table.
     """
     half = max(1, ((1 << 63) - 1) // max(vocab_size, 1) // 2)
     states = [seed + 10_007 * layer + _GOLDEN * (k + 1) for k in range(n)]
@@ -179,15 +145,7 @@ def _split_mix(state: int) -> int:
 
 
 def primes_from(start: int, count: int, skip: int = 0) -> tuple[int, ...]:
-    """Return primes, by trial division: sizes of hashed tables.
-
-    Args:
-        skip: how many to leave out before the first: those of earlier layers, in Qwen4-Exp.
-
-    Examples:
-        >>> primes_from(10, 3), primes_from(10, 2, skip=1)
-        ((11, 13, 17), (13, 17))
-    """
+    """Return primes, by trial division: sizes of hashed tables. The first `skip` are those of earlier layers."""
     primes: list[int] = []
     number = max(start, 2)
     while len(primes) < skip + count:
@@ -198,6 +156,5 @@ def primes_from(start: int, count: int, skip: int = 0) -> tuple[int, ...]:
 
 
 def _signed(number: int) -> int:
-    """Return the signed number of the lowest 64 bits."""
     number %= _WORD
     return number - _WORD if number >= _WORD // 2 else number

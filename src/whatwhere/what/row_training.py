@@ -15,7 +15,7 @@ from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.kernels.adamw_catch_up import StepHistory
 from whatwhere.kernels.group_by_row import GroupedSlots, group
 from whatwhere.kernels.row_adamw import Moments, Step, catch_up, update
-from whatwhere.what.row_adamw.gradient import RowGradient, coalesce, coalesce_hook, with_row_gradient
+from whatwhere.what.row_adamw.gradient import RowGradient, coalesce, with_row_gradient
 from whatwhere.what.row_adamw.table import MIN_HISTORY
 from whatwhere.what.row_files import RowFiles, Steps, flush_files
 
@@ -173,6 +173,10 @@ def _rounded_at_random(values: Float32[Tensor, "rows dim"], generator: torch.Gen
     return torch.where(values.isfinite(), rounded, values)
 
 
+def _accumulated(weight: Tensor) -> None:
+    coalesce(weight)  # now: it must be, when it is clipped
+
+
 Progress = Callable[[int, int], Any]
 
 _BLOCK = 1 << 26
@@ -194,7 +198,7 @@ class RowKeeper:
         self._reader = ThreadPoolExecutor(1, "prefetch")
         self._last: FetchedRows | None = None
         if weight.requires_grad:
-            weight.register_post_accumulate_grad_hook(coalesce_hook)
+            weight.register_post_accumulate_grad_hook(_accumulated)
         # It cannot be traced: torch.compile breaks its graph here and continues after the lookup.
         self.lookup: Callable[[Tensor, Tensor, int | None], Tensor] = torch.compiler.disable(self._lookup)
 

@@ -77,7 +77,7 @@ def train(
     tokenizer = Tokenizer(models.WordLevel({UNKNOWN: 0}, unk_token=UNKNOWN))
     tokenizer.pre_tokenizer = _split(kind)
     tokenizer.decoder = decoders.Fuse() if kind == "character" else None
-    _normalize(tokenizer, lowercase)
+    tokenizer.normalizer = normalizers.Lowercase() if lowercase else None
     trainer = trainers.WordLevelTrainer(vocab_size=vocab_size, special_tokens=[UNKNOWN], show_progress=False)
     tokenizer.train_from_iterator(corpus, trainer)
     return tokenizer
@@ -122,7 +122,7 @@ def from_vocabulary(vocabulary: Mapping[str, int], *, lowercase: bool = False, u
     model = models.WordLevel(dict(vocabulary), unk_token=unknown or NO_UNKNOWN)
     tokenizer = Tokenizer(model)
     tokenizer.pre_tokenizer = _split("word")
-    _normalize(tokenizer, lowercase)
+    tokenizer.normalizer = normalizers.Lowercase() if lowercase else None
     return tokenizer
 
 
@@ -131,13 +131,6 @@ def load(file: str | Path) -> Tokenizer:
 
     Raises:
         TextError: If the file cannot be read, or is not a tokenizer.
-
-    Examples:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     words("the cat").save(f"{folder}/tokenizer.json")
-        ...     load(f"{folder}/tokenizer.json").get_vocab_size()
-        2
     """
     content = read_text(file)
     try:
@@ -223,9 +216,6 @@ def read_text(file: str | Path) -> str:
 def encode(tokenizer: Tokenizer, text: str) -> tuple[list[int], list[str]]:
     """Encode a text as ids and tokens, or raise TextError: no part of it is dropped silently.
 
-    Returns:
-        The ids, and the tokens of the same number.
-
     Raises:
         TextError: If a text is empty, or has a part for which the tokenizer has no token.
 
@@ -264,10 +254,6 @@ def encodings(tokenizer: Tokenizer, texts: Sequence[str], *, characters: bool = 
 
     Raises:
         TextError: If the tokenizer refuses a text; the library itself raises a bare Exception.
-
-    Examples:
-        >>> [each.ids for each in encodings(from_vocabulary({"the": 0, "cat": 1}), ["the cat", "cat"])]
-        [[0, 1], [1]]
     """
     encode = tokenizer.encode_batch if characters else tokenizer.encode_batch_fast
     try:
@@ -280,12 +266,7 @@ def encodings(tokenizer: Tokenizer, texts: Sequence[str], *, characters: bool = 
 
 
 def ids_of_each(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Return the ids of each text, as `encodings` has them; one that the tokenizer refuses has none.
-
-    Examples:
-        >>> ids_of_each(from_vocabulary({"the": 0, "cat": 1}), ["the cat", "the dog"])
-        [[0, 1], []]
-    """
+    """Return the ids of each text, as `encodings` has them; one that the tokenizer refuses has none."""
     try:
         return [encoding.ids for encoding in encodings(tokenizer, texts, characters=False)]
     except TextError:
@@ -293,13 +274,7 @@ def ids_of_each(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
 
 
 def single_token(tokenizer: Tokenizer, text: str) -> int | None:
-    """Return the id of the token that a text is encoded to; None where they are several, none, or the unknown one.
-
-    Examples:
-        >>> tokenizer = from_vocabulary({"[UNK]": 0, "the": 1, "cat": 2}, unknown="[UNK]")
-        >>> single_token(tokenizer, "cat"), single_token(tokenizer, "the cat"), single_token(tokenizer, "dog")
-        (2, None, None)
-    """
+    """Return the id of the token that a text is encoded to; None where they are several, none, or the unknown one."""
     try:
         (encoding,) = encodings(tokenizer, [text])
     except TextError:
@@ -318,12 +293,7 @@ def single_token(tokenizer: Tokenizer, text: str) -> int | None:
 
 
 def may_drop(tokenizer: Tokenizer) -> bool:
-    """Return whether parts of a text can be left out: by BPE without an unknown token and all bytes, or in splitting.
-
-    Examples:
-        >>> may_drop(train("byte", "a")), may_drop(Tokenizer(models.BPE({"a": 0}, [])))
-        (False, True)
-    """
+    """Return whether parts of a text can be left out: by BPE without unknown token and all bytes, or in splitting."""
     contents = json.loads(tokenizer.to_str())
     model, splitting = contents["model"], str(contents.get("pre_tokenizer"))
     if "'Removed'" in splitting:
@@ -335,10 +305,10 @@ def may_drop(tokenizer: Tokenizer) -> bool:
 
 
 def require_covered(text: str, spans: Sequence[tuple[int, int]]) -> None:
-    """Raise TextError unless tokens cover every character of a text but white space and controls.
+    """Raise TextError unless the spans of tokens cover all characters of a text but white space and controls.
 
-    Args:
-        spans: first character of each token, and the one behind its last.
+    Raises:
+        TextError: If a character is not covered.
     """
     lost = _first_lost(text, spans)
     if lost is not None:
@@ -370,19 +340,14 @@ def words(text: str, lowercase: bool = False) -> Tokenizer:
 
 
 def _train_bytes(kind: Kind, corpus: list[str], vocab_size: int, lowercase: bool) -> Tokenizer:
-    if kind == "byte":
-        tokenizer = Tokenizer(models.BPE(byte_alphabet(), []))
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-    else:
-        tokenizer = Tokenizer(models.BPE())
-        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-        trainer = trainers.BpeTrainer(
-            vocab_size=vocab_size, initial_alphabet=sorted(byte_alphabet()), show_progress=False
-        )
-        _normalize(tokenizer, lowercase)
-        tokenizer.train_from_iterator(corpus, trainer)
-    _normalize(tokenizer, lowercase)
+    tokenizer = Tokenizer(models.BPE(byte_alphabet(), []) if kind == "byte" else models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=kind == "bpe")
+    tokenizer.normalizer = normalizers.Lowercase() if lowercase else None
     tokenizer.decoder = decoders.ByteLevel()
+    if kind == "bpe":
+        alphabet = sorted(byte_alphabet())
+        trainer = trainers.BpeTrainer(vocab_size=vocab_size, initial_alphabet=alphabet, show_progress=False)
+        tokenizer.train_from_iterator(corpus, trainer)
     return tokenizer
 
 
@@ -390,11 +355,6 @@ def _split(kind: Kind) -> pre_tokenizers.PreTokenizer:
     if kind == "character":
         return pre_tokenizers.Split(Regex("[\\s\\S]"), behavior="isolated")
     return pre_tokenizers.Whitespace()  # words, and runs of punctuation, without white space
-
-
-def _normalize(tokenizer: Tokenizer, lowercase: bool) -> None:
-    if lowercase:
-        tokenizer.normalizer = normalizers.Lowercase()
 
 
 def _require_text(text: str) -> None:

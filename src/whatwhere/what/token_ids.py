@@ -65,12 +65,7 @@ def shares_vocabulary(name: object, part: Mapping[Any, Any], rows: int | None) -
 
 
 def nested_configs(config: Mapping[Any, Any], rows: int | None = None) -> Iterator[Mapping[Any, Any]]:
-    """Yield a configuration, then those in it that share its vocabulary: none with a vocab_size other than `rows`.
-
-    Examples:
-        >>> [part["model_type"] for part in nested_configs({"model_type": "a", "text_config": {"model_type": "b"}})]
-        ['a', 'b']
-    """
+    """Yield a configuration, then those in it that share its vocabulary: none with a vocab_size other than `rows`."""
     yield config
     for key, value in config.items():
         if isinstance(value, Mapping) and not _is_id_key(key) and shares_vocabulary(key, value, rows):
@@ -85,12 +80,7 @@ def _is_id_key(key: object) -> bool:
 
 
 def token_ids(config: Mapping[str, Any], rows: int) -> dict[str, list[int]]:
-    """Return the ids below `rows` that a configuration names, by key.
-
-    Examples:
-        >>> token_ids({"eos_token_id": [2, 90], "lang_to_id": {"en": 7}, "t2u_eos_token_id": 3}, rows=10)
-        {'eos_token_id': [2], 'lang_to_id': [7]}
-    """
+    """Return the ids below `rows` that a configuration names, by key."""
     ids_of: dict[str, list[int]] = {}
     for part in nested_configs(config, rows):
         for key, value in part.items():
@@ -127,12 +117,7 @@ def renumbered(config: Mapping[Any, Any], rows: int, new_id: Callable[[int], int
 
 
 def lost_id(before: Mapping[Any, Any], after: Mapping[Any, Any]) -> tuple[str, int] | None:
-    """Return a key that became null where the model type needs an id, and its old id; None if there is none.
-
-    Examples:
-        >>> lost_id({"image_token_id": 7, "eos_token_id": 2}, {"image_token_id": None, "eos_token_id": None})
-        ('image_token_id', 7)
-    """
+    """Return a key that became null where the model type needs an id, and its old id; None if there is none."""
     for old, new in zip(nested_configs(before), nested_configs(after), strict=True):
         for key, value in old.items():
             is_lost = _is_id_key(key) and isinstance(value, int) and new[key] is None
@@ -182,28 +167,19 @@ def padding_dependence(config: Mapping[str, Any]) -> tuple[str, int] | None:
     """Return how positions depend on the padding id, and that id; None if they do not.
 
     `learned`, `fixed` or `below two`; the id is pad_token_id, or the default of the model type.
-
-    Examples:
-        >>> padding_dependence({"model_type": "roberta"}), padding_dependence({"model_type": "bert", "pad_token_id": 0})
-        (('learned', 1), None)
     """
-    kinds = (
-        ("learned", LEARNED_AFTER_PADDING),
-        ("fixed", FIXED_AFTER_PADDING),
-        ("below two", FIXED_BEFORE_TWO),
-    )
+    kinds = (("learned", LEARNED_AFTER_PADDING), ("fixed", FIXED_AFTER_PADDING), ("below two", FIXED_BEFORE_TWO))
     for part in nested_configs(config):
         model_type = part.get("model_type")
+        if not isinstance(model_type, str) or (
+            model_type == "trocr" and part.get("use_learned_position_embeddings", True)
+        ):
+            continue
         for kind, types in kinds:
-            if (
-                isinstance(model_type, str)
-                and model_type in types
-                and not (model_type == "trocr" and part.get("use_learned_position_embeddings", True))
-            ):
-                stated = part.get("pad_token_id", types[model_type])
-                padding = 1 if model_type == "mpnet" else stated
-                if isinstance(padding, int) and padding >= 0:
-                    return kind, padding
+            padding = part.get("pad_token_id", types[model_type]) if model_type in types else None
+            padding = 1 if model_type == "mpnet" and model_type in types else padding
+            if isinstance(padding, int) and padding >= 0:
+                return kind, padding
     return None
 
 
@@ -217,10 +193,6 @@ def why_fixed(config: Mapping[str, Any], tensors: Iterable[str], renumbering: bo
     """Return why the vocabulary of a model cannot be changed, and the way out, or None where it can be.
 
     `renumbering`: whether tokens get other ids, rather than the table more or fewer rows at its end.
-
-    Examples:
-        >>> why_fixed({"model_type": "llama"}, ["embed_tokens.weight"], renumbering=True) is None
-        True
     """
     model_type = str(config.get("model_type"))
     hashed = next((name for name in tensors if _HASHED.search(name)), None)

@@ -123,7 +123,9 @@ def rearrange(
     padding = {owner: _new_padding(owner, change) for table in tables for owner, _ in table.owners}
     positions = position_tables(module, change)
     _require_optimizer(tables, optimizer)
-    _require_known_state([table for table, _ in positions], optimizer)
+    for table, _ in positions:
+        if optimizer is not None and _trains(optimizer, table.tensor):
+            _require_known(optimizer, table.tensor)
     if isinstance(optimizer, RowAdamW):
         optimizer.flush()
     changes = [(table, change.of_rows(len(table.by_row)) if table.per_layer else change) for table in tables]
@@ -180,12 +182,6 @@ def _require_optimizer(tables: list[Table], optimizer: Optimizer | None) -> None
                 "Call optimizer.release(), resize without it, and create it again: RowAdamW(table, rows=...)."
             )
         _require_known(optimizer, table.tensor)
-
-
-def _require_known_state(tables: list[Table], optimizer: Optimizer | None) -> None:
-    for table in tables:
-        if optimizer is not None and _trains(optimizer, table.tensor):
-            _require_known(optimizer, table.tensor)
 
 
 def _write_sizes(module: nn.Module, owners: list[nn.Module], old: int, new: int) -> None:
@@ -260,7 +256,6 @@ class _RowsReplaced(nn.Module):
         self.rows = rows
 
     def forward(self, fixed: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-        """Return a copy of the table with the trained rows."""
         ids = self.get_buffer("ids")
         return fixed.index_copy(0, ids, self.rows.to(fixed.dtype))
 

@@ -102,10 +102,6 @@ class Rearrangement:
         Raises:
             ShapeError: If there are more than 2^31 - 1 rows.
             TokenError: If an id is out of range.
-
-        Examples:
-            >>> Rearrangement.enlarged(2, 3, pieces={2: [0, 0, 1]}).apply(torch.tensor([[0.0], [3.0]])).flatten()
-            tensor([0., 3., 1.])
         """
         require_whole("resize", vocab_size=vocab_size)
         if vocab_size > MAX_ROWS:
@@ -123,17 +119,10 @@ class Rearrangement:
 
     @classmethod
     def kept(cls, rows: int, ids: Sequence[int] | np.ndarray) -> "Rearrangement":
-        """Create a change that keeps some rows, in the given order.
-
-        Args:
-            rows: of the old table.
+        """Create a change of a table of so many rows that keeps some of them, in the given order.
 
         Raises:
             TokenError: If there are no ids, or an id is out of range or occurs twice.
-
-        Examples:
-            >>> Rearrangement.kept(4, [3, 1]).apply(torch.arange(4.0)[:, None]).flatten()
-            tensor([3., 1.])
         """
         chosen = np.asarray(ids)
         if chosen.ndim != 1 or not len(chosen) or chosen.dtype.kind not in "iu":
@@ -146,27 +135,14 @@ class Rearrangement:
 
     @classmethod
     def shifted(cls, rows: int, shift: int) -> "Rearrangement":
-        """Create a change that shifts all rows: those at the beginning are removed, or new.
+        """Create a change to a table of rows + shift rows that shifts all of them: towards the beginning if negative.
 
-        Args:
-            rows: of the old table.
-            shift: rows towards the end; negative towards the beginning.
-
-        Returns:
-            A change to a table of rows + shift rows.
-
-        Examples:
-            >>> Rearrangement.shifted(3, -1).apply(torch.arange(3.0)[:, None]).flatten()
-            tensor([1., 2.])
+        Rows at the beginning are removed, or new.
         """
         return cls(np.maximum(np.arange(rows + shift, dtype=np.int64) - shift, -1), rows)
 
     def of_rows(self, rows: int) -> "Rearrangement":
-        """Return this change for a table with another number of rows, where later ids read row 0, as in Gemma 3n.
-
-        Args:
-            rows: of that table.
-        """
+        """Return this change for a table with another number of rows, where later ids read row 0, as in Gemma 3n."""
         if rows == self.rows:
             return self
         source = np.where(self.source < rows, self.source, 0)
@@ -182,19 +158,12 @@ class Rearrangement:
         return mask
 
     def new_id(self, old: int) -> int | None:
-        """Return the new id of a token, or None where it is removed.
-
-        Args:
-            old: its id in the old table.
-        """
+        """Return the new id of a token, or None where it is removed."""
         rows = np.flatnonzero(self.source == old)
         return int(rows[0]) if len(rows) else None
 
     def apply(self, table: Float[Tensor, "rows ..."]) -> Float[Tensor, "new_rows ..."]:
-        """Compute the new table, in the dtype of the old one.
-
-        Args:
-            table: the old one; a bias is a table of one column.
+        """Compute the new table, in the dtype of the old one; a bias is a table of one column.
 
         Raises:
             ShapeError: If it has another number of rows, or none that is finite.
@@ -215,9 +184,6 @@ class Rearrangement:
 
     def carry(self, state: Float[Tensor, "rows ..."]) -> Float[Tensor, "new_rows ..."]:
         """Rearrange optimizer state like the table; that of new rows is zero.
-
-        Args:
-            state: of the old rows.
 
         Raises:
             ShapeError: If it has another number of rows.
@@ -283,21 +249,14 @@ def _finite(block: Tensor) -> Float64[Tensor, "rows dim"]:
 
 
 def _put(new: Tensor, rows: Int64[Tensor, " rows"], values: Tensor) -> None:
-    """Write rows as bits, because torch cannot index 8-bit floating-point types."""
-    rounded = values.to(new.dtype)
-    bits = _BITS[new.element_size()]
-    new.view(bits)[rows] = rounded.contiguous().view(bits)
+    bits = _BITS[new.element_size()]  # torch cannot index 8-bit floating-point types
+    new.view(bits)[rows] = values.to(new.dtype).contiguous().view(bits)
 
 
 def _mixed(flat: Float[Tensor, "rows dim"], mixtures: Mapping[int, Mixture]) -> Float64[Tensor, "mixtures dim"]:
-    """Sum old rows with their weights, in float64."""
-    ids = torch.tensor([number for ids, _ in mixtures.values() for number in ids], device=flat.device)
-    weights = torch.tensor(
-        [weight for _, weights in mixtures.values() for weight in weights], dtype=torch.float64, device=flat.device
-    )
-    sizes = torch.tensor([len(ids) for ids, _ in mixtures.values()], device=flat.device)
-    targets = torch.repeat_interleave(torch.arange(len(sizes), device=flat.device), sizes)
-    out = torch.zeros(len(sizes), flat.shape[1], dtype=torch.float64, device=flat.device)
+    each = [(n, *pair) for n, (ids, shares) in enumerate(mixtures.values()) for pair in zip(ids, shares, strict=True)]
+    targets, ids, weights = (torch.from_numpy(np.array(column)).to(flat.device) for column in zip(*each, strict=True))
+    out = torch.zeros(len(mixtures), flat.shape[1], dtype=torch.float64, device=flat.device)
     bits = flat.contiguous().view(_BITS[flat.element_size()])
     for block, weight, target in zip(ids.split(_BLOCK), weights.split(_BLOCK), targets.split(_BLOCK), strict=True):
         out.index_add_(0, target, bits[block].view(flat.dtype).double() * weight[:, None])

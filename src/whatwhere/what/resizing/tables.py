@@ -1,7 +1,7 @@
 """Find what depends on token ids in modules in memory: tables, positions after the padding id, configurations."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ class Table:
     """
 
     tensor: Tensor
-    owners: list[Owner] = field(default_factory=list)
+    owners: Sequence[Owner] = ()
     column: bool = False
     per_layer: bool = False
 
@@ -111,10 +111,10 @@ def _other_biases(module: nn.Module, heads: list[nn.Module], rows: int) -> Itera
 
 
 def plain(module: nn.Module, name: str) -> Tensor:
-    """Return a parameter, checked to be a plain one that another can replace.
+    """Return a parameter, checked to be a plain one that another can replace: not wrapped, sharded or quantized.
 
     Raises:
-        SettingError: If it is wrapped, sharded, quantized or parametrized.
+        SettingError: If it is not.
     """
     tensor = module._parameters.get(name)
     nowhere = tensor is not None and tensor.numel() > 1 and not any(tensor.stride())  # its rows are in a file
@@ -198,12 +198,11 @@ def position_tables(module: nn.Module, change: Rearrangement) -> list[tuple[Tabl
         )
     length, shift = rows.pop(), new - old
     shifted, extended = Rearrangement.shifted(length, shift), Rearrangement.enlarged(length, length + shift)
-    tables = []
-    for name, other in text.items():
-        table = Table(plain(other, "weight"))
-        table.owners = list(find_owners(module, None, table.tensor))
-        tables.append((table, extended if "entity" in name else shifted))  # LUKE counts entities from 0
-    return tables
+    tensors = {name: plain(other, "weight") for name, other in text.items()}
+    return [  # LUKE counts entities from 0
+        (Table(tensor, [*find_owners(module, None, tensor)]), extended if "entity" in name else shifted)
+        for name, tensor in tensors.items()
+    ]
 
 
 def resize_positions(module: nn.Module, tables: list[tuple[Table, Rearrangement]]) -> None:
@@ -238,14 +237,10 @@ def renumber(module: nn.Module, owners: list[nn.Module], change: Rearrangement) 
             if value is not values[key] and value != values[key]:
                 setattr(config, key, value)
         if isinstance(old, int) and (new := change.new_id(old)) is not None:
-            _write_padding(module, owners, old, new)
-
-
-def _write_padding(module: nn.Module, owners: list[nn.Module], old: int, new: int) -> None:
-    for other in module.modules():
-        named = vars(other).get("padding_idx") == old
-        if named and other not in owners and not isinstance(other, nn.Embedding):
-            other.padding_idx = new  # type: ignore[assignment]
+            for other in module.modules():
+                named = vars(other).get("padding_idx") == old
+                if named and other not in owners and not isinstance(other, nn.Embedding):
+                    other.padding_idx = new  # type: ignore[assignment]
 
 
 def _configs(module: nn.Module) -> list[Any]:

@@ -27,11 +27,6 @@ class RowGradient(Tensor):
     Attributes:
         rest: the value of all other rows after scaling: NaN once they were scaled by NaN or infinity. None is zero.
         sharded: whether other processes have gradients of other rows, so that a norm of these is not that of all.
-
-    Examples:
-        >>> gradient = by_row(torch.tensor([1, 3]), torch.tensor([[3.0], [4.0]]), torch.Size([5, 1]))
-        >>> float(torch.linalg.vector_norm(gradient))
-        5.0
     """
 
     rest: Tensor | None = None
@@ -55,12 +50,15 @@ class RowGradient(Tensor):
             _require_all_rows(args[0])
         with torch._C.DisableTorchFunctionSubclass():
             if not _same_for_zeros(function, args[1:], kwargs):
-                if function in _ZEROINGS:
-                    _forget_rest(args[0])
+                for gradient in _flat([args[0]]) if function in _ZEROINGS else ():
+                    if isinstance(gradient, RowGradient):
+                        gradient.rest = None
                 return function(*args, **kwargs)
             if function in _SCALINGS:
                 _scale_rest(args[0], function in (torch._foreach_mul_, Tensor.mul_), *args[1:], *kwargs.values())
-            padded = function in _NORMS and _counts_zeros(*args[1:], *kwargs.values())
+            # Zeros affect a norm of negative order: they are its minimum, or 1 / 0 outweighs all others.
+            orders = [n for n in (*args[1:], *kwargs.values()) if isinstance(n, int | float)]
+            padded = function in _NORMS and any(n < 0 for n in orders)
             result = function(_values(args[0], padded), *args[1:], **kwargs)
         return args[0] if function in _IN_PLACE else result
 
@@ -89,11 +87,6 @@ def coalesce(weight: Tensor) -> RowGradient | None:
     coalesced = weight.grad = by_row(rows, values, gradient.shape)
     coalesced.sharded = hasattr(weight, "placements")
     return coalesced
-
-
-def coalesce_hook(weight: Tensor) -> None:
-    """Coalesce the gradient as soon as it is accumulated, because it must be coalesced before it is clipped."""
-    coalesce(weight)
 
 
 def with_row_gradient(
@@ -160,22 +153,10 @@ def _values(x: Any, padded: bool) -> Any:
     return torch.cat([values, values.new_zeros(1, values.shape[1])])
 
 
-def _counts_zeros(*settings: Any) -> bool:
-    """Return whether zeros affect a norm: of negative order, it is their minimum, or 1 / 0 outweighs all others."""
-    return any(isinstance(number, int | float) and number < 0 for number in settings)
-
-
 def _scale_rest(gradients: Any, multiplies: bool, factors: Any) -> None:
     """Record the value of rows that are not stored after scaling."""
-    each = gradients if isinstance(gradients, list | tuple) else [gradients]
-    for n, gradient in enumerate(each):
+    for n, gradient in enumerate(_flat([gradients])):
         if isinstance(gradient, RowGradient):
             factor = factors[n] if isinstance(factors, list | tuple) else factors
             zero = gradient._values().new_zeros(()) if gradient.rest is None else gradient.rest
             gradient.rest = zero * factor if multiplies else zero / factor
-
-
-def _forget_rest(gradients: Any) -> None:
-    for gradient in gradients if isinstance(gradients, list | tuple) else [gradients]:
-        if isinstance(gradient, RowGradient):
-            gradient.rest = None

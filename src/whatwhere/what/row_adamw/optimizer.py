@@ -84,10 +84,7 @@ class RowAdamW(RowOptimizer[RowTable]):
         super().__init__(embedding, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add tables with their own settings.
-
-        Args:
-            param_group: settings, with modules as "params"; `rows` as in the constructor, whose are the default.
+        """Add tables with their own settings: `rows` as in the constructor, whose are the default.
 
         Raises:
             SettingError, ShapeError: As the constructor raises them.
@@ -107,6 +104,10 @@ class RowAdamW(RowOptimizer[RowTable]):
                 self._tables[module.weight] = RowTable(module.weight, fixed[module])
             self._tables[module.weight].attach(module)
 
+    def trains_some(self, weight: Tensor) -> bool:
+        """Return whether only some rows of a table are trained."""
+        return self._tables[weight].fixed is not None
+
     def _step(self, weights: Sequence[tuple[Tensor, Settings]]) -> None:
         for weight, settings in weights:
             table = self._tables[weight]
@@ -115,7 +116,7 @@ class RowAdamW(RowOptimizer[RowTable]):
                 _require_owners(weight, state[_OWNERS], table.dealt)
             if weight.grad is not None:  # else, as in PyTorch, no step for this table
                 table.step(Step(table.number + 1, *settings))
-                self._publish(weight)
+                _publish(self.state[weight], table)
 
     def _settings(self, group: dict[str, Any]) -> Settings:
         _refuse(group)
@@ -156,20 +157,13 @@ class RowAdamW(RowOptimizer[RowTable]):
             if state := state_dict["state"].get(number):
                 self._resume(weight, group, state)
 
-    def trains_some(self, weight: Tensor) -> bool:
-        """Return whether only some rows of a table are trained."""
-        return self._tables[weight].trains_some
-
     def exchange(self, old: nn.Parameter, new: nn.Parameter, state: dict[str, Any]) -> None:
-        """Replace a parameter, which the groups and the modules have replaced already.
+        """Replace a parameter, which the groups and the modules have replaced already, after `flush`.
 
-        Args:
-            old: the parameter before, after `flush`.
-            new: the parameter now, with any number of rows.
-            state: of the new one, as PyTorch's optimizers store it; empty before the first step.
+        `state` is that of the new one, as PyTorch's optimizers store it; empty before the first step.
         """
         table = self._tables.pop(old)
-        assert not table.trains_some  # resizing has refused
+        assert table.fixed is None  # resizing has refused
         modules = list(table.modules)
         table.release()
         self._tables[new] = RowTable(new)
@@ -190,7 +184,15 @@ class RowAdamW(RowOptimizer[RowTable]):
         """Raise unless a state is that of AdamW for tables of these shapes."""
         _require_names(state_dict, ("state", "param_groups"))
         groups = state_dict["param_groups"]
-        _require_equal("groups", len(self.param_groups), len(groups))
+
+        def require_equal(what: str, own: int, given: int) -> None:
+            if own != given:
+                raise ShapeError(
+                    f"RowAdamW has {own} {what}, but the state {given}.\nCreate it with the same tables, in the same "
+                    "groups; other parameters need an optimizer of their own."
+                )
+
+        require_equal("groups", len(self.param_groups), len(groups))
         for own, group in zip(self.param_groups, groups, strict=True):
             _require_names(group, _SETTINGS)
             _refuse(group)
@@ -198,7 +200,7 @@ class RowAdamW(RowOptimizer[RowTable]):
                 raise SettingError(
                     "RowAdamW cannot load the state of Adam, whose weight decay is part of the gradient."
                 )
-            _require_equal("tables in a group", len(own["params"]), len(group["params"]))
+            require_equal("tables in a group", len(own["params"]), len(group["params"]))
             for weight, number in zip(own["params"], group["params"], strict=True):
                 if state := state_dict["state"].get(number):
                     _require_moments(weight, state, self._tables[weight].dealt)
@@ -212,13 +214,7 @@ class RowAdamW(RowOptimizer[RowTable]):
         _, betas, eps, _ = checked_settings(group)
         self._tables[weight].load(moments, int(state["step"]), betas, eps)
         self.state[weight] = {}
-        self._publish(weight)
-
-    def _publish(self, weight: Tensor) -> None:
-        """Write the state to where PyTorch's optimizers store it."""
-        table = self._tables[weight]
-        assert table.moments is not None
-        _publish(self.state[weight], weight, table.moments, table.number, table.dealt)
+        _publish(self.state[weight], self._tables[weight])
 
 
 def _refuse(options: dict[str, Any]) -> None:
@@ -237,8 +233,18 @@ def _require_table(module: object) -> None:
         raise SettingError(
             f"RowAdamW needs a TokenEmbedding or nn.Embedding, but got a {type(module).__name__}.\n{hint}"
         )
-    if not isinstance(module, TokenEmbedding):
-        _require_plain_lookup(module)
+    patched = "forward" in vars(module) and getattr(module, "keeper", None) is None
+    if not isinstance(module, TokenEmbedding):  # RowAdamW replaces its forward, so it must look rows up and no more
+        for name, off in (("max_norm", None), ("scale_grad_by_freq", False)):
+            if getattr(module, name) is not off:
+                raise SettingError(
+                    f"RowAdamW got an nn.Embedding with {name}, which it does not support.\nUse torch.optim.AdamW."
+                )
+        if type(module).forward is not nn.Embedding.forward or patched:
+            raise SettingError(
+                f"RowAdamW replaces the forward of nn.Embedding, but {type(module).__name__} has a forward of its own."
+                "\nUse a plain nn.Embedding, or a TokenEmbedding, which can scale."
+            )
     if not isinstance(getattr(module, "keeper", None), RowTable | None):
         raise SettingError(
             f"RowAdamW trains tables in memory, but the rows of this {type(module).__name__} are in a file.\n"
@@ -269,22 +275,6 @@ def _require_shards(weight: Any) -> None:
         raise SettingError(
             f"RowAdamW trains a table with values that is sharded by rows alone, but this one is {weight.placements} "
             f"on {weight.device}.\nUse torch.optim.AdamW, or give it values first."
-        )
-
-
-def _require_plain_lookup(module: nn.Embedding) -> None:
-    """Raise SettingError unless the module only looks up rows, because RowAdamW replaces its forward."""
-    if module.max_norm is not None or module.scale_grad_by_freq:
-        name = "max_norm" if module.max_norm is not None else "scale_grad_by_freq"
-        raise SettingError(
-            f"RowAdamW got an nn.Embedding with {name}, which it does not support.\nUse torch.optim.AdamW."
-        )
-    patched = "forward" in vars(module) and getattr(module, "keeper", None) is None
-    if type(module).forward is not nn.Embedding.forward or patched:
-        raise SettingError(
-            f"RowAdamW replaces the forward of nn.Embedding, but {type(module).__name__} has a forward of its "
-            "own.\n"
-            "Use a plain nn.Embedding, or a TokenEmbedding, which can scale."
         )
 
 
@@ -322,7 +312,6 @@ def _own_part(values: Tensor, weight: Tensor, dealt: int | None) -> Tensor:
 
 
 def _require_moments(weight: Tensor, state: dict[str, Any], dealt: int | None) -> None:
-    """Raise unless a state is that of a table, in its order or by id."""
     _require_names(state, ("step", "exp_avg", "exp_avg_sq"))
     values = {name: state[name] for name in ("exp_avg", "exp_avg_sq", "master") if state.get(name) is not None}
     shape = tuple(weight.shape)
@@ -352,7 +341,6 @@ def _require_owners(weight: Tensor, stored: Tensor | None, dealt: int | None) ->
 
 
 def _require_names(state: dict[str, Any], names: tuple[str, ...]) -> None:
-    """Raise SettingError unless a state has some keys."""
     for name in names:
         if name not in state:
             raise SettingError(
@@ -361,25 +349,15 @@ def _require_names(state: dict[str, Any], names: tuple[str, ...]) -> None:
             )
 
 
-def _require_equal(what: str, own: int, given: int) -> None:
-    """Raise ShapeError unless a state has as many of something as the optimizer."""
-    if own != given:
-        raise ShapeError(
-            f"RowAdamW has {own} {what}, but the state {given}.\n"
-            "Create it with the same tables, in the same groups; other parameters need an optimizer of their own."
-        )
-
-
-def _publish(state: dict[str, Any], weight: Tensor, moments: Moments, number: int, dealt: int | None) -> None:
+def _publish(state: dict[str, Any], table: RowTable) -> None:
     """Write the state of a table to where PyTorch's optimizers store it."""
+    moments, weight = table.moments, table.weight
+    assert moments is not None
     if not state:
         state["step"] = torch.zeros((), dtype=torch.float32)
-        state["exp_avg"], state["exp_avg_sq"] = (
-            _as_table(weight, moments.exp_avg),
-            _as_table(weight, moments.exp_avg_sq),
-        )
-        if moments.master is not None:
-            state["master"] = _as_table(weight, moments.master)
-        if dealt is not None:
+        for name in ("exp_avg", "exp_avg_sq", "master"):
+            if (values := getattr(moments, name)) is not None:
+                state[name] = _as_table(weight, values)
+        if table.dealt is not None:
             state[_OWNERS] = torch.tensor(weight.device_mesh.size())  # type: ignore[attr-defined]
-    state["step"].fill_(number)
+    state["step"].fill_(table.number)

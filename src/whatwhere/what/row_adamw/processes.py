@@ -15,18 +15,15 @@ class Watch:
     """Watch the gradients of a table, where other processes have joined.
 
     After DistributedDataParallel has added the rows of all processes, nobody can say who has read a row without a
-    lookup. So the own rows are judged as they arrive, and the error waits for the step.
-
-    Args:
-        weight: the table.
-        behind: returns whether any of some rows is not up to date.
+    lookup. So the own rows are judged as they arrive, and the error waits for the step. `behind` returns whether any of
+    some rows is not up to date.
     """
 
     def __init__(self, weight: nn.Parameter, behind: Callable[[Tensor], Tensor | None]) -> None:
         self._weight, self._behind = weight, behind
         self._arriving: Tensor | None = None
         self._unread: Tensor | None = None
-        self._hook: RemovableHandle | None = None
+        self.hook: RemovableHandle | None = None
         self._seen: set[tuple[int, int]] = set()
         self._ignored_by: str | None = None
 
@@ -35,8 +32,8 @@ class Watch:
         if self._arriving is not None:
             self._unread = self._arriving if self._unread is None else self._unread | self._arriving
             self._arriving = None
-        if self._hook is None and several():  # in time: no row is behind before the first step
-            self._hook = self._weight.register_hook(self._arrive)
+        if self.hook is None and several():  # in time: no row is behind before the first step
+            self.hook = self._weight.register_hook(self._arrive)
 
     def looked_up(self, modules: Sequence[nn.Module]) -> None:
         """Find out who averages the gradients of other parameters, but not of the table: once for each wrapper.
@@ -51,16 +48,14 @@ class Watch:
     def require_averaged(self, modules: Sequence[nn.Module]) -> None:
         """Raise SettingError if each process would train a copy of the table by its own batch."""
         self.looked_up(modules)
-        if self._ignored_by == "fully_shard":
-            raise SettingError(
-                "the table is in ignored_params of fully_shard: each process would train its copy by its own batch, "
-                "and they would drift apart.\n"
-                "Use whatwhere.parallel.deal_rows, or let fully_shard have the table, with torch.optim.AdamW."
-            )
+        ways = {
+            "fully_shard": "Use whatwhere.parallel.deal_rows, or let fully_shard have the table, with AdamW.",
+            "DistributedDataParallel": "Let it have the table, or use whatwhere.parallel.deal_rows.",
+        }
         if self._ignored_by is not None:
             raise SettingError(
-                f"{self._ignored_by} ignores the table: each process would train its copy by its own batch, "
-                "and they would drift apart.\nLet it have the table, or use whatwhere.parallel.deal_rows."
+                f"{self._ignored_by} ignores the table (ignored_params): each process would train its copy by its own "
+                f"batch, and they would drift apart.\n{ways[self._ignored_by]}"
             )
 
     def require_read(self) -> None:
@@ -73,11 +68,6 @@ class Watch:
                 "were not up to date.\n"
                 "Look them up with embedding(ids), or call optimizer.flush() on every process before the forward pass."
             )
-
-    def remove(self) -> None:
-        """Watch no longer."""
-        if self._hook is not None:
-            self._hook.remove()
 
     def _arrive(self, gradient: Tensor) -> None:
         before = self._weight.grad

@@ -30,10 +30,6 @@ def fixed_rows(weight: Tensor, trained: Sequence[int] | Integer[Tensor, " rows"]
     Raises:
         SettingError: If there are none, or they are not whole numbers.
         TokenError: If an id is outside the table.
-
-    Examples:
-        >>> fixed_rows(torch.zeros(4, 2), [3])
-        tensor([ True,  True,  True, False])
     """
     if trained is None:
         return None
@@ -55,17 +51,13 @@ class RowTable:
     """A table, its optimizer state, and the steps that outdated rows have missed.
 
     Every lookup and `readout` of its modules goes through it: they refer to it as `keeper`. Call `flush()` before
-    `weight` itself is read or written.
-
-    Args:
-        weight: the table.
-        fixed: which rows keep every bit; None trains all.
+    `weight` itself is read or written. Rows that are `fixed` keep every bit; None trains all.
     """
 
     def __init__(self, weight: nn.Parameter, fixed: Bool[Tensor, " rows"] | None = None) -> None:
         self.weight = weight
         self._first = (shard_offsets(weight) or (0,))[0]
-        self._fixed = fixed
+        self.fixed = fixed
         self.modules: list[nn.Embedding] = []
         self.moments: Moments | None = None
         self.history: StepHistory | None = None
@@ -97,15 +89,16 @@ class RowTable:
         module.keeper = self  # type: ignore[assignment]
         if not isinstance(module, TokenEmbedding):  # TokenEmbedding.forward calls its keeper
             vars(module)["forward"] = partial(_forward, module)
-        self._hooks.append(module.register_state_dict_pre_hook(_before_saving))
-        self._hooks.append(module.register_load_state_dict_pre_hook(_before_loading))
+        self._hooks.append(module.register_state_dict_pre_hook(_flush_table))
+        self._hooks.append(module.register_load_state_dict_pre_hook(_flush_table))
 
     def release(self) -> None:
         """Update all rows and restore the modules."""
         self.flush()
         for hook in self._hooks:
             hook.remove()
-        self._watch.remove()
+        if self._watch.hook is not None:
+            self._watch.hook.remove()
         for module in self.modules:
             module.keeper = None  # type: ignore[assignment]
             if not isinstance(module, TokenEmbedding):
@@ -120,11 +113,7 @@ class RowTable:
         self._start_history(self.history.now, self.history.betas)
 
     def before_readout(self) -> None:
-        """Update all rows before a product with the whole table.
-
-        Raises:
-            SettingError: If the product is trained, so the gradient would be dense.
-        """
+        """Update all rows before a product with the whole table; SettingError if that is trained."""
         if torch.is_grad_enabled() and self.weight.requires_grad:
             raise tied_error()
         self.flush()
@@ -139,11 +128,7 @@ class RowTable:
         self._watch.require_averaged(self.modules)
 
     def step(self, step: Step) -> None:
-        """Update the rows that have a gradient, and record the step for the others.
-
-        Raises:
-            SettingError: If the gradient is dense or not finite, or rows were not read through the embedding.
-        """
+        """Update the rows that have a gradient, and record the step for the others."""
         if not self.modules:
             raise SettingError("the table belongs to another optimizer now.\nCreate RowAdamW again to train it here.")
         self._watch.require_read()
@@ -161,18 +146,13 @@ class RowTable:
         rows = gradient._indices()[0]
         self._update(rows - self._first if self._first else rows, gradient._values(), step)
 
-    @property
-    def trains_some(self) -> bool:
-        """Whether only some rows are trained."""
-        return self._fixed is not None
-
     def _coalesce(self, weight: Tensor) -> RowGradient | None:
         """Coalesce the gradient, drop frozen rows, and return it; None if it is dense."""
         gradient = coalesce(weight)
-        if gradient is None or self._fixed is None:
+        if gradient is None or self.fixed is None:
             return gradient
         rows, values = gradient._indices()[0], gradient._values()
-        trained = ~self._fixed.to(rows.device)[rows]
+        trained = ~self.fixed.to(rows.device)[rows]
         if bool(trained.all()):
             return gradient
         kept = weight.grad = by_row(rows[trained], values[trained], gradient.shape)
@@ -180,8 +160,7 @@ class RowTable:
         return kept
 
     def _accumulated(self, weight: Tensor) -> None:
-        """Coalesce the gradient as soon as it is accumulated: it must be, without frozen rows, when it is clipped."""
-        self._coalesce(weight)
+        self._coalesce(weight)  # now: it must be, without frozen rows, when it is clipped
         self._watch.accumulated()
 
     def _any_behind(self, rows: Integer[Tensor, " rows"]) -> Tensor | None:
@@ -192,8 +171,8 @@ class RowTable:
 
     def _fix_rows(self) -> None:
         """Mark frozen rows as up to date for ever, so that no step is caught up with."""
-        if self._fixed is not None and self.moments is not None:
-            self.moments.last[self._fixed.to(self.moments.last.device)] = _FOR_EVER
+        if self.fixed is not None and self.moments is not None:
+            self.moments.last[self.fixed.to(self.moments.last.device)] = _FOR_EVER
 
     def forget(self) -> None:
         """Reset to the state before the first step."""
@@ -240,7 +219,6 @@ class RowTable:
     def _lookup(
         self, weight: Float[Tensor, "vocab_size dim"], ids: Integer[Tensor, "*shape"], padding_idx: int | None
     ) -> Float[Tensor, "*shape dim"]:
-        """Look up rows after updating them, with a gradient of these rows alone."""
         if weight is not self.weight:  # replaced for one call by torch.func.functional_call
             return lookup(weight, ids, padding_idx)
         trained, own = torch.is_grad_enabled() and weight.requires_grad, own_rows(weight)
@@ -325,10 +303,6 @@ def _forward(module: nn.Embedding, input: Tensor) -> Tensor:
     return keeper.lookup(module.weight, input, module.padding_idx)
 
 
-def _before_saving(module: nn.Module, *_: Any) -> None:
+def _flush_table(module: nn.Module, *_: Any) -> None:
     if isinstance(keeper := getattr(module, "keeper", None), RowTable):
         keeper.flush()
-
-
-def _before_loading(module: nn.Module, *_: Any) -> None:
-    _before_saving(module)
