@@ -160,48 +160,8 @@ def on_each_rank() -> dict[str, Any]:
     if ranks == 4:
         groups = [torch.distributed.new_group(each) for each in ([2, 3], [1, 0])]
         group = groups[torch.distributed.get_rank() // 2 == 0]
-        found["two rings, of half of the heads each"] = of_heads()
         found["a part of the processes"] = abs(losses("none", "zigzag", group)[-1] - losses("none", None)[-1])
     return {"differences": found, "refused": refused(), **of_a_large_ring()}
-
-
-def of_heads() -> float:
-    """Return how far two rings of two processes are from one process, each ring with half of the heads."""
-    rank, heads = torch.distributed.get_rank(), 4
-    half, part = rank % 2, rank // 2
-    group = [torch.distributed.new_group([n, n + 2]) for n in range(2)][half]
-    generator = torch.Generator().manual_seed(3)
-    window = ww.Window(4, first=1)
-    where = ww.Where(ww.Rotary(HEAD_DIM), ww.T5(heads), window=window, sink=ww.Sink(heads)).double()
-    for weights in where.parameters():
-        nn.init.normal_(weights, generator=generator)
-    p = ww.Positions.packed([9, 7])
-    q, target = torch.randn(2, 2, heads, TOKENS, HEAD_DIM, generator=generator, dtype=torch.float64)
-    k, v = torch.randn(2, 2, heads // 2, TOKENS, HEAD_DIM, generator=generator, dtype=torch.float64)
-
-    def gradients(where: ww.Where, attend: Callable[..., Tensor], *qkvt: Tensor) -> list[Tensor]:
-        q, k, v = (x.clone().requires_grad_() for x in qkvt[:3])
-        y = attend(q, k, v)
-        (y * qkvt[3]).sum().backward()
-        return [y.detach(), *(x.grad for x in (q, k, v, *where.parameters()) if x.grad is not None)]
-
-    here = where.at(p)
-    wanted = gradients(where, lambda q, k, v: here.attention(*here.query_key(q, k), v), q, k, v, target)
-    own = where.heads(2 * half, 2)
-    shards, slots = p.shards(2, "zigzag"), p.shard_slots(2, "zigzag")[part]
-    heres = [own.at(shards[part], each) for each in shards]
-    parts = (x.chunk(2, 1)[half][:, :, slots] for x in (q, k, v, target))
-
-    def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return ring_attention(heres, *heres[part].query_key(q, k), v, group=group)
-
-    found = gradients(own, attend, *parts)
-    for gradient in found[4:]:
-        torch.distributed.all_reduce(gradient, group=group)
-    assert len(found) == len(wanted) == 6
-    expected = [x.chunk(2, 1)[half][:, :, slots] for x in wanted[:4]]
-    expected += [x.chunk(2, x.shape.index(heads))[half] for x in wanted[4:]]
-    return max(float((a - b).abs().max()) for a, b in zip(found, expected, strict=True))
 
 
 def refused() -> list[str]:

@@ -23,6 +23,7 @@ SPREADS = {
     "normal": (0.02, None),
     "glorot_normal": (sqrt(2 / (V + D)), None),
     "torch": (1.0, None),
+    0.15: (0.15, None),
     "glorot_uniform": (sqrt(6 / (V + D)) / sqrt(3), sqrt(6 / (V + D))),
     "fan_in_uniform": (sqrt(1 / D) / sqrt(3), sqrt(1 / D)),
 }
@@ -33,7 +34,7 @@ def _seed():
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("init", INITS)
+@pytest.mark.parametrize("init", [*INITS, 0.15])
 def test_each_init_has_the_spread_of_its_formula(init):
     std, largest = SPREADS[init]
     weight = ww.TokenEmbedding(V, D, init=init).weight.detach()
@@ -46,11 +47,6 @@ def test_each_init_has_the_spread_of_its_formula(init):
         assert 0.999 * largest < float(weight.abs().max()) <= largest
 
 
-def test_a_number_is_the_deviation_of_a_normal():
-    weight = ww.TokenEmbedding(V, D, init=0.15).weight.detach()
-    assert abs(float(weight.std()) / 0.15 - 1) < 0.01
-
-
 def test_reset_initializes_anew_and_keeps_the_padding_row_zero():
     table = ww.TokenEmbedding(10, 4, padding_idx=3)
     before = table.weight.detach().clone()
@@ -58,13 +54,6 @@ def test_reset_initializes_anew_and_keeps_the_padding_row_zero():
     changed = (table.weight != before).any(-1)
     assert changed.tolist() == [n != 3 for n in range(10)]
     assert bool((table.weight[3] == 0).all())
-
-
-def test_lookup_is_the_product_of_a_one_hot_row_with_the_table():
-    table = ww.TokenEmbedding(7, 3)
-    ids = torch.tensor([[0, 6, 2], [2, 2, 5]])
-    one_hot = F.one_hot(ids, 7).float()
-    assert torch.equal(table(ids), one_hot @ table.weight)
 
 
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 0), (2, 3, 4)])
@@ -117,16 +106,6 @@ def test_the_padding_row_is_zero_and_stays_out_of_every_gradient(dtype):
     assert bool((table.weight.grad[1:] != 0).any(-1).all())
 
 
-def test_training_with_decay_and_momentum_leaves_the_padding_row_zero():
-    table = ww.TokenEmbedding(6, 4, padding_idx=2)
-    optimizer = torch.optim.AdamW(table.parameters(), lr=0.1, weight_decay=0.1)
-    for _ in range(5):
-        optimizer.zero_grad()
-        F.cross_entropy(table.readout(table(torch.tensor([2, 1, 5])) + 1), torch.tensor([2, 3, 4])).backward()
-        optimizer.step()
-    assert table.weight[2].tolist() == [0, 0, 0, 0]
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_repeated_tokens_are_summed_in_float32(dtype):
     ids = torch.zeros(4096, dtype=torch.int64)
@@ -140,25 +119,6 @@ def test_pytorch_sums_gradients_in_bfloat16():
     weight = torch.ones(2, 1, dtype=torch.bfloat16, requires_grad=True)
     F.embedding(torch.zeros(4096, dtype=torch.int64), weight).sum().backward()
     assert weight.grad.tolist() == [[256], [0]]
-
-
-def test_the_gradient_is_the_sum_over_all_slots_of_a_token():
-    table = ww.TokenEmbedding(4, 3, dtype=torch.float64)
-    ids = torch.tensor([[1, 3, 1], [1, 0, 3]])
-    upstream = torch.randn(2, 3, 3, dtype=torch.float64)
-    table(ids).backward(upstream)
-    expected = torch.zeros(4, 3, dtype=torch.float64)
-    for b in range(2):
-        for t in range(3):
-            expected[ids[b, t]] += upstream[b, t]
-    assert torch.allclose(table.weight.grad, expected, atol=1e-15)
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_the_low_precision_lookup_returns_rows_unchanged(dtype):
-    weight = torch.randn(5, 3).to(dtype)
-    index = torch.tensor([[4, 0], [0, 2]])
-    assert torch.equal(lookup(weight, index), weight[index])
 
 
 def test_the_low_precision_lookup_passes_a_gradient_per_sample():
@@ -200,20 +160,6 @@ def test_device_and_dtype():
     assert table(torch.zeros(1, 3, dtype=torch.int64, device="meta")).shape == (1, 3, 2)
 
 
-def test_the_table_travels_as_a_state_dict():
-    table, other = (ww.TokenEmbedding(5, 2, padding_idx=0) for _ in range(2))
-    other.load_state_dict(table.state_dict())
-    assert torch.equal(other.weight, table.weight)
-    assert list(table.state_dict()) == ["weight"]
-
-
-def test_extra_repr_shows_the_settings():
-    assert repr(ww.TokenEmbedding(5, 16)) == "TokenEmbedding(num_embeddings=5, embedding_dim=16, init='normal')"
-    assert repr(ww.TokenEmbedding(5, 16, init="torch", scale="sqrt_dim", padding_idx=0)) == (
-        "TokenEmbedding(num_embeddings=5, embedding_dim=16, init='torch', scale=4, padding_idx=0)"
-    )
-
-
 @pytest.mark.parametrize(("bad", "slot"), [(7, (0, 2)), (-1, (1, 0))])
 def test_the_error_names_the_id_its_index_and_the_vocabulary(bad, slot):
     ids = torch.zeros(2, 3, dtype=torch.int64)
@@ -231,12 +177,6 @@ def test_narrow_ids_are_looked_up(dtype: torch.dtype) -> None:
     table = ww.TokenEmbedding(5, 3)
     ids = torch.tensor([[4, 0, 1]])
     assert torch.equal(table(ids.to(dtype)), table(ids))
-
-
-def test_lookup_under_vmap() -> None:
-    table = ww.TokenEmbedding(5, 3)
-    ids = torch.tensor([[4, 0, 1], [2, 2, 3]])
-    assert torch.equal(torch.vmap(table)(ids), table(ids))
 
 
 # An nn.Embedding, to all that look for one.

@@ -68,10 +68,6 @@ def test_bpe_decodes_to_the_same_text(content):
     assert BPE.decode(BPE.encode(content).ids) == content
 
 
-def test_byte_has_256_tokens_whatever_the_text():
-    assert text.train("byte", SENTENCE, vocab_size=5000).get_vocab_size() == 256
-
-
 @pytest.mark.parametrize("kind", text.KINDS)
 def test_training_on_texts_and_on_files_is_the_same(kind, tmp_path):
     parts = ["the cat sat\n", "on the mât\n"]
@@ -83,11 +79,6 @@ def test_training_on_texts_and_on_files_is_the_same(kind, tmp_path):
     from_texts = text.train(kind, parts, vocab_size=270)
     from_both = text.train(kind, parts[0], files=files[1:], vocab_size=270)
     assert from_files.get_vocab() == from_texts.get_vocab() == from_both.get_vocab()
-
-
-def test_from_vocabulary_has_the_given_ids():
-    tokenizer = text.from_vocabulary({"The": 7, "cat": 2, "sat": 30, ".": 0})
-    assert tokenizer.encode("The cat sat.").ids == [7, 2, 30, 0]
 
 
 def test_from_vocabulary_with_an_unknown_word():
@@ -165,21 +156,6 @@ def test_a_file_above_the_limit_is_not_read(tmp_path, monkeypatch):
     with pytest.raises(ww.errors.TextError, match="has 5 bytes; files above 4 are refused"):
         text.read_text(tmp_path / "five")
     assert text.read_text(tmp_path / "four") == "1234"
-
-
-def test_read_text_returns_every_character(tmp_path):
-    content = "zwölf\r\nБоксёры\n\tend"
-    (tmp_path / "file").write_bytes(content.encode())
-    assert text.read_text(tmp_path / "file") == content
-    assert text.read_text(str(tmp_path / "file")) == content
-
-
-def test_encode_returns_ids_and_tokens():
-    tokenizer = text.train("word", SENTENCE)
-    assert text.encode(tokenizer, "the mat.") == (
-        [tokenizer.token_to_id(word) for word in ("the", "mat", ".")],
-        ["the", "mat", "."],
-    )
 
 
 def test_a_final_sigma_is_lowered_as_the_tokenizer_lowers_it():

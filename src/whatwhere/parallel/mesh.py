@@ -39,7 +39,7 @@ def alike_everywhere(values: Tensor, mesh: DeviceMesh) -> bool:
 
 
 def summed(x: Tensor, mesh: DeviceMesh) -> Tensor:
-    """Return the sum of the parts of processes of a mesh of one dimension, alike on all, as its gradient is taken to be.
+    """Return the sum of a tensor over processes, alike on all; its gradient is taken to be alike on all.
 
     Args:
         x: the part of this process.

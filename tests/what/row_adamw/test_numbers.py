@@ -40,24 +40,6 @@ def test_every_value_that_is_read_is_that_of_dense_adamw(module):
         race.take(ids, 1e-2 * sampled(6, D, seed=n))
 
 
-def test_the_first_steps():
-    race = Race(sampled(V, D), lr=1e-2, weight_decay=0.1)
-    for n in range(6):
-        race.take(torch.tensor([n, 7]), sampled(2, D, seed=n))
-        ours, dense = race.errors()
-        assert ours <= max(dense, 1.2e-7)
-
-
-def test_a_row_without_a_gradient_decays_and_no_more():
-    race, unseen = Race(sampled(V, D), lr=1e-2, weight_decay=0.5), [1, 7, V - 1]
-    for n, ids in enumerate(batches(100)):
-        race.take(ids // 2 * 2, sampled(6, D, seed=n))
-    race.rows.flush()
-    kept = (1 - 1e-2 * 0.5) ** 100
-    result, right = race.table.weight[unseen].detach(), kept * race.start[unseen].double()
-    assert float((result.double() / right - 1).abs().max()) < 1.2e-7
-
-
 @pytest.mark.parametrize(("dtype", "step"), [(torch.bfloat16, 2**-8), (torch.float16, 2**-11)])
 def test_a_table_of_sixteen_bits_is_its_master_rounded(dtype, step):
     """The master is as close to dense AdamW as float32 gets; dense AdamW of sixteen bits loses most of its steps."""

@@ -1,18 +1,16 @@
 """Tables of RowAdamW read by others: output projections, other processes, other modules, resized tables."""
 
 import copy
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.optim.swa_utils import AveragedModel
 
 import whatwhere as ww
 from whatwhere import RowAdamW, TokenEmbedding
 
-from .race import OPTIONS, D, Race, V, batches, sampled
+from .race import OPTIONS, D, Race, V, sampled
 
 
 def test_a_trained_output_projection_is_refused():
@@ -49,51 +47,6 @@ def test_rows_that_were_not_read_through_the_module_are_refused():
     optimizer.step()
 
 
-def test_rows_that_another_process_has_read_are_brought_up_to_date(monkeypatch):
-    """In a group of processes, each gets the gradients of the rows that any has read."""
-    race = Race(sampled(V, D), **OPTIONS)
-    race.run(10)
-    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
-    for ids in (torch.tensor([2, 4, 39]), torch.tensor([0])):
-        gradient = torch.zeros(V, D).index_add(0, ids, sampled(len(ids), D))
-        race.table.weight.grad = gradient.to_sparse(1)
-        race.exact.grad, race.single.grad = gradient.double(), gradient
-        race.step()
-    assert race.errors()[0] < 1e-6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["TokenEmbedding", "Embedding"])
-def test_distributed_data_parallel(tmp_path, kind):
-    """Two processes, each with half of a batch: both end with the table that one process has with all of it."""
-    torch.multiprocessing.spawn(train_together, (tmp_path, kind), nprocs=2)
-    race = Race(sampled(V, D), **OPTIONS)
-    for n, ids in enumerate(batches(20)):
-        race.take(ids, sampled(6, D, seed=n) / 2)  # the mean over processes
-    race.rows.flush()
-    for rank in range(2):
-        torch.testing.assert_close(torch.load(tmp_path / f"{rank}.pt"), race.table.weight.detach(), rtol=0, atol=3e-6)
-
-
-def train_together(rank: int, folder: Path, kind: str) -> None:
-    torch.distributed.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
-    weight = sampled(V, D)
-    table = (
-        nn.Embedding(V, D, sparse=True, _weight=weight) if kind == "Embedding" else TokenEmbedding.from_weight(weight)
-    )
-    optimizer = RowAdamW(table, **OPTIONS)
-    model = nn.parallel.DistributedDataParallel(table)
-    mine = slice(3 * rank, 3 * rank + 3)
-    for n, ids in enumerate(batches(20)):
-        model(ids[mine]).backward(sampled(6, D, seed=n)[mine])
-        optimizer.step()
-        optimizer.zero_grad()
-    optimizer.flush()
-    torch.save(table.weight.detach(), folder / f"{rank}.pt")
-    torch.distributed.destroy_process_group()
-
-
 def test_what_was_computed_from_the_whole_table_has_no_gradient_once_rows_have_moved():
     race = Race(sampled(V, D), **OPTIONS)
     race.take(torch.tensor([1, 2]), sampled(2, D))
@@ -102,21 +55,6 @@ def test_what_was_computed_from_the_whole_table_has_no_gradient_once_rows_have_m
     race.table(torch.tensor([1]))
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         penalty.backward()
-
-
-@pytest.mark.parametrize("flushes", [True, False])
-def test_an_average_of_weights_needs_a_flush_before_each_update(flushes):
-    """`AveragedModel` reads the weights themselves, which no module sees: without a flush its average is another."""
-    race = Race(sampled(V, D), **OPTIONS)
-    averages = [AveragedModel(race.table), torch.zeros(V, D, dtype=torch.float64)]
-    for n, ids in enumerate(batches(30)):
-        race.take(ids, sampled(6, D, seed=n))
-        if flushes:
-            race.rows.flush()
-        averages[0].update_parameters(race.table)
-        averages[1] += race.exact.detach() / 30
-    apart = float((averages[0].module.weight.detach().double() - averages[1]).abs().max())
-    assert apart < 1e-6 if flushes else apart > 1e-3
 
 
 def test_another_weight_put_there_for_one_call_is_read():

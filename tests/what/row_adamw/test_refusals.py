@@ -52,22 +52,13 @@ def test_settings_that_are_refused(options, words):
         RowAdamW([group])
 
 
-def test_settings_are_checked_at_each_step():
+@pytest.mark.parametrize(("name", "value"), [("lr", -1.0), ("maximize", True), ("amsgrad", True)])
+def test_settings_are_checked_at_each_step(name, value):
     table = TokenEmbedding(V, D)
     optimizer = RowAdamW(table)
-    optimizer.param_groups[0]["lr"] = -1.0
+    optimizer.param_groups[0][name] = value
     table(torch.tensor([1])).sum().backward()
-    with pytest.raises(ww.errors.SettingError, match=r"lr=-1\.0"):
-        optimizer.step()
-
-
-@pytest.mark.parametrize("name", ["maximize", "amsgrad", "capturable", "differentiable"])
-def test_what_it_does_not_do_is_refused_at_each_step_too(name):
-    table = TokenEmbedding(V, D)
-    optimizer = RowAdamW(table)
-    optimizer.param_groups[0][name] = True
-    table(torch.tensor([1])).sum().backward()
-    with pytest.raises(ww.errors.SettingError, match=rf"{name}=True.*\n.*AdamW\({name}=True\)"):
+    with pytest.raises(ww.errors.SettingError, match=rf"{name}={value}"):
         optimizer.step()
 
 
