@@ -10,11 +10,12 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import parallelize_module
 from torch.nn.functional import cross_entropy
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 import whatwhere as ww
 from whatwhere.parallel import VocabularyParallel, VocabularyShards, shard_vocabulary, vocabulary_cross_entropy
 
-from ..attention import LargestTensor
 from .processes import on_ranks
 
 DIM, STEPS = 16, 5
@@ -168,6 +169,21 @@ def test_rows_are_those_of_the_table_and_wrong_ids_are_refused_on_all_alike(tmp_
     assert results[0][1] == results[1][1]
 
 
+class Largest(TorchDispatchMode):
+    """Watch the elements of the largest tensor that any operation returns."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run an operation."""
+        result = function(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                local = leaf.to_local() if hasattr(leaf, "to_local") else leaf
+                self.elements = max(self.elements, local.numel())
+        return result
+
+
 def largest() -> tuple[int, int]:
     """Return the elements of the largest tensor of a forward and backward pass, of shards and of a whole table."""
     rows, tokens = 4000, torch.arange(20)[None]
@@ -175,12 +191,12 @@ def largest() -> tuple[int, int]:
     for mesh in (mesh_of_all(), None):
         table = ww.TokenEmbedding(rows, DIM)
         shards = None if mesh is None else shard_vocabulary(table, mesh)
-        with LargestTensor() as watched:
+        with Largest() as watched:
             if shards is not None:
                 vocabulary_cross_entropy(shards.readout(shards(tokens)), tokens).backward()
             else:
                 cross_entropy(table.readout(table(tokens))[0], tokens[0]).backward()
-        sizes.append(watched.numbers)
+        sizes.append(watched.elements)
     return sizes[0], sizes[1]
 
 
