@@ -267,7 +267,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("analysis.token_neighbors.TokenNeighbors", "studio.api.tokens.TokenNeighbors"): SUMMARY,
     ("analysis.walkthrough.AttentionScores", "studio.api.pipeline.TextWalkthrough"): SUMMARY,
     ("comparison.results.Fingerprint", "studio.api.positions.Fingerprint"): SUMMARY,
-    ("models.configuration.model_type.Sizes", "where.catalogue.entry.Sizes"): DIFFERENT,
     ("models.load_where.LoadedWhere", "studio.schemes.ShownScheme"): SUMMARY,
     ("report.inspection.InspectionRecord", "studio.api.overview.Overview"): SUMMARY,
     ("studio.api.positions.CatalogueEntry", "where.catalogue.entry.SchemeFacts"): SUMMARY,

@@ -137,8 +137,9 @@ def _expected_maps(scheme: "QueryKeyMap | None", positions: Sequence[int]) -> tu
 def _query_key(number: int, layer: Layer, description: Description) -> Iterator[_Stated]:
     plan = description.query_key[number]
     built: Any = None if plan is None else plan.build()
-    learned = bool(description.temperatures) and isinstance(description.temperatures[number], Plan)
-    scheme = built if learned else description.with_temperature(number, built)
+    curve = description.temperatures[number] if description.temperatures else None
+    learned = curve is not None and not curve.is_curve
+    scheme = built if learned else description.where(number).query_key
     for index, name in enumerate(("query", "key")):
         measured = getattr(layer, name)
         if measured.kind == NOT_MEASURED:
