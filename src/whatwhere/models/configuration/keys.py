@@ -7,7 +7,7 @@ from enum import Enum
 from math import inf, isclose
 from numbers import Integral, Real
 from reprlib import Repr
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from whatwhere.errors import CheckpointError, SettingError
 
@@ -132,7 +132,7 @@ class Keys:
         """Return a whole number from `least` to `most`, or None if that is the default."""
         value = self.take(*names, default=default)
         if value is None:
-            return value
+            return cast("T", value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         size = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else least - 1
@@ -147,7 +147,7 @@ class Keys:
         """Return a finite number above zero, or None if that is the default; `zero` allows 0 too."""
         value = self.take(*names, default=default)
         if value is None:
-            return value
+            return cast("T", value)
         return 0.0 if zero and equal_values(value, 0) else self._number(self._present(names), value)
 
     def _number(self, name: str, value: Any) -> float:
@@ -169,7 +169,7 @@ class Keys:
             raise self.wrong(name, values, "must be a list.")
         if values is not None and len(values) > most:
             raise SettingError(f"{self.path}{name} has {len(values):,} entries, but at most {most:,} are read.")
-        return values
+        return cast("Sequence[Any] | T", values)
 
     def require_each(self, name: str, listed: Sequence[Any], fits: Callable[[Any], bool], needed: str) -> None:
         """Raise SettingError unless all entries of a list are as needed, such as `must be 0 or 1.`"""

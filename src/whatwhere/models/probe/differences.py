@@ -197,7 +197,7 @@ def _score(layer: Layer, plan: Plan | None) -> Iterator[_Stated]:
     if kind != NOT_MEASURED and kind != _BIASES.get(scheme, kind):
         yield "bias", kind, str(scheme)
     elif kind != NOT_MEASURED and plan is not None and scheme == "alibi":
-        built: ALiBi = plan.build()  # type: ignore[assignment]
+        built: ALiBi = plan.build()
         slopes = built.slopes.double().tolist()
         if not _alike(layer.bias.slopes, slopes, 1e-5):
             yield "slopes", _numbers(layer.bias.slopes), _numbers(slopes)
