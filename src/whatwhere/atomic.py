@@ -48,14 +48,6 @@ def atomic_file(out: str | Path, *, replace: bool = True, sync: bool = True, fol
     none. Of a link the target is replaced, unless `follow` is False, as for links among files of ours: they could lead
     out of their folder. A device or a pipe is never replaced, but written directly. Without `sync` the bytes may be
     lost if the machine stops. FileExistsError is raised if `out` exists at the end and `replace` is False.
-
-    Examples:
-        >>> from tempfile import mkdtemp
-        >>> out = Path(mkdtemp()) / "notes.txt"
-        >>> with atomic_file(out) as path:
-        ...     _ = path.write_text("all of it")
-        >>> out.read_text(), [each.name for each in out.parent.iterdir()]
-        ('all of it', ['notes.txt'])
     """
     out = _resolved(out) if replace and follow else Path(out)
     kept = out.exists() and not out.is_symlink()
@@ -162,12 +154,7 @@ def require_writable(out: str | Path) -> None:
 
 
 def is_unfinished(path: Path) -> bool:
-    """Return whether a path is the temporary file of an interrupted write.
-
-    Examples:
-        >>> is_unfinished(Path(".model.safetensors.0badcafe.part")), is_unfinished(Path("model.safetensors"))
-        (True, False)
-    """
+    """Return whether a path is the temporary file of an interrupted write."""
     return path.name.startswith(".") and path.name.endswith(".part")
 
 

@@ -23,10 +23,6 @@ def visible(text: object) -> str:
     """Return text in which every character can be seen: others are written as their code points.
 
     Spaces stay, also those that do not break, which keep a number beside its unit.
-
-    Examples:
-        >>> visible("a\\x1b[31mb")
-        'a⟨U+001B⟩[31mb'
     """
     written = str(text)
     if written.isascii() and written.isprintable():
@@ -35,12 +31,7 @@ def visible(text: object) -> str:
 
 
 def visible_token(text: str, most: int = MAX_TOKEN) -> str:
-    """Return a token in which every character can be seen, blanks and combining marks included.
-
-    Examples:
-        >>> visible_token(" a\\u202e")
-        '␣a⟨U+202E⟩'
-    """
+    """Return a token in which every character can be seen, blanks and combining marks included: ␣a⟨U+202E⟩."""
     shown: list[str] = []
     on_letter = False
     for char in text:
@@ -81,10 +72,6 @@ def byte_alphabet() -> dict[str, int]:
 
     Printable bytes represent themselves; the other 68 take the characters from U+0100 on, in order, so that the space
     is Ġ. This is GPT-2's own table, https://github.com/openai/gpt-2.
-
-    Examples:
-        >>> byte_alphabet()["Ġ"], byte_alphabet()["a"], len(byte_alphabet())
-        (32, 97, 256)
     """
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [byte for byte in range(256) if byte not in printable]
@@ -92,22 +79,12 @@ def byte_alphabet() -> dict[str, int]:
 
 
 def quoted(text: str, most: int = 80) -> str:
-    """Return a name in quotation marks, every character of it visible, cut where it is long.
-
-    Examples:
-        >>> quoted("x" * 1000, most=4)
-        "'xxxx...'"
-    """
+    """Return a name in quotation marks, every character of it visible, cut where it is long."""
     return f"'{visible(text if len(text) <= most else text[:most] + '...')}'"
 
 
 def cut(text: str, most: int = MAX_TOKEN) -> str:
-    """Return text of at most so many characters, its beginning and its end.
-
-    Examples:
-        >>> cut("abcdefghij", 6)
-        'abcd…j'
-    """
+    """Return text of at most so many characters, its beginning and its end."""
     return _shortened(text, most)
 
 

@@ -35,10 +35,6 @@ def new_array(shape: tuple[int, ...], dtype: np.dtype | type) -> np.ndarray:
 
     Raises:
         SettingError: If there is neither room for the file nor memory for the array.
-
-    Examples:
-        >>> new_array((2, 3), np.float32).shape
-        (2, 3)
     """
     size = prod(shape) * np.dtype(dtype).itemsize
     if size < SCRATCH_FROM or not size or not hasattr(os, "posix_fallocate"):
@@ -77,12 +73,7 @@ def _available_memory() -> int | None:
 
 
 def row_blocks(rows: int, step: int) -> Iterator[slice]:
-    """Yield slices of at most `step` rows, and report when each was worked through.
-
-    Examples:
-        >>> list(row_blocks(5, 3))
-        [slice(0, 3, None), slice(3, 5, None)]
-    """
+    """Yield slices of at most `step` rows, and report when each was worked through."""
     pace = Pace()
     for first in range(0, rows, step):
         last = min(first + step, rows)
@@ -91,12 +82,7 @@ def row_blocks(rows: int, step: int) -> Iterator[slice]:
 
 
 def rows_at_a_time(dim: int) -> int:
-    """Return how many rows of a table are copied at a time.
-
-    Examples:
-        >>> rows_at_a_time(256), rows_at_a_time(1 << 30)
-        (16384, 1)
-    """
+    """Return how many rows of a table are copied at a time."""
     return max(1, _NUMBERS // max(dim, 1))
 
 
@@ -108,12 +94,7 @@ def sample_rows(rows: int, most: int, seed: int = 0) -> Int64[np.ndarray, " samp
 
 
 def selected_rows(table: np.ndarray, rows: Int64[np.ndarray, " selected"]) -> np.ndarray:
-    """Return some rows of a table: the table itself where these are all of its rows, in order.
-
-    Examples:
-        >>> selected_rows(np.eye(3), np.array([2])).tolist()
-        [[0.0, 0.0, 1.0]]
-    """
+    """Return some rows of a table: the table itself where these are all of its rows, in order."""
     if len(rows) == len(table) and np.array_equal(rows, np.arange(len(table))):
         return table
     chosen = new_array((len(rows), *table.shape[1:]), table.dtype)
@@ -123,12 +104,7 @@ def selected_rows(table: np.ndarray, rows: Int64[np.ndarray, " selected"]) -> np
 
 
 def finite_rows(table: np.ndarray) -> Bool[np.ndarray, " rows"]:
-    """Return whether all numbers are finite, for each row.
-
-    Examples:
-        >>> finite_rows(np.array([[1.0, np.nan], [1.0, 2.0]])).tolist()
-        [False, True]
-    """
+    """Return whether all numbers are finite, for each row."""
     finite = np.empty(len(table), bool)
     for part in row_blocks(len(table), rows_at_a_time(table.shape[1])):
         finite[part] = np.isfinite(table[part]).all(axis=1)

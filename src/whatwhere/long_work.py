@@ -55,11 +55,7 @@ class Pace:
         self._recent: deque[tuple[float, float]] = deque([(self.begin, 0.0)], _RECENT)
 
     def left(self, share: float) -> float | None:
-        """Return the seconds that the rest takes, or None where no speed is known yet.
-
-        Args:
-            share: of the work that is done, 0 to 1.
-        """
+        """Return the seconds that the rest takes after a share of the work, or None where no speed is known yet."""
         now = perf_counter()
         for time, before in (self._recent[0], (self.begin, 0.0)):
             if share > before and now > time:
@@ -79,24 +75,11 @@ def begin_step(step: str) -> None:
 
 @contextmanager
 def counted(step: str, total: int, unit: str) -> Iterator[Callable[[int], None]]:
-    """Report how much of some work is done, in a `with` block.
+    """Report how much of some work is done, in a `with` block; yield a function to call with each part that is done.
 
     Args:
         step: what is being done, in words; "" where that was said before.
         unit: of the total, in plural: "rows", or "bytes", which are shown in MB.
-
-    Yields:
-        A function to call with the amount of each part that is done.
-
-    Examples:
-        >>> token = reports_to.set(lambda work: print(work.step, work.amount, work.share))
-        >>> with counted("reading", 4000, "rows") as advance:
-        ...     advance(1000)
-        ...     advance(3000)
-        reading 0 of 4,000 rows 0.0
-        reading 1,000 of 4,000 rows 0.25
-        reading 4,000 of 4,000 rows 1.0
-        >>> reports_to.reset(token)
     """
     report, done, pace = reports_to.get(), 0, Pace()
 
@@ -114,11 +97,7 @@ def counted(step: str, total: int, unit: str) -> Iterator[Callable[[int], None]]
 def by_share(step: str = "") -> Iterator[Callable[[float, str], None]]:
     """Report the share of some work that is done, in a `with` block; what is in it reports nothing of its own.
 
-    Args:
-        step: what is being done, in words; "" where that was said before.
-
-    Yields:
-        A function to call with the finished share, 0 to 1, and a message, as `make_map` does.
+    It yields a function to call with the finished share, 0 to 1, and a message, as `make_map` does.
     """
     report, pace = reports_to.get(), Pace()
 

@@ -22,45 +22,27 @@ MaybeNaN = Annotated[float, "NaN where there is no value"]
 
 @dataclass(frozen=True)
 class Missing:
-    """The reason why a part of some results is not there.
-
-    Args:
-        missing: the reason, a sentence without its full stop.
-    """
+    """The reason why a part of some results is not there: a sentence without its full stop."""
 
     missing: str
 
 
 def to_json(record: object, digits: int | None = 6) -> Any:
-    """Return a dataclass as what JSON holds: arrays and tensors become lists, numbers that are not finite None.
+    """Return a dataclass, or lists and dictionaries of such, as what JSON holds.
+
+    Arrays and tensors become lists, numbers that are not finite None.
 
     Args:
-        record: a dataclass, or lists and dictionaries of such.
         digits: significant digits of the numbers; None keeps all.
-
-    Examples:
-        >>> to_json(Missing("there is no tokenizer"))
-        {'missing': 'there is no tokenizer'}
-        >>> import numpy as np
-        >>> to_json({"share": 1 / 3, "norms": (np.array([1.0, np.nan]),)})
-        {'share': 0.333333, 'norms': [[1.0, None]]}
     """
     return _rounded(msgspec.to_builtins(record, enc_hook=_array), digits)
 
 
 def from_json(kind: type[Record], value: object, source: str) -> Record:
-    """Return the record that JSON holds, each value checked against its type.
-
-    Args:
-        kind: a dataclass, or a type of such.
-        value: what `json.loads` returned.
+    """Return the dataclass of a type that JSON holds, each value checked against its type.
 
     Raises:
         ResultsError: If a value is missing or has another type.
-
-    Examples:
-        >>> from_json(Missing, {"missing": "no tokenizer"}, "results.json")
-        Missing(missing='no tokenizer')
     """
     try:
         return msgspec.convert(value, kind, str_keys=True)  # the keys of JSON are text, those of a mapping may be int
@@ -82,20 +64,8 @@ class Schema:
     The checksum is that of the values, not of the bytes: other spaces and line ends leave it as it is.
 
     Args:
-        format: its name.
-        version: that is written, and read.
         way_out: what a person can do where it is not read, as sentences.
         unchecked: earlier versions, which hold the same but for the checksum; they are read as this one.
-
-    Examples:
-        >>> notes = Schema("notes", 2, "Write it again.", unchecked={1})
-        >>> content = notes.sealed({"text": "all of it"})
-        >>> notes.opened(content, "notes.json")
-        {'format': 'notes', 'version': 2, 'text': 'all of it'}
-        >>> notes.opened({**content, "text": "some"}, "notes.json")
-        Traceback (most recent call last):
-        whatwhere.errors.ResultsError: notes.json has another checksum than it states: it is damaged, or was changed.
-        Write it again.
     """
 
     format: str

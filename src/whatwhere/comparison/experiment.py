@@ -45,7 +45,7 @@ from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Task
 from whatwhere.comparison.text_task import Text
 from whatwhere.errors import SettingError
-from whatwhere.models.checkpoint.results import RESULTS_SCHEMA
+from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.where.catalogue import canonical_name
 
 DEMO_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")

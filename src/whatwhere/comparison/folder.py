@@ -27,7 +27,7 @@ from whatwhere.comparison.saved_model import Start
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import ResultsError
-from whatwhere.models.checkpoint.results import RESULTS_SCHEMA
+from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.models.checkpoint.safetensors import Part, computed, write_safetensors
 from whatwhere.records import Schema, from_json, to_json
 

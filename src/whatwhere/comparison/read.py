@@ -21,7 +21,7 @@ from whatwhere.comparison.settings import Settings, with_settings
 from whatwhere.errors import CheckpointError, ResultsError, SettingError
 from whatwhere.escape import visible
 from whatwhere.models.checkpoint.files import read_json as read_object
-from whatwhere.models.checkpoint.results import MAX_RESULTS_BYTES, RESULTS_SCHEMA
+from whatwhere.models.checkpoint.folder import MAX_RESULTS_BYTES, RESULTS_SCHEMA
 from whatwhere.models.checkpoint.safetensors import require_checksum
 from whatwhere.records import Schema, from_json
 

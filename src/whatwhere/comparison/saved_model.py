@@ -16,7 +16,7 @@ from whatwhere.comparison.results import RunResult, StartRecord
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.train import new_model, new_own_model
 from whatwhere.errors import ResultsError, SettingError
-from whatwhere.models.checkpoint.results import RESULTS_SCHEMA
+from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.models.checkpoint.safetensors import require_checksum
 
 _MAX_POSITIONS = 1 << 20

@@ -37,10 +37,6 @@ def marking(words: Sequence[str]) -> Marking:
     sentencepiece   "▁the": a space is U+2581, and "<0x0A>" is a byte (Llama 2, T5, Gemma; BERT in GGUF)
     wordpiece       "##ing": continuations are marked (BERT)
     plain           no marker: a list of words
-
-    Examples:
-        >>> marking(["the", "play", "##ing"])
-        'wordpiece'
     """
     known = {word for word in words if word}
     if byte_alphabet().keys() <= known:
@@ -54,12 +50,7 @@ def marking(words: Sequence[str]) -> Marking:
 
 
 def texts(words: Sequence[str], marked: Marking | None = None) -> list[str | bytes]:
-    """Return the text of each token, with its leading space; bytes if they are not complete UTF-8.
-
-    Examples:
-        >>> texts(["Ġthe", "ing", "<|endoftext|>", "Ã"], "bytes")
-        [' the', 'ing', '<|endoftext|>', b'\\xc3']
-    """
+    """Return the text of each token, with its leading space; bytes if they are not complete UTF-8."""
     how = marking(words) if marked is None else marked
     return [_text(word, how) for word in words]
 
@@ -79,10 +70,6 @@ def token_types(words: Sequence[str], marked: Marking | None = None) -> list[str
     control                    invisible characters
     special                    looks like [CLS], </s> or <|endoftext|>
     no token                   the empty string
-
-    Examples:
-        >>> token_types(["Ġthe", "ing", "Ġ1999", "!", "Ċ", "Ã", "<|endoftext|>"])
-        ['word start', 'continuation', 'number', 'punctuation', 'whitespace', 'byte', 'special']
     """
     how = marking(words) if marked is None else marked
     return [_token_type(word, _text(word, how), how) for word in words]
@@ -92,10 +79,6 @@ def scripts(words: Sequence[str], marked: Marking | None = None) -> list[str]:
     """Return the script of each token, such as Latin, Han or Cyrillic; or NO_LETTERS or MIXED.
 
     The script is the first word of the Unicode name of each letter, after compatibility normalization (NFKC).
-
-    Examples:
-        >>> scripts(["##東", "дом", "king", "##1", "µm"])
-        ['Han', 'Cyrillic', 'Latin', 'no letters', 'mixed']
     """
     how = marking(words) if marked is None else marked
     return [_script(word, _text(word, how)) for word in words]

@@ -185,7 +185,7 @@ def test_offsets_beyond_the_file(tmp_path: Path) -> None:
 
 
 def test_more_arrays_than_anybody_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whatwhere.models.checkpoint.npy._MAX_MEMBERS", 2)
+    monkeypatch.setattr("whatwhere.models.checkpoint.archives._MAX_MEMBERS", 2)
     np.savez(tmp_path / "x.npz", a=WEIGHT, b=WEIGHT, c=WEIGHT)
     with pytest.raises(ww.errors.CheckpointError, match="it holds 3 arrays, but at most 2 are read"):
         Checkpoint.open(tmp_path / "x.npz")

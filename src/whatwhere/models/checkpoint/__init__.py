@@ -6,10 +6,9 @@ from typing import Any, overload
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import read_json
-from whatwhere.models.checkpoint.folder import CONFIG, INDEX, holds_weights
+from whatwhere.models.checkpoint.folder import CONFIG, INDEX, RESULTS, holds_weights
 from whatwhere.models.checkpoint.hub import is_name, locate
 from whatwhere.models.checkpoint.names import Names
-from whatwhere.models.checkpoint.results import RESULTS
 from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES
 from whatwhere.models.checkpoint.word_vectors import write_projector
 from whatwhere.models.configuration.description import Description

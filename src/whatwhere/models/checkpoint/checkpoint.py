@@ -15,13 +15,11 @@ from whatwhere.errors import CheckpointError, MissingExtra, WhatWhereError
 from whatwhere.escape import quoted
 from whatwhere.large_arrays import row_blocks, rows_at_a_time
 from whatwhere.models.checkpoint.base import Combined, Contents, Entry, Rows, checked_rows
-from whatwhere.models.checkpoint.combined import MERGE, adapted, model2vec
-from whatwhere.models.checkpoint.folder import CONFIG, open_configuration, open_contents
+from whatwhere.models.checkpoint.combined import MERGE, adapted, model2vec, quantized
+from whatwhere.models.checkpoint.folder import CONFIG, RESULTS_FORMAT, TABLE, open_configuration, open_contents
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES, why_unread
 from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.names import Names, TokenTable, find_names, find_token_tables, has_head, stated_tie
-from whatwhere.models.checkpoint.quantized import quantized
-from whatwhere.models.checkpoint.results import RESULTS_FORMAT, TABLE
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.model_types import learned_offset, nested_text
 from whatwhere.models.configuration.read import from_huggingface

@@ -156,12 +156,6 @@ def parse_json(text: bytes, where: str, most: int | None = None) -> Json:
 
     Raises:
         CheckpointError: If it is not a JSON object, has a key twice, is nested too deeply, or would take more memory.
-
-    Examples:
-        >>> parse_json(b'{"a": 1, "a": 2}', "config.json")
-        Traceback (most recent call last):
-        whatwhere.errors.CheckpointError: config.json: the key 'a' occurs twice in one object.
-        Keep one of them.
     """
     if not text:
         raise CheckpointError(f"{where} is empty.\nCreate or download it again.")

@@ -1,20 +1,20 @@
-"""The format of a path, detected; and folders of Hugging Face: weights, their configuration and tokenizer."""
+"""The format of a path, detected; folders of Hugging Face, and of comparisons, with the trained model of each run."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint import pickled
-from whatwhere.models.checkpoint.base import Contents, Entry
+from whatwhere.models.checkpoint.archives import load_pickle, open_npy, open_npz, refuse_gensim, refuse_pickle
+from whatwhere.models.checkpoint.base import ByteRange, Contents, Entry
 from whatwhere.models.checkpoint.files import TIMES, File, plain_name, read_json
 from whatwhere.models.checkpoint.gguf import PART, open_gguf
-from whatwhere.models.checkpoint.npy import open_npy, open_npz
-from whatwhere.models.checkpoint.results import RESULTS, is_results, open_results
-from whatwhere.models.checkpoint.safetensors import is_safetensors, read_header
+from whatwhere.models.checkpoint.safetensors import is_safetensors, read_header, require_checksum
 from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, tokenizer_in, tokens_in
 from whatwhere.models.checkpoint.word_vectors import (
     is_binary,
@@ -24,8 +24,21 @@ from whatwhere.models.checkpoint.word_vectors import (
     open_text_vectors,
 )
 from whatwhere.models.configuration.keys import Json
+from whatwhere.records import Schema
 from whatwhere.what.row_files import require_up_to_date
 
+RESULTS_SCHEMA = Schema(
+    "whatwhere-results",
+    4,
+    "Run the comparison again, into a new folder, or read it with the whatwhere that wrote it.",
+    unchecked={3},
+)
+RESULTS, RESULTS_FORMAT = "results.json", "results"
+MAX_RESULTS_BYTES = 200_000_000
+TABLE = "input.tokens.weight"
+_MODELS = "models"
+_SURROGATE = re.compile("[\ud800-\udfff]")
+"""Lone surrogates, which JSON can express and UTF-8 cannot."""
 CONFIG, INDEX = "config.json", ".index.json"
 _MAX_INDEX_BYTES = 100_000_000
 _MAX_CONFIG_BYTES = 10_000_000
@@ -54,10 +67,10 @@ def open_contents(path: Path, allow_pickle: bool) -> Contents:
     if path.suffix == ".npz" or (is_zip and path.suffix not in _PICKLE_SUFFIXES):
         return open_npz(file)
     if is_zip or (head[:1] == b"\x80" and head[1:2] in (b"\2", b"\3", b"\4", b"\5")):
-        pickled.refuse_gensim(file)
+        refuse_gensim(file)
         if not allow_pickle:
-            raise pickled.refuse(path)
-        return Contents("pickle", pickled.load(file))
+            raise refuse_pickle(path)
+        return Contents("pickle", load_pickle(file))
     if is_safetensors(head):
         return _open_weights("safetensors", [path], allow_pickle)
     if not file.size:
@@ -138,9 +151,9 @@ def _open_weights(format: str, weights: list[Path], allow_pickle: bool) -> Conte
     elif weights[0].suffix == ".safetensors" or format == "safetensors":
         entries, metadata = _open_safetensors(weights)
     elif allow_pickle:
-        entries = pickled.load(File(weights[0]))
+        entries = load_pickle(File(weights[0]))
     else:
-        raise pickled.refuse(weights[0])
+        raise refuse_pickle(weights[0])
     for file in {entry.file for entry in entries.values()}:
         require_up_to_date(file)
     folder = weights[0].parent
@@ -182,9 +195,9 @@ def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], 
     if all(name.endswith(".safetensors") for name in names):
         headers = {name: read_header(_shard(index, name))[0] for name in names}
     elif allow_pickle:
-        headers = {name: pickled.load(File(_shard(index, name))) for name in names}
+        headers = {name: load_pickle(File(_shard(index, name))) for name in names}
     else:
-        raise pickled.refuse(index, [index.with_name(name) for name in names])
+        raise refuse_pickle(index, [index.with_name(name) for name in names])
     wrong = next((tensor for tensor in shards if tensor not in headers[shards[tensor]]), None)
     if wrong is not None:
         raise CheckpointError(
@@ -216,3 +229,52 @@ def _json_without_tensors(file: File) -> tuple[str, str]:
     return "it is JSON, but no tensors, no configuration with a model_type, and no tokenizer", (
         "Pass the folder of a model, or one file of weights."
     )
+
+
+# Results of `whatwhere compare`
+
+
+def is_results(folder: Path) -> bool:
+    """Return whether a folder has results of `whatwhere compare`: the file that it writes last."""
+    return (folder / RESULTS).is_file()
+
+
+def open_results(folder: Path) -> Contents:
+    """Read the headers of the trained models of a comparison; `rotary-0/input.tokens.weight` is a table of seed 0."""
+    path = folder / RESULTS
+    results = RESULTS_SCHEMA.opened(read_json(path, MAX_RESULTS_BYTES), str(path), CheckpointError)
+    entries: dict[str, ByteRange] = {}
+    files = _model_files(path, results.get("runs"))
+    # Results without trained models have no such folder; if there is one, a missing file is an error.
+    for file in files if (folder / _MODELS).is_dir() else ():
+        require_checksum(file, RESULTS_SCHEMA)
+        for own, entry in read_header(file)[0].items():
+            name = f"{file.stem}/{own}"
+            entries[name] = replace(entry, name=name)
+    tokens = _tokens(results.get("task"))
+    return Contents(
+        RESULTS_FORMAT,
+        entries,
+        words=lambda: tokens,
+        metadata=results,
+        token_table=next((name for name in entries if name.endswith(f"/{TABLE}")), None),
+    )
+
+
+def _model_files(path: Path, runs: Any) -> list[Path]:
+    """Return the files of the runs, all of which must be in models/."""
+    if not isinstance(runs, list) or not all(isinstance(run, dict) for run in runs):
+        raise CheckpointError(f"{path} has no list of runs.\nPass a folder that whatwhere compare has written.")
+    files = []
+    for run in runs:
+        name = run.get("file")
+        inside = name.removeprefix(f"{_MODELS}/") if isinstance(name, str) and name.startswith(f"{_MODELS}/") else ""
+        files.append(path.parent / _MODELS / plain_name(inside, str(path)))
+    return list(dict.fromkeys(files))
+
+
+def _tokens(task: Any) -> list[str] | None:
+    tokens = task.get("tokens") if isinstance(task, dict) else None
+    if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+        return None
+    return [_SURROGATE.sub("\ufffd", token) for token in tokens]

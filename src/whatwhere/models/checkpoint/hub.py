@@ -53,12 +53,7 @@ _TIMEOUT = 30.0
 
 
 def is_name(path: str | Path) -> bool:
-    """Return whether a path may be the name of a model at huggingface.co, and no file here has it.
-
-    Examples:
-        >>> is_name("meta-llama/Llama-3.1-8B@main"), is_name("../model"), is_name("a/b/c")
-        (True, False, False)
-    """
+    """Return whether a path may be the name of a model at huggingface.co, and no file here has it."""
     return _NAME.fullmatch(str(path)) is not None and not Path(path).exists()
 
 
@@ -145,14 +140,7 @@ def _folder(name: str, commit: str) -> Path:
 
 @dataclass(frozen=True)
 class HubFile:
-    """A file of a model at huggingface.co, at one commit.
-
-    Args:
-        repository: such as "meta-llama/Llama-3.1-8B".
-        commit: 40 hexadecimal digits.
-        name: of the file, without folders.
-        size: in bytes, as the listing of the commit states it.
-    """
+    """A file of a model at huggingface.co, at one commit of 40 digits, with the size that its listing states."""
 
     repository: str
     commit: str
@@ -164,16 +152,12 @@ class HubFile:
         write_atomic(path, _FIRST_LINE + json.dumps(_POINTER.sealed(asdict(self))).encode(), follow=False)
 
     def wrong(self, what: str, way_out: str) -> CheckpointError:
-        """Return an error about this file."""
+        """Return an error about this file: the problem, and what the user can do."""
         return CheckpointError(f"{self.repository}/{self.name} at huggingface.co: {what}.\n{way_out}")
 
 
 def read_pointer(path: Path, size: int) -> HubFile | None:
-    """Return the file that a pointer of the cache names; None of any other regular file of this size.
-
-    Raises:
-        CheckpointError: If a pointer is damaged.
-    """
+    """Return the file that a pointer of the cache names; None of any other regular file of this size."""
     if not len(_FIRST_LINE) < size <= _MAX_POINTER or not path.absolute().is_relative_to(ranges_folder().absolute()):
         return None
     content = path.read_bytes()
@@ -251,11 +235,7 @@ class RangeReader(RawIOBase):
         return offset
 
     def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Fill a buffer from the current offset, with at most 16 MB; return the number of bytes.
-
-        Raises:
-            CheckpointError: If the server does not send these bytes.
-        """
+        """Fill a buffer from the current offset, with at most 16 MB; return the number of bytes."""
         view = memoryview(buffer).cast("B")
         count = min(len(view), self._file.size - self._at, _MAX_REQUEST)
         first, last = self._at // BLOCK, (self._at + count - 1) // BLOCK
@@ -310,11 +290,7 @@ class RangeReader(RawIOBase):
 
 
 def download_range(file: HubFile, begin: int, end: int) -> bytes:
-    """Download bytes of a file, and check that they are those requested, of a file of the stated size.
-
-    Raises:
-        CheckpointError: If the server cannot be reached, refuses, or sends something else.
-    """
+    """Download bytes of a file; raise CheckpointError unless they are those requested, of a file of the stated size."""
     problem = "nothing was received"
     for _ in range(_ATTEMPTS):
         content, problem = _request(file, begin, end)

@@ -16,7 +16,7 @@ from whatwhere.escape import byte_alphabet, quoted, readable_token, shown_token
 from whatwhere.large_arrays import finite_rows, new_array, row_blocks, rows_at_a_time, selected_rows
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.results import TABLE
+from whatwhere.models.checkpoint.folder import TABLE
 from whatwhere.models.token_types import BYTE, Marking, marking, texts
 from whatwhere.what.text import ids_of_each, single_token
 

@@ -67,12 +67,6 @@ def find_names(
     If no name is known, the token table is the matrix with as many rows as there are tokens, or the fewest more:
     vocabularies are padded. If the number of tokens is not known either, it is the only matrix, if there is one. Where
     the format determines the table, as "run/name" in results of several runs, the others are those of the same run.
-
-    Examples:
-        >>> find_names({"a.wte.weight": (50304, 8), "a.wpe.weight": (64, 8)}, num_tokens=50257).position_table
-        'a.wpe.weight'
-        >>> find_names({"up": (64, 16), "table": (40, 16)}, num_tokens=37).token_table
-        'table'
     """
     tables = {name: tuple(shape) for name, shape in shapes.items() if len(shape) == 2}
     tokens = token_table or _by_suffix(tables, TOKENS)

@@ -113,14 +113,7 @@ def _byte_range(file: File, name: str, fields: Any, begin: int) -> ByteRange:
 
 @dataclass(frozen=True)
 class Part:
-    """One tensor of a new file.
-
-    Args:
-        name: in the file.
-        dtype: the stored type, as torch names it.
-        shape: rows first.
-        chunks: returns its bytes in pieces; called once, when the tensor is written.
-    """
+    """One tensor of a new file: its name, stored type as torch names it, shape, and its bytes in pieces, made once."""
 
     name: str
     dtype: str
@@ -129,7 +122,7 @@ class Part:
 
     @property
     def bytes(self) -> int:
-        """Its size in the file."""
+        """Its size in the file; raise CheckpointError for a type that safetensors cannot store."""
         size = STORED_TYPES[self.dtype].size(self.shape) if self.dtype in _CODES else None
         if size is None:
             raise CheckpointError(
