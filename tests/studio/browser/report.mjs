@@ -1,6 +1,6 @@
 // The report of a comparison, opened from the disk with the network off: what it opens on, all its views, and on paper.
 import { pathToFileURL } from "node:url";
-import { browser, given, opened, saved, small, report, violations, watched } from "./driving.mjs";
+import { browser, complaints, given, opened, saved, small, report, violations, watched } from "./driving.mjs";
 
 const result = {};
 const started = await browser();
@@ -17,21 +17,21 @@ result.head = await page.locator(".summary thead th").allInnerTexts();
 result.summary = await page.locator(".summary tbody tr").evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText)));
 result.story = await page.locator("section[aria-labelledby=learned] .trained tbody tr").evaluateAll((rows) => rows.map((row) => [...row.cells].map((cell) => cell.innerText)));
 result.titles = await page.locator("figure h3").allInnerTexts();
-result.light = await violations(page);
+result.wrong = await violations(page);
 await page.getByRole("button", { name: "Show the page dark" }).click();
-result.dark = await violations(page);
+result.wrong.push(...(await violations(page)));
 await page.emulateMedia({ media: "print" });
 await page.setViewportSize({ width: 794, height: 1123 });
 // What paper cuts off: boxes that would have to be scrolled.
 result.cut = await page.locator("pre, .scroll").evaluateAll((boxes) => boxes.filter((box) => box.checkVisibility() && box.scrollWidth > box.clientWidth).map((box) => box.innerText.slice(0, 60)));
-result.wide = await page.locator("main :is(.lines, .lines > svg, .heat canvas, table, img)").evaluateAll((all) => all.filter((each) => each.checkVisibility() && each.getBoundingClientRect().right > innerWidth + 1).map((each) => each.className || each.tagName));
+result.wide = await page.locator("main :is(.lines, .lines > svg, .heat svg, table, .still svg)").evaluateAll((all) => all.filter((each) => each.checkVisibility() && each.getBoundingClientRect().right > innerWidth + 1).map((each) => each.className || each.tagName));
 result.paper = await page.evaluate(() => getComputedStyle(document.documentElement).getPropertyValue("--page"));
 await page.emulateMedia({ media: "screen" });
 await page.setViewportSize({ width: 1400, height: 1000 });
 if (given.fingerprint) {
   result.csv = await saved(page, page.locator("figure", { hasText: given.fingerprint }), "CSV");
   await page.getByRole("link", { name: "step by step" }).click();
-  await page.waitForSelector(".still img");
+  await page.waitForSelector(".still text");
   result.replay = await page.locator(".replay output").innerText();
   result.runs = await page.getByRole("combobox", { name: "run" }).locator("option").allInnerTexts();
   result.replayed = await violations(page);
@@ -44,8 +44,6 @@ const plain = await watched(started, { javaScriptEnabled: false });
 await plain.page.goto(file);
 result.plain = await plain.page.locator("body").innerText();
 await plain.context.close();
-result.small = await small(started, file, ".answer");
-result.requests = [...seen.requests, ...result.small.requests];
-result.complaints = seen.complaints;
+result.wrong.push(...(await small(started, file, ".answer")), ...complaints(seen));
 await started.close();
 report(result);

@@ -1,48 +1,15 @@
-/** What units.mjs asks of the page's modules that need no browser. */
+/** What is asked of the modules of the page that need no browser. */
 
-export {
-  characters,
-  face,
-  visible,
-  visibleToken,
-} from "../../../src/whatwhere/studio/web/src/escape";
-export {
-  fitted,
-  readLink,
-  writeLink,
-} from "../../../src/whatwhere/studio/web/src/link";
-export {
-  axis,
-  counting,
-  tickText,
-} from "../../../src/whatwhere/studio/web/src/parts/axes";
-export {
-  fixed,
-  formatNumber,
-} from "../../../src/whatwhere/studio/web/src/numbers";
-export {
-  before,
-  Grid,
-  pixel,
-  radius,
-  Raster,
-  whole,
-} from "../../../src/whatwhere/studio/web/src/parts/raster";
-export { csv } from "../../../src/whatwhere/studio/web/src/parts/save";
-export {
-  parameterMap,
-  stepOf,
-  valueAt,
-  withParameter,
-} from "../../../src/whatwhere/studio/web/src/parts/slider";
-export { runnable } from "../../../src/whatwhere/studio/web/src/python";
-export { unpack } from "../../../src/whatwhere/studio/web/src/wire";
-export { matcher } from "../../../src/whatwhere/studio/web/src/views/map/filter";
-export { placeLabels } from "../../../src/whatwhere/studio/web/src/parts/labels";
-export { legendName } from "../../../src/whatwhere/studio/web/src/parts/legend";
-export {
-  plotOf,
-  plotSvg,
-  readableBiases,
-} from "../../../src/whatwhere/studio/web/src/parts/plot";
-export { barRows } from "../../../src/whatwhere/studio/web/src/parts/bars";
+export * from "../../../src/whatwhere/studio/web/src/escape";
+export * from "../../../src/whatwhere/studio/web/src/link";
+export * from "../../../src/whatwhere/studio/web/src/numbers";
+export * from "../../../src/whatwhere/studio/web/src/python";
+export * from "../../../src/whatwhere/studio/web/src/wire";
+export * from "../../../src/whatwhere/studio/web/src/parts/axes";
+export * from "../../../src/whatwhere/studio/web/src/parts/controls";
+export * from "../../../src/whatwhere/studio/web/src/parts/labels";
+export * from "../../../src/whatwhere/studio/web/src/parts/legend";
+export * from "../../../src/whatwhere/studio/web/src/parts/plot";
+export * from "../../../src/whatwhere/studio/web/src/parts/raster";
+export * from "../../../src/whatwhere/studio/web/src/parts/save";
+export * from "../../../src/whatwhere/studio/web/src/views/map/filter";

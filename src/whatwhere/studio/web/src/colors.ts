@@ -7,10 +7,6 @@ export function pageColor(name: string): string {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }
 
-export function seriesColor(number: number): string {
-  return pageColor(`c${number % SERIES}`);
-}
-
 /** Return a color of the page by its name, which follows the theme; drawings that are saved resolve it. */
 export function cssColor(name: string): string {
   return `var(--${name})`;
@@ -18,12 +14,6 @@ export function cssColor(name: string): string {
 
 export function cssSeries(number: number): string {
   return cssColor(`c${number % SERIES}`);
-}
-
-/** Return the red, green and blue of #rrggbb, each 0 to 255. */
-export function channels(color: string): [number, number, number] {
-  const value = Number.parseInt(color.slice(1), 16);
-  return [value >> 16, (value >> 8) & 255, value & 255];
 }
 
 export type MapName = "signed" | "amount";
@@ -36,7 +26,7 @@ const STOPS: Record<MapName, string[]> = {
 
 /** Return a table of 256 colors, four bytes each. */
 export function colorTable(name: MapName): Uint8ClampedArray {
-  const stops = STOPS[name].map(channels);
+  const stops = STOPS[name].map((color) => [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16)));
   const table = new Uint8ClampedArray(256 * 4);
   for (let n = 0; n < 256; n++) {
     const at = (n / 255) * (stops.length - 1);

@@ -48,6 +48,16 @@ export function face(word: string, text: string | null): string {
   return text === null || word.startsWith("##") || text === "" ? word : text;
 }
 
+/** Return a token, every character of which can be seen: its text, or the vocabulary's spelling. */
+export function shownToken(word: string, text: string | null | undefined): string {
+  return visibleToken(face(word, text ?? null));
+}
+
+/** Return such names of tokens side by side. */
+export function shownTokens({ words, texts }: { words: string[]; texts: (string | null)[] }): string[] {
+  return words.map((word, n) => shownToken(word, texts[n]));
+}
+
 /** Return the byte that a character represents in byte-level vocabularies, by `byte_alphabet` of escape.py. */
 function byteOf(char: string): number | undefined {
   const code = char.codePointAt(0) ?? 0;

@@ -7,16 +7,33 @@ import type { About, Answers } from "./types";
 import { currentTheme, onTheme, type Theme } from "./theme";
 
 export const SourceContext = createContext<Source | null>(null);
-/** What is open; the path is "" where it is not known. */
-export type Open = Pick<About, "kind" | "path" | "run">;
-/** The run is that of a comparison which is looked at, or "". */
-export const OpenContext = createContext<Open>({ kind: "checkpoint", path: "", run: "" });
+/** The view that is shown. */
+export interface ViewState<S> {
+  about: About;
+  /** The run of a comparison which is looked at, or "". */
+  run: string;
+  /** What the address says of the view, each of the type of its default. */
+  settings: S;
+  /** Change some settings; the address follows. What is changed while it is dragged replaces the last address. */
+  change(some: Settings, replace?: boolean): void;
+}
+
+export const ViewContext = createContext<ViewState<Settings>>({
+  about: { kind: "checkpoint", path: "" } as About,
+  run: "",
+  settings: {},
+  change: () => undefined,
+});
+
+export function useView<S = Settings>(): ViewState<S> {
+  return useContext(ViewContext) as ViewState<S>;
+}
 
 const BY_RUN = /^(tokens|maps)\.|^(overview\.inspected|diagnostics\.examine|pipeline\.walk)$/;
 
 /** Return the settings of a query with the run that is looked at, where it is about the model of one. */
 export function useWithRun(): <S extends Settings | null>(name: keyof Answers, settings: S) => S {
-  const { run } = useContext(OpenContext);
+  const { run } = useView();
   return (name, settings) => (settings && run && BY_RUN.test(name) ? { ...settings, run } : settings);
 }
 

@@ -30,3 +30,8 @@ export function whole(value: number): string {
 function notFinite(value: number): string {
   return Number.isNaN(value) ? "not a number" : value > 0 ? "∞" : `${MINUS}∞`;
 }
+
+/** Return 0, 1, 2, ... */
+export function upTo(count: number): number[] {
+  return Array.from({ length: count }, (_, n) => n);
+}

@@ -1,6 +1,9 @@
 /** The Python below a figure: public names alone, ready to run. */
 
-import type { Open } from "./hooks";
+import type { About } from "./types";
+
+/** What is open, and the run that is looked at, or "". */
+export type Open = Pick<About, "kind" | "path" | "run">;
 
 const IMPORTS: [RegExp, string][] = [
   [/\bnp\./, "import numpy as np"],
@@ -45,4 +48,9 @@ function withFreshTable(code: string): string {
 export function runCode(run: string): string {
   const file = JSON.stringify(`models/${run}.safetensors`);
   return `results = ww.comparison.read_results(PATH)\nrun = next(run for run in results.runs if run.file == ${file})`;
+}
+
+/** Return a text in quotation marks; PATH stays a word of the text and is not taken for the path of what is open. */
+export function literal(text: string): string {
+  return JSON.stringify(text).replaceAll("PATH", "PAT\\u0048");
 }

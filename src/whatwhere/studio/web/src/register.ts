@@ -4,13 +4,6 @@ import type { ComponentType } from "preact";
 import type { Settings } from "./source";
 import type { About } from "./types";
 
-export interface ViewProps {
-  about: About;
-  settings: Settings;
-  /** Change some settings; the address follows. A slider's value replaces the last address in the history. */
-  change(some: Settings, replace?: boolean): void;
-}
-
 export interface View {
   /** Names it in the address. */
   id: string;
@@ -20,7 +13,7 @@ export interface View {
   defaults(about: About): Settings;
   /** Whether it looks at one run of a comparison. */
   byRun?: boolean;
-  Page: ComponentType<ViewProps>;
+  Page: ComponentType;
 }
 
 const registered = new Map<string, View>();

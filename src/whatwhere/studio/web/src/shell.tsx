@@ -3,11 +3,11 @@
 import { Component, type ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { followHash, go, hashNow } from "./address";
-import { OpenContext, messageOf, SourceContext, useTheme } from "./hooks";
+import { messageOf, SourceContext, useTheme, ViewContext } from "./hooks";
 import { carry, fitted, readLink, writeLink } from "./link";
 import { whole } from "./numbers";
 import { announce, Announcer } from "./parts/announce";
-import { Choice } from "./parts/choice";
+import { Choice } from "./parts/controls";
 import { Waiting, Wrong } from "./parts/states";
 import { type View, views } from "./register";
 import type { Settings, Source } from "./source";
@@ -23,18 +23,13 @@ export function Studio({ source }: { source: Source }) {
   return (
     <SourceContext.Provider value={source}>
       <Announcer />
-      {problem !== null ? (
-        <main>
-          <h1>whatwhere studio</h1>
-          <Wrong message={problem} />
-        </main>
-      ) : about === null ? (
-        <main>
-          <h1>whatwhere studio</h1>
-          <Waiting what="opening" />
-        </main>
-      ) : (
+      {about !== null ? (
         <Opened about={about} />
+      ) : (
+        <main>
+          <h1>whatwhere studio</h1>
+          {problem !== null ? <Wrong message={problem} /> : <Waiting what="opening" />}
+        </main>
       )}
     </SourceContext.Provider>
   );
@@ -76,7 +71,7 @@ function Opened({ about }: { about: About }) {
     if (hash !== hashNow()) go(hash, replace);
   };
   return (
-    <>
+    <ViewContext.Provider value={{ about, run, settings, change }}>
       <a class="skip" href="#view" onClick={(event) => (event.preventDefault(), heading.current?.focus())}>
         To the view
       </a>
@@ -88,31 +83,24 @@ function Opened({ about }: { about: About }) {
             {view.title}
           </h1>
           <p>{view.question}</p>
-          {view.byRun && run && <RunChoice about={about} run={run} change={change} />}
+          {view.byRun && run && (
+            <Choice label="run" name="run" options={about.runs.map((name, n) => [name, about.run_titles[n] ?? name])} />
+          )}
         </header>
         {link.view !== "" && link.view !== view.id && (
           <Wrong message={`There is no view ${link.view.slice(0, 40)} of what is open here; this is ${view.title}.`} />
         )}
         <ErrorBoundary key={view.id}>
-          <OpenContext.Provider value={{ kind: about.kind, path: about.path, run }}>
-            <view.Page about={about} settings={settings} change={change} />
-          </OpenContext.Provider>
+          <view.Page />
         </ErrorBoundary>
       </main>
-    </>
+    </ViewContext.Provider>
   );
 }
 
 /** Return the settings a view begins with: where these are a run's own positions, those of the chosen run. */
 function ofRun(defaults: Settings, { runs }: About, run: string): Settings {
   return runs.includes(String(defaults["scheme"])) ? { ...defaults, scheme: run } : defaults;
-}
-
-/** The run of a comparison that all views look at. */
-function RunChoice({ about, run, change }: { about: About; run: string; change(some: Settings): void }) {
-  const named = about.runs.map((name, n) => [name, about.run_titles[n] ?? name] as const);
-  const options = about.runs.includes(run) ? named : [...named, run];
-  return <Choice label="run" value={run} options={options} change={(run) => change({ run })} />;
 }
 
 function Head({ about }: { about: About }) {

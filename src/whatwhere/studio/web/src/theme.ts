@@ -3,11 +3,11 @@
 export type Theme = "light" | "dark";
 
 const KEPT = "whatwhere-theme";
-const dark = matchMedia("(prefers-color-scheme: dark)");
+const dark = () => matchMedia("(prefers-color-scheme: dark)");
 const listeners = new Set<(theme: Theme) => void>();
 
 export function currentTheme(): Theme {
-  return kept() ?? (dark.matches ? "dark" : "light");
+  return kept() ?? (dark().matches ? "dark" : "light");
 }
 
 export function chooseTheme(theme: Theme): void {
@@ -26,7 +26,7 @@ export function onTheme(listener: (theme: Theme) => void): () => void {
 
 export function startTheme(): void {
   show(currentTheme());
-  dark.addEventListener("change", () => show(currentTheme()));
+  dark().addEventListener("change", () => show(currentTheme()));
 }
 
 /** Draw something as the light page would: files have a white background. */

@@ -1,7 +1,7 @@
 /** Horizontal bars with a name and a text each, on the page and as a file. */
 
 import type { ComponentChildren } from "preact";
-import { cssColor, pageColor } from "../colors";
+import { cssColor } from "../colors";
 import { box, drawing, label, textWidth } from "./svg";
 
 export interface Bar {
@@ -80,7 +80,7 @@ export function barListsSvg(title: string, lists: BarList[]): string {
   const wide = 300;
   const longest = Math.max(...lists.map(({ bars }) => bars.length));
   const parts = lists.flatMap(({ heading, bars }, k) => [
-    label(8 + wide * k, 16, heading, "start", pageColor("muted")),
+    label(8 + wide * k, 16, heading, "start", cssColor("muted")),
     ...barRows(bars, 8 + wide * k, 24, wide - 12),
   ]);
   return drawing(wide * lists.length + 16, 34 + ROW * longest, title, parts);
@@ -97,8 +97,8 @@ function barRows(bars: Bar[], left: number, top: number, width: number): string[
     const [y, long] = [top + 14 + ROW * n, room * inside(share)];
     return [
       label(before - 6, y, name, "end"),
-      box(before, y - 11, long, 13, pageColor(color)),
-      label(before + long + 6, y, text, "start", pageColor("ink")),
+      box(before, y - 11, long, 13, cssColor(color)),
+      label(before + long + 6, y, text, "start", cssColor("ink")),
     ];
   });
 }

@@ -1,32 +1,36 @@
 /** The frame of every figure: what it shows, the table of the same numbers, files of both, and how it was computed. */
 
 import type { ComponentChildren } from "preact";
-import { useContext, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { messageOf, OpenContext } from "../hooks";
+import { useLayoutEffect, useRef, useState } from "preact/hooks";
+import { messageOf, useView } from "../hooks";
+import { upTo } from "../numbers";
 import { runnable } from "../python";
 import { inLight } from "../theme";
 import { announce } from "./announce";
-import { printAlone, saveCsv, savePng, saveSvg } from "./save";
-import { type Column, Table } from "./table";
+import { heatSvg, Heat, type HeatProps } from "./heat";
+import { Lines, type LinesProps, linesSvg } from "./lines";
+import { printAlone, savePng, saveSvg } from "./save";
+import { type Column, CsvButton, Table } from "./table";
 
-interface Props<Row> {
+interface Common {
   title: string;
   /** One sentence: what is to be seen. */
   note?: ComponentChildren;
   /** The name of the files. */
   file: string;
+  how: HowProps["text"];
+  code?: HowProps["code"];
+  children?: ComponentChildren;
+}
+
+export interface FigureProps<Row> extends Common {
   /** The figure as a file. */
   svg(): string;
   columns: Column<Row>[];
   rows: Row[];
-  /** How it was computed: a paragraph or more. */
-  how: ComponentChildren;
-  /** Python that computes the same. */
-  code?: string | null;
-  children: ComponentChildren;
 }
 
-export function Figure<Row>({ title, note, file, svg, columns, rows, how, code = null, children }: Props<Row>) {
+export function Figure<Row>({ title, note, file, svg, columns, rows, how, code, children }: FigureProps<Row>) {
   const [open, setOpen] = useState(false);
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => {
@@ -37,14 +41,17 @@ export function Figure<Row>({ title, note, file, svg, columns, rows, how, code =
     heading.current!.ariaLevel = String(level);
     for (const each of heading.current!.closest("figure")!.querySelectorAll("h4")) each.ariaLevel = String(level + 1);
   });
-  const header = columns.map((column) => column.title);
-  const cells = () => rows.map((row) => columns.map((column) => column.value(row)));
   const drawn = () => inLight(svg);
   const png = () =>
     savePng(file, drawn()).then(
       () => announce("PNG saved"),
       (problem: unknown) => announce(messageOf(problem)),
     );
+  const tools = [
+    ["PNG", `Save ${title} as PNG`, () => void png()],
+    ["SVG", `Save ${title} as SVG`, () => saveSvg(file, drawn())],
+    ["PDF", `Print ${title}, or save it as PDF`, () => printAlone(file, drawn())],
+  ] as const;
   return (
     <figure class="figure">
       <figcaption>
@@ -56,38 +63,34 @@ export function Figure<Row>({ title, note, file, svg, columns, rows, how, code =
         <button type="button" aria-expanded={open} onClick={() => setOpen(!open)}>
           Table
         </button>
-        <button type="button" aria-label={`Save ${title} as PNG`} onClick={() => void png()}>
-          PNG
-        </button>
-        <button type="button" aria-label={`Save ${title} as SVG`} onClick={() => saveSvg(file, drawn())}>
-          SVG
-        </button>
-        <button
-          type="button"
-          aria-label={`Print ${title}, or save it as PDF`}
-          onClick={() => printAlone(file, drawn())}
-        >
-          PDF
-        </button>
-        <button type="button" aria-label={`Save ${title} as CSV`} onClick={() => saveCsv(file, header, cells())}>
-          CSV
-        </button>
+        {tools.map(([kind, words, press]) => (
+          <button key={kind} type="button" aria-label={words} onClick={press}>
+            {kind}
+          </button>
+        ))}
+        <CsvButton title={title} file={file} columns={columns} rows={rows} />
       </div>
       {open && <Table caption={title} columns={columns} rows={rows} />}
-      <How code={code}>{how}</How>
+      <How code={code} text={how} />
     </figure>
   );
 }
 
-/** How something was computed: the formula, its inputs, and Python lines that compute the same numbers. */
-export function How({ code, children }: { code?: string | null; children: ComponentChildren }) {
-  const open = useContext(OpenContext);
-  const lines = code && runnable(code, open);
+interface HowProps {
+  /** How something was computed, the formula and its inputs: a paragraph, or a list of them. */
+  text: ComponentChildren;
+  /** Python that computes the same numbers. */
+  code?: string | null | undefined;
+}
+
+export function How({ text, code }: HowProps) {
+  const { about, run } = useView();
+  const lines = code && runnable(code, { ...about, run });
   return (
     <details class="how">
       <summary>How was this computed?</summary>
       <div>
-        {children}
+        {(Array.isArray(text) ? text : [text]).map((paragraph, n) => paragraph && <p key={n}>{paragraph}</p>)}
         {lines && (
           <pre tabIndex={0}>
             <code>{lines}</code>
@@ -96,4 +99,70 @@ export function How({ code, children }: { code?: string | null; children: Compon
       </div>
     </details>
   );
+}
+
+/** In the place of the rows and columns that follow from the drawing. */
+type OwnTable<Row> = Partial<Pick<FigureProps<Row>, "rows" | "columns">>;
+
+/** Curves, and a row of the table for each x. */
+export function LineFigure<Row = number>(props: LinesProps & Common & OwnTable<Row>) {
+  const { x, curves, xLabel, steps = false } = props;
+  const first = steps ? ["from", "to"] : [xLabel];
+  const columns: Column<number>[] = [
+    ...first.map((name, next) => ({ title: name, numeric: true, value: (n: number) => x[n + next] })),
+    ...curves.map(({ name, values }) => ({ title: name, numeric: true, value: (n: number) => values[n] })),
+  ];
+  const { children, rows = upTo(steps ? x.length - 1 : x.length) as Row[] } = props;
+  return (
+    <Figure {...props} svg={() => linesSvg(props)} rows={rows} columns={props.columns ?? (columns as Column<Row>[])}>
+      {children}
+      <Lines {...props} />
+    </Figure>
+  );
+}
+
+interface HeatFigureProps extends HeatProps, Common {
+  /** More columns of a table of cells, each of which has a number for every cell. */
+  more?: Column<number>[];
+}
+
+/** A heat map, and a row of the table for each row; for each cell, where rows and columns are the same things. */
+export function HeatFigure({ more = [], children, ...props }: HeatFigureProps & OwnTable<number>) {
+  return (
+    <Figure {...tableOf(props, more)} {...props} svg={() => heatSvg(props, props.square ? 640 : 1000)}>
+      {children}
+      <Heat {...props} />
+    </Figure>
+  );
+}
+
+function tableOf(props: HeatProps, more: Column<number>[]): { rows: number[]; columns: Column<number>[] } {
+  const { cells, xLabel, yLabel, rowLabels, columnLabels = rowLabels, barLabel = "value", square = false } = props;
+  const [height = 0, width = 0] = cells.shape;
+  const { values } = cells;
+  const y = (row: number) => props.y?.[row] ?? row;
+  if (!square) {
+    const named = rowLabels ? [{ title: yLabel, value: (row: number) => rowLabels[row] }] : [];
+    const columns = upTo(width).map((column) => ({
+      title: String(column),
+      decimals: 4,
+      value: (row: number) => values[row * width + column],
+    }));
+    const number = { title: rowLabels ? "row" : yLabel, numeric: true, value: y };
+    return { rows: upTo(height), columns: [number, ...named, ...columns] };
+  }
+  const at = (title: string, of: (cell: number) => number, labels?: string[], axis?: ArrayLike<number>) => ({
+    title,
+    numeric: !labels,
+    value: (cell: number) => (labels ? `${of(cell)} ${labels[of(cell)]}` : (axis?.[of(cell)] ?? of(cell))),
+  });
+  return {
+    rows: upTo(height * width).filter((cell) => Number.isFinite(values[cell])),
+    columns: [
+      at(yLabel, (cell) => Math.floor(cell / width), rowLabels, props.y),
+      at(xLabel, (cell) => cell % width, columnLabels, props.x),
+      ...more,
+      { title: barLabel, decimals: 4, value: (cell: number) => values[cell] },
+    ],
+  };
 }

@@ -1,63 +1,51 @@
 /** Heat maps: one cell for each number, read by mouse or by arrow keys, with axes and a color bar. */
 
-import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { useMemo, useState } from "preact/hooks";
 import { colorTable, cssColor, type MapName } from "../colors";
 import { useWidth } from "../hooks";
-import { fixed, formatNumber } from "../numbers";
-import type { Numbers } from "../wire";
+import { formatNumber } from "../numbers";
+import type { Tensor } from "../wire";
 import { announce } from "./announce";
 import { axis, counting, type Frame, tickRoom, UNDER, xAxisSvg, yAxisSvg } from "./axes";
 import { drawing, label, line, textWidth, upright } from "./svg";
-import type { Column } from "./table";
 
 export interface HeatProps {
   title: string;
-  values: Numbers;
-  rows: number;
-  columns: number;
-  /** What a row is, for the reader of one cell. */
-  rowName(row: number): string;
-  columnName(column: number): string;
+  /** The numbers, (rows, columns); what is not finite stays clear. */
+  cells: Tensor;
+  /** What a row and a column is. */
+  yLabel: string;
+  xLabel: string;
   /** Written beside the rows and below the columns, instead of numbers. */
   rowLabels?: string[];
   columnLabels?: string[];
   /** The numbers of the rows and columns, evenly spaced; without, 0, 1, 2, ... */
   y?: ArrayLike<number>;
   x?: ArrayLike<number>;
-  xLabel: string;
-  yLabel: string;
   /** What the colors are. */
   barLabel?: string;
-  map: MapName;
+  map?: MapName;
   /** The number at the ends of the colors; without, the greatest size among the values. */
   limit?: number;
-  /** The numbers at both ends of the colors, whatever the values. */
-  range?: [number, number];
   /** A row that is framed. */
   framed?: number;
   /** Whether the color bar is left to the figure, as where many maps share one. */
   barless?: boolean;
+  /** The height of a cell, at most. */
   cell?: number;
   /** Whether rows and columns are the same things, so that cells are square. */
   square?: boolean;
 }
 
 export function Heat(props: HeatProps) {
-  const { title, values, rows, columns } = props;
-  const [holder, width] = useWidth<HTMLDivElement>();
-  const canvas = useRef<HTMLCanvasElement>(null);
+  const { title, cells, map, limit, barLabel } = props;
+  const [rows = 0, columns = 0] = cells.shape;
+  const [holder, measured] = useWidth<HTMLDivElement>();
+  const width = Math.max(measured, 160);
   const [at, setAt] = useState<[number, number] | null>(null);
-  const range = useMemo(() => heatRange(props), [values, props.limit, props.map, props.range]);
-  const { frame, height } = useMemo(() => laidOut(props, Math.max(width, 160)), [props, width]);
-  const wide = Math.max(width, 160);
-  const axes = useMemo(() => axesOf(props, frame), [props, frame]);
-  useEffect(() => {
-    const context = canvas.current?.getContext("2d");
-    if (!context || !width) return;
-    context.imageSmoothingEnabled = false;
-    context.clearRect(0, 0, canvas.current!.width, canvas.current!.height);
-    context.drawImage(painted(props, range), 0, 0, canvas.current!.width, canvas.current!.height);
-  }, [values, frame, range]);
+  const range = useMemo(() => heatRange(props), [cells.values, map, limit]);
+  const picture = useMemo(() => painted(props, range).toDataURL(), [cells.values, range]);
+  const { svg, frame, height } = useMemo(() => mapSvg(props, width, picture), [props, width, picture]);
   const read = (row: number, column: number) => {
     const here: [number, number] = [Math.min(Math.max(row, 0), rows - 1), Math.min(Math.max(column, 0), columns - 1)];
     setAt(here);
@@ -68,16 +56,16 @@ export function Heat(props: HeatProps) {
     if (event.key === "Escape") setAt(null);
     if (!by) return;
     event.preventDefault();
-    const [row, column] = read((at?.[0] ?? 0) + (at ? by[0]! : 0), (at?.[1] ?? 0) + (at ? by[1]! : 0));
-    announce(cellWords(props, row, column));
+    announce(cellWords(props, ...read((at?.[0] ?? 0) + (at ? by[0]! : 0), (at?.[1] ?? 0) + (at ? by[1]! : 0))));
   };
   const point = (event: PointerEvent) => {
-    const area = canvas.current!.getBoundingClientRect();
-    const row = Math.floor(((event.clientY - area.top) / area.height) * rows);
-    read(row, Math.floor(((event.clientX - area.left) / area.width) * columns));
+    const area = holder.current!.getBoundingClientRect();
+    const row = (((event.clientY - area.top) * height) / area.height - frame.top) / frame.height;
+    const column = (((event.clientX - area.left) * width) / area.width - frame.left) / frame.width;
+    if (row < 0 || row >= 1 || column < 0 || column >= 1) setAt(null);
+    else read(Math.floor(row * rows), Math.floor(column * columns));
   };
   const words = `${title}. ${rows} rows and ${columns} columns, from ${formatNumber(range[0])} to ${formatNumber(range[1])}. Arrow keys read the cells.`;
-  const share = (part: number, all: number) => `${(100 * part) / all}%`;
   return (
     <div class="heat">
       <div
@@ -89,39 +77,16 @@ export function Heat(props: HeatProps) {
         ref={holder}
         onKeyDown={keys}
         onBlur={() => setAt(null)}
-        style={{ aspectRatio: `${wide} / ${height}` }}
+        onPointerMove={point}
+        onPointerLeave={() => setAt(null)}
       >
-        <svg viewBox={`0 0 ${wide} ${height}`} aria-hidden="true" dangerouslySetInnerHTML={{ __html: axes }} />
-        <canvas
-          ref={canvas}
-          width={Math.max(Math.round(frame.width * devicePixelRatio), 1)}
-          height={Math.max(Math.round(frame.height * devicePixelRatio), 1)}
-          style={{
-            left: share(frame.left, wide),
-            top: share(frame.top, height),
-            width: share(frame.width, wide),
-            height: share(frame.height, height),
-          }}
-          onPointerMove={point}
-          onPointerLeave={() => setAt(null)}
-        />
-        {props.framed !== undefined && (
-          <i
-            class="framed"
-            style={{
-              left: share(frame.left, wide),
-              top: share(frame.top + (frame.height * props.framed) / rows, height),
-              width: share(frame.width, wide),
-              height: share(frame.height / rows, height),
-            }}
-          />
-        )}
-        {at && <Tip props={props} at={at} frame={frame} size={[wide, height]} />}
+        <svg viewBox={`0 0 ${width} ${height}`} aria-hidden="true" dangerouslySetInnerHTML={{ __html: svg }} />
+        {at && <Tip props={props} at={at} frame={frame} size={[width, height]} />}
       </div>
       {!props.barless && (
         <p class="under">
           <span />
-          <Bar map={props.map} range={range} text={props.barLabel} />
+          <Bar map={map} range={range} text={barLabel} />
         </p>
       )}
     </div>
@@ -137,38 +102,41 @@ interface TipProps {
 
 /** The number of one cell, beside it. */
 function Tip({ props, at: [row, column], frame, size: [width, height] }: TipProps) {
-  const x = frame.left + ((column + 0.5) / props.columns) * frame.width;
-  const y = frame.top + ((row + 0.5) / props.rows) * frame.height;
-  const side =
-    x > width / 2 ? { right: `${(100 * (width - x + 12)) / width}%` } : { left: `${(100 * (x + 12)) / width}%` };
+  const [rows = 0, columns = 0] = props.cells.shape;
+  const x = frame.left + ((column + 0.5) / columns) * frame.width;
+  const y = frame.top + ((row + 0.5) / rows) * frame.height;
+  const share = (part: number, all: number) => `${(100 * part) / all}%`;
+  const side = x > width / 2 ? { right: share(width - x + 12, width) } : { left: share(x + 12, width) };
   return (
-    <div class="tip" aria-hidden="true" style={{ ...side, top: `${(100 * y) / height}%` }}>
+    <div class="tip" aria-hidden="true" style={{ ...side, top: share(y, height) }}>
       <bdi>{cellWords(props, row, column)}</bdi>
     </div>
   );
 }
 
+interface BarProps {
+  map?: MapName | undefined;
+  range: [number, number];
+  text?: string | undefined;
+}
+
 /** The colors between two numbers; of a signed map those alone that there are. */
-export function Bar({ map, range, text }: { map: MapName; range: [number, number]; text?: string | undefined }) {
-  const canvas = useRef<HTMLCanvasElement>(null);
-  useEffect(() => {
-    canvas.current?.getContext("2d")?.putImageData(barImage(map, range), 0, 0);
-  }, [map, range[0], range[1]]);
+export function Bar({ map = "signed", range, text }: BarProps) {
+  const picture = useMemo(() => barUrl(map, range), [map, ...range]);
   return (
     <span class="bar">
-      {text} {formatNumber(range[0])} <canvas ref={canvas} width={256} height={1} aria-hidden="true" />{" "}
-      {formatNumber(range[1])}
+      {text} {formatNumber(range[0])} <img src={picture} alt="" /> {formatNumber(range[1])}
     </span>
   );
 }
 
-function barImage(map: MapName, range: [number, number]): ImageData {
+function barUrl(map: MapName, range: [number, number]): string {
   const [table, image] = [colorTable(map), new ImageData(256, 1)];
   for (let n = 0; n < 256; n++) {
     const at = 4 * colorAt(map, range, range[0] + (n / 255) * (range[1] - range[0]));
     image.data.set(table.subarray(at, at + 4), 4 * n);
   }
-  return image;
+  return canvasOf(image).toDataURL();
 }
 
 /** Return which of 256 colors a number has: 0 is in the middle of a signed map. */
@@ -191,12 +159,11 @@ function labelRoom(texts: string[]): number {
 
 /** Return where the cells are in a drawing of this width, and how tall it is. */
 function laidOut(props: HeatProps, width: number): { frame: Frame; height: number } {
-  const { rows, columns, rowLabels, columnLabels, cell = 22 } = props;
-  const coordinates = props.y ?? { length: 2, 0: 0, 1: rows - 1 };
+  const { rowLabels, columnLabels, cell = 22 } = props;
+  const [rows = 0, columns = 0] = props.cells.shape;
   const tall = Math.max(rows * Math.min(cell, Math.max(1, 480 / rows)), 40);
-  const left = rowLabels
-    ? labelRoom(rowLabels) + 22
-    : tickRoom([coordinates[coordinates.length - 1]!], props.yLabel, tall);
+  const last = props.y?.[rows - 1] ?? rows - 1;
+  const left = rowLabels ? labelRoom(rowLabels) + 22 : tickRoom([last], props.yLabel, tall);
   const across = Math.max(width - left - 10, 40);
   const side = Math.min(across, Math.max(tall, 240), 480);
   const frame = { left, top: 6, width: props.square ? side : across, height: props.square ? side : tall };
@@ -212,7 +179,8 @@ function isTight(labels: string[], cell: number): boolean {
 function axesOf(props: HeatProps, frame: Frame): string {
   const muted = cssColor("muted");
   const { left, top, width, height } = frame;
-  const { rows, columns, rowLabels, columnLabels } = props;
+  const { rowLabels, columnLabels } = props;
+  const [rows = 0, columns = 0] = props.cells.shape;
   const ends = (count: number, numbers?: ArrayLike<number>): [number, number] => {
     const half = numbers && count > 1 ? (numbers[1]! - numbers[0]!) / 2 : 0.5;
     return [(numbers?.[0] ?? 0) - half, (numbers?.[count - 1] ?? count - 1) + half];
@@ -243,67 +211,49 @@ function axesOf(props: HeatProps, frame: Frame): string {
   return parts.join("");
 }
 
-function cellWords({ values, columns, rowName, columnName }: HeatProps, row: number, column: number): string {
-  return `${rowName(row)}, ${columnName(column)}: ${formatNumber(values[row * columns + column])}`;
+function cellWords(props: HeatProps, row: number, column: number): string {
+  const named = (what: string, number: number, labels?: string[]) =>
+    `${what} ${number}${labels ? `, ${labels[number]}` : ""}`;
+  const words = [
+    named(props.yLabel, props.y?.[row] ?? row, props.rowLabels),
+    named(props.xLabel, props.x?.[column] ?? column, props.columnLabels),
+  ];
+  return `${words.join(", ")}: ${formatNumber(props.cells.values[row * props.cells.shape[1]! + column])}`;
 }
 
-/** Return the range of the colors: of a signed map, 0 is its middle, or its end where all values have one sign. */
-export function heatRange({
-  values,
-  limit,
-  map,
-  range,
-}: Pick<HeatProps, "values" | "limit" | "map" | "range">): [number, number] {
-  if (range) return range;
-  let low = Infinity;
-  let high = -Infinity;
-  for (const value of values) {
+/** Return the range of the colors: 0 is the middle of a signed map, or its end where all values have one sign. */
+function heatRange({ cells, limit, map = "signed" }: HeatProps): [number, number] {
+  let [low, high] = [Infinity, -Infinity];
+  for (const value of cells.values) {
     if (!Number.isFinite(value)) continue;
     if (value < low) low = value;
     if (value > high) high = value;
   }
-  if (low > high) return [0, 1];
-  if (map === "signed") {
-    const size = limit ?? (Math.max(-low, high) || 1);
-    return [low >= 0 ? 0 : -size, high <= 0 && low < 0 ? 0 : size];
-  }
-  return [low, limit ?? (high > low ? high : low + 1)];
+  if (map === "amount" || low > high) return [0, limit ?? (high > 0 ? high : 1)];
+  const size = limit ?? (Math.max(-low, high) || 1);
+  return [low >= 0 ? 0 : -size, high <= 0 && low < 0 ? 0 : size];
 }
 
 /** Return a limit for the colors: three root mean squares of the finite values, or their greatest size if it is less. */
 export function spread(...parts: ArrayLike<number>[]): number {
-  let squares = 0;
-  let count = 0;
-  let most = 0;
-  for (const values of parts) {
-    for (let n = 0; n < values.length; n++) {
-      if (!Number.isFinite(values[n])) continue;
-      squares += values[n]! ** 2;
-      most = Math.max(most, Math.abs(values[n]!));
-      count++;
-    }
+  const values = parts.flatMap((part) => Array.from(part)).filter(Number.isFinite);
+  let [squares, most] = [0, 0];
+  for (const value of values) {
+    squares += value ** 2;
+    most = Math.max(most, Math.abs(value));
   }
-  return Math.min(3 * Math.sqrt(squares / Math.max(count, 1)), most) || 1;
+  return Math.min(3 * Math.sqrt(squares / Math.max(values.length, 1)), most) || 1;
 }
 
-/** Return the columns of a table of the same numbers, whose rows are numbered as the map's. */
-export function heatColumns({ values, columns }: Pick<HeatProps, "values" | "columns">): Column<number>[] {
-  return Array.from({ length: columns }, (_, column) => ({
-    title: String(column),
-    numeric: true,
-    value: (row) => values[row * columns + column]!,
-    cell: (row) => fixed(values[row * columns + column]!, 4),
-  }));
-}
-
-/** Paint one pixel for each number; what is not finite stays clear. */
-function painted({ values, rows, columns, map }: HeatProps, range: [number, number]): HTMLCanvasElement {
+/** Paint one pixel for each number. */
+function painted({ cells, map = "signed" }: HeatProps, range: [number, number]): HTMLCanvasElement {
+  const [rows = 0, columns = 0] = cells.shape;
   const image = new ImageData(columns, rows);
   const table = new Uint32Array(colorTable(map).buffer);
   const pixels = new Uint32Array(image.data.buffer);
-  for (let n = 0; n < pixels.length; n++) {
-    if (Number.isFinite(values[n])) pixels[n] = table[colorAt(map, range, values[n]!)]!;
-  }
+  cells.values.forEach((value, n) => {
+    if (Number.isFinite(value)) pixels[n] = table[colorAt(map, range, value)]!;
+  });
   return canvasOf(image);
 }
 
@@ -328,7 +278,7 @@ function enlarged(small: HTMLCanvasElement, width: number, height: number): stri
 }
 
 /** Draw the map as a file: with a heading above, axes, and a color bar below. */
-export function heatSvg(props: HeatProps, width = 720): string {
+export function heatSvg(props: HeatProps, width: number): string {
   const { svg, height } = mapSvg(props, width);
   return drawing(width, height + 38, props.title, [svg, barSvg(props, width, height + 6)]);
 }
@@ -347,27 +297,27 @@ export function heatsSvg(heading: string, maps: HeatProps[], across: number, wid
   return drawing(width, height + 38, heading, [...placed, barSvg(maps[0]!, width, height + 6)]);
 }
 
-/** Return the cells and axes of a map, without a heading, and how tall they are. */
-function mapSvg(props: HeatProps, width: number): { svg: string; height: number } {
+/** Draw the cells and axes of a map, from a picture of the cells or with one that no program blurs. */
+function mapSvg(props: HeatProps, width: number, picture?: string): { svg: string; frame: Frame; height: number } {
   const { frame, height } = laidOut(props, width);
-  const picture = enlarged(painted(props, heatRange(props)), frame.width, frame.height);
-  const tall = frame.height / props.rows;
+  const { left, top, width: wide } = frame;
+  const tall = frame.height / props.cells.shape[0]!;
+  const url = picture ?? enlarged(painted(props, heatRange(props)), wide, frame.height);
   const framed =
     props.framed === undefined
       ? ""
-      : `<rect x="${frame.left}" y="${frame.top + props.framed * tall}" width="${frame.width}" height="${tall}" fill="none" stroke="${cssColor("c1")}" stroke-width="2"/>`;
-  const image = `<image x="${frame.left}" y="${frame.top}" width="${frame.width}" height="${frame.height}" preserveAspectRatio="none" image-rendering="pixelated" href="${picture}"/>`;
-  return { svg: axesOf(props, frame) + image + framed, height };
+      : `<rect x="${left}" y="${top + props.framed * tall}" width="${wide}" height="${tall}" fill="none" stroke="${cssColor("c1")}" stroke-width="2"/>`;
+  const image = `<image x="${left}" y="${top}" width="${wide}" height="${frame.height}" preserveAspectRatio="none" image-rendering="pixelated" href="${url}"/>`;
+  return { svg: axesOf(props, frame) + image + framed, frame, height };
 }
 
 function barSvg(props: HeatProps, width: number, y: number): string {
   const range = heatRange(props);
-  const bar = canvasOf(barImage(props.map, range)).toDataURL("image/png");
   const wide = Math.min(200, 0.45 * width);
   const from = width - textWidth(formatNumber(range[1])) / 2 - 8 - wide;
   return [
     label(from - 8, y + 9, props.barLabel ?? "", "end", cssColor("muted")),
-    `<image x="${from}" y="${y}" width="${wide}" height="10" preserveAspectRatio="none" href="${bar}"/>`,
+    `<image x="${from}" y="${y}" width="${wide}" height="10" preserveAspectRatio="none" href="${barUrl(props.map ?? "signed", range)}"/>`,
     ...barTicks(range, from, y + 10, wide),
   ].join("");
 }

@@ -24,16 +24,12 @@ export function Lines(whole: LinesProps) {
   const [drag, setDrag] = useState<[number, number] | null>(null);
   const last = x.length - 1;
   const [first, end] = part && part[1] <= last ? part : [0, last];
-  const props = useMemo(
-    () => (first === 0 && end === last ? whole : cropped(whole, [first, end])),
-    [whole.x, whole.curves, whole.title, JSON.stringify([whole.marks, whole.levels, whole.y]), first, end],
-  );
+  const props = useMemo(() => (part ? cropped(whole, [first, end]) : whole), [whole, first, end]);
   const { curves, xLabel } = props;
-  const flags = [whole.logX, whole.logY, whole.xLabel, whole.yLabel, height].join();
   const plot = useMemo(() => {
     const shown = { ...props, curves: curves.filter(({ name }) => !hidden.has(name)) };
     return plotOf(shown, Math.max(width, 200), height);
-  }, [props, width, flags, hidden]);
+  }, [props, width, hidden]);
   const drawn = useMemo(() => plotSvg(props, plot, hidden, focus), [plot, focus]);
   const cursor = at === null ? null : Math.min(Math.max(at - first, 0), end - first);
 
@@ -132,7 +128,13 @@ export function Lines(whole: LinesProps) {
                 onPointerEnter={() => setFocus(hidden.has(curve.name) ? -1 : k)}
                 onPointerLeave={() => setFocus(-1)}
               >
-                <Swatch curve={curve} k={k} dots={props.dots ?? false} /> <bdi>{legendName(curve, whole)}</bdi>
+                <svg
+                  class="swatch"
+                  viewBox="0 0 26 16"
+                  aria-hidden="true"
+                  dangerouslySetInnerHTML={{ __html: swatchSvg(curve, k, props.dots ?? false) }}
+                />{" "}
+                <bdi>{legendName(curve, whole)}</bdi>
               </button>
             ))}
           {part && (
@@ -144,11 +146,6 @@ export function Lines(whole: LinesProps) {
       )}
     </>
   );
-}
-
-function Swatch({ curve, k, dots }: { curve: Curve; k: number; dots: boolean }) {
-  const drawn = useMemo(() => swatchSvg(curve, k, dots), [curve, k, dots]);
-  return <svg class="swatch" viewBox="0 0 26 16" aria-hidden="true" dangerouslySetInnerHTML={{ __html: drawn }} />;
 }
 
 interface CursorProps {

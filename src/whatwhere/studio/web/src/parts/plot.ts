@@ -34,7 +34,7 @@ export interface LinesProps {
   logX?: boolean;
   /** A logarithmic axis cannot show values of 0 or less: pass null for them. */
   logY?: boolean;
-  /** Whether each value holds from its x to the next, as in a histogram. */
+  /** Whether it is a histogram: x are the edges, and each value holds from its x to the next. */
   steps?: boolean;
   /** Labeled points on the x axis. */
   marks?: { x: number; text: string }[];
@@ -241,7 +241,7 @@ function curveSvg(
   let marks = "";
   let begins = true;
   for (let p = 0; p < x.length; p++) {
-    const value = curve.values[p];
+    const value = steps && p >= curve.values.length ? 0 : curve.values[p]; // the last edge has no bin
     if (!finite(value) || !Number.isFinite(up(value))) {
       begins = true;
       continue;

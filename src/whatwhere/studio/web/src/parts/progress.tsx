@@ -1,43 +1,39 @@
 /** The progress of a job, and the button that stops it. */
 
 import type { ComponentChildren } from "preact";
-import { useContext, useEffect } from "preact/hooks";
-import { OpenContext } from "../hooks";
-import { useJob, type JobState } from "../jobs";
+import { useEffect } from "preact/hooks";
+import { type Followed, useJob } from "../jobs";
+import type { Settings } from "../source";
 import type { Answers } from "../types";
 import { Waiting, Wrong } from "./states";
 
-export function JobProgress({ job, what, stop }: { job: JobState<unknown>; what: string; stop(): void }) {
-  if (job.state !== "running") return null;
-  const message = job.progress?.message || "starting";
+export function JobProgress({ job, what }: { job: Followed<unknown>; what: string }) {
   return (
     <div class="progress">
       <progress max={1} value={job.progress?.fraction ?? 0} aria-label={what} />
       <span>
-        {what}: {message} …
+        {what}: {job.progress?.message || "starting"} …
       </span>
-      <button type="button" onClick={stop}>
+      <button type="button" onClick={job.stop}>
         Stop
       </button>
     </div>
   );
 }
 
-/** Start a job without settings where a view needs its answer, and show what is made of that. */
-export function JobAnswer<N extends keyof Answers>({
-  name,
-  what,
-  children,
-}: {
+interface Props<N extends keyof Answers> {
   name: N;
+  settings?: Settings;
   what: string;
   children(answer: Answers[N]): ComponentChildren;
-}) {
-  const { run } = useContext(OpenContext);
-  const job = useJob(name, {});
+}
+
+/** Start a job where a view needs its answer, and show what is made of that. */
+export function JobAnswer<N extends keyof Answers>({ name, settings = {}, what, children }: Props<N>) {
+  const job = useJob(name, settings);
   useEffect(() => {
     if (job.state === "idle") job.start();
-  }, [run]);
+  });
   if (job.problem !== null) return <Wrong message={job.problem} />;
   if (job.answer) return <>{children(job.answer)}</>;
   if (job.state === "stopped") {
@@ -47,5 +43,5 @@ export function JobAnswer<N extends keyof Answers>({
       </button>
     );
   }
-  return job.progress ? <JobProgress job={job} what={what} stop={job.stop} /> : <Waiting what={what} />;
+  return job.progress ? <JobProgress job={job} what={what} /> : <Waiting what={what} />;
 }

@@ -55,10 +55,6 @@ export function csv(header: string[], rows: Cell[][]): string {
   return [header, ...rows].map((row) => row.map(quoted).join(",")).join("\r\n") + "\r\n";
 }
 
-export function saveCsv(name: string, header: string[], rows: Cell[][]): void {
-  save(`${name}.csv`, new Blob(["\uFEFF", csv(header, rows)], { type: "text/csv;charset=utf-8" }));
-}
-
 function quoted(cell: Cell): string {
   if (cell === null) return "";
   if (typeof cell === "number") return String(cell);

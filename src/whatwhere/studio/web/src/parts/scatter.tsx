@@ -1,13 +1,13 @@
 /** A map of points: drag to move, wheel or + and - to zoom, shift and drag to select, n and p for the next and last. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { colorTable, pageColor, seriesColor, SERIES } from "../colors";
+import { colorTable, cssColor, cssSeries, pageColor, SERIES } from "../colors";
 import { useTheme, useWidth } from "../hooks";
 import { announce } from "./announce";
 import { Bar } from "./heat";
-import { type Label, placeLabels } from "./labels";
+import { placeLabels } from "./labels";
 import { before, BEHIND, type Box, Grid, pixel, type Points, radius, Raster, type Sight, whole } from "./raster";
-import { box, drawing, label, line, n as short, textWidth, wrapped } from "./svg";
+import { box, circle, drawing, haloed, label, line, textWidth, wrapped } from "./svg";
 
 export interface ScatterProps {
   title: string;
@@ -36,7 +36,6 @@ export interface ScatterProps {
   joined?: number[];
   /** The points by importance: the first are labelled first. */
   order?: ArrayLike<number>;
-  height?: number;
 }
 
 const NEAR = 12;
@@ -49,16 +48,17 @@ const LINE = 16;
 export function Scatter(props: ScatterProps) {
   const { title, points, name, chosen, choose, select, selecting = false, framed = null } = props;
   const [holder, width] = useWidth<HTMLDivElement>();
-  const height = Math.min(props.height ?? 760, Math.max(320, Math.min(innerHeight - 250, Math.round(0.85 * width))));
+  const height = Math.min(760, Math.max(320, Math.min(innerHeight - 250, Math.round(0.85 * width))));
   const canvas = useRef<HTMLCanvasElement>(null);
-  const picture = useRef(new Picture());
+  const raster = useRef(new Raster());
   const grid = useMemo(() => new Grid(points), [points.x, points.y]);
   const [moved, setMoved] = useState<Sight | null>(null);
   const [over, setOver] = useState<number | null>(null);
-  const [frame, setFrame] = useState<Drag | null>(null);
+  const [drag, setDrag] = useState<Drag | null>(null);
   const theme = useTheme();
   const all = whole(grid.box, width || 1, height);
   const sight = moved ?? all;
+  const zoom = sight.scale / all.scale;
   useEffect(() => setMoved(null), [points.x]); // other colors leave the sight where it is
   useEffect(() => {
     if (!width) return undefined;
@@ -66,20 +66,27 @@ export function Scatter(props: ScatterProps) {
       const shown = canvas.current;
       if (!shown) return; // Preact cleans up after a paint: a frame may come before, when the map has left
       const began = performance.now();
-      drawAll(shown, picture.current, props, sight, sight.scale / all.scale, theme, over);
+      shown
+        .getContext("2d")!
+        .putImageData(pictureOf(raster.current, props, sight, zoom, shown, devicePixelRatio), 0, 0);
       shown.dataset["milliseconds"] = String(performance.now() - began);
     });
     return () => cancelAnimationFrame(next);
-  });
-  const position = (event: MouseEvent): [number, number] => {
+  }, [points, props.amount !== undefined, width, height, sight.x, sight.y, sight.scale, theme]);
+  const view: Seen = { sight, width, height, zoom };
+  const notes = useMemo(
+    () => annotated(props, view, over),
+    [props, over, width, height, sight.x, sight.y, sight.scale],
+  );
+  const position = (event: MouseEvent): Spot => {
     const area = canvas.current!.getBoundingClientRect();
     return [event.clientX - area.left, event.clientY - area.top];
   };
-  const plane = ([px, py]: [number, number]): [number, number] => [
+  const plane = ([px, py]: Spot): Spot => [
     sight.x + (px - width / 2) / sight.scale,
     sight.y - (py - height / 2) / sight.scale,
   ];
-  const nearer = (by: number, [px, py]: [number, number] = [width / 2, height / 2]) => {
+  const nearer = (by: number, [px, py]: Spot = [width / 2, height / 2]) => {
     const [x, y] = plane([px, py]);
     const scale = sight.scale * by;
     setMoved({ scale, x: x - (px - width / 2) / scale, y: y + (py - height / 2) / scale });
@@ -87,44 +94,30 @@ export function Scatter(props: ScatterProps) {
   const down = (event: PointerEvent) => {
     if (event.button !== 0) return;
     canvas.current!.setPointerCapture(event.pointerId);
-    setFrame({
-      from: position(event),
-      to: position(event),
-      sight,
-      selects: (event.shiftKey || selecting) && select !== undefined,
-    });
+    const from = position(event);
+    setDrag({ from, to: from, sight, selects: (event.shiftKey || selecting) && select !== undefined });
   };
   const move = (event: PointerEvent) => {
     const to = position(event);
-    if (!frame) return setOver(grid.nearest(...plane(to), NEAR / sight.scale));
-    setFrame({ ...frame, to });
-    if (!frame.selects) {
-      const by = frame.sight.scale;
-      setMoved({
-        ...frame.sight,
-        x: frame.sight.x - (to[0] - frame.from[0]) / by,
-        y: frame.sight.y + (to[1] - frame.from[1]) / by,
-      });
-    }
+    if (!drag) return setOver(grid.nearest(...plane(to), NEAR / sight.scale));
+    setDrag({ ...drag, to });
+    const { scale, x, y } = drag.sight;
+    if (!drag.selects)
+      setMoved({ scale, x: x - (to[0] - drag.from[0]) / scale, y: y + (to[1] - drag.from[1]) / scale });
   };
-  const take = (box: Box) => {
-    const inside = grid.inside(box);
+  const take = (from: Spot, to: Spot) => {
+    const [left, right] = [Math.min(from[0], to[0]), Math.max(from[0], to[0])];
+    const [bottom, top] = [Math.min(from[1], to[1]), Math.max(from[1], to[1])];
+    const inside = grid.inside({ left, right, bottom, top });
     announce(`${inside.length} points selected`);
-    select!(inside, box);
+    select!(inside, { left, right, bottom, top });
   };
   const up = () => {
-    if (!frame) return;
-    setFrame(null);
-    const [from, to] = [plane(frame.from), plane(frame.to)];
-    if (Math.hypot(frame.to[0] - frame.from[0], frame.to[1] - frame.from[1]) >= 4) {
-      if (frame.selects)
-        take({
-          left: Math.min(from[0], to[0]),
-          right: Math.max(from[0], to[0]),
-          bottom: Math.min(from[1], to[1]),
-          top: Math.max(from[1], to[1]),
-        });
-    } else choose(grid.nearest(...to, NEAR / sight.scale));
+    if (!drag) return;
+    setDrag(null);
+    const { from, to, selects } = drag;
+    if (Math.hypot(to[0] - from[0], to[1] - from[1]) < 4) choose(grid.nearest(...plane(to), NEAR / sight.scale));
+    else if (selects) take(plane(from), plane(to));
   };
   const keys = (event: KeyboardEvent) => {
     const far = 60 / sight.scale;
@@ -134,7 +127,7 @@ export function Scatter(props: ScatterProps) {
     else if (event.key === "-") nearer(1 / 1.4);
     else if (event.key === "0") setMoved(null);
     else if (event.key === "Escape") choose(null);
-    else if (event.key === "s" && select) take(seen(sight, width, height));
+    else if (event.key === "s" && select) take(plane([0, 0]), plane([width, height]));
     else if (event.key === "n" || event.key === "p") {
       const total = points.x.length;
       const next =
@@ -158,6 +151,7 @@ export function Scatter(props: ScatterProps) {
   });
   const printed = props.printed ?? [];
   const words = `${[title, ...printed].join(". ")}. ${points.x.length} points. Arrow keys move, plus and minus zoom, 0 shows all, n and p go from point to point,${select ? " s selects what is in sight," : ""} Escape clears the choice.`;
+  const marked = drag?.selects ? frameSvg(drag.from, drag.to) : framed && frameSvg(...corners(framed, view));
   return (
     <div ref={holder} class="scatter">
       <div
@@ -176,11 +170,15 @@ export function Scatter(props: ScatterProps) {
           onPointerDown={down}
           onPointerMove={move}
           onPointerUp={up}
-          onPointerCancel={() => setFrame(null)}
+          onPointerCancel={() => setDrag(null)}
           onPointerLeave={() => setOver(null)}
         />
-        {frame?.selects && <div class="selection" style={selection(frame)} />}
-        {!frame?.selects && framed && <div class="selection" style={visiblePart(framed, sight, width, height)} />}
+        <svg
+          class="over"
+          viewBox={`0 0 ${width || 1} ${height}`}
+          aria-hidden="true"
+          dangerouslySetInnerHTML={{ __html: notes + (marked ?? "") }}
+        />
         {moved && (
           <button type="button" class="whole" onClick={() => setMoved(null)}>
             Show all
@@ -198,31 +196,20 @@ export function Scatter(props: ScatterProps) {
         <span>
           <bdi>{caption(props, over ?? chosen)}</bdi>
         </span>
-        {props.amount ? (
-          <Bar map="amount" range={props.amount} />
-        ) : (
-          props.groups && <Groups names={props.groups} only={props.only ?? ""} choose={props.chooseGroup} />
-        )}
+        {props.amount ? <Bar map="amount" range={props.amount} /> : <Groups {...props} />}
       </p>
     </div>
   );
 }
 
+type Spot = [x: number, y: number];
+
+/** A drag over the map, in pixels, and the sight when it began. */
 interface Drag {
-  from: [number, number];
-  to: [number, number];
+  from: Spot;
+  to: Spot;
   sight: Sight;
   selects: boolean;
-}
-
-function selection({ from, to }: Drag) {
-  const px = (value: number) => `${value}px`;
-  return {
-    left: px(Math.min(from[0], to[0])),
-    top: px(Math.min(from[1], to[1])),
-    width: px(Math.abs(to[0] - from[0])),
-    height: px(Math.abs(to[1] - from[1])),
-  };
 }
 
 function caption({ name, detail = name, select }: ScatterProps, point: number | null): string {
@@ -230,48 +217,24 @@ function caption({ name, detail = name, select }: ScatterProps, point: number | 
   return `Drag to move, scroll to zoom${select ? ", shift-drag to select" : ""}.`;
 }
 
-function seen(sight: Sight, width: number, height: number): Box {
-  const [right, top] = [width / 2 / sight.scale, height / 2 / sight.scale];
-  return { left: sight.x - right, right: sight.x + right, bottom: sight.y - top, top: sight.y + top };
-}
-
-/** Return the visible part of a rectangle of the plane, as a style in pixels. */
-function visiblePart(box: Box, sight: Sight, width: number, height: number) {
-  const x = (value: number) => Math.min(Math.max(width / 2 + (value - sight.x) * sight.scale, 0), width);
-  const y = (value: number) => Math.min(Math.max(height / 2 - (value - sight.y) * sight.scale, 0), height);
-  const px = (value: number) => `${value}px`;
-  return {
-    left: px(x(box.left)),
-    top: px(y(box.top)),
-    width: px(x(box.right) - x(box.left)),
-    height: px(y(box.bottom) - y(box.top)),
-  };
-}
-
-interface GroupsProps {
-  names: string[];
-  only?: string;
-  choose?: ((name: string) => void) | undefined;
-}
-
-export function Groups({ names, only = "", choose }: GroupsProps) {
+function Groups({ groups = [], only = "", chooseGroup }: ScatterProps) {
   return (
     <span class="groups">
-      {names.map((text, n) => {
+      {groups.map((text, n) => {
         if (text === "") return null;
         const shown = (
           <>
-            <i style={{ background: `var(--c${n % SERIES})` }} /> {text}
+            <i style={{ background: cssSeries(n) }} /> {text}
           </>
         );
-        if (!choose) return <span key={text}>{shown}</span>;
+        if (!chooseGroup) return <span key={text}>{shown}</span>;
         return (
           <button
             key={text}
             type="button"
             aria-pressed={only === text}
             title={`Show ${text} before all others`}
-            onClick={() => choose(only === text ? "" : text)}
+            onClick={() => chooseGroup(only === text ? "" : text)}
           >
             {shown}
           </button>
@@ -281,210 +244,115 @@ export function Groups({ names, only = "", choose }: GroupsProps) {
   );
 }
 
-function palette(amounts: boolean): Uint32Array {
-  const table = new Uint32Array(colorTable("amount").buffer);
-  const colors = Uint32Array.from({ length: 256 }, (_, n) => (amounts ? table[n]! : pixel(seriesColor(n))));
-  colors[BEHIND] = pixel(pageColor("grid"));
-  return colors;
-}
-
-/** The points as they were drawn last: hovering, choosing and selecting do not draw them again. */
-class Picture {
-  readonly #raster = new Raster();
-  #image: ImageData | null = null;
-  #of: unknown[] = [];
-
-  image(
-    width: number,
-    height: number,
-    { points, amount }: ScatterProps,
-    sight: Sight,
-    zoom: number,
-    theme: string,
-  ): ImageData {
-    const of = [
-      width,
-      height,
-      points.x,
-      points.y,
-      points.group,
-      amount !== undefined,
-      sight.x,
-      sight.y,
-      sight.scale,
-      theme,
-    ];
-    if (this.#image && of.every((each, n) => each === this.#of[n])) return this.#image;
-    if (this.#image?.width !== width || this.#image.height !== height) this.#image = new ImageData(width, height);
-    const ratio = devicePixelRatio;
-    this.#raster.draw(
-      this.#image,
-      points,
-      { ...sight, scale: sight.scale * ratio },
-      palette(amount !== undefined),
-      pixel(pageColor("page")),
-      ratio,
-      zoom,
-    );
-    this.#of = of;
-    return this.#image;
-  }
-}
-
-function drawAll(
-  canvas: HTMLCanvasElement,
-  picture: Picture,
-  props: ScatterProps,
+/** Draw the points, in so many pixels for one of the page. */
+function pictureOf(
+  raster: Raster,
+  { points, amount }: ScatterProps,
   sight: Sight,
   zoom: number,
-  theme: string,
-  over: number | null,
-): void {
-  const { points, name, chosen } = props;
-  const context = canvas.getContext("2d", { alpha: false })!;
-  const ratio = devicePixelRatio;
-  context.putImageData(picture.image(canvas.width, canvas.height, props, sight, zoom, theme), 0, 0);
-  context.save();
-  context.scale(ratio, ratio);
-  const [width, height] = [canvas.width / ratio, canvas.height / ratio];
-  const at = placing(points, sight, width, height);
-  context.strokeStyle = context.fillStyle = pageColor("ink");
-  context.textBaseline = "middle";
-  const others = chosen === null ? [] : (props.joined ?? []);
-  for (const other of others) {
-    context.beginPath();
-    context.moveTo(...at(chosen!));
-    context.lineTo(...at(other));
-    context.stroke();
-  }
-  const size = radius(before(points), zoom);
-  const rings = new Set([chosen, ...others, over].filter((n) => n !== null && n !== undefined));
-  for (const n of rings) {
-    context.beginPath();
-    context.arc(...at(n), size + 3, 0, 2 * Math.PI);
-    context.stroke();
-  }
-  const font = (bold: boolean) => (context.font = `${bold ? 600 : 400} 13px system-ui, sans-serif`);
-  font(true);
-  const measure = (text: string) => context.measureText(text).width;
-  for (const { point, text, x, y, leader } of labels(props, at, measure, width, height, size)) {
-    font(rings.has(point));
-    if (leader) lead(context, at(point), leader);
-    haloed(context, text, x, y);
-  }
-  if (over !== null) {
-    font(true);
-    const [x, y] = at(over);
-    context.fillStyle = pageColor("page");
-    context.fillRect(x + size + 4, y - LINE / 2 - 1, measure(name(over)) + 4, LINE + 2);
-    context.fillStyle = pageColor("ink");
-    context.fillText(name(over), x + size + 6, y);
-  }
-  context.restore();
+  size: { width: number; height: number },
+  ratio: number,
+): ImageData {
+  const image = new ImageData(size.width, size.height);
+  const table = new Uint32Array(colorTable("amount").buffer);
+  const series = Array.from({ length: SERIES }, (_, n) => pixel(pageColor(`c${n}`)));
+  const colors = Uint32Array.from({ length: 256 }, (_, n) => (amount ? table[n]! : series[n % SERIES]!));
+  colors[BEHIND] = pixel(pageColor("grid"));
+  const scaled = { ...sight, scale: sight.scale * ratio };
+  raster.draw(image, points, scaled, colors, pixel(pageColor("page")), ratio, zoom);
+  return image;
 }
 
-function placing({ x, y }: Points, sight: Sight, width: number, height: number) {
-  return (n: number): [number, number] => [
-    width / 2 + (x[n]! - sight.x) * sight.scale,
-    height / 2 - (y[n]! - sight.y) * sight.scale,
-  ];
+/** What is seen, in so many pixels. */
+interface Seen {
+  sight: Sight;
+  width: number;
+  height: number;
+  zoom: number;
 }
 
-/** Return the labels of what is drawn: of the chosen point, those joined with it, then of others by importance. */
-function labels(
-  { points, chosen, joined = [], order = [], name }: ScatterProps,
-  position: (n: number) => [number, number],
-  measure: (text: string) => number,
-  width: number,
-  height: number,
-  size: number,
-): Label[] {
+function spotAt(x: number, y: number, { sight, width, height }: Seen): Spot {
+  return [width / 2 + (x - sight.x) * sight.scale, height / 2 - (y - sight.y) * sight.scale];
+}
+
+function corners({ left, right, bottom, top }: Box, seen: Seen): [Spot, Spot] {
+  return [spotAt(left, top, seen), spotAt(right, bottom, seen)];
+}
+
+function frameSvg(from: Spot, to: Spot): string {
+  const [x, y] = [Math.min(from[0], to[0]), Math.min(from[1], to[1])];
+  return box(x, y, Math.abs(to[0] - from[0]), Math.abs(to[1] - from[1]), "#7db7ff33", cssColor("link"));
+}
+
+const measuring = document.createElement("canvas").getContext("2d")!;
+
+function measure(text: string): number {
+  measuring.font = "600 13px system-ui, sans-serif";
+  return measuring.measureText(text).width;
+}
+
+/** Draw what is around the points: rings and lines of the chosen one, and names by importance. */
+function annotated(props: ScatterProps, seen: Seen, over: number | null = null): string {
+  const { points, name, chosen, joined = [], order = [] } = props;
+  const at = (n: number) => spotAt(points.x[n]!, points.y[n]!, seen);
+  const shown = before(points);
+  const size = radius(shown, seen.zoom);
   const first = chosen === null ? [] : [chosen, ...joined];
+  const rings = new Set(over === null ? first : [...first, over]);
+  const parts = first.slice(1).map((other) => line(...at(chosen!), ...at(other), cssColor("ink")));
+  for (const n of rings) parts.push(circle(...at(n), size + 3, "none", cssColor("ink")));
   const given = new Set(first);
-  function* all() {
+  function* byImportance() {
     yield* first;
     for (let k = 0; k < order.length; k++) {
       const n = order[k]!;
       if (points.group?.[n] !== BEHIND && !given.has(n)) yield n;
     }
   }
-  const few = before(points) <= FEW;
-  const most = few ? FEW : Math.max(20, first.length + Math.round((width * height) / ROOM));
-  return placeLabels({
-    order: all(),
-    position,
+  const { width, height } = seen;
+  const all = shown <= FEW;
+  const most = all ? FEW : Math.max(20, first.length + Math.round((width * height) / ROOM));
+  const room = { width, height, radius: size, line: LINE, most, all };
+  for (const { point, text, x, y, leader } of placeLabels({
+    order: byImportance(),
+    position: at,
     text: name,
     measure,
-    width,
-    height,
-    radius: size,
-    line: LINE,
-    most,
-    all: few,
-  });
+    ...room,
+  })) {
+    if (leader) parts.push(line(...at(point), ...leader, cssColor("muted"), 0.7));
+    parts.push(named(x, y, text, rings.has(point)));
+  }
+  if (over !== null) {
+    const [x, y] = at(over);
+    const wide = measure(name(over)) + 4;
+    parts.push(box(x + size + 4, y - LINE / 2 - 1, wide, LINE + 2, cssColor("page")));
+    parts.push(named(x + size + 6, y, name(over), true));
+  }
+  return parts.join("");
 }
 
-/** Draw a line from a point to its label. */
-function lead(context: CanvasRenderingContext2D, from: [number, number], to: [number, number]): void {
-  context.strokeStyle = pageColor("muted");
-  context.lineWidth = 0.7;
-  context.beginPath();
-  context.moveTo(...from);
-  context.lineTo(...to);
-  context.stroke();
-}
-
-function haloed(context: CanvasRenderingContext2D, text: string, x: number, y: number): void {
-  context.save();
-  context.strokeStyle = pageColor("page");
-  context.lineWidth = 3;
-  context.lineJoin = "round";
-  context.strokeText(text, x, y);
-  context.restore();
-  context.fillText(text, x, y);
+function named(x: number, y: number, text: string, bold: boolean): string {
+  return `<g font-size="13" font-weight="${bold ? 600 : 400}">${haloed(x, y + 4, text, "start")}</g>`;
 }
 
 /** Return the whole map as SVG: the points as one picture, names as text. */
-export function scatterSvg(props: ScatterProps, width = 960): string {
-  const height = Math.round(0.8 * width);
+export function scatterSvg(props: ScatterProps): string {
+  const [width, height] = [960, 768];
   const canvas = document.createElement("canvas");
-  canvas.width = 2 * width;
-  canvas.height = 2 * height;
+  [canvas.width, canvas.height] = [2 * width, 2 * height];
   const sight = whole(new Grid(props.points).box, width, height);
-  const image = new ImageData(canvas.width, canvas.height);
-  new Raster().draw(
-    image,
-    props.points,
-    { ...sight, scale: 2 * sight.scale },
-    palette(props.amount !== undefined),
-    pixel(pageColor("page")),
-    2,
-  );
-  const context = canvas.getContext("2d")!;
-  context.putImageData(image, 0, 0);
-  const parts = [`<image x="0" y="0" width="${width}" height="${height}" href="${canvas.toDataURL("image/png")}"/>`];
-  const spot = placing(props.points, sight, width, height);
-  const { chosen, joined = [] } = props;
-  const named = chosen === null ? [] : [chosen, ...joined];
-  for (const other of chosen === null ? [] : joined)
-    parts.push(line(...spot(chosen!), ...spot(other), pageColor("ink")));
-  const size = radius(before(props.points));
-  for (const n of named) {
-    const [x, y] = spot(n);
-    parts.push(`<circle cx="${short(x)}" cy="${short(y)}" r="${size + 3}" fill="none" stroke="${pageColor("ink")}"/>`);
-  }
-  context.font = "13px sans-serif";
-  const measure = (text: string) => context.measureText(text).width;
-  for (const { point, text, x, y, leader } of labels(props, spot, measure, width, height, size)) {
-    if (leader) parts.push(line(...spot(point), ...leader, pageColor("muted"), 0.7));
-    parts.push(label(x, y + 4, text));
-  }
+  canvas.getContext("2d")!.putImageData(pictureOf(new Raster(), props, sight, 1, canvas, 2), 0, 0);
+  const parts = [
+    `<image x="0" y="0" width="${width}" height="${height}" href="${canvas.toDataURL("image/png")}"/>`,
+    annotated(props, { sight, width, height, zoom: 1 }),
+  ];
   let [x, y] = [8, height + 8];
   (props.amount ? [] : (props.groups ?? [])).forEach((text, n) => {
     if (text === "") return;
     const room = 18 + textWidth(text);
     if (x > 8 && x + room > width) [x, y] = [8, y + 18];
-    parts.push(box(x, y, 12, 12, seriesColor(n)), label(x + 18, y + 10, text));
+    parts.push(box(x, y, 12, 12, cssSeries(n)), label(x + 18, y + 10, text));
     x += room + 14;
   });
   if (x > 8) y += 18;

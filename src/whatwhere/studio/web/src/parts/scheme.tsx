@@ -1,12 +1,11 @@
 /** The choice of a positional encoding: the model's own, a run's, or one of the catalogue. */
 
-import { useQuery } from "../hooks";
+import { useQuery, useView } from "../hooks";
 import type { Settings } from "../source";
-import type { About, CatalogueEntry, DoorScheme } from "../types";
+import type { CatalogueEntry, DoorScheme } from "../types";
+import { Choice, type Option } from "./controls";
 
-type Door = CatalogueEntry["door"];
-
-const GROUPS: [Door, string][] = [
+const GROUPS: [CatalogueEntry["door"], string][] = [
   ["input", "added to the vectors"],
   ["query_key", "maps queries and keys"],
   ["score", "added to the scores"],
@@ -14,70 +13,47 @@ const GROUPS: [Door, string][] = [
 ];
 const MIXTURES = ["sinusoidal+rotary+alibi", "rotary+alibi", "learned+alibi"];
 
-interface Props {
-  about: About;
-  settings: Settings;
-  change(some: Settings): void;
-}
-
-export function SchemeChoice({ about, settings, change }: Props) {
+/** The choice, and what is set with it. */
+export function SchemeChoice({ also }: { also: Settings }) {
+  const { about, run, settings } = useView<{ scheme: string }>();
   const { answer } = useQuery("schemes.list", {});
-  const chosen = String(settings["scheme"]);
-  const run = String(settings["run"] ?? "");
-  const rows = answer?.schemes ?? [];
-  const row = rows.find(({ name }) => name === chosen);
-  const known = new Set([...rows.map(({ name }) => name), ...MIXTURES, run, "model"]);
+  const schemes = answer?.schemes ?? [];
+  const options: Option[] = [
+    ...(about.own ? [["model", "the model's own"] as const] : []),
+    ...(run ? [[run, "the run's own"] as const] : []),
+    ...GROUPS.flatMap(([door, group]) =>
+      schemes.filter((each) => each.door === door).map(({ name }) => [name, name, group] as const),
+    ),
+    ...MIXTURES.map((name) => [name, name, "mixtures"] as const),
+  ];
+  const row = schemes.find(({ name }) => name === settings.scheme);
   return (
     <>
-      <label class="choice">
-        where{" "}
-        <select value={chosen} onChange={(event) => change({ scheme: event.currentTarget.value })}>
-          {about.own && <option value="model">the model's own</option>}
-          {about.runs.length > 0 && <option value={run}>the run's own</option>}
-          {GROUPS.map(([door, label]) => {
-            const own = rows.filter((each) => each.door === door);
-            return own.length === 0 ? null : (
-              <optgroup key={label} label={label}>
-                {own.map(({ name }) => (
-                  <option key={name}>{name}</option>
-                ))}
-              </optgroup>
-            );
-          })}
-          <optgroup label="mixtures">
-            {MIXTURES.map((name) => (
-              <option key={name}>{name}</option>
-            ))}
-          </optgroup>
-          {!known.has(chosen) && <option>{chosen}</option>}
-        </select>
-      </label>
+      <Choice label="where" name="scheme" options={options} set={(scheme) => ({ scheme, ...also })} />
       {row && <code class="formula">{row.formula}</code>}
     </>
   );
 }
 
+/** Return whether a scheme of the catalogue is shown, whose sizes can be chosen. */
+export function useCatalogue(): boolean {
+  const { about, settings } = useView<{ scheme: string }>();
+  return settings.scheme !== "model" && !about.runs.includes(settings.scheme);
+}
+
 /** The scheme at each door, and what differs from the model. */
-export function SchemeFacts({
-  title,
-  doors,
-  notes,
-}: {
-  title: string;
-  doors: Pick<DoorScheme, "repr">[];
-  notes: string[];
-}) {
+export function SchemeFacts({ of }: { of: { title: string; doors: DoorScheme[]; notes: string[] } }) {
   return (
     <p class="note">
-      <b>{title}</b>
-      {doors.length === 0 && ": no positional encoding"}
-      {doors.map(({ repr }) => (
+      <b>{of.title}</b>
+      {of.doors.length === 0 && ": no positional encoding"}
+      {of.doors.map(({ repr }) => (
         <span key={repr}>
           {" "}
           · <code>{repr}</code>
         </span>
       ))}
-      {notes.map((note) => (
+      {of.notes.map((note) => (
         <span key={note}> · {note}</span>
       ))}
     </p>

@@ -21,21 +21,19 @@ export function Waiting({ what }: { what: string }) {
   );
 }
 
-/** Show a view of an answer; while the next one is pending, the last one, paler. */
-export function Answered<T>({
-  query,
-  what,
-  children,
-}: {
+interface Props<T> {
   query: Query<T>;
   what: string;
   children: (answer: T) => ComponentChildren;
-}) {
-  if (query.problem !== null) return <Wrong message={query.problem} />;
-  if (query.answer === null) return query.busy ? <Waiting what={what} /> : null;
+}
+
+/** Show a view of an answer; while the next one is pending, the last one, paler. */
+export function Answered<T>({ query: { answer, problem, busy }, what, children }: Props<T>) {
+  if (problem !== null) return <Wrong message={problem} />;
+  if (answer === null) return busy ? <Waiting what={what} /> : null;
   return (
-    <div class={query.busy ? "stale" : undefined} aria-busy={query.busy}>
-      {children(query.answer)}
+    <div class={busy ? "stale" : undefined} aria-busy={busy}>
+      {children(answer)}
     </div>
   );
 }

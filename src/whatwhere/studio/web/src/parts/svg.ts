@@ -2,7 +2,7 @@
 
 import { cssColor, pageColor } from "../colors";
 
-export const FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', Arial, sans-serif";
+const FONT = "system-ui, 'Segoe UI', Roboto, 'Noto Sans', 'DejaVu Sans', Arial, sans-serif";
 
 export function escaped(text: string): string {
   const names: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
@@ -13,9 +13,9 @@ export function escaped(text: string): string {
 }
 
 /** Put parts into a drawing with a heading, on the page's background; colors by name become those of the theme. */
-export function drawing(width: number, height: number, heading: string, parts: string[], top = 28): string {
+export function drawing(width: number, height: number, heading: string, parts: string[]): string {
   const lines = wrapped(heading, width - 16, 8);
-  if (top > 0) top += 18 * (lines.length - 1);
+  const top = 10 + 18 * lines.length;
   const title = lines.map(
     (text, n) =>
       `<text x="8" y="${18 * n + 18 - top}" font-size="14" font-weight="600" class="heading">${escaped(text)}</text>`,
@@ -25,7 +25,7 @@ export function drawing(width: number, height: number, heading: string, parts: s
     `viewBox="0 ${-top} ${width} ${height + top}" font-family="${escaped(FONT)}" font-size="12" fill="${pageColor("ink")}">` +
     `<title>${escaped(heading)}</title>` +
     `<rect x="0" y="${-top}" width="${width}" height="${height + top}" fill="${pageColor("page")}"/>` +
-    `${top > 0 ? title.join("") : ""}${parts.join("")}</svg>`;
+    `${title.join("")}${parts.join("")}</svg>`;
   return svg.replace(/"var\(--(\w+)\)"/g, (_, name: string) => `"${pageColor(name)}"`);
 }
 
@@ -77,8 +77,12 @@ export function upright(
   return `<text transform="translate(${n(x)} ${n(y)}) rotate(-90)" text-anchor="${anchor}" fill="${color}">${escaped(text)}</text>`;
 }
 
-export function box(x: number, y: number, width: number, height: number, color: string): string {
-  return `<rect x="${n(x)}" y="${n(y)}" width="${n(Math.max(width, 0))}" height="${n(height)}" fill="${color}"/>`;
+export function circle(x: number, y: number, radius: number, fill: string, stroke = "none"): string {
+  return `<circle cx="${n(x)}" cy="${n(y)}" r="${radius}" fill="${fill}" stroke="${stroke}" stroke-width="1.5"/>`;
+}
+
+export function box(x: number, y: number, width: number, height: number, fill: string, stroke = "none"): string {
+  return `<rect x="${n(x)}" y="${n(y)}" width="${n(Math.max(width, 0))}" height="${n(height)}" fill="${fill}" stroke="${stroke}"/>`;
 }
 
 /** Write a number as short as a drawing needs it. */

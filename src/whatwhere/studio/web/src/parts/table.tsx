@@ -2,43 +2,47 @@
 
 import type { ComponentChildren } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
-import { whole } from "../numbers";
+import { fixed, formatNumber, whole } from "../numbers";
 import { announce } from "./announce";
-import type { Cell } from "./save";
+import { type Cell, csv, save } from "./save";
 
 export interface Column<Row> {
   title: string;
   /** What the column is sorted by, and what is written to a CSV. */
-  value(row: Row): Cell;
+  value(row: Row): Cell | undefined;
   /** What is shown, if not the value. */
   cell?(row: Row): ComponentChildren;
   numeric?: boolean;
+  /** Of numbers; without, they have three digits. */
+  decimals?: number;
 }
 
 interface Props<Row> {
   caption: string;
   columns: Column<Row>[];
   rows: Row[];
-  /** With more rows than this, only those in sight are drawn. */
-  most?: number;
+  /** With a button that saves the table under this name. */
+  file?: string;
 }
 
+/** With more rows than this, only those in sight are drawn. */
+const MOST = 100;
 const HEIGHT = 32;
 const SPARE = 8;
 
-export function Table<Row>({ caption, columns, rows, most = 100 }: Props<Row>) {
+export function Table<Row>({ caption, columns, rows, file }: Props<Row>) {
   const [sorted, setSorted] = useState<{ column: number; down: boolean } | null>(null);
   const [top, setTop] = useState(0);
   const scrolled = useRef<HTMLDivElement>(null);
   const past = useRef<HTMLParagraphElement>(null);
   const order = useMemo(() => arranged(rows, columns, sorted), [rows, columns, sorted]);
-  const virtual = rows.length > most;
+  const virtual = rows.length > MOST;
   const seen = virtual ? Math.ceil((scrolled.current?.clientHeight ?? 480) / HEIGHT) : rows.length;
   const first = virtual ? Math.max(0, Math.floor(top / HEIGHT) - SPARE) : 0;
   const last = Math.min(rows.length, first + seen + 2 * SPARE);
   const sort = (column: number) => {
     // The first press sorts numbers from the greatest, a second reverses the order, a third restores the original one.
-    const usual = columns[column]?.numeric ?? false;
+    const usual = isNumeric(columns[column]!);
     const down = sorted?.column === column ? !sorted.down : usual;
     const next = sorted?.column === column && sorted.down !== usual ? null : { column, down };
     setSorted(next);
@@ -46,6 +50,11 @@ export function Table<Row>({ caption, columns, rows, most = 100 }: Props<Row>) {
       next ? `sorted by ${columns[column]?.title}, ${down ? "descending" : "ascending"}` : "in the original order",
     );
   };
+  const tools = file !== undefined && (
+    <div class="tools">
+      <CsvButton title={caption} file={file} columns={columns} rows={rows} />
+    </div>
+  );
   const table = (
     <div
       class={virtual ? "scroll tall" : "scroll"}
@@ -59,13 +68,13 @@ export function Table<Row>({ caption, columns, rows, most = 100 }: Props<Row>) {
         <caption>{caption}</caption>
         <thead>
           <tr aria-rowindex={1}>
-            {columns.map(({ title, numeric }, n) => {
+            {columns.map((column, n) => {
               const down = sorted?.column === n ? sorted.down : null;
               const direction = down === null ? "none" : down ? "descending" : "ascending";
               return (
-                <th key={title} scope="col" aria-sort={direction} class={numeric ? "number" : undefined}>
+                <th key={column.title} scope="col" aria-sort={direction} class={classOf(column)}>
                   <button type="button" onClick={() => sort(n)}>
-                    {title}
+                    {column.title}
                     <span aria-hidden="true">{down === null ? " ↕" : down ? " ↓" : " ↑"}</span>
                   </button>
                 </th>
@@ -78,8 +87,8 @@ export function Table<Row>({ caption, columns, rows, most = 100 }: Props<Row>) {
           {order.slice(first, last).map((index, n) => (
             <tr key={index} aria-rowindex={first + n + 2}>
               {columns.map((column) => (
-                <td key={column.title} class={column.numeric ? "number" : undefined}>
-                  {column.cell ? column.cell(rows[index]!) : column.value(rows[index]!)}
+                <td key={column.title} class={classOf(column)}>
+                  {column.cell ? column.cell(rows[index]!) : shown(column, rows[index]!)}
                 </td>
               ))}
             </tr>
@@ -89,17 +98,34 @@ export function Table<Row>({ caption, columns, rows, most = 100 }: Props<Row>) {
       </table>
     </div>
   );
-  if (!virtual) return table;
   return (
-    <div class="past">
-      <button type="button" class="skip" onClick={() => past.current?.focus()}>
-        Past the {whole(rows.length)} rows
-      </button>
+    <div class={virtual ? "past" : undefined}>
+      {tools}
+      {virtual && (
+        <button type="button" class="skip" onClick={() => past.current?.focus()}>
+          Past the {whole(rows.length)} rows
+        </button>
+      )}
       {table}
-      <p class="note" tabIndex={-1} ref={past}>
-        {whole(rows.length)} rows.
-      </p>
+      {virtual && (
+        <p class="note" tabIndex={-1} ref={past}>
+          {whole(rows.length)} rows.
+        </p>
+      )}
     </div>
+  );
+}
+
+/** Saves a table as CSV. */
+export function CsvButton<Row>({ title, file, columns, rows }: Omit<Props<Row>, "caption"> & { title: string }) {
+  const header = columns.map((column) => column.title);
+  const cells = () => rows.map((row) => columns.map((column) => valueOf(column, row)));
+  const press = () =>
+    save(`${file}.csv`, new Blob(["\uFEFF", csv(header, cells())], { type: "text/csv;charset=utf-8" }));
+  return (
+    <button type="button" aria-label={`Save ${title} as CSV`} onClick={press}>
+      CSV
+    </button>
   );
 }
 
@@ -111,6 +137,27 @@ function Spacer({ rows, columns }: { rows: number; columns: number }) {
   );
 }
 
+function isNumeric({ numeric = false, decimals }: Column<never>): boolean {
+  return numeric || decimals !== undefined;
+}
+
+function classOf(column: Column<never>): string | undefined {
+  return isNumeric(column) ? "number" : undefined;
+}
+
+/** Return the value of a cell; what is not finite is no number. */
+function valueOf<Row>(column: Column<Row>, row: Row): Cell {
+  const value = column.value(row) ?? null;
+  return typeof value === "number" && !Number.isFinite(value) ? null : value;
+}
+
+function shown<Row>(column: Column<Row>, row: Row): Cell {
+  const value = valueOf(column, row);
+  if (value === null) return isNumeric(column) ? "–" : null;
+  if (typeof value === "string") return value;
+  return column.decimals === undefined ? formatNumber(value) : fixed(value, column.decimals);
+}
+
 function arranged<Row>(
   rows: Row[],
   columns: Column<Row>[],
@@ -119,7 +166,7 @@ function arranged<Row>(
   const order = rows.map((_, n) => n);
   const column = sorted && columns[sorted.column];
   if (!column) return order;
-  const values = rows.map((row) => column.value(row));
+  const values = rows.map((row) => valueOf(column, row));
   const sign = sorted.down ? -1 : 1;
   return order.sort((a, b) => compared(values[a]!, values[b]!, sign) || a - b);
 }

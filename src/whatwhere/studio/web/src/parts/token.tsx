@@ -5,12 +5,12 @@ import { characters, face, visibleToken } from "../escape";
 interface Props {
   word: string;
   /** The text that the token decodes to; null where it is a part of a character's bytes. */
-  text: string | null;
-  /** The address of a link; without, it is none. */
+  text?: string | null | undefined;
+  /** The address of a link. */
   href?: string;
 }
 
-export function TokenLabel({ word, text, href }: Props) {
+export function TokenLabel({ word, text = null, href }: Props) {
   const parts = characters(face(word, text)).map((shown, n) =>
     shown.replaced ? (
       <span key={n} class="replaced">

@@ -1,10 +1,11 @@
 /** The view Ask: what the models of a comparison answer to a text, with positions changed by hand, and their attention. */
 
-import { useQuery } from "../hooks";
+import { useQuery, useView } from "../hooks";
+import { Choice, type Option } from "../parts/controls";
+import { TextField } from "../parts/field";
 import { Answered } from "../parts/states";
-import { TextField } from "../parts/text_field";
 import { TokenLabel } from "../parts/token";
-import { register, type ViewProps } from "../register";
+import { register } from "../register";
 import type { AskedRuns } from "../types";
 import { Answering } from "./ask/answers";
 import { Heads } from "./ask/heads";
@@ -18,40 +19,28 @@ register({
   Page: Ask,
 });
 
-function Ask({ about, settings, change }: ViewProps) {
-  const [text, seeds, run, positions] = ["text", "seeds", "run", "positions"].map((name) => String(settings[name])) as [
-    string,
-    string,
-    string,
-    string,
-  ];
+function Ask() {
+  const { about, settings, change } = useView<Record<"text" | "seeds" | "run" | "positions", string>>();
+  const { text, seeds, run, positions } = settings;
   const empty = text.trim() === "";
   const asked = useQuery("ask.answers", empty ? null : { text, positions, seeds });
   const heads = useQuery("ask.attention", empty ? null : { text, positions, run });
+  const known = (asked.answer?.seeds ?? []).map((seed): Option => [String(seed), `seed ${seed}`]);
   return (
     <>
       <div class="controls" role="search">
         <TextField
           label="Question"
           hint="a sequence of the task, Ctrl+K"
-          value={text}
-          choose={(next) => change({ text: next, positions: "" }, true)}
+          name="text"
+          set={(next) => ({ text: next, positions: "" })}
         />
         {!about.exported && (
-          <label class="choice">
-            runs{" "}
-            <select value={seeds} onChange={(event) => change({ seeds: event.currentTarget.value })}>
-              <option value="median">of each scheme the median</option>
-              <option value="all">all</option>
-              {[...new Set([...(asked.answer?.seeds.map(String) ?? []), ...(/^\d+$/.test(seeds) ? [seeds] : [])])].map(
-                (seed) => (
-                  <option key={seed} value={seed}>
-                    seed {seed}
-                  </option>
-                ),
-              )}
-            </select>
-          </label>
+          <Choice
+            label="runs"
+            name="seeds"
+            options={[["median", "of each scheme the median"], ["all", "all"], ...known]}
+          />
         )}
         {positions !== "" && (
           <button type="button" onClick={() => change({ positions: "" })}>
@@ -66,8 +55,8 @@ function Ask({ about, settings, change }: ViewProps) {
           <Answered query={asked} what="asking the models">
             {(answer) => (
               <>
-                <Positions asked={answer} change={(next) => change({ positions: next }, true)} />
-                <Answering asked={answer} text={text} run={run} choose={(next) => change({ run: next })} />
+                <Positions asked={answer} />
+                <Answering asked={answer} text={text} />
               </>
             )}
           </Answered>
@@ -83,12 +72,13 @@ function Ask({ about, settings, change }: ViewProps) {
 }
 
 /** The tokens, and below each its position, which may be changed. */
-function Positions({ asked, change }: { asked: AskedRuns; change(positions: string): void }) {
+function Positions({ asked }: { asked: AskedRuns }) {
+  const { change } = useView();
   const { tokens, usual, positions, at, trained, correct } = asked;
   const set = (slot: number, written: string) => {
     if (!/^\d{1,7}$/.test(written)) return; // half typed
     const next = positions.map((position, n) => (n === slot ? Number(written) : position));
-    change(next.every((position, n) => position === usual[n]) ? "" : next.join(","));
+    change({ positions: next.every((position, n) => position === usual[n]) ? "" : next.join(",") }, true);
   };
   const longest = trained[trained.length - 1] ?? 0;
   const length =
@@ -100,7 +90,7 @@ function Positions({ asked, change }: { asked: AskedRuns; change(positions: stri
       <ol class="moved" aria-label="Tokens and their positions">
         {tokens.map((token, n) => (
           <li key={n} class={n === at ? "here" : undefined}>
-            <TokenLabel word={token} text={null} />
+            <TokenLabel word={token} />
             <input
               type="number"
               min={0}

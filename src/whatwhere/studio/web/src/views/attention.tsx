@@ -1,14 +1,13 @@
 /** Attention by distance: the mean attention weights of a trained comparison model's heads. */
 
-import { useMemo } from "preact/hooks";
-import { useQuery } from "../hooks";
-import { Flag } from "../parts/choice";
-import { LineFigure, numberColumn } from "../parts/figures";
-import type { Curve, LinesProps } from "../parts/lines";
-import { look } from "../parts/plot";
+import { upTo } from "../numbers";
+import { useQuery, useView } from "../hooks";
+import { Flag } from "../parts/controls";
+import { LineFigure } from "../parts/figure";
+import { type Curve, look } from "../parts/plot";
 import { Answered } from "../parts/states";
 import { runCode } from "../python";
-import { register, type ViewProps } from "../register";
+import { register } from "../register";
 import type { Attention, AttentionCurves } from "../types";
 
 register({
@@ -20,9 +19,8 @@ register({
   Page: Page,
 });
 
-function Page({ settings, change }: ViewProps) {
-  const query = useQuery("replay.attention", { run: String(settings["run"]) });
-  const log = Boolean(settings["log"]);
+function Page() {
+  const query = useQuery("replay.attention", { run: useView().run });
   return (
     <Answered query={query} what="reading the run">
       {(answer) =>
@@ -30,15 +28,15 @@ function Page({ settings, change }: ViewProps) {
           <p class="note">There is no attention to show: {answer.missing}</p>
         ) : (
           <>
-            <Flag label="weights by their logarithm" value={log} change={(log) => change({ log })} />
+            <Flag label="weights by their logarithm" name="log" />
             {answer.lengths.map((each, n) => (
               <section key={each.length} aria-label={`${each.length} ${answer.unit}`}>
                 <h2>
                   {n === 0 ? "At the longest trained length" : "Beyond it"}: {each.length} {answer.unit}
                 </h2>
                 <div class="pair">
-                  {Array.from({ length: each.layers.shape[0]! }, (_, layer) => (
-                    <Layer key={layer} answer={answer} of={each} layer={layer} log={log} />
+                  {upTo(each.layers.shape[0]!).map((layer) => (
+                    <Layer key={layer} answer={answer} of={each} layer={layer} />
                   ))}
                 </div>
               </section>
@@ -50,72 +48,42 @@ function Page({ settings, change }: ViewProps) {
   );
 }
 
-interface LayerProps {
-  answer: Attention;
-  of: AttentionCurves;
-  layer: number;
-  log: boolean;
-}
-
-function Layer({ answer, of, layer, log }: LayerProps) {
+function Layer({ answer, of, layer }: { answer: Attention; of: AttentionCurves; layer: number }) {
+  const { log } = useView<{ log: boolean }>().settings;
   const { distances, layers, uniform } = of;
   const [, heads = 0, points = 0] = layers.shape;
-  const weight = (head: number, point: number) => layers.values[(layer * heads + head) * points + point]!;
-  const plain = (point: number) => (uniform ? uniform.values[layer * points + point]! : NaN);
-  const shown = (value: number) => (Number.isFinite(value) && (!log || value > 0) ? value : null);
-  const lines: LinesProps = useMemo(() => {
-    const each = (name: string, value: (point: number) => number, seen: ReturnType<typeof look>): Curve => ({
-      name,
-      values: Array.from(distances.values, (_, point) => shown(value(point))),
-      ...seen,
-    });
-    return {
-      title: `Layer ${layer}, ${of.length} ${answer.unit}`,
-      x: distances.values,
-      curves: [
-        ...Array.from({ length: heads }, (_, head) => each(`head ${head}`, (point) => weight(head, point), look(head))),
-        ...(uniform ? [{ ...each("uniform", plain, look(0)), color: 0, dash: [1, 4], baseline: true }] : []),
-      ],
-      xLabel: "tokens back",
-      yLabel: log ? "mean weight, logarithmic" : "mean weight",
-      logY: log,
-      height: 280,
-    };
-  }, [answer, of, layer, log]);
-  const one = uniform !== null && isOneQuery(uniform.values.subarray(layer * points, (layer + 1) * points));
+  const part = (values: ArrayLike<number>, row: number) => Array.from(values).slice(row * points, (row + 1) * points);
+  const plain = uniform && part(uniform.values, layer);
+  const known = plain?.filter(Number.isFinite) ?? [];
+  // Where one query alone is recorded, uniform attention has the same weight at each distance.
+  const one = plain !== null && known.every((value) => Math.abs(value - known[0]!) < 1e-6);
+  const curves: Curve[] = upTo(heads).map((head) => ({
+    name: `head ${head}`,
+    values: part(layers.values, layer * heads + head),
+    ...look(head),
+  }));
+  if (plain) curves.push({ name: "uniform", values: plain, marker: 0, color: 0, dash: [1, 4], baseline: true });
   return (
     <LineFigure
-      lines={lines}
+      title={`Layer ${layer}, ${of.length} ${answer.unit}`}
+      x={distances.values}
+      curves={curves}
+      xLabel="tokens back"
+      yLabel={log ? "mean weight, logarithmic" : "mean weight"}
+      logY={log}
+      height={280}
       note={
         one
           ? "Only the query of the token whose answer is read is recorded, so each distance has one weight."
           : "Averaged over all queries with a key at that distance."
       }
       file={`attention-${answer.run}-${of.length}-${layer}`}
-      table={{
-        rows: Array.from(distances.values, (_, point) => point),
-        columns: [
-          { title: "tokens back", numeric: true, value: (point) => distances.values[point]! },
-          ...Array.from({ length: heads }, (_, head) =>
-            numberColumn(`head ${head}`, (point: number) => weight(head, point)),
-          ),
-          numberColumn("uniform", plain),
-        ],
-      }}
       code={`${runCode(answer.run)}\nresults.trace(run)["attention@${of.length}"]  # layers, heads, distances`}
       how={
-        <p>
-          weight(h, d) = mean of a(h, i, i − d) over the queries i ≥ d and 100 new sequences, measured when the run
-          ended. Distance is counted in tokens, whatever their positions. Dotted: uniform attention. It is larger for
-          near keys, since early queries have few keys.
-        </p>
+        "weight(h, d) = mean of a(h, i, i − d) over the queries i ≥ d and 100 new sequences, measured when the run " +
+        "ended. Distance is counted in tokens, whatever their positions. Dotted: uniform attention. It is larger for " +
+        "near keys, since early queries have few keys."
       }
     />
   );
-}
-
-/** Return whether only one query was recorded: uniform attention then has the same weight at each distance. */
-function isOneQuery(weights: ArrayLike<number>): boolean {
-  const known = Array.from(weights).filter(Number.isFinite);
-  return known.every((value) => Math.abs(value - known[0]!) < 1e-6);
 }

@@ -1,48 +1,36 @@
 /** Biases: what positions add to attention scores, as a matrix and as curves, and each head's range. */
 
-import { useQuery } from "../hooks";
-import { Choice, Flag } from "../parts/choice";
-import { HeadSlider, HeadsSlider, Parameters, Slider, withParameter } from "../parts/slider";
+import { useQuery, useView } from "../hooks";
+import { Choice, Flag, Parameters, Slider } from "../parts/controls";
 import { Answered } from "../parts/states";
-import { register, type ViewProps } from "../register";
-import type { Settings } from "../source";
-import { type BiasProps, CurvesOf, Matrix, Ranges } from "./biases/figures";
-
-const DEFAULTS: Settings = {
-  scheme: "",
-  options: "",
-  heads: 8,
-  head: 0,
-  tokens: 64,
-  weights: false,
-  share: "0.01",
-  seed: 0,
-  log: true,
-  all: false,
-};
+import { register } from "../register";
+import type { BiasFindings } from "../types";
+import { type BiasSettings, CurvesOf, Matrix, Ranges } from "./biases/figures";
 
 register({
   id: "biases",
   title: "Biases",
   question: "What do positions add to the attention scores, and what is the effective range of each head?",
-  defaults: () => DEFAULTS,
+  defaults: () => ({
+    ...{ scheme: "", options: "", heads: 8, head: 0, tokens: 64 },
+    ...{ weights: false, share: "0.01", seed: 0, log: true, all: false },
+  }),
   Page: Biases,
 });
 
-function Biases({ settings, change }: ViewProps) {
-  const { log: _log, all: _all, ...query } = settings;
-  const answer = useQuery("biases.shown", query);
+function Biases() {
+  const { log: _log, all: _all, ...query } = useView().settings;
   return (
-    <Answered query={answer} what="reading biases">
-      {(bias) => <BiasOf bias={bias} settings={settings} change={change} />}
+    <Answered query={useQuery("biases.shown", query)} what="reading biases">
+      {(bias) => <BiasOf bias={bias} />}
     </Answered>
   );
 }
 
-function BiasOf({ bias, settings, change }: BiasProps) {
+function BiasOf({ bias }: { bias: BiasFindings }) {
+  const { settings, change } = useView<BiasSettings>();
   const row = bias.choices.find(({ name }) => name === bias.scheme);
   const own = bias.scheme.startsWith("own-");
-  const setting = (name: string) => (value: number, now: boolean) => change({ [name]: value }, now);
   return (
     <>
       {bias.missing !== null && (
@@ -56,17 +44,14 @@ function BiasOf({ bias, settings, change }: BiasProps) {
       <div class="controls">
         <Choice
           label="bias"
+          name="scheme"
           value={bias.scheme}
           options={bias.choices.map(({ name, title }) => [name, title] as const)}
-          change={(scheme) => change({ scheme, options: "", head: 0 })}
+          set={(scheme) => ({ scheme, options: "", head: 0 })}
         />
-        <Flag
-          label="as weights, exp(bias)"
-          value={settings["weights"] === true}
-          change={(weights) => change({ weights })}
-        />
+        <Flag label="as weights, exp(bias)" name="weights" />
         {bias.random && (
-          <button type="button" onClick={() => change({ seed: Number(settings["seed"]) + 1 })}>
+          <button type="button" onClick={() => change({ seed: settings.seed + 1 })}>
             Sample again
           </button>
         )}
@@ -89,29 +74,32 @@ function BiasOf({ bias, settings, change }: BiasProps) {
       </p>
       <div class="pair">
         <div>
-          <HeadSlider value={bias.head} heads={bias.heads} change={setting("head")} />
-          {!own && <HeadsSlider value={bias.heads} high={64} change={setting("heads")} />}
           <Slider
-            label="tokens of the matrix"
-            value={Number(settings["tokens"])}
-            low={8}
-            high={256}
-            base={2}
-            steps={2}
-            whole
-            change={setting("tokens")}
+            label="head"
+            help="of biases, counted from 0"
+            name="head"
+            value={bias.head}
+            high={Math.max(bias.heads - 1, 1)}
           />
+          {!own && (
+            <Slider
+              label="heads"
+              help="of the schemes of the catalogue"
+              name="heads"
+              value={bias.heads}
+              low={1}
+              high={64}
+            />
+          )}
+          <Slider label="tokens of the matrix" name="tokens" low={8} high={256} base={2} steps={2} />
         </div>
-        <Parameters
-          of={bias.parameters}
-          set={(name, value, now) => change({ options: withParameter(String(settings["options"]), name, value) }, now)}
-        />
+        <Parameters of={bias.parameters} name="options" />
       </div>
       <div class="two">
-        <Matrix bias={bias} weights={settings["weights"] === true} />
-        <CurvesOf bias={bias} settings={settings} change={change} />
+        <Matrix bias={bias} />
+        <CurvesOf bias={bias} />
       </div>
-      <Ranges bias={bias} settings={settings} change={change} />
+      <Ranges bias={bias} />
     </>
   );
 }

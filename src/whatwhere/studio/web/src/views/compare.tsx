@@ -1,6 +1,7 @@
 /** Compare: the results of a comparison, or the difference between two checkpoints. */
 
-import { register, type ViewProps } from "../register";
+import { useView } from "../hooks";
+import { register } from "../register";
 import { Differences } from "./compare/difference";
 import { Measured } from "./compare/measured";
 
@@ -12,7 +13,7 @@ register({
   Page: Compare,
 });
 
-function Compare(props: ViewProps) {
-  const { other } = props.about;
-  return other === null ? <Measured {...props} /> : <Differences {...props} other={other} />;
+function Compare() {
+  const { other } = useView().about;
+  return other === null ? <Measured /> : <Differences other={other} />;
 }

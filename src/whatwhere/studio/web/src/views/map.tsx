@@ -2,32 +2,40 @@
 
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { type Query, useQuery, useSource, useWithRun } from "../hooks";
 import { visibleToken } from "../escape";
-import { writeLink } from "../link";
-import { fixed, whole } from "../numbers";
+import { type Query, useQuery, useSource, useView, useWithRun } from "../hooks";
+import { type Followed, useJob } from "../jobs";
+import { fixed, whole, upTo } from "../numbers";
 import { announce } from "../parts/announce";
-import { Choice, Flag } from "../parts/choice";
+import { Choice, type Option } from "../parts/controls";
 import { TokenField } from "../parts/field";
 import { Figure } from "../parts/figure";
 import { JobProgress } from "../parts/progress";
 import { BEHIND } from "../parts/raster";
 import { Scatter, type ScatterProps, scatterSvg } from "../parts/scatter";
 import { Answered, Wrong } from "../parts/states";
+import { Table } from "../parts/table";
 import { TokenLabel } from "../parts/token";
-import { register, type ViewProps } from "../register";
+import { register } from "../register";
 import type { Settings } from "../source";
-import type { About, MapNeighbors, MapPoints } from "../types";
-import { type Followed, useJob } from "../jobs";
+import type { About, AllNeighbors, MapNeighbors, MapPoints } from "../types";
 import { byImportance, coloring, type Coloring } from "./map/coloring";
 import { matcher } from "./map/filter";
 import { Names } from "./map/labels";
 import { NamedFacts, NamedField } from "./map/named";
-import { type ComputedMap, isComputed, type Method, METHODS, Plane, readBox, trust, writeBox } from "./map/points";
-import { pointColumns, Selected } from "./map/selected";
+import {
+  cardOf,
+  type ComputedMap,
+  isComputed,
+  type Method,
+  METHODS,
+  Plane,
+  pointColumns,
+  readBox,
+  trust,
+  writeBox,
+} from "./map/points";
 import { tableName } from "./tokens/neighbors";
-
-const COLORS = ["type", "script", "norm", "frequency"];
 
 register({
   id: "map",
@@ -38,20 +46,19 @@ register({
   Page: TokenMap,
 });
 
-function defaults(about: About): Settings {
-  const { method = "pca", table = "input" } = about.begin["map"] ?? {};
-  const token = about.examples[0] ?? "";
-  return { method, table, tokens: "", color: "type", find: "", only: "", token, box: "" };
+function defaults({ begin, examples }: About): Settings {
+  const { method = "pca", table = "input" } = begin["map"] ?? {};
+  return { method, table, tokens: "", color: "type", find: "", only: "", token: examples[0] ?? "", box: "" };
 }
+
+type Choices = Record<"table" | "tokens" | "color" | "find" | "only" | "token" | "box", string> & { method: Method };
 
 /** Nothing is filtered or selected. */
 const UNFILTERED = { box: "", only: "", find: "" };
 
-function TokenMap({ about, settings, change }: ViewProps) {
-  const method = String(settings["method"]) as Method;
-  const table = String(settings["table"]);
-  const tokens = String(settings["tokens"]);
-  const begin = about.begin["map"] ?? {};
+function TokenMap() {
+  const { about, settings } = useView<Choices>();
+  const { method, table, tokens } = settings;
   const byJob = method !== "pca" && tokens === "";
   const wanted = useQuery("maps.points", { method, table, ...(tokens && { tokens }) });
   const first = useQuery("maps.points", byJob ? { method: "pca", table } : null);
@@ -59,25 +66,18 @@ function TokenMap({ about, settings, change }: ViewProps) {
   const job = useJob("maps.draw", byJob ? { method, table } : null);
   const here = isComputed(wanted.answer) && wanted.answer.method === method && !wanted.answer.named === !tokens;
   const layout = tokens ? wanted.answer : (job.answer ?? (here ? wanted.answer : null));
-  const shown: Query<MapPoints> = layout
-    ? { ...wanted, answer: layout }
-    : byJob && wanted.problem === null
-      ? first
-      : wanted;
+  const waiting = byJob && wanted.problem === null ? first : wanted;
+  const shown = layout ? { ...wanted, answer: layout } : waiting;
   const names = useMemo(() => labels.answer && new Names(labels.answer), [labels.answer]);
-  const name = (next: string) =>
-    change({ ...UNFILTERED, token: "", tokens: next, method: next ? "pca" : (begin["method"] ?? "pca") });
-  const example = String(begin["example"] ?? "");
-  const live = !about.exported;
   return (
     <>
-      {(live || example !== "") && <NamedField value={tokens} example={example} choose={name} />}
-      <Controls about={about} settings={settings} change={change} />
+      {(!about.exported || about.begin["map"]?.["example"]) && <NamedField />}
+      <Controls />
       {byJob && !layout && wanted.answer && <Drawing map={wanted.answer} method={method} job={job} />}
       <Answered query={shown} what="laying the tokens out">
         {(map) =>
           names && isComputed(map) ? (
-            <MapFigure about={about} settings={settings} change={change} map={map} names={names} />
+            <MapFigure map={map} names={names} />
           ) : (
             labels.problem !== null && <Wrong message={labels.problem} />
           )
@@ -87,39 +87,33 @@ function TokenMap({ about, settings, change }: ViewProps) {
   );
 }
 
-const TABLES = [["input", "token table"] as const, ["output", "output projection"] as const];
+const TABLES: Option[] = [
+  ["input", "token table"],
+  ["output", "output projection"],
+];
 
-function Controls({ about, settings, change }: ViewProps) {
+function Controls() {
+  const { about, settings } = useView<Choices>();
+  const { table, tokens } = settings;
   const source = useSource();
   const withRun = useWithRun();
-  const table = String(settings["table"]);
-  const tokens = String(settings["tokens"]);
   const offered = (wanted: Settings) =>
     source.holds("maps.points", withRun("maps.points", tokens ? { ...wanted, tokens } : wanted)); // all, or what an exported page has
-  const choose = (name: string) => (value: string) => change({ ...UNFILTERED, [name]: value });
   const methods = Object.entries(METHODS).filter(
     ([method]) => offered({ method, table }) && !(tokens && method === "umap"),
   );
   return (
     <search class="controls">
-      <TokenField
-        main
-        label="Token"
-        value={String(settings["token"])}
-        choose={(token) => change({ token })}
-        hint="text or #id, Ctrl+K"
-      />
-      <Choice label="laid out by" value={String(settings["method"])} options={methods} change={choose("method")} />
+      <TokenField main label="Token" name="token" hint="text or #id, Ctrl+K" />
+      <Choice label="laid out by" name="method" options={methods} set={(method) => ({ ...UNFILTERED, method })} />
       {about.tables.output && offered({ method: "pca", table: "output" }) && (
-        <Choice label="rows of the" value={table} options={TABLES} change={choose("table")} />
+        <Choice label="rows of the" name="table" options={TABLES} set={(table) => ({ ...UNFILTERED, table })} />
       )}
     </search>
   );
 }
 
 interface FiltersProps {
-  settings: Settings;
-  change: ViewProps["change"];
   colors: Coloring;
   grouped: boolean;
   /** How many points pass the filters; null where there are none. */
@@ -128,30 +122,26 @@ interface FiltersProps {
 }
 
 /** What the points are colored by, and which of them are shown before the others. */
-function Filters({ settings, change, colors, grouped, passed, children }: FiltersProps) {
-  const [find, only] = [String(settings["find"]), String(settings["only"])];
+function Filters({ colors, grouped, passed, children }: FiltersProps) {
+  const { settings, change } = useView<Choices>();
+  const only = colors.choices.map(([name, count]): Option => [name, `${name} (${whole(count)})`]);
   return (
     <search class="controls" aria-label="Filter">
       {!grouped && (
         <Choice
           label="colored by"
-          value={String(settings["color"])}
-          options={COLORS}
-          change={(color) => change({ color, only: "" })}
+          name="color"
+          options={["type", "script", "norm", "frequency"]}
+          set={(color) => ({ color, only: "" })}
         />
       )}
-      <Choice
-        label="only"
-        value={only}
-        options={[["", "all"], ...colors.choices.map(([name, count]) => [name, `${name} (${whole(count)})`] as const)]}
-        change={(only) => change({ only })}
-      />
+      <Choice label="only" name="only" options={[["", "all"], ...only]} />
       <label class="choice">
         find{" "}
         <input
           type="search"
           size={14}
-          value={find}
+          value={settings.find}
           spellcheck={false}
           placeholder="^un*ing$"
           title="a part of the text; ^ is its beginning, $ its end, * anything"
@@ -160,15 +150,19 @@ function Filters({ settings, change, colors, grouped, passed, children }: Filter
       </label>
       {children}
       <span class="choice" role="status">
-        {passed !== null && `${whole(passed)} ${passed === 1 ? "token" : "tokens"}`}
+        {passed !== null && counted(passed)}
       </span>
-      {Object.keys(UNFILTERED).some((name) => settings[name] !== "") && (
+      {(settings.box || settings.only || settings.find) && (
         <button type="button" onClick={() => change(UNFILTERED)}>
           Reset
         </button>
       )}
     </search>
   );
+}
+
+function counted(tokens: number): string {
+  return tokens === 1 ? "1 token" : `${whole(tokens)} tokens`;
 }
 
 interface DrawingProps {
@@ -183,7 +177,7 @@ function Drawing({ map, method, job }: DrawingProps) {
   const extra = map.missing[method];
   useEffect(() => {
     if (!extra && job.state === "idle") job.start();
-  }, [extra, job.state]);
+  });
   if (extra) {
     return (
       <div class="wrong">
@@ -194,12 +188,9 @@ function Drawing({ map, method, job }: DrawingProps) {
       </div>
     );
   }
-  const many =
-    map.shown < map.rows
-      ? `${whole(map.shown)} of ${whole(map.rows)} tokens, sampled at random`
-      : `${whole(map.shown)} tokens`;
-  if (job.state === "running")
-    return <JobProgress job={job} what={`drawing ${many} by ${name}; until then, PCA`} stop={job.stop} />;
+  const sampled = map.shown < map.rows ? ` of ${whole(map.rows)} tokens, sampled at random` : " tokens";
+  const many = whole(map.shown) + sampled;
+  if (job.state === "running") return <JobProgress job={job} what={`drawing ${many} by ${name}; until then, PCA`} />;
   return (
     <>
       {job.problem !== null && <Wrong message={job.problem} />}
@@ -213,58 +204,48 @@ function Drawing({ map, method, job }: DrawingProps) {
   );
 }
 
-interface MapFigureProps extends ViewProps {
+interface MapProps {
   map: ComputedMap;
   names: Names;
 }
 
-function MapFigure({ about, settings, change, map, names }: MapFigureProps) {
+function MapFigure({ map, names }: MapProps) {
+  const { about, settings, change } = useView<Choices>();
+  const { color, only, find } = settings;
   const [selecting, setSelecting] = useState(false);
-  const [color, only, token] = ["color", "only", "token"].map((name) => String(settings[name])) as [
-    string,
-    string,
-    string,
-  ];
   const { named } = map;
-  const find = String(settings["find"]);
-  const counted = useQuery("maps.frequencies", color === "frequency" ? { table: map.table } : null);
-  const near = useNear(about, map.table, token, names);
+  const frequencies = useQuery("maps.frequencies", color === "frequency" ? { table: map.table } : null).answer;
+  const near = useNear(map.table, names);
   const plane = useMemo(() => new Plane(map), [map]);
   const colors = useMemo(
-    () => coloring(color, plane.ids, names, only, counted.answer, named),
-    [color, plane, names, only, counted.answer],
+    () => coloring(color, plane.ids, names, only, frequencies, named),
+    [color, plane, names, only, frequencies],
   );
-  const order = useMemo(() => byImportance(plane.ids, names, counted.answer), [plane, names, counted.answer]);
+  const order = useMemo(() => byImportance(plane.ids, names, frequencies), [plane, names, frequencies]);
+  const rows = useMemo(() => upTo(plane.ids.length), [plane]);
   const passed = useMemo(() => {
     if (find.trim() === "" && only === "") return null;
     const matches = matcher(find);
-    return Array.from(plane.ids, (id, n) => (colors.keeps(n) && matches(names.plain(id)) ? n : -1)).filter(
-      (n) => n >= 0,
-    );
-  }, [plane, names, colors, find]);
+    return rows.filter((n) => colors.keeps(n) && matches(names.plain(plane.ids[n]!)));
+  }, [rows, names, colors, find]);
   const points = useMemo(() => {
     const group = passed ? new Uint8Array(colors.group.length).fill(BEHIND) : colors.group;
     for (const n of passed ?? []) group[n] = colors.group[n]!;
     return { x: plane.x, y: plane.y, group };
   }, [plane, colors, passed]);
-  const box = useMemo(() => readBox(String(settings["box"])), [settings["box"]]);
+  const box = useMemo(() => readBox(settings.box), [settings.box]);
   const inside = useMemo(() => plane.inside(box), [plane, box]);
-  const link = (id: number) => writeLink("tokens", { token: `#${id}` }, {});
-  const columns = useMemo(() => pointColumns(plane.ids, plane.x, plane.y, names, link), [plane, names]);
-  const rows = useMemo(() => Array.from(plane.ids, (_, n) => n), [plane]);
+  const columns = useMemo(() => pointColumns(plane, names), [plane, names]);
   const chosen = near.answer ? plane.point(near.answer.id) : null;
-  const joined =
-    near.answer && chosen !== null
-      ? Array.from(near.answer.ids.values, (id) => plane.point(id)).filter((point) => point !== null)
-      : [];
+  const neighbors = chosen === null ? [] : Array.from(near.answer!.ids.values);
+  const joined = neighbors.map((id) => plane.point(id)).filter((point) => point !== null);
   const title = `${whole(map.shown)} ${named ? "named " : ""}tokens by ${METHODS[map.method]}`;
   const scatter: ScatterProps = {
     title,
     points,
     name: (point) => names.shown(plane.ids[point]!),
     detail: (point) => names.line(plane.ids[point]!),
-    ...(colors.groups && { groups: colors.groups }),
-    ...(colors.amount && { amount: colors.amount }),
+    ...colors,
     only,
     chooseGroup: (name) => change({ only: name }),
     printed: trust(map),
@@ -276,17 +257,14 @@ function MapFigure({ about, settings, change, map, names }: MapFigureProps) {
     joined,
     order,
   };
+  const selected = box ? inside.filter((n) => points.group[n] !== BEHIND) : passed;
   return (
     <>
       {named && <NamedFacts named={named} />}
-      <Filters
-        settings={settings}
-        change={change}
-        colors={colors}
-        grouped={named !== null && named.group_names.length > 1}
-        passed={passed?.length ?? null}
-      >
-        <Flag label="drag selects" value={selecting} change={setSelecting} />
+      <Filters colors={colors} grouped={named !== null && named.group_names.length > 1} passed={passed?.length ?? null}>
+        <label class="choice">
+          <input type="checkbox" checked={selecting} onChange={() => setSelecting(!selecting)} /> drag selects
+        </label>
       </Filters>
       <div class="mapping">
         <Figure
@@ -297,47 +275,43 @@ function MapFigure({ about, settings, change, map, names }: MapFigureProps) {
           rows={rows}
           columns={columns}
           code={codeOf(map)}
-          how={<HowOf map={map} />}
+          how={howOf(map)}
         >
           <Scatter {...scatter} />
         </Figure>
         <div>
           {near.problem !== null && <Wrong message={near.problem} />}
-          {near.answer && (
-            <NearOf
-              near={near.answer}
-              plane={plane}
-              names={names}
-              link={link}
-              k={joined.length}
-              chosen={chosen}
-              joined={joined}
-              change={change}
-            />
+          {near.answer ? (
+            <NearOf near={near.answer} plane={plane} names={names} chosen={chosen} joined={joined} />
+          ) : (
+            <Invitation examples={about.examples} />
           )}
-          {!near.answer && <Invitation about={about} change={change} />}
         </div>
       </div>
-      {(box ?? passed) && (
-        <Selected
-          rows={box ? inside.filter((n) => points.group[n] !== BEHIND) : passed!}
-          what={box ? "in the rectangle" : "pass the filters"}
-          columns={columns}
-          clear={() => (change(UNFILTERED), announce("nothing is selected"))}
-        />
+      {selected && (
+        <section aria-label="Selected tokens">
+          <h2>
+            {counted(selected.length)} {box ? "in the rectangle" : "pass the filters"}
+          </h2>
+          <button type="button" onClick={() => (change(UNFILTERED), announce("nothing is selected"))}>
+            Clear
+          </button>
+          {selected.length > 0 && <Table caption="Selected tokens" columns={columns} rows={selected} file="selected" />}
+        </section>
       )}
     </>
   );
 }
 
 /** What to do while no token is chosen. */
-function Invitation({ about, change }: Pick<ViewProps, "about" | "change">) {
+function Invitation({ examples }: { examples: string[] }) {
+  const { change } = useView();
   return (
     <section aria-label="True neighbors">
       <h2>True neighbors</h2>
       <p class="note">Choose a point of the map, or a token:</p>
       <ul class="plain examples">
-        {about.examples.map((token) => (
+        {examples.map((token) => (
           <li key={token}>
             <button type="button" onClick={() => change({ token })}>
               {visibleToken(token)}
@@ -349,44 +323,34 @@ function Invitation({ about, change }: Pick<ViewProps, "about" | "change">) {
   );
 }
 
-/** Return the true neighbors of a token; an exported page holds those of all. */
-function useNear(about: About, table: string, token: string, names: Names): Query<MapNeighbors> {
-  const exported = about.exported;
+/** Return the true neighbors of the chosen token; an exported page holds those of all. */
+function useNear(table: string, names: Names): Query<MapNeighbors> {
+  const { about, settings } = useView<Choices>();
+  const { token } = settings;
+  const { exported } = about;
   const live = useQuery("maps.near", exported || token === "" ? null : { token, table });
   const all = useQuery("maps.neighbors", exported && token !== "" ? { table } : null);
-  const stored = useMemo((): Query<MapNeighbors> | null => {
-    if (!all.answer || token === "") return null;
-    const id = names.find(token);
-    const row = id === null ? -1 : all.answer.of.values.indexOf(id);
-    if (row < 0) return { answer: null, problem: `No token here is ${token}.`, busy: false };
-    const [, k = 0] = all.answer.ids.shape;
-    return {
-      answer: {
-        id: id!,
-        ids: { values: all.answer.ids.values.slice(k * row, k * row + k), shape: [k] },
-        cosines: null,
-      },
-      problem: null,
-      busy: false,
-    };
-  }, [all.answer, token]);
+  const stored = useMemo(() => all.answer && storedNear(all.answer, token, names), [all.answer, token]);
   return exported ? (stored ?? { answer: null, problem: null, busy: all.busy }) : live;
+}
+
+function storedNear({ of, ids }: AllNeighbors, token: string, names: Names): Query<MapNeighbors> {
+  const id = names.find(token);
+  const row = id === null ? -1 : of.values.indexOf(id);
+  if (row < 0) return { answer: null, problem: `No token here is ${token}.`, busy: false };
+  const [, k = 0] = ids.shape;
+  const own = { values: ids.values.slice(k * row, k * row + k), shape: [k] };
+  return { answer: { id: id!, ids: own, cosines: null }, problem: null, busy: false };
 }
 
 function Trust({ map, colors }: { map: ComputedMap; colors: string }) {
   const [kept, sampled] = trust(map);
-  const some =
-    !map.named && map.shown < map.rows - map.not_finite
-      ? ` ${whole(map.shown)} of ${whole(map.rows)} tokens are shown, sampled at random.`
-      : "";
-  const broken = map.not_finite
-    ? ` ${whole(map.not_finite)} rows with numbers that are not finite are not on the map.`
-    : "";
+  const { named, shown, rows, not_finite } = map;
   return (
     <>
       This map <b>{kept}</b> ({sampled}): near on it is often not near in the table. {colors}
-      {some}
-      {broken}
+      {!named && shown < rows - not_finite && ` ${whole(shown)} of ${whole(rows)} tokens are shown, sampled at random.`}
+      {not_finite > 0 && ` ${whole(not_finite)} rows with numbers that are not finite are not on the map.`}
     </>
   );
 }
@@ -395,29 +359,27 @@ interface NearProps {
   near: MapNeighbors;
   plane: Plane;
   names: Names;
-  link(id: number): string;
-  k: number;
   chosen: number | null;
   joined: number[];
-  change: ViewProps["change"];
 }
 
-function NearOf({ near, plane, names, link, k, chosen, joined, change }: NearProps) {
-  const ids = Array.from(near.ids.values);
+function NearOf({ near, plane, names, chosen, joined }: NearProps) {
+  const { change } = useView();
+  const { length } = joined;
   return (
     <section class="near" aria-label="True neighbors">
       <h2>
-        True neighbors of <TokenLabel word={names.word(near.id)} text={names.text(near.id)} href={link(near.id)} />
+        True neighbors of <TokenLabel word={names.word(near.id)} text={names.text(near.id)} href={cardOf(near.id)} />
       </h2>
       <p class="note">
         {chosen === null
           ? "This token is not among those that are drawn. "
-          : `Of its ${k} neighbors that are drawn, ${plane.keeps(chosen, joined)} ` +
-            `are among the ${k} nearest on this map; lines lead to them all. `}
+          : `Of its ${length} neighbors that are drawn, ${plane.keeps(chosen, joined)} ` +
+            `are among the ${length} nearest on this map; lines lead to them all. `}
         The nearest in the full space, by cosine:
       </p>
       <ol class="plain chips">
-        {ids.map((id, n) => (
+        {Array.from(near.ids.values, (id, n) => (
           <li key={id}>
             <button type="button" onClick={() => change({ token: `#${id}` })} title={names.line(id)}>
               <TokenLabel word={names.word(id)} text={names.text(id)} />
@@ -438,27 +400,23 @@ function codeOf({ method, name, named, ids, kept: { k } }: ComputedMap): string 
   ].join("\n");
 }
 
-function HowOf({ map }: { map: ComputedMap }) {
-  const { k, queries } = map.kept;
-  const ways: Record<Method, string> = {
-    pca:
-      "The two directions of largest variance: C = X − mean(X) = U S Vᵀ, and the coordinates are C V₂. " +
-      "Where the table is large, V comes from the covariance of 16,384 rows.",
-    tsne:
-      "t-SNE, van der Maaten and Hinton 2008, by openTSNE: equal weights for the 15 nearest tokens by cosine, seed 0. " +
-      "Neighbors stay neighbors; distances between groups mean little.",
-    umap:
-      "UMAP, McInnes, Healy and Melville 2018, by umap-learn: 15 neighbors, cosine, seed 0. " +
-      "Neighbors stay neighbors; distances between groups mean little.",
-  };
-  return (
-    <>
-      <p>{ways[map.method]}</p>
-      <p>
-        Kept: the mean over {whole(queries)} tokens of |N(token in the {tableName(map.table)}, by cosine) ∩ N(token on
-        the map)| / {k}, where N are the {k} nearest, computed exactly. Points are drawn over each other at random, so
-        that no group hides another.
-      </p>
-    </>
-  );
+const WAYS: Record<Method, string> = {
+  pca:
+    "The two directions of largest variance: C = X − mean(X) = U S Vᵀ, and the coordinates are C V₂. " +
+    "Where the table is large, V comes from the covariance of 16,384 rows.",
+  tsne:
+    "t-SNE, van der Maaten and Hinton 2008, by openTSNE: equal weights for the 15 nearest tokens by cosine, seed 0. " +
+    "Neighbors stay neighbors; distances between groups mean little.",
+  umap:
+    "UMAP, McInnes, Healy and Melville 2018, by umap-learn: 15 neighbors, cosine, seed 0. " +
+    "Neighbors stay neighbors; distances between groups mean little.",
+};
+
+function howOf({ method, table, kept: { k, queries } }: ComputedMap): string[] {
+  return [
+    WAYS[method],
+    `Kept: the mean over ${whole(queries)} tokens of |N(token in the ${tableName(table)}, by cosine) ∩ N(token on the ` +
+      `map)| / ${k}, where N are the ${k} nearest, computed exactly. Points are drawn over each other at random, so that ` +
+      "no group hides another.",
+  ];
 }

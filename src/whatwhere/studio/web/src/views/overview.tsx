@@ -2,12 +2,13 @@
 
 import { useEffect, useRef } from "preact/hooks";
 import { visible } from "../escape";
+import { useView } from "../hooks";
 import { writeLink } from "../link";
 import { How } from "../parts/figure";
 import { JobAnswer } from "../parts/progress";
 import { Parts } from "../parts/sections";
-import { register, type ViewProps, views } from "../register";
-import type { About, Overview as Inspection } from "../types";
+import { register, views } from "../register";
+import type { Overview as Inspection } from "../types";
 
 /** Views that show more of a section. */
 const MORE: Record<string, string> = {
@@ -28,28 +29,23 @@ register({
   Page: Overview,
 });
 
-function Overview({ about, settings }: ViewProps) {
+function Overview() {
   return (
     <JobAnswer name="overview.inspected" what="inspecting">
-      {(inspection) => <Sections inspection={inspection} about={about} selected={String(settings["section"])} />}
+      {(inspection) => <Sections inspection={inspection} />}
     </JobAnswer>
   );
 }
 
-interface SectionsProps {
-  inspection: Inspection;
-  about: About;
-  /** The name of the section to scroll to, or "". */
-  selected: string;
-}
-
-function Sections({ inspection, about, selected }: SectionsProps) {
+function Sections({ inspection }: { inspection: Inspection }) {
+  const { about, settings } = useView<{ section: string }>();
   const { headline, format, whatwhere, seed, sections } = inspection;
   const current = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     current.current?.scrollIntoView();
     current.current?.focus({ preventScroll: true });
-  }, [selected]);
+  }, [settings.section]);
+  const more = (name: string) => views(about).find(({ id }) => id === MORE[name]);
   return (
     <>
       <p class="answer">{visible(headline)}.</p>
@@ -62,30 +58,26 @@ function Sections({ inspection, about, selected }: SectionsProps) {
       </ul>
       {sections.map((section) => (
         <section key={section.name} class="near apart" aria-label={section.title}>
-          <h2 ref={section.name === selected ? current : null} tabIndex={-1}>
+          <h2 ref={section.name === settings.section ? current : null} tabIndex={-1}>
             {section.title}
           </h2>
           <div class="beside">
-            <Parts section={section} about={about} />
+            <Parts section={section} />
           </div>
-          <More about={about} view={MORE[section.name]} />
+          {more(section.name) && (
+            <p>
+              More: <a href={writeLink(MORE[section.name]!, {}, {})}>{more(section.name)!.title}</a>
+            </p>
+          )}
         </section>
       ))}
-      <How code={"ww.inspect(PATH)  # in a terminal: whatwhere inspect"}>
-        <p>
-          Format: {visible(format)}. Read by whatwhere {whatwhere}; rows sampled with seed {seed}; norms and shares of
-          variance computed in float64.
-        </p>
-      </How>
+      <How
+        code={"ww.inspect(PATH)  # in a terminal: whatwhere inspect"}
+        text={
+          `Format: ${visible(format)}. Read by whatwhere ${whatwhere}; rows sampled with seed ${seed}; norms and shares ` +
+          "of variance computed in float64."
+        }
+      />
     </>
   );
-}
-
-function More({ about, view }: { about: About; view: string | undefined }) {
-  const other = views(about).find(({ id }) => id === view);
-  return other ? (
-    <p>
-      More: <a href={writeLink(other.id, {}, {})}>{other.title}</a>
-    </p>
-  ) : null;
 }

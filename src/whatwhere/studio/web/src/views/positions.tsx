@@ -1,83 +1,62 @@
 /** Positions: the vector or bias that a scheme, or the loaded table, has for each, and how they compare. */
 
-import { useQuery } from "../hooks";
+import { useQuery, useView } from "../hooks";
 import { writeLink } from "../link";
 import { whole } from "../numbers";
-import { Choice, SizeChoice } from "../parts/choice";
-import { SchemeChoice, SchemeFacts } from "../parts/scheme";
+import { Choice } from "../parts/controls";
+import { SchemeChoice, SchemeFacts, useCatalogue } from "../parts/scheme";
 import { Answered } from "../parts/states";
-import { register, type ViewProps } from "../register";
-import type { Settings } from "../source";
-import type { About, PositionFindings } from "../types";
-import {
-  ByDistance,
-  Columns,
-  Fingerprint,
-  Norms,
-  PathOf,
-  Similarity,
-  vectorsOf,
-  Wavelengths,
-} from "./positions/figures";
+import { register } from "../register";
+import type { PositionFindings } from "../types";
+import * as figures from "./positions/figures";
 
 const DOORS = { input: "added to the vectors", query_key: "queries and keys", score: "scores" };
-const ROWS = [16, 32, 64, 128, 256, 512, 1024, 2048];
 
 register({
   id: "positions",
   title: "Positions",
   question: "What is the vector or bias of each position, which positions are similar, and what path do they take?",
-  defaults,
+  defaults: (about) => ({ ...about.begin["positions"], axes: "1,2", column: 4, log: false }),
   byRun: true,
   Page: Positions,
 });
 
-function defaults(about: About): Settings {
-  return { ...about.begin["positions"], axes: "1,2", column: 4, log: false };
-}
-
-function Positions({ about, settings, change }: ViewProps) {
-  const { scheme, door, rows, dim, heads, seed } = settings as Record<string, string | number>;
-  const shown = useQuery("positions.shown", { scheme, door, rows, dim, heads, seed } as Settings);
+function Positions() {
+  const { about, settings } = useView<
+    Record<"scheme" | "door", string> & Record<"rows" | "dim" | "heads" | "seed", number>
+  >();
+  const { scheme, door, rows, dim, heads, seed } = settings;
+  const shown = useQuery("positions.shown", { scheme, door, rows, dim, heads, seed });
   const doors = shown.answer?.doors ?? [];
-  const link = (to: string) => writeLink(to, {}, {});
   return (
     <>
       <div class="controls">
-        <SchemeChoice about={about} settings={settings} change={(some) => change({ ...some, door: "" })} />
-        <SizeChoice label="positions" value={Number(rows)} sizes={ROWS} change={(rows) => change({ rows })} />
-        {scheme !== "model" && !about.runs.includes(String(scheme)) && (
+        <SchemeChoice also={{ door: "" }} />
+        <Choice label="positions" name="rows" options={[16, 32, 64, 128, 256, 512, 1024, 2048]} />
+        {useCatalogue() && (
           <>
-            <SizeChoice
+            <Choice
               label="features"
-              value={Number(dim)}
-              sizes={[16, 32, 64, 128, 256, 512]}
-              change={(dim) => change({ dim })}
-              usual={about.tables.input ? "as open" : "16"}
+              name="dim"
+              options={[[0, about.tables.input ? "as open" : "16"], 16, 32, 64, 128, 256, 512]}
             />
-            <SizeChoice
-              label="heads"
-              value={Number(heads)}
-              sizes={[1, 2, 4, 8, 16]}
-              change={(heads) => change({ heads })}
-              usual="as open"
-            />
+            <Choice label="heads" name="heads" options={[[0, "as open"], 1, 2, 4, 8, 16]} />
           </>
         )}
         {doors.length > 1 && (
           <Choice
             label="door"
+            name="door"
             value={shown.answer?.door ?? ""}
-            options={doors.map((each) => [each.door, DOORS[each.door]] as const)}
-            change={(door) => change({ door })}
+            options={doors.map(({ door }) => [door, DOORS[door]] as const)}
           />
         )}
       </div>
       <Answered query={shown} what="building the positions">
         {(answer) => (
           <>
-            <SchemeFacts title={answer.title} doors={answer.doors} notes={answer.notes} />
-            {answer.rows < Number(rows) && (
+            <SchemeFacts of={answer} />
+            {answer.rows < rows && (
               <p class="note">
                 This table ends after {whole(answer.rows)} {answer.rows === 1 ? "position" : "positions"}.
               </p>
@@ -87,17 +66,15 @@ function Positions({ about, settings, change }: ViewProps) {
             )}
             {answer.door !== null && !answer.fingerprint && (
               <p class="lead">
-                This scheme depends on queries and keys. The <a href={link("pipeline")}>pipeline</a> shows it for a
-                text.
+                This scheme depends on queries and keys. The <a href={writeLink("pipeline", {}, {})}>pipeline</a> shows
+                it for a text.
               </p>
             )}
             <div class="halves">
-              {answer.fingerprint && <Fingerprint shown={answer} />}
-              {answer.fingerprint && answer.door !== "score" && (
-                <Columns shown={answer} first={Number(settings["column"])} change={change} />
-              )}
+              {answer.fingerprint && <figures.Fingerprint shown={answer} />}
+              {answer.fingerprint && answer.door !== "score" && <figures.Columns shown={answer} />}
             </div>
-            <Compared shown={answer} settings={settings} change={change} />
+            <Compared shown={answer} />
           </>
         )}
       </Answered>
@@ -105,22 +82,16 @@ function Positions({ about, settings, change }: ViewProps) {
   );
 }
 
-interface ComparedProps {
-  shown: PositionFindings;
-  settings: Settings;
-  change: ViewProps["change"];
-}
-
-function Compared({ shown, settings, change }: ComparedProps) {
-  const vectors = vectorsOf(shown);
+function Compared({ shown }: { shown: PositionFindings }) {
+  const vectors = figures.vectorsOf(shown);
   return (
     <>
       <div class="two even">
-        {vectors && <Similarity shown={shown} vectors={vectors} />}
-        {vectors && <PathOf shown={shown} vectors={vectors} axes={String(settings["axes"])} change={change} />}
-        {shown.by_distance && <ByDistance shown={shown} log={settings["log"] === true} change={change} />}
-        {vectors && shown.door === "input" && <Norms shown={shown} vectors={vectors} />}
-        {shown.wavelengths && <Wavelengths shown={shown} wavelengths={shown.wavelengths} />}
+        {vectors && <figures.Similarity shown={shown} vectors={vectors} />}
+        {vectors && <figures.PathOf shown={shown} vectors={vectors} />}
+        {shown.by_distance && <figures.ByDistance shown={shown} />}
+        {vectors && shown.door === "input" && <figures.Norms shown={shown} vectors={vectors} />}
+        {shown.wavelengths && <figures.Wavelengths shown={shown} />}
       </div>
       {shown.vectors && "missing" in shown.vectors && <p class="lead">{shown.vectors.missing}.</p>}
     </>

@@ -1,22 +1,20 @@
 /** The training replay: scrub the steps of a run, and watch the table, the number line and the loss move. */
 
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { useQuery } from "../hooks";
-import { fixed, formatNumber, whole } from "../numbers";
+import { visibleToken } from "../escape";
+import { useQuery, useView } from "../hooks";
+import { fixed, formatNumber, whole, upTo } from "../numbers";
 import { announce } from "../parts/announce";
-import { Choice } from "../parts/choice";
-import { Figure } from "../parts/figure";
-import { HeatFigure, LineFigure, numberColumn } from "../parts/figures";
-import { type HeatProps, spread } from "../parts/heat";
-import type { LinesProps } from "../parts/lines";
+import { Choice, type Option } from "../parts/controls";
+import { DrawnFigure } from "../parts/drawn";
+import { HeatFigure, LineFigure } from "../parts/figure";
+import { spread } from "../parts/heat";
 import { Answered } from "../parts/states";
 import { TokenLabel } from "../parts/token";
 import { runCode } from "../python";
-import { register, type ViewProps } from "../register";
-import { visibleToken } from "../escape";
-import { lineSvg, mapSvg, scene } from "./replay/frame_svg";
+import { register } from "../register";
 import type { Frames } from "../types";
-import { StillSvg } from "./replay/still";
+import { digitLines, mapSketch } from "./replay/frame_svg";
 
 const END = 1_000_000; // beyond any step: at the start of a training, nothing has been written that could be seen
 
@@ -30,13 +28,16 @@ register({
 });
 
 const PAUSE = 350;
-const OF = [["change", "the change, E − E0"] as const, ["table", "the table E"] as const];
+const OF: Option[] = [
+  ["change", "the change, E − E0"],
+  ["table", "the table E"],
+];
 
-function Replay(props: ViewProps) {
-  const query = useQuery("replay.frames", { run: String(props.settings["run"]) });
+function Replay() {
+  const query = useQuery("replay.frames", { run: useView().run });
   return (
     <Answered query={query} what="reading the run">
-      {(answer) => (answer.frames ? <Film {...props} answer={answer} /> : <WithoutTables answer={answer} />)}
+      {(answer) => (answer.frames ? <Film answer={answer} /> : <WithoutTables answer={answer} />)}
     </Answered>
   );
 }
@@ -50,17 +51,16 @@ function WithoutTables({ answer }: { answer: Frames }) {
   );
 }
 
-function Film({ answer, settings, change }: ViewProps & { answer: Frames }) {
+function Film({ answer }: { answer: Frames }) {
+  const { settings } = useView<{ at: number; of: string }>();
   const frames = answer.frames!;
   const steps = frames.steps.values;
-  const last = steps.length - 1;
-  const at = Math.min(Math.max(Number(settings["at"]), 0), last);
-  const go = (to: number) => change({ at: to }, true);
-  const of = settings["of"] === "table" ? "table" : "change";
+  const at = Math.min(Math.max(settings.at, 0), steps.length - 1);
+  const of = settings.of === "table" ? "table" : "change";
   return (
     <>
-      <Choice label="show" value={of} options={OF} change={(of) => change({ of })} />
-      <Controls steps={steps} at={at} go={go} loss={lossAt(answer, steps[at]!)} />
+      <Choice label="show" name="of" value={of} options={OF} />
+      <Controls steps={steps} at={at} loss={lossAt(answer, steps[at]!)} />
       <div class="pair">
         <Points answer={answer} at={at} of={of} />
         <div>
@@ -92,17 +92,9 @@ function useStill(): boolean {
   return still;
 }
 
-function Controls({
-  steps,
-  at,
-  go,
-  loss,
-}: {
-  steps: ArrayLike<number>;
-  at: number;
-  go(to: number): void;
-  loss: number | null;
-}) {
+function Controls({ steps, at, loss }: { steps: ArrayLike<number>; at: number; loss: number | null }) {
+  const { change } = useView();
+  const go = (to: number) => change({ at: to }, true);
   const still = useStill();
   const [plays, setPlays] = useState(false);
   const last = steps.length - 1;
@@ -120,8 +112,8 @@ function Controls({
   const text = `step ${whole(steps[at]!)} of ${whole(steps[last]!)}`;
   const jump = (to: number) => {
     setPlays(false);
-    go(Math.min(Math.max(to, 0), last));
-    announce(`step ${whole(steps[Math.min(Math.max(to, 0), last)]!)}`);
+    go(to);
+    announce(`step ${whole(steps[to]!)}`);
   };
   return (
     <div class="replay" role="group" aria-label="Steps of the training">
@@ -166,25 +158,19 @@ function Controls({
 
 function Loss({ answer, step }: { answer: Frames; step: number | null }) {
   const { loss_steps, losses } = answer;
-  const props: LinesProps = useMemo(
-    () => ({
-      title: "Loss",
-      x: loss_steps.values,
-      curves: [{ name: "loss", values: losses.values, color: 2 }],
-      xLabel: "step",
-      yLabel: "cross-entropy, nats",
-      marks: step === null ? [] : [{ x: Math.max(step, loss_steps.values[0] ?? 0), text: `step ${whole(step)}` }],
-      height: 220,
-    }),
-    [answer, step],
-  );
   if (!losses.values.length) return <p class="note">No loss of this run was recorded.</p>;
   return (
     <LineFigure
-      lines={props}
+      title="Loss"
+      x={loss_steps.values}
+      curves={[{ name: "loss", values: losses.values, color: 2 }]}
+      xLabel="step"
+      yLabel="cross-entropy, nats"
+      marks={step === null ? [] : [{ x: Math.max(step, loss_steps.values[0]!), text: `step ${whole(step)}` }]}
+      height={220}
       note="One random batch per point, so the curve is noisy."
       file={`loss-${answer.run}`}
-      how={<p>Cross-entropy of the batch before the step is taken, as the run kept it about fifty times.</p>}
+      how="Cross-entropy of the batch before the step is taken, as the run kept it about fifty times."
     />
   );
 }
@@ -210,82 +196,69 @@ function digitsCode(answer: Frames, at: number): string {
 
 function Points({ answer, at, of }: Shown) {
   const { planes, norms, steps } = answer.frames!;
+  const { words } = answer;
   const { points, variance_explained: share } = planes[of]!;
   const title = of === "table" ? "The tokens on a plane" : "The change on a plane";
   const table = of === "table" ? "tables[-1]" : "tables[-1] - tables[0]";
   const explained = fixed(100 * (share.values[0]! + share.values[1]!), 0);
-  const laid = useMemo(() => scene(answer.words, points), [answer, of]);
   const count = points.shape[1]!;
-  const rows = Array.from({ length: count }, (_, token) => token);
-  const coordinate = (token: number, axis: number) => points.values[(at * count + token) * 2 + axis]!;
+  const coordinate = (token: number, axis: number) => points.values[(at * count + token) * 2 + axis];
   return (
-    <Figure
+    <DrawnFigure
       title={title}
       note={`The axes are those of the end, where they explain ${explained} % of the variance.`}
       file={`tokens-${answer.run}-${steps.values[at]}`}
-      svg={() => mapSvg(laid, at, title)}
-      rows={rows}
+      draw={(width) => mapSketch(words, points, at, width)}
+      words={`${title} after step ${steps.values[at]}. The table below has the coordinates.`}
+      rows={upTo(count)}
       columns={[
         {
           title: "token",
-          value: (token) => visibleToken(answer.words[token]!),
-          cell: (token) => <TokenLabel word={answer.words[token]!} text={null} />,
+          value: (token) => visibleToken(words[token]!),
+          cell: (token) => <TokenLabel word={words[token]!} />,
         },
-        numberColumn("x", (token: number) => coordinate(token, 0)),
-        numberColumn("y", (token: number) => coordinate(token, 1)),
-        numberColumn("norm", (token: number) => norms.values[at * count + token]!),
+        { title: "x", numeric: true, value: (token) => coordinate(token, 0) },
+        { title: "y", numeric: true, value: (token) => coordinate(token, 1) },
+        { title: "norm", numeric: true, value: (token) => norms.values[at * count + token] },
       ]}
       code={`${tablesCode(answer)}\nww.analysis.principal_components(${table}, 2).coordinates`}
       how={
-        <p>
-          Principal components of {of === "table" ? "the table E" : "E − E0"} after the last step; every other step,
-          less the mean of the last, is projected onto these two axes. Lines show the path of a token since step 0.
-        </p>
+        `Principal components of ${of === "table" ? "the table E" : "E − E0"} after the last step; every other step, ` +
+        "less the mean of the last, is projected onto these two axes. Lines show the path of a token since step 0."
       }
-    >
-      <StillSvg
-        svg={(width) => mapSvg(laid, at, "", width)}
-        words={`${title} after step ${steps.values[at]}. The table below has the coordinates.`}
-      />
-    </Figure>
+    />
   );
 }
 
 function Line({ answer, at }: { answer: Frames; at: number }) {
   const { line, steps } = answer.frames!;
-  const { along, r } = line!;
+  const points = line!.along.values.slice(at * 10, at * 10 + 10);
   const title = "The digits on a line";
-  const straight = r.values[at]!;
-  const correlation = Number.isFinite(straight) ? fixed(straight, 2) : "not defined";
+  const straight = line!.r.values[at]!;
+  const known = Number.isFinite(straight);
   return (
-    <Figure
+    <DrawnFigure
       title={title}
       note={
         <>
-          |r| <b>{Number.isFinite(straight) ? fixed(straight, 2) : "–"}</b> between the digits and their coordinates: 1
-          where they are in order and evenly spaced.
+          |r| <b>{known ? fixed(straight, 2) : "–"}</b> between the digits and their coordinates: 1 where they are in
+          order and evenly spaced.
         </>
       }
       file={`digits-${answer.run}-${steps.values[at]}`}
-      svg={() => lineSvg(along, at, title)}
-      rows={Array.from({ length: 10 }, (_, digit) => digit)}
+      draw={(width) => digitLines([{ points }], width)}
+      words={`${title} after step ${steps.values[at]}: |r| ${known ? fixed(straight, 2) : "not defined"}.`}
+      rows={upTo(10)}
       columns={[
         { title: "digit", numeric: true, value: (digit) => digit },
-        numberColumn("coordinate", (digit: number) => along.values[at * 10 + digit]!),
+        { title: "coordinate", numeric: true, value: (digit) => points[digit] },
       ]}
       code={`${tablesCode(answer)}\n${digitsCode(answer, at)}`}
       how={
-        <p>
-          The change of the ten digits, E − E0, along its first principal axis at the end, less its mean. |r| is
-          measured on each step&apos;s own first axis, as in the report.
-        </p>
+        "The change of the ten digits, E − E0, along its first principal axis at the end, less its mean. |r| is " +
+        "measured on each step's own first axis, as in the report."
       }
-    >
-      <StillSvg
-        svg={(width) => lineSvg(along, at, "", width)}
-        words={`${title} after step ${steps.values[at]}: |r| ${correlation}.`}
-      />
-    </Figure>
+    />
   );
 }
 
@@ -297,29 +270,17 @@ function Rows({ answer, at, of }: Shown) {
     return of === "table" ? table : table.map((value, n) => value - tables.values[n]!);
   };
   const limit = useMemo(() => spread(part(steps.values.length - 1)), [answer, of]);
-  const names = useMemo(() => answer.words.map((word) => visibleToken(word)), [answer]);
-  const heat: HeatProps = useMemo(
-    () => ({
-      title: `${of === "table" ? "The table" : "The change"} after step ${whole(steps.values[at]!)}`,
-      values: part(at),
-      rows,
-      columns,
-      rowName: (row) => names[row] ?? "",
-      columnName: (column) => `feature ${column}`,
-      ...(rows <= 40 ? { rowLabels: names } : {}),
-      xLabel: "feature",
-      yLabel: rows <= 40 ? "token" : "token id",
-      map: "signed",
-      limit,
-    }),
-    [answer, at, of],
-  );
   return (
     <HeatFigure
-      heat={heat}
+      title={`${of === "table" ? "The table" : "The change"} after step ${whole(steps.values[at]!)}`}
+      cells={{ values: part(at), shape: [rows, columns] }}
+      {...(rows <= 40 && { rowLabels: answer.words.map((word) => visibleToken(word)) })}
+      xLabel="feature"
+      yLabel="token"
+      limit={limit}
       note="One row per token; all steps share one color scale."
       file={`table-${answer.run}-${steps.values[at]}`}
-      how={<p>The numbers that the run recorded. The colors end at three standard deviations of the last table.</p>}
+      how="The numbers that the run recorded. The colors end at three standard deviations of the last table."
     />
   );
 }

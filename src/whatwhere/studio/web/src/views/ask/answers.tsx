@@ -1,33 +1,32 @@
 /** The answers of the runs, with their probabilities, and what changed positions did to them. */
 
 import { visibleToken } from "../../escape";
+import { useView } from "../../hooks";
 import { fixed } from "../../numbers";
 import { Bars, barsSvg } from "../../parts/bars";
 import { Figure } from "../../parts/figure";
-import { numberColumn } from "../../parts/figures";
-import type { AskedRun, AskedRuns } from "../../types";
-import { literal } from "./python";
+import type { Column } from "../../parts/table";
+import { literal } from "../../python";
+import type { AskedRun, AskedRuns, TokenProbability } from "../../types";
 
-interface Props {
-  asked: AskedRuns;
-  text: string;
-  /** The run whose attention is shown. */
-  run: string;
-  choose(run: string): void;
-}
-
-export function Answering({ asked, text, run, choose }: Props) {
+export function Answering({ asked, text }: { asked: AskedRuns; text: string }) {
+  const { run, change } = useView();
   const moved = asked.positions.some((position, n) => position !== asked.usual[n]);
   const title = "Answers and their probabilities";
+  // A run whose attention is shown below is chosen.
   const bars = asked.runs.map((one) => ({
     name: `${one.scheme}, seed ${one.seed}`,
     share: one.top[0]?.probability ?? 0,
     text: sentence(one),
-    color: hue(one),
-    choose: () => choose(one.run),
+    color: one.correct === null ? "c2" : one.correct ? "good" : "bad",
+    choose: () => change({ run: one.run }),
     chosen: one.run === run,
     disabled: one.missing !== null,
   }));
+  const usual: Column<AskedRun>[] = [
+    { title: "at usual positions", value: (one) => (one.usual ? probable(one.usual) : "–") },
+    probability("of the correct answer there", (one) => one.usual_correct_probability),
+  ];
   return (
     <Figure
       title={title}
@@ -38,25 +37,18 @@ export function Answering({ asked, text, run, choose }: Props) {
       columns={[
         { title: "scheme", value: ({ scheme }) => scheme },
         { title: "seed", numeric: true, value: ({ seed }) => seed },
-        { title: "answer", value: ({ top }) => shown(top[0]?.token) },
-        numberColumn("probability", ({ top }: AskedRun) => top[0]?.probability, share),
+        { title: "answer", value: ({ top }) => (top[0] ? visibleToken(top[0].token) : "–") },
+        probability("probability", ({ top }) => top[0]?.probability),
         { title: "correct", value: ({ correct }) => (correct === null ? "–" : correct ? "yes" : "no") },
-        numberColumn("probability of the correct answer", (one: AskedRun) => one.correct_probability, share),
+        probability("probability of the correct answer", (one) => one.correct_probability),
         { title: "then", value: ({ top }) => top.slice(1).map(probable).join(", ") },
-        ...(moved
-          ? [
-              { title: "at usual positions", value: ({ usual }: AskedRun) => (usual ? probable(usual) : "–") },
-              numberColumn("of the correct answer there", (one: AskedRun) => one.usual_correct_probability, share),
-            ]
-          : []),
+        ...(moved ? usual : []),
         { title: "why none", value: ({ missing }) => missing ?? "" },
       ]}
       code={code(asked, text, moved)}
       how={
-        <p>
-          Each model is loaded from the folder and run once, at the positions shown; softmax of its logits at the token
-          whose output is the answer. “median” is the run of the median score at the longest tested length.
-        </p>
+        "Each model is loaded from the folder and run once, at the positions shown; softmax of its logits at the token " +
+        "whose output is the answer. “median” is the run of the median score at the longest tested length."
       }
     >
       <Bars bars={bars} kind="choices asked" />
@@ -64,24 +56,18 @@ export function Answering({ asked, text, run, choose }: Props) {
   );
 }
 
-function sentence(one: AskedRun): string {
-  const [first] = one.top;
-  if (!first) return one.missing ?? "";
-  const judged = one.correct === null ? "" : one.correct ? " ✓ correct" : " ✗ wrong";
-  const before = one.usual ? `; before ${probable(one.usual)}` : "";
-  return `${probable(first)}${judged}${before}`;
+function probability(title: string, value: (run: AskedRun) => number | null | undefined): Column<AskedRun> {
+  return { title, numeric: true, value, cell: (run) => share(value(run)) };
 }
 
-function hue({ correct }: AskedRun): string {
-  return correct === null ? "c2" : correct ? "good" : "bad";
+function sentence({ top: [first], missing, correct, usual }: AskedRun): string {
+  if (!first) return missing ?? "";
+  const judged = correct === null ? "" : correct ? " ✓ correct" : " ✗ wrong";
+  return `${probable(first)}${judged}${usual ? `; before ${probable(usual)}` : ""}`;
 }
 
-function shown(token: string | undefined): string {
-  return token === undefined ? "–" : visibleToken(token);
-}
-
-function probable({ token, probability }: { token: string; probability: number }): string {
-  return `${shown(token)} ${share(probability)}`;
+function probable({ token, probability }: TokenProbability): string {
+  return `${visibleToken(token)} ${share(probability)}`;
 }
 
 function share(probability: number | null | undefined): string {

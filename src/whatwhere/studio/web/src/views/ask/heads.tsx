@@ -1,57 +1,64 @@
 /** What one run attends to: the weights of every layer and head, and those of the token whose output is the answer. */
 
+import { upTo } from "../../numbers";
 import { useMemo } from "preact/hooks";
 import { visibleToken } from "../../escape";
-import { fixed } from "../../numbers";
 import { Figure } from "../../parts/figure";
-import { numberColumn } from "../../parts/figures";
 import { Bar, Heat, heatsSvg, type HeatProps } from "../../parts/heat";
 import { Table } from "../../parts/table";
+import { literal } from "../../python";
 import type { AskedAttention } from "../../types";
-import { literal } from "./python";
-
-interface Props {
-  attention: AskedAttention;
-  text: string;
-}
 
 /** Maps side by side in a file. */
 const ACROSS = 4;
 
-export function Heads({ attention, text }: Props) {
+export function Heads({ attention, text }: { attention: AskedAttention; text: string }) {
   const { run, scheme, seed, tokens, positions, at, causal } = attention;
-  const maps = useMemo(() => mapsOf(attention), [attention]);
+  const heads = useMemo(() => headsOf(attention), [attention]);
   const names = tokens.map((token) => visibleToken(token));
-  const heading = `Attention of ${scheme}, seed ${seed}`;
-  const pairs = useMemo(() => allPairs(attention), [attention]);
-  const name = (slot: number) => `${slot} ${names[slot]}`;
-  const given = `[${positions.join(", ")}]`;
-  const code = `answers = ww.comparison.ask(PATH, ${literal(text)}, schemes=[${literal(scheme)}], seed=${seed}, positions=${given})\nanswers.answers[0].attention`;
+  const maps = useMemo(
+    () =>
+      heads.map(({ layer, head, weights }): HeatProps => ({
+        title: `layer ${layer}, head ${head}`,
+        cells: { values: weights, shape: [tokens.length, tokens.length] },
+        rowLabels: names,
+        columnLabels: names,
+        xLabel: "key",
+        yLabel: "query",
+        square: true,
+        map: "amount",
+        limit: 1,
+        barLabel: "weight",
+        framed: at,
+        barless: true,
+        cell: 18,
+      })),
+    [heads],
+  );
+  const title = `Attention of ${scheme}, seed ${seed}`;
+  const given = `seed=${seed}, positions=[${positions.join(", ")}]`;
+  const pairs = heads.flatMap(({ layer, head, weights }) =>
+    Array.from(weights, (weight, n) => ({ layer, head, weight, query: Math.floor(n / tokens.length), n })),
+  );
   return (
     <>
       <Figure
-        title={heading}
+        title={title}
         note={`Rows are queries, columns keys; each row sums to 1${causal ? ", and later keys are masked" : ""}. Framed: token ${at}, ${names[at]}, at whose output the model answers.`}
         file={`attention-${run}`}
-        svg={() => heatsSvg(`${heading}: ${text}`, maps, ACROSS)}
-        rows={pairs}
+        svg={() => heatsSvg(`${title}: ${text}`, maps, ACROSS)}
+        rows={pairs.filter(({ weight }) => !Number.isNaN(weight))}
         columns={[
           { title: "layer", numeric: true, value: ({ layer }) => layer },
           { title: "head", numeric: true, value: ({ head }) => head },
-          { title: "query", value: ({ query }) => name(query) },
-          { title: "key", value: ({ key }) => name(key) },
-          numberColumn(
-            "weight",
-            ({ weight }: Pair) => weight,
-            (weight) => fixed(weight!, 4),
-          ),
+          { title: "query", value: ({ query }) => `${query} ${names[query]}` },
+          { title: "key", value: ({ n }) => `${n % tokens.length} ${names[n % tokens.length]}` },
+          { title: "weight", decimals: 4, value: ({ weight }) => weight },
         ]}
-        code={code}
+        code={`answers = ww.comparison.ask(PATH, ${literal(text)}, schemes=[${literal(scheme)}], ${given})\nanswers.answers[0].attention`}
         how={
-          <p>
-            a(i, j) = softmax over j of the attention scores of query i and key j, with everything that the scheme adds
-            to them, and the mask: the model's own, at the positions above.
-          </p>
+          "a(i, j) = softmax over j of the attention scores of query i and key j, with everything that the scheme adds " +
+          "to them, and the mask: the model's own, at the positions above."
         }
       >
         <ul class="heads">
@@ -67,80 +74,51 @@ export function Heads({ attention, text }: Props) {
           <Bar map="amount" range={[0, 1]} text="weight" />
         </p>
       </Figure>
-      <AtTheAnswer attention={attention} names={names} />
+      <AtTheAnswer attention={attention} heads={heads} names={names} />
     </>
   );
 }
 
-function weightOf({ layers }: AskedAttention, layer: number, head: number, query: number, key: number): number {
-  const [, heads = 0, count = 0] = layers.shape;
-  return layers.values[((layer * heads + head) * count + query) * count + key]!;
+interface Head {
+  layer: number;
+  head: number;
+  /** Of each query and key; NaN where it is masked. */
+  weights: Float32Array;
 }
 
-function eachHead({ layers }: AskedAttention): { layer: number; head: number }[] {
-  const [deep = 0, heads = 0] = layers.shape;
-  return Array.from({ length: deep * heads }, (_, n) => ({ layer: Math.floor(n / heads), head: n % heads }));
-}
-
-function mapsOf(attention: AskedAttention): HeatProps[] {
-  const { tokens, at, causal, layers } = attention;
-  const names = tokens.map((token) => visibleToken(token));
-  const count = tokens.length;
-  return eachHead(attention).map(({ layer, head }, n) => ({
-    title: `layer ${layer}, head ${head}`,
-    values: Float32Array.from(layers.values.subarray(n * count * count, (n + 1) * count * count), (weight, cell) =>
-      causal && cell % count > Math.floor(cell / count) ? Number.NaN : weight,
+function headsOf({ layers: { values, shape }, causal }: AskedAttention): Head[] {
+  const [deep = 0, heads = 0, count = 0] = shape;
+  const masked = (cell: number) => causal && cell % count > Math.floor(cell / count);
+  return upTo(deep * heads).map((n) => ({
+    layer: Math.floor(n / heads),
+    head: n % heads,
+    weights: Float32Array.from({ length: count ** 2 }, (_, cell) =>
+      masked(cell) ? Number.NaN : values[n * count ** 2 + cell]!,
     ),
-    rows: count,
-    columns: count,
-    rowName: (query) => `query ${query}, ${names[query]}`,
-    columnName: (key) => `key ${key}, ${names[key]}`,
-    rowLabels: names,
-    columnLabels: names,
-    xLabel: "key",
-    yLabel: "query",
-    square: true,
-    map: "amount",
-    range: [0, 1],
-    barLabel: "weight",
-    framed: at,
-    barless: true,
-    cell: 18,
   }));
 }
 
-interface Pair {
-  layer: number;
-  head: number;
-  query: number;
-  key: number;
-  weight: number;
-}
-
-function allPairs(attention: AskedAttention): Pair[] {
-  const slots = attention.tokens.map((_, n) => n);
-  return eachHead(attention).flatMap(({ layer, head }) =>
-    slots.flatMap((query) =>
-      slots
-        .filter((key) => !attention.causal || key <= query)
-        .map((key) => ({ layer, head, query, key, weight: weightOf(attention, layer, head, query, key) })),
-    ),
-  );
-}
-
 /** The weights of each head at the token whose output is the answer, summed over an expression's digits. */
-function AtTheAnswer({ attention, names }: { attention: AskedAttention; names: string[] }) {
+function AtTheAnswer({ attention, heads, names }: { attention: AskedAttention; heads: Head[]; names: string[] }) {
   const { at, digits } = attention;
-  const slots = digits ? Array.from(digits.values) : [];
-  const rows = eachHead(attention).map(({ layer, head }) => {
-    const weights = names.map((_, key) => weightOf(attention, layer, head, at, key));
-    const most = weights.indexOf(Math.max(...weights));
-    const own = slots.map((slot) => weights[slot]!);
-    return { layer, head, most, weights, all: own.reduce((sum, weight) => sum + weight, 0), least: Math.min(...own) };
+  const slots = Array.from(digits?.values ?? []);
+  const rows = heads.map(({ layer, head, weights }) => {
+    const own = Array.from(names, (_, key) => weights[at * names.length + key] || 0);
+    const most = own.indexOf(Math.max(...own));
+    const of = slots.map((slot) => own[slot]!);
+    const [all, least] = [of.reduce((sum, weight) => sum + weight, 0), Math.min(...of)];
+    return { layer, head, most, weight: own[most], all, least, equal: 1 / names.length };
   });
-  type Row = (typeof rows)[number];
-  const number = (title: string, value: (row: Row) => number) =>
-    numberColumn(title, value, (share) => fixed(share!, 3));
+  const number = (title: string, key: "weight" | "all" | "least" | "equal") => ({
+    title,
+    decimals: 3,
+    value: (row: (typeof rows)[number]) => row[key],
+  });
+  const ofDigits = [
+    number("to all digits", "all"),
+    number("to the digit that gets least", "least"),
+    number("an equal share", "equal"),
+  ];
   return (
     <Table
       caption={`What token ${at}, ${names[at]}, attends to: the model answers at its output`}
@@ -149,14 +127,8 @@ function AtTheAnswer({ attention, names }: { attention: AskedAttention; names: s
         { title: "layer", numeric: true, value: ({ layer }) => layer },
         { title: "head", numeric: true, value: ({ head }) => head },
         { title: "most to", value: ({ most }) => `${most} ${names[most]}` },
-        number("weight", ({ weights, most }) => weights[most]!),
-        ...(slots.length
-          ? [
-              number("to all digits", ({ all }) => all),
-              number("to the digit that gets least", ({ least }) => least),
-              number("an equal share", () => 1 / names.length),
-            ]
-          : []),
+        number("weight", "weight"),
+        ...(slots.length ? ofDigits : []),
       ]}
     />
   );

@@ -1,13 +1,9 @@
 /** What the trained schemes of a comparison assign to positions: fingerprints, and similarity by distance. */
 
-import { useMemo } from "preact/hooks";
-import { HeatFigure, LineFigure } from "../../parts/figures";
-import type { HeatProps } from "../../parts/heat";
-import type { Curve, LinesProps } from "../../parts/lines";
-import { DEEP_BIASES, look, readableBiases, strokeOf } from "../../parts/plot";
-import type { CurvesView, FingerprintView, Measurements } from "../../types";
-import type { Tensor } from "../../wire";
-import { capital, known } from "./shared";
+import { HeatFigure, LineFigure } from "../../parts/figure";
+import { type Curve, DEEP_BIASES, look, readableBiases, strokeOf } from "../../parts/plot";
+import type { CurvesView, Measurements } from "../../types";
+import { capital } from "./shared";
 
 export function Fingerprints({ results }: { results: Measurements }) {
   const shown = new Set(results.fingerprints.map(({ scheme }) => scheme));
@@ -22,39 +18,21 @@ export function Fingerprints({ results }: { results: Measurements }) {
       </p>
       <div class="pair">
         {results.fingerprints.map((view) => (
-          <Fingerprint key={view.scheme} view={view} />
+          <HeatFigure
+            key={view.scheme}
+            title={`Fingerprint of ${view.scheme}`}
+            cells={view.values}
+            xLabel={view.columns}
+            yLabel={view.rows}
+            cell={4}
+            note={view.description}
+            file={`fingerprint-${view.scheme}`}
+            code={`ww.comparison.read_results(PATH).record.schemes[${JSON.stringify(view.scheme)}].fingerprint`}
+            how="Computed from the trained scheme, and stored in results.json."
+          />
         ))}
       </div>
     </section>
-  );
-}
-
-function Fingerprint({ view }: { view: FingerprintView }) {
-  const [rows = 0, columns = 0] = view.values.shape;
-  const title = `Fingerprint of ${view.scheme}`;
-  const props: HeatProps = useMemo(
-    () => ({
-      title,
-      values: view.values.values,
-      rows,
-      columns,
-      rowName: (row) => `${view.rows} ${row}`,
-      columnName: (column) => `${view.columns} ${column}`,
-      xLabel: view.columns,
-      yLabel: view.rows,
-      map: "signed",
-      cell: 4,
-    }),
-    [view],
-  );
-  return (
-    <HeatFigure
-      heat={props}
-      note={view.description}
-      file={`fingerprint-${view.scheme}`}
-      code={`ww.comparison.read_results(PATH).record.schemes[${JSON.stringify(view.scheme)}].fingerprint`}
-      how={<p>Computed from the trained scheme, and stored in results.json.</p>}
-    />
   );
 }
 
@@ -71,57 +49,48 @@ export function ByDistance({ results }: { results: Measurements }) {
       </p>
       <div class="pair">
         {labels.map((label) => (
-          <Measure
-            key={label}
-            label={label}
-            views={results.curves.filter((view) => view.label === label)}
-            results={results}
-          />
+          <Measure key={label} label={label} results={results} />
         ))}
       </div>
     </section>
   );
 }
 
-function lookOf({ schemes, looks }: Measurements, scheme: string, curve: number) {
+/** Return the curves of a scheme, which differ by their strokes. */
+function curvesOf({ scheme, names, values }: CurvesView, { schemes, looks }: Measurements): Curve[] {
   const number = looks[schemes.indexOf(scheme)]!;
-  return curve ? { ...look(number), ...strokeOf(number + curve) } : look(number);
+  const count = values.shape[1]!;
+  return names.map((name, n) => ({
+    ...look(number),
+    ...(n ? strokeOf(number + n) : {}),
+    name: names.length > 1 ? `${scheme}, ${name}` : scheme,
+    values: values.values.subarray(n * count, (n + 1) * count),
+  }));
 }
 
-/** All curves of one measure in one figure; those of one scheme differ by their strokes. */
-function Measure({ label, views, results }: { label: string; views: CurvesView[]; results: Measurements }) {
-  const all = views.map(({ distances }) => distances.values);
-  const distances = all.reduce((one, other) => (other.length > one.length ? other : one));
-  const title = capital(label);
-  const props: LinesProps = useMemo(() => {
-    const curves: Curve[] = views.flatMap(({ scheme, names, values }) =>
-      names.map((name, n) => ({
-        ...lookOf(results, scheme, n),
-        name: names.length > 1 ? `${scheme}, ${name}` : scheme,
-        values: padded(values, n, distances.length),
-      })),
-    );
-    const yLabel = label.replace(/ (of|added to) .*/, "");
-    const y = /bias/i.test(yLabel) ? readableBiases(curves) : {};
-    return { title, x: distances, curves, xLabel: "distance, tokens", yLabel, ...y };
-  }, [views]);
+/** All curves of one measure in one figure. */
+function Measure({ label, results }: { label: string; results: Measurements }) {
+  const views = results.curves.filter((view) => view.label === label);
+  const x = views.map(({ distances }) => distances.values).reduce((a, b) => (b.length > a.length ? b : a));
+  const curves = views.flatMap((view) => curvesOf(view, results));
+  const yLabel = label.replace(/ (of|added to) .*/, "");
+  const y = /bias/i.test(yLabel) ? readableBiases(curves) : {};
   const alone = [...new Set(views.filter(({ names }) => names.length === 1).map(({ names }) => names[0]))];
   return (
     <LineFigure
-      lines={props}
+      title={capital(label)}
+      x={x}
+      curves={curves}
+      xLabel="distance, tokens"
+      yLabel={yLabel}
+      {...y}
       note={[
-        alone.length ? `${views.map(({ scheme }) => scheme).join(", ")}: ${alone.join(", ")}.` : "",
-        props.y ? DEEP_BIASES : "",
-      ].join(" ")}
+        alone.length > 0 && `${views.map(({ scheme }) => scheme).join(", ")}: ${alone.join(", ")}. `,
+        y.y && DEEP_BIASES,
+      ]}
       file={`distance-${label}`}
       code={`ww.comparison.read_results(PATH).record.schemes[${JSON.stringify(views[0]!.scheme)}].by_distance`}
-      how={<p>Computed from the trained scheme of the first seed, and stored in results.json.</p>}
+      how="Computed from the trained scheme of the first seed, and stored in results.json."
     />
   );
-}
-
-/** Return a row of a table, filled up to a length with null. */
-function padded({ values, shape }: Tensor, row: number, length: number): (number | null)[] {
-  const count = shape[1]!;
-  return Array.from({ length }, (_, n) => (n < count ? known(values[row * count + n]!) : null));
 }

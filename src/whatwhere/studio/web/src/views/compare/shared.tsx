@@ -1,16 +1,10 @@
-/** What the figures of a comparison share: scores that may be missing, tables of text. */
+/** What the figures of a comparison share. */
 
 import { Table } from "../../parts/table";
 import type { Table as TextTableData } from "../../types";
 
-/** Return a number of an array times a factor, or null for NaN. */
-export function known(value: number, factor = 1): number | null {
-  return Number.isFinite(value) ? value * factor : null;
-}
-
-export function TextTable({ table }: { table: TextTableData }) {
-  const { caption, columns, rows } = table;
-  const titled = columns.map((title, n) => ({ title, value: (row: string[]) => row[n]! }));
+export function TextTable({ table: { caption, columns, rows } }: { table: TextTableData }) {
+  const titled = columns.map((title, n) => ({ title, value: (row: string[]) => row[n] }));
   return <Table caption={caption} rows={rows} columns={titled} />;
 }
 

@@ -1,11 +1,9 @@
 /** The token tables after training in a comparison: in numbers, and the ten digits on a line. */
 
-import { fixed } from "../../numbers";
-import { Figure } from "../../parts/figure";
-import { numberColumn } from "../../parts/figures";
+import { fixed, upTo } from "../../numbers";
+import { DrawnFigure } from "../../parts/drawn";
 import type { Measurements, NumberLineView } from "../../types";
-import { digitLinesSvg } from "../replay/frame_svg";
-import { StillSvg } from "../replay/still";
+import { digitLines } from "../replay/frame_svg";
 import { TextTable } from "./shared";
 
 export function Learned({ results }: { results: Measurements }) {
@@ -32,34 +30,28 @@ export function Learned({ results }: { results: Measurements }) {
 function Digits({ lines }: { lines: NumberLineView[] }) {
   const title = "The digits on a line, by scheme";
   const each = lines.map(({ scheme, along, r }) => ({ name: `${scheme}, |r| ${fixed(r, 2)}`, points: along.values }));
-  const words = `${title}: ${each.map(({ name }) => name).join("; ")}. The table has the coordinates.`;
   return (
-    <Figure
+    <DrawnFigure
       title={title}
       note="No input tells the model that 3 is between 2 and 4. |r| is 1 if the digits are in order and evenly spaced."
       file="digits"
-      svg={() => digitLinesSvg(each, title)}
+      draw={(width) => digitLines(each, width)}
+      words={`${title}: ${each.map(({ name }) => name).join("; ")}. The table has the coordinates.`}
       rows={lines}
       columns={[
         { title: "scheme", value: ({ scheme }) => scheme },
-        ...Array.from({ length: 10 }, (_, digit) =>
-          numberColumn(String(digit), ({ along }: NumberLineView) => along.values[digit]),
-        ),
-        numberColumn(
-          "|r|",
-          ({ r }: NumberLineView) => r,
-          (r) => fixed(r!, 2),
-        ),
+        ...upTo(10).map((digit) => ({
+          title: String(digit),
+          numeric: true,
+          value: ({ along }: NumberLineView) => along.values[digit],
+        })),
+        { title: "|r|", decimals: 2, value: ({ r }) => r },
       ]}
       code={"[run.token_table[-1].number_line for run in ww.comparison.read_results(PATH).first_runs]  # |r|"}
       how={
-        <p>
-          The change of the ten digits’ embeddings, E − E0, along its first principal axis, for the first seed of each
-          scheme.
-        </p>
+        "The change of the ten digits’ embeddings, E − E0, along its first principal axis, for the first seed of each " +
+        "scheme."
       }
-    >
-      <StillSvg svg={(width) => digitLinesSvg(each, "", width)} words={words} />
-    </Figure>
+    />
   );
 }

@@ -1,13 +1,13 @@
 /** The lists of suspicious rows: what each means, and the evidence in its columns. */
 
-import { fixed, formatNumber, whole } from "../../numbers";
+import { writeLink } from "../../link";
+import { formatNumber, whole } from "../../numbers";
 import type { Column } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
-import { face, visibleToken } from "../../escape";
+import { shownToken, visibleToken } from "../../escape";
 import type {
   FarRow,
   HubRow,
-  Missing,
   NotFiniteRow,
   SuspiciousTokens,
   TokenDiagnostics,
@@ -38,8 +38,8 @@ export const LISTS: Record<ListName, List> = {
         "and at least 0.5." +
         (list.also_unreachable === null ? "" : ` ${whole(list.also_unreachable)} of them are unreachable.`),
     more: [
-      number("cosine to the reference", (row) => row.cosine!),
-      number("proximity", (row) => row.proximity!),
+      { title: "cosine to the reference", decimals: 3, value: ({ cosine }) => cosine },
+      { title: "proximity", decimals: 3, value: ({ proximity }) => proximity },
       {
         title: "from text",
         value: ({ reachable }) => (reachable === null ? "not known" : reachable ? "reachable" : "unreachable"),
@@ -52,16 +52,16 @@ export const LISTS: Record<ListName, List> = {
       "By norm or distance from the mean row, behind a gap that one in a thousand sound tables has: rows that " +
       "training never moved, or that something broke.",
     more: [
-      number("distance from the mean", (row) => row.distance!),
-      { title: "far by", value: (row) => row.why ?? "" },
+      { title: "distance from the mean", decimals: 3, value: ({ distance }) => distance },
+      { title: "far by", value: ({ why }) => why },
     ],
   },
   unreachable: {
     title: "unreachable",
-    describe: ({ found: { unreachable } }) =>
-      missing(unreachable) ??
-      "No text that was tried is encoded to this token: its own text, behind seven beginnings, " +
-        "is encoded as other tokens.",
+    describe: ({ found: { unreachable: list } }) =>
+      "missing" in list
+        ? list.missing
+        : "No text that was tried is encoded to this token: its own text, behind seven beginnings, is encoded as other tokens.",
     more: [
       { title: "text tried", value: (row) => visibleToken(row.tried!) },
       { title: "encoded as", value: (row) => row.read_as!.map((part) => visibleToken(part)).join(" · ") },
@@ -72,14 +72,14 @@ export const LISTS: Record<ListName, List> = {
     describe: ({ found: { duplicates } }) =>
       `Rows that are equal to the last bit, in ${whole(duplicates.groups)} groups: ` +
       "the model cannot distinguish these tokens at its input.",
-    more: [{ title: "group", numeric: true, value: (row) => row.group! }],
+    more: [{ title: "group", numeric: true, value: ({ group }) => group }],
   },
   hubs: {
     title: "hubs",
     describe: ({ found: { hubs } }) =>
       `Among the ${hubs.neighbors} nearest neighbors of far more tokens than chance: ` +
       `of ${whole(hubs.queries)} tokens sampled, a row is a neighbor of ${formatNumber(hubs.expected)} on average.`,
-    more: [{ title: "neighbor of", numeric: true, value: (row) => row.times! }],
+    more: [{ title: "neighbor of", numeric: true, value: ({ times }) => times }],
   },
   zero: {
     title: "zero",
@@ -90,8 +90,8 @@ export const LISTS: Record<ListName, List> = {
     title: "NaN or infinite",
     describe: () => "The row holds NaN or infinity, which spreads to every number computed from it.",
     more: [
-      { title: "NaN", numeric: true, value: (row) => row.nan! },
-      { title: "infinite", numeric: true, value: (row) => row.infinite! },
+      { title: "NaN", numeric: true, value: ({ nan }) => nan },
+      { title: "infinite", numeric: true, value: ({ infinite }) => infinite },
     ],
   },
   beyond_vocabulary: {
@@ -106,11 +106,6 @@ export const LISTS: Record<ListName, List> = {
 };
 
 export const NAMES = Object.keys(LISTS) as ListName[];
-
-/** Why a list is not known; null where it is. */
-function missing(list: object): string | null {
-  return "missing" in list ? (list as Missing).missing : null;
-}
 
 /** How many rows a list has; null where that is not known. */
 export function countOf({ found }: SuspiciousTokens, name: ListName): number | null {
@@ -129,30 +124,27 @@ export function rowsOf({ found }: SuspiciousTokens, name: ListName): Row[] {
   return "missing" in list ? [] : list.examples;
 }
 
-export function columnsOf(name: ListName, card: (id: number) => string, map: (id: number) => string): Column<Row>[] {
-  const shown = (row: Row) => visibleToken(face(row.token, row.text));
+export function columnsOf(name: ListName): Column<Row>[] {
+  const shown = ({ token, text }: Row) => shownToken(token, text);
+  const link = (view: string, { id }: Row) => writeLink(view, { token: `#${id}` }, {});
   return [
     {
       title: "token",
       value: shown,
-      cell: (row) => <TokenLabel word={row.token} text={row.text} href={card(row.id)} />,
+      cell: (row) => <TokenLabel word={row.token} text={row.text} href={link("tokens", row)} />,
     },
-    { title: "id", numeric: true, value: (row) => row.id },
-    { title: "type", value: (row) => row.type },
-    { title: "norm", numeric: true, value: (row) => row.norm, cell: (row) => formatNumber(row.norm) },
+    { title: "id", numeric: true, value: ({ id }) => id, cell: ({ id }) => id },
+    { title: "type", value: ({ type }) => type },
+    { title: "norm", numeric: true, value: ({ norm }) => norm },
     ...LISTS[name].more,
     {
       title: "on the map",
-      value: () => null,
+      value: (row) => link("map", row),
       cell: (row) => (
-        <a href={map(row.id)} aria-label={`${shown(row)} on the map`}>
+        <a href={link("map", row)} aria-label={`${shown(row)} on the map`}>
           map
         </a>
       ),
     },
   ];
-}
-
-function number(title: string, of: (row: Row) => number): Column<Row> {
-  return { title, numeric: true, value: of, cell: (row) => fixed(of(row), 3) };
 }

@@ -2,16 +2,17 @@
 
 import { useEffect, useState } from "preact/hooks";
 import { visible } from "../../escape";
+import { useView } from "../../hooks";
 import { fixed } from "../../numbers";
 import type { NamedTokens } from "../../types";
 
-interface FieldProps {
-  value: string;
-  example: string;
-  choose(tokens: string): void;
-}
-
-export function NamedField({ value, example, choose }: FieldProps) {
+export function NamedField() {
+  const { about, settings, change } = useView<{ tokens: string }>();
+  const { method = "pca", example: given = "" } = about.begin["map"] ?? {};
+  const { tokens: value } = settings;
+  const example = String(given);
+  const choose = (tokens: string) =>
+    change({ tokens, token: "", box: "", only: "", find: "", method: tokens ? "pca" : method });
   const [typed, setTyped] = useState(value);
   useEffect(() => setTyped(value), [value]);
   return (

@@ -3,19 +3,15 @@
 import type { ComponentChildren } from "preact";
 import { formatNumber } from "../../numbers";
 import { TokenLabel } from "../../parts/token";
-import type { TextWalkthrough } from "../../types";
-import { cell, doorName, row, type StepId, vectorWords } from "./walk";
+import { cell, doorName, row, type StepId, type StepProps, vectorWords } from "./walk";
 
-interface Props {
-  walk: TextWalkthrough;
-  at: number;
-  other: number;
+interface Props extends StepProps {
   step: StepId;
   go(step: StepId): void;
 }
 
 export function Equation({ walk, at, other, step, go }: Props) {
-  const word = (n: number) => <TokenLabel word={walk.words[n]!} text={walk.texts[n] ?? null} />;
+  const word = (n: number) => <TokenLabel word={walk.words[n]!} text={walk.texts[n]} />;
   const term = (to: StepId, what: ComponentChildren, label: string) => (
     <button type="button" class="term" aria-pressed={step === to} title={label} onClick={() => go(to)}>
       {what}

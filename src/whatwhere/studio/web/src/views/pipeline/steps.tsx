@@ -1,38 +1,32 @@
 /** The steps before the attention: tokens, ids, rows, positions, and their sum. */
 
-import { useMemo } from "preact/hooks";
-import { pageColor } from "../../colors";
-import { formatNumber, whole } from "../../numbers";
-import { Figure } from "../../parts/figure";
-import { HeatFigure, numberColumn } from "../../parts/figures";
-import { heatColumns, type HeatProps, spread } from "../../parts/heat";
+import { cssColor } from "../../colors";
+import { shownTokens, visibleToken } from "../../escape";
+import { useView } from "../../hooks";
+import { formatNumber, whole, upTo } from "../../numbers";
+import { Figure, HeatFigure } from "../../parts/figure";
+import { spread } from "../../parts/heat";
 import { box, drawing, label } from "../../parts/svg";
 import { TokenLabel } from "../../parts/token";
-import { face, visibleToken } from "../../escape";
-import type { Tensor } from "../../wire";
 import type { TextTokens, TextWalkthrough } from "../../types";
-import { doorName, faces, row, vectorWords } from "./walk";
+import type { Tensor } from "../../wire";
+import { doorName, row, type StepProps, vectorWords } from "./walk";
 
-interface TokensProps {
-  read: TextTokens;
-  text: string;
-  numbered: boolean;
-  own: boolean;
-}
-
-export function TokensStep({ read, text, numbered, own }: TokensProps) {
-  const slots = read.words.map((_, n) => n);
-  const shown = slots.length;
-  const more = shown < read.count ? `, of which the first ${shown} are shown` : "";
+export function TokensStep({ read, numbered }: { read: TextTokens; numbered: boolean }) {
+  const { about, settings } = useView<Record<"text" | "tokens", string>>();
+  const own = settings.tokens === "loaded" && about.tokenizer;
+  const slots = upTo(read.words.length);
+  const more = slots.length < read.count ? `, of which the first ${slots.length} are shown` : "";
   const title = numbered ? "The id of each token" : "The tokens of the text";
   const note = numbered
     ? own
       ? "An id is the number of a row in the token table: nothing else of the text reaches the model."
       : "Words are numbered as they come; a word that comes again has the same id."
     : `${whole(read.count)} ${read.count === 1 ? "token" : "tokens"}${more}.`;
+  const text = JSON.stringify(settings.text);
   const code = own
-    ? `encoded = ww.read(PATH).tokenizer.encode(${quoted(text)})\nencoded.ids, encoded.tokens`
-    : `ww.text.words(${quoted(text)}).encode(${quoted(text)}).ids`;
+    ? `encoded = ww.read(PATH).tokenizer.encode(${text})\nencoded.ids, encoded.tokens`
+    : `ww.text.words(${text}).encode(${text}).ids`;
   return (
     <Figure
       title={title}
@@ -45,26 +39,24 @@ export function TokensStep({ read, text, numbered, own }: TokensProps) {
         {
           title: "token",
           value: (n) => visibleToken(read.words[n]!),
-          cell: (n) => <TokenLabel word={read.words[n]!} text={read.texts[n] ?? null} />,
+          cell: (n) => <TokenLabel word={read.words[n]!} text={read.texts[n]} />,
         },
-        { title: "id", numeric: true, value: (n) => read.ids.values[n]! },
-        { title: "type", value: (n) => read.kinds[n] ?? "" },
+        { title: "id", numeric: true, value: (n) => read.ids.values[n], cell: (n) => read.ids.values[n] },
+        { title: "type", value: (n) => read.kinds[n] },
       ]}
       code={code}
       how={
-        <p>
-          {own
-            ? "The tokenizer of the model, with its special tokens. A token is a word, a part of one, or a byte."
-            : "Words and runs of other characters, numbered in the order of their first appearance."}
-        </p>
+        own
+          ? "The tokenizer of the model, with its special tokens. A token is a word, a part of one, or a byte."
+          : "Words and runs of other characters, numbered in the order of their first appearance."
       }
     >
       <ol class="chips large">
         {slots.map((n) => (
           <li key={n}>
             <span class="chip">
-              <TokenLabel word={read.words[n]!} text={read.texts[n] ?? null} />
-              <small>{numbered ? whole(read.ids.values[n]!) : (read.kinds[n] ?? "")}</small>
+              <TokenLabel word={read.words[n]!} text={read.texts[n]} />
+              <small>{numbered ? whole(read.ids.values[n]!) : read.kinds[n]}</small>
             </span>
           </li>
         ))}
@@ -73,37 +65,46 @@ export function TokensStep({ read, text, numbered, own }: TokensProps) {
   );
 }
 
-function quoted(text: string): string {
-  return JSON.stringify(text);
-}
-
-function chipsSvg(read: TextTokens, title: string, numbered: boolean, wide = 960): string {
-  const names = read.words.map((word, n) => visibleToken(face(word, read.texts[n] ?? null)));
+function chipsSvg(read: TextTokens, title: string, numbered: boolean): string {
+  const wide = 960;
   let [left, top] = [8, 4];
   const parts: string[] = [];
-  names.forEach((name, n) => {
+  shownTokens(read).forEach((name, n) => {
     const under = numbered ? String(read.ids.values[n]) : (read.kinds[n] ?? "");
     const width = 16 + 8 * Math.max(name.length, under.length);
     if (left > 8 && left + width > wide - 8) [left, top] = [8, top + 50];
-    parts.push(box(left, top, width, 42, pageColor("shade")), label(left + width / 2, top + 18, name, "middle"));
-    parts.push(label(left + width / 2, top + 35, under, "middle", pageColor("muted")));
+    parts.push(box(left, top, width, 42, cssColor("shade")), label(left + width / 2, top + 18, name, "middle"));
+    parts.push(label(left + width / 2, top + 35, under, "middle", cssColor("muted")));
     left += width + 6;
   });
   return drawing(wide, top + 56, title, parts);
 }
 
-export function RowsStep({
-  walk,
-  at,
-  which,
-}: {
-  walk: TextWalkthrough;
-  at: number;
-  which: "rows" | "positions" | "sum";
-}) {
-  const limit = useMemo(() => spread(walk.rows.values, walk.position_rows?.values ?? []), [walk]);
-  const scheme = doorName(walk, "input");
-  if (which === "positions" && walk.position_rows === null) {
+/** Return where the colors of rows, positions and sums end, so that their pictures compare. */
+function limitOf({ rows, position_rows }: TextWalkthrough): number {
+  return spread(rows.values, position_rows?.values ?? []);
+}
+
+export function RowsStep({ walk, at }: StepProps) {
+  return (
+    <Vectors
+      walk={walk}
+      cells={walk.rows}
+      title="The row of each token"
+      file="rows"
+      note={`E[${walk.ids.values[at]}] = ${vectorWords(row(walk.rows, at), 6)}: the same at every position.`}
+      code={rowsCode(walk)}
+      how={
+        walk.tensor === null
+          ? "Random rows, N(0, 1), of this seed."
+          : `The rows of ${walk.tensor}${walk.factor === 1 ? "" : `, times ${formatNumber(walk.factor, 4)}`}.`
+      }
+    />
+  );
+}
+
+export function PositionsStep({ walk, at }: StepProps) {
+  if (walk.position_rows === null) {
     const later = walk.doors.map(({ name }) => name).join(" and ");
     return (
       <p class="lead">
@@ -114,43 +115,26 @@ export function RowsStep({
       </p>
     );
   }
-  if (which === "rows")
-    return (
-      <Vectors
-        walk={walk}
-        tensor={walk.rows}
-        limit={limit}
-        title="The row of each token"
-        file="rows"
-        note={`E[${walk.ids.values[at]}] = ${vectorWords(row(walk.rows, at), 6)}: the same at every position.`}
-        code={rowsCode(walk)}
-        how={
-          walk.tensor === null
-            ? "Random rows, N(0, 1), of this seed."
-            : `The rows of ${walk.tensor}${walk.factor === 1 ? "" : `, times ${formatNumber(walk.factor, 4)}`}.`
-        }
-      />
-    );
-  if (which === "positions")
-    return (
-      <Vectors
-        walk={walk}
-        tensor={walk.position_rows!}
-        limit={limit}
-        title="What is added at each position"
-        file="position-rows"
-        note={`P[${at}] = ${vectorWords(row(walk.position_rows!, at), 6)}: the same for every token.`}
-        code={`${walk.python}\nwhere.input(ww.positions(${walk.words.length}))`}
-        how={`${scheme} computes a vector for each position 0, 1, 2, …; learned tables are read from the file.`}
-      />
-    );
+  return (
+    <Vectors
+      walk={walk}
+      cells={walk.position_rows}
+      title="What is added at each position"
+      file="position-rows"
+      note={`P[${at}] = ${vectorWords(row(walk.position_rows, at), 6)}: the same for every token.`}
+      code={`${walk.python}\nwhere.input(ww.positions(${walk.words.length}))`}
+      how={`${doorName(walk, "input")} computes a vector for each position 0, 1, 2, …; learned tables are read from the file.`}
+    />
+  );
+}
+
+export function SumStep({ walk, at }: StepProps) {
   return (
     <>
-      {walk.position_rows && <SumOf walk={walk} at={at} limit={limit} />}
+      {walk.position_rows && <SumOf walk={walk} at={at} positions={walk.position_rows} />}
       <Vectors
         walk={walk}
-        tensor={walk.vectors}
-        limit={limit}
+        cells={walk.vectors}
         title="The vector of each token at its position"
         file="vectors"
         note={`x = ${vectorWords(row(walk.vectors, at), 6)} at position ${at}.`}
@@ -168,7 +152,7 @@ function rowsCode(walk: TextWalkthrough): string {
     return `rows = torch.randn(${size}, ${walk.dim}, generator=torch.Generator().manual_seed(${walk.seed}))[${ids}]`;
   }
   const factor = walk.factor === 1 ? "" : `${walk.factor} * `;
-  return `rows = ${factor}torch.tensor(np.float32(ww.read(PATH).array(${quoted(walk.tensor)}, rows=${ids})))`;
+  return `rows = ${factor}torch.tensor(np.float32(ww.read(PATH).array(${JSON.stringify(walk.tensor)}, rows=${ids})))`;
 }
 
 /** Return the Python that computes the vector of each token at its position. */
@@ -179,8 +163,8 @@ export function sumCode(walk: TextWalkthrough): string {
 
 interface VectorsProps {
   walk: TextWalkthrough;
-  tensor: Tensor;
-  limit: number;
+  cells: Tensor;
+  limit?: number;
   title: string;
   note: string;
   file: string;
@@ -188,86 +172,40 @@ interface VectorsProps {
   how: string;
 }
 
-export function Vectors({ walk, tensor, limit, title, note, file, code, how }: VectorsProps) {
-  const [rows = 0, columns = 0] = tensor.shape;
-  const props: HeatProps = useMemo(() => {
-    const names = faces(walk);
-    return {
-      title,
-      values: tensor.values,
-      rows,
-      columns,
-      rowName: (n) => `position ${n}, ${names[n]}`,
-      columnName: (column) => `feature ${column}`,
-      rowLabels: names,
-      xLabel: "feature",
-      yLabel: "token",
-      map: "signed",
-      limit,
-    };
-  }, [walk, tensor, limit, title]);
+export function Vectors({ walk, how, ...figure }: VectorsProps) {
   return (
     <HeatFigure
-      heat={props}
-      note={note}
-      file={file}
-      table={{
-        rows: Array.from({ length: rows }, (_, n) => n),
-        columns: [
-          { title: "position", numeric: true, value: (n) => n },
-          { title: "token", value: (n) => props.rowLabels![n]! },
-          ...heatColumns(props),
-        ],
-      }}
-      code={code}
-      how={
-        <p>
-          {how} The colors end at three standard deviations of rows and positions together, so that these pictures
-          compare.
-        </p>
-      }
+      limit={limitOf(walk)}
+      {...figure}
+      rowLabels={shownTokens(walk)}
+      xLabel="feature"
+      yLabel="token"
+      how={`${how} The colors end at three standard deviations of rows and positions together, so that these pictures compare.`}
     />
   );
 }
 
 /** One token: its row, its position's, and the sum, one above the other. */
-function SumOf({ walk, at, limit }: { walk: TextWalkthrough; at: number; limit: number }) {
-  const word = faces(walk)[at]!;
-  const props: HeatProps = useMemo(() => {
-    const parts = [row(walk.rows, at), row(walk.position_rows!, at), row(walk.vectors, at)].map((part) =>
-      Array.from(part),
-    );
-    const names = [`E[${walk.ids.values[at]}]`, `P[${at}]`, "sum"];
-    return {
-      title: `${word} at position ${at}: row, position, sum`,
-      values: new Float32Array(parts.flat()),
-      rows: 3,
-      columns: walk.dim,
-      rowName: (n) => names[n]!,
-      columnName: (column) => `feature ${column}`,
-      rowLabels: names,
-      xLabel: "feature",
-      yLabel: "",
-      map: "signed",
-      limit,
-      cell: 34,
-    };
-  }, [walk, at, limit]);
+function SumOf({ walk, at, positions }: { walk: TextWalkthrough; at: number; positions: Tensor }) {
+  const parts = [walk.rows, positions, walk.vectors].map((tensor) => row(tensor, at));
+  const names = [`E[${walk.ids.values[at]}]`, `P[${at}]`, "sum"];
   return (
     <HeatFigure
-      heat={props}
+      title={`${shownTokens(walk)[at]} at position ${at}: row, position, sum`}
+      cells={{ values: Float32Array.from(parts.flatMap((part) => Array.from(part))), shape: [3, walk.dim] }}
+      rowLabels={names}
+      xLabel="feature"
+      yLabel="part"
+      limit={limitOf(walk)}
+      cell={34}
       note="Feature by feature, the third strip is the first plus the second."
       file="sum"
-      table={{
-        rows: Array.from({ length: walk.dim }, (_, n) => n),
-        columns: [
-          { title: "feature", numeric: true, value: (n) => n },
-          ...[0, 1, 2].map((part) =>
-            numberColumn(props.rowLabels![part]!, (n: number) => props.values[part * walk.dim + n]),
-          ),
-        ],
-      }}
-      how={<p>The vectors of the steps before, and their sum, in float32.</p>}
+      rows={upTo(walk.dim)}
+      columns={[
+        { title: "feature", numeric: true, value: (n) => n },
+        ...names.map((title, k) => ({ title, numeric: true, value: (n: number) => parts[k]![n] })),
+      ]}
+      how="The vectors of the steps before, and their sum, in float32."
     />
   );
 }

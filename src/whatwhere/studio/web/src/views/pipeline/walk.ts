@@ -1,13 +1,10 @@
 /** The steps of the pipeline, and readings of its numbers. */
 
 import { formatNumber } from "../../numbers";
-import { face, visibleToken } from "../../escape";
-import type { DoorScheme, TextTokens, TextWalkthrough } from "../../types";
+import type { DoorScheme, TextWalkthrough } from "../../types";
 import type { Tensor } from "../../wire";
 
-export type StepId = "tokens" | "ids" | "rows" | "positions" | "sum" | "rotation" | "bias" | "score";
-
-export const STEPS: { id: StepId; title: string }[] = [
+export const STEPS = [
   { id: "tokens", title: "Tokens" },
   { id: "ids", title: "Ids" },
   { id: "rows", title: "Rows" },
@@ -16,10 +13,15 @@ export const STEPS: { id: StepId; title: string }[] = [
   { id: "rotation", title: "Queries, keys" },
   { id: "bias", title: "Bias" },
   { id: "score", title: "Scores" },
-];
+] as const;
 
-export function faces({ words, texts }: Pick<TextTokens, "words" | "texts">): string[] {
-  return words.map((word, n) => visibleToken(face(word, texts[n] ?? null)));
+export type StepId = (typeof STEPS)[number]["id"];
+
+/** The text that is followed: the query at one position, a key at another. */
+export interface StepProps {
+  walk: TextWalkthrough;
+  at: number;
+  other: number;
 }
 
 export function doorName(walk: TextWalkthrough, door: DoorScheme["door"]): string | null {

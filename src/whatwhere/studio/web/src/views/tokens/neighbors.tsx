@@ -2,10 +2,9 @@
 
 import { fixed } from "../../numbers";
 import type { BarList } from "../../parts/bars";
-import { numberColumn } from "../../parts/figures";
 import type { Column } from "../../parts/table";
 import { TokenLabel } from "../../parts/token";
-import { face, visibleToken } from "../../escape";
+import { shownToken, visibleToken } from "../../escape";
 import type { NeighborList, TokenNeighbors } from "../../types";
 
 export interface NearRow {
@@ -28,10 +27,10 @@ export function barsOf(near: TokenNeighbors, link: (number: number) => string): 
     heading: heading(list),
     bars: list.words.map((word, n) => {
       const number = list.ids.values[n]!;
-      const text = list.texts[n] ?? null;
+      const text = list.texts[n];
       const cosine = list.cosines.values[n]!;
       return {
-        name: visibleToken(face(word, text)),
+        name: shownToken(word, text),
         link: <TokenLabel word={word} text={text} href={link(number)} />,
         share: cosine,
         text: fixed(cosine, 3),
@@ -74,16 +73,12 @@ export function nearColumns(link: (number: number) => string): Column<NearRow>[]
       title: "token",
       value: ({ list, rank }) => visibleToken(list.words[rank]!),
       cell: (row) => (
-        <TokenLabel word={row.list.words[row.rank]!} text={row.list.texts[row.rank] ?? null} href={link(number(row))} />
+        <TokenLabel word={row.list.words[row.rank]!} text={row.list.texts[row.rank]} href={link(number(row))} />
       ),
     },
-    { title: "id", numeric: true, value: number },
-    { title: "type", value: ({ list, rank }) => list.kinds[rank] ?? "" },
-    numberColumn(
-      "cosine",
-      ({ list, rank }: NearRow) => list.cosines.values[rank],
-      (cosine) => fixed(cosine!, 4),
-    ),
-    numberColumn("norm", ({ list, rank }: NearRow) => list.norms.values[rank]),
+    { title: "id", numeric: true, value: number, cell: number },
+    { title: "type", value: ({ list, rank }) => list.kinds[rank] },
+    { title: "cosine", decimals: 4, value: ({ list, rank }) => list.cosines.values[rank] },
+    { title: "norm", numeric: true, value: ({ list, rank }) => list.norms.values[rank] },
   ];
 }

@@ -1,10 +1,13 @@
 /** The points of the tokens on the plane, and how many neighbors the plane keeps. */
 
+import { writeLink } from "../../link";
 import { fixed, whole } from "../../numbers";
-import { Grid, type Box, type Points } from "../../parts/raster";
+import { type Box, Grid } from "../../parts/raster";
+import type { Column } from "../../parts/table";
+import { TokenLabel } from "../../parts/token";
 import type { MapPoints, NeighborsKept } from "../../types";
 import type { Numbers, Tensor } from "../../wire";
-import { percent } from "./labels";
+import { type Names, percent } from "./labels";
 
 export type Method = MapPoints["method"];
 
@@ -40,9 +43,7 @@ export class Plane {
   }
 
   inside(box: Box | null): number[] {
-    if (!box) return [];
-    const points: Points = { x: this.x, y: this.y, group: null };
-    return new Grid(points).inside(box);
+    return box ? new Grid({ x: this.x, y: this.y, group: null }).inside(box) : [];
   }
 
   /** Return how many of some points are among the nearest on the plane, ties included. */
@@ -78,4 +79,29 @@ export function writeBox({ left, right, bottom, top }: Box): string {
   const down = (value: number) => Math.floor(value * 1e4) / 1e4;
   const up = (value: number) => Math.ceil(value * 1e4) / 1e4;
   return [down(left), up(right), down(bottom), up(top)].join(",");
+}
+
+/** Return the address of a token's card. */
+export function cardOf(id: number): string {
+  return writeLink("tokens", { token: `#${id}` }, {});
+}
+
+/** Return the columns of a table of points. */
+export function pointColumns({ ids, x, y }: Plane, names: Names): Column<number>[] {
+  const id = (point: number) => ids[point]!;
+  return [
+    {
+      title: "token",
+      value: (point) => names.shown(id(point)),
+      cell: (point) => (
+        <TokenLabel word={names.word(id(point))} text={names.text(id(point))} href={cardOf(id(point))} />
+      ),
+    },
+    { title: "id", numeric: true, value: id, cell: id },
+    { title: "type", value: (point) => names.kind(id(point)) },
+    { title: "script", value: (point) => names.script(id(point)) },
+    { title: "norm", numeric: true, value: (point) => names.norm(id(point)) },
+    { title: "x", decimals: 4, value: (point) => x[point] },
+    { title: "y", decimals: 4, value: (point) => y[point] },
+  ];
 }
