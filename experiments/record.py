@@ -1,6 +1,6 @@
 """The records of the evidence: what was stated, what was measured, the verdict, and the command that repeats it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from statistics import fmean
 from typing import Literal
@@ -8,6 +8,7 @@ from typing import Literal
 import numpy as np
 
 from experiments.tutorials.all_claims import Finding
+from experiments.tutorials.claim import meets
 from experiments.tutorials.trained import THRESHOLD, Judgment
 from whatwhere.comparison.results import ComparisonRecord, Machine, Spread, spread
 from whatwhere.comparison.statistics import LEVEL, holm, seeds_needed, sign_flip_test
@@ -42,15 +43,13 @@ class Stated:
 
 @dataclass(frozen=True)
 class Statement(Stated):
-    """A statement, and the condition under which it holds in a run.
+    """A statement, which holds in a run whose number meets the condition; `unit` is how it is shown."""
 
-    Args:
-        holds: whether the condition is met by a run's number.
-        unit: how the number is shown.
-    """
-
-    holds: Callable[[float], bool]
     unit: Unit = "share"
+
+    def holds(self, value: float) -> bool:
+        """Return whether a number meets the condition."""
+        return meets(self.line, value)
 
 
 @dataclass(frozen=True)
@@ -152,13 +151,13 @@ class Evidence:
 
 def gain(id: str, says: str, source: str, quantity: str, unit: Unit = "share") -> Statement:
     """Return a statement that one scheme is better than another: the difference of their scores is above 0."""
-    return Statement(id, says, source, quantity, "above 0", lambda difference: difference > 0, unit)
+    return Statement(id, says, source, quantity, "above 0", unit)
 
 
 def learning(id: str, says: str, source: str, *, expected: bool = True) -> Statement:
     """Return a statement that runs learn their task in length, or do not."""
-    line = "at least 99 %" if expected else "below 99 %"
-    return Statement(id, says, source, "accuracy in length", line, lambda share: (share >= THRESHOLD) == expected)
+    line = f"{'at least' if expected else 'below'} {100 * THRESHOLD:.0f} %"
+    return Statement(id, says, source, "accuracy in length", line)
 
 
 def judge(statement: Statement, values: Sequence[float | None], command: str, lacking: str = "") -> Result:

@@ -36,7 +36,6 @@ def claims(bench: Bench) -> list[Result]:
         "this project",
         "whether the measurement confirms the verdict, for each claim",
         "1",
-        lambda confirmed: confirmed == 1,
         "count",
     )
     rows = Statement(
@@ -45,7 +44,6 @@ def claims(bench: Bench) -> list[Result]:
         "this project, on all-MiniLM-L6-v2",
         "whether the measurement confirms the verdict, for each claim",
         "1",
-        lambda confirmed: confirmed == 1,
         "count",
     )
     by_rows = {each.id for each in CLAIMS if each.kind == "model"}

@@ -108,7 +108,6 @@ def text(bench: Bench) -> list[Result]:
         "Press et al., 2022",
         f"loss at 256 minus loss at {WINDOW}, all bytes",
         "below 0.03",
-        lambda rise: rise < 0.03,
         "nats",
     )
     late = Statement(
@@ -117,7 +116,6 @@ def text(bench: Bench) -> list[Result]:
         "Press et al., 2022, appendix B",
         "loss at 256 minus loss at the trained window, last quarter of each",
         "above −0.03",
-        lambda rise: rise > -0.03,
         "nats",
     )
     lost = Statement(
@@ -126,7 +124,6 @@ def text(bench: Bench) -> list[Result]:
         "Press et al., 2022",
         f"loss at 128 minus loss at {WINDOW}, all bytes",
         "above 0.5",
-        lambda rise: rise > 0.5,
         "nats",
     )
     return [
@@ -170,7 +167,6 @@ def under_trained(bench: Bench) -> list[Result]:
             "Land and Bartolo, 2024",
             "share of these tokens among as many rows of greatest proximity",
             "at least 99 %",
-            lambda share: share >= 0.99,
         )
         rows.append(bench.judge(recall, [_recall(results, run, never) for run in runs]))
     moved = Statement(
@@ -179,7 +175,6 @@ def under_trained(bench: Bench) -> list[Result]:
         "this project",
         "greatest change of a row that training never showed, over the least change of another row",
         "below 1",
-        lambda ratio: ratio < 1,
         "number",
     )
     untied = [run for run in results.runs if "tied" not in run.scheme]

@@ -24,8 +24,9 @@ from torch import Tensor
 import whatwhere as ww
 from reliability.findings import Trial
 from whatwhere.comparison.model import Transformer, build_wheres
+from whatwhere.comparison.read import OwnScores
 from whatwhere.comparison.settings import make_settings
-from whatwhere.comparison.statistics import paired_differences_of_scores
+from whatwhere.comparison.statistics import paired_differences
 from whatwhere.comparison.train import one_thread
 from whatwhere.what.file_table import FileRowAdamW, FileTokenEmbedding
 
@@ -205,8 +206,9 @@ def _differences(times: int) -> Trial:
     """Test differences of random scores in all threads; compare with those found alone."""
     draws, failures = random.Random(0), []
     for number in range(times):
-        scores = {name: {seed: draws.gauss(0.8, 0.1) for seed in range(8)} for name in ("rotary", "alibi", "none")}
-        call = partial(paired_differences_of_scores, scores, higher_is_better=True)
+        names = ("rotary", "alibi", "none")
+        scores = {name: {seed: {8: draws.gauss(0.8, 0.1)} for seed in range(8)} for name in names}
+        call = partial(paired_differences, OwnScores(scores, "random", 8, "a score", higher_is_better=True), None)
         wanted = call()
         failures += [f"draw {number}: other numbers" for found in _at_once([call] * THREADS) if found != wanted]
     seen = "p-values and intervals of three schemes and eight seeds are those of one thread"

@@ -161,18 +161,6 @@ def test_a_run_starts_as_pytorchs_own_layers_do(scheme: Any, tied: bool) -> None
     assert all(map(torch.equal, model.wheres.parameters(), by_schemes))
 
 
-def test_a_model_is_reset_from_a_generator() -> None:
-    model = build("learned+kerple", 0, TASK, SETTINGS)
-    with torch.no_grad():
-        for weight in model.parameters():
-            weight.fill_(torch.nan)
-    model.reset_parameters(torch.Generator().manual_seed(3))
-    expected = build("learned+kerple", 3, TASK, SETTINGS)
-    for (name, weight), other in zip(model.named_parameters(), expected.parameters(), strict=True):
-        assert weight.isfinite().all(), name
-        assert torch.equal(weight, other) or "where" in name
-
-
 # Modules of a user's own.
 
 

@@ -4,6 +4,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -37,6 +38,9 @@ ABOUT = {
 
 ID = re.compile(r"([0-4])\.([1-9]\d*)([a-z]?)")
 """The tutorial's number and the claim's; a letter names a part of a claim that is decided by itself."""
+
+
+_NUMBER = re.compile(r"-?[\d.]+(?:e-?\d+|/\d+)?")
 
 
 @dataclass(frozen=True)
@@ -155,6 +159,29 @@ def exact_claims(measures: Mapping[str, Callable[[], Sequence[Measured]]]) -> tu
 def model_claims(measures: Mapping[str, Callable[["Checkpoint"], Sequence[Measured]]]) -> tuple[Claim, ...]:
     """Return claims on trained rows by what measures them."""
     return tuple(ModelClaim(**text(id), measure=measure) for id, measure in measures.items())
+
+
+def meets(line: str, value: float) -> bool:
+    """Return whether a number meets a condition in words.
+
+    Examples:
+        >>> [meets(line, 0.5) for line in ("above 50 %", "at least 50 %", "from 1/4 to 2", "between −1 and 0.5", "0.5")]
+        [False, True, True, False, True]
+    """
+    bound, *other = (float(Fraction(number)) for number in _NUMBER.findall(line.replace("−", "-").replace(" %", "e-2")))
+    match line.split()[0]:
+        case "above":
+            return value > bound
+        case "below":
+            return value < bound
+        case "at":
+            return value >= bound
+        case "from":
+            return bound <= value <= other[0]
+        case "between":
+            return bound < value < other[0]
+        case _:
+            return abs(value - bound) < 1e-6
 
 
 def verdict_of(measured: Sequence[Measured]) -> Verdict:

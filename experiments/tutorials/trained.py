@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
-from experiments.tutorials.claim import Claim, Kind, Verdict
+from experiments.tutorials.claim import Claim, Kind, Verdict, meets
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import RunResult, Spread, spread
 from whatwhere.comparison.settings import make_settings
@@ -113,8 +113,7 @@ class TrainedClaim(Claim):
         preconditions: in the order in which they are checked.
         quantity: what decides; "{farthest}" and "{shift}" become those of the comparison.
         read: reads it from a run.
-        holds: whether the claim holds in a run of that value.
-        line: the same in words, such as "above 0.3".
+        line: the condition under which the claim holds in a run, such as "above 0.3".
         unit: how the quantity and those beside it are shown.
         may: the tutorial writes that it can be so: one run in which it is so shows that, and others refute nothing.
         beside: other quantities of the same runs, by what they are.
@@ -128,12 +127,15 @@ class TrainedClaim(Claim):
     preconditions: tuple[Precondition, ...] = ()
     quantity: str
     read: Read
-    holds: Callable[[float], bool]
     line: str
     unit: Unit = "number"
     may: bool = False
     beside: tuple[tuple[str, Read], ...] = ()
     experiment: str = ""
+
+    def holds(self, value: float) -> bool:
+        """Return whether the claim holds in a run of that value."""
+        return meets(self.line, value)
 
     def judge(self, results: Comparison, runs: Sequence[RunResult] | None = None) -> Judgment:
         """Judge the claim by the runs of a comparison that meet its preconditions."""

@@ -99,7 +99,6 @@ def _alike(id: str, name: str, words: str, more: tuple[tuple[str, Read], ...] = 
         preconditions=(LEARNED_TABLE, LEARNED),
         quantity=f"{words} of what training wrote, E − E0",
         read=_at_end(partial(_change_cosine, name)),
-        holds=lambda value: value > 0.3,
         line="above 0.3",
         beside=(
             ("of the table, before training", _at_start(partial(_cosine, name))),
@@ -152,7 +151,6 @@ def _extrapolates(id: str, name: str) -> tuple[Claim, Claim]:
         preconditions=(scheme(name), PLAIN, LEARNED, BEYOND),
         quantity="share of right answers at {farthest}",
         read=_far,
-        holds=lambda value: value > 0.95,
         line="above 95 %",
         unit="share",
         beside=(("in length", in_length),),
@@ -164,7 +162,6 @@ def _extrapolates(id: str, name: str) -> tuple[Claim, Claim]:
         preconditions=(scheme(name), PLAIN, LEARNED_TEXT, BEYOND),
         quantity="loss at {farthest} less that in length, in nats per byte",
         read=_more_loss,
-        holds=lambda value: value < 0.1,
         line="below 0.1",
         beside=(("in length", in_length),),
     )
@@ -231,7 +228,6 @@ CLAIMS: tuple[Claim, ...] = (
             preconditions=(table(kind), CONTROL),
             quantity="share of right answers in length",
             read=in_length,
-            holds=lambda value: value < THRESHOLD,
             line=f"below {100 * THRESHOLD:.0f} %",
             unit="share",
         )
@@ -244,7 +240,6 @@ CLAIMS: tuple[Claim, ...] = (
         preconditions=(LEARNED_TABLE, LEARNED),
         quantity="cosine of 6 and 7 in what training wrote, E − E0",
         read=_digits_6_and_7,
-        holds=lambda value: value > 0.3,
         line="above 0.3",
     ),
     _alike("0.11c", "within_operators", "mean cosine within the operators"),
@@ -254,7 +249,6 @@ CLAIMS: tuple[Claim, ...] = (
         preconditions=(LEARNED_TABLE, LEARNED),
         quantity="|r| between 0..9 and the main direction in which the digits moved",
         read=_at_end(lambda table: table.number_line),
-        holds=lambda value: value > 0.8,
         line="above 0.8",
     ),
     _alike("0.12", "within_syntax", "mean cosine within ( ) and comma"),
@@ -270,7 +264,6 @@ CLAIMS: tuple[Claim, ...] = (
         preconditions=(AUTHORS_RECIPE, LEARNED),
         quantity="standard deviation of the table",
         read=_at_end(lambda table: table.table.std),
-        holds=lambda value: value > 0.6,
         line="above 0.6",
         beside=(("before training", _at_start(lambda table: table.table.std)),),
     ),
@@ -280,7 +273,6 @@ CLAIMS: tuple[Claim, ...] = (
         preconditions=(AUTHORS_RECIPE, LEARNED),
         quantity="largest absolute value",
         read=_at_end(lambda table: max(-table.table.min, table.table.max)),
-        holds=lambda value: value > 2.0,
         line="above 2",
     ),
     TrainedClaim(
@@ -289,7 +281,6 @@ CLAIMS: tuple[Claim, ...] = (
         preconditions=(LEARNED_TABLE, LEARNED),
         quantity="mean of the table",
         read=_at_end(lambda table: table.table.mean),
-        holds=lambda value: abs(value) < 0.05,
         line="between −0.05 and 0.05",
     ),
     TrainedClaim(
@@ -298,7 +289,6 @@ CLAIMS: tuple[Claim, ...] = (
         preconditions=(LEARNED_TABLE, UNIT_TABLE, LEARNED),
         quantity="standard deviation after training, as a multiple of that before",
         read=_growth,
-        holds=lambda value: value > 1.2,
         line="above 1.2",
     ),
     TrainedClaim(
@@ -307,7 +297,6 @@ CLAIMS: tuple[Claim, ...] = (
         preconditions=(scheme("none"), LEARNED_WITHOUT_ORDER),
         quantity="share of right answers to First, at the worst trained length",
         read=_first,
-        holds=lambda value: value < 0.7,
         line="below 70 %",
         unit="share",
     ),
@@ -317,7 +306,6 @@ CLAIMS: tuple[Claim, ...] = (
         preconditions=(scheme("sinusoidal"),),
         quantity="spread with positions before training, as a multiple of the spread without",
         read=_at_start(_ratio),
-        holds=lambda value: value < 2.0,
         line="below 2",
     ),
     TrainedClaim(
@@ -326,7 +314,6 @@ CLAIMS: tuple[Claim, ...] = (
         preconditions=(scheme("sinusoidal"), AUTHORS_RECIPE, LEARNED),
         quantity="largest absolute value of token plus position",
         read=_at_end(_largest_with_positions),
-        holds=lambda value: value > 2.5,
         line="above 2.5",
     ),
     *_extrapolates("0.31", "sinusoidal"),
@@ -339,7 +326,6 @@ CLAIMS: tuple[Claim, ...] = (
         quantity="share of right answers lost when every position is shifted by 1",
         read=_drop,
         may=True,
-        holds=lambda value: value < 0.05,
         line="below 5 %",
         unit="share",
     ),
@@ -349,8 +335,7 @@ CLAIMS: tuple[Claim, ...] = (
         preconditions=(scheme("learned"), PLAIN, BEYOND),
         quantity="share of runs without a row at {farthest}",
         read=_no_row,
-        holds=lambda value: value == 1.0,
-        line="no row",
+        line="100 %",
         unit="share",
     ),
     TrainedClaim(
@@ -359,7 +344,6 @@ CLAIMS: tuple[Claim, ...] = (
         preconditions=(RELATIVE, LEARNED),
         quantity="largest change of a logit when every position is shifted by {shift}",
         read=_largest_change,
-        holds=lambda value: value < 1e-2,
         line="below 0.01",
     ),
     TrainedClaim(
@@ -368,7 +352,6 @@ CLAIMS: tuple[Claim, ...] = (
         preconditions=(_ENCODER, PLAIN, LEARNED, _KEPT),
         quantity="weight from Max to the place of a digit that gets least over 1,000 expressions, in the best head",
         read=_least_on_average,
-        holds=lambda value: value > EQUAL_SHARE,
         line="above 0.125",
         beside=(
             ("to the digit that gets least in each expression, on average", _least_in_each),

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import math
 import os
 import re
 import shlex
@@ -18,9 +17,6 @@ from typing import Any
 from unittest.mock import Mock
 
 import pytest
-import torch
-from safetensors.torch import load_file
-from tokenizers import Tokenizer, models
 
 import whatwhere as ww
 from whatwhere import cli
@@ -98,29 +94,6 @@ def test_version() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"{ww.__version__}\n", "")
 
 
-def test_the_sum_is_token_row_plus_position_row() -> None:
-    result = encoded(TEXT, "--dim", "6")
-    assert result["tokens"] == ["The", "cat", "sat", "on", "the", "mat", "."]
-    assert result["ids"] == [0, 1, 2, 3, 4, 5, 6]
-    rows, positions, vectors = (torch.tensor(result[name]) for name in ("rows", "position_rows", "vectors"))
-    assert torch.equal(vectors, rows + positions)
-    layer = ww.InputLayer(7, 6, ww.Sinusoidal(6))
-    layer.tokens = ww.TokenEmbedding.from_weight(rows)
-    assert torch.equal(vectors, layer(torch.tensor([result["ids"]]))[0])
-    for p, row in enumerate(result["position_rows"]):
-        turns = [p / 10_000 ** (2 * n / 6) for n in range(3)]
-        assert row == pytest.approx([f(t) for t in turns for f in (math.sin, math.cos)], abs=1e-6)
-
-
-def test_rotary_shows_its_angles_and_alibi_its_bias() -> None:
-    rotary = encoded(TEXT, "--scheme", "rotary", "--dim", "24", "--heads", "3")
-    assert rotary["angles"] == [[pytest.approx(p * 10_000 ** (-2 * n / 8)) for n in range(4)] for p in range(7)]
-    assert (rotary["position_rows"], rotary["bias"], rotary["vectors"]) == (None, None, rotary["rows"])
-    alibi = encoded(TEXT, "--scheme", "alibi", "--dim", "24", "--heads", "8")
-    assert alibi["bias"] == [[-distance / 2**head for head in range(1, 9)] for distance in range(7)]
-    assert (alibi["position_rows"], alibi["angles"], alibi["vectors"]) == (None, None, alibi["rows"])
-
-
 def test_text_file_ids_and_tokenizer(tmp_path: Path) -> None:
     tokenizer = ww.text.train("byte", TEXT)
     tokenizer.save(str(file := tmp_path / "tokenizer.json"))
@@ -134,27 +107,6 @@ def test_text_file_ids_and_tokenizer(tmp_path: Path) -> None:
     assert (plain["ids"], plain["tokens"]) == ([105, 6587, 105], None)
     assert encoded("--ids", " 105, 6587,105,") == plain
     assert encoded("--ids", "105,6587,105", "--seed", "1")["rows"] != plain["rows"]
-
-
-def test_a_tokenizer_neither_cuts_nor_pads_nor_must_count_without_gaps(tmp_path: Path) -> None:
-    file = tmp_path / "tokenizer.json"
-    for change in (lambda t: t.enable_truncation(2), lambda t: t.enable_padding(length=100)):
-        change(tokenizer := ww.text.train("word", TEXT))
-        tokenizer.save(str(file))
-        assert len(encoded(TEXT, "--tokenizer", file)["tokens"]) == 7
-    Tokenizer(models.WordLevel({"a": 5}, unk_token="a")).save(str(file))
-    assert encoded("a", "--tokenizer", file) == encoded("--ids", "5", "--tokenizer", file)
-
-
-def test_saved_tensors_are_the_printed_ones(tmp_path: Path) -> None:
-    there, file = tmp_path / "there.safetensors", tmp_path / "link.safetensors"
-    file.symlink_to(there)
-    result = encoded(TEXT, "--scheme", "learned+alibi", "--save", file)
-    assert file.is_symlink()  # what it points to was written, and the link stays
-    tensors = load_file(there)
-    assert set(tensors) == {"ids", "rows", "position_rows", "vectors", "bias"}
-    assert all(tensor.tolist() == result[name] for name, tensor in tensors.items())
-    assert f"\nSaved: {file}\n" in whatwhere("encode", TEXT, "--save", file).out
 
 
 @pytest.mark.parametrize("scheme", [*ww.catalogue, "sinusoidal+rotary+alibi"])

@@ -7,7 +7,7 @@ import pytest
 from whatwhere.cli import compare as command
 from whatwhere.cli.own import load_own
 from whatwhere.comparison import estimate, read_results
-from whatwhere.comparison.plan import Estimate
+from whatwhere.comparison.experiment import Estimate
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.errors import SettingError
 

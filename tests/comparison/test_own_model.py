@@ -13,9 +13,8 @@ from torch import Tensor, nn
 import whatwhere as ww
 from tests.comparison import own_decoder
 from tests.comparison.own_decoder import Decoder
-from whatwhere.comparison import Comparison, ask, compare, estimate, load_model, measure
-from whatwhere.comparison.model_checks import check_model
-from whatwhere.comparison.own_model import OwnModel, is_model_builder
+from whatwhere.comparison import Comparison, ask, compare, load_model, measure
+from whatwhere.comparison.own_model import OwnModel, check_model, is_model_builder
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.text_task import Text
@@ -186,12 +185,6 @@ def test_a_setting_that_the_model_does_not_read_is_refused(changed: dict[str, An
     assert not (tmp_path / "a").exists()
 
 
-def test_faults_are_refused_before_any_run(tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="sees later tokens"):
-        compare(["none"], seeds=1, out=tmp_path / "a", model=own_decoder.SeesLaterTokens, **SMALL, **CALL)
-    assert not (tmp_path / "a").exists()
-
-
 def test_a_reloaded_model_scores_what_the_run_did(results: Comparison) -> None:
     for run in results.runs:
         model = load_model(results, run, model=Decoder)
@@ -268,7 +261,3 @@ def test_what_builds_a_model_is_told_from_what_builds_a_scheme() -> None:
     assert is_model_builder(own_decoder.zero_at_first)
     assert not is_model_builder(lambda dim, num_heads, max_length: ww.Where())
     assert not is_model_builder(int)
-
-
-def test_it_can_be_estimated() -> None:
-    assert estimate(["none"], seeds=2, model=Decoder, **{**SMALL, "dim": 16}).runs == 2

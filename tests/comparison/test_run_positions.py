@@ -1,6 +1,5 @@
 """The setting `positions`: positions that are sampled in training and in the tests alike."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,7 @@ from torch import Tensor
 
 import whatwhere as ww
 from whatwhere.comparison import measure
-from whatwhere.comparison.model import Transformer, warn_of_plain_tests, with_max_length
+from whatwhere.comparison.model import Transformer, with_max_length
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build, train
@@ -44,7 +43,7 @@ def watched(settings: Settings) -> Watched:
 
 def trained(settings: Settings, seed: int = 0) -> list[ww.Positions | None]:
     model = watched(settings)
-    train(model, seed, TASK, settings, lambda percent, model: None, lambda step: None)
+    train(model, seed, TASK, settings)
     return model.seen
 
 
@@ -93,7 +92,7 @@ def test_drawing_leaves_the_batches_as_they_are(positions: str) -> None:
     result = []
     for settings in (small_settings(), small_settings(positions=positions)):
         read: list[Tensor] = []
-        train(Reading(settings), 3, TASK, settings, lambda percent, model: None, lambda step: None)
+        train(Reading(settings), 3, TASK, settings)
         result.append(read)
     assert all(torch.equal(a, b) for a, b in zip(*result, strict=True))
 
@@ -130,27 +129,6 @@ def test_the_shift_test_shifts_sampled_positions(positions: str) -> None:
     assert [int((p.index - still.index).max()) for p in moved] == list(measure.SHIFTS)
 
 
-def test_testing_a_model_trained_at_random_positions_at_consecutive_ones_warns() -> None:
-    settings = small_settings(positions="randomized", test_positions="plain")
-    model = watched(settings)
-    measure.scores(model, TASK, 5, settings)
-    assert all(p is not None and p.index.tolist() == [[list(range(12))]] for p in model.seen)
-    assert trained(settings)[0] is not None
-    with pytest.warns(
-        ww.errors.RandomPositionsWarning, match="trained at positions='randomized' and tested at plain ones"
-    ):
-        warn_of_plain_tests(settings)
-
-
-@pytest.mark.parametrize(
-    "given", [{}, {"test_positions": "plain"}, {"positions": "randomized"}, {"positions": "random_offset"}]
-)
-def test_nothing_else_is_warned_about(given: dict[str, str]) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        warn_of_plain_tests(small_settings(**given))
-
-
 def test_a_learned_table_has_a_row_for_every_position_that_is_sampled() -> None:
     assert build("learned", 0, TASK, small_settings()).wheres[0].input.weight.shape[0] == 8
     settings = small_settings(positions="randomized", max_length=50)
@@ -172,21 +150,6 @@ def test_max_length_is_twice_the_longest_sequence_unless_it_is_given() -> None:
         small_settings(positions="randomized", max_length=11)
 
 
-@pytest.mark.parametrize(
-    ("given", "words"),
-    [
-        ({"positions": "random"}, "positions='random', but knows only: plain, randomized, random_offset"),
-        ({"test_positions": "drawn"}, "test_positions='drawn', but knows only: same, plain"),
-        ({"max_length": 50}, "max_length=50, but plain positions are not sampled"),
-        ({"positions": "randomized", "max_length": 0}, "max_length=0, but needs a whole number"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises((ww.errors.SettingError, ww.errors.ShapeError)) as caught:
-        make_settings("expressions", None, **given)
-    assert words in str(caught.value)
-
-
 @pytest.mark.parametrize("positions", DRAWN)
 def test_compare_records_how_positions_are_sampled(positions: str, tmp_path: Path) -> None:
     settings = SMALL | {"steps": 2, "trained": (1, 2), "positions": positions, "workers": 1, "progress": False}
@@ -206,18 +169,3 @@ def test_compare_warns_of_tests_at_consecutive_positions(tmp_path: Path) -> None
     settings |= {"positions": "randomized", "test_positions": "plain"}
     with pytest.warns(ww.errors.RandomPositionsWarning, match="Leave test_positions out"):
         ww.compare(["none"], lengths=[], seeds=1, out=tmp_path, **settings)
-
-
-def test_positions_of_a_custom_task_are_sampled_too(tmp_path: Path) -> None:
-    settings = SMALL | {"steps": 1, "workers": 1, "progress": False}
-    report = ww.compare(["rotary"], TASK, [4], seeds=1, out=tmp_path, positions="randomized", **settings)
-    assert report.record.settings.max_length == 20
-
-
-def test_the_model_itself_takes_any_positions() -> None:
-    settings = small_settings(positions="randomized")
-    model = build("sinusoidal", 0, TASK, settings)
-    ids = TASK.test_set(3, 4).ids
-    with torch.no_grad():
-        plain, randomized = (model(ids, None, stand) for stand in (None, ww.Positions.randomized(8, 16, batch=4)))
-    assert not torch.allclose(plain, randomized)

@@ -174,24 +174,6 @@ def test_a_run_that_raises_is_named_and_loses_no_other() -> None:
     assert "run the same command again" in lines[4]
 
 
-class Fails(ww.InputEncoding):
-    """A scheme that cannot be bound."""
-
-    dim = 16
-
-    def forward(self, positions: Any) -> torch.Tensor:
-        raise RuntimeError("the disk is on fire")
-
-
-def test_a_run_that_raises_in_this_process_is_named_too() -> None:
-    kept, bad = Kept(), ("bad", lambda d, h, m: ww.Where(input=Fails()))
-    with pytest.raises(
-        ww.errors.ResultsError, match=r"^1 of 3 runs failed.*\nbad, seed 6: RuntimeError: the disk is on fire\n"
-    ):
-        on(None, [job("none"), job(bad, 6), job("rotary")], kept.append, workers=1)
-    assert kept.names == [("none", 0), ("rotary", 0)]
-
-
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), ww.errors.ResultsError("the disk is full")])
 def test_where_keeping_fails_nothing_else_is_waited_for(error: BaseException) -> None:
     executor = ByHand()
@@ -385,13 +367,6 @@ def test_what_was_typed_into_a_session_runs_here(monkeypatch: pytest.MonkeyPatch
         run_all(jobs, workers=2)
 
 
-@pytest.mark.parametrize("workers", [0, -1])
-def test_no_workers_are_refused(workers: int, tmp_path: Path) -> None:
-    with pytest.raises(ww.errors.SettingError, match=f"workers={workers}, but needs at least 1"):
-        ww.compare(["none"], lengths=[4], steps=2, workers=workers, out=tmp_path / "a", **SMALL)
-    assert not (tmp_path / "a").exists()
-
-
 @pytest.mark.parametrize("executor", ["slurm", "threads", "threads:0", "dask:tcp://127.0.0.1:9"])
 def test_wrong_executors_are_refused(executor: str, tmp_path: Path, our_own_checks: None) -> None:
     words = ["compare", "none", "--steps", "2", "--lengths", "8", "--executor", executor, "--out", tmp_path / "a"]
@@ -438,12 +413,6 @@ def test_a_rank_of_torchrun_uses_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatc
 
 
 # Processes that share a folder
-
-
-def test_threads_have_the_same_results(alone: Path, tmp_path: Path) -> None:
-    with ThreadPoolExecutor(2) as threads:
-        six_runs.compare(tmp_path / "a", executor=threads, progress=False)
-    six_runs.require_same(alone, tmp_path / "a")
 
 
 @pytest.mark.slow  # processes that load Dask

@@ -24,7 +24,7 @@ def some_run(tmp_path: Path, scheme: str = "learned") -> RunResult:
 
 def test_scalars_are_those_of_the_run(tmp_path: Path) -> None:
     run = some_run(tmp_path)
-    written = {(each.name, each.step): each.value for each in scalars(run)}
+    written = {(name, step): value for name, step, value in scalars(run)}
     assert written["loss", 0] == 2.3
     assert written["loss", 800] == 0.01
     assert written["score/in length", 800] == run.in_length
@@ -75,7 +75,7 @@ def test_tensorboard_gets_a_folder_for_each_run(tmp_path: Path, monkeypatch: pyt
     assert folders[0] == tmp_path / "logs/alibi-0"
     assert {folder.parent for folder in folders} == {tmp_path / "logs"}, "a name does not leave the folder"
     assert len(set(folders)) == 3
-    assert [*Recorder.folders.values()][-1] == {(each.name, each.step): each.value for each in scalars(run)}
+    assert [*Recorder.folders.values()][-1] == {(name, step): value for name, step, value in scalars(run)}
 
 
 def test_weights_and_biases_gets_the_scalars_by_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

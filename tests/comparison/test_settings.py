@@ -80,15 +80,6 @@ def test_a_custom_task_starts_without_lengths() -> None:
     assert make_settings("mine", []).lengths == ()
 
 
-def test_settings_are_json_and_equal_by_value() -> None:
-    settings = make_settings("expressions", (8, 12), trained=(1, 2), device="cpu")
-    result = to_json(settings, None)
-    assert (result["lengths"], result["trained"], result["betas"]) == ([8, 12], [1, 2], [0.9, 0.98])
-    assert from_json(Settings, result, "results.json") == settings
-    again = make_settings(result.pop("task"), result.pop("lengths"), **result)
-    assert again == settings
-
-
 def test_settings_of_a_machine_with_a_gpu_are_read_on_one_without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     written = to_json(make_settings("expressions", None, device="cuda"), None)
@@ -142,6 +133,10 @@ BETAS = r"needs two numbers from 0 to below 1, as in betas=\(0\.9, 0\.98\)"
         ("direction", "sideways", ww.errors.SettingError, "decoder, encoder"),
         ("device", "tpu", ww.errors.SettingError, "auto, cpu, cuda"),
         ("heads", 5, ww.errors.ShapeError, "dim=64.*heads must divide dim"),
+        ("positions", "random", ww.errors.SettingError, "plain, randomized, random_offset"),
+        ("test_positions", "drawn", ww.errors.SettingError, "same, plain"),
+        ("max_length", 50, ww.errors.SettingError, "plain positions are not sampled"),
+        ("max_length", 0, ww.errors.ShapeError, "needs a whole number"),
     ],
 )
 def test_a_refused_value_is_named_with_the_way_out(name: str, value: Any, error: Any, words: str) -> None:
@@ -156,12 +151,6 @@ def test_a_refused_value_is_named_with_the_way_out(name: str, value: Any, error:
 @pytest.mark.parametrize("value", [0.0, 0, 3.5])
 def test_weight_decay_may_be_zero(value: float) -> None:
     assert make_settings("recall", None, weight_decay=value, betas=[0.0, 0.5]).weight_decay == value
-
-
-def test_cuda_where_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ww.errors.SettingError, match=r"device='cuda'.*pass device='auto'"):
-        make_settings("recall", None, device="cuda")
 
 
 def test_an_unknown_setting_lists_those_that_are_known() -> None:

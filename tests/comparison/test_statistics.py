@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import ttest_rel
 
-from whatwhere.comparison import paired_differences, paired_differences_of_scores, read_results
+from whatwhere.comparison import paired_differences, read_results
 from whatwhere.comparison.statistics import PairedDifferences, _intervals, holm, seeds_needed, sign_flip_test
 from whatwhere.errors import SettingError
 from whatwhere.records import Missing
@@ -178,40 +178,3 @@ def test_without_scipy_there_is_a_reason_instead(tmp_path: Path, monkeypatch: py
     computed = paired_differences(read_results(made_up.made_up_folder(tmp_path)), 32)
     assert isinstance(computed, Missing)
     assert "pip install 'whatwhere[compare]'" in computed.missing
-
-
-def test_scores_of_a_loop_of_ones_own_get_the_same_test(tmp_path: Path) -> None:
-    folder = made_up.made_up_folder(tmp_path / "a")
-    results = read_results(folder)
-    scores = {
-        scheme: {run.seed: run.scores[32]["all"] for run in results.runs if run.scheme == scheme}
-        for scheme in results.schemes
-    }
-    complete = {scheme: by_seed for scheme, by_seed in scores.items() if None not in by_seed.values()}
-    expected = differences(folder, 32)
-    given = paired_differences_of_scores(complete, higher_is_better=True, length=32)  # type: ignore[arg-type]
-    assert isinstance(given, PairedDifferences)
-    assert given.pairs == expected.pairs
-    assert (given.seeds, given.family) == (expected.seeds, expected.family)
-
-
-def test_a_lower_loss_is_better() -> None:
-    losses = {"a": dict.fromkeys(range(6), 2.0), "b": dict.fromkeys(range(6), 1.5)}
-    given = paired_differences_of_scores(losses, higher_is_better=False)
-    assert isinstance(given, PairedDifferences)
-    assert (given.pairs[0].first, given.pairs[0].mean, given.pairs[0].p) == ("b", 0.5, 2 / 2**6)
-
-
-@pytest.mark.parametrize(
-    ("scores", "more", "message"),
-    [
-        ({"a": {0: 1.0}}, {}, "need two schemes"),
-        ({"a": {0: 1.0}, "b": {0: 1.0}}, {"against": "c"}, "against='c' one of them"),
-        ({"a": {0: 1.0, 1: 1.0}, "b": {0: 1.0}}, {}, "'b' has no finite score for the seed 1"),
-        ({"a": {0: 1.0}, "b": {0: float("nan")}}, {}, "'b' has no finite score for the seed 0"),
-        ({"a": {}, "b": {}}, {}, "one seed or more"),
-    ],
-)
-def test_scores_that_cannot_be_paired_are_refused(scores: Any, more: Any, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        paired_differences_of_scores(scores, higher_is_better=True, **more)

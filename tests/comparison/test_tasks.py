@@ -170,6 +170,9 @@ def test_the_default_text_is_the_documentation_of_python() -> None:
     assert b"comprehension" in python_documentation()
 
 
+FOR_TEXTS = "files and a tokenizer are read by task='text' only"
+
+
 @pytest.mark.parametrize(
     ("make", "error", "words"),
     [
@@ -181,7 +184,16 @@ def test_the_default_text_is_the_documentation_of_python() -> None:
         (lambda p: Text(b"x" * 3000, trained=(8, 16)), SettingError, "trained on one window"),
         (lambda p: make_task("poems", "decoder", None, ()), SettingError, "expressions, recall, text"),
         (lambda p: make_task("text", "encoder", None, ()), SettingError, "attends to the next byte"),
-        (lambda p: make_task("recall", "decoder", None, [p]), SettingError, "files are read by task='text' only"),
+        (
+            lambda p: make_task("recall", "decoder", None, [], p),
+            SettingError,
+            FOR_TEXTS,
+        ),
+        (
+            lambda p: make_task("recall", "decoder", None, [p]),
+            SettingError,
+            FOR_TEXTS,
+        ),
         (lambda p: make_task("text", "decoder", None, [p / "no.txt"]), TextError, "cannot be read"),
     ],
 )

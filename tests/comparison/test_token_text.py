@@ -16,7 +16,6 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 import whatwhere as ww
 from whatwhere.comparison import token_text
 from whatwhere.comparison.byte_text import MemoryText, open_files
-from whatwhere.comparison.plan import make_task
 from whatwhere.comparison.text_task import Text, python_documentation
 from whatwhere.comparison.token_text import encoded, pieces, tokenized
 from whatwhere.report.comparison import sections, summary
@@ -278,11 +277,6 @@ def test_a_job_carries_the_path_of_its_tokenizer(bpe: Path, cache: Path, tmp_pat
     assert len(sent) < 2000
     token_text.shown_tokens.cache_clear()
     assert pickle.loads(sent).tokens == task.tokens
-
-
-def test_a_tokenizer_is_for_texts() -> None:
-    with pytest.raises(ww.errors.SettingError, match="taken by task='text' only"):
-        make_task("recall", "decoder", None, [], Path("tokenizer.json"))
 
 
 def test_a_folder_that_cannot_be_written_is_said(bpe: Path, tmp_path: Path) -> None:

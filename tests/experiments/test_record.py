@@ -4,7 +4,7 @@ import pytest
 
 from experiments.record import Statement, judge, judge_differences
 
-GAIN = Statement("E1.1", "one is better", "a paper", "one minus the other", "above 0", lambda gain: gain > 0)
+GAIN = Statement("E1.1", "one is better", "a paper", "one minus the other", "above 0")
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from whatwhere.records import sealed
 
 from ..comparison.made_up import made_up_folder
 
-ONE = Statement("X1.1", "one is one", "arithmetic", "one", "1", lambda value: value == 1, "number")
+ONE = Statement("X1.1", "one is one", "arithmetic", "one", "1", "number")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ import re
 import shutil
 import sys
 from dataclasses import asdict
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -34,57 +33,9 @@ from whatwhere.studio.wire import unpack
 
 from ..comparison import made_up
 from ..comparison.made_up import SHIFTS, change, hostile_folder, made_up_folder
+from .page import Page
 
 TASKS = ("expressions", "recall", "text")
-
-
-class Page(HTMLParser):
-    """Read what a page says without JavaScript; an element that is not closed where it must be fails."""
-
-    def __init__(self, written: str) -> None:
-        super().__init__(convert_charrefs=True)
-        self.elements: list[tuple[str, dict[str, str]]] = []
-        self.tables: list[tuple[str, list[list[str]]]] = []
-        self.words = ""
-        self._open: list[str] = []
-        self.feed(written)
-        self.close()
-        assert not self._open, f"never closed: {self._open}"
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = {name: value or "" for name, value in attrs}
-        assert len(named) == len(attrs), f"<{tag}> has an attribute twice"
-        self.elements.append((tag, named))
-        if tag == "table":
-            self.tables.append(("", []))
-        elif tag == "tr":
-            self.tables[-1][1].append([])
-        elif tag in {"td", "th"}:
-            self.tables[-1][1][-1].append("")
-        if tag not in {"meta", "br"}:
-            self._open.append(tag)
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self._open, f"</{tag}> closes nothing"
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        if {"style", "script"} & set(self._open):
-            return
-        self.words += data
-        if "caption" in self._open:
-            self.tables[-1] = (self.tables[-1][0] + data, self.tables[-1][1])
-        elif "td" in self._open or "th" in self._open:
-            self.tables[-1][1][-1][-1] += data
-
-    def cell(self, caption: str, row: str, column: str) -> str:
-        """Find the one cell of this row and column in the tables whose caption starts so."""
-        result = []
-        for title, (head, *rows) in self.tables:
-            if title.startswith(caption) and column in head:
-                result += [line[head.index(column)] for line in rows if line[0] == row]
-        assert len(result) == 1, f"{caption}: {row}, {column}: {result}"
-        return result[0]
 
 
 def results_of(folder: Path) -> dict[str, Any]:
@@ -512,28 +463,6 @@ def test_without_a_page_the_error_names_the_way_out(tmp_path: Path, bundle: Path
     with pytest.raises(MissingExtra, match="make page"):
         write_report(folder)
     assert not (folder / "report.html").exists()
-
-
-def test_tables_beyond_the_size_limit_are_omitted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from whatwhere.studio.api import replay
-    from whatwhere.studio.schemes import first_names
-
-    session = Session.open(made_up_folder(tmp_path, seeds=1))
-    run = {"run": first_names(session)[0]}
-    numbers = 2 * 20 * 64
-    monkeypatch.setattr(replay, "MOST_NUMBERS", numbers)
-    assert replay.frames(session, run).frames is not None
-    monkeypatch.setattr(replay, "MOST_NUMBERS", numbers - 1)
-    shown = replay.frames(session, run)
-    assert shown.frames is None
-    assert (
-        shown.missing
-        == f"the tables of this run have {numbers:,} numbers, but at most {numbers - 1:,} can be replayed."
-    )
-
-
-def test_a_task_without_groups_has_no_table_of_them(tmp_path: Path) -> None:
-    assert not any("alone" in caption for caption, _ in report(made_up_folder(tmp_path, "recall", seeds=1)).tables)
 
 
 def first_sentences(folder: Path) -> str:

@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from whatwhere.studio import export
 from whatwhere.studio.export import write_inspection
 
 from ..running import error_of, whatwhere
+from .page import Page
 
 HOSTILE = [
     "<script>alert(1)</script>", "</title><img src=x onerror=alert(1)>", "\u202egnp.exe", "a\u200bb", "\x1b[31mred",
@@ -69,44 +69,6 @@ def _bundled(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bundled(monkeypatch, bundle)
 
 
-class Read(HTMLParser):
-    """Read a page as a browser does that runs no script."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: dict[str, list[str]] = {"h2": [], "h3": [], "p": [], "caption": []}
-        self.tables: dict[str, list[list[str]]] = {}
-        self._open: list[str] = []
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Keep a tag."""
-        self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "br"):
-            self._open.append(tag)
-        if tag in self.texts:
-            self.texts[tag].append("")
-        if tag == "tr" and self.texts["caption"]:
-            self.tables.setdefault(self.texts["caption"][-1], []).append([])
-        if tag in ("td", "th"):
-            self.tables[self.texts["caption"][-1]][-1].append("")
-
-    def handle_endtag(self, tag: str) -> None:
-        """Leave a tag."""
-        assert self._open.pop() == tag
-
-    def handle_data(self, data: str) -> None:
-        """Keep a text where it stands."""
-        for tag in reversed(self._open):
-            if tag in ("td", "th"):
-                self.tables[self.texts["caption"][-1]][-1][-1] += data
-                return
-            if tag in self.texts:
-                self.texts[tag][-1] += data
-                return
-
-
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the folder of a model whose tokens are hostile."""
@@ -131,16 +93,15 @@ def written(path: Path, file: Path, *, allow_pickle: bool = False) -> Path:
 
 
 def test_the_page_runs_nothing_but_its_own(page: str) -> None:
-    read = Read(page)
-    tags = [tag for tag, _ in read.tags]
+    read = Page(page)
+    tags = [tag for tag, _ in read.elements]
     assert not set(tags) & {"img", "iframe", "object", "link", "form", "base", "video", "audio", "embed"}
     assert tags.count("script") == 2  # the answers, and the page's own
-    for _, attributes in read.tags:
+    for _, attributes in read.elements:
         assert not [name for name in attributes if name.startswith("on")]
         for name in ("href", "src", "xlink:href"):
-            assert (attributes.get(name) or "#").startswith("#")
-    policy = next(a["content"] for tag, a in read.tags if tag == "meta" and a.get("http-equiv"))
-    assert policy is not None
+            assert attributes.get(name, "#").startswith("#")
+    policy = next(a["content"] for tag, a in read.elements if tag == "meta" and a.get("http-equiv"))
     assert policy.startswith("default-src 'none'; script-src 'sha256-")
 
 
@@ -153,13 +114,13 @@ def test_no_character_reorders_or_hides(page: str) -> None:
 
 
 def test_every_section_is_read_without_a_script(page: str, hostile: Path) -> None:
-    read = Read(page)
+    read = Page(page)
     assert read.texts["h2"][0] == "Overview"
     assert [title for title in read.texts["h3"] if title in TITLES.values()] == [TITLES[name] for name in SECTIONS]
     said = headline(inspect(hostile))
     assert read.texts["p"][1] == f"{said}."
     assert said.startswith("400 tokens × 256, 64 learned positions; ")
-    sizes = {row[0]: row[1:] for row in read.tables["Parameters and bytes by part"]}
+    sizes = {row[0]: row[1:] for row in read.rows("Parameters and bytes by part")}
     assert sizes["token table"] == [
         "400 × 256",
         "float32",
@@ -171,10 +132,10 @@ def test_every_section_is_read_without_a_script(page: str, hostile: Path) -> Non
     ]
     assert sizes["all"][2] == f"{400 * 256 + 64 * 256:,}"
     assert "1 row of zeros." in read.texts["p"]
-    assert read.tables["Zero rows"][1:] == [["#3", "a⟨U+200B⟩b"]]
-    assert read.tables["Rows with NaN or infinity"][1:] == [["#4", "⟨U+001B⟩[31mred", "1", "0"]]
-    assert read.tables["Duplicate rows"][1:] == [["#5", "#5 ␣  #6 ◌\u0301"]]
-    norms = read.tables["Histogram of the norms"][1:]
+    assert read.rows("Zero rows")[1:] == [["#3", "a⟨U+200B⟩b"]]
+    assert read.rows("Rows with NaN or infinity")[1:] == [["#4", "⟨U+001B⟩[31mred", "1", "0"]]
+    assert read.rows("Duplicate rows")[1:] == [["#5", "#5 ␣  #6 ◌\u0301"]]
+    norms = read.rows("Histogram of the norms")[1:]
     assert sum(int(count) for _, count in norms) == 399  # one is not finite
     rotary = read.texts["p"].index("No layer of this model rotates queries and keys.")
     assert read.texts["p"][rotary + 1] == "No layer of this model adds a bias to its attention scores."
@@ -183,19 +144,19 @@ def test_every_section_is_read_without_a_script(page: str, hostile: Path) -> Non
 def test_the_numbers_are_those_of_the_table(page: str, hostile: Path) -> None:
     from safetensors.numpy import load_file
 
-    read, tensors = Read(page), load_file(hostile / "model.safetensors")
+    read, tensors = Page(page), load_file(hostile / "model.safetensors")
     norms = np.linalg.norm(tensors["wte.weight"].astype(np.float64), axis=1)
     finite = norms[np.isfinite(norms)]
-    names, values = read.tables["Percentiles of the norms"]
+    names, values = read.rows("Percentiles of the norms")
     for name, value in zip(names[1:], values[1:], strict=True):
         assert value == number(float(np.percentile(finite, float(name))))
     positions = tensors["wpe.weight"].astype(np.float64)
     unit = positions / np.linalg.norm(positions, axis=1, keepdims=True)
-    for distance, cosine in read.tables["Mean cosine of two positions, by their distance"][1:]:
+    for distance, cosine in read.rows("Mean cosine of two positions, by their distance")[1:]:
         n = int(distance)
         assert cosine.replace("−", "-") == f"{(unit[n:] * unit[:-n]).sum(axis=1).mean():.3f}"
     spread = np.linalg.svd(positions - positions.mean(axis=0), compute_uv=False) ** 2
-    head, first = read.tables["Share of the variance by principal axis"][:2]
+    head, first = read.rows("Share of the variance by principal axis")[:2]
     assert head == ["axis", "token embeddings", "positions"]
     assert (first[0], first[2]) == ("1", f"{100 * spread[0] / spread.sum():.1f}\u00a0%")
 
@@ -210,7 +171,7 @@ def test_the_page_shows_the_findings(hostile: Path, tmp_path: Path) -> None:
     result = inspect(checkpoint, ["sizes", "norms"], seed=3)
     changed = replace(result.norms, percentiles=result.norms.percentiles | {"50": 7777.0})
     file = write_inspection(checkpoint, replace(result, norms=changed), tmp_path / "kept.html")
-    read = Read(file.read_text(encoding="utf-8"))
+    read = Page(file.read_text(encoding="utf-8"))
     titles = [title for title in read.texts["h3"] if title in TITLES.values()]
     assert titles == [TITLES["sizes"], TITLES["norms"]]
     assert any(said.startswith("The median norm is 7,777") for said in read.texts["p"])
@@ -219,7 +180,7 @@ def test_the_page_shows_the_findings(hostile: Path, tmp_path: Path) -> None:
 def test_a_pickle_that_was_allowed_once_is_written(tmp_path: Path) -> None:
     torch.save({"tok_embeddings.weight": torch.eye(40, 8)}, tmp_path / "model.pt")
     file = written(tmp_path / "model.pt", tmp_path / "page.html", allow_pickle=True)
-    assert "40 tokens × 8." in Read(file.read_text(encoding="utf-8")).texts["p"]
+    assert "40 tokens × 8." in Page(file.read_text(encoding="utf-8")).texts["p"]
 
 
 def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:

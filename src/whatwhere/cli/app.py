@@ -77,15 +77,8 @@ R = TypeVar("R")
 def to_path(text: str | Path) -> Path:
     """Return the path of an argument; an empty one, as of a variable that is not set, would be the current folder.
 
-    Args:
-        text: of the command line; or the default.
-
     Raises:
         BadParameter: If it is empty.
-
-    Examples:
-        >>> to_path("model.gguf").suffix
-        '.gguf'
     """
     if not text:
         raise typer.BadParameter("the path is empty. Pass the path of a file or folder; the current folder is '.'.")
@@ -107,11 +100,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")
 
 
 def complete_scheme(incomplete: str) -> list[str]:
-    """Return the names that complete a scheme, the last part of a mixture, for the shell.
-
-    Args:
-        incomplete: what was typed, such as "rotary+al".
-    """
+    """Return the names that complete a scheme, the last part of a mixture, for the shell."""
     from whatwhere.where.catalogue import ALIASES, catalogue
 
     last = re.split(r"[+/]", incomplete)[-1]
@@ -190,11 +179,7 @@ _RESUMING = ("compare", "demo")
 
 
 def interrupted(stop: KeyboardInterrupt, message: str = "Run the same command again.") -> typer.Exit:
-    """Print that a command was interrupted, and return how it ends.
-
-    Args:
-        stop: by Ctrl-C, or Terminated.
-    """
+    """Print that a command was interrupted, and return how it ends."""
     ended = isinstance(stop, Terminated)
     print_message(f"{'ended by SIGTERM' if ended else 'interrupted'}. {message}")
     return typer.Exit(143 if ended else 130)
@@ -210,16 +195,7 @@ def nothing_resumed() -> Iterator[None]:
 
 
 def refused(problem: Exception) -> str | None:
-    """Return what the system refused, and the way out; None of an error that is no such one.
-
-    Args:
-        problem: an error of the operating system, or of an allocation.
-
-    Examples:
-        >>> print(refused(OSError(28, "No space left on device", "results.json")))
-        [Errno 28] No space left on device: 'results.json'.
-        Make room, or choose another folder, and run the same command again; what is finished is kept.
-    """
+    """Return what the system refused, and the way out; None of an error that is no such one."""
     text = str(problem).strip() or type(problem).__name__
     number = problem.errno if isinstance(problem, OSError) else None
     # PyTorch's allocators raise RuntimeError, and an import whose library does not fit ImportError.
@@ -250,11 +226,7 @@ def program() -> str:
 
 
 def print_message(message: str) -> None:
-    """Print a message for the user on standard error: standard output may be read by a program.
-
-    Args:
-        message: its lines; characters that a terminal would obey are shown as code points.
-    """
+    """Print a message for the user on standard error: standard output may be read by a program."""
     print(_of_program(message), file=sys.stderr)
 
 
@@ -263,12 +235,7 @@ def _of_program(message: str) -> str:
 
 
 def print_json(result: object, digits: int | None = None) -> None:
-    """Print a result as one line of JSON on standard output.
-
-    Args:
-        result: a dataclass, or a sequence of them.
-        digits: significant digits of the numbers; None keeps all.
-    """
+    """Print a dataclass, or a sequence of them, as one line of JSON; `digits` are significant, None keeps all."""
     print(json.dumps(to_json(result, digits), allow_nan=False), flush=True)  # the studio runs on after its line
 
 
@@ -326,10 +293,6 @@ def whole_numbers(option: str, text: str) -> list[int]:
 
     Raises:
         SettingError: If a part is not a whole number.
-
-    Examples:
-        >>> whole_numbers("--lengths", "8,16")
-        [8, 16]
     """
     try:
         # A comma may end the list: "7," is a list of one.

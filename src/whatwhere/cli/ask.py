@@ -8,9 +8,7 @@ import typer
 from whatwhere.cli.app import COMPARE, AsJson, app, exit_on_error, print_json, to_path, whole_numbers
 from whatwhere.cli.own import load_own
 from whatwhere.errors import SettingError
-from whatwhere.escape import visible
-from whatwhere.report.section import Paragraph, Table
-from whatwhere.report.terminal import new_console, print_table
+from whatwhere.report.terminal import new_console, print_parts
 
 
 @app.command(rich_help_panel=COMPARE)
@@ -64,12 +62,7 @@ def ask(
     if as_json:
         print_json(answers)
         return
-    console = new_console()
-    for part in sections(answers):
-        if isinstance(part, Paragraph):
-            console.print(visible(part.text))
-        elif isinstance(part, Table):
-            print_table(part, console)
+    print_parts(sections(answers), new_console())
 
 
 def _seed(text: str | None) -> int | Literal["all"] | None:

@@ -4,6 +4,7 @@ import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from inspect import signature
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -29,32 +30,9 @@ from whatwhere.report.terminal import new_console, print_table
 
 if TYPE_CHECKING:
     from whatwhere.comparison import Comparison
+    from whatwhere.comparison.experiment import Estimate
     from whatwhere.comparison.model import SchemeLike
-    from whatwhere.comparison.plan import Estimate
 
-Scalar = bool | int | float | str
-Setting = Scalar | Sequence[Scalar]
-"""The value of a setting on the command line."""
-OPTIONS = (
-    "schemes",
-    "task",
-    "lengths",
-    "seeds",
-    "out",
-    "files",
-    "tokenizer",
-    "recipe",
-    "executor",
-    "workers",
-    "progress",
-    "vary",
-    "start",
-    "on_run",
-    "model",
-    "module",
-    "yes",
-)
-"""Parameters of compare that are no settings."""
 _PAIRS = 6
 """Pairs of schemes whose differences are printed; the report has all."""
 Workers = Annotated[int | None, typer.Option(help="Worker processes. Default: one for each core.", min=1)]
@@ -355,35 +333,23 @@ def _seeds(text: str) -> int | list[int]:
     return numbers[0] if len(numbers) == 1 and "," not in text else numbers
 
 
-def settings_of(assignments: Sequence[str], options: Mapping[str, Setting | None]) -> dict[str, Setting]:
+def settings_of(assignments: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
     """Combine the settings of --set with those that have options of their own."""
+    from whatwhere.comparison import compare as run_compare
+    from whatwhere.where.catalogue.options import scalar
+
     settings = {name: value for name, value in options.items() if value is not None}
     for part in assignments:
         name, equals, value = (word.strip() for word in part.partition("="))
         if not equals:
             raise SettingError(f"--set got {part!r}, but needs name=value, as in --set direction=encoder.")
-        if name in OPTIONS:
+        if name in signature(run_compare).parameters:
             raise SettingError(f"--set got {name}, which is no setting; its option, if any: whatwhere compare -h.")
         if name in settings:
             raise SettingError(f"{name} was passed twice: {settings[name]!r} and {value!r}. Pass it once.")
-        settings[name] = _value(name, value)
+        if name == "trained":
+            settings[name] = whole_numbers("--set trained", value)
+        else:
+            values = [scalar(each.strip()) for each in value.split(",")]
+            settings[name] = values if len(values) > 1 else values[0]
     return settings
-
-
-def _value(name: str, value: str) -> Setting:
-    if name == "trained":
-        return whole_numbers("--set trained", value)
-    if "," in value:
-        return [_scalar(part) for part in value.split(",")]
-    return _scalar(value)
-
-
-def _scalar(value: str) -> Scalar:
-    if value in ("True", "true", "False", "false"):
-        return value.lower() == "true"
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value

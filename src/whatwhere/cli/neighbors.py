@@ -8,20 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from whatwhere.cli.app import READ, AsJson, Model, Pickles, Run, Which, app, exit_on_error, print_json
-from whatwhere.escape import visible
-from whatwhere.report.section import Paragraph, Table
-from whatwhere.report.terminal import new_console, print_table, progress
+from whatwhere.report.terminal import new_console, print_parts, progress
 
 if TYPE_CHECKING:
     from whatwhere.analysis.analogies import Rule
     from whatwhere.analysis.nearest_neighbors import Metric
-    from whatwhere.analysis.token_neighbors import (
-        AnalogyAnswers,
-        Neighbors,
-        SearchedTable,
-        Source,
-        TokenSimilarity,
-    )
+    from whatwhere.analysis.token_neighbors import AnalogyAnswers, Neighbors, SearchedTable, Source, TokenSimilarity
 
 Token = typer.Argument(help="Token by its text, or by its id as in '#123'.")
 Count = Annotated[int, typer.Option("-k", help="Number of results.", min=1)]
@@ -45,8 +37,10 @@ def _on_a_table(search: Callable[..., "SearchedTable"]) -> Callable[..., None]:
             result = search(Source(path, table, allow_pickle, centered, show, run), **own)
         if as_json:
             print_json(result)
-        else:
-            _print(result)
+            return
+        from whatwhere.report.neighbors import parts
+
+        print_parts(parts(result), new_console())
 
     # Typer reads the signature: the path, what the command alone takes, and the options of all.
     path, *options, _ = signature(command).parameters.values()
@@ -104,16 +98,3 @@ def similarity(
     from whatwhere.analysis.token_neighbors import compared_tokens
 
     return compared_tokens(source, *tokens)
-
-
-def _print(result: "SearchedTable") -> None:
-    """Print what was found, and which rows were excluded."""
-    from whatwhere.report.neighbors import parts
-
-    console, after_a_table = new_console(), False
-    for part in parts(result):
-        if isinstance(part, Table):
-            print_table(part, console)
-        elif isinstance(part, Paragraph):
-            console.print(f"{chr(10) if after_a_table else ''}{visible(part.text)}", soft_wrap=True)
-        after_a_table = isinstance(part, Table)

@@ -7,8 +7,7 @@ import typer
 
 from whatwhere.cli.app import CHANGE, AsJson, Pickles, app, exit_on_error, nothing_resumed, print_json, to_path
 from whatwhere.errors import SettingError
-from whatwhere.escape import visible
-from whatwhere.report.terminal import new_console, new_table, progress
+from whatwhere.report.terminal import new_console, print_parts, progress
 
 if TYPE_CHECKING:
     from whatwhere.models.checkpoint.checkpoint import Layout
@@ -26,7 +25,6 @@ Source = Annotated[
 ]
 Out = Annotated[Path, typer.Argument(parser=to_path, help="Output; it must not exist yet.")]
 Force = Annotated[bool, typer.Option("--force", help="Replace an existing output, but never the input.")]
-_MAX_ROWS = 12
 
 
 @app.command(rich_help_panel=CHANGE)
@@ -111,11 +109,7 @@ def trim(
 
     with nothing_resumed(), progress():
         report = trim_checkpoint(
-            path,
-            out,
-            corpus=corpus or (),
-            keep_ids=None if keep_ids is None else read_ids(keep_ids),
-            force=force,
+            path, out, corpus=corpus or (), keep_ids=None if keep_ids is None else read_ids(keep_ids), force=force
         )
     _print(report, as_json)
 
@@ -153,11 +147,7 @@ def repair(
 
     with nothing_resumed(), progress():
         report = repair_checkpoint(
-            path,
-            out,
-            rows=cast("Repair", rows),
-            ids=None if ids is None else read_ids(ids),
-            force=force,
+            path, out, rows=cast("Repair", rows), ids=None if ids is None else read_ids(ids), force=force
         )
     _print(report, as_json)
 
@@ -215,21 +205,9 @@ def convert(
 
 
 def _print(report: "Report", as_json: bool) -> None:
-    from whatwhere.report.section import Paragraph, Table
     from whatwhere.report.surgery import sections
 
     if as_json:
         print_json(report)
-        return
-    console = new_console()
-    for part in (part for section in sections(report) for part in section.parts):
-        if isinstance(part, Table):
-            table = new_table(*part.columns)
-            for row in part.rows[:_MAX_ROWS]:
-                table.add_row(*map(visible, row))
-            console.print(table)
-            if len(part.rows) > _MAX_ROWS:
-                console.print(f" and {len(part.rows) - _MAX_ROWS:,} more, which --json lists")
-            console.print()
-        elif isinstance(part, Paragraph):
-            console.print(visible(part.text), soft_wrap=True)
+    else:
+        print_parts((part for section in sections(report) for part in section.parts), new_console())

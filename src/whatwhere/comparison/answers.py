@@ -14,15 +14,14 @@ from whatwhere.comparison.own_model import BuildModel, ComparedModel
 from whatwhere.comparison.read import Comparison, read_results
 from whatwhere.comparison.results import ALL, RunResult, TokenProbability
 from whatwhere.comparison.saved_model import load_model
-from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Expressions, Recall, answered_at
-from whatwhere.comparison.text_task import Bytes, TextTokens
+from whatwhere.comparison.text_task import BYTES, Text, TextPrompts
 from whatwhere.comparison.train import one_thread
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
-from whatwhere.position.positions import Positions, positions
+from whatwhere.position.positions import positions
 
 Chosen = Literal["median", "all", "given"]
-AskableTask = Expressions | Recall | Bytes | TextTokens
+AskableTask = Expressions | Recall | TextPrompts
 TOP = 3
 """How many of the most probable tokens an answer lists."""
 LONGEST, FARTHEST = 1024, 1_000_000
@@ -174,10 +173,8 @@ def task_of(comparison: Comparison) -> AskableTask:
     for task in (Expressions, Recall):
         if described.name == task.name and described.tokens == task.tokens:
             return task(described.trained)
-    if described.name == Bytes.name and described.tokens == Bytes.tokens:
-        return Bytes()
-    if described.tokenized is not None:
-        return TextTokens(described.tokenized)
+    if described.tokenized is not None or (described.name == Text.name and described.tokens == BYTES):
+        return TextPrompts(described.tokenized)
     raise SettingError(
         f"the task {described.name!r} is not in whatwhere, so nobody knows how its sequences are written. Models of "
         "expressions, recall and text can be asked; for yours:\n"
@@ -197,13 +194,14 @@ def _require_positions(positions: Sequence[int], count: int) -> None:
 
 
 def _runs(comparison: Comparison, schemes: Sequence[str] | None, seed: int | str | None) -> list[RunResult]:
-    names = comparison.schemes if schemes is None else list(map(comparison.find_scheme, schemes))
+    names = comparison.schemes if schemes is None else [*map(comparison.find_scheme, schemes)]
     if seed is None:
         return [median_run(comparison, name) for name in names]
     runs = [run for name in names for run in comparison.runs if run.scheme == name and seed in ("all", run.seed)]
     if not runs:
-        seeds = sorted({run.seed for run in comparison.runs})
-        raise SettingError(f"the comparison has no seed {seed!r}. It has {', '.join(map(str, seeds))}, or all.")
+        raise SettingError(
+            f"the comparison has no seed {seed!r}. It has {', '.join(map(str, comparison.seeds))}, or all."
+        )
     return runs
 
 
@@ -219,8 +217,11 @@ def _answer(
 ) -> Answer:
     settings = comparison.settings(run)
     sequence = torch.tensor([list(ids)])
-    p = _positions(settings, sequence, requested)
-    at = (-1 if isinstance(task, Bytes | TextTokens) else answered_at(settings.direction)) % len(ids)
+    if requested is None:
+        p = evaluation_positions(settings, sequence, evaluation_generator(len(ids)))
+    else:  # the mask follows the order of the tokens, whatever their positions
+        p = replace(positions(len(ids)), index=torch.tensor([[list(requested)]]), max_length=max(requested) + 1)
+    at = answered_at(settings.direction) % len(ids)
     with one_thread():
         probabilities = model(sequence, at, p)[0].double().softmax(-1)
         weights = model.weights(sequence, p=p) if isinstance(model, Transformer) else []
@@ -241,11 +242,3 @@ def _answer(
         in_length=run.in_length if comparison.percent else None,
         attention=tuple(layer[0].numpy() for layer in weights),
     )
-
-
-def _positions(settings: Settings, ids: torch.Tensor, requested: Sequence[int] | None) -> Positions:
-    if requested is None:
-        return evaluation_positions(settings, ids, evaluation_generator(ids.shape[1]))
-    # The mask follows the order of the tokens, whatever their positions.
-    index = torch.tensor([[list(requested)]])
-    return replace(positions(ids.shape[1]), index=index, max_length=max(requested) + 1)

@@ -27,8 +27,7 @@ _CHUNK = 1 << 20
 _BETWEEN = b"\n"
 """Stands between two files."""
 
-_Status = tuple[int, int, int]
-_Statuses = tuple[_Status, ...]
+_Statuses = tuple[tuple[int, int, int], ...]
 _checked: dict[tuple[tuple[Path, ...], str], _Statuses] = {}
 """Files whose checksum this process has computed, and what the file system said of them then."""
 
@@ -36,25 +35,15 @@ _checked: dict[tuple[tuple[Path, ...], str], _Statuses] = {}
 @final
 @dataclass(frozen=True)
 class MemoryText:
-    """A text in memory.
-
-    Args:
-        content: its bytes.
-
-    Examples:
-        >>> bytes(MemoryText(b"the cat").windows([4], 3)[0])
-        b'cat'
-    """
+    """A text in memory."""
 
     content: bytes
     sha256: str = field(init=False)
 
     def __post_init__(self) -> None:
-        """Compute the checksum."""
         object.__setattr__(self, "sha256", sha256(self.content).hexdigest())
 
     def __len__(self) -> int:
-        """Return the number of bytes."""
         return len(self.content)
 
     def windows(self, starts: Sequence[int], count: int) -> UInt8[np.ndarray, "windows bytes"]:
@@ -80,18 +69,10 @@ class FileText:
         files: their paths.
         statuses: size, time and number of each file when the checksum was computed.
         sha256: of the joined bytes.
-
-    Examples:
-        >>> from tempfile import mkdtemp
-        >>> path = Path(mkdtemp()) / "notes.txt"
-        >>> _ = path.write_bytes(b"the cat")
-        >>> text = open_files([path, path])
-        >>> len(text), bytes(text.windows([4], 7)[0])
-        (15, b'cat\\nthe')
     """
 
     files: tuple[Path, ...]
-    statuses: tuple[tuple[int, int, int], ...]
+    statuses: _Statuses
     sha256: str
 
     @property
@@ -100,7 +81,6 @@ class FileText:
         return tuple(size for size, *_ in self.statuses)
 
     def __len__(self) -> int:
-        """Return the number of bytes."""
         return sum(self.sizes) + len(_BETWEEN) * (len(self.statuses) - 1)
 
     def windows(self, starts: Sequence[int], count: int) -> UInt8[np.ndarray, "windows bytes"]:

@@ -4,7 +4,7 @@ import math
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Executor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from time import perf_counter
@@ -16,24 +16,14 @@ from whatwhere.comparison import measure
 from whatwhere.comparison.folder import TOKENS, FinishedRun, Folder
 from whatwhere.comparison.model import SchemeLike, warn_of_plain_tests, with_max_length
 from whatwhere.comparison.own_model import BuildModel
-from whatwhere.comparison.plan import (
-    Estimate,
-    checked_task,
-    estimate_plans,
-    make_plans,
-    make_task,
-    module_option,
-    rehearse,
-    seed_numbers,
-    with_seeds,
-    written_scheme,
-)
+from whatwhere.comparison.plan import make_plans, make_task, module_option, rehearse, seed_numbers, with_seeds
 from whatwhere.comparison.read import Comparison
 from whatwhere.comparison.results import (
     ComparisonRecord,
     Request,
     RunResult,
     TaskDescription,
+    cores,
     machine,
     summarize,
     versions,
@@ -44,10 +34,12 @@ from whatwhere.comparison.scalars import RunLog
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Task
 from whatwhere.comparison.text_task import Text
+from whatwhere.comparison.train import build, one_thread, train
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.where.catalogue import canonical_name
 
+_MEASURED_STEPS = 4
 DEMO_SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi")
 
 
@@ -138,7 +130,7 @@ def compare(
     description = describe(subject, chosen)
     folder = Folder(out, subject, chosen, plans)
     finished = {(job.name, job.seed): folder.finished(job.name, job.seed, job.start) for job in jobs}
-    missing = with_text_in_file([job for job in jobs if finished[job.name, job.seed] is None], folder, progress)
+    missing = _with_text_in_file([job for job in jobs if finished[job.name, job.seed] is None], folder, progress)
 
     def keep(run: Run) -> None:
         kept = finished[run.result.scheme, run.result.seed] = folder.keep(run)
@@ -150,7 +142,8 @@ def compare(
         return None if kept is None else kept.result
 
     # The device that was chosen here, which a worker may not choose otherwise.
-    missing = [replace(job, settings=on_device(job.settings), versions=versions()) for job in missing]
+    chosen_here = {job.name: replace(job.settings, device=job.settings.resolved_device) for job in missing}
+    missing = [replace(job, settings=chosen_here[job.name], versions=versions()) for job in missing]
     run_all(missing, folder.path, keep, read, executor=executor, workers=workers, show=progress)
     record = record_of([run for run in finished.values() if run is not None], description, chosen, numbers)
     request = _request(task, plans, paths, start, model, tokenizer)
@@ -184,8 +177,7 @@ def _request(
     tokenizer: str | Path | None,
 ) -> Request:
     """Return what `compare --repeat` needs beside the settings."""
-    own = [scheme for scheme in map(written_scheme, plans) if not isinstance(scheme, str)]
-    modules = [module_option(build, name) for name, build in own]
+    modules = [module_option(plan.scheme[1], plan.name) for plan in plans if not isinstance(plan.scheme, str)]
     modules += [module_option(each) for each in (task, model) if each is not None and not isinstance(each, str)]
     return Request(
         files=tuple(map(str, files)),
@@ -193,6 +185,21 @@ def _request(
         start=None if start is None else str(start),
         modules=tuple(module for module in modules if module is not None) if None not in modules else None,
     )
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """How long a comparison takes.
+
+    Args:
+        runs: one for each scheme and seed.
+        seconds: of all, divided among the processes.
+        workers: processes.
+    """
+
+    runs: int
+    seconds: float
+    workers: int
 
 
 def estimate(
@@ -209,7 +216,7 @@ def estimate(
     workers: int | None = None,
     **settings: Any,
 ) -> Estimate:
-    """Estimate how long a comparison takes on this machine, from a few measured steps of each scheme.
+    """Estimate how long a comparison takes on this machine, from a few steps and one test of each scheme.
 
     Args:
         schemes, task, lengths, seeds, files, tokenizer, recipe, vary, model, workers, settings: as for `compare`.
@@ -223,8 +230,20 @@ def estimate(
         6
     """
     _, _, plans, _ = planned(schemes, task, lengths, recipe, vary, files, tokenizer, model, settings)
+    total = 0.0
+    with one_thread():
+        for plan in plans:
+            model = build(plan.scheme, 0, plan.task, plan.settings, plan.model)
+            for steps in (2, _MEASURED_STEPS):  # the first two make what later ones reuse
+                trained = train(model, 0, plan.task, replace(plan.settings, steps=steps))
+            began = perf_counter()
+            measure.scores(model, plan.task, max(plan.task.trained), plan.settings)
+            tests = len({*plan.task.tested_in_length, *plan.settings.lengths}) + len(measure.SHIFTS)
+            tested = (perf_counter() - began) * tests
+            total += trained.seconds / _MEASURED_STEPS * plan.settings.steps + tested
     count = seeds if isinstance(seeds, int) else len(seeds)
-    return estimate_plans(plans, count, workers)
+    processes = max(1, min(workers or cores(), count * len(plans)))
+    return Estimate(count * len(plans), total * count / processes, processes)
 
 
 def planned(
@@ -246,18 +265,20 @@ def planned(
     paths, own = [Path(file) for file in files], None if tokenizer is None else Path(tokenizer)
     if isinstance(task, str):
         subject = make_task(task, chosen.direction, chosen.trained, paths, own, show)
+    elif chosen.trained is not None or files or tokenizer is not None:
+        raise SettingError("a task of your own has its own lengths and texts: leave trained, files and tokenizer out.")
+    elif (made_for := getattr(task, "direction", chosen.direction)) != chosen.direction:
+        raise SettingError(
+            f"the task was made for direction={made_for!r}, but the model has {chosen.direction!r}: pass "
+            f"direction={made_for!r}."
+        )
     else:
-        subject = checked_task(task, chosen, paths, own)
+        subject = task
     plans = make_plans(requested, vary, subject, chosen, model)
     return subject, with_max_length(chosen, subject), plans, paths
 
 
-def on_device(settings: Settings) -> Settings:
-    """Return settings with the device that was chosen here, which a worker may not choose otherwise."""
-    return replace(settings, device=settings.resolved_device)
-
-
-def with_text_in_file(jobs: Sequence[Job], folder: Folder, show: bool) -> list[Job]:
+def _with_text_in_file(jobs: Sequence[Job], folder: Folder, show: bool) -> list[Job]:
     """Return runs that hold the path and checksum of a text instead of the text; show the time it takes if `show`."""
     task = jobs[0].task if jobs else None
     if not isinstance(task, Text):

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,20 +16,14 @@ from whatwhere.atomic import atomic_file, is_unfinished, write_atomic
 from whatwhere.comparison.model import build_wheres
 from whatwhere.comparison.own_model import OwnModel, model_name, own_types
 from whatwhere.comparison.read import RESULTS, Comparison, read_json
-from whatwhere.comparison.results import (
-    ComparisonRecord,
-    RunResult,
-    SchemeView,
-    StartRecord,
-    versions,
-)
+from whatwhere.comparison.results import ComparisonRecord, RunResult, SchemeView, StartRecord, versions
 from whatwhere.comparison.run import Job, Run
 from whatwhere.comparison.saved_model import Start
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import ResultsError
 from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
-from whatwhere.models.checkpoint.safetensors import Part, computed, write_safetensors
+from whatwhere.models.checkpoint.safetensors import computed, write_safetensors
 from whatwhere.records import Schema, from_json, to_json
 
 TOKENS = "tokens"
@@ -50,13 +45,7 @@ class _Request:
 
 @dataclass(frozen=True)
 class FinishedRun:
-    """The content of a file in runs/.
-
-    Args:
-        scheme_identity: a digest of how the scheme is built.
-        result: scores and costs.
-        view: what the scheme makes of positions and distances.
-    """
+    """The content of a file in runs/: a digest of how the scheme is built, scores and costs, and the scheme's view."""
 
     scheme_identity: str
     result: RunResult
@@ -64,25 +53,9 @@ class FinishedRun:
 
 
 class Folder:
-    """The folder that a comparison writes; opening it checks that it is of the same comparison.
+    """The folder that a comparison writes; opening it raises ResultsError unless it is new, or of the same one."""
 
-    Args:
-        path: a folder that does not exist, is empty, or holds this comparison.
-        task: of the comparison.
-        settings: of the comparison.
-        jobs: the requested runs.
-
-    Raises:
-        ResultsError: If the folder holds something else, or cannot be written.
-    """
-
-    def __init__(
-        self,
-        path: str | Path,
-        task: Task,
-        settings: Settings,
-        jobs: Sequence[Job],
-    ) -> None:
+    def __init__(self, path: str | Path, task: Task, settings: Settings, jobs: Sequence[Job]) -> None:
         self.path = Path(path)
         settings = replace(settings, trained=tuple(task.trained))
         device = settings.resolved_device
@@ -161,8 +134,7 @@ class Folder:
             write_json(path, self._request, _REQUEST)
         before = read_json(path, _REQUEST)
         now = _REQUEST.opened(json.loads(json.dumps(_REQUEST.sealed(self._request))), str(path))
-        difference = _first_difference(before, now)
-        if difference is not None:
+        if (difference := _first_difference(before, now)) is not None:
             name, old, new = difference
             raise ResultsError(
                 f"{self.path} holds another comparison: there {name} is {old!r}, here {new!r}.\n"
@@ -197,7 +169,8 @@ def _no_run(path: Path, problem: ResultsError | None = None) -> ResultsError:
 
 def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapping[str, str]) -> None:
     """Write tensors, whole or not at all; equal ones make equal files, byte for byte."""
-    parts = [_part(name, np.ascontiguousarray(array)) for name, array in sorted(tensors.items())]
+    arrays = {name: np.ascontiguousarray(array) for name, array in sorted(tensors.items())}
+    parts = [computed(n, str(a.dtype), a.shape, partial(torch.from_numpy, a)) for n, a in arrays.items()]
     try:
         with atomic_file(path, follow=False) as unfinished:
             # The safetensors library writes metadata in another order each time, and files that others cannot read.
@@ -206,29 +179,15 @@ def _write_tensors(path: Path, tensors: Mapping[str, np.ndarray], metadata: Mapp
         raise ResultsError(f"{path} cannot be written: {problem}.\nMake room, then run it again.") from problem
 
 
-def _part(name: str, array: np.ndarray) -> Part:
-    return computed(name, str(array.dtype), array.shape, lambda: torch.from_numpy(array))
-
-
 def file_name(scheme: str) -> str:
-    """Return the name of a file for a scheme, the same on every disk, and another for every other scheme.
-
-    Examples:
-        >>> file_name("alibi"), file_name("rotary/none")[:12]
-        ('alibi', 'rotary_none-')
-    """
+    """Return the name of a file for a scheme, the same on every disk, and different for every scheme."""
     plain = re.sub(r"[^A-Za-z0-9_.@=,-]", "_", scheme)
     # Two names must not share a file, also where a disk does not distinguish a from A: a digest distinguishes them.
     return plain if plain == scheme.lower() else f"{plain}-{hashlib.sha256(scheme.encode()).hexdigest()[:6]}"
 
 
 def run_name(scheme: str, seed: int) -> str:
-    """Return the name of the files of a run, without suffix.
-
-    Examples:
-        >>> run_name("alibi", 3)
-        'alibi-3'
-    """
+    """Return the name of the files of a run, without suffix."""
     return f"{file_name(scheme)}-{seed}"
 
 

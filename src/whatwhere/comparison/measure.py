@@ -73,7 +73,11 @@ def shift_test(model: ComparedModel, task: Task, settings: Settings) -> dict[int
 
 def in_length(by_length: Mapping[int, Scores], task: Task) -> float:
     """Compute the mean score over the trained lengths that can be tested on unseen sequences."""
-    return statistics.fmean(_known(by_length[length][ALL]) for length in task.tested_in_length)
+    scores = [by_length[length][ALL] for length in task.tested_in_length]
+    known = [score for score in scores if score is not None]
+    if len(known) < len(scores):
+        raise PositionError("a scheme has no row for a length that it was trained on: build it for max_length rows.")
+    return statistics.fmean(known)
 
 
 @torch.no_grad()
@@ -81,9 +85,7 @@ def table_snapshot(
     model: ComparedModel, task: Task, settings: Settings, percent: int, initial: Float[Tensor, "tokens dim"] | None
 ) -> TableSnapshot | None:
     """Describe the token table of the expressions in the terms of the first tutorial; None where there is none."""
-    if not isinstance(task, Expressions):
-        return None
-    if (weight := model.token_table) is None:
+    if not isinstance(task, Expressions) or (weight := model.token_table) is None:
         return None
     table = weight.detach().float().cpu()
     change = None if initial is None else table - initial
@@ -102,36 +104,29 @@ def table_snapshot(
 
 
 def number_line(moves: Float[np.ndarray, "digits dim"]) -> float | None:
-    """Return |r| between 0, 1, 2, ... and the first principal component of what training wrote into the digits.
-
-    Examples:
-        >>> round(number_line(np.outer(np.arange(10.0), [3.0, 4.0])), 6)
-        1.0
-    """
+    """Return |r| between 0, 1, 2, ... and the first principal component of what training wrote into the digits."""
     component = principal_components(moves, 1).coordinates[:, 0]
-    return _correlation(component, np.arange(float(len(moves))))
+    return None if component.std() == 0 else float(abs(np.corrcoef(component, np.arange(len(moves)))[0, 1]))
 
 
 class Recorder:
-    """Record the token table before training, and after every second step whose loss is recorded.
-
-    About 25 tables, at most 52, which take a thousandth of the time of the steps between them.
+    """The token table before training, and after every second step whose loss is kept: about 25, at most 52 tables.
 
     Args:
-        table: the token table before training.
+        table: the token table before training; None records nothing.
         steps: of the training.
     """
 
-    def __init__(self, table: Tensor, steps: int) -> None:
+    def __init__(self, table: Tensor | None, steps: int) -> None:
         every = 2 * loss_every(steps)
         self._at = [0, *range(every, steps, every), steps]
-        self._records = table.numel() * len(self._at) <= LARGEST
+        self._records = table is not None and table.numel() * len(self._at) <= LARGEST
         self._tables: list[np.ndarray] = []
         self.record(0, table)
 
-    def record(self, step: int, table: Tensor) -> None:
+    def record(self, step: int, table: Tensor | None) -> None:
         """Record the table, if this is one of the steps to record."""
-        if self._records and step == self._at[len(self._tables)]:
+        if self._records and table is not None and step == self._at[len(self._tables)]:
             self._tables.append(table.detach().float().cpu().numpy().copy())
 
     def tensors(self) -> dict[str, np.ndarray]:
@@ -188,12 +183,7 @@ def attention_by_distance(
 
 
 def uniform_attention(tokens: int, at: int | None, causal: bool) -> Float[np.ndarray, " distances"]:
-    """Compute the weights by distance of uniform attention.
-
-    Examples:
-        >>> uniform_attention(3, None, causal=True)
-        array([0.61111111, 0.41666667, 0.33333333])
-    """
+    """Compute the weights by distance of uniform attention."""
     weights = np.tril(np.ones((tokens, tokens))) if causal else np.ones((tokens, tokens))
     weights /= weights.sum(axis=1, keepdims=True)
     uniform: np.ndarray = _by_distance(weights[None] if at is None else weights[None, at : at + 1], at, causal)[0]
@@ -228,12 +218,6 @@ def _score(logits: Tensor, test_set: Batch, task: Task) -> Scores:
     return by_group
 
 
-def _known(value: float | None) -> float:
-    if value is None:
-        raise PositionError("a scheme has no row for a length that it was trained on: build it for max_length rows.")
-    return value
-
-
 def _statistics(values: Tensor) -> Statistics:
     std = values.std(correction=0).item()
     return Statistics(values.mean().item(), std, values.min().item(), values.max().item())
@@ -257,12 +241,6 @@ def _mean_cosine(rows: Tensor) -> float | None:
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
-
-
-def _correlation(a: np.ndarray, b: np.ndarray) -> float | None:
-    if a.std() == 0 or b.std() == 0:
-        return None
-    return float(abs(np.corrcoef(a, b)[0, 1]))
 
 
 def _queries(layers: int, tokens: int, at: int | None) -> list[int | None]:

@@ -14,7 +14,7 @@ from torch.nn.utils import parametrize, skip_init
 from whatwhere.comparison.settings import Settings, rank_of
 from whatwhere.comparison.tasks import Task
 from whatwhere.errors import RandomPositionsWarning, SettingError
-from whatwhere.initialization import reset, reset_linear, seeded
+from whatwhere.initialization import reset_linear, seeded
 from whatwhere.position.positions import Positions, positions
 from whatwhere.what.embedding import Init, TokenEmbedding
 from whatwhere.where.binding import Here, Where, bind
@@ -27,9 +27,6 @@ class LowRank(nn.Module):
     """The product of two factors as the weight of a table: E = A B, A (tokens, rank), B (rank, dim).
 
     It starts as the best approximation of a sampled table by this rank (Eckart and Young 1936), scaled to its norm.
-
-    Args:
-        rank: of the product.
     """
 
     def __init__(self, rank: int) -> None:
@@ -82,18 +79,6 @@ def token_table(vocab_size: int, settings: Settings, generator: torch.Generator 
     return table
 
 
-def reset_table(table: TokenEmbedding, generator: torch.Generator | None = None) -> None:
-    """Sample a table anew, and its factors where it has such; a table that is fixed stays."""
-    if not parametrize.is_parametrized(table):
-        if table.weight.requires_grad:
-            table.reset_parameters(generator)
-        return
-    rows, dim = table.weight.shape
-    sampled = TokenEmbedding(rows, dim, init=table.init, device="meta").to_empty(device=table.weight.device)
-    sampled.reset_parameters(generator)
-    table.weight = sampled.weight.detach()  # through right_inverse
-
-
 def _ids(sampled: Float[Tensor, "tokens dim"]) -> Float[Tensor, "tokens dim"]:
     """Return a table of raw ids, in the directions of two sampled rows."""
     if min(sampled.shape) < 2:
@@ -111,12 +96,7 @@ SchemeLike = str | tuple[str, Build]
 
 
 def name_of(scheme: SchemeLike) -> str:
-    """Return the name that a scheme has in results.
-
-    Examples:
-        >>> name_of("rotary"), name_of(("mine", lambda dim, num_heads, max_length: Where()))
-        ('rotary', 'mine')
-    """
+    """Return the name that a scheme has in results."""
     if isinstance(scheme, str):
         return scheme
     is_pair = isinstance(scheme, tuple) and len(scheme) == 2 and isinstance(scheme[0], str)
@@ -170,12 +150,7 @@ def build_wheres(
 class Block(nn.Module):
     """A pre-norm block: attention, then a feed-forward network, each with a residual connection.
 
-    Args:
-        dim: features of a token vector.
-        heads: attention heads.
-        feedforward: hidden features.
-        causal: no token attends to later ones.
-        generator: initial parameters are sampled from it; None is PyTorch's global random state.
+    Initial values are sampled as PyTorch samples those of its own layers; None is its global random state.
     """
 
     def __init__(
@@ -188,15 +163,8 @@ class Block(nn.Module):
         self.out = skip_init(nn.Linear, dim, dim, bias=False)
         wide, narrow = skip_init(nn.Linear, dim, feedforward), skip_init(nn.Linear, feedforward, dim)
         self.feed = nn.Sequential(wide, nn.GELU(), narrow)
-        self.reset_parameters(generator)
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize the layers as PyTorch initializes its own."""
-        for layer in self.modules():
-            if isinstance(layer, nn.Linear):
-                reset_linear(layer, generator)
-            elif isinstance(layer, nn.LayerNorm):
-                layer.reset_parameters()
+        for layer in (self.qkv, self.out, wide, narrow):
+            reset_linear(layer, generator)
 
     def forward(
         self, x: Float[Tensor, "batch tokens dim"], here: Here, at: int | None = None
@@ -241,14 +209,7 @@ class Block(nn.Module):
 
 
 class Transformer(nn.Module):
-    """A small pre-norm Transformer from tokens to logits.
-
-    Args:
-        vocab_size: number of tokens in the vocabulary.
-        wheres: one Where for each layer.
-        settings: sizes and direction.
-        generator: initial tokens and layers are sampled from it; None is PyTorch's global random state.
-    """
+    """A small pre-norm Transformer from tokens to logits, of one Where for each layer."""
 
     def __init__(
         self, vocab_size: int, wheres: Sequence[Where], settings: Settings, generator: torch.Generator | None = None
@@ -265,16 +226,6 @@ class Transformer(nn.Module):
         if self.lm_head is not None:
             reset_linear(self.lm_head, generator)
         self.wheres = nn.ModuleList(wheres)
-
-    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
-        """Initialize tokens and layers in the order of the constructor, and then the schemes."""
-        reset_table(self.input.tokens, generator)
-        for block in self._layers:
-            block.reset_parameters(generator)
-        self.norm.reset_parameters()
-        if self.lm_head is not None:
-            reset_linear(self.lm_head, generator)
-        reset(self.wheres, generator)
 
     def forward(
         self, ids: Int64[Tensor, "batch tokens"], at: int | None = None, p: Positions | None = None
@@ -376,9 +327,7 @@ def training_positions(
     settings: Settings, ids: Int64[Tensor, "batch tokens"], generator: torch.Generator
 ) -> Positions | None:
     """Return the positions of a training batch; None counts from 0."""
-    if settings.positions == "plain":
-        return None
-    return _sampled(settings, ids, generator)
+    return None if settings.positions == "plain" else _sampled(settings, ids, generator)
 
 
 def evaluation_positions(
@@ -388,11 +337,8 @@ def evaluation_positions(
     if settings.positions == "plain" or settings.test_positions == "plain":
         return positions(ids.shape[1], start=shift, device=ids.device)
     sampled = _sampled(settings, ids, generator)
-    return replace(
-        sampled,
-        index=sampled.index + shift,
-        max_length=None if sampled.max_length is None else sampled.max_length + shift,
-    )
+    end = None if sampled.max_length is None else sampled.max_length + shift
+    return replace(sampled, index=sampled.index + shift, max_length=end)
 
 
 def evaluation_generator(tokens: int) -> torch.Generator:

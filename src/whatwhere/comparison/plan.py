@@ -2,14 +2,12 @@
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import torch
 
-from whatwhere.comparison import measure
 from whatwhere.comparison.byte_text import ByteText, MemoryText, open_files
 from whatwhere.comparison.model import (
     SchemeLike,
@@ -18,9 +16,8 @@ from whatwhere.comparison.model import (
     name_of,
     with_max_length,
 )
-from whatwhere.comparison.model_checks import check_model, check_scheme
-from whatwhere.comparison.own_model import BuildModel, require_defined
-from whatwhere.comparison.results import ModelRecord, cores
+from whatwhere.comparison.own_model import BuildModel, check_model, check_scheme, require_defined
+from whatwhere.comparison.results import ModelRecord
 from whatwhere.comparison.run import Job
 from whatwhere.comparison.runner import bytes_read
 from whatwhere.comparison.saved_model import find_start, load_start, open_start, require_same_tokens
@@ -29,13 +26,11 @@ from whatwhere.comparison.tasks import Expressions, Recall, Task
 from whatwhere.comparison.text_task import Text, python_documentation
 from whatwhere.comparison.token_text import TokenText, tokenized
 from whatwhere.comparison.train import build as build_model
-from whatwhere.comparison.train import one_thread, train
 from whatwhere.comparison.variants import make_variants
 from whatwhere.errors import SettingError
 from whatwhere.what.text import read_bytes
 from whatwhere.where.binding import Where
 
-_MEASURED_STEPS = 4
 _SLOW_FROM = 1 << 23
 """Bytes of a text that take seconds to tokenize."""
 
@@ -49,10 +44,8 @@ def make_task(
     show: bool = False,
 ) -> Task:
     """Return the task of a name."""
-    if tokenizer is not None and name != "text":
-        raise SettingError(f"a tokenizer is taken by task='text' only, but task={name!r}.")
-    if files and name != "text":
-        raise SettingError(f"files are read by task='text' only, but task={name!r}.")
+    if name != "text" and (files or tokenizer is not None):
+        raise SettingError(f"files and a tokenizer are read by task='text' only, but task={name!r}.")
     options: dict[str, Any] = {} if trained is None else {"trained": trained}
     if name == "expressions":
         return Expressions(direction=direction, **options)
@@ -116,18 +109,16 @@ def _in_direction(task: Task, direction: str) -> Task:
         _require_decoder(direction)
     own = getattr(task, "direction", direction)
     if own != direction:
-        raise SettingError(f"the task was made for direction={own!r}, so direction={direction!r} cannot be compared.")
+        raise SettingError(
+            f"the task was made for direction={own!r}, so direction={direction!r} cannot be compared: pass "
+            f"direction={own!r}."
+        )
     return task
 
 
 def _require_decoder(direction: str) -> None:
     if direction == "encoder":
         raise SettingError("an encoder attends to the next byte, which task='text' predicts: pass direction='decoder'.")
-
-
-def written_scheme(plan: Job) -> SchemeLike:
-    """Return the scheme as a command names it, with the settings that vary."""
-    return plan.name if isinstance(plan.scheme, str) else (plan.name, plan.scheme[1])
 
 
 def with_seeds(plans: Sequence[Job], seeds: Sequence[int], start: str | Path | None) -> list[Job]:
@@ -151,40 +142,6 @@ def with_seeds(plans: Sequence[Job], seeds: Sequence[int], start: str | Path | N
     return jobs
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """How long a comparison takes.
-
-    Args:
-        runs: one for each scheme and seed.
-        seconds: of all, divided among the processes.
-        workers: processes.
-    """
-
-    runs: int
-    seconds: float
-    workers: int
-
-
-def estimate_plans(plans: Sequence[Job], seeds: int, workers: int | None = None) -> Estimate:
-    """Estimate the time of a comparison from a few steps and one test of each plan, on one thread."""
-    total = 0.0
-    with one_thread():
-        for plan in plans:
-            model = build_model(plan.scheme, 0, plan.task, plan.settings, plan.model)
-            for steps in (2, _MEASURED_STEPS):  # the first two make what later ones reuse
-                brief = replace(plan.settings, steps=steps)
-                trained = train(model, 0, plan.task, brief, lambda percent, model: None, lambda step: None)
-            began = perf_counter()
-            measure.scores(model, plan.task, max(plan.task.trained), plan.settings)
-            tests = len({*plan.task.tested_in_length, *plan.settings.lengths}) + len(measure.SHIFTS)
-            tested = (perf_counter() - began) * tests
-            total += trained.seconds / _MEASURED_STEPS * plan.settings.steps + tested
-    runs = seeds * len(plans)
-    count = max(1, min(workers or cores(), runs))
-    return Estimate(runs, total * seeds / count, count)
-
-
 def module_option(built: object, name: str | None = None) -> str | None:
     """Return how the command line names an object of the caller's own, as in "mine.py:build"; None where it cannot."""
     module = sys.modules.get(getattr(built, "__module__", type(built).__module__))
@@ -196,34 +153,13 @@ def module_option(built: object, name: str | None = None) -> str | None:
 
 
 def seed_numbers(seeds: int | Sequence[int]) -> list[int]:
-    """Return the seeds of a comparison: all different and not too large, at least one.
-
-    Examples:
-        >>> seed_numbers(3)
-        [0, 1, 2]
-    """
+    """Return the seeds of a comparison: all different and not too large, at least one."""
     numbers = list(range(seeds)) if isinstance(seeds, int) else list(seeds)
-    if (
-        not numbers
-        or len(set(numbers)) < len(numbers)
-        or any(isinstance(s, bool) or not 0 <= s < 2**32 for s in numbers)
-    ):
+    outside = any(isinstance(seed, bool) or not 0 <= seed < 2**32 for seed in numbers)
+    if not numbers or outside or len(set(numbers)) < len(numbers):
         given = seeds if isinstance(seeds, int) else numbers
         raise SettingError(f"compare got seeds={given}, but needs at least one, each 0..2**32-1 and given once.")
     return numbers
-
-
-def checked_task(task: Task, settings: Settings, files: Sequence[Path], tokenizer: Path | None = None) -> Task:
-    """Return a task of the caller's own, checked against the settings."""
-    if settings.trained is not None or files or tokenizer is not None:
-        raise SettingError("a task of your own has its own lengths and texts: leave trained, files and tokenizer out.")
-    direction = getattr(task, "direction", settings.direction)
-    if direction != settings.direction:
-        raise SettingError(
-            f"the task was made for direction={direction!r}, but the model has {settings.direction!r}: "
-            f"pass direction={direction!r}."
-        )
-    return task
 
 
 def rehearse(plan: Job) -> ModelRecord | None:

@@ -1,6 +1,8 @@
 """Reading a comparison's results: the typed content of its folder."""
 
+import math
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -8,7 +10,6 @@ from pathlib import Path
 import numpy as np
 from jaxtyping import Float
 
-from whatwhere.comparison.own_scores import Scored
 from whatwhere.comparison.results import (
     ALL,
     ComparisonRecord,
@@ -16,6 +17,7 @@ from whatwhere.comparison.results import (
     Spread,
     Summary,
     TaskDescription,
+    spread,
 )
 from whatwhere.comparison.settings import Settings, with_settings
 from whatwhere.errors import CheckpointError, ResultsError, SettingError
@@ -30,6 +32,76 @@ BEFORE, AFTER = "input.tokens.weight@0", "input.tokens.weight"
 """Names of the token table before and after training, in the file of a run's model."""
 
 Table = Float[np.ndarray, "rows dim"]
+
+
+class Scored(ABC):
+    """Scores by scheme, seed and length, of a comparison or of your own: what tables, figures and tests need."""
+
+    @property
+    @abstractmethod
+    def task(self) -> TaskDescription:
+        """The task, its lengths, its measure and its tokens."""
+
+    @property
+    @abstractmethod
+    def schemes(self) -> list[str]:
+        """Names of the schemes, in the order of the request."""
+
+    @property
+    @abstractmethod
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the runs, the least first."""
+
+    @property
+    @abstractmethod
+    def tested(self) -> list[int]:
+        """All tested lengths, the least first."""
+
+    @abstractmethod
+    def by_seed(self, scheme: str, length: int | None, group: str = ALL) -> dict[int, float | None]:
+        """Return the score of each seed; None where there is none. Of length None, the mean over the trained lengths.
+
+        Args:
+            scheme: its name.
+            length: a tested length, or None.
+            group: of targets.
+        """
+
+    def score(self, scheme: str, length: int | None, group: str = ALL) -> Spread | None:
+        """Return the spread over seeds; None where a seed has no score. Arguments as for `by_seed`."""
+        return spread(self.by_seed(scheme, length, group).values())
+
+    def find_scheme(self, name: str) -> str:
+        """Return the name that a scheme has here.
+
+        Args:
+            name: that name, or another name of the scheme, such as rope.
+
+        Raises:
+            SettingError: If there is no such scheme.
+        """
+        if name in self.schemes:
+            return name
+        from whatwhere.where.catalogue import canonical_name  # loads PyTorch, which readers of results do without
+
+        if (known := canonical_name(name)) in self.schemes:
+            return known
+        raise SettingError(f"the comparison has no scheme {name!r}. It has: {', '.join(map(repr, self.schemes))}.")
+
+    @property
+    def percent(self) -> bool:
+        """Whether the measure is a share, which is shown in percent."""
+        return self.task.measure == "accuracy"
+
+    @property
+    def trained(self) -> list[int]:
+        """Tested lengths within the trained ones."""
+        return [length for length in self.tested if length <= max(self.task.trained)]
+
+    @property
+    def beyond(self) -> list[int]:
+        """Tested lengths beyond the trained ones."""
+        return [length for length in self.tested if length > max(self.task.trained)]
 
 
 @dataclass(frozen=True)
@@ -56,7 +128,7 @@ class Comparison(Scored):
 
     @property
     def task(self) -> TaskDescription:
-        """The task, its lengths, its measure and its tokens."""
+        """The task, its lengths and its measure."""
         return self.record.task
 
     @property
@@ -71,7 +143,7 @@ class Comparison(Scored):
 
     @property
     def schemes(self) -> list[str]:
-        """Names of the schemes, in the order of the request."""
+        """Names of the schemes."""
         return list(self.record.summary)
 
     @property
@@ -95,48 +167,13 @@ class Comparison(Scored):
         least = {run.scheme: run for run in sorted(self.runs, key=lambda run: -run.seed)}
         return [least[scheme] for scheme in self.schemes if scheme in least]
 
-    def find_scheme(self, name: str) -> str:
-        """Return the name that a scheme has in this comparison.
-
-        Args:
-            name: that name, or another name of the scheme, such as rope.
-
-        Raises:
-            SettingError: If the comparison has no such scheme.
-        """
-        if name in self.schemes:
-            return name
-        from whatwhere.where.catalogue import canonical_name  # loads PyTorch, which readers of results do without
-
-        if (known := canonical_name(name)) in self.schemes:
-            return known
-        raise SettingError(
-            f"the comparison {visible(self.folder)} has no scheme {name!r}. It has: "
-            f"{', '.join(map(repr, self.schemes))}."
-        )
-
     def score(self, scheme: str, length: int | None, group: str = ALL) -> Spread | None:
-        """Return the scores of a scheme.
-
-        Args:
-            scheme: its name.
-            length: a tested length; None is the mean over the trained lengths.
-            group: of targets.
-
-        Returns:
-            The spread over seeds; None where the scheme has no row for a position.
-        """
+        """Return the spread over seeds, as summarized."""
         summary = self.summary[scheme]
         return summary.in_length if length is None else summary.scores.get(length, {}).get(group)
 
     def by_seed(self, scheme: str, length: int | None, group: str = ALL) -> dict[int, float | None]:
-        """Return the score of each seed; None where there is none. Of length None, the mean over the trained lengths.
-
-        Args:
-            scheme: its name.
-            length: a tested length, or None.
-            group: of targets.
-        """
+        """Return the score of each seed."""
         runs = [run for run in self.runs if run.scheme == scheme]
         return {
             run.seed: run.in_length if length is None else run.scores.get(length, {}).get(group)
@@ -217,6 +254,102 @@ class Comparison(Scored):
                 "Run the comparison again, into a new folder."
             )
         return path if path.is_file() else None
+
+
+@dataclass(frozen=True)
+class OwnScores(Scored):
+    """Scores of a training loop of your own, for `write_tables` and `write_figures` of whatwhere.report.paper.
+
+    Nothing is trained or checked here: runs of one seed must share what is random, or pairs mean nothing.
+
+    Args:
+        scores: by scheme, then seed, then length; None where a scheme cannot be tested. An accuracy is a share.
+        name: of the task.
+        longest_trained: the longest trained length.
+        measure: "accuracy", or a loss with its unit, such as "nats per token".
+        higher_is_better: True of an accuracy, False of a loss.
+        unit: what lengths count.
+
+    Raises:
+        SettingError: If there are no scores, runs differ in their seeds or lengths, no length is a trained one, or a
+            score is no finite number, or no share although it is an accuracy.
+
+    Examples:
+        >>> losses = {"rotary": {0: {64: 1.1, 256: 1.5}}, "alibi": {0: {64: 1.2, 256: 1.3}}}
+        >>> own = OwnScores(losses, "notes", longest_trained=64, measure="nats per token", higher_is_better=False)
+        >>> own.beyond, own.score("alibi", 256)
+        ([256], Spread(median=1.3, min=1.3, max=1.3))
+    """
+
+    scores: Mapping[str, Mapping[int, Mapping[int, float | None]]]
+    name: str
+    longest_trained: int
+    measure: str
+    higher_is_better: bool
+    unit: str = "tokens"
+
+    def __post_init__(self) -> None:
+        if not self.scores or not self.seeds or not self.tested:
+            raise SettingError('scores need a scheme, a seed and a length, such as {"rotary": {0: {64: 1.1}}}.')
+        for scheme, runs in self.scores.items():
+            if tuple(sorted(runs)) != self.seeds or any(sorted(run) != self.tested for run in runs.values()):
+                raise SettingError(
+                    f"the runs of {scheme!r} have other seeds or lengths than those of {self.schemes[0]!r}: schemes "
+                    "are compared seed by seed. Pass the same of each; None where a scheme cannot be tested."
+                )
+            for value in (value for run in runs.values() for value in run.values() if value is not None):
+                if not math.isfinite(value) or (self.percent and not 0 <= value <= 1):
+                    needed = "a share from 0 to 1" if self.percent else "a finite number"
+                    raise SettingError(f"{scheme!r} has the score {value}, but needs {needed}, or None.")
+        if not self.trained:
+            raise SettingError(
+                f"the tested lengths {self.tested} are all beyond the trained {self.longest_trained}: test one within."
+            )
+
+    @property
+    def task(self) -> TaskDescription:
+        """The task, its lengths and its measure."""
+        return TaskDescription(
+            name=self.name,
+            unit=self.unit,
+            measure=self.measure,
+            higher_is_better=self.higher_is_better,
+            trained=(self.longest_trained,),
+            tested_in_length=tuple(n for n in self.tested if n <= self.longest_trained),
+            lengths=tuple(n for n in self.tested if n > self.longest_trained),
+            shift_length=0,
+            groups=(),
+            baselines={},
+            tokens=(),
+            identity="",
+        )
+
+    @property
+    def schemes(self) -> list[str]:
+        """Names of the schemes."""
+        return list(self.scores)
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """Seeds of the runs, the least first."""
+        return tuple(sorted(next(iter(self.scores.values()))))
+
+    @property
+    def tested(self) -> list[int]:
+        """All tested lengths, the least first."""
+        return sorted(next(iter(next(iter(self.scores.values())).values())))
+
+    def by_seed(self, scheme: str, length: int | None, group: str = ALL) -> dict[int, float | None]:
+        """Return the score of each seed."""
+        lengths = self.trained if length is None else [length]
+        runs = {seed: [run[n] for n in lengths] for seed, run in sorted(self.scores[scheme].items())}
+        return {seed: _mean(values) for seed, values in runs.items()}
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    # Means over other lengths cannot be compared.
+    return sum(known) / len(known) if len(known) == len(values) else None
 
 
 def read_results(folder: str | Path) -> Comparison:

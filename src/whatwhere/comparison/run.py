@@ -1,8 +1,8 @@
 """One run: one scheme, one seed, trained and measured. It is the unit of work of an executor."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -41,7 +41,7 @@ class Stopped(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """What to run.
+    """What to run: all that a process on any machine needs.
 
     Args:
         scheme: a name, or a pair of a name and the function that builds it.
@@ -76,14 +76,7 @@ class Job:
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """The outcome of a run.
-
-    Args:
-        result: scores and costs.
-        tensors: of the trained model, and the token table before and after a fifth of the training.
-        view: fingerprint and similarity by distance of the trained scheme.
-        trace: the token table through the training, and attention by distance after it.
-    """
+    """The outcome of a run: its result, the trained model with earlier token tables, its scheme, and its trace."""
 
     result: RunResult
     tensors: Mapping[str, np.ndarray]
@@ -116,68 +109,47 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
         snapshot = measure.table_snapshot(model, task, settings, percent, initial)
         snapshots.extend([] if snapshot is None else [snapshot])
 
-    recorder = None if model.token_table is None else measure.Recorder(model.token_table, settings.steps)
+    recorder = measure.Recorder(model.token_table, settings.steps)
 
     def record_step(step: int) -> None:
-        if recorder is not None and (table := model.token_table) is not None:
-            recorder.record(step, table)
+        recorder.record(step, model.token_table)
         on_step(step)
 
     trained = train.train(model, job.seed, task, settings, on_snapshot, record_step)
-    result = measured(job, model, trained.losses, trained.seconds, began)
-    result = replace(result, token_table=tuple(snapshots), start=started)
-    tensors = {} if recorder is None else recorder.tensors()
-    return _kept(job, model, result, tensors, tables)
-
-
-def measured(
-    job: Job, model: ComparedModel, losses: Sequence[tuple[int, float]], seconds: float, began: float
-) -> RunResult:
-    """Measure a trained model."""
-    task, settings = job.task, job.settings
     lengths = sorted({*task.tested_in_length, *settings.lengths})
     scores = {length: measure.scores(model, task, length, settings) for length in lengths}
-    return RunResult(
+    result = RunResult(
         scheme=job.name,
         seed=job.seed,
         parameters=_parameters(model),
         steps=settings.steps,
-        seconds=time.perf_counter() - began,
-        seconds_per_step=seconds / max(1, settings.steps),
-        losses=tuple(losses),
+        losses=tuple(trained.losses),
         scores=scores,
         in_length=measure.in_length(scores, task),
         shift=measure.shift_test(model, task, settings),
+        token_table=tuple(snapshots),
         max_length=table_rows(settings, task),
         base=name_of(job.scheme),
         varied=job.varied,
+        start=started,
         own=not isinstance(job.scheme, str),
+        seconds=time.perf_counter() - began,
+        seconds_per_step=trained.seconds / max(1, settings.steps),
     )
-
-
-def kept(job: Job, model: ComparedModel, result: RunResult) -> Run:
-    """Return what is kept of a run whose table was not traced through the training."""
-    return _kept(job, model, result, {}, {})
-
-
-def _kept(
-    job: Job, model: ComparedModel, result: RunResult, trace: Mapping[str, np.ndarray], tables: Mapping[int, Tensor]
-) -> Run:
-    traced = dict(trace)
+    trace = recorder.tensors()
     if isinstance(model, Transformer):  # of other models nobody knows where attention is
-        traced |= measure.attention(model, job.task, job.settings)
-    return Run(result, _tensors(model, tables), view_of(model.layer_wheres[0], job.task, job.settings), traced)
+        trace |= measure.attention(model, task, settings)
+    return Run(result, _tensors(model, tables), view_of(model.layer_wheres[0], task, settings), trace)
 
 
 def _require_versions(expected: Mapping[str, str] | None) -> None:
     """Raise SettingError where a worker would compute other numbers than the one that collects them says."""
-    here = versions()
-    other = next((name for name, version in (expected or here).items() if here.get(name) != version), None)
-    if other is not None and expected is not None:
-        raise SettingError(
-            f"this worker has {other} {here.get(other)}, but the comparison began with {expected[other]}: numbers "
-            "could differ.\nInstall the same versions where workers run."
-        )
+    for name, version in (expected or {}).items():
+        if (here := versions().get(name)) != version:
+            raise SettingError(
+                f"this worker has {name} {here}, but the comparison began with {version}: numbers could differ.\n"
+                "Install the same versions where workers run."
+            )
 
 
 def view_of(where: Where, task: Task, settings: Settings) -> SchemeView:
@@ -191,7 +163,7 @@ def view_of(where: Where, task: Task, settings: Settings) -> SchemeView:
         values, curves = fingerprint(where, rows), by_distance(where, rows)
     return SchemeView(
         doors=tuple(door for door in ("input", "query_key", "score") if getattr(where, door) is not None),
-        fingerprint=None if values is None else Fingerprint(values.label, _rows(values.values)),
+        fingerprint=None if values is None else Fingerprint(values.label, tuple(map(_row, values.values))),
         by_distance=None
         if curves is None
         else DistanceCurves(
@@ -200,16 +172,13 @@ def view_of(where: Where, task: Task, settings: Settings) -> SchemeView:
     )
 
 
-def _rows(values: Tensor) -> tuple[tuple[float | None, ...], ...]:
-    return tuple(_row(row) for row in values)
-
-
 def _row(values: Tensor) -> tuple[float | None, ...]:
     # A bias of minus infinity, as of a window, has no form in JSON.
     return tuple(value if np.isfinite(value) else None for value in values.tolist())
 
 
 def _channel_writer(channel: Path | None) -> Callable[[int], None]:
+    """Return a function that writes the steps done, and ends the run where nobody waits for it any more."""
     written, seen = 0.0, False
 
     def write(step: int) -> None:

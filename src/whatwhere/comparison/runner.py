@@ -46,34 +46,20 @@ from whatwhere.long_work import part_of
 
 _SHOWN_FROM = 1 << 28
 """Bytes of a text that takes a second to read."""
+_LEFT = (TimeRemainingColumn(), TextColumn("left"))
 
 
 class Display:
-    """The progress of all runs: steps done, time left, runs finished.
-
-    Args:
-        jobs: the runs.
-        show: on standard error; otherwise nothing is shown.
-    """
+    """The progress of all runs, on standard error if `show`: steps done, time left, runs finished."""
 
     def __init__(self, jobs: Sequence[Job], show: bool) -> None:
         self._steps, self._done, self._elsewhere, self._runs = 0, 0, 0, len(jobs)
         self._console = Console(stderr=True)
         self.live = show and self._console.is_terminal
         self._lines = show and not self.live
-        self._show = show
         self._whole = part_of.get()  # here, for the steps are shown from another thread
-        columns = (
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("steps,"),
-            TimeElapsedColumn(),
-            TextColumn("passed,"),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-        )
-        self.progress = Progress(*columns, console=self._console)
+        done = (MofNCompleteColumn(), TextColumn("steps,"), TimeElapsedColumn(), TextColumn("passed,"))
+        self.progress = Progress(TextColumn("{task.description}"), BarColumn(), *done, *_LEFT, console=self._console)
         self._bar = self.progress.add_task(self._text(), total=sum(job.settings.steps for job in jobs))
 
     def _text(self) -> str:
@@ -103,21 +89,8 @@ class Display:
         if self._lines and runs:
             self._print(f"waiting for {runs} run{'s' * (runs > 1)} of other processes")
 
-    def note(self, message: str) -> None:
-        """Print a line above the bar."""
-        if self._show:
-            self._print(message)
-
     def _print(self, message: str) -> None:
         self._console.print(message, highlight=False, markup=False, soft_wrap=True)
-
-
-@contextmanager
-def display(jobs: Sequence[Job], show: bool) -> Iterator[Display]:
-    """Show the progress of runs in a `with` block."""
-    shown = Display(jobs, show)
-    with shown.progress if shown.live else nullcontext():  # rich before 14.3 ends one that is disabled by a line
-        yield shown
 
 
 @contextmanager
@@ -127,13 +100,7 @@ def bytes_read(what: str, total: int, show: bool, shown_from: int = _SHOWN_FROM)
     show = show and total >= shown_from
     if show and not console.is_terminal:
         console.print(f"{what}: {total / 1e9:.1f} GB", highlight=False)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        DownloadColumn(),
-        TimeRemainingColumn(),
-        TextColumn("left"),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), *_LEFT)
     progress = Progress(*columns, console=console, transient=True)
     with progress if show and console.is_terminal else nullcontext():
         bar = progress.add_task(what, total=total)
@@ -142,9 +109,7 @@ def bytes_read(what: str, total: int, show: bool, shown_from: int = _SHOWN_FROM)
 
 _POLL_EVERY = 0.25  # seconds
 _LOOK_EVERY = 1.0  # seconds between looks at runs that other processes train
-_MOST_AT_ONCE = 256
-"""Runs that are submitted to an executor of the caller's own: each keeps a file open, its lock."""
-_STOPPED = (Stopped, CancelledError)
+_MOST_AT_ONCE = 256  # runs that an executor of the caller's own gets: each keeps a file open, its lock
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -163,10 +128,11 @@ def run_all(
     """Do all runs; each is kept when it is finished, so that an interruption loses only those in progress."""
     if not jobs:
         return
+    shown = Display(jobs, show)
     with (
         # The name is that of an unfinished file: what a killed process leaves of it is no result.
         temporary_folder(folder.resolve() / "whatwhere-runs") as channels,
-        display(jobs, show) as shown,
+        shown.progress if shown.live else nullcontext(),  # rich before 14.3 ends one that is disabled by a line
         _opened(executor, jobs, workers) as (opened, slots),
         _watched(channels, shown),
     ):
@@ -267,12 +233,7 @@ def _unlock(lock: FileLock, remove: bool) -> None:
 
 
 class InThisProcess(Executor):
-    """Run each call at once, in the thread that submits it; an interrupt passes.
-
-    Examples:
-        >>> InThisProcess().submit(abs, -3).result()
-        3
-    """
+    """Run each call at once, in the thread that submits it; an interrupt passes."""
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> Future[R]:
         """Call a function, and return a future that is done."""
@@ -398,8 +359,6 @@ def _steps(channel: Path) -> int:
 
 
 def _failure(job: Job, problem: Exception) -> str:
-    if isinstance(problem, _STOPPED):
-        message = "was stopped"
-    else:
-        message = str(problem) if isinstance(problem, WhatWhereError) else f"{type(problem).__name__}: {problem}"
-    return f"{job.name}, seed {job.seed}: {message}"
+    message = str(problem) if isinstance(problem, WhatWhereError) else f"{type(problem).__name__}: {problem}"
+    stopped = isinstance(problem, Stopped | CancelledError)
+    return f"{job.name}, seed {job.seed}: {'was stopped' if stopped else message}"

@@ -10,11 +10,11 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from whatwhere.comparison.model import Build, SchemeLike, Transformer
-from whatwhere.comparison.own_model import BuildModel, ComparedModel, OwnModel
+from whatwhere.comparison.own_model import BuildModel, ComparedModel
 from whatwhere.comparison.read import AFTER, RESULTS, Comparison, read_results
 from whatwhere.comparison.results import RunResult, StartRecord
 from whatwhere.comparison.settings import Settings
-from whatwhere.comparison.train import new_model, new_own_model
+from whatwhere.comparison.train import new_model
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.models.checkpoint.folder import RESULTS_SCHEMA
 from whatwhere.models.checkpoint.safetensors import require_checksum
@@ -35,12 +35,6 @@ def saved_tensors(model: nn.Module) -> dict[str, Tensor]:
 def load_model(
     results: Comparison | str | Path, run: RunResult, build: Build | None = None, model: None = None
 ) -> Transformer: ...
-
-
-@overload
-def load_model(
-    results: Comparison | str | Path, run: RunResult, build: Build | None = None, *, model: BuildModel
-) -> OwnModel: ...
 
 
 @overload
@@ -87,14 +81,13 @@ def load_model(
     tensors = read_tensors(path)
     settings = comparison.settings(run)
     _require_model(comparison, model)
-    built: ComparedModel
     if model is None:
         _require_sizes(path, tensors, settings, run)
-        built = new_model(_scheme(run, build), run.seed, tensors[AFTER].shape[0], run.max_length, settings)
+        tokens = tensors[AFTER].shape[0]
     else:
         _require_own_sizes(path, tensors, settings, run)
         tokens = len(comparison.task.tokens)
-        built = new_own_model(model, _scheme(run, build), run.seed, tokens, run.max_length, settings)
+    built = new_model(_scheme(run, build), run.seed, tokens, run.max_length, settings, model)
     _fill(built, tensors, path)
     return built.eval()
 

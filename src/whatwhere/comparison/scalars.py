@@ -1,7 +1,6 @@
 """Losses and scores of runs as scalars by step, for TensorBoard, Weights & Biases, or a function of your own."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from whatwhere.comparison.folder import file_name
@@ -12,33 +11,15 @@ RunLog = Callable[[RunResult], None]
 """What `compare(on_run=...)` calls with each run that it has trained."""
 
 
-@dataclass(frozen=True)
-class Scalar:
-    """A number at a step of a run.
-
-    Args:
-        name: such as "loss" or "score/32".
-        step: of the training.
-        value: the number.
-    """
-
-    name: str
-    step: int
-    value: float
-
-
-def scalars(run: RunResult) -> Iterator[Scalar]:
-    """Yield the losses of a run by step, then its scores, at the last step."""
+def scalars(run: RunResult) -> Iterator[tuple[str, int, float]]:
+    """Yield name, step and value of the losses of a run, then of its scores, at the last step."""
     for step, loss in run.losses:
-        yield Scalar("loss", step, loss)
-    yield Scalar("score/in length", run.steps, run.in_length)
+        yield "loss", step, loss
+    scores: dict[str, float | None] = {"score/in length": run.in_length}
     for length, groups in sorted(run.scores.items()):
-        for group, score in groups.items():
-            if score is not None:
-                yield Scalar(f"score/{length}" if group == "all" else f"score/{length}/{group}", run.steps, score)
-    for by, shift in sorted(run.shift.items()):
-        if shift.score is not None:
-            yield Scalar(f"shift/{by}", run.steps, shift.score)
+        scores |= {f"score/{length}" + ("" if name == "all" else f"/{name}"): each for name, each in groups.items()}
+    scores |= {f"shift/{by}": shift.score for by, shift in sorted(run.shift.items())}
+    yield from ((name, run.steps, score) for name, score in scores.items() if score is not None)
 
 
 def open_log(target: str) -> RunLog:
@@ -85,8 +66,8 @@ def _tensorboard(folder: Path) -> RunLog:
 
     def write(run: RunResult) -> None:
         with SummaryWriter(str(folder / f"{file_name(run.scheme)}-{run.seed}")) as writer:
-            for each in scalars(run):
-                writer.add_scalar(each.name, each.value, each.step)
+            for name, step, value in scalars(run):
+                writer.add_scalar(name, value, step)
 
     return write
 
@@ -101,8 +82,8 @@ def _wandb(project: str) -> RunLog:
         config = {"scheme": run.scheme, "seed": run.seed, "parameters": run.parameters.total}
         with wandb.init(project=project, name=f"{run.scheme}, seed {run.seed}", config=config) as logged:
             by_step: dict[int, dict[str, float]] = {}
-            for each in scalars(run):
-                by_step.setdefault(each.step, {})[each.name] = each.value
+            for name, step, value in scalars(run):
+                by_step.setdefault(step, {})[name] = value
             for step, values in sorted(by_step.items()):
                 logged.log(values, step=step)
 

@@ -4,14 +4,13 @@ Runs of one seed share initial tokens, batches and test sets, so two schemes are
 """
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
 
-from whatwhere.comparison.own_scores import Scored
+from whatwhere.comparison.read import Scored
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.records import Missing
 
@@ -124,71 +123,19 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
 
     Raises:
         SettingError: If the length was not tested, or `against` is no scheme of the comparison.
+
+    Examples:
+        >>> from whatwhere.comparison import OwnScores
+        >>> losses = {"rotary": {0: {512: 1.1}, 1: {512: 1.2}}, "alibi": {0: {512: 1.0}, 1: {512: 1.1}}}
+        >>> own = OwnScores(losses, "notes", longest_trained=512, measure="nats per token", higher_is_better=False)
+        >>> pair = paired_differences(own, 512).pairs[0]
+        >>> pair.first, pair.ahead, pair.outcome
+        ('alibi', 2, 'too few seeds')
     """
     if length is not None and length not in (*results.trained, *results.beyond):
         raise SettingError(f"length {length} was not tested; tested: {[*results.trained, *results.beyond]}.")
     against = None if against is None else results.find_scheme(against)
-    seeds = results.seeds
     scores = _scores(results, length)
-    left_out = tuple(scheme for scheme in results.schemes if scheme not in scores)
-    return _compared(scores, seeds, length, against, left_out)
-
-
-def paired_differences_of_scores(
-    scores: Mapping[str, Mapping[int, float]],
-    *,
-    higher_is_better: bool,
-    length: int | None = None,
-    against: str | None = None,
-) -> PairedDifferences | Missing:
-    """Compute the paired differences of scores that you measured in a training loop of your own, with the same test.
-
-    Nothing is trained or checked here: pairs are worth what they are in your loop, where runs of one seed must share
-    what is random: initial values, batches and test sets.
-
-    Args:
-        scores: of each scheme, the score of each seed, all at one length.
-        higher_is_better: True of an accuracy, False of a loss.
-        length: at which they were measured, for the record; None is in length.
-        against: a scheme that was chosen before looking at the results; None compares all pairs.
-
-    Returns:
-        The differences; the reason why there are none where SciPy is not installed.
-
-    Raises:
-        SettingError: If there are fewer than two schemes, `against` is none of them, or two have other seeds.
-
-    Examples:
-        >>> losses = {"rotary": {0: 1.1, 1: 1.2, 2: 1.3}, "alibi": {0: 1.0, 1: 1.1, 2: 1.1}}
-        >>> found = paired_differences_of_scores(losses, higher_is_better=False)
-        >>> found.pairs[0].first, found.pairs[0].ahead, found.pairs[0].outcome
-        ('alibi', 3, 'too few seeds')
-    """
-    if len(scores) < 2 or (against is not None and against not in scores):
-        raise SettingError(f"differences need two schemes, and against={against!r} one of them; got {list(scores)}.")
-    seeds = tuple(sorted({seed for by_seed in scores.values() for seed in by_seed}))
-    if not seeds:
-        raise SettingError("differences need the scores of one seed or more, but got none.")
-    for scheme, by_seed in scores.items():
-        missing = [seed for seed in seeds if not math.isfinite(by_seed.get(seed, math.nan))]
-        if missing:
-            raise SettingError(
-                f"{scheme!r} has no finite score for the seed {missing[0]}, which another scheme has: schemes are "
-                "compared seed by seed. Pass the seeds that all have."
-            )
-    sign = 1.0 if higher_is_better else -1.0
-    values = {scheme: sign * np.array([by_seed[seed] for seed in seeds]) for scheme, by_seed in scores.items()}
-    return _compared(values, seeds, length, against, ())
-
-
-def _compared(
-    scores: Mapping[str, Float[np.ndarray, " seeds"]],
-    seeds: tuple[int, ...],
-    length: int | None,
-    against: str | None,
-    left_out: tuple[str, ...],
-) -> PairedDifferences | Missing:
-    """Test all pairs, or those with `against`; of scores, higher is better."""
     order = sorted(scores, key=lambda scheme: -float(scores[scheme].mean()))
     chosen = [
         (first, second)
@@ -196,6 +143,7 @@ def _compared(
         for second in order[n + 1 :]
         if against is None or against in (first, second)
     ]
+    seeds = results.seeds
     gains = np.array([scores[first] - scores[second] for first, second in chosen]).reshape(len(chosen), len(seeds))
     needed = seeds_needed(len(chosen))
     try:
@@ -208,26 +156,17 @@ def _compared(
         _difference(*pair, gains[n], intervals[n], float(p[n]), float(corrected[n]), len(seeds) >= needed)
         for n, pair in enumerate(chosen)
     ]
+    left_out = tuple(scheme for scheme in results.schemes if scheme not in scores)
     return PairedDifferences(length, seeds, against, len(chosen), LEVEL, needed, tuple(pairs), left_out)
 
 
 def seeds_needed(family: int, level: float = LEVEL) -> int:
-    """Compute how many seeds a family of pairs needs so that a p-value, corrected by Holm's method, can be significant.
-
-    Examples:
-        >>> seeds_needed(1), seeds_needed(10)
-        (6, 9)
-    """
+    """Compute how many seeds a family of pairs needs so that a p-value by Holm's method can reach a level."""
     return next(n for n in range(1, 1000) if max(family, 1) * 2 / 2**n <= level)
 
 
 def holm(p: Float[np.ndarray, " family"]) -> Float[np.ndarray, " family"]:
-    """Correct p-values by Holm's method.
-
-    Examples:
-        >>> holm(np.array([0.01, 0.04, 0.03])).round(2).tolist()
-        [0.03, 0.06, 0.06]
-    """
+    """Correct p-values by Holm's method."""
     order = np.argsort(p, kind="stable")
     corrected = np.empty_like(p)
     corrected[order] = np.minimum(np.maximum.accumulate(p[order] * np.arange(len(p), 0, -1)), 1.0)
@@ -274,12 +213,7 @@ def _equal(gains: Float[np.ndarray, " seeds"]) -> bool:
 
 
 def sign_flip_test(gains: Float[np.ndarray, "pairs seeds"]) -> Float[np.ndarray, " pairs"]:
-    """Return the two-sided p-value of each row: SciPy exchanges the members of each pair, which flips signs.
-
-    Examples:
-        >>> sign_flip_test(np.array([[0.1, 0.2, 0.1, 0.3, 0.2]])).tolist()  # 2 of the 32 sign patterns
-        [0.0625]
-    """
+    """Return the two-sided p-value of each row: SciPy exchanges the members of each pair, which flips signs."""
     try:
         from scipy.stats import permutation_test
     except ImportError:

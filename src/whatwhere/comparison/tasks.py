@@ -7,7 +7,7 @@ text, a language model of bytes, is in text_task.py.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from inspect import get_annotations
 from typing import Protocol, TypeGuard, final, runtime_checkable
 
@@ -48,7 +48,6 @@ class Task(Protocol):
         unit: what lengths count, such as "arguments".
         measure: "accuracy", or "nats per byte" and the like, where lower is better.
         vocab_size: number of tokens in the vocabulary.
-        tokens: the vocabulary, as it is shown.
         groups: names of the groups that scores are split into.
         trained: the lengths of training.
         tested_in_length: those of them that can be tested on sequences that training never shows.
@@ -60,12 +59,15 @@ class Task(Protocol):
     unit: str
     measure: str
     vocab_size: int
-    tokens: tuple[str, ...]
     groups: tuple[str, ...]
     trained: tuple[int, ...]
     tested_in_length: tuple[int, ...]
     shift_length: int
     identity: str
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The vocabulary, as it is shown."""
 
     def token_count(self, length: int) -> int:
         """Return the number of tokens of a sequence of this length."""
@@ -84,12 +86,7 @@ _MEMBERS = (*get_annotations(Task), *(name for name in vars(Task) if not name.st
 
 
 def is_task(value: object) -> TypeGuard[Task]:
-    """Return whether an object has all that a task needs.
-
-    Examples:
-        >>> is_task(Expressions((2, 3))), is_task(Expressions), is_task("copy")
-        (True, False, False)
-    """
+    """Return whether an object has all that a task needs."""
     return not isinstance(value, type) and all(hasattr(value, name) for name in _MEMBERS)
 
 
@@ -97,11 +94,6 @@ def held_out(ids: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batch"]:
     """Return which sequences are held out for the test: about a tenth, by a hash of the tokens, so none is in both.
 
     FNV-1a over the tokens, then the finalizer of MurmurHash3, in 32 bits.
-
-    Examples:
-        >>> ids = torch.randint(0, 20, (1000, 8), generator=torch.Generator().manual_seed(0))
-        >>> 60 < int(held_out(ids).sum()) < 140
-        True
     """
     value, low = torch.full(ids.shape[:1], 2_166_136_261, device=ids.device), 2**32 - 1
     # int64 products wrap, which does not change their lower 32 bits.
@@ -111,6 +103,10 @@ def held_out(ids: Int64[Tensor, "batch tokens"]) -> Bool[Tensor, " batch"]:
     for shift, factor in ((16, 0x85EB_CA6B), (13, 0xC2B2_AE35), (16, 1)):
         value = ((value ^ (value >> shift)) * factor) & low
     return value % 10 == 0
+
+
+def _one_of(lengths: Sequence[int], generator: torch.Generator) -> int:
+    return lengths[int(torch.randint(len(lengths), (1,), generator=generator))]
 
 
 def answered_at(direction: str) -> int:
@@ -163,9 +159,8 @@ class Expressions:
 
     def sample(self, batch: int, generator: torch.Generator) -> Batch:
         """Sample expressions of one of the trained numbers of arguments; held-out ones have no target."""
-        length = self.trained[int(torch.randint(len(self.trained), (1,), generator=generator))]
-        sampled = self._expressions(length, batch, generator)
-        return Batch(sampled.ids, sampled.targets.masked_fill(_reserved(sampled.ids), -100), sampled.groups, sampled.at)
+        sampled = self._expressions(_one_of(self.trained, generator), batch, generator)
+        return replace(sampled, targets=sampled.targets.masked_fill(_reserved(sampled.ids), -100))
 
     def test_set(self, length: int, count: int) -> Batch:
         """Return held-out expressions of a trained length; any expressions of one argument, or of another length."""
@@ -274,9 +269,8 @@ class Recall:
 
     def sample(self, batch: int, generator: torch.Generator) -> Batch:
         """Sample sequences of one of the trained numbers of pairs; held-out ones have no target."""
-        length = self.trained[int(torch.randint(len(self.trained), (1,), generator=generator))]
-        sampled = self._pairs(length, batch, generator)
-        return Batch(sampled.ids, sampled.targets.masked_fill(held_out(sampled.ids), -100), sampled.groups, sampled.at)
+        sampled = self._pairs(_one_of(self.trained, generator), batch, generator)
+        return replace(sampled, targets=sampled.targets.masked_fill(held_out(sampled.ids), -100))
 
     def test_set(self, length: int, count: int) -> Batch:
         """Return held-out sequences."""

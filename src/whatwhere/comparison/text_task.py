@@ -1,6 +1,7 @@
 """The task text: a language model of bytes, or of a tokenizer's tokens, on the user's own files."""
 
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from math import log
 from pathlib import Path
 from typing import Any, final
@@ -16,7 +17,7 @@ from whatwhere.comparison.tasks import Batch
 from whatwhere.comparison.token_text import TokenText, encoded, first_held_out, load_tokenizer, shown_tokens
 from whatwhere.errors import SettingError, TextError
 
-_BYTES = tuple(chr(n) if 32 < n < 127 else f"0x{n:02x}" for n in range(256))
+BYTES = tuple(chr(n) if 32 < n < 127 else f"0x{n:02x}" for n in range(256))
 
 
 @final
@@ -45,7 +46,6 @@ class Text:
     unit: str = "bytes"
     measure: str = "nats per byte"
     vocab_size: int = 256
-    tokens: tuple[str, ...]
     groups: tuple[str, ...] = ("last quarter",)
 
     def __init__(self, text: bytes | ByteText | TokenText | None = None, trained: Sequence[int] = (64,)) -> None:
@@ -54,13 +54,12 @@ class Text:
         self.trained = self.tested_in_length = tuple(trained)
         self.shift_length = max(1, trained[0] // 2)
         content = python_documentation() if text is None else text
-        self.tokens = _BYTES
         self._text: ByteText | TokenText = MemoryText(content) if isinstance(content, bytes) else content
         self.tokenized: TokenizedText | None = None
         if isinstance(self._text, TokenText):
             self.name, self.unit, self.measure = "text in tokens", "tokens", "nats per token"
-            self.tokens, self.vocab_size = self._text.tokens, self._text.vocab_size
-            self.identity, self.tokenized = self._text.identity, self._text.about
+            self.vocab_size, self.identity = self._text.vocab_size, self._text.identity
+            self.tokenized = self._text.about
         else:
             self.identity = f"sha256 {self._text.sha256}"
         self._cut = first_held_out(len(self._text))
@@ -71,19 +70,14 @@ class Text:
                 "one tenth tests.\nPass a longer text or a shorter window."
             )
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs: of a vocabulary, the file that has it."""
-        state = dict(self.__dict__)
-        if self.tokenized is not None:
-            state.pop("tokens", None)
-        return state
+    @cached_property
+    def tokens(self) -> tuple[str, ...]:
+        """The vocabulary, as it is shown."""
+        return BYTES if self.tokenized is None else shown_tokens(self.tokenized)
 
-    def __getattr__(self, name: str) -> Any:
-        """Read the vocabulary in a process that has not done so."""
-        if name != "tokens" or not isinstance(text := self.__dict__.get("_text"), TokenText):
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self.tokens = text.tokens
-        return self.tokens
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs: it reads the vocabulary from its file."""
+        return {name: value for name, value in vars(self).items() if name != "tokens"}
 
     def in_file(self, folder: Path, on_read: OnRead = lambda count: None) -> "Text":
         """Return the same task on a copy of the text in a folder, which is sent to other processes by its path."""
@@ -162,49 +156,17 @@ class Text:
 
 
 @final
-class Bytes:
-    """The tokens of the task text, without its text: what is needed to ask its models for the next byte.
+class TextPrompts:
+    """The task text as its models are asked, without its text: of bytes, or of the tokens of a tokenizer.
 
     Examples:
-        >>> Bytes().encode("a b")
+        >>> TextPrompts().encode("a b")
         ([97, 32, 98], ['a', '0x20', 'b'])
     """
 
-    name: str = Text.name
-    tokens: tuple[str, ...] = _BYTES
-
-    def token_count(self, length: int) -> int:
-        """Return the length: a byte is a token."""
-        return length
-
-    def encode(self, text: str) -> tuple[list[int], list[str]]:
-        """Return the bytes of a text in UTF-8, and how each is shown."""
-        try:
-            ids = list(text.encode())
-        except UnicodeEncodeError:
-            raise TextError("the text has half a character (a lone surrogate): read it as UTF-8.") from None
-        if not ids:
-            raise TextError("the text is empty: write its beginning, and models predict the next byte.")
-        return ids, [self.tokens[n] for n in ids]
-
-    def answer(self, ids: Sequence[int]) -> int | None:
-        """Return None: a text may go on in many ways."""
-        return None
-
-
-@final
-class TextTokens:
-    """The tokens of a text task whose text was tokenized, without its text: what is needed to ask for the next token.
-
-    Args:
-        trained: the tokenizer of the text.
-    """
-
-    name: str = "text in tokens"
-
-    def __init__(self, trained: TokenizedText) -> None:
-        self._tokenizer = load_tokenizer(trained)
-        self.tokens = shown_tokens(trained)
+    def __init__(self, tokenized: TokenizedText | None = None) -> None:
+        self._tokenizer = None if tokenized is None else load_tokenizer(tokenized)
+        self.tokens = BYTES if tokenized is None else shown_tokens(tokenized)
 
     def token_count(self, length: int) -> int:
         """Return the length, which counts tokens."""
@@ -212,10 +174,14 @@ class TextTokens:
 
     def encode(self, text: str) -> tuple[list[int], list[str]]:
         """Return the ids of a text, and how each is shown."""
-        (ids,) = encoded(self._tokenizer, [text])
-        if not len(ids):
-            raise TextError("the text has no token: write its beginning, and models predict the next token.")
-        return ids.tolist(), [self.tokens[n] for n in ids]
+        try:
+            bytes_ = text.encode()
+        except UnicodeEncodeError:
+            raise TextError("the text has half a character (a lone surrogate): read it as UTF-8.") from None
+        ids = list(bytes_) if self._tokenizer is None else next(encoded(self._tokenizer, [text])).tolist()
+        if not ids:
+            raise TextError("the text is empty, or has no token: write its beginning, and models predict the next one.")
+        return ids, [self.tokens[n] for n in ids]
 
     def answer(self, ids: Sequence[int]) -> int | None:
         """Return None: a text may go on in many ways."""

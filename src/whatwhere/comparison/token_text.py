@@ -72,15 +72,6 @@ class TokenText:
         text_sha256: of the text.
         source: the text itself, which a process that only trains does without.
         border: the last id up to the held-out ones at which a piece of the text begins, and the byte of it.
-
-    Examples:
-        >>> from tempfile import mkdtemp
-        >>> from whatwhere.comparison.byte_text import MemoryText
-        >>> path = Path(mkdtemp()) / "tokenizer.json"
-        >>> texts.words("the cat sat on the mat").save(str(path))
-        >>> text = tokenized(MemoryText(b"the mat sat on the cat"), path, path.parent)
-        >>> len(text), text.windows([1], 3)[0].tolist()
-        (6, [4, 2, 3])
     """
 
     stored: FileText
@@ -89,11 +80,6 @@ class TokenText:
     text_sha256: str
     source: ByteText | None = None
     border: tuple[int, int] = (0, 0)
-
-    @property
-    def tokens(self) -> tuple[str, ...]:
-        """The vocabulary, as it is shown, which the file of the tokenizer has: other processes get its path alone."""
-        return shown_tokens(self.about)
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
@@ -106,7 +92,6 @@ class TokenText:
         return f"sha256 {self.text_sha256}, tokenizer {self.about.tokenizer_sha256}, ids {_IDS}"
 
     def __len__(self) -> int:
-        """Return the number of ids."""
         return len(self.stored) // self.dtype.itemsize
 
     def windows(self, starts: Sequence[int], count: int) -> UInt[np.ndarray, "windows ids"]:
@@ -148,11 +133,6 @@ def first_held_out(count: int) -> int:
     return count * 9 // 10
 
 
-def cache_folder() -> Path:
-    """Return the folder of all texts that were tokenized: $XDG_CACHE_HOME/whatwhere, or ~/.cache/whatwhere."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "whatwhere"
-
-
 def tokenized(
     text: ByteText, tokenizer: Path, cache: Path | None = None, on_read: OnRead = lambda count: None
 ) -> TokenText:
@@ -164,7 +144,9 @@ def tokenized(
     if not size:
         raise TextError("the tokenizer has no token.\nPass another one.")
     key = sha256(f"ids {_IDS} {text.sha256} {digest}".encode()).hexdigest()
-    cache = (cache_folder() if cache is None else cache).absolute()
+    if cache is None:
+        cache = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "whatwhere"
+    cache = cache.absolute()
     ids, record = cache / "tokens" / f"{key}.ids", cache / "tokens" / f"{key}.json"
     try:
         ids.parent.mkdir(parents=True, exist_ok=True)
@@ -211,14 +193,7 @@ def _kept(ids: Path, record: Path) -> tuple[FileText, _Record] | None:
 
 
 def _make(
-    text: ByteText,
-    encoder: "Tokenizer",
-    file: Path,
-    digest: str,
-    vocab_size: int,
-    ids: Path,
-    record: Path,
-    on_read: OnRead,
+    text: ByteText, encoder: "Tokenizer", file: Path, digest: str, size: int, ids: Path, record: Path, on_read: OnRead
 ) -> tuple[FileText, _Record]:
     """Tokenize a text into its two files."""
     unknown, lost = _unknown_id(encoder), 0
@@ -233,14 +208,14 @@ def _make(
     with atomic_file(ids, follow=False) as unfinished:
         with unfinished.open("wb") as opened:
             for some in encoded(encoder, measured()):
-                _require_known(some, vocab_size, file)
+                _require_known(some, size, file)
                 counts.append(len(some))
-                opened.write(some.astype(_dtype(vocab_size)).tobytes())
+                opened.write(some.astype(_dtype(size)).tobytes())
                 lost += 0 if unknown is None else int((some == unknown).sum())
         if not unfinished.stat().st_size:
             raise TextError("the tokenizer makes no token of this text.\nPass other text, or another tokenizer.")
     stored = open_files([ids])
-    count = len(stored) // _dtype(vocab_size).itemsize
+    count = len(stored) // _dtype(size).itemsize
     about = TokenizedText(
         tokenizer=str(file.resolve()),
         tokenizer_sha256=digest,
@@ -255,13 +230,7 @@ def _make(
 
 
 def pieces(tokenizer: "Tokenizer", parts: Iterable[str], longest: int = LONGEST_PIECE) -> Iterator[str]:
-    """Cut a text at borders of lines where tokens end, whatever its parts.
-
-    Examples:
-        >>> tokenizer = texts.words("the cat")
-        >>> [len(piece) for piece in pieces(tokenizer, ["the cat\\n"] * 20_000)]
-        [65536, 65536, 28928]
-    """
+    """Cut a text at borders of lines where tokens end, whatever its parts."""
     pending, start = "", _PIECE
     for part in parts:
         pending += part

@@ -5,7 +5,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from time import perf_counter
 
 import torch
@@ -28,21 +27,6 @@ _LOCK, _WANTED = threading.Lock(), list[bool]()
 """PyTorch's switch before it was set, and one entry for each thread that wants it: it is one for the whole process."""
 
 
-@dataclass(frozen=True, eq=False)
-class Trained:
-    """The outcome of a training.
-
-    Args:
-        model: the trained model.
-        losses: (step, loss), about fifty of them.
-        seconds: time of the steps alone.
-    """
-
-    model: ComparedModel
-    losses: list[tuple[int, float]]
-    seconds: float
-
-
 def build(
     scheme: SchemeLike, seed: int, task: Task, settings: Settings, model: BuildModel | None = None
 ) -> ComparedModel:
@@ -52,35 +36,22 @@ def build(
     learned table gets exactly the rows of the longest trained sequence: further rows would never be trained. Where
     positions are sampled, training shows all of them, and there is a row for each.
     """
-    rows = table_rows(settings, task)
+    built = new_model(scheme, seed, task.vocab_size, table_rows(settings, task), settings, model)
+    return built.to(settings.resolved_device)
+
+
+def new_model(
+    scheme: SchemeLike, seed: int, vocab_size: int, max_length: int, settings: Settings, model: BuildModel | None = None
+) -> ComparedModel:
+    """Build our Transformer, or a model of the caller's own, on the CPU with its initial parameters."""
+    wheres = build_wheres(scheme, settings.dim, settings.heads, max_length, settings.layers, scheme_seed(seed))
     if model is not None:
-        return new_own_model(model, scheme, seed, task.vocab_size, rows, settings).to(settings.resolved_device)
-    return new_model(scheme, seed, task.vocab_size, rows, settings).to(settings.resolved_device)
-
-
-def new_own_model(
-    model: BuildModel, scheme: SchemeLike, seed: int, vocab_size: int, max_length: int, settings: Settings
-) -> OwnModel:
-    """Build a model of the caller's own on the CPU; arguments as for `new_model`."""
-    wheres = build_wheres(scheme, settings.dim, settings.heads, max_length, settings.layers, scheme_seed(seed))
-    return OwnModel(vocab_size, wheres, settings, model, seed)
-
-
-def new_model(scheme: SchemeLike, seed: int, vocab_size: int, max_length: int, settings: Settings) -> Transformer:
-    """Build a model on the CPU, with its initial parameters."""
-    wheres = build_wheres(scheme, settings.dim, settings.heads, max_length, settings.layers, scheme_seed(seed))
+        return OwnModel(vocab_size, wheres, settings, model, seed)
     return Transformer(vocab_size, wheres, settings, torch.Generator().manual_seed(seed))
 
 
 class Training:
-    """A training between two steps: the model, its optimizer, random numbers, steps done and losses.
-
-    Args:
-        model: to train, in place.
-        seed: of the batches, which depend on nothing else.
-        task: which samples the batches.
-        settings: of the optimizer.
-    """
+    """A training between two steps: the model, its optimizer, random numbers, steps done and losses."""
 
     def __init__(self, model: ComparedModel, seed: int, task: Task, settings: Settings) -> None:
         self.model, self.task, self.settings = model, task, settings
@@ -108,10 +79,11 @@ class Training:
         batch = to_device(self.task.sample(settings.batch, self.generator), settings.resolved_device)
         for group in self.optimizer.param_groups:
             group["lr"] = settings.learning_rate * _share(step, settings)
-        count = (batch.targets >= 0).sum().clamp(min=1)
         p = training_positions(settings, batch.ids, self.position_generator)
         with autocast(settings.resolved_device):
-            loss = loss_sum(self.model(batch.ids, batch.at, p), batch.targets) / count
+            logits = self.model(batch.ids, batch.at, p).float().flatten(0, -2)
+            losses = F.cross_entropy(logits, batch.targets.flatten(), ignore_index=-100, reduction="sum")
+            loss = losses / (batch.targets >= 0).sum().clamp(min=1)
         self.optimizer.zero_grad(set_to_none=True)
         loss.backward()
         norm = _clip(self.weights)
@@ -146,10 +118,10 @@ def train(
     seed: int,
     task: Task,
     settings: Settings,
-    on_snapshot: Callable[[int, ComparedModel], None],
-    on_step: Callable[[int], None],
-) -> Trained:
-    """Train with AdamW, gradients clipped at norm 1; batches depend on the seed alone, not on the scheme."""
+    on_snapshot: Callable[[int, ComparedModel], None] = lambda percent, model: None,
+    on_step: Callable[[int], None] = lambda step: None,
+) -> Training:
+    """Train a model in place; batches depend on the seed alone, not on the scheme."""
     training = Training(model, seed, task, settings)
     at = {round(settings.steps * percent / 100): percent for percent in SNAPSHOTS}
     on_snapshot(0, model)
@@ -161,7 +133,7 @@ def train(
         on_step(step)
     if not settings.steps:
         on_snapshot(SNAPSHOTS[-1], model)
-    return Trained(model, training.losses, training.seconds)
+    return training
 
 
 def _clip(weights: Sequence[Tensor]) -> Tensor:
@@ -257,9 +229,3 @@ def _share(step: int, settings: Settings) -> float:
         return step / warmup
     done = (step - warmup) / max(1, settings.steps - warmup)
     return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * done))
-
-
-def loss_sum(logits: Tensor, targets: Tensor) -> Tensor:
-    """Compute the sum of the cross entropies of all targets."""
-    logits, targets = logits.float().flatten(0, -2), targets.flatten()
-    return F.cross_entropy(logits, targets, ignore_index=-100, reduction="sum")

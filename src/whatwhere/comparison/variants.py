@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from itertools import product
-from typing import Any, Literal
+from typing import Any
 
 from whatwhere.comparison.settings import Settings, rank_of, with_settings
 from whatwhere.errors import SettingError
@@ -44,13 +44,7 @@ _DEFAULTS = {field.name: field.default for field in fields(Settings)}
 
 @dataclass(frozen=True)
 class Variant:
-    """A scheme with settings of its own.
-
-    Args:
-        name: of its results.
-        scheme: the name of the scheme, with options of its entries.
-        varied: the settings that differ from those of the comparison.
-    """
+    """A scheme with settings of its own: the name of its results, the scheme with options of its entries, the rest."""
 
     name: str
     scheme: str
@@ -117,12 +111,7 @@ def make_variants(
 
 
 def write_name(scheme: str, varied: Mapping[str, Scalar]) -> str:
-    """Return the name of a scheme with settings, in the order of Settings.
-
-    Examples:
-        >>> write_name("rotary@theta=5", {"dim": 16, "positions": "randomized"})
-        'rotary@theta=5,dim=16,randomized'
-    """
+    """Return the name of a scheme with settings, in the order of Settings: the opposite of `read_name`."""
     if not varied:
         return scheme
     parts = [_setting_text(name, varied[name]) for name in _DEFAULTS if name in varied]
@@ -172,19 +161,9 @@ def _normal(name: str, value: object) -> Scalar:
     return float(plain) if is_float and isinstance(plain, int) and not isinstance(plain, bool) else plain
 
 
-Reach = Literal["all", "some", "none"]
-"""Which layers of a model attend within a window or a chunk."""
-
-
 @dataclass(frozen=True)
 class LayerKind:
-    """What one layer of a layout has.
-
-    Args:
-        positions: its schemes, without options of the layer, such as "rotary" or "none+temperature".
-        window, chunk: tokens that a query sees; None sees all.
-        sink: whether its heads have learned sinks.
-    """
+    """What a layer of a model has: its schemes, without options of the layer; tokens that a query sees; sinks."""
 
     positions: str
     window: int | None = None
@@ -197,74 +176,25 @@ class LayerKind:
         return self.window is not None or self.chunk is not None
 
 
-@dataclass(frozen=True)
-class Layout:
-    """The layers of a scheme, from the first.
-
-    Args:
-        scheme: its name in the comparison.
-        layers: one kind for each layer of the model.
-    """
-
-    scheme: str
-    layers: tuple[LayerKind, ...]
-
-    @property
-    def windows(self) -> Reach:
-        """Which layers attend within a window or a chunk: all, some or none."""
-        local = [layer.local for layer in self.layers]
-        return "all" if all(local) else "some" if any(local) else "none"
-
-
-def layouts(schemes: Mapping[str, int]) -> list[Layout]:
-    """Return the layouts of schemes, by group: no layer has a window, all have one, some have one.
+def layer_kinds(name: str, count: int) -> list[LayerKind]:
+    """Return what each of so many layers has, of the scheme with this name.
 
     Examples:
-        >>> found = layouts({"rotary@512*3/none": 4, "rotary": 4})
-        >>> [(one.scheme, one.windows, one.layers[-1].positions) for one in found]
-        [('rotary', 'none', 'rotary'), ('rotary@512*3/none', 'some', 'none')]
-        >>> layouts({"rotary": 4, "alibi": 4})
-        []
+        >>> [(layer.positions, layer.window) for layer in layer_kinds("rotary@512*3/none", 4)][2:]
+        [('rotary', 512), ('none', None)]
     """
-    found = [Layout(name, _layers(name, count)) for name, count in schemes.items()]
-    if all(len(set(one.layers)) == 1 and one.windows == "none" and not one.layers[0].sink for one in found):
-        return []
-    return sorted(found, key=lambda one: ("none", "all", "some").index(one.windows))
-
-
-def _layers(name: str, count: int) -> tuple[LayerKind, ...]:
     try:
         kinds = [_kind(part) for part in split_layers(read_name(name)[0])]
     except SettingError:  # a scheme of the caller's own, whose name has no layers
         kinds = [LayerKind(name)]
-    return tuple(kinds[number % len(kinds)] for number in range(count))
+    return [kinds[number % len(kinds)] for number in range(count)]
 
 
 def _kind(part: str) -> LayerKind:
-    """Return the kind of a layer from its part of a name."""
     doors, of_layer = [], dict[str, Scalar | None]()
     for door in part.split("+"):
         entry, options = split_options(door)
         of_layer |= {key: value for key, value in options.items() if key in LAYER_OPTIONS}
         doors.append(join_options(entry, {key: value for key, value in options.items() if key not in LAYER_OPTIONS}))
-    return LayerKind(
-        "+".join(doors), _tokens(of_layer, "window"), _tokens(of_layer, "chunk"), bool(of_layer.get("sink"))
-    )
-
-
-def _tokens(options: Mapping[str, Scalar | None], key: str) -> int | None:
-    value = options.get(key)
-    return value if isinstance(value, int) else None
-
-
-def runs_of(layers: Iterable[LayerKind]) -> list[tuple[LayerKind, int]]:
-    """Return each kind of layer with the number of layers that have it, in the order of their first layer.
-
-    Examples:
-        >>> runs_of([LayerKind("rotary", 8), LayerKind("rotary", 8), LayerKind("none")])[0]
-        (LayerKind(positions='rotary', window=8, chunk=None, sink=False), 2)
-    """
-    counts: dict[LayerKind, int] = {}
-    for layer in layers:
-        counts[layer] = counts.get(layer, 0) + 1
-    return list(counts.items())
+    sizes = {key: value for key in ("window", "chunk") if isinstance(value := of_layer.get(key), int)}
+    return LayerKind("+".join(doors), **sizes, sink=bool(of_layer.get("sink")))

@@ -2,15 +2,15 @@
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from whatwhere.comparison.own_scores import Scored
-from whatwhere.comparison.read import Comparison
-from whatwhere.comparison.results import ComparisonRecord, RunResult, Spread
+from whatwhere.comparison.read import Comparison, Scored
+from whatwhere.comparison.results import ALL, ComparisonRecord, RunResult, Spread
 from whatwhere.comparison.settings import MODEL_SETTINGS
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
-from whatwhere.comparison.variants import LayerKind, Layout, layouts, runs_of
+from whatwhere.comparison.variants import LayerKind, layer_kinds
 from whatwhere.escape import visible
 from whatwhere.records import Missing
 from whatwhere.report import trained_table
@@ -39,9 +39,6 @@ from whatwhere.report.text import decimals, number, spread
 NO_ROW, ABSENT = "no row", "–"
 RUNS = ("run", "steps", "seconds", "last loss", "parameters", "of tokens", "of positions", "trained model")
 """Columns of the table of runs."""
-
-GROUPS = {"none": "no layer", "all": "every layer", "some": "some layers"}
-"""Names of the groups of layouts, by which layers have a window."""
 
 BASELINES = {
     "chance": "a blind guess",
@@ -103,16 +100,10 @@ def sections(results: Comparison) -> list[Section]:
 def summary(results: Scored) -> Table:
     """Return the scores of each scheme and baseline in and beyond the trained length."""
     columns = ["scheme", "in length", *(f"at {length}" for length in results.beyond)]
-    rows, losses = [], []
-    for scheme in results.schemes:
-        scores = [results.score(scheme, length) for length in (None, *results.beyond)]
-        losses.append(None if scores[0] is None else scores[0].median)
-        rows.append([name_text(scheme), *(score_cell(results, score) for score in scores)])
-    for name, baseline in results.task.baselines.items():
-        values = [baseline_in_length(results, baseline), *map(baseline.get, results.beyond)]
-        scores = list(map(_single, values))
-        losses.append(values[0])
-        rows.append([name_text(name), *("" if score is None else score_cell(results, score) for score in scores)])
+    rows = [*_score_rows(results, (None, *results.beyond)), *_baseline_rows(results, (None, *results.beyond))]
+    scores = [results.score(scheme, None) for scheme in results.schemes]
+    losses = [None if score is None else score.median for score in scores]
+    losses += [baseline_in_length(results, line) for line in results.task.baselines.values()]
     bits = [bits_per_byte(results, loss) for loss in losses]
     if any(each is not None for each in bits):
         columns.append("bits per byte")
@@ -125,16 +116,18 @@ def by_layout(results: Comparison) -> list[Section]:
     """Return the scores by layout, in groups; nothing where no layer has a window or a sink, and all are alike."""
     if results.record.model is not None:
         return []  # which may have no layers
-    found = layouts({run.scheme: results.settings(run).layers for run in results.runs})
-    if not found:
+    layers = {run.scheme: layer_kinds(run.scheme, results.settings(run).layers) for run in results.runs}
+    if not any(len(set(each)) > 1 or each[0].local or each[0].sink for each in layers.values()):
         return []
     columns = ["with a window", "layout", "layers with", "layers without", "in length"]
     columns += [f"at {length}" for length in results.beyond]
     rows = []
-    for one in found:
-        scores = [score_cell(results, results.score(one.scheme, length)) for length in (None, *results.beyond)]
-        cells = [_layer_cell(one, local) for local in (True, False)]
-        rows.append([GROUPS[one.windows], name_text(one.scheme), *cells, *scores])
+    for scheme, each in layers.items():
+        local = [layer.local for layer in each]
+        group = "every layer" if all(local) else "some layers" if any(local) else "no layer"
+        scores = [score_cell(results, results.score(scheme, length)) for length in (None, *results.beyond)]
+        rows.append([group, name_text(scheme), _layers_cell(each, True), _layers_cell(each, False), *scores])
+    rows.sort(key=lambda row: ("no layer", "every layer", "some layers").index(row[0]))
     text = (
         "Layers of some of these models differ in the tokens that they see, all earlier ones or those in a window, and "
         "in their positions. Rows are grouped by whether no layer, every layer or some layers have a window. "
@@ -144,10 +137,10 @@ def by_layout(results: Comparison) -> list[Section]:
     return [Section("layouts", "Layouts by layer", [Paragraph(text), table])]
 
 
-def _layer_cell(layout: Layout, local: bool) -> str:
+def _layers_cell(layers: Sequence[LayerKind], local: bool) -> str:
     """Return the layers with or without a window as text: how many, of which kind."""
-    kinds = [(kind, count) for kind, count in runs_of(layout.layers) if kind.local is local]
-    return "; ".join(f"{count}: {_kind_text(kind)}" for kind, count in kinds) or ABSENT
+    counts = Counter(layer for layer in layers if layer.local is local)
+    return "; ".join(f"{count}: {_kind_text(kind)}" for kind, count in counts.items()) or ABSENT
 
 
 def _kind_text(kind: LayerKind) -> str:
@@ -214,10 +207,7 @@ def _by_length(results: Comparison) -> list[Part]:
     lengths = [*results.trained, *results.beyond]
     columns = ["scheme", *map(str, lengths)]
     numeric = range(1, len(columns))
-    rows = [_score_row(results, scheme, lengths, "all") for scheme in results.schemes]
-    for name, line in results.task.baselines.items():
-        scores = [_single(line.get(length)) for length in lengths]
-        rows.append([name_text(name), *("" if s is None else score_cell(results, s) for s in scores)])
+    rows = [*_score_rows(results, lengths), *_baseline_rows(results, lengths)]
     unit, measured = unit_of(results), measure_text(results)
     parts: list[Part] = [Paragraph(scores_sentence(results))]
     known = [f"{name}: {BASELINES[name]}" for name in results.task.baselines if name in BASELINES]
@@ -225,14 +215,25 @@ def _by_length(results: Comparison) -> list[Part]:
     parts.append(Table(f"By {unit}: {measured}", columns, rows, numeric))
     parts += [Paragraph(text)] if (text := groups_sentence(results)) else []
     for group in results.task.groups:
-        rows = [_score_row(results, scheme, lengths, group) for scheme in results.schemes]
-        parts.append(Table(f"{name_text(group)} alone, by {unit}: {measured}", columns, rows, numeric))
+        caption = f"{name_text(group)} alone, by {unit}: {measured}"
+        parts.append(Table(caption, columns, _score_rows(results, lengths, group), numeric))
     return parts
 
 
-def _score_row(results: Comparison, scheme: str, lengths: Sequence[int], group: str) -> list[str]:
-    scores = (results.score(scheme, length, group) for length in lengths)
-    return [name_text(scheme), *(score_cell(results, score) for score in scores)]
+def _score_rows(results: Scored, lengths: Sequence[int | None], group: str = ALL) -> list[list[str]]:
+    return [
+        [name_text(scheme), *(score_cell(results, results.score(scheme, length, group)) for length in lengths)]
+        for scheme in results.schemes
+    ]
+
+
+def _baseline_rows(results: Scored, lengths: Sequence[int | None]) -> list[list[str]]:
+    rows = []
+    for name, line in results.task.baselines.items():
+        scores = [baseline_in_length(results, line) if length is None else line.get(length) for length in lengths]
+        cells = ("" if score is None else score_cell(results, Spread(score, score, score)) for score in scores)
+        rows.append([name_text(name), *cells])
+    return rows
 
 
 def _by_shift(results: Comparison) -> list[Part]:
@@ -269,10 +270,6 @@ def _run_row(run: RunResult) -> list[str]:
 
 def _whole(value: int) -> str:
     return decimals(float(value), 0)
-
-
-def _single(value: float | None) -> Spread | None:
-    return None if value is None else Spread(value, value, value)
 
 
 def _value(value: object) -> str:

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 
-from whatwhere.comparison.own_scores import Scored
-from whatwhere.comparison.read import Comparison
+from whatwhere.comparison.read import Comparison, Scored
 from whatwhere.comparison.results import TaskDescription
 from whatwhere.comparison.statistics import Difference, PairedDifferences
 from whatwhere.records import Missing
@@ -181,12 +180,7 @@ def difference_cells(results: Scored, pair: Difference) -> list[str]:
 
 
 def p_text(p: float) -> str:
-    """Return a p-value with two significant digits.
-
-    Examples:
-        >>> p_text(0.03125), p_text(1.0)
-        ('0.031', '1')
-    """
+    """Return a p-value with two significant digits."""
     return number(p, 2)
 
 

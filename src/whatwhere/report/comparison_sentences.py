@@ -6,8 +6,7 @@ from statistics import median
 
 import numpy as np
 
-from whatwhere.comparison.own_scores import Scored
-from whatwhere.comparison.read import AFTER, BEFORE, Comparison
+from whatwhere.comparison.read import AFTER, BEFORE, Comparison, Scored
 from whatwhere.comparison.results import DistanceCurves
 from whatwhere.escape import cut, visible
 from whatwhere.report.text import NARROW, capital, count, decimals, duration, listed, number, percent, ranges
@@ -156,12 +155,7 @@ def change_sentence(results: Comparison) -> str:
 
 
 def deviation_sentence(before: float, after: float) -> str:
-    """Describe what training did to the standard deviation of a token table, without its full stop.
-
-    Examples:
-        >>> deviation_sentence(0.1511, 0.1512)
-        'Training left the standard deviation of the token table at 0.151'
-    """
+    """Describe what training did to the standard deviation of a token table, without its full stop."""
     start, end = decimals(before), decimals(after)
     if start == end:
         return f"Training left the standard deviation of the token table at {start}"
@@ -230,12 +224,7 @@ def name_text(name: str) -> str:
 
 
 def scheme_name(name: str) -> str:
-    """Return the name of a scheme for a sentence, in which a bare none would read as "no scheme".
-
-    Examples:
-        >>> scheme_name("none"), scheme_name("alibi")
-        ('“none”', 'alibi')
-    """
+    """Return the name of a scheme for a sentence, in which a bare none would read as "no scheme"."""
     return f"“{name}”" if name == "none" else name_text(name)
 
 
@@ -283,12 +272,7 @@ def measure_text(results: Scored) -> str:
 
 
 def lengths_text(lengths: Sequence[int]) -> str:
-    """Return trained lengths, consecutive ones by their ends.
-
-    Examples:
-        >>> lengths_text([1, 2, 3]), lengths_text([64])
-        ('1–3', '64')
-    """
+    """Return trained lengths, consecutive ones by their ends."""
     return ranges(sorted(set(lengths)))
 
 

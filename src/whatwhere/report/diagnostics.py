@@ -3,10 +3,8 @@
 from whatwhere.analysis.diagnostics import FEWEST_TO_COMPARE
 from whatwhere.analysis.subject import EXAMPLES
 from whatwhere.analysis.token_diagnostics import (
-    Duplicates,
     FarRows,
     Hubs,
-    NotFiniteRow,
     RowList,
     TokenDiagnostics,
     TokenRow,
@@ -29,10 +27,7 @@ def diagnostics(findings: TokenDiagnostics) -> list[Part]:
         *_far(findings.far),
         *_unreachable(findings.unreachable),
         *_hubs(findings.hubs),
-        *_duplicates(findings.duplicates),
-        *_zero(findings.zero),
-        *_not_finite(findings.not_finite),
-        *_beyond(findings),
+        *_faulty(findings),
         *_faultless(findings),
     ]
 
@@ -137,54 +132,42 @@ def _unreachable(unreachable: RowList[UnreachableRow] | Missing) -> list[Part]:
 def _hubs(hubs: Hubs) -> list[Part]:
     if not hubs.queries:
         return [Paragraph("Hubs cannot be detected: fewer than two rows are finite and not 0.")]
-    average = f"{decimals(hubs.expected, 2)} on average, of {hubs.queries:,} rows queried"
-    if not hubs.rows:
-        text = (
-            f"No token is a hub: none is among the {hubs.neighbors} nearest neighbors of far more rows than {average}."
-        )
-        return [Paragraph(text)]
-    text = (
-        f"{count(len(hubs.rows), 'hub')}: tokens among the {hubs.neighbors} nearest neighbors of far more rows than "
-        f"{average}."
+    far = (
+        f"among the {hubs.neighbors} nearest neighbors of far more rows than {decimals(hubs.expected, 2)} on average, "
+        f"of {hubs.queries:,} rows queried."
     )
+    if not hubs.rows:
+        return [Paragraph(f"No token is a hub: none is {far}")]
     rows = [[*_cells(row), f"{row.times:,}"] for row in hubs.rows]
-    return [Paragraph(text), Table("Hub tokens", ("id", "token", "times"), rows, (2,))]
+    text = Paragraph(f"{count(len(hubs.rows), 'hub')}: tokens {far}")
+    return [text, Table("Hub tokens", ("id", "token", "times"), rows, (2,))]
 
 
-def _duplicates(duplicates: Duplicates) -> list[Part]:
-    if not duplicates.rows:
-        return []
-    rows_in_groups = f"{count(duplicates.rows, 'row')} in {count(duplicates.groups, 'group')}"
-    text = f"{rows_in_groups} are equal to each other to the last bit."
-    rows = [[f"#{group[0].id}", "  ".join(map(_named, group))] for group in duplicates.examples[:EXAMPLES]]
-    return [Paragraph(text), Table("Duplicate rows", ("first", "rows"), rows, (), duplicates.groups)]
-
-
-def _zero(zero: RowList[TokenRow]) -> list[Part]:
-    if not zero.count:
-        return []
-    table = Table("Zero rows", ("id", "token"), [*map(_cells, zero.examples[:EXAMPLES])], (), zero.count)
-    return [Paragraph(f"{count(zero.count, 'row')} of zeros."), table]
-
-
-def _not_finite(not_finite: RowList[NotFiniteRow]) -> list[Part]:
-    if not not_finite.count:
-        return []
-    rows = [[*_cells(row), f"{row.nan:,}", f"{row.infinite:,}"] for row in not_finite.examples[:EXAMPLES]]
-    table = Table("Rows with NaN or infinity", ("id", "token", "NaN", "infinite"), rows, (2, 3), not_finite.count)
-    return [Paragraph(f"{count(not_finite.count, 'row')} with NaN or infinity."), table]
-
-
-def _beyond(diagnostics: TokenDiagnostics) -> list[Part]:
-    beyond = diagnostics.beyond_vocabulary
-    if isinstance(beyond, Missing) or not beyond.count:
-        return []
-    return [
-        Paragraph(
+def _faulty(findings: TokenDiagnostics) -> list[Part]:
+    """Return the rows with a fault that is certain."""
+    duplicates, zero, not_finite = findings.duplicates, findings.zero, findings.not_finite
+    beyond, parts = findings.beyond_vocabulary, list[Part]()
+    if duplicates.rows:
+        groups = f"{count(duplicates.rows, 'row')} in {count(duplicates.groups, 'group')}"
+        rows = [[f"#{group[0].id}", "  ".join(map(_named, group))] for group in duplicates.examples[:EXAMPLES]]
+        parts.append(Paragraph(f"{groups} are equal to each other to the last bit."))
+        parts.append(Table("Duplicate rows", ("first", "rows"), rows, (), duplicates.groups))
+    if zero.count:
+        rows = [_cells(row) for row in zero.examples[:EXAMPLES]]
+        parts.append(Paragraph(f"{count(zero.count, 'row')} of zeros."))
+        parts.append(Table("Zero rows", ("id", "token"), rows, (), zero.count))
+    if not_finite.count:
+        rows = [[*_cells(row), f"{row.nan:,}", f"{row.infinite:,}"] for row in not_finite.examples[:EXAMPLES]]
+        columns = ("id", "token", "NaN", "infinite")
+        parts.append(Paragraph(f"{count(not_finite.count, 'row')} with NaN or infinity."))
+        parts.append(Table("Rows with NaN or infinity", columns, rows, (2, 3), not_finite.count))
+    if not isinstance(beyond, Missing) and beyond.count:
+        text = (
             f"{count(beyond.count, 'row')} beyond the vocabulary, from #{beyond.ids[0]} on, of median norm "
             f"{number(beyond.median_norm)}: the tokenizer has no token for them."
         )
-    ]
+        parts.append(Paragraph(text))
+    return parts
 
 
 def _faultless(findings: TokenDiagnostics) -> list[Part]:

@@ -1,8 +1,9 @@
 """The difference between two checkpoints as sections."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
+from typing import Any
 
 from whatwhere.analysis.checkpoint_difference import ComparedTable, Difference, PositionsDifference, TokensDifference
 from whatwhere.analysis.configuration_difference import (
@@ -36,21 +37,18 @@ def headline(findings: Difference) -> str:
 
 def sections(findings: Difference) -> list[Section]:
     """Return the sections on tokens, positions and configuration."""
-    tokens, positions, configuration = findings.tokens, findings.positions, findings.configuration
-    return [
-        Section("tokens", "Tokens", _missing(tokens) if isinstance(tokens, Missing) else _tokens(tokens)),
-        Section(
-            "positions", "Positions", _missing(positions) if isinstance(positions, Missing) else _positions(positions)
-        ),
-        Section(
-            "configuration",
-            "Configuration",
-            _missing(configuration) if isinstance(configuration, Missing) else _configuration(configuration),
-        ),
-    ]
+    writers: Mapping[str, Callable[[Any], list[Part]]] = {
+        "tokens": _tokens, "positions": _positions, "configuration": _configuration
+    }  # fmt: skip
+    written = []
+    for name, write in writers.items():
+        found = getattr(findings, name)
+        parts = [Paragraph(f"{capital(found.missing)}.")] if isinstance(found, Missing) else write(found)
+        written.append(Section(name, capital(name), parts))
+    return written
 
 
-def describe_rows(rows: RowsDifference) -> str:
+def _describe_rows(rows: RowsDifference) -> str:
     """Return a sentence on how far matched rows differ."""
     cosine = rows.cosine
     without = f", of {count(rows.without_cosine, 'row')} none (0 in A or in B alone)" if rows.without_cosine else ""
@@ -59,10 +57,6 @@ def describe_rows(rows: RowsDifference) -> str:
         f"{number(cosine.min, 6)}{without}; relative error {number(rows.relative_error)}; "
         f"{count(rows.equal, 'row')} equal."
     )
-
-
-def _missing(missing: Missing) -> list[Part]:
-    return [Paragraph(f"{capital(missing.missing)}.")]
 
 
 def _tokens_fact(tokens: TokensDifference | Missing) -> str:
@@ -141,7 +135,7 @@ def _ignored(tables: tuple[ComparedTable, ComparedTable]) -> list[Part]:
 def _rows(rows: RowsDifference | Missing, title: str) -> list[Part]:
     if isinstance(rows, Missing):
         return [Paragraph(f"Rows: {rows.missing}.")]
-    return [Paragraph(describe_rows(rows)), *_moved(rows, title)]
+    return [Paragraph(_describe_rows(rows)), *_moved(rows, title)]
 
 
 def _moved(difference: RowsDifference, title: str) -> list[Part]:
@@ -154,14 +148,8 @@ def _moved(difference: RowsDifference, title: str) -> list[Part]:
     }
     columns = ("row", "id in A", "id in B", *exact)
     rows = [
-        [
-            visible_token(row.token),
-            *map(str, row.ids),
-            decimals(row.distance, 4),
-            decimals(row.cosine, 4),
-            decimals(row.norm_ratio, 4),
-        ]
-        for row in difference.moved_most
+        [visible_token(row.token), *map(str, row.ids), *(decimals(values[n], 4) for values in exact.values())]
+        for n, row in enumerate(difference.moved_most)
     ]
     caption = f"{title} (distance in units of the median norm of A)"
     chart = Chart(

@@ -41,6 +41,24 @@ _STYLE: dict[Any, Any] = {
 """Names are text, never mathematics; a file is the same each time it is written."""
 
 
+SCHEMES = ("none", "sinusoidal", "learned", "rotary", "alibi", "t5", "kerple")
+"""The schemes that are compared most, by look: as many as figures have colors."""
+
+
+def looks(schemes: Sequence[str]) -> dict[str, int]:
+    """Return the look of each scheme, a number that figures turn into color, strokes and marker.
+
+    A common scheme has the same look in every figure. Others take the looks that these leave free.
+
+    Examples:
+        >>> looks(["fope", "rotary", "rotary@dim=16", "none"])
+        {'fope': 1, 'rotary': 3, 'rotary@dim=16': 2, 'none': 0}
+    """
+    common = {scheme: SCHEMES.index(scheme) for scheme in schemes if scheme in SCHEMES}
+    free = (number for number in range(len(SCHEMES) + len(schemes)) if number not in common.values())
+    return {scheme: common[scheme] if scheme in common else next(free) for scheme in schemes}
+
+
 @dataclass(frozen=True)
 class Curve:
     """One line of a figure.
@@ -50,7 +68,7 @@ class Curve:
         values: for each x; None where there is none, which leaves a gap.
         low, high: ends of a band around the line, or nothing.
         reference: drawn thin and grey, for a baseline.
-        look: of the scheme that it shows (report/scheme_looks.py); None is its number among the curves.
+        look: of the scheme that it shows, as `looks` numbers them; None is its number among the curves.
     """
 
     name: str
@@ -86,14 +104,10 @@ class LineFigure:
 
 
 def to_file(figure: LineFigure, format: str, width: Number = 84.0) -> bytes:
-    """Draw a figure, and return the contents of its file; equal figures give equal bytes.
-
-    Args:
-        format: "svg", "pdf" or "png".
-        width: in millimeters: 84 for a column, 174 for a page of two columns.
+    """Draw a figure as "svg", "pdf" or "png", and return the contents of its file; equal figures give equal bytes.
 
     Raises:
-        SettingError: If the width is not between 60 and 400.
+        SettingError: If the width is not between 60 and 400 millimeters.
         MissingExtra: If matplotlib is not installed.
     """
     drawn, out = draw(figure, width), io.BytesIO()
@@ -110,11 +124,8 @@ def to_file(figure: LineFigure, format: str, width: Number = 84.0) -> bytes:
 def draw(figure: LineFigure, width: Number = 84.0) -> "Figure":
     """Return a figure of matplotlib, to change before it is saved.
 
-    Args:
-        width: in millimeters.
-
     Raises:
-        SettingError: If the width is not between 60 and 400.
+        SettingError: If the width is not between 60 and 400 millimeters.
         MissingExtra: If matplotlib is not installed.
     """
     if not NARROWEST <= width <= WIDEST:
@@ -152,9 +163,8 @@ def _draw_curve(axes: "Axes", curve: Curve, n: int, x: Sequence[Number], opacity
     values, color = _numbers(curve.values), COLORS[1 + n % (len(COLORS) - 1)]
     if curve.reference:
         (line,) = axes.plot(x, values, color=_GREY, linewidth=0.7, dashes=_REFERENCES[n % len(_REFERENCES)])
-        alone = [
-            k for k in range(len(x)) if math.isfinite(values[k]) and not any(map(math.isfinite, _beside(values, k)))
-        ]
+        known = [False, *map(math.isfinite, values), False]
+        alone = [k for k in range(len(x)) if known[k + 1] and not known[k] and not known[k + 2]]
         axes.plot([x[k] for k in alone], [values[k] for k in alone], "_", color=_GREY)  # a line needs two points
         return line
     marker = _MARKERS[n % len(_MARKERS)] if len(values) <= _MOST_MARKED else None
@@ -176,10 +186,6 @@ def _numbered(curves: Sequence[Curve]) -> list[tuple[int, Curve]]:
 
 def _numbers(values: Sequence[Number | None]) -> list[float]:
     return [math.nan if value is None else float(value) for value in values]
-
-
-def _beside(values: Sequence[float], k: int) -> Sequence[float]:
-    return [values[n] for n in (k - 1, k + 1) if 0 <= n < len(values)]
 
 
 def _early_end(curve: Curve, x: Sequence[Number]) -> int | None:

@@ -35,26 +35,16 @@ class Markup(str):
 
 
 def join(*children: str) -> Markup:
-    """Return children one after the other: markup stays, text is escaped.
-
-    Examples:
-        >>> join(Markup("<br>"), "<br>")
-        '<br>&lt;br&gt;'
-    """
+    """Return children one after the other: markup stays, text is escaped."""
     return Markup("".join(c if isinstance(c, Markup) else html.escape(visible(c), quote=True) for c in children))
 
 
 def element(tag: str, *children: str, attributes: Mapping[str, str] | None = None, **more: str) -> Markup:
-    """Return one element.
+    """Return one element of markup and text, which is escaped.
 
     Args:
-        children: markup, or text that is escaped.
         attributes: whose names are no Python names, such as "http-equiv".
         more: other attributes, written as Python names: `class_` is class, `aria_label` is aria-label.
-
-    Examples:
-        >>> element("td", "<b>", class_="name")
-        '<td class="name">&lt;b&gt;</td>'
     """
     named = dict(attributes or {}) | {name.rstrip("_").replace("_", "-"): value for name, value in more.items()}
     written = "".join(f' {name}="{html.escape(visible(value), quote=True)}"' for name, value in named.items())
@@ -62,16 +52,7 @@ def element(tag: str, *children: str, attributes: Mapping[str, str] | None = Non
 
 
 def sections(written: Iterable[Section], level: int = 2, prefix: str = "") -> Iterator[Markup]:
-    """Yield each section as an element with its heading.
-
-    Args:
-        level: of their headings, 1 to 6.
-        prefix: begins the ids of the elements, where one page has sections of several reports.
-
-    Examples:
-        >>> list(sections([Section("sizes", "Sizes", [Paragraph("3 < 4.")])]))
-        ['<section id="sizes"><h2>Sizes</h2><p>3 &lt; 4.</p></section>']
-    """
+    """Yield each section as an element with its heading of a level; a prefix begins the ids of the elements."""
     for section in written:
         heading = element(f"h{level}", section.title)
         yield element("section", heading, *map(_part, section.parts), id=f"{prefix}{section.name}")
@@ -119,10 +100,6 @@ def scatter(
 
     Raises:
         ShapeError: If there is no point, or not one name and one group for each.
-
-    Examples:
-        >>> scatter(np.zeros((1, 2)), ["the"], ["word"], "tokens", [])[:4]
-        '<svg'
     """
     if not len(points) or not len(points) == len(names) == len(groups):
         raise ShapeError(
@@ -168,11 +145,8 @@ def _part(part: Part) -> Markup:
 
 def _row(cells: Sequence[str], numeric: Sequence[int]) -> Markup:
     first = element("th", cells[0], scope="row")
-    rest = (
-        element("td", cell, attributes={"class": "number"} if n in numeric else None)
-        for n, cell in enumerate(cells)
-        if n
-    )
+    kinds = [{"class": "number"} if n in numeric else None for n in range(len(cells))]
+    rest = (element("td", cell, attributes=kind) for cell, kind in zip(cells[1:], kinds[1:], strict=True))
     return element("tr", first, *rest)
 
 

@@ -40,13 +40,7 @@ class InspectionRecord(Inspection, Headline):
 
 
 def headline(inspection: Inspection) -> str:
-    """Return the main facts of an inspection in one sentence, without its full stop.
-
-    Examples:
-        >>> headline(Inspection("m", "npy", "0", 0, (500, 64), variance=InputVariance(0.86, 0.136, 0.004, 0.1,
-        ...     norm=None, scale=1.0, scale_known=True, tokens=500, positions=64)))[:66]
-        '500 tokens × 64; token identity explains 86\\xa0% of the variance of t'
-    """
+    """Return the main facts of an inspection in one sentence, without its full stop."""
     shape = inspection.shape
     tokens = "no token table was found" if shape is None else f"{count(shape[0], 'token')} × {shape[1]:,}"
     layer = ", ".join(filter(None, (tokens, *_encodings(inspection))))
@@ -57,13 +51,7 @@ def headline(inspection: Inspection) -> str:
 
 
 def sections(inspection: Inspection) -> list[Section]:
-    """Return the sections that were requested, in their order.
-
-    Examples:
-        >>> inspection = Inspection("m", "npy", "0", 0, None, rotary=Missing("no layer rotates"))
-        >>> sections(inspection)[0].parts
-        [Paragraph(text='No layer rotates.')]
-    """
+    """Return the sections that were requested, in their order."""
     writers: Mapping[str, Callable[[Any], list[Part]]] = {
         "sizes": sizes,
         "tables": token_tables,

@@ -36,13 +36,7 @@ def register(shell: Any) -> None:
 
 
 def to_html(result: object) -> str | None:
-    """Return a result as HTML, in which every text is escaped; None where it has no tables or figures.
-
-    Examples:
-        >>> from whatwhere.models.parameter_count import parameters
-        >>> "1,280" in to_html(parameters({"vocab_size": 20, "dim": 64}))
-        True
-    """
+    """Return a result as HTML, in which every text is escaped; None where it has no tables or figures."""
     writer = _writer(type(result))
     if writer is None:
         return None
@@ -114,18 +108,13 @@ def _comparison(results: Any) -> Iterable[Part | Markup]:
     yield Paragraph(scope_sentence(results))
 
 
-def _inspection(inspection: Any) -> Iterable[Part | Markup]:
-    from whatwhere.report.inspection import headline, sections
+def _with_headline(module: str) -> Writer:
+    def write(result: Any) -> Iterable[Part | Markup]:
+        texts = import_module(f"whatwhere.report.{module}")
+        yield Paragraph(f"{texts.headline(result)}.")
+        yield from _of_sections(texts.sections(result))
 
-    yield Paragraph(f"{headline(inspection)}.")
-    yield from _of_sections(sections(inspection))
-
-
-def _difference(found: Any) -> Iterable[Part | Markup]:
-    from whatwhere.report.difference import headline, sections
-
-    yield Paragraph(f"{headline(found)}.")
-    yield from _of_sections(sections(found))
+    return write
 
 
 def _encoding(scheme: Any) -> Iterable[Part | Markup]:
@@ -193,7 +182,7 @@ _COLUMNS = 8
 WRITERS: Mapping[tuple[str, str], Writer] = {
     ("comparison.read", "Comparison"): _comparison,
     ("comparison.answers", "Answers"): _named("answers", "sections"),
-    ("analysis.inspection", "Inspection"): _inspection,
+    ("analysis.inspection", "Inspection"): _with_headline("inspection"),
     ("analysis.token_table", "Sizes"): _named("inspection", "sizes"),
     ("analysis.token_table", "Norms"): _named("inspection", "norms"),
     ("analysis.pca", "Spectrum"): _named("inspection", "spectrum"),
@@ -204,7 +193,7 @@ WRITERS: Mapping[tuple[str, str], Writer] = {
     ("analysis.rotary", "RotaryReport"): _named("positions", "rotary"),
     ("analysis.biases", "BiasReport"): _named("positions", "biases"),
     ("analysis.token_diagnostics", "TokenDiagnostics"): _named("diagnostics", "diagnostics"),
-    ("analysis.checkpoint_difference", "Difference"): _difference,
+    ("analysis.checkpoint_difference", "Difference"): _with_headline("difference"),
     ("analysis.token_neighbors", "SearchedTable"): _named("neighbors", "parts"),
     ("models.surgery.report", "Report"): _named("surgery", "sections"),
     ("models.parameter_count", "InputParameters"): _parameters,

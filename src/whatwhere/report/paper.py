@@ -11,8 +11,7 @@ from pathlib import Path
 
 from whatwhere.atomic import atomic_file
 from whatwhere.checks import require_choice
-from whatwhere.comparison.own_scores import Scored
-from whatwhere.comparison.read import Comparison
+from whatwhere.comparison.read import Comparison, Scored
 from whatwhere.comparison.results import ALL, Spread
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.errors import ResultsError
@@ -22,13 +21,11 @@ from whatwhere.report.comparison import baselines_near, summary
 from whatwhere.report.comparison_conclusions import table as differences_table
 from whatwhere.report.comparison_sentences import learned, measure_text, name_text, unit_of
 from whatwhere.report.figures import FORMATS as FIGURE_FORMATS
-from whatwhere.report.figures import Curve, LineFigure, to_file
-from whatwhere.report.scheme_looks import looks
+from whatwhere.report.figures import Curve, LineFigure, looks, to_file
 from whatwhere.report.section import Table
 from whatwhere.report.text import capital
 
 TABLE_FORMATS = ("csv", "markdown", "latex")
-_SUFFIXES = {"markdown": ".md", "latex": ".tex"}
 
 
 @dataclass(frozen=True)
@@ -83,22 +80,20 @@ def write_tables(
     """
     for each in formats:
         require_choice("tables", "format", each, TABLE_FORMATS)
-    contents: dict[str, str] = {}
     tested = [paired_differences(results, length, against) for length in (None, *results.beyond)]
     found = [each for each in tested if isinstance(each, PairedDifferences)]
     missing = next((each.missing for each in tested if isinstance(each, Missing)), "")
-    if "csv" in formats:
-        contents |= {f"{name}.csv": csv_text(rows) for name, rows in numbers(results, found).items()}
     shown = {
         "scores": [summary(results)],
         "differences": [differences_table(results, each) for each in found if each.pairs],
     }
-    for kind, write in (("markdown", markdown), ("latex", latex)):
+    contents: dict[str, str] = {}
+    if "csv" in formats:
+        contents |= {f"{name}.csv": csv_text(rows) for name, rows in numbers(results, found).items()}
+    for kind, suffix, write in (("markdown", ".md", markdown), ("latex", ".tex", latex)):
         if kind in formats:
-            contents |= {
-                f"{name}{_SUFFIXES[kind]}": "\n".join(map(write, each)) for name, each in shown.items() if each
-            }
-    return write_files(folder, {name: text.encode("utf-8") for name, text in contents.items()}, missing)
+            contents |= {f"{name}{suffix}": "\n".join(map(write, tables)) for name, tables in shown.items() if tables}
+    return _write_files(folder, {name: text.encode("utf-8") for name, text in contents.items()}, missing)
 
 
 def write_figures(
@@ -126,7 +121,7 @@ def write_figures(
         require_choice("figures", "format", each, FIGURE_FORMATS)
     schemes = None if schemes is None else [results.find_scheme(scheme) for scheme in schemes]
     drawn = list(figures(results, schemes))
-    return write_files(
+    return _write_files(
         folder, {f"{each.name}.{kind}": to_file(each, kind, width) for each in drawn for kind in formats}
     )
 
@@ -135,10 +130,6 @@ def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[L
     """Yield the figures: medians over the seeds, with a band from the least to the greatest.
 
     A legend says which schemes did not learn the task.
-
-    Args:
-        results: of a comparison, or OwnScores.
-        schemes: those that are drawn, in this order; None is all.
     """
     drawn = list(schemes or results.schemes)
     look = looks(drawn)
@@ -173,16 +164,8 @@ def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[L
         )
 
 
-def write_files(folder: str | Path, contents: Mapping[str, bytes], missing: str = "") -> WrittenFiles:
-    """Write files into a folder; those of the same names are replaced.
-
-    Args:
-        contents: bytes by name.
-        missing: why some are not there, or "".
-
-    Raises:
-        ResultsError: If they cannot be written.
-    """
+def _write_files(folder: str | Path, contents: Mapping[str, bytes], missing: str = "") -> WrittenFiles:
+    """Write files into a folder, by name; those of the same names are replaced."""
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
         for name, content in contents.items():
@@ -194,11 +177,7 @@ def write_files(folder: str | Path, contents: Mapping[str, bytes], missing: str 
 
 
 def numbers(results: Scored, found: Sequence[PairedDifferences]) -> dict[str, list[list[Cell]]]:
-    """Return the numbers of a comparison in full, as rows under a heading, by the name of a table.
-
-    Args:
-        results: of a comparison, or OwnScores.
-    """
+    """Return the numbers of a comparison in full, as rows under a heading, by the name of a table."""
     task = results.task
     scores: list[list[Cell]] = [["scheme", "seed", "group", task.unit, "trained", task.measure]]
     for scheme in results.schemes:
@@ -226,15 +205,7 @@ def _of_runs(results: Comparison) -> dict[str, list[list[Cell]]]:
 
 
 def csv_text(rows: Rows) -> str:
-    """Write rows as CSV, in which no text is a formula of a spreadsheet and no number is rounded.
-
-    Args:
-        rows: of text, numbers, and None or NaN for an empty cell.
-
-    Examples:
-        >>> csv_text([["scheme", "score"], ["=1+1", -0.5], ["a,b", None]])
-        'scheme,score\\r\\n\\'=1+1,-0.5\\r\\n"a,b",\\r\\n'
-    """
+    """Write rows as CSV, in which no text is a formula of a spreadsheet and no number is rounded."""
     out = io.StringIO()
     csv.writer(out).writerows([_plain(cell) for cell in row] for row in rows)
     return out.getvalue()
@@ -260,35 +231,12 @@ def markdown(table: Table) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Escape text for a cell of a Markdown table: nothing in it is markup.
-
-    Examples:
-        >>> markdown_text("a|<b>")
-        'a\\\\|\\\\<b\\\\>'
-    """
+    """Escape text for a cell of a Markdown table: nothing in it is markup."""
     return _MARKDOWN.sub(r"\\\1", visible(text))
 
 
 def latex(table: Table) -> str:
-    """Write a table as LaTeX, for the package booktabs; one wider than a line is made as wide as the line (graphicx).
-
-    Examples:
-        >>> print(latex(Table("Scores", ["scheme", "%"], [["a_b", "−1"]], numeric=[1])))
-        % \\usepackage{booktabs}
-        \\begin{table}
-          \\centering
-          \\caption{Scores}
-          \\smallskip
-          \\begin{tabular}{lr}
-            \\toprule
-            scheme & \\% \\\\
-            \\midrule
-            a\\_b & $-$1 \\\\
-            \\bottomrule
-          \\end{tabular}
-        \\end{table}
-        <BLANKLINE>
-    """
+    """Write a table as LaTeX, for the package booktabs; one wider than a line is scaled to it (graphicx)."""
     columns = "".join("r" if n in table.numeric else "l" for n in range(len(table.columns)))
     head, *rows = (f"    {' & '.join(map(latex_text, row))} \\\\" for row in (table.columns, *table.rows))
     widths = [max(map(len, column)) for column in zip(table.columns, *table.rows, strict=True)]
@@ -313,12 +261,7 @@ def latex(table: Table) -> str:
 
 
 def latex_text(text: str) -> str:
-    """Escape text for LaTeX: nothing in it is a command, and what pdfTeX has no character for is its code point.
-
-    Examples:
-        >>> latex_text("rotary@dim=16_a & 50 %")
-        'rotary@dim=16\\\\_a \\\\& 50 \\\\%'
-    """
+    """Escape text for LaTeX: nothing in it is a command, and what pdfTeX has no character for is its code point."""
     written = "".join(_LATEX.get(char) or _in_latex(char) for char in visible(text))
     return re.sub(r"-(?=-)", "-{}", written)  # two would be joined to a dash
 

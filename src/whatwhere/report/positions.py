@@ -98,12 +98,7 @@ def describe_spectrum(findings: Spectrum) -> str:
 
 
 def layers_text(layers: Sequence[int], total: int | None = None) -> str:
-    """Format the numbers of some layers as a name.
-
-    Examples:
-        >>> layers_text([0, 1, 2, 4], 8), layers_text([0, 1], 2), layers_text([3])
-        ('Layers 0–2, 4 of 8', 'All 2 layers', 'Layer 3')
-    """
+    """Format the numbers of some layers as a name: "All 2 layers", or "Layers 0-2, 4 of 8"."""
     if total is not None and len(layers) == total:
         return f"All {total} layers"
     named = f"Layer{'s' if len(layers) > 1 else ''} {ranges(layers)}"

@@ -53,7 +53,7 @@ class Series:
     Args:
         name: what the legend calls it; of horizontal bars, the column of the table that holds the same numbers as text.
         values: NaN where there is none.
-        look: of the scheme that it shows (report/scheme_looks.py); None where it shows none.
+        look: of the scheme that it shows (`figures.looks`); None where it shows none.
     """
 
     name: str

@@ -1,14 +1,14 @@
 """Reports in a terminal: sections as text, tables and bars; and the progress of long work."""
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from time import perf_counter
 from typing import TYPE_CHECKING
 
 from whatwhere.escape import visible
 from whatwhere.long_work import WorkDone, downloads, reports_to
-from whatwhere.report.section import Chart, Paragraph, Section, Table
+from whatwhere.report.section import Chart, Paragraph, Part, Section, Table
 from whatwhere.report.text import duration
 
 if TYPE_CHECKING:
@@ -61,21 +61,13 @@ def progress() -> Iterator[Callable[[str], None]]:
 
 
 class Steps:
-    """The line of text on what is being done: the step, how much of it is done, and the time that the rest takes.
-
-    Args:
-        update: called with the text.
-    """
+    """The line of text on what is being done: the step, how much of it is done, and the time that the rest takes."""
 
     def __init__(self, update: Callable[[str], None]) -> None:
         self._update, self._step = update, "opening"
 
     def show(self, step: str) -> None:
-        """Show what is being done.
-
-        Args:
-            step: in words.
-        """
+        """Show what is being done."""
         self._step = visible(step)
         self._update(self._step)
 
@@ -92,14 +84,7 @@ class Steps:
 
 
 def amount_and_left(work: WorkDone) -> str:
-    """Return how much of some work is done and the time that the rest takes; "" for what takes less than a second.
-
-    Examples:
-        >>> amount_and_left(WorkDone("", "1,000 of 4,000 rows", 0.25, 2.0, 6.0))
-        '1,000 of 4,000 rows, about 6 s left'
-        >>> amount_and_left(WorkDone("", "3,000 of 4,000 rows", 0.75, 0.1, 0.03))
-        ''
-    """
+    """Return how much of some work is done and the time that the rest takes; "" for what takes less than a second."""
     if work.left is None:
         return work.amount
     if work.seconds + work.left < _SHOWN_FROM:
@@ -108,22 +93,13 @@ def amount_and_left(work: WorkDone) -> str:
 
 
 class Downloads:
-    """The text of what was downloaded, and of the time that the rest of the same reading takes at this speed.
-
-    Args:
-        show: called with the text.
-    """
+    """The text of what was downloaded, and of the time that the rest of the same reading takes at this speed."""
 
     def __init__(self, show: Callable[[str], None]) -> None:
         self._show, self._bytes, self._start = show, 0, perf_counter()
 
     def __call__(self, arrived: int, left: int) -> None:
-        """Count bytes that arrived, and show the sum with what is left.
-
-        Args:
-            arrived: bytes of one request.
-            left: bytes that the same reading still needs.
-        """
+        """Count bytes that arrived, and show the sum with those that the same reading still needs."""
         self._bytes += arrived
         seconds = left * (perf_counter() - self._start) / self._bytes
         rest = f", {left / 1e6:,.0f} MB and about {duration(seconds)} left" if left else ""
@@ -139,6 +115,17 @@ def print_sections(sections: Sequence[Section], console: "Console", rows: int = 
                 console.print(f" {visible(part.text)}")
             else:
                 print_table(part.table if isinstance(part, Chart) else part, console, rows)
+
+
+def print_parts(parts: Iterable[Part], console: "Console") -> None:
+    """Print paragraphs, in lines that are not broken, and tables, with an empty line after each table."""
+    after_a_table = False
+    for part in parts:
+        if isinstance(part, Paragraph):
+            console.print(f"{chr(10) * after_a_table}{visible(part.text)}", soft_wrap=True)
+        else:
+            print_table(part.table if isinstance(part, Chart) else part, console)
+        after_a_table = not isinstance(part, Paragraph)
 
 
 def print_table(table: Table, console: "Console", rows: int = ROWS) -> None:

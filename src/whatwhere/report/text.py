@@ -31,12 +31,7 @@ class Spread(Protocol):
 
 
 def capital(sentence: str) -> str:
-    """Capitalize the first letter of a sentence.
-
-    Examples:
-        >>> capital("no layer rotates")
-        'No layer rotates'
-    """
+    """Capitalize the first letter of a sentence."""
     return sentence[:1].upper() + sentence[1:]
 
 
@@ -54,12 +49,7 @@ def count(number: int, one: str, several: str = "") -> str:
 
 
 def listed(parts: Sequence[str], last: str = "and") -> str:
-    """Join parts as a list in a sentence.
-
-    Examples:
-        >>> listed(["a", "b", "c"]), listed(["a", "b"], "or")
-        ('a, b and c', 'a or b')
-    """
+    """Join parts as a list in a sentence."""
     return f" {last} ".join(filter(None, (", ".join(parts[:-1]), *parts[-1:])))
 
 

@@ -96,11 +96,7 @@ def sentence(results: Comparison) -> str:
 
 
 def number_lines(results: Comparison) -> list[NumberLine]:
-    """Compute the number line of the first seed of each scheme, except for runs whose tables are not saved.
-
-    Raises:
-        ResultsError: If a file of the folder is damaged.
-    """
+    """Compute the number line of the first seed of each scheme, except for runs whose tables are not saved."""
     tokens = list(results.task.tokens)
     digits = [tokens.index(digit) for digit in _DIGITS if digit in tokens]
     if len(digits) < len(_DIGITS) or not any(run.token_table for run in results.runs):

@@ -49,7 +49,7 @@ def test_trim_and_convert(save: Save, tmp_path: Path) -> None:
     assert json.loads(out)["measured"]["tokens_requested"] == 2
     status, out, _ = whatwhere("convert", folder, tmp_path / "half", "--dtype", "bfloat16")
     assert "share of 10 nearest kept" in out
-    assert re.search(r"\n and \d+ more, which --json lists\n", out)
+    assert re.search(r"\n   and \d+ more: --json lists them\n", out)
     status, out, _ = whatwhere("convert", folder, tmp_path / "turned", "--layout", "interleaved")
     assert "Note: code for llama expects the half layout: this file is for code that does not." in out
     status, out, _ = whatwhere("convert", folder, tmp_path / "tsv", "--format", "projector")

@@ -16,7 +16,7 @@ from whatwhere.report import comparison as report
 from whatwhere.report import comparison_conclusions as conclusions
 from whatwhere.report import comparison_sentences as sentences
 from whatwhere.report import trained_table
-from whatwhere.report.scheme_looks import looks
+from whatwhere.report.figures import looks
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import capital
 
