@@ -44,6 +44,16 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+def require(folder: Path, numbers: dict[str, Any], **options: Any) -> dict[str, Any]:
+    """Write the numbers of a port, compare them with the golden vectors, and require all laws that they fall under."""
+    save_tensors({name: torch.as_tensor(x).contiguous() for name, x in numbers.items()}, folder / "port.safetensors")
+    reports = verify(folder / "golden", folder / "port.safetensors", partial=True, **options)
+    assert reports
+    for report in reports.values():
+        report.require()
+    return reports
+
+
 def per_pair(table: torch.Tensor, pairs: int) -> np.ndarray:
     """Return cosines or sines of each pair from a table that may have each twice."""
     values = table[0].double().numpy()
@@ -76,54 +86,10 @@ def test_they_equal_the_modules_of_transformers(family: str, tmp_path: Path) -> 
     config = config_of(name, **settings)
     golden = write_golden(ww.from_huggingface(config), tmp_path / "golden")
     numbers = of_transformers(model_of(config), golden, read_golden(tmp_path / "golden")[1])
-    save_file(numbers, tmp_path / "port.safetensors")
-    reports = verify(tmp_path / "golden", tmp_path / "port.safetensors", partial=True, float32_angles=True)
+    reports = require(tmp_path, numbers, float32_angles=True)
     assert len(reports) == len(golden.kinds)
     for report in reports.values():
-        report.require()
         assert {finding.law for finding in report.findings} >= {"cos", "sin"}
-
-
-SEEN = {
-    "gemma3_text": {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"] * 2},
-    "gpt_oss": {"sliding_window": 5},
-    "llama4_text": {"attention_chunk_size": 5},
-    "mistral": {"sliding_window": 5},
-    "modernbert": {"local_attention": 6},
-}
-"""Model types, and settings with a window of few tokens."""
-
-
-@pytest.mark.parametrize("name", SEEN)
-def test_windows_are_the_keys_that_the_masks_of_transformers_leave(name: str, tmp_path: Path) -> None:
-    """A port has written the most tokens that a query sees up to itself, in the masks that reach the attentions."""
-    config = config_of(name, **SEEN[name])
-    golden = write_golden(ww.from_huggingface(config), tmp_path / "golden")
-    model = model_of(config)
-    attentions = [m for m in model.modules() if type(m).__name__.endswith("Attention")]
-    seen: list[int] = []
-    tokens = 12
-
-    def keep(_: Any, positional: Any, named: dict[str, Any]) -> None:
-        mask = named["attention_mask"]
-        open_ = torch.ones(1, 1, tokens, tokens) if mask is None else mask if mask.dtype == torch.bool else mask == 0
-        past = open_[0, 0].tril()
-        seen.append(int(past.sum(dim=-1).max()))
-
-    for attention in attentions:
-        attention.register_forward_pre_hook(keep, with_kwargs=True)
-    model(torch.arange(tokens)[None] + 3)
-    numbers = {
-        f"kind.{n}.window": np.array(seen[kind.layers[0]])
-        for n, kind in enumerate(golden.kinds)
-        if "window" in kind.names
-    }
-    assert numbers
-    for n, kind in enumerate(golden.kinds):
-        assert f"kind.{n}.window" in numbers or seen[kind.layers[0]] == tokens
-    save_file(numbers, tmp_path / "port.safetensors")
-    for report in verify(tmp_path / "golden", tmp_path / "port.safetensors", partial=True).values():
-        report.require()
 
 
 def bloom_bias(config: Any) -> torch.Tensor:
@@ -151,9 +117,7 @@ def test_biases_are_those_of_transformers(case: str, tmp_path: Path) -> None:
     golden = write_golden(ww.from_huggingface(config), tmp_path / "golden")
     right = of_last_query(config)
     numbers = right[:, [4096 - distance for distance in golden.distances]]
-    save_tensors({"kind.0.bias": numbers.contiguous()}, tmp_path / "port.safetensors")
-    (report,) = verify(tmp_path / "golden", tmp_path / "port.safetensors", partial=True).values()
-    report.require()
+    require(tmp_path, {"kind.0.bias": numbers})
 
 
 @pytest.mark.parametrize("part", ["encoder", "decoder"])
@@ -172,9 +136,7 @@ def test_the_buckets_of_t5_are_those_of_transformers(part: Any, settings: dict[s
     numbers = {"buckets": rows[0][list(golden.distances)]}
     if part == "encoder":
         numbers["buckets_of_later_keys"] = rows[1][list(golden.distances)]
-    save_file({f"kind.0.{name}": x.long().numpy() for name, x in numbers.items()}, tmp_path / "port.safetensors")
-    (report,) = verify(tmp_path / "golden", tmp_path / "port.safetensors", partial=True).values()
-    report.require()
+    require(tmp_path, {f"kind.0.{name}": x.long() for name, x in numbers.items()})
     assert {name for name in golden.kinds[0].names if name.startswith("buckets")} == numbers.keys()
 
 
@@ -184,9 +146,7 @@ def test_the_temperature_of_ministral3_is_that_of_transformers(tmp_path: Path) -
     golden = write_golden(ww.from_huggingface(config), tmp_path / "golden")
     right = get_llama_4_attn_scale(torch.tensor([golden.positions]), 0.1, 4096)[0, 0, :, 0]
     assert right[-1] > 1.3
-    save_file({"kind.0.temperature": right.numpy()}, tmp_path / "port.safetensors")
-    (report,) = verify(tmp_path / "golden", tmp_path / "port.safetensors", partial=True).values()
-    report.require()
+    require(tmp_path, {"kind.0.temperature": right})
 
 
 def test_the_temperature_of_llama4_is_that_of_transformers(tmp_path: Path) -> None:
@@ -215,9 +175,7 @@ def test_the_temperature_of_llama4_is_that_of_transformers(tmp_path: Path) -> No
                 attention(content, (torch.ones(1), torch.ones(1)), None, past_key_values=cache)
             ratios.append(float((found[-2] / found[-1]).median()))
     assert ratios[-1] > 1.1
-    save_file({f"kind.{n}.temperature": np.array(ratios, np.float32)}, tmp_path / "port.safetensors")
-    (report,) = verify(tmp_path / "golden", tmp_path / "port.safetensors", partial=True).values()
-    report.require()
+    require(tmp_path, {f"kind.{n}.temperature": np.array(ratios, np.float32)})
 
 
 @pytest.mark.parametrize("name", ["gemma", "gemma2", "gemma3_text", "gemma4_text"])
@@ -233,12 +191,9 @@ def test_embedding_scales_are_those_of_transformers(name: str, tmp_path: Path) -
         model.get_input_embeddings().weight.fill_(1.0)
         model(torch.tensor([[3]]))
         model.bfloat16()(torch.tensor([[3]]))
-    exact, rounded = (x.flatten()[0].float().numpy() for x in reached)
+    exact, rounded = (x.flatten()[0].float() for x in reached)
     assert exact != rounded
-    save_tensors({"embedding_scale": torch.tensor(exact), "embedding_scale_in_bfloat16": torch.tensor(rounded)},
-                 tmp_path / "port.safetensors")  # fmt: skip
-    (report,) = verify(tmp_path / "golden", tmp_path / "port.safetensors", partial=True).values()
-    report.require()
+    require(tmp_path, {"embedding_scale": exact, "embedding_scale_in_bfloat16": rounded})
 
 
 @pytest.fixture
@@ -253,12 +208,6 @@ def port(folder: Path, **changed: Any) -> Path:
     numbers |= {f"kind.0.{name}": np.array(value, order="C") for name, value in changed.items()}
     save_file({name: value for name, value in numbers.items() if name.startswith("kind.0.")}, folder / "../port")
     return folder / "../port"
-
-
-def test_the_right_numbers_pass(folder: Path) -> None:
-    (report,) = verify(folder, port(folder)).values()
-    report.require()
-    assert len(report.findings) >= 10
 
 
 def test_a_number_that_a_port_has_not_written_fails(folder: Path) -> None:
@@ -309,21 +258,6 @@ def test_half_precision_is_judged_by_its_rounding(folder: Path) -> None:
     assert len(report.failed) == 2
 
 
-def test_a_window_a_temperature_and_a_bias_are_numbers(tmp_path: Path) -> None:
-    for name, expected in (("mistral", "window"), ("llama4_text", "temperature"), ("bloom", "bias")):
-        golden = write_golden(ww.from_huggingface(config_of(name)), tmp_path / name)
-        assert any(expected in kind.names for kind in golden.kinds), name
-    bias = read_golden(tmp_path / "bloom")[1]["kind.0.bias"]
-    alibi = ww.ALiBi(bias.shape[0])
-    distances = torch.tensor(golden.distances)
-    torch.testing.assert_close(torch.from_numpy(bias), alibi.curve(torch.device("cpu"))(
-        torch.arange(len(bias))[:, None], distances).double())  # fmt: skip
-    gemma = write_golden(ww.from_huggingface(config_of("gemma")), tmp_path / "gemma")
-    scales = {n: x for n, x in read_golden(tmp_path / "gemma")[1].items() if n.startswith("embedding")}
-    assert set(scales) == {"embedding_scale", "embedding_scale_in_bfloat16"}
-    assert gemma.kinds[0].layout == "half"
-
-
 EXPECTED = {
     "bert": {"scale"},
     "bloom": {"bias"},
@@ -365,14 +299,25 @@ def test_every_wrong_number_breaks_its_own_law(name: str, tmp_path: Path) -> Non
         assert failed[0].replace(" ", "_") in key.replace(" ", "_"), (failed, key)
 
 
-def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="no name of these golden vectors"):
-        verify(folder, port(folder, angles=np.zeros(3)))
-    with pytest.raises(SettingError, match="has the shape"):
-        verify(folder, port(folder, cos=np.zeros(3)))
-    save_file({}, tmp_path / "empty")
-    with pytest.raises(SettingError, match="has no numbers"):
-        verify(folder, tmp_path / "empty")
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [
+        ({"angles": torch.zeros(3)}, "no name of these golden vectors"),
+        ({"cos": torch.zeros(3)}, "has the shape"),
+        ({}, "has no numbers"),
+        *(({"cos": torch.zeros(4, 8).to(dtype)}, "is needed") for dtype in (torch.float8_e4m3fn, torch.complex64)),
+        ({"cos": torch.zeros(4, 8).bool()}, "is needed"),
+    ],
+)
+def test_numbers_that_cannot_be_compared(numbers: dict[str, torch.Tensor], message: str, folder: Path) -> None:
+    save_tensors({f"kind.0.{name}": x for name, x in numbers.items()}, folder / "../port")
+    with pytest.raises(SettingError, match=message):
+        verify(folder, folder / "../port")
+
+
+def test_golden_vectors_that_are_not_as_they_were_written(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(CheckpointError, match=r"has no golden.json\.\nPass a folder that whatwhere golden"):
+        verify(tmp_path, tmp_path / "port")
     with pytest.raises(CheckpointError, match="exists already"):
         write_golden(ww.from_huggingface(config_of("llama")), folder)
     write_golden(ww.from_huggingface(config_of("llama")), folder, force=True)
@@ -380,13 +325,6 @@ def test_what_does_not_fit_is_refused(folder: Path, tmp_path: Path) -> None:
     save_file(numbers | {"kind.0.scale": np.array(numbers["kind.0.scale"] * 2)}, folder / "golden.safetensors")
     with pytest.raises(CheckpointError, match="its hash is another"):
         read_golden(folder)
-
-
-@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.complex64, torch.bool])
-def test_types_that_cannot_be_compared_are_refused(dtype: torch.dtype, folder: Path) -> None:
-    save_tensors({"kind.0.cos": torch.zeros(4, 8).to(dtype)}, folder / "../port")
-    with pytest.raises(SettingError, match="is needed"):
-        verify(folder, folder / "../port")
 
 
 @pytest.mark.parametrize("key", ["positions", "distances", "kinds"])

