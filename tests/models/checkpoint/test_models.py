@@ -123,6 +123,8 @@ assert len(checkpoint.words) == 30_522 and checkpoint.words[101] == "[CLS]"
 assert checkpoint.position_offset == 0 and checkpoint.tied is None
 assert checkpoint.array(checkpoint.position_table).shape == (512, 384)
 assert checkpoint.array(checkpoint.segment_table).shape == (2, 384)
+import whatwhere
+assert whatwhere.read(sys.argv[1]).words
 print(*(name for name in ("torch", "transformers", "safetensors", "tokenizers", "gguf") if name in sys.modules))
 """
 
@@ -164,8 +166,3 @@ def test_what_read_returns(tmp_path: Path) -> None:
         assert isinstance(result, Checkpoint)
         assert result.description.head_dim == description.head_dim
     assert ww.read(tmp_path / "config.json") == ww.from_huggingface(tmp_path)
-
-
-def test_reading_files_imports_no_torch(minilm: Path) -> None:
-    code = "import sys, whatwhere; whatwhere.read(sys.argv[1]).words; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code, minilm], check=True, timeout=120)

@@ -84,13 +84,19 @@ def test_of_several_names_one_is_meant(names: tuple[str, ...], table: int) -> No
     assert not result.guessed
 
 
-def test_heads_are_named_whole_where_a_part_means_otherwise() -> None:
-    shapes = {"bert.embeddings.word_embeddings.weight": (9, 4), "layer.0.attention.output.weight": (9, 4)}
-    assert find_names(shapes).output_projection is None
-    assert find_names({"tok_embeddings.weight": (9, 4), "output.weight": (9, 4)}).output_projection == "output.weight"
-    assert find_names({"wte.weight": (9, 4), "lm_head.weight": (8, 4)}).output_projection == "lm_head.weight"
-    assert find_names({"wte.weight": (9, 4), "lm_head.weight": (10, 4)}).output_projection is None
-    assert find_names({"wte.weight": (9, 4), "output.weight": (8, 4)}).output_projection is None
+@pytest.mark.parametrize(
+    ("table", "other", "shape", "is_output"),
+    [
+        ("bert.embeddings.word_embeddings.weight", "layer.0.attention.output.weight", (9, 4), False),
+        ("tok_embeddings.weight", "output.weight", (9, 4), True),
+        ("wte.weight", "lm_head.weight", (8, 4), True),
+        ("wte.weight", "lm_head.weight", (10, 4), False),
+        ("wte.weight", "output.weight", (8, 4), False),
+    ],
+)
+def test_heads(table: str, other: str, shape: tuple[int, int], is_output: bool) -> None:
+    """Some are named whole where a part means otherwise."""
+    assert find_names({table: (9, 4), other: shape}).output_projection == (other if is_output else None)
 
 
 def test_by_rows() -> None:

@@ -130,6 +130,7 @@ def _kinds(source: Description | Checkpoint) -> list[Layers]:
 
     The first one of a model may add an input encoding besides.
     """
+    found: list[tuple[Any, tuple[str, ...]]]
     if isinstance(source, Description):
         found = [(where, ("a configuration has no weights",)) for where in source.wheres()]
     else:
@@ -137,7 +138,7 @@ def _kinds(source: Description | Checkpoint) -> list[Layers]:
     kinds: dict[tuple[object, ...], Layers] = {}
     for number, (where, missing) in enumerate(found):
         shown = repr((where.query_key, where.score, where.scale, where.window, where.sink))
-        learned = [module for module in (_inner(where), where.score) if module is not None and not missing]
+        learned: list[Any] = [module for module in (_inner(where), where.score) if module is not None and not missing]
         values = [p.detach().double().numpy().tobytes() for module in learned for p in module.parameters()]
         kinds.setdefault((shown, bool(missing), b"".join(values)), []).append((number, where, missing))
     return list(kinds.values())
