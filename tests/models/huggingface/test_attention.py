@@ -102,19 +102,13 @@ def recorded_tables(monkeypatch: pytest.MonkeyPatch) -> list[torch.Size]:
         return call
 
     monkeypatch.setattr(pass_cache, "join", recorded(pass_cache.join))
-    for module in ("where.pass_cache", "where.attention", "models.huggingface.patch_biases"):
+    for module in ("where.pass_cache", "where.attention", "models.huggingface.patch_methods"):
         monkeypatch.setattr(f"whatwhere.{module}.tabulate", recorded(score_bias.tabulate))
     return shapes
 
 
 def tokens(seed: int = 0) -> Tensor:
     return torch.randint(1, V, (2, T), generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_prefill(name: str) -> None:
-    model = made(name)
-    close(model, lambda: model(tokens()).logits)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -127,13 +121,6 @@ def test_padding(name: str) -> None:
     seeing = torch.ones(2, T, dtype=torch.bool)
     seeing[0, :2] = "both" in name  # causal padding on the left sees nothing: zeros here, and any keys by their formula
     close(model, lambda: model(tokens(), attention_mask=mask).logits, seeing)
-
-
-@pytest.mark.parametrize("name", [name for name in MODELS if "both" not in name])
-def test_packed_sequences(name: str) -> None:
-    model = made(name)
-    positions = torch.tensor([[0, 1, 2, 3, 4, 5, 6, 0, 1, 2, 3, 4, 5]]).expand(2, -1)
-    close(model, lambda: model(tokens(), position_ids=positions, use_cache=False).logits)
 
 
 @pytest.mark.parametrize("name", [name for name in MODELS if "both" not in name])
@@ -310,19 +297,6 @@ def test_export_for_any_batch_and_length() -> None:
     mask[0, :5] = 0
     for each in (some, (ids, mask)):
         torch.testing.assert_close(program(*each), _Logits(model)(*each), rtol=0, atol=2e-5)
-
-
-@pytest.mark.parametrize("patched", [False, True])
-def test_t5(patched: bool) -> None:
-    import whatwhere as ww
-
-    torch.manual_seed(0)
-    model = hf.T5ForConditionalGeneration(hf.T5Config(**T5, decoder_start_token_id=0, pad_token_id=0)).eval()
-    mask = torch.ones(2, T, dtype=torch.long)
-    mask[1, -3:] = 0
-    if patched:
-        ww.patch(model)
-    close(model, lambda: model(input_ids=tokens(), attention_mask=mask, decoder_input_ids=tokens(1)[:, :7]).logits)
 
 
 @pytest.mark.parametrize("name", ["T5", "MT5", "UMT5"])

@@ -4,7 +4,7 @@ import inspect
 import re
 import sys
 from dataclasses import dataclass, replace
-from functools import cache, wraps
+from functools import cache, reduce, wraps
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from whatwhere.where.attention import Scores, attention, join
 from whatwhere.where.pass_cache import PassCache
 from whatwhere.where.score_bias import ScoreBias
 
-SAID_BY_THE_MASK = (
+_SAID_BY_THE_MASK = (
     "cache_position", "cu_seq_lens_k", "cu_seq_lens_q", "input_ids", "num_items_in_batch", "position_ids", "seq_idx",
 )  # fmt: skip
 """Tensors that models pass on to every attention function, of which masks and positions already know."""
@@ -68,7 +68,7 @@ def _keep_own_attention() -> None:
 
     @wraps(chosen)
     def checked(model: Any, requested_attention: str | None, *args: Any, **others: Any) -> Any:
-        if requested_attention == NAME and has_own_attention(type(model)):
+        if requested_attention == NAME and _has_own_attention(type(model)):
             before = model.config._attn_implementation
             kept: str = chosen(model, None if before == NAME else before, *args, **others)
             logging.get_logger(chosen.__module__).warning(
@@ -80,7 +80,7 @@ def _keep_own_attention() -> None:
     kind.get_correct_attn_implementation = checked
 
 
-def has_own_attention(kind: type[nn.Module]) -> bool:
+def _has_own_attention(kind: type[nn.Module]) -> bool:
     """Return whether the file of a model has attention that does not ask for the function that was chosen."""
     try:
         code = inspect.getsource(sys.modules[kind.__module__])
@@ -121,7 +121,7 @@ def attention_forward(
     sinks: Float[Tensor, "batch heads queries 1"] | None = None,
     **others: Any,
 ) -> tuple[Float[Tensor, "batch queries heads value_dim"], None]:
-    """Compute attention as transformers' attention functions do.
+    """Compute attention as transformers' attention functions do; return None in place of attention weights.
 
     Args:
         module: whose `is_causal` decides where there is neither a mask nor `is_causal`.
@@ -129,14 +129,10 @@ def attention_forward(
         scaling: softmax scale; None is 1 / sqrt(head_dim).
         softcap: c, where scores become c tanh(score / c) before mask and bias.
         position_bias: added to the scores, as a table or as the scheme of a patched model.
-        is_causal: whether keys later than the query are masked, where there is no mask.
         indices: the keys that a query sees, chosen by an indexer (DeepSeek V3.2), of those that the mask lets it see.
         block_indices: blocks of keys, chosen in the same way for each group of heads (MiniMax M3); -1 is none.
         sinks: a sink logit for each head and query (Inkling 2).
         others: `sliding_window`, which the mask has, and what other implementations take.
-
-    Returns:
-        The outputs, and None in place of attention weights.
 
     Raises:
         SettingError: If attention weights are requested, a paged cache is used, or a tensor is passed that is not read
@@ -152,17 +148,19 @@ def attention_forward(
             f"attn_implementation={NAME!r} does not read a paged cache.\nUse attn_implementation='sdpa' for it."
         )
     for name, given in others.items():
-        if isinstance(given, Tensor) and name not in SAID_BY_THE_MASK and _reads(type(module), name):
+        if isinstance(given, Tensor) and name not in _SAID_BY_THE_MASK and _reads(type(module), name):
             raise SettingError(
                 f"{type(module).__name__} passes {name} to its attention, which attn_implementation={NAME!r} does not "
                 "read.\nUse attn_implementation='eager' for this model."
             )
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     table = attention_mask[:, :, :, : key.shape[2]] if isinstance(attention_mask, Tensor) else None
-    mask = table if table is not None and table.dtype == torch.bool else None
-    for chosen in (_chosen(indices, key.shape[2]), _chosen_blocks(module, block_indices, query, key.shape[2])):
-        if chosen is not None:
-            mask = chosen if mask is None else mask & chosen
+    masks = [table] if table is not None and table.dtype == torch.bool else []
+    if indices is not None:
+        masks.append(_chosen(indices, key.shape[2]))
+    if block_indices is not None:
+        masks.append(_chosen_blocks(module, block_indices, query.shape[1], key.shape[2]))
+    mask = reduce(torch.logical_and, masks) if masks else None
     bias = position_bias if isinstance(position_bias, RelativeBias) else RelativeBias(None)
     scores = _bound(query, key, attention_mask, causal, bias.start).scores(query, key, bias.scheme, mask)
     for added in (None if table is None or table.dtype == torch.bool else table, position_bias):
@@ -183,28 +181,20 @@ def attention_forward(
     return y.transpose(1, 2).contiguous(), None
 
 
-def _chosen(
-    indices: Integer[Tensor, "batch queries chosen"] | None, keys: int
-) -> Bool[Tensor, "batch 1 queries keys"] | None:
-    """Return which keys are among those that an indexer has chosen."""
-    if indices is None:
-        return None
+def _chosen(indices: Integer[Tensor, "batch queries chosen"], keys: int) -> Bool[Tensor, "batch 1 queries keys"]:
     allowed = torch.zeros(*indices.shape[:2], keys, dtype=torch.bool, device=indices.device)
     return allowed.scatter(-1, indices.long(), True)[:, None]
 
 
 def _chosen_blocks(
-    module: nn.Module, blocks: Integer[Tensor, "batch groups queries blocks"] | None, q: Tensor, keys: int
-) -> Bool[Tensor, "batch heads queries keys"] | None:
-    """Return which keys are in the blocks that an indexer has chosen."""
-    if blocks is None:
-        return None
+    module: nn.Module, blocks: Integer[Tensor, "batch groups queries blocks"], heads: int, keys: int
+) -> Bool[Tensor, "batch heads queries keys"]:
     size: int = module.get_submodule("indexer").block_size  # type: ignore[assignment]
     number = -(-keys // size)
     allowed = torch.zeros(*blocks.shape[:3], number + 1, dtype=torch.bool, device=blocks.device)
     allowed.scatter_(-1, blocks.long().masked_fill(blocks < 0, number), True)
     by_key = allowed[..., :number].repeat_interleave(size, dim=-1)[..., :keys]
-    return by_key.repeat_interleave(q.shape[1] // blocks.shape[1], dim=1)
+    return by_key.repeat_interleave(heads // blocks.shape[1], dim=1)
 
 
 def _with_sinks(
@@ -238,11 +228,11 @@ def _bound(q: Tensor, k: Tensor, mask: BoundMask | Tensor | None, causal: bool, 
     """Return the mask; where there is none of ours, positions with causality alone, or without a mask."""
     queries, keys = q.shape[2], k.shape[2]
     if isinstance(mask, BoundMask):
-        if (mask.queries.tokens, mask.keys.tokens) == (queries, keys):
+        if mask.shape[2:] == (queries, keys):
             return mask
         if mask.hides:
             raise ShapeError(
-                f"the mask is for {mask.queries.tokens} queries and {mask.keys.tokens} keys, but there are {queries} "
+                f"the mask is for {mask.shape[2]} queries and {mask.shape[3]} keys, but there are {queries} "
                 f"and {keys}.\nLeave out prefill_chunk_size where there is an encoder, whose mask it cuts; else use "
                 "attn_implementation='sdpa' for this model."
             )

@@ -49,25 +49,15 @@ class BoundMask:
     ndim = 4  # of the table that it stands for
 
     @property
-    def queries(self) -> Positions:
-        """Positions of the queries."""
-        return self.tables.queries
-
-    @property
-    def keys(self) -> Positions:
-        """Positions of the keys."""
-        return self.tables.keys
-
-    @property
     def hides(self) -> bool:
         """Whether some query may not see some key, as far as that is known."""
-        segmented = self.queries.segment is not None or self.keys.segment is not None
+        segmented = self.tables.queries.segment is not None or self.tables.keys.segment is not None
         return self.causal or self.window is not None or segmented
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """The shape that the mask would have as a table."""
-        return self.batch, 1, self.queries.tokens, self.keys.tokens
+        return self.batch, 1, self.tables.queries.tokens, self.tables.keys.tokens
 
     def contiguous(self) -> Bool[Tensor, "batch 1 queries keys"]:
         """Return the mask as a table, for `generate`, which makes that of a static cache before it calls the model."""
@@ -75,9 +65,10 @@ class BoundMask:
 
     def __getitem__(self, slots: Any) -> Bool[Tensor, "..."]:
         """Return a part of the mask as a table, for models that slice it."""
-        mask = self.queries.mask(self.keys, self.causal)
+        queries, keys = self.tables.queries, self.tables.keys
+        mask = queries.mask(keys, self.causal)
         if self.window is not None:
-            mask = mask & self.window.mask(self.queries, self.keys)
+            mask = mask & self.window.mask(queries, keys)
         return mask.expand(self.shape)[slots]
 
     def scores(self, q: Tensor, k: Tensor, bias: ScoreBias | None, table: Tensor | None) -> Scores:
@@ -99,18 +90,17 @@ def make_mask(
     dtype: torch.dtype = torch.float32,
     **others: Any,
 ) -> BoundMask | Bool[Tensor, "batch 1 queries keys"] | Float[Tensor, "batch 1 queries keys"]:
-    """Return the mask of a forward pass from transformers' description of it.
+    """Return the mask of a forward pass from transformers' description of it: a table where that is not known.
+
+    Model types whose code calculates with the mask get the table that is added to scores. Padding is a matter of keys
+    alone, as in transformers: a query at padding sees what the mask lets it see, and its output is zero where that is
+    nothing.
 
     Args:
         q_offset, kv_offset: counts of the first query and of the first key.
         attention_mask: True at tokens and False at padding, from the first key on; None is no padding. A mask that was
             made before stays as it is.
         use_vmap: whether the function takes single numbers alone.
-
-    Returns:
-        Positions and a window, where the function is known; else the mask as a table. Model types whose code calculates
-        with the mask get the table that is added to scores. Padding is a matter of keys alone, as in transformers: a
-        query at padding sees what the mask lets it see, and its output is zero where that is nothing.
     """
     from transformers.masking_utils import causal_mask_function, prepare_padding_mask, sdpa_mask
     from transformers.utils.import_utils import is_tracing
@@ -158,16 +148,13 @@ class _Parts:
     @property
     def window(self) -> Window | None:
         """The window or the chunks; these count coordinates."""
-        return (
-            None
-            if self.size is None
-            else Window(self.size, self.chunked, by="coordinates" if self.chunked else "order")
-        )
+        if self.size is None:
+            return None
+        return Window(self.size, self.chunked, by="coordinates" if self.chunked else "order")
 
     def positions(
         self, tokens: int, offset: int, device: torch.device | str, padding: Bool[Tensor, "batch tokens"] | None
     ) -> Positions:
-        """Return the positions of queries or keys."""
         segment = None if self.packed is None else self.packed[:, offset : offset + tokens]
         if padding is not None:
             segment = torch.where(padding, 0 if segment is None else segment, -1)

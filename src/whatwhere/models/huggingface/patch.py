@@ -15,16 +15,7 @@ from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.model_types import HEARING, MODEL_TYPES
 from whatwhere.models.configuration.read import from_huggingface
-from whatwhere.models.huggingface.patch_biases import (
-    BucketBias,
-    BucketBiasOfIds,
-    DisentangledBias,
-    FirstDisentangledBias,
-    LastRowOfALiBi,
-    ProfileBias,
-    replace_alibi,
-    without_bias,
-)
+from whatwhere.models.huggingface import patch_methods as methods
 from whatwhere.models.huggingface.patch_modules import (
     RotaryTables,
     combined,
@@ -33,9 +24,9 @@ from whatwhere.models.huggingface.patch_modules import (
     rotary_tables,
     token_table,
 )
-from whatwhere.models.huggingface.patch_tables import LearnedRows, SinusoidalRows, replace_table
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.input.learned import Learned
+from whatwhere.where.input.sinusoidal import Sinusoidal
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.score.alibi import ALiBi
@@ -69,7 +60,7 @@ TOKENS = (
     "wte",
 )
 POSITIONS = ("pos_emb", "position_embeddings", "positions_embed", "wpe")
-OURS = (Learned, LearnedRows, RotaryTables, SinusoidalRows, TokenEmbedding)
+OURS = (Learned, methods.LearnedRows, RotaryTables, methods.SinusoidalRows, TokenEmbedding)
 
 
 class Patch:
@@ -112,24 +103,18 @@ class Patch:
         self.replaced.clear()
 
     def __enter__(self) -> "Patch":
-        """Return the patch; it is undone at the end of the block."""
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Restore the model's own modules."""
         self.undo()
 
     def __repr__(self) -> str:
-        """Return the model type and the names of the replaced modules."""
         return f"Patch({self.description.model_type}, replaced={self.replaced})"
 
     def replace_module(self, name: str, make: Callable[[], nn.Module]) -> None:
-        """Replace a module; a module with several names is replaced by one module under all of them.
-
-        Args:
-            make: returns the replacement.
+        """Replace a module by what `make` returns; one with several names by one module under all of them.
 
         Raises:
             SettingError: If it has hooks, or an overridden forward.
@@ -184,11 +169,7 @@ class Patch:
         self._record(f"{name}.{attribute}", partial(_forget, module, attribute))
 
     def before(self, name: str, hook: Callable[..., Any]) -> None:
-        """Register a function to be called before a module, which may change its arguments.
-
-        Args:
-            hook: as for `register_forward_pre_hook(..., with_kwargs=True)`.
-        """
+        """Call a function before a module, as `register_forward_pre_hook(..., with_kwargs=True)` does."""
         handle = self.model.get_submodule(name).register_forward_pre_hook(hook, with_kwargs=True)
         self._record(f"{name}()", handle.remove)
 
@@ -202,7 +183,8 @@ def _restore_module(model: nn.Module, parent: nn.Module, name: str, original: An
         original.weight = ours.weight  # a new parameter, if a state_dict was assigned meanwhile
     if isinstance(ours, TokenEmbedding):  # which transformers may have resized
         original.num_embeddings, original.padding_idx = ours.num_embeddings, ours.padding_idx
-    setattr(parent, name, original.train(ours.training).to(_device(model)))
+    device = next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
+    setattr(parent, name, original.train(ours.training).to(device))
 
 
 def _restore_method(
@@ -321,40 +303,69 @@ def _parts(model: nn.Module, model_type: str) -> list[tuple[str, nn.Module]]:
 def _replace(patched: Patch, name: str, module: nn.Module) -> None:
     """Replace a module if it is a token table, or computes positions."""
     attribute, kind, description = name.rpartition(".")[2], type(module).__name__, patched.description
+    learned = description.input is not None and description.input.scheme == "learned"
     if isinstance(module, nn.Embedding) and attribute in TOKENS:
         _require_lookup(name, module)
         patched.replace_module(name, lambda: token_table(module, description.embedding_scale, _scales(module)))
-    elif isinstance(module, nn.Embedding) and attribute in POSITIONS and _replaces_tables(description):
+    elif isinstance(module, nn.Embedding) and attribute in POSITIONS and learned:
         _require_lookup(name, module)
         patched.replace_module(name, lambda: position_table(module))
     elif kind.endswith("RotaryEmbedding"):
         if schemes := _rotaries(description, module):
             patched.replace_module(name, lambda: rotary_tables(module, schemes, patched.regime_length))
     elif kind.endswith("Attention") and hasattr(module, "compute_bias") and hasattr(module, "relative_attention_bias"):
-        patched.replace_method(name, BucketBias, scheme=_buckets(module, description))
+        patched.replace_method(name, methods.BucketBias, scheme=_buckets(module, description))
     elif kind.endswith("Attention") and getattr(module, "has_relative_attention_bias", None) is False:
         if "position_bias" in signature(module.forward).parameters:  # UMT5 always makes a table of zeros
-            patched.before(name, without_bias)
+            patched.before(name, methods.without_bias)
     elif kind.endswith("RelativeLogits"):
         attention: Any = patched.model.get_submodule(name.rpartition(".")[0])
         features, extent = module.get_parameter("proj").shape
         profiles = Inkling(features, attention.num_heads, features, extent, device="meta")
-        patched.replace_method(name, ProfileBias, scheme=profiles)
+        patched.replace_method(name, methods.ProfileBias, scheme=profiles)
     elif kind == "DisentangledSelfAttention" and description.score[0] is not None:
-        ours = FirstDisentangledBias if hasattr(module, "in_proj") else DisentangledBias
+        ours = methods.FirstDisentangledBias if hasattr(module, "in_proj") else methods.DisentangledBias
         patched.replace_method(name, ours, scheme=description.score[0].build("meta"))
     elif kind == "BloomModel":
-        replace_alibi(patched, name, module)
+        methods.replace_alibi(patched, name, module)
     elif kind == "MptModel":
-        patched.replace_method(name, LastRowOfALiBi, scheme=ALiBi(description.num_heads))
+        patched.replace_method(name, methods.LastRowOfALiBi, scheme=ALiBi(description.num_heads))
     elif kind == "MPNetEncoder":
-        patched.replace_method(name, BucketBiasOfIds, scheme=_buckets(module, description))
+        patched.replace_method(name, methods.BucketBiasOfIds, scheme=_buckets(module, description))
     else:
-        replace_table(patched, name, module, description)
+        _replace_table(patched, name, module)
 
 
-def _replaces_tables(description: Description) -> bool:
-    return description.input is not None and description.input.scheme == "learned"
+def _replace_table(patched: Patch, name: str, module: Any) -> None:
+    """Replace a table of positions that is no plain nn.Embedding, if this module is one."""
+    kind, description = type(module).__name__, patched.description
+    buffers = dict(module.named_buffers(recurse=False))
+    if isinstance(module, nn.Embedding) and type(module) is not nn.Embedding:
+        if kind.endswith("LearnedPositionalEmbedding") and description.input is not None:
+            patched.replace_method(name, methods.LearnedRows, below=True)
+        elif kind.endswith("WhisperPositionalEmbedding") and description.input is not None:
+            patched.replace_method(name, methods.LearnedRowsOfSlots)
+        elif kind.endswith("SinusoidalPositionalEmbedding"):
+            scheme, weight = Sinusoidal(module.embedding_dim, layout="half"), module.weight.detach()
+            if not weight.is_meta:
+                methods.require_near(kind, weight, scheme(torch.arange(len(weight), device=weight.device)[None])[0])
+            patched.replace_method(name, methods.SinusoidalRows, below=True, scheme=scheme)
+    elif kind.endswith("SinusoidalPositionalEmbedding") and "weights" in buffers:
+        sizes = (*module.weights.shape, module.padding_idx)
+        methods.require_near(kind, module.weights, methods.FairseqRows.get_embedding(*sizes).to(module.weights.device))
+        patched.replace_method(name, methods.FairseqRows, renew=partial(_make_weights, module, sizes))
+    elif kind == "PegasusXSinusoidalPositionalEmbedding":
+        patched.replace_method(
+            name, methods.SinusoidsOfSlots, scheme=Sinusoidal(description.dim, layout="tensor2tensor")
+        )
+    elif "embed_positions" in buffers:
+        rotary = next((plan.build() for plan in description.query_key if plan is not None), None)
+        if isinstance(rotary, Rotary):
+            patched.replace_attribute(name, "embed_positions", methods.rotary_rows(module, rotary))
+
+
+def _make_weights(module: Any, sizes: tuple[Any, ...]) -> None:
+    module.make_weights(*sizes)
 
 
 def _require_bare(name: str, module: nn.Module) -> None:
@@ -417,10 +428,6 @@ def _buckets(attention: nn.Module, description: Description) -> T5:
     buckets = replace(plan, settings={**plan.settings, "bidirectional": bidirectional}).build("meta")
     assert isinstance(buckets, T5)
     return buckets
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next((parameter.device for parameter in model.parameters()), torch.device("cpu"))
 
 
 def _article(name: str) -> str:

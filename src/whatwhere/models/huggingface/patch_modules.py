@@ -19,13 +19,13 @@ from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.scaling import YaRN
 
-COMPARED_AT = (1, 64, 4095)
+_COMPARED_AT = (1, 64, 4095)
 """Positions at which a rotary module is compared with its configuration, besides twice the original length."""
 
 # Rounding errors in float32 of a cosine, and of a frequency: a power, a product and a blend, each rounded.
-ROUNDED_VALUE, ROUNDED_FREQUENCY = 1e-6, 4e-6
+_ROUNDED_VALUE, _ROUNDED_FREQUENCY = 1e-6, 4e-6
 
-NORM = "embed_norm"
+_NORM = "embed_norm"
 """Name of the norm inside a token table."""
 
 Form = Literal["half", "interleaved", "single", "complex"]
@@ -60,16 +60,7 @@ class RotaryTables(nn.Module):
     def forward(
         self, x: Tensor, position_ids: Integer[Tensor, "*axes batch tokens"], layer_type: str | None = None
     ) -> tuple[Float[Tensor, "batch tokens features"], Float[Tensor, "batch tokens features"]] | Tensor:
-        """Compute cos and sin of positions.
-
-        Args:
-            x: of which only the dtype is used.
-            position_ids: the positions, with an axis for each coordinate where tokens have several.
-            layer_type: of the layer that calls; None is the first.
-
-        Returns:
-            cos and sin, or both as one complex tensor.
-        """
+        """Compute cos and sin of positions, or both as one complex tensor; of x only the dtype is used."""
         scheme = self.schemes.get(layer_type or "", next(iter(self.schemes.values())))
         index = position_ids.long()
         index = index if index.dim() == 3 else index[None]
@@ -93,19 +84,13 @@ class RotaryTables(nn.Module):
         return part.repeat_interleave(2, dim=-1) if self.form == "interleaved" else part
 
     def extra_repr(self) -> str:
-        """Return the schemes."""
-        return ", ".join(
-            f"{layer_type or 'all'}={type(scheme).__name__}" for layer_type, scheme in self.schemes.items()
-        )
+        return ", ".join(f"{kind or 'all'}={type(scheme).__name__}" for kind, scheme in self.schemes.items())
 
 
 def combined(*bases: type[nn.Module]) -> type[nn.Module]:
     """Return a class of modules of transformers with methods of ours, and the name that it has there.
 
     A module of it is bound to itself alone, so a copy reads its own parameters, and it can be pickled.
-
-    Args:
-        bases: ours before the class of transformers, or below it.
     """
     theirs = next(base for base in bases if not base.__module__.startswith("whatwhere."))
     return type(theirs.__name__, bases, {"__module__": theirs.__module__, "__reduce__": _reduced})
@@ -125,14 +110,6 @@ def rotary_tables(
 ) -> RotaryTables:
     """Return the replacement of a rotary module, after comparing cos and sin of both.
 
-    Args:
-        original: a rotary module of Hugging Face; a copy of it on the CPU is called, because some have state.
-        schemes: of each layer type.
-        regime_length: as in RotaryTables.
-
-    Returns:
-        The replacement.
-
     Raises:
         CheckpointError: If its cos or sin differ from those of the schemes.
     """
@@ -143,11 +120,12 @@ def rotary_tables(
             f"this model's {type(original).__name__} is on the meta device and has no values to compare.\n"
             "Load the model first, then patch it."
         )
+    # A copy is called, because some have state.
     probe, (layer_type, scheme) = deepcopy(original).to("cpu"), next(iter(schemes.items()))
     with torch.device("cpu"):
         at = torch.ones(1, 1, dtype=torch.long)
-        form = _form(_last(_call(probe, layer_type, at)), scheme.rotary_dim // 2)
-        dtype = _last(_call(probe, layer_type, at, torch.bfloat16)).dtype
+        form = _form(_call(probe, layer_type, at)[-1], scheme.rotary_dim // 2)
+        dtype = _call(probe, layer_type, at, torch.bfloat16)[-1].dtype
         tables = RotaryTables(schemes, form, dtype=None if dtype == torch.bfloat16 else dtype)
         for layer_type, scheme in schemes.items():
             _require_same_rotation(probe, tables, layer_type, scheme)
@@ -156,21 +134,15 @@ def rotary_tables(
     return tables.train(original.training)
 
 
-def _call(
-    module: nn.Module, layer_type: str, index: Tensor, dtype: torch.dtype = torch.float32
-) -> Tensor | tuple[Tensor, Tensor]:
-    """Call a rotary module or its replacement for a layer type."""
+def _call(module: nn.Module, layer_type: str, index: Tensor, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
+    """Return cos and sin of a rotary module or its replacement for a layer type, or one complex tensor."""
     x = torch.zeros(1, dtype=dtype)
     out: Tensor | tuple[Tensor, Tensor] = module(x, index, layer_type) if layer_type else module(x, index)
-    return out
-
-
-def _last(parts: Tensor | tuple[Tensor, Tensor]) -> Tensor:
-    """Return the sine, or the complex tensor; the cosine of a small angle is rounded to 1."""
-    return parts if isinstance(parts, Tensor) else parts[1]
+    return (out,) if isinstance(out, Tensor) else out
 
 
 def _form(part: Tensor, pairs: int) -> Form:
+    """Return the form of a sine, or of a complex tensor; the cosine of a small angle is rounded to 1."""
     if part.is_complex():
         return "complex"
     if part.shape[-1] == pairs:
@@ -185,9 +157,10 @@ def _require_same_rotation(
     original_length: int | None = getattr(scheme.scaling, "original_length", None)
     axes = torch.arange(1, (scheme.axes if isinstance(scheme, MultimodalRotary) else 1) + 1)
     # In ascending order: dynamic frequencies depend on the longest call so far.
-    for position in sorted({*COMPARED_AT, *([] if original_length is None else [2 * original_length])}):
+    for position in sorted({*_COMPARED_AT, *([] if original_length is None else [2 * original_length])}):
         index = (position // axes)[:, None, None] if len(axes) > 1 else torch.tensor([[position]])
-        theirs, expected = (_complex(_call(module, layer_type, index)) for module in (original, ours))
+        parts = (_call(module, layer_type, index) for module in (original, ours))
+        theirs, expected = (torch.complex(*map(Tensor.float, each)) if len(each) > 1 else each[0] for each in parts)
         allowed = ours.repeat(_rounding(original, scheme, position))
         if theirs.shape != expected.shape:
             reason = f"it returns {theirs.shape[-1]} features, not {expected.shape[-1]}"
@@ -203,18 +176,13 @@ def _require_same_rotation(
         )
 
 
-def _complex(parts: Tensor | tuple[Tensor, Tensor]) -> Tensor:
-    """Return cos and sin as one complex tensor."""
-    return parts if isinstance(parts, Tensor) else torch.complex(parts[0].float(), parts[1].float())
-
-
 def _rounding(original: nn.Module, scheme: Rotary | MultimodalRotary, position: int) -> Float[Tensor, " pairs"]:
     """Return the difference that rounded frequencies, as after a cast, may cause in each pair at a position."""
     types = [torch.finfo(buffer.dtype) for buffer in original.buffers() if buffer.is_floating_point()]
-    relative = max([ROUNDED_FREQUENCY, *(info.eps for info in types)])
+    relative = max([_ROUNDED_FREQUENCY, *(info.eps for info in types)])
     absolute = max([0.0, *(info.tiny * info.eps for info in types)])  # the smallest step of float16 is 6e-8
     frequencies = scheme.frequencies(torch.tensor(position + 1)).abs()
-    return scheme.magnitude * (ROUNDED_VALUE + position * (relative * frequencies + absolute)).float()
+    return scheme.magnitude * (_ROUNDED_VALUE + position * (relative * frequencies + absolute)).float()
 
 
 def _way_out(layer_type: str, scheme: Rotary | MultimodalRotary) -> str:
@@ -239,11 +207,10 @@ def token_table(original: nn.Embedding, scale: EmbeddingScale | None, scaled: bo
         CheckpointError: If it multiplies by another factor.
     """
     rows, dim = original.weight.shape
-    scale = scale if scaled else None
-    table = TokenEmbedding(rows, dim, scale=scale, padding_idx=original.padding_idx, device="meta")
+    table = TokenEmbedding(rows, dim, scale=scale if scaled else None, padding_idx=original.padding_idx, device="meta")
     table.weight = original.weight
     if normed(original):
-        table.embed_norm = original.get_submodule(NORM)
+        table.embed_norm = original.get_submodule(_NORM)
         table.register_forward_hook(_with_norm)
     if scaled and not original.weight.is_meta:
         ids = torch.tensor([0, rows // 2, rows - 1], device=original.weight.device)
@@ -263,12 +230,12 @@ def normed(table: nn.Module) -> bool:
     return (
         kind.__module__.startswith("transformers.")
         and kind.__name__.endswith("NormedEmbedding")
-        and NORM in vars(table).get("_modules", {})
+        and _NORM in vars(table).get("_modules", {})
     )
 
 
 def _with_norm(table: nn.Module, args: tuple[Tensor], rows: Tensor) -> Tensor:
-    normed: Tensor = table.get_submodule(NORM)(rows)
+    normed: Tensor = table.get_submodule(_NORM)(rows)
     return normed
 
 

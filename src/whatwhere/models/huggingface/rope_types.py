@@ -53,13 +53,8 @@ def frequencies(
     """Return the frequencies that a configuration states, rounded once from float64, and the factor of cosines.
 
     Args:
-        config: of the model.
-        device: of the frequencies.
         seq_len: not used; these types do not depend on the length.
         layer_type: whose parameters count, where there are several; None is the only one.
-
-    Raises:
-        SettingError: If no layer of that type has rotary positions.
     """
     description = from_huggingface(config)
     types = description.layer_types or (None,) * description.layers

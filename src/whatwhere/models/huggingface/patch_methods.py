@@ -1,6 +1,7 @@
-"""Methods of Hugging Face that make a bias of the scores, replaced: the same shapes, from our schemes.
+"""Methods of Hugging Face that compute positions or a bias of the scores, replaced: same shapes, from our schemes.
 
-Each class here has a method that takes the place of a module's (`Patch.replace_method`), and reads its parameters.
+Each class here has a method that takes the place of a module's (`Patch.replace_method`), and reads its parameters. The
+class of a table of positions finds the index of each row (offsets, padding, a KV cache); its rows are ours.
 """
 
 from dataclasses import dataclass
@@ -10,9 +11,13 @@ import torch
 from jaxtyping import Float, Integer
 from torch import Tensor, nn
 
+from whatwhere.errors import CheckpointError
 from whatwhere.models.huggingface.attention import RelativeBias
 from whatwhere.models.huggingface.attention_mask import NAME
-from whatwhere.position.positions import Positions
+from whatwhere.position.positions import Positions, positions
+from whatwhere.where.input.learned import rows_at
+from whatwhere.where.input.sinusoidal import Sinusoidal
+from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.score.alibi import ALiBi
 from whatwhere.where.score.deberta import DeBERTa
 from whatwhere.where.score.inkling import Inkling
@@ -20,21 +25,101 @@ from whatwhere.where.score.t5 import T5
 from whatwhere.where.score_bias import ScoreBias, tabulate
 
 Scheme = TypeVar("Scheme", bound=ScoreBias)
+_ROUNDED = 2e-4
+"""Largest difference of a table of transformers, some of which round angles to float32, from the exact one."""
+
+
+# Tables of positions
+
+
+class LearnedRows(nn.Embedding):
+    """Look up rows in place of nn.Embedding, below a class that finds their indices."""
+
+    def forward(self, input: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
+        return rows_at(self.weight, input)
+
+
+class LearnedRowsOfSlots(LearnedRows):
+    """Look up rows in place of the forward of Whisper's table, of slots after those of the cache if none are given."""
+
+    def forward(
+        self, input_ids: Tensor, past_key_values_length: int = 0, position_ids: Tensor | None = None
+    ) -> Float[Tensor, "*shape dim"]:
+        if position_ids is None:
+            position_ids = torch.arange(input_ids.shape[1], device=self.weight.device) + past_key_values_length
+        return super().forward(position_ids)
+
+
+class SinusoidalRows(nn.Embedding):
+    """Compute rows of sines before cosines in place of nn.Embedding, below a class that finds their indices."""
+
+    scheme: Sinusoidal
+
+    def forward(self, input: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
+        vectors: Tensor = self.scheme(input.reshape(1, -1))
+        return vectors.reshape(*input.shape, -1).to(self.weight.dtype)
+
+
+class FairseqRows(nn.Module):
+    """The table that modules of fairseq's sinusoids (M2M100, XGLM) make, also of longer sequences; padding is zero."""
+
+    @staticmethod
+    def get_embedding(
+        num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
+    ) -> Float[Tensor, "rows features"]:
+        table: Tensor = Sinusoidal(embedding_dim, layout="tensor2tensor")(torch.arange(num_embeddings)[None])[0]
+        if padding_idx is not None:
+            table[padding_idx] = 0
+        return table.to(torch.get_default_dtype())
+
+
+class SinusoidsOfSlots(nn.Module):
+    """The forward of PEGASUS-X's sinusoids, which are computed anew in each call."""
+
+    scheme: Sinusoidal
+
+    def forward(
+        self,
+        inputs_embeds: Float[Tensor, "batch tokens dim"],
+        past_key_values_length: int = 0,
+        position_ids: Integer[Tensor, "..."] | None = None,
+    ) -> Float[Tensor, "batch tokens dim"]:
+        slots = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + past_key_values_length
+        slots = slots if position_ids is None else position_ids
+        rows: Tensor = self.scheme(slots.reshape(1, -1))
+        return rows.to(inputs_embeds.dtype).expand(inputs_embeds.shape[0], -1, -1)
+
+
+def rotary_rows(module: nn.Module, scheme: Rotary) -> Float[Tensor, "positions features"]:
+    """Return the table `embed_positions` of GPT-J's and CodeGen's attention: sines before cosines, computed by ours."""
+    before = module.get_buffer("embed_positions")
+    cos, sin = (part[0, 0] for part in scheme.bind(positions(len(before), device=before.device)))
+    exact = torch.cat([sin, cos], dim=-1)
+    require_near(type(module).__name__, before, exact)
+    return exact
+
+
+def require_near(name: str, table: Tensor, exact: Tensor) -> None:
+    """Raise CheckpointError unless a table is another, within its rounding."""
+    allowed = max(_ROUNDED, torch.finfo(table.dtype).eps)
+    if table.shape != exact.shape or not bool(((table.float() - exact).abs() <= allowed).all()):
+        raise CheckpointError(
+            f"this model's {name} does not have the positions that its configuration states.\n"
+            "If its table was changed after loading, load the model again."
+        )
+
+
+# Biases of scores
 
 
 def without_bias(attention: nn.Module, args: Any, others: dict[str, Any]) -> tuple[Any, dict[str, Any]] | None:
-    """Return the arguments of T5's cross-attention with no bias in place of the table of zeros that it would make.
-
-    Returns:
-        The arguments; None where they stay as they are.
-    """
-    if not uses_our_attention(attention) or others.get("position_bias") is not None:
+    """Pass no bias to T5's cross-attention in place of the table of zeros that it would make."""
+    if not _uses_our_attention(attention) or others.get("position_bias") is not None:
         return None
     return args, {**others, "position_bias": RelativeBias(None)}
 
 
-def uses_our_attention(module: nn.Module) -> bool:
-    """Return whether the configuration of a module names our attention function."""
+def _uses_our_attention(module: nn.Module) -> bool:
     return getattr(getattr(module, "config", None), "_attn_implementation", None) == NAME
 
 
@@ -54,10 +139,9 @@ class BucketBias(nn.Module):
         past_seen_tokens: int | Tensor = 0,
         **others: Any,
     ) -> Float[Tensor, "1 heads queries keys"] | RelativeBias:
-        """Return the bias of all pairs, or its scheme."""
         table: Any = self.get_submodule("relative_attention_bias").weight
         scheme = _reading(self.scheme, weight=table)
-        if uses_our_attention(self):
+        if _uses_our_attention(self):
             return RelativeBias(scheme, past_seen_tokens)
         where = table.device if device is None else device
         queries = torch.arange(query_length, device=where) + past_seen_tokens
@@ -73,7 +157,6 @@ class BucketBiasOfIds(nn.Module):
     def compute_position_bias(
         self, x: Tensor, position_ids: Tensor | None = None, num_buckets: int = 32
     ) -> Float[Tensor, "batch heads tokens tokens"]:
-        """Return the bias of all pairs."""
         table: Any = self.get_submodule("relative_attention_bias").weight
         at = torch.arange(x.shape[1], device=x.device)[None] if position_ids is None else position_ids
         return _table(_reading(self.scheme, weight=table), at, at).to(table.dtype).expand(x.shape[0], -1, -1, -1)
@@ -94,7 +177,6 @@ class ProfileBias(nn.Module):
         query_positions: Integer[Tensor, " queries"],
         key_positions: Integer[Tensor, " keys"],
     ) -> Float[Tensor, "batch heads queries keys"]:
-        """Return the bias of all pairs."""
         batch, queries, heads, _ = relative_states.shape
         at_queries, at_keys = (Positions(at[None, None], at[None]) for at in (query_positions, key_positions))
         gates = relative_states.transpose(1, 2)
@@ -120,7 +202,6 @@ class DisentangledBias(nn.Module):
         rel_embeddings: Tensor,
         scale_factor: int,
     ) -> Tensor:
-        """Return the bias of all pairs."""
         scheme, first = self.scheme, hasattr(self, "in_proj")
         heads, rows = scheme.num_heads, len(next(scheme.parameters()))
         shared = not first and self.share_att_key
@@ -157,12 +238,11 @@ class LastRowOfALiBi(nn.Module):
     def build_mpt_alibi_tensor(
         self, num_heads: int, sequence_length: int, alibi_bias_max: float = 8, device: torch.device | None = None
     ) -> Float[Tensor, "heads 1 keys"]:
-        """Return the bias of the last query."""
         keys = torch.arange(sequence_length, device=device)[None]
         return _table(self.scheme, keys[:, -1:], keys)[0]
 
 
-def relative_alibi(
+def _relative_alibi(
     scheme: ALiBi, mask: Tensor | None, tokens: int, keys: int, past: int, like: Tensor
 ) -> Float[Tensor, "batch_heads queries keys"]:
     """Compute BLOOM's bias from distances; its own uses positions of keys, which become equal in bfloat16.
@@ -172,9 +252,6 @@ def relative_alibi(
         keys: number of keys, including slots of a KV cache that are not filled yet.
         past: number of keys before the first query.
         like: the bias that it replaces, (batch * heads, 1, keys).
-
-    Returns:
-        The bias of every pair of query and key.
     """
     batch = like.shape[0] // scheme.num_heads
     ones = torch.ones(1, keys, dtype=torch.long, device=like.device) if mask is None else mask.long()
@@ -192,7 +269,6 @@ class _Call:
     past: int = 0
 
     def before_model(self, module: nn.Module, args: tuple[Any, ...], others: dict[str, Any]) -> None:
-        """Keep the mask, and the number of keys in the cache."""
         names = ("input_ids", "past_key_values", "attention_mask", "inputs_embeds")
         arguments = {**dict(zip(names, args, strict=False)), **others}
         cache = arguments.get("past_key_values")
@@ -207,7 +283,7 @@ class _Call:
         # On the tensor of this call: a block that is checkpointed runs again after other calls.
         if not hasattr(replaced, "by_distance"):
             sizes = {"tokens": hidden.shape[1], "keys": replaced.shape[-1], "past": self.past}
-            replaced.by_distance = relative_alibi(self.scheme, self.mask, **sizes, like=replaced)
+            replaced.by_distance = _relative_alibi(self.scheme, self.mask, **sizes, like=replaced)
         return args, {**others, "alibi": replaced.by_distance}
 
 
