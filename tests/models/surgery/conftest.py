@@ -1,6 +1,7 @@
 """Tiny models, saved as one file and as shards, with a tokenizer."""
 
 import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from torch import nn
 
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.surgery import Report
 
 from ..checkpoint.forms import VOCABULARY
 
@@ -75,6 +77,32 @@ def digests(path: Path) -> dict[str, str]:
                 tensor = opened.get_tensor(name)
                 raw = tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
                 result[name] = f"{tensor.dtype} {tuple(tensor.shape)} {hashlib.sha256(raw).hexdigest()}"
+    return result
+
+
+def require_others_unchanged(before: Path, after: Path, report: Report) -> None:
+    """Check that all tensors but those that a report names as changed are the same byte for byte, and no others."""
+    old, new = digests(before), digests(after)
+    assert old.keys() == new.keys()
+    assert {name for name in old if old[name] != new[name]} == {one.name for one in report.changed}
+    assert report.kept == len(old) - len(report.changed)
+
+
+def json_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
+    """Read a small file."""
+    result: dict[str, Any] = json.loads((folder / name).read_text())
+    return result
+
+
+def change_json(folder: Path, name: str = "config.json", **values: Any) -> None:
+    """Write a small file with other values of some keys, without those that are None."""
+    new = {**json_of(folder, name), **values}
+    (folder / name).write_text(json.dumps({key: value for key, value in new.items() if value is not None}))
+
+
+def old_ids(folder: Path) -> list[int]:
+    """Read which old id each new one was."""
+    result: list[int] = json_of(folder, "id_map.json")["old_ids"]
     return result
 
 

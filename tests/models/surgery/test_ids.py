@@ -20,20 +20,7 @@ from whatwhere.what.token_ids import renumbered, token_ids, why_fixed
 
 from ..checkpoint.forms import LAYERS, VOCABULARY
 from ..tiny import config_of, model_of
-from .conftest import EVERY_WORD, WORDS, Save, loaded, logits, save_tokenizer
-
-
-def old_ids(folder: Path) -> list[int]:
-    """Read which old id each new one was."""
-    result: list[int] = json.loads((folder / "id_map.json").read_text())["old_ids"]
-    return result
-
-
-def json_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
-    """Read a small file."""
-    result: dict[str, Any] = json.loads((folder / name).read_text())
-    return result
-
+from .conftest import EVERY_WORD, Save, change_json, json_of, loaded, logits, old_ids, save_tokenizer
 
 # Ids in generation_config.json
 
@@ -41,16 +28,12 @@ def json_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
 def test_languages_tasks_and_times_of_whisper_stay_what_they_were(save: Save, tmp_path: Path) -> None:
     folder, _ = save("whisper", decoder_start_token_id=0)
     (folder / "tokenizer.json").unlink()
-    generation = json_of(folder, "generation_config.json") | {
-        "lang_to_id": {"<|en|>": 20, "<|de|>": 21},
-        "task_to_id": {"transcribe": 24},
-        "no_timestamps_token_id": 31,
-        "suppress_tokens": [7, 8],
-        "forced_decoder_ids": [[1, None], [2, 24]],
-        "bad_words_ids": [[9, 10]],
+    generation: dict[str, Any] = {
+        "lang_to_id": {"<|en|>": 20, "<|de|>": 21}, "task_to_id": {"transcribe": 24}, "no_timestamps_token_id": 31,
+        "suppress_tokens": [7, 8], "forced_decoder_ids": [[1, None], [2, 24]], "bad_words_ids": [[9, 10]],
         "sequence_bias": [[[11], -3.0]],
-    }
-    (folder / "generation_config.json").write_text(json.dumps(generation))
+    }  # fmt: skip
+    change_json(folder, "generation_config.json", **generation)
     trim_checkpoint(folder, tmp_path / "out", keep_ids=[3])
     old = old_ids(tmp_path / "out")
     new = json_of(tmp_path / "out", "generation_config.json")
@@ -67,16 +50,14 @@ def test_languages_tasks_and_times_of_whisper_stay_what_they_were(save: Save, tm
 
 def test_times_that_would_be_scattered_are_refused(save: Save, tmp_path: Path) -> None:
     folder, _ = save("whisper", decoder_start_token_id=0)
-    words = [f"w{n}" for n in range(VOCABULARY)]
+    words = EVERY_WORD
     save_tokenizer(folder, words)
-    generation = json_of(folder, "generation_config.json") | {"no_timestamps_token_id": 31}
-    (folder / "generation_config.json").write_text(json.dumps(generation))
+    change_json(folder, "generation_config.json", no_timestamps_token_id=31)
     for name, order, fits in (
         ("swapped", [*words[:33], words[34], words[33], *words[35:]], False),
         ("fewer", words[:35], False),
         ("moved", [*words[:20], *words[30:], *words[20:30]], True),
     ):
-        (tmp_path / name).mkdir()
         save_tokenizer(tmp_path / name, order)
         if fits:
             move_to_tokenizer(folder, tmp_path / "out", tmp_path / name)
@@ -147,6 +128,18 @@ def test_marian_loads_with_another_number_of_tokens(save: Save, tmp_path: Path, 
     assert model.config.decoder_vocab_size == model.config.vocab_size == size
 
 
+def require_fixed(folder: Path, match: str) -> None:
+    """Check that no operation changes the vocabulary of a model, or writes anything."""
+    out = folder.parent / "out"
+    with pytest.raises(CheckpointError, match=match):
+        resize_checkpoint(folder, out, vocab_size=40)
+    with pytest.raises(CheckpointError, match=match):
+        trim_checkpoint(folder, out, keep_ids=[3])
+    with pytest.raises(CheckpointError, match=match):
+        move_to_tokenizer(folder, out, folder)
+    assert not out.exists()
+
+
 @pytest.mark.parametrize("model_type", ["marian", "fsmt"])
 def test_two_vocabularies_are_not_mistaken_for_one(
     save: Save, tmp_path: Path, model_type: str, our_own_checks: None
@@ -154,14 +147,7 @@ def test_two_vocabularies_are_not_mistaken_for_one(
     both = {"src_vocab_size": VOCABULARY, "tgt_vocab_size": VOCABULARY, "decoder_start_token_id": 1}
     more = both if model_type == "fsmt" else {"share_encoder_decoder_embeddings": False, "tie_word_embeddings": False}
     folder, model = save(model_type, **more)
-    save_tokenizer(tmp_path / "other", WORDS[::-1])
-    for change in (
-        lambda: resize_checkpoint(folder, tmp_path / "out", vocab_size=40),
-        lambda: trim_checkpoint(folder, tmp_path / "out", keep_ids=[3]),
-        lambda: move_to_tokenizer(folder, tmp_path / "out", tmp_path / "other"),
-    ):
-        with pytest.raises(CheckpointError, match="a vocabulary for its encoder and another for its decoder"):
-            change()  # type: ignore[no-untyped-call]
+    require_fixed(folder, "a vocabulary for its encoder and another for its decoder")
     with pytest.raises(SettingError, match="a vocabulary for its encoder and another for its decoder"):
         resize(model, 40)
 
@@ -180,9 +166,7 @@ def test_ids_that_are_named_are_not_cut_off(save: Save, tmp_path: Path) -> None:
 def test_ids_and_sizes_that_a_file_leaves_to_their_defaults_are_written(save: Save, tmp_path: Path) -> None:
     """A pad_token_id of 1 by default would be another token in the trimmed table, and vocab_size is 50,265 there."""
     folder, model = save("olmo2", pad_token_id=1)
-    config = json_of(folder)
-    del config["pad_token_id"], config["vocab_size"]
-    (folder / "config.json").write_text(json.dumps(config))
+    change_json(folder, pad_token_id=None, vocab_size=None)
     (folder / "tokenizer.json").unlink()
     (folder / "generation_config.json").unlink()
     trim_checkpoint(folder, tmp_path / "out", keep_ids=[9, 11])
@@ -237,7 +221,6 @@ def test_vectors_for_each_layer_move_with_their_tokens(tmp_path: Path, model_typ
     torch.testing.assert_close(logits(made, ids)[..., :VOCABULARY], before)
     assert logits(made, torch.tensor([[40, 3]])).isfinite().all()
     save_tokenizer(tmp_path / "model", EVERY_WORD)
-    (tmp_path / "other").mkdir()
     order = [*range(20, VOCABULARY), *range(20)]
     save_tokenizer(tmp_path / "other", [f"w{n}" for n in order])
     move_to_tokenizer(tmp_path / "model", tmp_path / "moved", tmp_path / "other")
@@ -275,14 +258,7 @@ def test_tables_by_a_hash_of_ids_are_refused(save: Save, tmp_path: Path) -> None
     state = load_file(folder / "model.safetensors")
     state["model.layers.1.ple.ple_embedding.ngram_embedding.weight"] = torch.zeros(64, 8)
     save_file(state, folder / "model.safetensors", {"format": "pt"})
-    for change in (
-        lambda: resize_checkpoint(folder, tmp_path / "out", vocab_size=40),
-        lambda: trim_checkpoint(folder, tmp_path / "out", keep_ids=[3]),
-        lambda: move_to_tokenizer(folder, tmp_path / "out", folder),
-    ):
-        with pytest.raises(CheckpointError, match="is looked up by a hash of token ids"):
-            change()  # type: ignore[no-untyped-call]
-    assert not (tmp_path / "out").exists()
+    require_fixed(folder, "is looked up by a hash of token ids")
     with pytest.raises(SettingError, match=r"ngram_embedding\.weight is looked up by a hash"):
         resize(Hashed(model.config), 40)
 
@@ -318,8 +294,7 @@ def test_as_many_positions_as_tokens_are_no_table_of_tokens(save: Save, tmp_path
 
 def test_ids_of_images_and_sound_stay_where_they_are(save: Save, tmp_path: Path) -> None:
     folder, _ = save("llama")
-    config = {**json_of(folder), "model_type": "gemma3n", "vision_config": {"vocab_offset": 30}}
-    (folder / "config.json").write_text(json.dumps(config))
+    change_json(folder, model_type="gemma3n", vision_config={"vocab_offset": 30})
     with pytest.raises(CheckpointError, match="ids from vocab_offset on are images and sound"):
         trim_checkpoint(folder, tmp_path / "out", keep_ids=[3])
 

@@ -36,6 +36,7 @@ class LearnedRows(nn.Embedding):
     """Look up rows in place of nn.Embedding, below a class that finds their indices."""
 
     def forward(self, input: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
+        """Return the rows at these indices."""
         return rows_at(self.weight, input)
 
 
@@ -45,6 +46,7 @@ class LearnedRowsOfSlots(LearnedRows):
     def forward(
         self, input_ids: Tensor, past_key_values_length: int = 0, position_ids: Tensor | None = None
     ) -> Float[Tensor, "*shape dim"]:
+        """Return the rows of positions, or of slots."""
         if position_ids is None:
             position_ids = torch.arange(input_ids.shape[1], device=self.weight.device) + past_key_values_length
         return super().forward(position_ids)
@@ -56,6 +58,7 @@ class SinusoidalRows(nn.Embedding):
     scheme: Sinusoidal
 
     def forward(self, input: Integer[Tensor, "*shape"]) -> Float[Tensor, "*shape dim"]:
+        """Return the vectors of these positions."""
         vectors: Tensor = self.scheme(input.reshape(1, -1))
         return vectors.reshape(*input.shape, -1).to(self.weight.dtype)
 
@@ -67,6 +70,7 @@ class FairseqRows(nn.Module):
     def get_embedding(
         num_embeddings: int, embedding_dim: int, padding_idx: int | None = None
     ) -> Float[Tensor, "rows features"]:
+        """Compute the rows."""
         table: Tensor = Sinusoidal(embedding_dim, layout="tensor2tensor")(torch.arange(num_embeddings)[None])[0]
         if padding_idx is not None:
             table[padding_idx] = 0
@@ -84,6 +88,7 @@ class SinusoidsOfSlots(nn.Module):
         past_key_values_length: int = 0,
         position_ids: Integer[Tensor, "..."] | None = None,
     ) -> Float[Tensor, "batch tokens dim"]:
+        """Return the vectors of positions, or of slots."""
         slots = torch.arange(inputs_embeds.shape[1], device=inputs_embeds.device) + past_key_values_length
         slots = slots if position_ids is None else position_ids
         rows: Tensor = self.scheme(slots.reshape(1, -1))
@@ -139,6 +144,7 @@ class BucketBias(nn.Module):
         past_seen_tokens: int | Tensor = 0,
         **others: Any,
     ) -> Float[Tensor, "1 heads queries keys"] | RelativeBias:
+        """Return the bias of all pairs, or its scheme."""
         table: Any = self.get_submodule("relative_attention_bias").weight
         scheme = _reading(self.scheme, weight=table)
         if _uses_our_attention(self):
@@ -157,6 +163,7 @@ class BucketBiasOfIds(nn.Module):
     def compute_position_bias(
         self, x: Tensor, position_ids: Tensor | None = None, num_buckets: int = 32
     ) -> Float[Tensor, "batch heads tokens tokens"]:
+        """Return the bias of all pairs."""
         table: Any = self.get_submodule("relative_attention_bias").weight
         at = torch.arange(x.shape[1], device=x.device)[None] if position_ids is None else position_ids
         return _table(_reading(self.scheme, weight=table), at, at).to(table.dtype).expand(x.shape[0], -1, -1, -1)
@@ -177,6 +184,7 @@ class ProfileBias(nn.Module):
         query_positions: Integer[Tensor, " queries"],
         key_positions: Integer[Tensor, " keys"],
     ) -> Float[Tensor, "batch heads queries keys"]:
+        """Return the bias of all pairs."""
         batch, queries, heads, _ = relative_states.shape
         at_queries, at_keys = (Positions(at[None, None], at[None]) for at in (query_positions, key_positions))
         gates = relative_states.transpose(1, 2)
@@ -202,6 +210,7 @@ class DisentangledBias(nn.Module):
         rel_embeddings: Tensor,
         scale_factor: int,
     ) -> Tensor:
+        """Return the bias of all pairs."""
         scheme, first = self.scheme, hasattr(self, "in_proj")
         heads, rows = scheme.num_heads, len(next(scheme.parameters()))
         shared = not first and self.share_att_key
@@ -238,6 +247,7 @@ class LastRowOfALiBi(nn.Module):
     def build_mpt_alibi_tensor(
         self, num_heads: int, sequence_length: int, alibi_bias_max: float = 8, device: torch.device | None = None
     ) -> Float[Tensor, "heads 1 keys"]:
+        """Return the bias of the last query."""
         keys = torch.arange(sequence_length, device=device)[None]
         return _table(self.scheme, keys[:, -1:], keys)[0]
 

@@ -84,6 +84,7 @@ class RotaryTables(nn.Module):
         return part.repeat_interleave(2, dim=-1) if self.form == "interleaved" else part
 
     def extra_repr(self) -> str:
+        """Return the schemes."""
         return ", ".join(f"{kind or 'all'}={type(scheme).__name__}" for kind, scheme in self.schemes.items())
 
 
