@@ -9,7 +9,7 @@ whatwhere.studio.wire packs it:
     Literal["a", "b"], X | None     "a" | "b", X | null
     Sequence[X], tuple[X, Y]        X[], [X, Y]
     Mapping[str, X]                 Record<string, X>; of literal keys Partial<Record<"a" | "b", X>>
-    an array of NumPy               Tensor of wire.ts
+    an array of NumPy or PyTorch    Tensor of wire.ts
     a dataclass                     an interface of the same name; its docstring says what each field is
 """
 
@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
+import torch
 
 from whatwhere.records import MaybeNaN
 from whatwhere.studio.api import JOBS, QUERIES
@@ -79,7 +80,7 @@ class _Interfaces:
             return self.of(get_args(kind)[0])
         if kind in _PLAIN:
             return _PLAIN[kind]
-        if isinstance(kind, type) and (kind is np.ndarray or getattr(kind, "array_type", None) is np.ndarray):
+        if kind is np.ndarray or getattr(kind, "array_type", None) in (np.ndarray, torch.Tensor):
             self.tensors = True
             return "Tensor"
         if isinstance(kind, type) and is_dataclass(kind):

@@ -262,15 +262,10 @@ STORED = "written to a file of results, which keeps its format"
 ALLOWED: dict[tuple[str, str], str] = {
     ("analysis.checkpoint_difference.ComparedTable", "studio.api.about.TableHeader"): SUMMARY,
     ("analysis.position_similarity.Fingerprint", "comparison.results.Fingerprint"): STORED,
-    ("analysis.position_similarity.Fingerprint", "studio.api.positions.Fingerprint"): SUMMARY,
     ("analysis.rotary.RotaryLayers", "testing.expected_rotary.Formula"): DIFFERENT,
     ("analysis.token_neighbors.TokenNeighbors", "studio.api.tokens.TokenNeighbors"): SUMMARY,
     ("analysis.walkthrough.AttentionScores", "studio.api.pipeline.TextWalkthrough"): SUMMARY,
-    ("comparison.results.Fingerprint", "studio.api.positions.Fingerprint"): SUMMARY,
-    ("models.load_where.LoadedWhere", "studio.schemes.ShownScheme"): SUMMARY,
-    ("report.inspection.InspectionRecord", "studio.api.overview.Overview"): SUMMARY,
-    ("studio.api.positions.CatalogueEntry", "where.catalogue.entry.SchemeFacts"): SUMMARY,
-    ("studio.api.rotary.ScalingEntry", "where.catalogue.entry.SchemeFacts"): SUMMARY,
+    ("models.configuration.model_type.Sizes", "where.catalogue.entry.Sizes"): DIFFERENT,
 }
 """Pairs that may stay alike, and why; a pair that is merged leaves the list."""
 

@@ -247,7 +247,7 @@ def test_a_map_is_whole_or_not_there(form: str, model: Path, tmp_path: Path) -> 
 
 
 def save_page(folder: Path) -> None:
-    from whatwhere.studio.notebook import Shown
+    from whatwhere.studio.export import Shown
 
     Shown("x" * 5000, 300, "table").save(folder / "page.html")
 

@@ -24,7 +24,7 @@ from whatwhere.models.token_tables import load_token_table as load_token_table
 from whatwhere.position.positions import Positions as Positions
 from whatwhere.position.positions import positions as positions
 from whatwhere.studio.export import export as export
-from whatwhere.studio.notebook import show as show
+from whatwhere.studio.export import show as show
 from whatwhere.what import text as text
 from whatwhere.what.embedding import TokenEmbedding as TokenEmbedding
 from whatwhere.what.hashed_ngrams import HashedNGramEmbedding as HashedNGramEmbedding

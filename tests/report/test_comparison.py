@@ -25,8 +25,8 @@ from whatwhere.report.comparison import sections
 from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence
 from whatwhere.report.comparison_sentences import learned
 from whatwhere.report.section import Paragraph, Table
-from whatwhere.studio.api import compare
-from whatwhere.studio.api.measurements import Measurements
+from whatwhere.studio.api import comparison
+from whatwhere.studio.api.comparison import Measurements
 from whatwhere.studio.export import write_page
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import unpack
@@ -52,7 +52,7 @@ def answers(page: str) -> dict[str, dict[str, Any]]:
 
 def shown(folder: Path) -> Measurements:
     """Return what the view shows."""
-    return compare.results(Session.open(folder), {})
+    return comparison.results(Session.open(folder), {})
 
 
 def write_report(folder: Path) -> Path:
@@ -157,7 +157,7 @@ def test_every_run_and_setting_is_reported(made: tuple[dict[str, Any], Path]) ->
         assert page.cell("One row", f"{run['scheme']}, seed {run['seed']}", "last loss") == "0.01"
     for name in data["settings"]:
         assert page.cell("Settings", name, "value")
-    assert page.tables[-1][1][1:] == result.reproduction.settings.rows
+    assert page.tables[-1][1][1:] == result.settings.rows
     assert data["command"] in result.sentences.repeat == result.sentences.repeat
     minutes, seconds = divmod(round(20.1 * len(data["runs"])), 60)
     took = f"{len(data['runs'])} runs took {minutes} min {seconds} s, added up, on a machine of 2 cores"
@@ -198,9 +198,9 @@ def test_the_token_table_is_reported_through_the_training(made: tuple[dict[str, 
         moves = (tables["input.tokens.weight"] - tables["input.tokens.weight@0"]).astype(np.float64)[2:12]
         values, axes = np.linalg.eigh(np.cov(moves.T))
         right = (moves - moves.mean(axis=0)) @ axes[:, np.argmax(values)]
-        np.testing.assert_allclose(np.abs(line.along), np.abs(right), atol=1e-6)
+        np.testing.assert_allclose(np.abs(line.coordinates), np.abs(right), atol=1e-6)
         assert line.r == pytest.approx(abs(np.corrcoef(right, np.arange(10))[0, 1]))
-        assert np.corrcoef(line.along, np.arange(10))[0, 1] > 0, "greater digits to the right"
+        assert np.corrcoef(line.coordinates, np.arange(10))[0, 1] > 0, "greater digits to the right"
 
 
 def test_the_positions_setting_is_reported(made: tuple[dict[str, Any], Path]) -> None:
@@ -580,7 +580,7 @@ def test_a_comparison_of_a_custom_scheme_has_no_command(tmp_path: Path) -> None:
     call = 'whatwhere.compare([("mine", build)], seeds=[0])'
     folder = change(made_up_folder(tmp_path, seeds=1), lambda data: data.update(command=None, python=call))
     result = shown(folder)
-    assert result.reproduction.command is None
+    assert result.command is None
     assert result.sentences.repeat.endswith(f"versions, threads and processor: {call}")
 
 

@@ -13,8 +13,7 @@ pytest.importorskip("starlette", reason="the studio's extra is not installed")
 from starlette.testclient import TestClient
 
 from reliability.browser import driven, lacking
-from whatwhere.studio.security import Key
-from whatwhere.studio.server import PAGE, create_app, served
+from whatwhere.studio.server import PAGE, Key, create_app, served
 from whatwhere.studio.session import Session
 
 ADDRESS = "http://127.0.0.1:4321"

@@ -18,7 +18,7 @@ from whatwhere.cli import app
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.records import sealed
 from whatwhere.report.section import Chart, Paragraph, Section
-from whatwhere.studio.api import compare as api
+from whatwhere.studio.api import comparison as api
 from whatwhere.studio.api.about import about
 from whatwhere.studio.jobs import Stopped
 from whatwhere.studio.session import Session
@@ -72,7 +72,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_scores_are_those_of_the_file(session: Session, written: dict[str, Any]) -> None:
     measured = api.results(session, {})
     assert measured.schemes == ["learned", "rotary+alibi"]
-    assert (measured.lengths.tolist(), measured.trained, measured.seeds) == ([2, 3, 4, 6], 2, [0, 1])
+    assert (measured.lengths.tolist(), measured.trained, measured.seeds) == ([2, 3, 4, 6], 2, (0, 1))
     assert list(measured.scores) == measured.task.groups == ["all", "First", "Second", "Last", "Max", "Min"]
     for scheme, name in enumerate(measured.schemes):
         for n, length in enumerate(measured.lengths.tolist()):
@@ -98,9 +98,9 @@ def test_shifts_and_costs_are_those_of_the_file(session: Session, written: dict[
             spread = written["summary"][each]["shift"][str(shift)]["score"]
             median = np.nan if spread is None else spread["median"]
             assert measured.shift[scheme, n, 0] == pytest.approx(median, nan_ok=True)
-    assert measured.reproduction.command == written["command"]
-    assert ["steps", "7"] in measured.reproduction.settings.rows
-    assert [cost.positions for cost in measured.costs] == [8 * 16, 0]
+    assert measured.command == written["command"]
+    assert ["steps", "7"] in measured.settings.rows
+    assert [each.positions for each in measured.costs] == [8 * 16, 0]
     assert "learned" in measured.sentences.answer
     assert "<" not in measured.sentences.answer
 

@@ -12,10 +12,11 @@ from safetensors.numpy import load_file, save_file
 from tokenizers import Tokenizer
 
 from whatwhere.analysis import subject
+from whatwhere.analysis.diagnostics import unreachable
 from whatwhere.errors import SettingError
 from whatwhere.records import Missing
 from whatwhere.studio.api import JOBS
-from whatwhere.studio.api.diagnostics import SuspiciousTokens
+from whatwhere.studio.api.inspection import SuspiciousTokens
 from whatwhere.studio.session import Session
 
 
@@ -51,9 +52,8 @@ def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
     assert [row.id for row in lists.duplicates.examples[0]] == [8, 9, 11]
     assert [(row.id, row.nan, row.infinite) for row in lists.not_finite.examples] == [(12, 1, 0), (13, 0, 2)]
     assert "tokenizer" in lists.unreachable.missing
-    everyone = result.norms.groups[0]
-    assert (everyone.name, everyone.counts.sum()) == ("all rows", 1997)  # less the zero and the broken ones
-    assert result.cosines.groups[1].counts.sum() == 20
+    assert result.norms.groups["all rows"].sum() == 1997  # less the zero and the broken ones
+    assert result.cosines.groups["under-trained"].sum() == 20
 
 
 @pytest.fixture(scope="module")
@@ -82,12 +82,11 @@ def test_a_real_model(sampled: Session, minilm: Path) -> None:
     assert not isinstance(lost, Missing)
     for row in lost.examples:
         assert tokenizer.encode(row.tried, add_special_tokens=False).tokens[:8] == row.read_as
-    out_of_reach = sampled.unreachable()
-    assert out_of_reach is not None
+    out_of_reach = unreachable(tokenizer, range(len(table)))
     assert lost.ids.tolist() == out_of_reach.tolist()
-    unreachable = [row.id for row in never.examples if not row.reachable]
-    np.testing.assert_array_equal(unreachable, [n for n in never.ids if n in out_of_reach])
-    assert never.also_unreachable == len(unreachable)
+    both = [row.id for row in never.examples if not row.reachable]
+    np.testing.assert_array_equal(both, [n for n in never.ids if n in out_of_reach])
+    assert never.also_unreachable == len(both)
 
 
 def test_long_lists_are_cut_and_padding_is_found(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from whatwhere.report.section import Table
 from whatwhere.report.text import number
 from whatwhere.studio import export
 from whatwhere.studio.api import EXPORTS, QUERIES, token_map
-from whatwhere.studio.notebook import Shown, live, show
+from whatwhere.studio.export import Shown, live, show
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import pack, unpack
 

@@ -20,21 +20,21 @@ from whatwhere.report.section import Chart, Paragraph, Part, Table
 from whatwhere.studio import export
 from whatwhere.studio import session as session_module
 from whatwhere.studio.api import EXPORTS, JOBS
-from whatwhere.studio.api.overview import Overview
+from whatwhere.studio.api.settings import Findings
 from whatwhere.studio.session import Session
 
 
-def overview(session: Session, **settings: Any) -> Overview:
+def overview(session: Session, **settings: Any) -> Findings:
     """Run the job at once."""
     return JOBS["overview.inspected"](session, settings, lambda share, said: None)
 
 
-def parts(answer: Overview, name: str) -> Sequence[Part]:
+def parts(answer: Findings, name: str) -> Sequence[Part]:
     """Return the parts of a section."""
     return next(section.parts for section in answer.sections if section.name == name)
 
 
-def chart(answer: Overview, name: str) -> Chart:
+def chart(answer: Findings, name: str) -> Chart:
     """Return the chart of a section."""
     return next(part for part in parts(answer, name) if isinstance(part, Chart))
 

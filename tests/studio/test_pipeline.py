@@ -20,7 +20,7 @@ from whatwhere.errors import SettingError, TextError, TokenError, UnknownScheme,
 from whatwhere.report.section import Table
 from whatwhere.studio.api import QUERIES, positions
 from whatwhere.studio.api import pipeline as api
-from whatwhere.studio.schemes import runs, scheme_of
+from whatwhere.studio.schemes import scheme_of
 from whatwhere.studio.session import Session
 
 TEXT = "The cat sat on the mat."
@@ -200,15 +200,14 @@ def test_without_a_tokenizer_the_tokens_that_begin_words_are_looked_up(tmp_path:
 
 def test_runs_of_a_comparison_have_tables_of_their_own(results: Path) -> None:
     session = Session.open(results)
-    assert runs(session) == positions.schemes(session, {}).runs
-    assert sorted(runs(session)) == sorted(result.stem for result in (results / "models").iterdir())
+    assert sorted(session.runs) == sorted(result.stem for result in (results / "models").iterdir())
     text = {"text": "Max(1,2)", "tokens": "loaded"}
     result = api.walk(session, text | {"scheme": "learned-1"})
     saved = load_file(results / "models" / "learned-1.safetensors")
     rows = len(result.ids)
     np.testing.assert_array_equal(result.rows, saved["input.tokens.weight"][result.ids])
     np.testing.assert_array_equal(result.position_rows, saved["input.where.input.weight"][:rows])
-    mixed = next(run for run in runs(session) if run.startswith("rotary"))
+    mixed = next(run for run in session.runs if run.startswith("rotary"))
     other = api.walk(session, text | {"scheme": mixed})
     assert [door.door for door in other.doors] == ["query_key", "score"]
 

@@ -34,15 +34,15 @@ def cosines(rows: np.ndarray) -> np.ndarray:
 def test_the_loaded_table_is_seen_as_it_stands(real: Session, position_table: np.ndarray) -> None:
     result = api.positions(real, {"scheme": "model", "rows": 2048})
     seen = result.vectors
-    assert (result.rows, result.max_length, result.door) == (512, 512, "input")
+    assert (result.rows, result.door) == (512, "input")
     np.testing.assert_array_equal(result.fingerprint.values, position_table.astype(np.float32))
     assert seen.compared.tolist() == list(range(0, 512, 2))
     np.testing.assert_allclose(seen.cosines, cosines(position_table[::2]), atol=1e-6)
     np.testing.assert_allclose(seen.norms, np.linalg.norm(position_table, axis=1))
     assert seen.outliers.tolist() == [0, 127, 510, 511]
     means = [np.diagonal(cosines(position_table), distance).mean() for distance in (0, 1, 16, 511)]
-    np.testing.assert_allclose(seen.mean_by_distance[[0, 1, 16, 511]], means, atol=1e-9)
-    np.testing.assert_allclose(result.by_distance.values[0], cosines(position_table)[0], atol=1e-6)
+    np.testing.assert_allclose(seen.by_distance[[0, 1, 16, 511]], means, atol=1e-9)
+    np.testing.assert_allclose(result.by_distance.curves["from position 0"], cosines(position_table)[0], atol=1e-6)
 
 
 def test_the_path_keeps_distances_as_well_as_three_axes_can(real: Session, position_table: np.ndarray) -> None:
@@ -58,7 +58,7 @@ def test_the_sinusoid_is_the_reference(fresh: Session) -> None:
     result = api.positions(fresh, {"scheme": "sinusoidal", "rows": 40, "dim": 16})
     np.testing.assert_allclose(result.fingerprint.values, reference.sinusoid(np.arange(40), 16), atol=1e-7)
     assert result.vectors.outliers.tolist() == []
-    assert (result.max_length, result.vectors.trained) == (None, 40)
+    assert (result.rows, result.vectors.trained) == (40, 40)
     np.testing.assert_allclose(result.wavelengths, 2 * np.pi * 10_000.0 ** (np.arange(0, 16, 2) / 16), rtol=1e-12)
 
 
@@ -98,7 +98,7 @@ def test_a_table_that_is_not_finite_says_where(tmp_path: Path) -> None:
     save_file({"wte.weight": np.ones((9, 4), np.float32), "wpe.weight": table}, tmp_path / "model.safetensors")
     result = api.positions(Session.open(tmp_path / "model.safetensors"), {"scheme": "model"})
     assert result.vectors == Missing("1 rows hold numbers that are not finite, the first at position 3")
-    assert np.isnan(result.fingerprint.values[3, 1])
+    assert result.fingerprint.values[3, 1].isnan()
 
 
 @pytest.mark.parametrize(

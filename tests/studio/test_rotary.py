@@ -88,18 +88,19 @@ def test_every_scaling_rotates_as_the_reference_does(fresh: Session, said: str, 
     np.testing.assert_allclose(
         side.rotations.spectrum.slowdown, [p / w if w else inf for p, w in zip(plain, right, strict=True)]
     )
-    assert side.rotations.partial_count == sum(512 * w / (2 * pi) < 1 for w in plain)
-    assert side.rotations.partial_claimed_count == sum(2000 * w / (2 * pi) < 1 for w in right)
-    assert side.rotations.constant_count == right.count(0)
-    assert side.rotations.unseen_count == sum(
+    spectrum = side.rotations.spectrum
+    assert spectrum.partial.sum() == sum(512 * w / (2 * pi) < 1 for w in plain)
+    assert (spectrum.rotations_claimed < 1).sum() == sum(2000 * w / (2 * pi) < 1 for w in right)
+    assert spectrum.constant.sum() == right.count(0)
+    assert spectrum.unseen.sum() == sum(
         512 * p < 2 * pi and 2000 * w > 512 * p * (1 + 1e-6) for p, w in zip(plain, right, strict=True)
     )
     distances = result.distances
     assert (distances[0], distances[-1]) == (1, 1999)
     agree = [sum(cos(d * (w - p)) for w, p in zip(right, plain, strict=True)) / 20 for d in distances.tolist()]
-    np.testing.assert_allclose(result.cosines.between, agree, atol=1e-9)
-    np.testing.assert_allclose(result.cosines.a, agree, atol=1e-9)
-    np.testing.assert_allclose(result.cosines.b, 1.0)
+    np.testing.assert_allclose(result.agreement, agree, atol=1e-9)
+    np.testing.assert_allclose(side.rotations.agreement, agree, atol=1e-9)
+    np.testing.assert_allclose(result.sides[1].rotations.agreement, 1.0)
 
 
 def test_the_lab_begins_with_the_models_own_settings_and_the_same_unscaled(llama: Session) -> None:
@@ -115,8 +116,9 @@ def test_the_lab_begins_with_the_models_own_settings_and_the_same_unscaled(llama
     np.testing.assert_allclose(one.rotations.spectrum.wavelengths, 2 * pi / np.array(right), rtol=1e-12)
     # By hand: pair i of 64 needs 2 pi 500000^(i/64) positions for a rotation.
     wavelengths = [2 * pi * 500_000 ** (i / 64) for i in range(64)]
-    assert other.rotations.partial_count == one.rotations.partial_count == sum(each > 8192 for each in wavelengths)
-    assert other.rotations.partial_claimed_count == sum(each > 131_072 for each in wavelengths)
+    for side in (one, other):
+        assert side.rotations.spectrum.partial.sum() == sum(each > 8192 for each in wavelengths)
+    assert (other.rotations.spectrum.rotations_claimed < 1).sum() == sum(each > 131_072 for each in wavelengths)
 
 
 def test_what_is_said_of_a_side_is_on_top_of_where_it_begins(llama: Session) -> None:
@@ -126,7 +128,7 @@ def test_what_is_said_of_a_side_is_on_top_of_where_it_begins(llama: Session) -> 
     assert (result.sides[1].scaling, other["factor"], other["theta"]) == ("ntk", 4.0, 10_000.0)
     assert result.claimed == 9000
     # Their pairs differ in number.
-    assert result.cosines.between is None
+    assert result.agreement is None
 
 
 def test_lists_of_factors_are_the_models_own(tmp_path: Path) -> None:
@@ -134,7 +136,7 @@ def test_lists_of_factors_are_the_models_own(tmp_path: Path) -> None:
     one = result.sides[0]
     plain = np.array(reference.inverse_frequencies(8, 10_000.0))
     np.testing.assert_allclose(one.rotations.spectrum.slowdown, [2, 3, 5, 9])
-    assert (one.own_lists, one.rotations.follows_length, one.rotations.trained) == (True, True, 1024)
+    assert (one.rotations.follows_length, one.rotations.trained) == (True, 1024)
     assert one.rotations.magnitude == pytest.approx(reference.longrope_magnitude(8.0, 1024))
     short = api.lab(opened(tmp_path, PHI), {"claimed": 1000}).sides[0]
     np.testing.assert_allclose(short.rotations.spectrum.wavelengths, 2 * pi / plain * [1, 1.1, 1.2, 1.3])
@@ -168,7 +170,7 @@ def test_models_without_a_rotary_say_so_and_the_lab_is_plain(real: Session, fres
 def test_a_configuration_that_is_refused_leaves_a_plain_lab(tmp_path: Path) -> None:
     result = api.lab(opened(tmp_path, GEMMA | {"num_key_value_heads": 3}), {})
     assert "cannot share 3 key heads" in result.missing
-    assert result.sides[0].preset == "plain"
+    assert result.sides[0].preset.name == "plain"
 
 
 def test_what_the_library_refuses_is_said_beside_the_sliders(fresh: Session) -> None:
@@ -177,7 +179,7 @@ def test_what_the_library_refuses_is_said_beside_the_sliders(fresh: Session) -> 
     assert one.problem.startswith("Llama3 got low_frequency_factor=1.0 and high_frequency_factor=0.5")
     assert "head_dim=32" in other.problem
     assert {parameter.name for parameter in one.parameters} >= {"low_frequency_factor", "high_frequency_factor"}
-    assert (result.cosines.between, result.cosines.a, result.cosines.b) == (None, None, None)
+    assert (result.agreement, one.rotations, other.rotations) == (None, None, None)
 
 
 @pytest.mark.parametrize(
@@ -201,10 +203,10 @@ def test_what_the_page_sends_is_checked(fresh: Session, settings: dict[str, Any]
 
 def test_parameters_are_read_by_their_kind() -> None:
     parameters = (
-        Parameter("n", 3, 1, 9),
-        Parameter("x", 0.5, 0, 1, most=2),
-        Parameter("on", True),
-        Parameter("how", "a", choices=("a", "b")),
+        Parameter("n", "whole", 3, 1, 9),
+        Parameter("x", "number", 0.5, 0, 1, most=2),
+        Parameter("on", "flag", True),
+        Parameter("how", "choice", "a", choices=("a", "b")),
     )
     assert parse("n=4 x=2 on=false how=b", parameters) == {"n": 4, "x": 2.0, "on": False, "how": "b"}
     assert parse("", parameters) == {}
@@ -219,10 +221,13 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
         known = {f"{parameter.name}, exactly": parameter.value for parameter in side.parameters}
         assert result[shown]["parameters"] == known
         assert (
-            f"{side.rotations.partial_count} of 64 pairs make no full rotation in the trained 8,192"
+            f"{side.rotations.spectrum.partial.sum()} of 64 pairs make no full rotation in the trained 8,192"
             in result[shown]["facts"]
         )
-        assert f"{side.rotations.partial_claimed_count} make no full rotation in 131,072" in result[shown]["facts"]
+        assert (
+            f"{(side.rotations.spectrum.rotations_claimed < 1).sum()} make no full rotation in 131,072"
+            in result[shown]["facts"]
+        )
     assert result["address"] == "#/rotary"
     rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
     assert [float(row["wavelength"]) for row in rows] == [
@@ -238,9 +243,12 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
     assert 8 < turned_to < 16
     assert result["turned"]["address"] == f"#/rotary?a=factor%3D{turned_to:g}"
     after = api.lab(llama, {"a": f"factor={turned_to}"}).sides[0]
-    assert f"{after.rotations.partial_claimed_count} make no full rotation in 131,072" in result["turned"]["facts"]
+    assert (
+        f"{(after.rotations.spectrum.rotations_claimed < 1).sum()} make no full rotation in 131,072"
+        in result["turned"]["facts"]
+    )
     assert (result["yarn"]["scaling"], result["yarn"]["parameters"]["factor, exactly"]) == ("yarn", turned_to)
-    agree = api.lab(llama, {"a": f"factor={turned_to} scaling=yarn"}).cosines.between
+    agree = api.lab(llama, {"a": f"factor={turned_to} scaling=yarn"}).agreement
     assert f"the cosine of A and B is {agree[-1]:.3f}" in result["note"].replace("−", "-")
     assert result["refused"].startswith("YaRN got beta_fast=32.0 and beta_slow=40.0")
     assert result["reset"] == "#/rotary"

@@ -7,8 +7,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from whatwhere.errors import SettingError
-from whatwhere.studio.security import BLOCKED, Key, confined
-from whatwhere.studio.server import LARGEST_REQUEST, bound
+from whatwhere.studio.server import BLOCKED, LARGEST_REQUEST, Key, bound, confined
 from whatwhere.studio.session import Session
 
 ADDRESS = "http://127.0.0.1:4321"

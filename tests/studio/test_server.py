@@ -18,8 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from whatwhere.studio.jobs import Report
-from whatwhere.studio.security import Key
-from whatwhere.studio.server import AT_ONCE, PAGE, bound, create_app
+from whatwhere.studio.server import AT_ONCE, PAGE, Key, bound, create_app
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import MEDIA_TYPE, unpack
 

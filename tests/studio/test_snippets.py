@@ -150,10 +150,10 @@ def test_rotaries(look: Callable[..., dict[str, Any]], fresh: Session) -> None:
         lab = rotary.lab(fresh, {"a": "", "b": f"scaling={scaling}", "claimed": 0})
         pairs = lab.sides[1].rotations
         assert pairs is not None
-        assert lab.cosines.between is not None
+        assert lab.agreement is not None
         same(wavelengths.wavelengths, pairs.spectrum.wavelengths)
         same(slowdown, pairs.spectrum.slowdown)
-        same(agreement[[0, -1]], lab.cosines.between[[0, -1]])
+        same(agreement[[0, -1]], lab.agreement[[0, -1]])
 
 
 def test_biases_of_the_catalogue(look: Callable[..., dict[str, Any]], fresh: Session) -> None:

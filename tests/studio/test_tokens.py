@@ -144,7 +144,7 @@ def test_what_the_page_sends_is_checked(real: Session, name: str, settings: Any,
 def test_what_is_open_is_told(real: Session, fresh: Session) -> None:
     result = about(real, {})
     assert (result.kind, result.model, result.positions) == ("checkpoint", "bert", (512, 384))
-    assert result.tables["input"].rows == result.words == 30522
+    assert result.tables["input"].rows == 30522
     assert result.analogy == ["man", "woman", "king"]
     assert {"king", "paris", "##ing"} <= set(result.examples)
     assert (about(fresh, {}).kind, about(fresh, {}).examples) == ("fresh", ["Max", "First", "("])
@@ -164,7 +164,7 @@ def test_rows_that_are_not_finite_are_said_to_be(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", table)
     session = Session.open(tmp_path / "table.npy")
     row = api.card(session, {"token": "#2"}).tables["input"]
-    assert (row.broken, row.norm, row.row) == (True, None, None)
+    assert (row.norm, row.percentile, row.row) == (None, None, None)
     with pytest.raises(TokenError, match="not finite"):
         api.neighbors(session, {"token": "#2"})
     assert api.neighbors(session, {"token": "#0"}).lists[0].ids.tolist() == [1, 3]

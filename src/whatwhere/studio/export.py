@@ -1,14 +1,17 @@
-"""The exported page: one file with the answers to its first queries, and tables for readers without JavaScript."""
+"""The exported page: one file with the answers to its first queries, and tables for readers without JavaScript; and the
+same inside a notebook, in a frame of its own.
+"""
 
 import base64
 import gzip
 import hashlib
+import html
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, final
 
 from whatwhere.analysis.inspection import Inspection
 from whatwhere.atomic import require_writable, write_atomic
@@ -16,6 +19,7 @@ from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.installation import REBUILD
 from whatwhere.long_work import by_share
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.models.checkpoint.base import Contents, InTorch
 from whatwhere.report.html import Markup, element, paragraph, sections
 from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
 from whatwhere.studio.api.about import about
@@ -24,8 +28,12 @@ from whatwhere.studio.schemes import first_names
 from whatwhere.studio.session import Corpus, Session
 from whatwhere.studio.wire import pack
 
+if TYPE_CHECKING:
+    from torch import nn
+
 PAGE = Path(__file__).parent / "web" / "dist"
 """The page as it was bundled when the package was built."""
+LOWEST, HIGHEST = 200, 10_000
 
 
 def export(
@@ -81,10 +89,9 @@ def export(
 
 
 def render_page(session: Session, progress: Callable[[str], None] = lambda _: None) -> str:
-    """Return the studio on a session as one HTML document, which opens from a disk, in a mail, in a notebook.
+    """Return the studio on a session as one HTML document, with the answers that each view chooses in `exported`.
 
-    Its policy runs the scripts of the document alone, by hash; it loads nothing and sends nothing. Each view chooses in
-    `exported` which answers the document holds; for others it shows how to open the studio itself.
+    Its policy runs the scripts of the document alone, by hash; it loads nothing and sends nothing.
     """
     check_page()
     views: dict[str, ExportedView] = {}
@@ -94,9 +101,8 @@ def render_page(session: Session, progress: Callable[[str], None] = lambda _: No
         if (view := EXPORTS[name](session)) is not None:
             views[name] = view
     progress("computing the answers")
-    blocks = _Blocks(session, views)
     # Queries hold words of the vocabulary, of which no character may end the script.
-    data = json.dumps({"blocks": blocks.blocks, "answers": blocks.answers}).replace("<", "\\u003c")
+    data = json.dumps(_exported(session, views)).replace("<", "\\u003c")
     script, style = ((PAGE / name).read_text(encoding="utf-8") for name in ("studio.js", "studio.css"))
     # An inline script ends at the first </script, wherever it is; <!-- may make the rest a comment.
     script = script.replace("</script", "<\\/script").replace("<!--", "<\\!--")
@@ -125,12 +131,7 @@ def render_page(session: Session, progress: Callable[[str], None] = lambda _: No
 
 
 def write_page(session: Session, file: str | Path, progress: Callable[[str], None] = lambda _: None) -> Path:
-    """Write the exported page of a session into a file, in one step, and return its path; an existing one is replaced.
-
-    Args:
-        file: to write; whether it can be written is checked first.
-        progress: as in `render_page`.
-    """
+    """Write the exported page of a session into a file, in one step, and return its path."""
     file = check_file(file, session.checkpoint)
     content = render_page(session, progress)
     with writing(file):
@@ -141,32 +142,14 @@ def write_page(session: Session, file: str | Path, progress: Callable[[str], Non
 def write_inspection(
     checkpoint: Checkpoint, inspection: Inspection, file: str | Path, progress: Callable[[str], None] = lambda _: None
 ) -> Path:
-    """Write the studio's page on an inspected checkpoint as one file, which opens on the findings.
-
-    It needs no program and no network; without JavaScript it shows text and tables. The page holds the neighbors of all
-    tokens, which take half a minute to compute for 30,000 tokens.
-
-    Args:
-        file: to write; an existing one is replaced.
-
-    Returns:
-        The path of the file.
-
-    Raises:
-        MissingExtra: If this installation has no page.
-        SettingError: If the file cannot be written, or is the checkpoint itself.
-    """
+    """Write the studio's page on an inspected checkpoint as one file, which opens on the findings."""
     session = Session(checkpoint)
     session.keep_inspection(inspection)
     return write_page(session, file, progress)
 
 
 def check_file(file: str | Path, read: Checkpoint) -> Path:
-    """Check that a page can be written, and return its path.
-
-    Args:
-        read: the checkpoint of the page, which is not overwritten.
-    """
+    """Check that a page can be written, and return its path; the checkpoint of the page is not overwritten."""
     check_page()
     file = Path(file)
     if file.is_dir():
@@ -198,38 +181,23 @@ def writing(file: Path) -> Iterator[None]:
         raise SettingError(f"{file} cannot be written: {reason}.\nChoose another file.") from None
 
 
-class _Blocks:
-    """The answers to the queries of the views, each once, packed and gzipped."""
-
-    def __init__(self, session: Session, views: Mapping[str, ExportedView]) -> None:
-        self.blocks: list[str] = []
-        self.answers: dict[str, int] = {}
-        self._known: dict[bytes, int] = {}
-        # The path of the file stays here: the page may go anywhere.
-        opened = about(session, {})
-        begin = {**opened.begin, **{name: view.begin for name, view in views.items() if view.begin is not None}}
-        held = first_names(session) if opened.runs else []
-        shown = [title for name, title in zip(opened.runs, opened.run_titles, strict=True) if name in held]
-        runs = [name for name in opened.runs if name in held]
-        opened = replace(opened, path="", begin=begin, exported=True, views=[*views], runs=runs, run_titles=shown)
-        self._keep("about", {}, opened)
-        for name, settings in (query for view in views.values() for query in view.queries):
-            self._keep(name, settings, _answer(session, name, settings))
-
-    def _keep(self, name: str, settings: Mapping[str, Any], answer: object) -> None:
-        packed = pack(answer)
-        if packed not in self._known:
-            self._known[packed] = len(self.blocks)
-            self.blocks.append(base64.b64encode(gzip.compress(packed, 9, mtime=0)).decode())
-        self.answers[_key(name, settings)] = self._known[packed]
-
-
-def _answer(session: Session, name: str, settings: Mapping[str, Any]) -> Any:
-    if name in QUERIES:
-        return QUERIES[name](session, settings)
-    if name in JOBS:
-        return JOBS[name](session, settings, lambda fraction, message: None)
-    raise SettingError(f"an exported view queries {name!r}, which nothing answers.")
+def _exported(session: Session, views: Mapping[str, ExportedView]) -> dict[str, Any]:
+    """Return the answers to the queries of the views, each once, packed and gzipped; and by query which answers it."""
+    # The path of the file stays here: the page may go anywhere.
+    opened = about(session, {})
+    begin = {**opened.begin, **{name: view.begin for name, view in views.items() if view.begin is not None}}
+    held = first_names(session)
+    titles = {name: title for name, title in zip(opened.runs, opened.run_titles, strict=True) if name in held}
+    shown = {"runs": [*titles], "run_titles": [*titles.values()], "views": [*views]}
+    opened = replace(opened, path="", begin=begin, exported=True, **shown)
+    known: dict[bytes, int] = {}
+    answers = {_key("about", {}): known.setdefault(pack(opened), 0)}
+    for name, settings in (query for view in views.values() for query in view.queries):
+        report = [lambda fraction, message: None] if name in JOBS else []
+        packed = pack({**QUERIES, **JOBS}[name](session, settings, *report))
+        answers[_key(name, settings)] = known.setdefault(packed, len(known))
+    blocks = [base64.b64encode(gzip.compress(packed, 9, mtime=0)).decode() for packed in known]
+    return {"blocks": blocks, "answers": answers}
 
 
 def _key(name: str, settings: Mapping[str, Any]) -> str:
@@ -257,3 +225,109 @@ def _read(name: str, view: ExportedView) -> Iterator[Markup]:
     """Yield the text and tables of a view."""
     yield from map(paragraph, view.text)
     yield from sections(view.sections, level=3, prefix=f"{name}-")
+
+
+@final
+class Shown:
+    """A page that a notebook shows, and that can be saved as a file of its own.
+
+    Attributes:
+        page: the whole HTML document.
+    """
+
+    def __init__(self, page: str, height: int, name: str) -> None:
+        self.page, self._height, self._name = page, height, name
+
+    def save(self, path: str | Path) -> Path:
+        """Write the page to a file, which any browser opens."""
+        target = Path(path)
+        with writing(target):
+            write_atomic(target, self.page)
+        return target
+
+    def _repr_html_(self) -> str:
+        """Return what Jupyter shows: a frame whose scripts reach neither the notebook nor the network."""
+        return (
+            f'<iframe title="whatwhere studio: {html.escape(self._name)}" sandbox="allow-scripts allow-downloads" '
+            f'width="100%" height="{self._height}" style="border:0" srcdoc="{html.escape(self.page)}"></iframe>'
+        )
+
+    def __repr__(self) -> str:
+        """Describe what it is where nothing shows HTML."""
+        return f"Shown({self._name!r}, {len(self.page):,} characters); save('studio.html') writes a page for a browser"
+
+
+def show(model: Any = None, tokenizer: Any = None, *, height: int = 820) -> Shown:
+    """Show the studio on a model inside a notebook, as an exported page, which needs no server.
+
+    A notebook shows the result where it is the last line of a cell. The map holds the neighbors of all tokens, which
+    for 30,000 tokens take half a minute to find.
+
+    Args:
+        model: a path, what `whatwhere.read` returns, or a module of PyTorch; None is a small fresh table.
+        tokenizer: of a module, to name its tokens: one of the `tokenizers` library, or one of transformers that has it
+            inside.
+        height: of the frame, in pixels, 200 to 10,000.
+
+    Raises:
+        SettingError: If height is out of range, or model or tokenizer is something else.
+
+    Examples:
+        >>> shown = show()  # doctest: +SKIP
+        >>> shown.save("studio.html")  # doctest: +SKIP
+    """
+    if isinstance(height, bool) or not isinstance(height, int) or not LOWEST <= height <= HIGHEST:
+        raise SettingError(
+            f"show got height={height!r}, but needs a whole number of pixels from {LOWEST:,} to {HIGHEST:,}."
+        )
+    session = _session(model, tokenizer)
+    return Shown(render_page(session), height, session.name)
+
+
+def _session(model: Any, tokenizer: Any) -> Session:
+    if model is None or isinstance(model, str | Path | Checkpoint):
+        if tokenizer is not None:
+            raise SettingError("show got a tokenizer for what has its own.\nPass it together with a module of PyTorch.")
+        return Session(model) if isinstance(model, Checkpoint) else Session.open(model)
+    if not hasattr(model, "state_dict"):
+        raise SettingError(
+            f"show got a {type(model).__name__}, but takes a path, what whatwhere.read returns, or a module of PyTorch."
+        )
+    inner = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if inner is not None and not hasattr(inner, "decode_batch"):
+        raise SettingError(
+            f"show got a {type(tokenizer).__name__} as tokenizer, which has none of the tokenizers library inside.\n"
+            "Pass tokenizers.Tokenizer, or a fast tokenizer of transformers."
+        )
+    if inner is not None:
+        inner = type(inner).from_str(inner.to_str())  # a copy of our own, for the caller's may pad
+        inner.no_padding()
+        inner.no_truncation()
+    session = Session(live(model, inner))
+    session.once("tokenizer", lambda: inner)
+    return session
+
+
+def live(model: "nn.Module", tokenizer: Any = None) -> Checkpoint:
+    """Return the tensors of a module as a checkpoint, read from the module when they are needed."""
+    from whatwhere.what.embedding import TokenEmbedding
+
+    path = Path(type(model).__name__)
+    tensors = {name: each for name, each in model.state_dict().items() if hasattr(each, "detach")}
+    entries = {name: InTorch.of(name, each, path) for name, each in tensors.items()}
+    ours = [name for name, part in model.named_modules() if isinstance(part, TokenEmbedding)]
+    table = ".".join(filter(None, (ours[0], "weight"))) if ours else None
+    if len(entries) == 1 and table is None:
+        table = next(iter(entries))
+    config = getattr(model, "config", None)
+    settings: dict[str, Any] | None = config.to_dict() if config is not None and hasattr(config, "to_dict") else None
+    words = None if tokenizer is None else _words(tokenizer)
+    return Checkpoint(path, Contents("memory", entries, lambda: words, settings, token_table=table))
+
+
+def _words(tokenizer: Any) -> list[str]:
+    known: dict[str, int] = tokenizer.get_vocab(with_added_tokens=True)
+    words = [""] * (max(known.values(), default=-1) + 1)
+    for word, number in known.items():
+        words[number] = word
+    return words

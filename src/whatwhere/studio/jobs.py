@@ -30,16 +30,7 @@ class Stopped(Exception):
 
 @dataclass(eq=False)
 class Job:
-    """The state of one job.
-
-    Args:
-        id: its number in the address.
-        fraction: of the job that is done, 0 to 1.
-        message: what it is doing; of a failure, the reason.
-        answer: its result, once it is done.
-        changes: how often anything of this has changed.
-        stopping: whether it was requested to stop.
-    """
+    """The state of one job; `message` is what it does, or why it failed, `changes` how often any of this changed."""
 
     id: int
     state: State = "running"
@@ -98,12 +89,6 @@ class Jobs:
         job.stopping = True
         return job
 
-    def stop_all(self) -> None:
-        """Request all jobs to stop."""
-        with self._door:
-            for job in self._jobs.values():
-                job.stopping = True
-
 
 def _run(job: Job, function: Callable[[Report], Any]) -> None:
     def report(fraction: float, message: str = "") -> None:
@@ -127,11 +112,9 @@ def _run(job: Job, function: Callable[[Report], Any]) -> None:
 
 
 def run_in_subprocess(function: Callable[..., Result], report: Report, **settings: Any) -> Result:
-    """Call function(progress=..., **settings) in a process of its own, and return its result.
+    """Call function(progress=..., **settings) in a process of its own, which imports it by name; return its result.
 
-    Args:
-        function: of a module, for the other process imports it by name; it calls progress(fraction, message).
-        report: called with the same; what it raises, such as Stopped, ends the process.
+    What it reports is reported; what `report` raises, such as Stopped, ends the process.
     """
     # A fork would copy locks that other threads hold, and PyTorch's threads not at all.
     context = multiprocessing.get_context("spawn")

@@ -15,7 +15,7 @@ from whatwhere.analysis.subject import Subject, tried
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import quoted, visible
 from whatwhere.models.configuration.read import from_huggingface
-from whatwhere.models.load_where import TOKENS, default_heads, fill_bias, load_where
+from whatwhere.models.load_where import TOKENS, LoadedWhere, default_heads, fill_bias, load_where
 from whatwhere.models.model_text import token_factor
 from whatwhere.records import Missing
 from whatwhere.report.text import ranges
@@ -23,7 +23,6 @@ from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from whatwhere.comparison.results import RunResult
-    from whatwhere.where.binding import Where
     from whatwhere.where.catalogue.entry import Door
     from whatwhere.where.score_bias import ScoreBias
 
@@ -42,42 +41,17 @@ _COMPARISON = "results of a comparison have no configuration of their own"
 
 @dataclass(frozen=True)
 class DoorScheme:
-    """The scheme at one door.
-
-    Args:
-        door: where it enters.
-        name: its class.
-        repr: the scheme as Python writes it, on one line.
-    """
+    """The scheme at one door: its class, and how Python writes it, on one line."""
 
     door: "Door"
     name: str
     repr: str
 
 
-@dataclass(frozen=True, eq=False)
-class ShownScheme:
-    """The positional encoding that a view shows.
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ShownScheme(LoadedWhere):
+    """The positional encoding that a view shows; `python` are lines that build it, with PATH of what is open."""
 
-    Args:
-        name: "model", a run, or an entry of the catalogue, or several joined by "+".
-        title: a short name to read.
-        where: its schemes, with the learned tables of the file.
-        dim: features of a token vector.
-        num_heads, head_dim: of the attention.
-        max_length: number of positions that a table or a configuration has; None for any number.
-        notes: sentences on what differs from the model: tables that are not in the file, norms that are not built.
-        python: lines that build `where`; PATH is the path of what is open.
-    """
-
-    name: str
-    title: str
-    where: "Where"
-    dim: int
-    num_heads: int
-    head_dim: int
-    max_length: int | None
-    notes: tuple[str, ...]
     python: str
 
     def doors(self) -> list[DoorScheme]:
@@ -88,14 +62,6 @@ class ShownScheme:
             for door, scheme in schemes
             if scheme is not None
         ]
-
-
-@dataclass(frozen=True, eq=False)
-class ModelRotary:
-    """A rotary of the open model: its scheme, and the inspection of its layers."""
-
-    scheme: Any
-    group: RotaryLayers
 
 
 @dataclass(frozen=True, eq=False)
@@ -139,11 +105,6 @@ def used_doors(session: Session) -> "set[Door]":
     return {door for door in DOORS if any(plan is not None for plan in plans[door])}
 
 
-def runs(session: Session) -> list[str]:
-    """Return the names of a comparison's runs, such as "rotary-0"."""
-    return session.checkpoint.runs
-
-
 def default_scheme(session: Session, otherwise: str, for_odd: str | None = None) -> str:
     """Return the name of the scheme that a view begins with: the model's own, else a run with positions, else another.
 
@@ -152,8 +113,7 @@ def default_scheme(session: Session, otherwise: str, for_odd: str | None = None)
     """
     if has_own(session):
         return MODEL
-    names = runs(session)
-    if names:
+    if session.runs:
         return session.run
     table = session.checkpoint.token_table
     odd = table is not None and session.checkpoint.entry(table).shape[1] % 2 == 1
@@ -161,28 +121,51 @@ def default_scheme(session: Session, otherwise: str, for_odd: str | None = None)
 
 
 def scheme_of(
-    session: Session,
-    name: str,
-    *,
-    dim: int | None = None,
-    num_heads: int | None = None,
-    max_length: int = DEFAULT_LENGTH,
-    seed: int = 0,
+    session: Session, name: str, *, dim: int = 0, num_heads: int = 0, max_length: int = DEFAULT_LENGTH, seed: int = 0
 ) -> ShownScheme:
     """Build a scheme by name; the sizes and the seed are those of schemes of the catalogue.
 
     Args:
         name: "model", a run, or an entry of the catalogue, or several joined by "+".
-        dim, num_heads: None takes those of the open model.
+        dim, num_heads: 0 takes those of the open model.
     """
-    if name == MODEL:
-        return session.once(("scheme", name), lambda: _loaded(session, name, None))
-    if name in runs(session):
-        return session.once(("scheme", name), lambda: _loaded(session, name, name))
+    if name == MODEL or name in session.runs:
+        return session.once(("scheme", name), lambda: _loaded(session, None if name == MODEL else name))
+    from whatwhere.where.catalogue import random_scheme
+
     table = session.checkpoint.token_table
-    features = dim or (session.checkpoint.entry(table).shape[1] if table else DEFAULT_DIM)
-    heads = num_heads or default_heads(session.checkpoint, features)
-    return _of_catalogue(name, features, heads, max_length, seed)
+    dim = dim or (session.checkpoint.entry(table).shape[1] if table else DEFAULT_DIM)
+    num_heads = num_heads or default_heads(session.checkpoint, dim)
+    where = random_scheme(name, dim, num_heads, max_length, seed)
+    learned = any(True for _ in where.parameters())
+    return ShownScheme(
+        title=name,
+        where=where,
+        dim=dim,
+        num_heads=num_heads,
+        head_dim=dim // num_heads if where.query_key is None else where.query_key.head_dim,
+        notes=(f"its parameters are random, with seed {seed}",) if learned else (),
+        python=catalogue_python(name, dim, num_heads, max_length, seed, learned=learned),
+    )
+
+
+def _loaded(session: Session, run: str | None) -> ShownScheme:
+    python = f"import whatwhere as ww\nwhere = ww.load_where(PATH{'' if run is None else f', run={run!r}'}).where"
+    return ShownScheme(**vars(load_where(session.checkpoint, run)), python=python)
+
+
+def catalogue_python(
+    name: str, dim: int, num_heads: int, max_length: int, seed: int, *, learned: bool, **options: object
+) -> str:
+    """Return lines of Python that build as `where` what `random_scheme` builds; `learned` is whether any of it is."""
+    from whatwhere.where.catalogue import scheme_seed
+
+    more = "".join(f", {option}={value!r}" for option, value in options.items())
+    sizes = f"{name!r}, dim={dim}, num_heads={num_heads}, max_length={max_length}{more}"
+    if not learned:
+        return f"import whatwhere as ww\nwhere = ww.scheme({sizes})"
+    generator = f"generator = torch.Generator().manual_seed({scheme_seed(seed)})"
+    return f"import torch\nimport whatwhere as ww\n{generator}\nwhere = ww.scheme({sizes}, generator=generator)"
 
 
 def token_tensor(session: Session, name: str, run: str) -> str:
@@ -191,15 +174,9 @@ def token_tensor(session: Session, name: str, run: str) -> str:
     Args:
         name: of the scheme; that of a run brings the run's own table.
         run: of a comparison, whose table goes with schemes of the catalogue; "" is the one that views begin with.
-
-    Raises:
-        SettingError: If there is no such run, or no token table.
     """
-    if names := runs(session):
-        chosen = name if name in names else run or session.run
-        if chosen not in names:
-            raise SettingError(f"this comparison has no run {quoted(chosen)}. It has {', '.join(names[:4])}, ....")
-        return chosen + TOKENS
+    if session.runs:
+        return session.known_run(name if name in session.runs else run) + TOKENS
     if run:
         raise SettingError("what is open here is no folder of a comparison, so it has no runs.")
     if session.checkpoint.token_table is None:
@@ -212,9 +189,33 @@ def factor_of(session: Session) -> float:
     return (token_factor(session.checkpoint) if session.kind == "checkpoint" else None) or 1.0
 
 
-def model_rotaries(session: Session) -> tuple[list[ModelRotary], str | None]:
-    """Return the rotaries of the open model, or none and why."""
-    return session.once("rotaries", lambda: _rotaries(session))
+def layer_names(layers: Sequence[int]) -> str:
+    """Return the name of some layers, in lower case and of bounded length: "layers 0–2, 7"."""
+    parts = ranges(layers).split(", ")
+    more = ", ..." if len(parts) > _MOST_RANGES else ""
+    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(parts[:_MOST_RANGES])}{more}"
+
+
+def _section(session: Session, section: Callable[[Subject], Section]) -> Section | Missing:
+    """Return a section of the inspection, or why there is none; a refused configuration is a reason too."""
+    if session.kind != "checkpoint":
+        return Missing(_NOTHING_OPEN if session.kind == "fresh" else _COMPARISON)
+    try:
+        return tried(section, session.subject)
+    except (WhatWhereError, NotImplementedError) as problem:
+        return Missing(str(problem))
+
+
+def model_rotaries(session: Session) -> tuple[list[tuple[Any, RotaryLayers]], str | None]:
+    """Return the rotaries of the open model with the inspection of their layers, or none and why."""
+    report = session.once("rotaries", lambda: _section(session, inspected_rotary))
+    if isinstance(report, Missing):
+        return [], report.missing
+    by_layer = {layer: group for group in report.groups for layer in group.layers}
+    plans = layers_of(session.subject.description.query_key)
+    if any(plan.scheme == "rotary-learned" for plan, _ in plans):
+        return [], "the frequencies of this model are weights, which no parameter here sets: see its report"
+    return [(plan.build(), by_layer[layers[0]]) for plan, layers in plans if layers[0] in by_layer], None
 
 
 def model_biases(session: Session) -> tuple[list[ModelBias], str | None]:
@@ -222,108 +223,20 @@ def model_biases(session: Session) -> tuple[list[ModelBias], str | None]:
     return session.once("biases", lambda: _biases(session))
 
 
-def layer_names(layers: list[int]) -> str:
-    """Return the name of some layers, in lower case and of bounded length.
-
-    Examples:
-        >>> layer_names([0, 1, 2, 7]), layer_names([4])
-        ('layers 0–2, 7', 'layer 4')
-    """
-    parts = ranges(layers).split(", ")
-    more = ", ..." if len(parts) > _MOST_RANGES else ""
-    return f"layer{'s' if len(layers) > 1 else ''} {', '.join(parts[:_MOST_RANGES])}{more}"
-
-
-def _loaded(session: Session, name: str, run: str | None) -> ShownScheme:
-    python = f"where = ww.load_where(PATH{'' if run is None else f', run={run!r}'}).where"
-    return ShownScheme(
-        name=name, python=f"import whatwhere as ww\n{python}", **vars(load_where(session.checkpoint, run))
-    )
-
-
-def _of_catalogue(name: str, dim: int, num_heads: int, max_length: int, seed: int) -> ShownScheme:
-    from whatwhere.where.catalogue import random_scheme
-
-    where = random_scheme(name, dim, num_heads, max_length, seed)
-    learned = any(True for _ in where.parameters())
-    notes = (f"its parameters are random, with seed {seed}",) if learned else ()
-    size = dim // num_heads if where.query_key is None else where.query_key.head_dim
-    python = catalogue_python(name, dim, num_heads, max_length, seed, learned=learned)
-    return ShownScheme(name, name, where, dim, num_heads, size, None, notes, python)
-
-
-def catalogue_python(
-    name: str,
-    dim: int,
-    num_heads: int,
-    max_length: int,
-    seed: int,
-    *,
-    learned: bool,
-    options: Mapping[str, object] | None = None,
-) -> str:
-    """Return lines of Python that build as `where` what `random_scheme` builds.
-
-    Args:
-        name: an entry of the catalogue, or several joined by "+".
-        learned: whether it has any.
-    """
-    from whatwhere.where.catalogue import scheme_seed
-
-    more = "".join(f", {option}={value!r}" for option, value in (options or {}).items())
-    sizes = f"{name!r}, dim={dim}, num_heads={num_heads}, max_length={max_length}{more}"
-    if not learned:
-        return f"import whatwhere as ww\nwhere = ww.scheme({sizes})"
-    generator = f"generator = torch.Generator().manual_seed({scheme_seed(seed)})"
-    return f"import torch\nimport whatwhere as ww\n{generator}\nwhere = ww.scheme({sizes}, generator=generator)"
-
-
-def _section(session: Session, section: Callable[[Subject], Section]) -> Section | Missing:
-    """Return a section of the inspection, or why there is none; a refused configuration is a reason too."""
-    try:
-        return tried(section, session.subject)
-    except (WhatWhereError, NotImplementedError) as problem:
-        return Missing(str(problem))
-
-
-def _rotaries(session: Session) -> tuple[list[ModelRotary], str | None]:
-    if session.kind != "checkpoint":
-        return [], _NOTHING_OPEN if session.kind == "fresh" else _COMPARISON
-    report = _section(session, inspected_rotary)
-    if isinstance(report, Missing):
-        return [], report.missing
-    by_layer = {layer: group for group in report.groups for layer in group.layers}
-    plans = layers_of(session.subject.description.query_key)
-    if any(plan.scheme == "rotary-learned" for plan, _ in plans):
-        return [], "the frequencies of this model are weights, which no parameter here sets: see its report"
-    return [ModelRotary(plan.build(), by_layer[layers[0]]) for plan, layers in plans if layers[0] in by_layer], None
-
-
 def _biases(session: Session) -> tuple[list[ModelBias], str | None]:
     if session.kind == "results":
-        trained = [bias for run in _first_runs(session) if (bias := _bias_of_run(session, run)) is not None]
+        trained = [bias for run in first_names(session) if (bias := _bias_of_run(session, run)) is not None]
         return trained, None if trained else "no run of this comparison has a bias"
-    if session.kind == "fresh":
-        return [], _NOTHING_OPEN
     report = _section(session, inspected_biases)
     if isinstance(report, Missing):
         return [], report.missing
     return [_bias(session, group) for group in report.groups], None
 
 
-def _first_runs(session: Session) -> list[str]:
-    """Return the first run of each scheme of a comparison, in the order of the runs."""
-    first: dict[str, str] = {}
-    for name in runs(session):
-        first.setdefault(name.rpartition("-")[0], name)
-    return list(first.values())
-
-
 def _bias_of_run(session: Session, run: str) -> ModelBias | None:
-    try:
-        shown = scheme_of(session, run)
-    except WhatWhereError:  # a user's own scheme, whose code is not in the results
+    if not is_built(session, run):
         return None
+    shown = scheme_of(session, run)
     score: Any = shown.where.score
     if score is None:
         return None
@@ -333,10 +246,8 @@ def _bias_of_run(session: Session, run: str) -> ModelBias | None:
 
 
 def _bias(session: Session, group: BiasLayers) -> ModelBias:
-    from whatwhere.where.score_bias import ScoreBias
-
     part = f", {group.part}" if group.part else ""
-    title = f"this model: {group.scheme}{part}, {layer_names(list(group.layers))}"
+    title = f"this model: {group.scheme}{part}, {layer_names(group.layers)}"
     if isinstance(group.curves, Missing):
         return ModelBias(title, None, group.curves.missing, group.tensor)
     layer, description, part = group.layers[0], session.subject.description, ""
@@ -344,8 +255,7 @@ def _bias(session: Session, group: BiasLayers) -> ModelBias:
         description, part = from_huggingface(session.checkpoint.config, part=group.part), f", part={group.part!r}"
     plan = description.score[layer]
     assert plan is not None
-    scheme = plan.build()
-    assert isinstance(scheme, ScoreBias)
+    scheme: Any = plan.build()
     python = f"checkpoint = ww.read(PATH{part})\nscheme = checkpoint.description.score[{layer}].build()"
     if group.tensor is not None:
         fill_bias(scheme, session.checkpoint, group.tensor)
@@ -354,11 +264,7 @@ def _bias(session: Session, group: BiasLayers) -> ModelBias:
 
 
 def first_names(session: Session) -> list[str]:
-    """Return the run of the first seed of each scheme, that which views begin with first.
-
-    Args:
-        session: what is open; nothing but a comparison has runs.
-    """
+    """Return the run of the first seed of each scheme of a comparison, that which views begin with first."""
     if session.kind != "results":
         return []
     return sorted(map(run_name, session.results.first_runs), key=lambda name: name != session.run)
@@ -368,10 +274,10 @@ def of_first_runs(session: Session, settings: Mapping[str, Any]) -> list[dict[st
     """Return the settings of a view for the first run of each scheme of a comparison; else the settings alone."""
     if not session.runs:
         return [dict(settings)]
-    return [{**settings, "scheme": name, "run": name} for name in first_names(session) if _is_built(session, name)]
+    return [{**settings, "scheme": name, "run": name} for name in first_names(session) if is_built(session, name)]
 
 
-def _is_built(session: Session, name: str) -> bool:
+def is_built(session: Session, name: str) -> bool:
     """Return whether a run's positional encoding can be built: the code of a user's own is not in the results."""
     try:
         scheme_of(session, name)
@@ -381,11 +287,7 @@ def _is_built(session: Session, name: str) -> bool:
 
 
 def titles(session: Session) -> list[str]:
-    """Return how each run is shown: its scheme and seed.
-
-    Args:
-        session: what is open; nothing but a comparison has runs.
-    """
+    """Return how each run of a comparison is shown: its scheme and seed."""
     records = session.checkpoint.metadata.get("runs") if session.runs else None
     named = {
         PurePosixPath(str(record.get("file"))).stem: f"{visible(str(record.get('scheme')))}, seed {record.get('seed')}"
@@ -395,14 +297,7 @@ def titles(session: Session) -> list[str]:
 
 
 def find_run(session: Session, name: str) -> "RunResult":
-    """Return a run of the comparison by its name.
-
-    Args:
-        name: as its tensors begin, such as "rotary-0".
-
-    Raises:
-        SettingError: If there is no such run.
-    """
+    """Return a run of the comparison by its name, as its tensors begin: "rotary-0"."""
     for run in session.results.runs:
         if run_name(run) == name:
             return run

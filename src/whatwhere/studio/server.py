@@ -1,32 +1,44 @@
-"""The studio's server: transport only. The answers are in api/, access control in security.py."""
+"""The studio's server: transport, and who may query it. The answers are in api/.
 
+A page of any other site can make the user's browser send requests to 127.0.0.1. Only this machine's user gets answers,
+through the address that the program printed:
+
+- the Host must be a name of this machine (TrustedHostMiddleware): a foreign name that was made to resolve to 127.0.0.1
+  is refused;
+- a cookie is needed, which only the start address gives, and which the browser sends from our own page alone;
+- an Origin, where the browser names one, must be ours: other ports of this machine are the same site to a cookie;
+- the page may load and call nothing but what came from here, and no other page may frame it.
+"""
+
+import hashlib
 import json
+import secrets
 import socket
 import threading
 import webbrowser
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import anyio
 import uvicorn
 from anyio import to_thread
 from starlette.applications import Starlette
+from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.studio.api import JOBS, QUERIES, JobFunction, Query
 from whatwhere.studio.export import PAGE as PAGE
 from whatwhere.studio.export import check_page
 from whatwhere.studio.jobs import Job, Jobs
-from whatwhere.studio.security import BLOCKED, HOSTS, LARGEST_HEAD, Guard, Key, confined
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import MEDIA_TYPE, pack
 
@@ -35,8 +47,110 @@ PATIENCE = 20.0
 """Seconds in which the settings of a query must be there."""
 AT_ONCE, CONNECTIONS = 4, 64
 """Queries that are answered at a time, and connections; more are refused until later."""
-
+HOSTS = ("127.0.0.1", "localhost")
+"""The port is not checked: a tunnel may lead another port of this machine here."""
+LARGEST_HEAD = 1 << 14
+"""Bytes of all headers of a request."""
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data: blob:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "content-security-policy": POLICY,
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+BLOCKED = frozenset(
+    (1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080)
+)
+"""Ports above 1023 that browsers refuse to open, https://fetch.spec.whatwg.org/#port-blocking."""
 _KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
+
+
+@final
+class Key:
+    """The token of the start address, and the cookie that it is exchanged for."""
+
+    def __init__(self) -> None:
+        self.token = secrets.token_urlsafe(24)
+        self._cookie = secrets.token_urlsafe(24)
+        # Cookies do not know ports: two studios on one machine need two names.
+        self.name = "whatwhere-" + hashlib.sha256(self._cookie.encode()).hexdigest()[:12]
+
+    @property
+    def cookie(self) -> str:
+        """The header that gives the cookie."""
+        return f"{self.name}={self._cookie}; Path=/; HttpOnly; SameSite=Strict"
+
+    def opens(self, token: str) -> bool:
+        """Return whether a token is this one, in constant time."""
+        return secrets.compare_digest(token.encode(), self.token.encode())
+
+    def known(self, header: str) -> bool:
+        """Return whether a Cookie header holds the cookie, among any that other programs of this machine have set."""
+        pairs = (part.strip().partition("=") for part in header.split(";"))
+        values = [value for name, _, value in pairs if name == self.name]
+        return any([secrets.compare_digest(value.encode(), self._cookie.encode()) for value in values])  # noqa: C419
+
+
+@final
+class Guard:
+    """ASGI middleware that lets only authorized requests reach the application."""
+
+    def __init__(self, app: ASGIApp, key: Key) -> None:
+        self._app, self._key = app, key
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request that may not come in; pass on one that may."""
+        if scope["type"] != "http":
+            if scope["type"] == "lifespan":
+                await self._app(scope, receive, send)
+            elif scope["type"] == "websocket":
+                await send({"type": "websocket.close", "code": 1008})
+            return
+        opened = scope["path"] == "/" and self._key.opens(QueryParams(scope["query_string"]).get("token", ""))
+
+        async def sending(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in HEADERS.items():
+                    headers[name] = value
+                if opened and message["status"] == 200:
+                    headers.append("set-cookie", self._key.cookie)
+            await send(message)
+
+        refused = self._refused(Headers(scope=scope), scope["http_version"], opened)
+        if refused is not None:  # what it has sent behind the head is not read
+            refused.headers["connection"] = "close"
+        await (refused or self._app)(scope, receive, sending)
+
+    def _refused(self, headers: Headers, version: str, opened: bool) -> PlainTextResponse | None:
+        if sum(len(name) + len(value) for name, value in headers.raw) > LARGEST_HEAD:
+            return PlainTextResponse(f"Headers have at most {LARGEST_HEAD:,} bytes.\n", 431)
+        if version not in ("1.0", "1.1") or ("content-length" in headers and "transfer-encoding" in headers):
+            return PlainTextResponse("The studio speaks HTTP/1.1, and a request has one length.\n", 400)
+        own = headers.get("origin") in (None, f"http://{headers.get('host')}")
+        asked = opened or headers.get("sec-fetch-site") in (None, "same-origin", "none")
+        if not own or not asked:
+            return PlainTextResponse("The studio answers to its own page alone.\n", 403)
+        if not opened and not self._key.known(headers.get("cookie", "")):
+            message = "Open the studio by the address that `whatwhere studio` printed: it holds a key.\n"
+            return PlainTextResponse(message, 403)
+        return None
+
+
+def confined(root: Path, name: str) -> Path:
+    """Return the file of a name below a folder, links followed, or raise SettingError where it would be elsewhere."""
+    if "\0" not in name:
+        base = root.resolve()
+        with suppress(OSError):  # a name that is longer than names of files may be
+            path = (base / name).resolve()
+            if path.is_relative_to(base) and path.is_file():
+                return path
+    raise SettingError(f"there is no file {name[:80]!r} here.")
 
 
 def create_app(
@@ -164,13 +278,7 @@ async def _unexpected(request: Request, problem: Exception) -> Response:
 
 
 def bound(port: int | None = None) -> socket.socket:
-    """Open a socket of 127.0.0.1, at a port of the system's choosing that browsers do not refuse.
-
-    Examples:
-        >>> with bound() as one:
-        ...     one.getsockname()[0]
-        '127.0.0.1'
-    """
+    """Open a socket of 127.0.0.1, at a port of the system's choosing that browsers do not refuse."""
     if port in BLOCKED:
         raise SettingError(f"browsers refuse to open port {port}.\nChoose another, or leave --port out.")
     while True:
@@ -193,12 +301,7 @@ def bound(port: int | None = None) -> socket.socket:
 
 
 def serve(session: Session, port: int | None, browser: bool, on_start: Callable[[str, int], None]) -> None:
-    """Serve a session until Ctrl-C.
-
-    Args:
-        port: None is one of the system's choosing.
-        browser: whether to open the page in one.
-    """
+    """Serve a session until Ctrl-C, at a port of the system's choosing where it is None."""
     check_page(PAGE)
     key, listening = Key(), bound(port)
     address = _address(listening, key)
@@ -223,11 +326,7 @@ def served(
     queries: Mapping[str, Query] = QUERIES,
     jobs: Mapping[str, JobFunction] = JOBS,
 ) -> Iterator[str]:
-    """Serve a session from a thread of this process, and yield the address, with its key.
-
-    Args:
-        queries, jobs: as in `create_app`.
-    """
+    """Serve a session from a thread of this process, and yield the address, with its key."""
     key, listening = Key(), bound()
     server = uvicorn.Server(_config(create_app(session, key, page, queries, jobs), "error"))
     thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
@@ -260,7 +359,5 @@ def _address(listening: socket.socket, key: Key) -> str:
 
 
 def _warm(session: Session) -> None:
-    try:
+    with suppress(WhatWhereError):
         session.warm()
-    except WhatWhereError:
-        return

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cached_property
 from importlib import import_module
 from io import TextIOWrapper
@@ -12,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, final
 import numpy as np
 from jaxtyping import Float, Int64
 
-from whatwhere.analysis.diagnostics import unreachable
 from whatwhere.analysis.inspection import SECTIONS, Inspection, examine
 from whatwhere.analysis.nearest_neighbors import Search, norms
 from whatwhere.analysis.subject import EXAMPLES_ON_PAGE, Progress, Subject, tried
@@ -22,7 +22,7 @@ from whatwhere.errors import SettingError, TextError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.base import Contents, InTorch
-from whatwhere.models.checkpoint.lookup import TABLES, Table, read_table, table_name
+from whatwhere.models.checkpoint.lookup import Table, read_table, table_name
 from whatwhere.models.model_text import reader_of
 from whatwhere.models.token_types import Marking, marking, scripts, texts, token_types
 from whatwhere.records import Missing
@@ -45,26 +45,17 @@ _SECTIONS_OF_RUN = ("sizes", "norms", "spectrum", "diagnostics")
 """Sections of a run of a comparison, which has no configuration: other views show its positions."""
 
 
-@final
-class _ProgressByThread:
-    """A progress function that calls the one that the thread has set."""
+# Each thread has its own: steps of an inspection go to the job that runs it.
+_PROGRESS: ContextVar[Progress] = ContextVar("progress", default=lambda step: None)
 
-    def __init__(self) -> None:
-        self._of_thread = threading.local()
 
-    def __call__(self, step: str) -> None:
-        if (progress := getattr(self._of_thread, "progress", None)) is not None:
-            progress(step)
-
-    @contextmanager
-    def to(self, progress: Progress) -> Iterator[None]:
-        """Send the steps of this thread to a function inside of the block."""
-        before = getattr(self._of_thread, "progress", None)
-        self._of_thread.progress = progress
-        try:
-            yield
-        finally:
-            self._of_thread.progress = before
+@contextmanager
+def _reporting(progress: Progress) -> Iterator[None]:
+    before = _PROGRESS.set(progress)
+    try:
+        yield
+    finally:
+        _PROGRESS.reset(before)
 
 
 @final
@@ -88,7 +79,6 @@ class Session:
         self._kept: dict[Hashable, Any] = {}
         self._locks: dict[Hashable, threading.RLock] = {}
         self._door = threading.Lock()
-        self._progress = _ProgressByThread()
 
     @classmethod
     def open(
@@ -198,33 +188,29 @@ class Session:
         """The runs of a comparison, such as "rotary-0"; none of anything else."""
         return tuple(self.checkpoint.runs)
 
-    @property
+    @cached_property
     def run(self) -> str:
         """The run that views begin with: the first with positions, else the first; "" where there are none."""
         positional = (run for run in self.runs if run.startswith(("learned", "sinusoidal", "rotary", "alibi")))
         return next(positional, next(iter(self.runs), ""))
 
     def of_run(self, name: str) -> "Session":
-        """Return the session on the model of one run of a comparison, which is kept.
+        """Return the session on the model of one run of a comparison, which is kept."""
+        name = self.known_run(name)
+        return self.once(("run", name), lambda: Session(self.checkpoint.run(name), self.corpus))
 
-        Args:
-            name: of the run, such as "rotary-0"; "" is the run that views begin with.
-
-        Raises:
-            SettingError: If there is no such run.
-        """
+    def known_run(self, name: str) -> str:
+        """Return the name of a run, "" being the one that views begin with; raise SettingError if there is none."""
         name = name or self.run
         if name not in self.runs:
             first = ", ".join(self.runs[:4]) or "none"
             raise SettingError(f"this comparison has no run {quoted(name)}. Its runs are: {first}, ....")
-        return self.once(("run", name), lambda: Session(self.checkpoint.run(name), self.corpus))
+        return name
 
     def table(self, which: str = "input") -> Table:
         """Return a table of tokens, which is read at the first call; of a comparison, that of the run to begin with."""
         if self.runs:
             return self.of_run("").table(which)
-        if which not in TABLES:
-            raise SettingError(f"the studio got table={which!r}, but knows only: {', '.join(TABLES)}.")
         tensor = table_name(self.checkpoint, which)
         return self.once(("table", tensor), lambda: read_table(self.checkpoint, tensor))
 
@@ -238,13 +224,6 @@ class Session:
         table = self.table(which)
         return self.once(("norms", table.name), lambda: norms(table.weight))
 
-    def unreachable(self) -> Int64[np.ndarray, " ids"] | None:
-        """Return the ids that the tokenizer produces for no text, or None without a tokenizer (1 s for 50,000 ids)."""
-        tokenizer = self.tokenizer
-        if tokenizer is None:
-            return None
-        return self.once("unreachable", lambda: unreachable(tokenizer, range(self.table().rows)))
-
     @property
     def subject(self) -> Subject:
         """The subject of inspections, on the table that is already read."""
@@ -252,7 +231,7 @@ class Session:
 
     def diagnostics(self, progress: Progress) -> TokenDiagnostics | Missing:
         """Return the diagnostics of the token table, or why there are none."""
-        with self._progress.to(progress):
+        with _reporting(progress):
             return self.once("diagnostics", lambda: tried(token_diagnostics, self.subject))
 
     def inspection(self, progress: Progress) -> Inspection:
@@ -262,7 +241,7 @@ class Session:
             known = self.diagnostics(progress) if self.tables else None
             return examine(self.subject, _SECTIONS_OF_RUN if self.checkpoint.format == "run" else SECTIONS, known)
 
-        with self._progress.to(progress):
+        with _reporting(progress):
             return self.once("inspection", make)
 
     def keep_inspection(self, inspection: Inspection) -> None:
@@ -283,7 +262,7 @@ class Session:
         import_module("whatwhere.analysis.walkthrough")  # and with it torch, which takes a second or two
 
     def _subject(self) -> Subject:
-        subject = Subject(self.checkpoint, INSPECTION_SEED, self._progress, listed=EXAMPLES_ON_PAGE)
+        subject = Subject(self.checkpoint, INSPECTION_SEED, lambda step: _PROGRESS.get()(step), listed=EXAMPLES_ON_PAGE)
         # The cache of a cached property: one copy of the table in memory serves both.
         if self.tables and not len(self.table().broken) and self.table().weight.dtype.kind == "f":
             vars(subject)["table"] = self.table().weight
@@ -302,12 +281,7 @@ class Session:
 
 
 def fresh() -> Checkpoint:
-    """Return the 20 tokens of the tutorial's expressions with vectors that nothing has trained: N(0, 1), seed 0.
-
-    Examples:
-        >>> fresh().array("tokens.weight", [0]).shape
-        (1, 64)
-    """
+    """Return the 20 tokens of the tutorial's expressions with vectors that nothing has trained: N(0, 1), seed 0."""
     import torch
 
     from whatwhere.what.expressions import EXPRESSION_TOKENS
@@ -321,11 +295,7 @@ def fresh() -> Checkpoint:
 
 @final
 class Corpus:
-    """A text file whose tokens are counted.
-
-    Args:
-        path: of a text in UTF-8.
-    """
+    """A text file in UTF-8 whose tokens are counted."""
 
     def __init__(self, path: Path) -> None:
         self.path = path

@@ -62,6 +62,8 @@ def unpack(message: bytes) -> dict[str, Any]:
 
 def _to_json(value: Any, arrays: list[np.ndarray]) -> Any:
     """Return a value as JSON can hold it, its arrays moved to a list."""
+    if hasattr(value, "detach"):  # a tensor of PyTorch
+        value = value.detach().numpy()
     if isinstance(value, np.ndarray):
         arrays.append(_narrow(value))
         return {"$array": len(arrays) - 1}

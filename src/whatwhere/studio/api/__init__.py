@@ -9,13 +9,13 @@ from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
+from whatwhere.errors import SettingError
 from whatwhere.studio.api import (
     about,
     ask,
     biases,
-    compare,
-    diagnostics,
-    overview,
+    comparison,
+    inspection,
     pipeline,
     positions,
     replay,
@@ -23,7 +23,7 @@ from whatwhere.studio.api import (
     token_map,
     tokens,
 )
-from whatwhere.studio.api.settings import ExportedView, text
+from whatwhere.studio.api.settings import ExportedView
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.schemes import first_names
 from whatwhere.studio.session import Session
@@ -42,7 +42,10 @@ def _of_run(function: Function) -> Function:
         if not session.runs:
             return function(session, settings, *report)
         others = {name: value for name, value in settings.items() if name != "run"}
-        return function(session.of_run(text(settings, "run", "")), others, *report)
+        run = settings.get("run", "")
+        if not isinstance(run, str):
+            raise SettingError("run must be a text.")
+        return function(session.of_run(run), others, *report)
 
     return answer  # type: ignore[return-value]
 
@@ -50,16 +53,12 @@ def _of_run(function: Function) -> Function:
 def _by_run(exported: Export) -> Export:
     """Return an export that of a comparison holds the answers on the first run of each scheme."""
 
-    @wraps(exported)
     def view(session: Session) -> ExportedView | None:
         if not session.runs:
             return exported(session)
-        names = first_names(session)
-        views = {name: each for name in names if (each := exported(session.of_run(name))) is not None}
-        if not views:
-            return None
+        views = {name: each for name in first_names(session) if (each := exported(session.of_run(name))) is not None}
         queries = [(query, {**given, "run": name}) for name, each in views.items() for query, given in each.queries]
-        return replace(next(iter(views.values())), queries=queries)
+        return replace(next(iter(views.values())), queries=queries) if views else None
 
     return view
 
@@ -81,7 +80,7 @@ QUERIES: Mapping[str, Query] = {
     "maps.neighbors": _of_run(token_map.neighbors),
     "rotary.lab": rotary.lab,
     "biases.shown": biases.shown,
-    "compare.results": compare.results,
+    "compare.results": comparison.results,
     "replay.frames": replay.frames,
     "replay.attention": replay.attention,
     "ask.answers": ask.answers,
@@ -91,22 +90,22 @@ QUERIES: Mapping[str, Query] = {
 
 JOBS: Mapping[str, JobFunction] = {
     "maps.draw": _of_run(token_map.draw),
-    "diagnostics.examine": _of_run(diagnostics.examine),
-    "overview.inspected": _of_run(overview.inspected),
-    "compare.difference": compare.difference,
+    "diagnostics.examine": _of_run(inspection.examine),
+    "overview.inspected": _of_run(inspection.inspected),
+    "compare.difference": comparison.difference,
 }
 """What takes seconds or minutes, by name: it runs as a job, and reports its progress."""
 
-EXPORTS: Mapping[str, Callable[[Session], ExportedView | None]] = {
+EXPORTS: Mapping[str, Export] = {
     "pipeline": pipeline.exported,
-    "overview": _by_run(overview.exported),
+    "overview": _by_run(inspection.exported_overview),
     "tokens": _by_run(tokens.exported),
     "map": _by_run(token_map.exported),
-    "diagnostics": _by_run(diagnostics.exported),
+    "diagnostics": _by_run(inspection.exported_diagnostics),
     "positions": positions.exported,
     "rotary": rotary.exported,
     "biases": biases.exported,
-    "compare": compare.exported,
+    "compare": comparison.exported,
     "replay": replay.exported,
     "attention": replay.exported_attention,
     "ask": ask.exported,

@@ -3,14 +3,13 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any, Literal
+from typing import Literal
 
-from whatwhere import __version__
 from whatwhere.analysis.token_map import MINIMUM_ROWS
 from whatwhere.models.checkpoint.lookup import spellings
 from whatwhere.studio.api import ask, pipeline, positions, token_map
-from whatwhere.studio.api.settings import known
-from whatwhere.studio.schemes import has_own, runs, titles, used_doors
+from whatwhere.studio.api.settings import query
+from whatwhere.studio.schemes import has_own, titles, used_doors
 from whatwhere.studio.session import Kind, Session
 
 Which = Literal["input", "output"]
@@ -19,13 +18,7 @@ _MAX_EXAMPLES = 6
 
 @dataclass(frozen=True)
 class TableHeader:
-    """A token table as the header of its file describes it.
-
-    Args:
-        name: of the tensor.
-        rows, dim: its shape.
-        dtype: the stored type.
-    """
+    """A token table as the header of its file describes it."""
 
     name: str
     rows: int
@@ -38,14 +31,11 @@ class About:
     """What is open.
 
     Args:
-        version: of whatwhere.
         kind: a model, the results of a comparison, or random vectors where nothing was opened.
         name: for headings.
         path: of the file or folder; "" where nothing was opened, and in an exported page.
         format: of the checkpoint.
         model: the model type of the configuration.
-        tables: the token tables, input and output.
-        tied: whether both are the same; null where that is unknown.
         guessed: whether the token table was chosen by its size, for no name is known.
         positions: the shape of the position table.
         begin: the settings that some views begin with, by the names of the views.
@@ -55,21 +45,18 @@ class About:
         run_titles: how each of them is shown.
         run: the one that views begin with; "" where there are none.
         other: the path of a second checkpoint, which the first is compared with.
-        words: the number of tokens whose text is known.
         tokenizer: whether there is one.
         examples: tokens to begin with.
         analogy: three tokens of an analogy, or none.
         exported: whether this is an exported page.
     """
 
-    version: str
     kind: Kind
     name: str
     path: str
     format: str
     model: str | None
     tables: Mapping[Which, TableHeader]
-    tied: bool | None
     guessed: bool
     positions: Sequence[int] | None
     begin: Mapping[str, Mapping[str, str | int | float | bool]]
@@ -79,28 +66,25 @@ class About:
     run_titles: Sequence[str]
     run: str
     other: str | None
-    words: int
     tokenizer: bool
     examples: Sequence[str]
     analogy: Sequence[str]
     exported: bool = False
 
 
-def about(session: Session, settings: Mapping[str, Any]) -> About:
+@query
+def about(session: Session) -> About:
     """Return what is open, by the headers of its files alone."""
-    known(settings)
     checkpoint = session.checkpoint
     positions_name = checkpoint.position_table
     model = (checkpoint.config or {}).get("model_type")
     return About(
-        version=__version__,
         kind=session.kind,
         name=session.name,
         path="" if session.kind == "fresh" else str(checkpoint.path),
         format=checkpoint.format,
         model=model if isinstance(model, str) else None,
         tables=_tables(session),
-        tied=checkpoint.tied,
         guessed=checkpoint.names.guessed,
         positions=None if positions_name is None or session.runs else checkpoint.entry(positions_name).shape,
         begin={
@@ -111,11 +95,10 @@ def about(session: Session, settings: Mapping[str, Any]) -> About:
         },
         views=views(session),
         own=has_own(session),
-        runs=runs(session),
+        runs=session.runs,
         run_titles=titles(session),
         run=session.run,
         other=None if session.other is None else str(session.other.path),
-        words=len(session.words),
         tokenizer=session.tokenizer is not None,
         examples=examples(session),
         analogy=analogy(session),
@@ -127,6 +110,7 @@ def views(session: Session) -> list[str]:
     results, table, own = session.kind == "results", bool(session.tables), has_own(session)
     doors = used_doors(session)
     shown = {
+        "compare": results,
         "pipeline": True,
         "overview": table or session.kind == "checkpoint",
         "tokens": table,
@@ -135,13 +119,12 @@ def views(session: Session) -> list[str]:
         "positions": own or bool(session.runs) or session.kind == "fresh",
         "rotary": "query_key" in doors and not results,
         "biases": "score" in doors,
-        "compare": results or session.other is not None,
         "replay": results,
         "attention": results,
         "ask": ask.cannot_ask(session) is None,
     }
     names = [name for name, some in shown.items() if some]
-    return sorted(names, key=lambda name: not (results and name == "compare"))
+    return names if session.other is None or results else [*names, "compare"]
 
 
 def _tables(session: Session) -> dict[Which, TableHeader]:

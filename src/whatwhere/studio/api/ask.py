@@ -9,15 +9,14 @@ from jaxtyping import Float, Int
 
 from whatwhere.comparison.results import TokenProbability
 from whatwhere.errors import PositionError, SettingError, TextError, WhatWhereError
-from whatwhere.report.section import Part, Section, Table
+from whatwhere.report.section import Section, Table
 from whatwhere.report.text import decimals
-from whatwhere.studio.api.settings import ExportedView, known, text
+from whatwhere.studio.api.settings import ExportedView, columns, query
 from whatwhere.studio.schemes import find_run, first_names, run_name
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from whatwhere.comparison.answers import Answer, Answers
-    from whatwhere.comparison.read import Comparison
 
 MAX_TOKENS = 80
 """More would be too small to read: an expression of 32 arguments has 66."""
@@ -37,14 +36,9 @@ class AskedRun:
     """The answer of one run.
 
     Args:
-        run: its name, such as "rotary-0".
-        scheme: its name, made visible.
-        seed: of the run.
         top: the most probable tokens, first the answer; none where it cannot answer.
         correct: whether the answer is the correct one; None where the task knows none.
-        correct_probability: of the correct answer, or None.
         usual: its answer where no position was changed; None where none was, or it has none.
-        usual_correct_probability: the probability of the correct answer there, or None.
         missing: why it cannot answer, or None.
     """
 
@@ -64,15 +58,12 @@ class AskedRuns:
     """The answers of several runs to one sequence.
 
     Args:
-        tokens: of the sequence.
-        ids: of the tokens.
         usual: the position of each token in the tests of the first of the runs.
         positions: the position that each had.
         at: the slot of the token at whose output the models answer; None where that differs among the runs.
         correct: the correct answer; None where the task knows none.
         trained: the lengths of training, in tokens.
         seeds: of the comparison.
-        runs: the answers.
     """
 
     tokens: Sequence[str]
@@ -91,11 +82,6 @@ class AskedAttention:
     """The attention weights of one run on one sequence.
 
     Args:
-        run: its name.
-        scheme: its name in the comparison.
-        seed: of the run.
-        tokens: of the sequence.
-        positions: of the tokens.
         at: the slot of the token at whose output the model answers.
         causal: whether no token attends to later ones.
         layers: the weight of each key at each query; the weights of a query sum to 1.
@@ -134,25 +120,23 @@ def _task(session: Session) -> str:
     return str(task.get("name")) if isinstance(task, dict) else ""
 
 
-def answers(session: Session, settings: Mapping[str, Any]) -> AskedRuns:
+@query
+def answers(session: Session, *, text: str, positions: str = "", seeds: str = MEDIAN) -> AskedRuns:
     """Return the answers of the models to one sequence, and how they change with the positions of its tokens.
 
     Args:
-        settings: text; positions, of each token as in "0,1,2", or "" for those of the tests; seeds ("median" is of each
-            scheme the run of the median score, "all", or one seed).
-
-    Raises:
-        SettingError: If what is open has no models that answer.
-        TextError: If the text has a token that the task lacks, or too many.
-        PositionError: If positions do not fit the tokens, or no run has a row for one of them.
+        positions: of each token as in "0,1,2", or "" for those of the tests.
+        seeds: "median" is of each scheme the run of the median score, "all", or one seed.
     """
-    known(settings, "text", "positions", "seeds")
-    results, written, moved = _readable(session, settings)
-    seed = _seed(text(settings, "seeds", MEDIAN))
-    usual = _ask(results, written, seed=seed)
-    shown = usual if moved is None else _ask(results, written, seed=seed, positions=moved)
+    seed, moved = _seed(seeds), _positions(positions)
+    usual = _ask(session, text, seed=seed)
+    shown = usual if moved is None else _ask(session, text, seed=seed, positions=moved)
     before = {} if moved is None else {(one.scheme, one.seed): one for one in usual.answers}
     at = {one.at for one in shown.answers}
+    runs = [_answered(session, one, before.get((one.scheme, one.seed))) for one in shown.answers]
+    for one in shown.without:
+        reason = one.reason.partition("\n")[0]
+        runs.append(AskedRun(*_name(session, one.scheme, one.seed), [], None, None, None, None, reason))
     return AskedRuns(
         tokens=shown.tokens,
         ids=shown.ids,
@@ -161,42 +145,28 @@ def answers(session: Session, settings: Mapping[str, Any]) -> AskedRuns:
         at=at.pop() if len(at) == 1 else None,
         correct=shown.correct,
         trained=shown.trained,
-        seeds=sorted({run.seed for run in results.runs}),
-        runs=[
-            *(_answered(results, one, before.get((one.scheme, one.seed))) for one in shown.answers),
-            *(_unanswered(results, one.scheme, one.seed, one.reason) for one in shown.without),
-        ],
+        seeds=session.results.seeds,
+        runs=runs,
     )
 
 
-def attention(session: Session, settings: Mapping[str, Any]) -> AskedAttention:
-    """Return the attention weights of one run on one sequence, of every layer and head.
-
-    Args:
-        session: a comparison.
-        settings: text; positions, as of `answers`; run.
-
-    Raises:
-        SettingError: If what is open has no models that answer, or no such run.
-        TextError: If the text has a token that the task lacks, or too many.
-        PositionError: If positions do not fit the tokens, or the run has no row for one of them.
-    """
-    known(settings, "text", "positions", "run")
-    results, written, moved = _readable(session, settings)
-    run = find_run(session, text(settings, "run"))
-    asked = _ask(results, written, schemes=[run.scheme], seed=run.seed, positions=moved)
-    answer, task = asked.answers[0], results.task.name
+@query
+def attention(session: Session, *, text: str, positions: str = "", run: str) -> AskedAttention:
+    """Return the attention weights of one run on one sequence, of every layer and head."""
+    moved, found, results = _positions(positions), find_run(session, run), session.results
+    asked = _ask(session, text, schemes=[found.scheme], seed=found.seed, positions=moved)
+    answer = asked.answers[0]
     slots = [n for n, token in enumerate(asked.tokens) if token in _DIGITS]
     return AskedAttention(
-        run=run_name(run),
-        scheme=run.scheme,
-        seed=run.seed,
+        run=run,
+        scheme=found.scheme,
+        seed=found.seed,
         tokens=asked.tokens,
         positions=answer.positions,
         at=answer.at,
-        causal=results.settings(run).direction == "decoder",
+        causal=results.settings(found).direction == "decoder",
         layers=np.stack(answer.attention),
-        digits=np.array(slots, np.int64) if task == "expressions" else None,
+        digits=np.array(slots, np.int64) if results.task.name == "expressions" else None,
     )
 
 
@@ -204,8 +174,7 @@ def exported(session: Session) -> ExportedView | None:
     """Return the first question with the answers and attention of the first run of each scheme."""
     if cannot_ask(session) is not None:
         return None
-    names = first_names(session)
-    first = begin(session) | {"seeds": str(find_run(session, names[0]).seed)}
+    first = begin(session) | {"seeds": str(find_run(session, first_names(session)[0]).seed)}
     question = {"text": first["text"], "positions": ""}
     try:
         asked = answers(session, question | {"seeds": first["seeds"]})
@@ -218,19 +187,6 @@ def exported(session: Session) -> ExportedView | None:
     ]
     section = Section("ask", "Answers, and what the models attend to", [_table(asked), *map(_heads_table, heads)])
     return ExportedView("Ask", queries, begin=first, sections=[section])
-
-
-def _readable(session: Session, settings: Mapping[str, Any]) -> "tuple[Comparison, str, list[int] | None]":
-    """Return the comparison, the text, and the changed positions."""
-    if (reason := cannot_ask(session)) is not None:
-        raise SettingError(reason)
-    from whatwhere.comparison.answers import task_of
-
-    written, results = text(settings, "text"), session.results
-    count = len(task_of(results).encode(written)[0])
-    if count > MAX_TOKENS:
-        raise TextError(f"the text has {count:,} tokens, but at most {MAX_TOKENS} can be shown: write less.")
-    return results, written, _positions(text(settings, "positions", ""))
 
 
 def _positions(written: str) -> list[int] | None:
@@ -253,55 +209,55 @@ def _seed(written: str) -> int | Literal["all"] | None:
     return int(written)
 
 
-def _ask(results: "Comparison", written: str, **settings: Any) -> "Answers":
-    from whatwhere.comparison.answers import ask
+def _ask(session: Session, text: str, **settings: Any) -> "Answers":
+    if (reason := cannot_ask(session)) is not None:
+        raise SettingError(reason)
+    from whatwhere.comparison.answers import ask, task_of
 
-    return ask(results, written, **settings)
+    count = len(task_of(session.results).encode(text)[0])
+    if count > MAX_TOKENS:
+        raise TextError(f"the text has {count:,} tokens, but at most {MAX_TOKENS} can be shown: write less.")
+    return ask(session.results, text, **settings)
 
 
-def _answered(results: "Comparison", answer: "Answer", before: "Answer | None") -> AskedRun:
-    first = None if before is None else before.top[0]
+def _answered(session: Session, answer: "Answer", before: "Answer | None") -> AskedRun:
     return AskedRun(
-        *_name(results, answer.scheme, answer.seed),
+        *_name(session, answer.scheme, answer.seed),
         top=answer.top,
         correct=answer.correct,
         correct_probability=answer.correct_probability,
-        usual=first,
+        usual=None if before is None else before.top[0],
         usual_correct_probability=None if before is None else before.correct_probability,
         missing=None,
     )
 
 
-def _unanswered(results: "Comparison", scheme: str, seed: int, reason: str) -> AskedRun:
-    named = _name(results, scheme, seed)
-    return AskedRun(*named, [], None, None, None, None, reason.partition("\n")[0])
-
-
-def _name(results: "Comparison", scheme: str, seed: int) -> tuple[str, str, int]:
+def _name(session: Session, scheme: str, seed: int) -> tuple[str, str, int]:
     from whatwhere.report.comparison_sentences import name_text
 
-    run = next(run for run in results.runs if (run.scheme, run.seed) == (scheme, seed))
+    run = next(run for run in session.results.runs if (run.scheme, run.seed) == (scheme, seed))
     return run_name(run), name_text(scheme), seed
 
 
 def _table(asked: AskedRuns) -> Table:
-    rows = []
-    for one in asked.runs:
-        tokens = ", ".join(f"{each.token} {decimals(each.probability, 4)}" for each in one.top)
-        right = "–" if one.correct is None else "yes" if one.correct else "no"
-        rows.append((one.run, tokens or str(one.missing), right))
+    tokens = [", ".join(f"{each.token} {decimals(each.probability, 4)}" for each in one.top) for one in asked.runs]
+    values = {
+        "run": [one.run for one in asked.runs],
+        "most probable tokens": [said or str(one.missing) for said, one in zip(tokens, asked.runs, strict=True)],
+        "correct": ["–" if one.correct is None else "yes" if one.correct else "no" for one in asked.runs],
+    }
     known_answer = "" if asked.correct is None else f"; correct is {asked.correct}"
-    columns = ("run", "most probable tokens", "correct")
-    return Table(f"{' '.join(asked.tokens)}{known_answer}", columns, rows, shorten="never")
+    return columns(f"{' '.join(asked.tokens)}{known_answer}", values, shorten="never")
 
 
-def _heads_table(view: AskedAttention) -> Part:
+def _heads_table(view: AskedAttention) -> Table:
     """Return the weights of the keys at the query whose output is the answer, by layer and head."""
-    layers, heads, _, _ = view.layers.shape
-    columns = ["key", *(f"layer {n // heads}, head {n % heads}" for n in range(layers * heads))]
-    weights = view.layers[:, :, view.at].reshape(layers * heads, -1).T
-    rows = [
-        [f"{n} {token}", *(decimals(float(weight), 3) for weight in weights[n])] for n, token in enumerate(view.tokens)
-    ]
     caption = f"{view.run}: attention weights at {view.tokens[view.at]}, token {view.at}, whose output is the answer"
-    return Table(caption, columns, rows, numeric=range(1, len(columns)))
+    keys = [f"{n} {token}" for n, token in enumerate(view.tokens)]
+    return columns(caption, {"key": keys, **by_head(view.layers[:, :, view.at])})
+
+
+def by_head(weights: Float[np.ndarray, "layers heads n"]) -> dict[str, Float[np.ndarray, " n"]]:
+    """Return the weights of each head, by its name."""
+    layers, heads, _ = weights.shape
+    return {f"layer {n}, head {m}": weights[n, m] for n in range(layers) for m in range(heads)}

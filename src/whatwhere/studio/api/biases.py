@@ -2,93 +2,61 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from inspect import signature
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from whatwhere.analysis.biases import EffectiveRange, effective_range
 from whatwhere.errors import SettingError
-from whatwhere.report.section import Section, Table
-from whatwhere.studio.api.settings import (
-    MOST_HEADS,
-    Control,
-    ExportedView,
-    Parameter,
-    Value,
-    flag,
-    known,
-    one_of,
-    parse,
-    text,
-    whole,
-    with_defaults,
-)
-from whatwhere.studio.schemes import ModelBias, catalogue_python, model_biases
+from whatwhere.report.section import Section
+from whatwhere.studio.api.settings import ExportedView, Parameter, Seed, columns, parse, query, with_values
+from whatwhere.studio.schemes import catalogue_python, model_biases
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
     from whatwhere.where.score_bias import ScoreBias
 
 EXAMINED = 4096
-MAX_TOKENS = 256
 _POINTS = 160
-SHARES = ("0.5", "0.1", "0.01", "0.001")
+Share = Literal["0.5", "0.1", "0.01", "0.001"]
 
 PARAMETERS: Mapping[str, tuple[Parameter, ...]] = {
     "alibi": (),
     "t5": (
-        Parameter("num_buckets", 32, 4, 128, 2, 1024, steps=0.5, help="rows of the learned table"),
-        Parameter("max_distance", 128, 16, 4096, 2, 1 << 20, base=2, steps=2, help="from here on one bucket"),
-        Parameter("std", 0.5, 0.02, 2, 1e-6, 100, base=10, steps=10, help="standard deviation of the random table"),
+        Parameter("num_buckets", "whole", 32, 4, 128, 2, 1024, steps=0.5, help="rows of the learned table"),
+        Parameter("max_distance", "whole", 128, 16, 4096, 2, 1 << 20, base=2, steps=2, help="from here on one bucket"),
+        Parameter("std", "number", 0.5, 0.02, 2, 1e-6, 100, base=10, steps=10, help="of the random table"),
     ),
-    "kerple": (Parameter("kind", "log", choices=("log", "power"), help="the curve by distance"),),
+    "kerple": (Parameter("kind", "choice", "log", choices=("log", "power"), help="the curve by distance"),),
     "fire": (
-        Parameter("threshold", 512.0, 16, 4096, 1e-3, 1e6, base=2, steps=2, help="up to here distances alone count"),
-        Parameter("c", 0.1, 0.01, 10, 1e-6, 1e3, base=10, steps=10, help="how soon large distances are compressed"),
-        Parameter("width", 32, 4, 128, 1, 1024, base=2, steps=2, help="hidden features of the MLP"),
+        Parameter(
+            "threshold", "number", 512.0, 16, 4096, 1e-3, 1e6, base=2, steps=2, help="up to here distances alone count"
+        ),
+        Parameter(
+            "c", "number", 0.1, 0.01, 10, 1e-6, 1e3, base=10, steps=10, help="how soon large distances are compressed"
+        ),
+        Parameter("width", "whole", 32, 4, 128, 1, 1024, base=2, steps=2, help="hidden features of the MLP"),
     ),
     "sandwich": (
-        Parameter("sinusoid_dim", 128, 4, 512, 2, 4096, steps=0.5, help="features of the sinusoid"),
-        Parameter("theta", 10_000.0, 100, 1e6, 1e-3, 1e12, base=10, steps=10, help="of its frequencies"),
+        Parameter("sinusoid_dim", "whole", 128, 4, 512, 2, 4096, steps=0.5, help="features of the sinusoid"),
+        Parameter("theta", "number", 10_000.0, 100, 1e6, 1e-3, 1e12, base=10, steps=10, help="of its frequencies"),
     ),
 }
 """Schemes of the catalogue whose bias depends on positions alone, with their parameters."""
 
-_BEGIN: Mapping[str, Any] = {
-    "scheme": "", "options": "", "heads": 8, "head": 0, "tokens": 64, "weights": False, "share": "0.01", "seed": 0,
-}  # fmt: skip
 _LEARNED = ("t5", "kerple", "fire")
 
 
 @dataclass(frozen=True)
 class BiasChoice:
-    """A bias that can be shown.
-
-    Args:
-        name: for the settings.
-        title: a short name to read.
-        formula: of a scheme of the catalogue; "" for the model's own.
-        url: its source; "" for the model's own.
-    """
+    """A bias that can be shown: its name for the settings, and of a scheme of the catalogue formula and source."""
 
     name: str
     title: str
     formula: str = ""
     url: str = ""
-
-
-@dataclass(frozen=True)
-class UnavailableBias:
-    """A bias of the open model that cannot be shown.
-
-    Args:
-        title: a short name to read.
-        missing: why, a sentence without its full stop.
-    """
-
-    title: str
-    missing: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,35 +65,30 @@ class BiasFindings:
 
     Args:
         missing: why there is no bias of the open model; None where there is one.
-        unavailable: biases of the open model that cannot be shown.
+        unavailable: biases of the open model that cannot be shown, by their titles, and why.
         choices: those that can, and the catalogue's.
         scheme: the name of the one that is shown.
         repr: the scheme as Python writes it.
         python: lines that build it as `scheme`; PATH is the path of what is open.
         tensor: name of the learned table of the open model, or None.
         random: whether its parameters are random.
-        parameters: controls of its parameters.
         causal: whether the scheme is for causal attention only.
-        heads: how many.
         head: that of the matrix.
         matrix: the bias of each query and key, or the weight; NaN for keys that the scheme excludes.
-        examined: distances examined, from 0 on.
-        distances: those of the curves.
-        past: for earlier keys, by head.
-        later: for later keys; None where they are as for earlier ones, or excluded.
-        ranges: the effective range of each head.
-        ranges_later: the same for later keys.
+        examined: distances examined, from 0 on; of the curves `distances`.
+        past, ranges: for earlier keys, by head.
+        later, ranges_later: for later keys; None where they are as for earlier ones, or excluded.
     """
 
     missing: str | None
-    unavailable: Sequence[UnavailableBias]
+    unavailable: Mapping[str, str]
     choices: Sequence[BiasChoice]
     scheme: str
     repr: str
     python: str
     tensor: str | None
     random: bool
-    parameters: Sequence[Control]
+    parameters: Sequence[Parameter]
     causal: bool
     heads: int
     head: int
@@ -138,84 +101,89 @@ class BiasFindings:
     ranges_later: EffectiveRange | None
 
 
-def shown(session: Session, settings: Mapping[str, Any]) -> BiasFindings:
+@query
+def shown(
+    session: Session,
+    *,
+    scheme: str = "",
+    options: str = "",
+    heads: Annotated[int, 1, 64] = 8,
+    head: Annotated[int, 0, 1023] = 0,
+    tokens: Annotated[int, 2, 256] = 64,
+    weights: bool = False,
+    share: Share = "0.01",
+    seed: Seed = 0,
+) -> BiasFindings:
     """Return one bias: the matrix of a head, the curves of all, and the effective range of each.
 
     Args:
-        settings: scheme, "" for the model's own or ALiBi; options, such as "num_buckets=16"; heads (8); head (0);
-            tokens of the matrix (64); weights in place of biases; share that ends a head's range ("0.01"); seed (0).
+        scheme: "" is the model's own, or ALiBi.
+        options: such as "num_buckets=16".
+        weights: of the matrix and the curves, in place of biases.
+        share: of the largest weight, at which a head's range ends.
     """
-    known(settings, "scheme", "options", "heads", "head", "tokens", "weights", "share", "seed")
+    from whatwhere.where.catalogue import catalogue, random_scheme
+
     biases, missing = model_biases(session)
     own = {f"own-{n}": bias for n, bias in enumerate(biases) if bias.scheme is not None}
-    names = (*own, *PARAMETERS)
-    name = names[0] if settings.get("scheme", "") == "" else one_of(settings, "scheme", names)
+    choices = [BiasChoice(key, bias.title) for key, bias in own.items()]
+    choices += [BiasChoice(name, name, catalogue[name].formula, catalogue[name].url) for name in PARAMETERS]
+    name = scheme or choices[0].name
+    if name not in {choice.name for choice in choices}:
+        listed = ", ".join(choice.name for choice in choices)
+        raise SettingError(f"scheme must be one of {listed}, but is {name[:40]!r}.")
     parameters = PARAMETERS.get(name, ())
-    values = with_defaults(parameters, parse(text(settings, "options", ""), parameters))
-    scheme, python = _own(own[name]) if name in own else _of_catalogue(settings, name, values)
-    head = min(whole(settings, "head", 0, 0, 1023), scheme.num_heads - 1)
-    weights, share = flag(settings, "weights"), float(one_of(settings, "share", SHARES, "0.01"))
+    values = parse(options, parameters)
+    built: Any
+    if name in own:
+        built, python = own[name].scheme, own[name].python
+    else:
+        built = random_scheme(name, heads, heads, EXAMINED, seed, **values).score
+        learned = name in _LEARNED
+        python = catalogue_python(name, heads, heads, EXAMINED, seed, learned=learned, **values)
+        python += "\nscheme = where.score"
+    head = min(head, built.num_heads - 1)
     as_shown = _as_weights if weights else np.asarray
     distances = np.unique(np.concatenate([np.arange(17), np.geomspace(16, EXAMINED - 1, _POINTS).round()]))
     at = distances.astype(np.int64)
-    past = _past(scheme)
+    past = _past(built)
     # T5 alone has other numbers for later keys.
-    later = _later(scheme) if getattr(scheme, "bidirectional", False) else None
+    later = _later(built) if getattr(built, "bidirectional", False) else None
     return BiasFindings(
         missing=None if biases else missing,
-        unavailable=[UnavailableBias(bias.title, bias.missing or "") for bias in biases if bias.scheme is None],
-        choices=[BiasChoice(key, bias.title) for key, bias in own.items()] + _catalogue_choices(),
+        unavailable={bias.title: bias.missing or "" for bias in biases if bias.scheme is None},
+        choices=choices,
         scheme=name,
-        repr=str(scheme),
+        repr=str(built),
         python=python,
         tensor=own[name].tensor if name in own else None,
         random=name in _LEARNED,
-        parameters=[parameter.control(values[parameter.name]) for parameter in parameters],
-        causal=scheme.causal_only,
-        heads=scheme.num_heads,
+        parameters=with_values(parameters, values),
+        causal=built.causal_only,
+        heads=built.num_heads,
         head=head,
-        matrix=_matrix(scheme, whole(settings, "tokens", 64, 2, MAX_TOKENS), head, weights),
+        matrix=_matrix(built, tokens, head, weights),
         examined=EXAMINED,
         distances=at,
         past=as_shown(past)[:, at].astype(np.float32),
         later=None if later is None else as_shown(later)[:, at].astype(np.float32),
-        ranges=effective_range(past, share),
-        ranges_later=None if later is None else effective_range(later, share),
+        ranges=effective_range(past, float(share)),
+        ranges_later=None if later is None else effective_range(later, float(share)),
     )
 
 
 def exported(session: Session) -> ExportedView:
     """Return the first bias, as numbers and as weights, for an exported page."""
-    bias = shown(session, _BEGIN)
-    beyond = f"beyond {bias.examined:,}"
-    ends = np.stack([bias.ranges.distance, bias.ranges.half], axis=1)
-    rows = [(str(head), *(beyond if end < 0 else f"{end:,}" for end in row)) for head, row in enumerate(ends)]
-    columns = ("head", "range, to 1 % of the largest weight", "to half of the largest weight")
-    table = Table(f"Effective range of each head: {bias.repr}", columns, rows, numeric=(0, 1, 2))
-    queries = [("biases.shown", _BEGIN), ("biases.shown", {**_BEGIN, "weights": True})]
+    first = {name: each.default for name, each in signature(shown).parameters.items() if name != "session"}
+    bias = shown(session, first)
+    ends = {"1 % of the largest weight": bias.ranges.distance, "half of the largest weight": bias.ranges.half}
+    texts = {
+        f"range, to {end}": [f"beyond {bias.examined:,}" if each < 0 else f"{each:,}" for each in values]
+        for end, values in ends.items()
+    }
+    table = columns(f"Effective range of each head: {bias.repr}", {"head": range(bias.heads), **texts})
+    queries = [("biases.shown", first), ("biases.shown", {**first, "weights": True})]
     return ExportedView("Biases", queries, sections=[Section("biases", "Effective ranges", [table])])
-
-
-def _own(bias: ModelBias) -> "tuple[ScoreBias, str]":
-    assert bias.scheme is not None  # those without one are listed, but not shown
-    return bias.scheme, bias.python
-
-
-def _of_catalogue(settings: Mapping[str, Any], name: str, values: Mapping[str, Value]) -> "tuple[ScoreBias, str]":
-    """Return a scheme of the catalogue with as many heads as the settings have, and the Python that builds it."""
-    from whatwhere.where.catalogue import random_scheme
-
-    heads, seed = whole(settings, "heads", 8, 1, MOST_HEADS), whole(settings, "seed", 0, 0, 1 << 31)
-    where = random_scheme(name, heads, heads, EXAMINED, seed, **values)
-    python = catalogue_python(name, heads, heads, EXAMINED, seed, learned=name in _LEARNED, options=values)
-    assert where.score is not None
-    return where.score, f"{python}\nscheme = where.score"
-
-
-def _catalogue_choices() -> list[BiasChoice]:
-    from whatwhere.where.catalogue import catalogue
-
-    return [BiasChoice(name, name, catalogue[name].formula, catalogue[name].url) for name in PARAMETERS]
 
 
 def _matrix(scheme: "ScoreBias", tokens: int, head: int, weights: bool) -> Float[np.ndarray, "queries keys"]:

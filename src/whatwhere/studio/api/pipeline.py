@@ -1,20 +1,28 @@
 """The pipeline: a text on its way through the input layer, every step with its numbers."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.models.model_text import encode_text, looks_up, no_reader, reader_of, token_rows
-from whatwhere.report.section import Section, Table
+from whatwhere.report.section import Section
 from whatwhere.report.text import number
 from whatwhere.studio.api import ask
-from whatwhere.studio.api.settings import MOST_FEATURES, ExportedView, flag, known, one_of, scheme, text, whole
-from whatwhere.studio.schemes import DEFAULT_DIM, DoorScheme, default_scheme, factor_of, of_first_runs, token_tensor
+from whatwhere.studio.api.settings import ExportedView, Features, Heads, Seed, columns, query
+from whatwhere.studio.schemes import (
+    DEFAULT_DIM,
+    DoorScheme,
+    default_scheme,
+    factor_of,
+    of_first_runs,
+    scheme_of,
+    token_tensor,
+)
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
@@ -24,11 +32,10 @@ if TYPE_CHECKING:
 
 MAX_TOKENS = 48
 """More would be too small to read."""
-TOKENS = ("words", "loaded")
+Tokens = Literal["words", "loaded"]
 SENTENCE = "The cat sat on the mat."
 _FEW, _LONG = 6, 30
 """Tokens of a first text, where that sentence cannot be read, and characters that each stays below."""
-_SETTINGS = ("text", "tokens", "scheme", "run", "dim", "heads", "head", "causal", "seed")
 _LOOKED_UP = "there is no tokenizer.json: each word is looked up whole, where the model may write it as several tokens"
 _EXPRESSION = "the text is an expression of the first tutorial, and has the ids of its tokenizer"
 _SHOWN = 4
@@ -37,15 +44,7 @@ _SHOWN = 4
 
 @dataclass(frozen=True, eq=False)
 class TextTokens:
-    """The first tokens of a text.
-
-    Args:
-        count: number of tokens of the whole text.
-        ids: of the tokens that are shown.
-        words: the tokens, as the vocabulary writes them.
-        texts: the text of each; None where its bytes are no text.
-        kinds: the type of each: word, special, number ...
-    """
+    """The first tokens of a text of `count`: words as the vocabulary writes them, texts where bytes are any, types."""
 
     count: int
     ids: Int[np.ndarray, " tokens"]
@@ -56,12 +55,7 @@ class TextTokens:
 
 @dataclass(frozen=True, eq=False)
 class RotaryPairs:
-    """The pairs of features that are rotated.
-
-    Args:
-        first, second: the features of each pair.
-        frequencies: radians per position.
-    """
+    """The two features of each pair that is rotated, and its radians per position."""
 
     first: Int[np.ndarray, " pairs"]
     second: Int[np.ndarray, " pairs"]
@@ -70,30 +64,12 @@ class RotaryPairs:
 
 @dataclass(frozen=True, eq=False)
 class TextWalkthrough(TextTokens):
-    """Each step of a text from tokens to attention scores.
+    """Each step of a text from tokens to the attention scores of one head: see Walkthrough and AttentionScores.
 
     Args:
         tensor: name of the token table; None where its rows are random.
         factor: by which the model multiplies the rows.
-        title: of the positional encoding.
-        doors: its schemes.
         notes: sentences on what differs from the model.
-        dim, num_heads, head_dim: of the layer.
-        rows: the row of each token, times the factor.
-        position_rows: the vector added at each position; None without an input encoding.
-        vectors: their sum, the input of the first block.
-        angles: by which queries and keys are rotated, in radians; None without a rotary.
-        head: of the numbers that follow.
-        scale: the softmax scale.
-        causal: whether later keys are masked.
-        q: the query of each token, which is its key too.
-        mapped_q, mapped_k: as the scheme of queries and keys maps them.
-        products: dot products of queries and keys before that, times the scale.
-        mapped_products: the same after it.
-        bias: added to the scores; None without a score scheme.
-        scores: the attention scores.
-        pairs: of features that are rotated; None without a rotary.
-        seed: of random numbers.
         python: lines that build the encoding as `where`; PATH is the path of what is open.
     """
 
@@ -184,83 +160,89 @@ def exported(session: Session) -> ExportedView | None:
     walks = (("pipeline.walk", each) for each in of_first_runs(session, first))
     queries = [("schemes.list", {}), ("pipeline.read", reading), *walks]
     vectors = [", ".join(number(float(value)) for value in row[:_SHOWN]) + ", ..." for row in steps.vectors]
-    cells = zip(map(str, range(len(steps.ids))), steps.words, map(str, steps.ids.tolist()), vectors, strict=True)
-    table = Table(str(first["text"]), ("position", "token", "id", "vector"), [*cells], numeric=(0, 2))
-    return ExportedView("Pipeline", queries, sections=[Section("pipeline", "A text and its vectors", [table])])
+    values = {"position": range(len(vectors)), "token": steps.words, "id": map(str, steps.ids), "vector": vectors}
+    sections = [Section("pipeline", "A text and its vectors", [columns(str(first["text"]), values)])]
+    return ExportedView("Pipeline", queries, sections=sections)
 
 
-def walk(session: Session, settings: Mapping[str, Any]) -> TextWalkthrough:
+@query
+def walk(
+    session: Session,
+    *,
+    text: str,
+    tokens: Tokens = "words",
+    scheme: str,
+    run: str = "",
+    dim: Features = 0,
+    heads: Heads = 0,
+    head: Annotated[int, 0, 1023] = 0,
+    causal: bool = True,
+    seed: Seed = 0,
+) -> TextWalkthrough:
     """Follow a text from tokens to scores, in the loaded model or in a layer with random parameters.
 
     Args:
-        settings: text; tokens ("loaded" or "words", which numbers the words of the text itself); scheme ("model", a
-            run, or a name of the catalogue); run, whose token table goes with a scheme of the catalogue; dim, heads (0
-            takes those of the open model); head; causal; seed.
+        tokens: "words" numbers the words of the text itself.
+        scheme: "model", a run, or a name of the catalogue; `run` is the one whose token table goes with these.
     """
-    known(settings, *_SETTINGS)
-    loaded = one_of(settings, "tokens", TOKENS) == "loaded"
-    name, seed = text(settings, "scheme"), whole(settings, "seed", 0, 0, 1 << 31)
-    causal = flag(settings, "causal", True)
-    all_ids, all_words = _read(session, text(settings, "text"), loaded)
+    loaded = tokens == "loaded"
+    all_ids, all_words = _read(session, text, loaded)
     from whatwhere.analysis.walkthrough import attention_scores, follow, random_embedding
     from whatwhere.what.expressions import is_expression
 
-    tensor = token_tensor(session, name, text(settings, "run", "")) if loaded else None
-    width = None if tensor is None else session.checkpoint.entry(tensor).shape[1]
+    tensor = token_tensor(session, scheme, run) if loaded else None
+    dim = session.checkpoint.entry(tensor).shape[1] if tensor else dim or DEFAULT_DIM
     count = min(len(all_ids), MAX_TOKENS)
-    shown = scheme(session, settings, count, width or whole(settings, "dim", 0, 0, MOST_FEATURES) or DEFAULT_DIM)
+    shown = scheme_of(session, scheme, dim=dim, num_heads=heads, max_length=count, seed=seed)
     count = min(count, shown.max_length or count)
     ids, words = all_ids[:count], all_words[:count]
-    table = (
-        random_embedding(max(all_ids) + 1, shown.dim, seed)
-        if tensor is None
-        else token_rows(session.checkpoint, tensor, ids, factor_of(session))
-    )
-    steps = follow(table, shown.where, ids if tensor is None else range(count), ids, tokens=words, scheme=name)
+    if tensor is None:
+        table, rows = random_embedding(max(all_ids) + 1, shown.dim, seed), ids
+    else:
+        table, rows = token_rows(session.checkpoint, tensor, ids, factor_of(session)), range(count)
+    steps = follow(table, shown.where, rows, ids, tokens=words, scheme=scheme)
     scores = attention_scores(steps.vectors, shown.where, shown.num_heads, shown.head_dim, causal=causal)
-    head = whole(settings, "head", 0, 0, shown.num_heads - 1)
-    recognized = not loaded and is_expression(text(settings, "text"))
-    looked_up = loaded and looks_up(session.checkpoint) and session.marking != "plain"
+    if head >= shown.num_heads:
+        raise SettingError(f"head must be a whole number from 0 to {shown.num_heads - 1}, but is {head}.")
+    notes = list(shown.notes)
+    if loaded and looks_up(session.checkpoint) and session.marking != "plain":
+        notes.append(_LOOKED_UP)
+    if not loaded and is_expression(text):
+        notes.append(_EXPRESSION)
+    of_head = {
+        name: None if each is None else each[head]
+        for name, each in vars(scores).items()
+        if name not in ("scale", "causal")
+    }
     return TextWalkthrough(
         **vars(_tokens(session, ids, words, loaded, len(all_ids))),
         tensor=tensor,
         factor=factor_of(session) if loaded else 1.0,
         title=shown.title,
         doors=shown.doors(),
-        notes=[*shown.notes, *([_LOOKED_UP] if looked_up else []), *([_EXPRESSION] if recognized else [])],
+        notes=notes,
         dim=shown.dim,
         num_heads=shown.num_heads,
         head_dim=shown.head_dim,
         rows=_array(steps.rows),
-        position_rows=None if steps.position_rows is None else _array(steps.position_rows),
+        position_rows=_array(steps.position_rows),
         vectors=_array(steps.vectors),
-        angles=None if steps.angles is None else _array(steps.angles),
+        angles=_array(steps.angles),
         head=head,
         scale=scores.scale,
         causal=scores.causal,
-        q=_array(scores.q[head]),
-        mapped_q=_array(scores.mapped_q[head]),
-        mapped_k=_array(scores.mapped_k[head]),
-        products=_array(scores.products[head]),
-        mapped_products=_array(scores.mapped_products[head]),
-        bias=None if scores.bias is None else _array(scores.bias[head]),
-        scores=_array(scores.scores[head]),
+        **{name: _array(each) for name, each in of_head.items()},
         pairs=_pairs(shown.where),
         seed=seed,
         python=shown.python,
     )
 
 
-def read(session: Session, settings: Mapping[str, Any]) -> TextTokens:
-    """Split a text into tokens and number them: this needs no vector, and is there at once.
-
-    Args:
-        session: what is open.
-        settings: text; tokens ("loaded" or "words").
-    """
-    known(settings, "text", "tokens")
-    loaded = one_of(settings, "tokens", TOKENS) == "loaded"
-    ids, words = _read(session, text(settings, "text"), loaded)
+@query
+def read(session: Session, *, text: str, tokens: Tokens = "words") -> TextTokens:
+    """Split a text into tokens and number them: this needs no vector, and is there at once."""
+    loaded = tokens == "loaded"
+    ids, words = _read(session, text, loaded)
     return _tokens(session, ids[:MAX_TOKENS], words[:MAX_TOKENS], loaded, len(ids))
 
 
@@ -312,5 +294,5 @@ def _numbers(session: Session, written: str) -> tuple[list[int], list[str]]:
     return [int(part) for part in parts], [f"#{int(part)}" for part in parts]
 
 
-def _array(values: Any) -> np.ndarray:
-    return np.asarray(values.detach().float().numpy())
+def _array(values: Any) -> Any:
+    return None if values is None else values.detach().float().numpy()

@@ -1,43 +1,71 @@
-"""The token map: the coordinates of each row on a plane, what can color it, and the true neighbors of one token."""
+"""The token map: the coordinates of each row, or of a named set, on a plane; what can color it; and true neighbors."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float, Int, Integer, UInt8, UInt16
 
 from whatwhere.analysis.token_map import (
+    FOUR_GROUPS,
     METHODS,
     MINIMUM_ROWS,
     PACKAGES,
+    GroupNeighbors,
     Method,
     NeighborsKept,
+    group_neighbors,
     make_map,
     neighbors_to_compare,
+    parse_groups,
     rows_for_half_a_minute,
 )
-from whatwhere.errors import SettingError
+from whatwhere.errors import SettingError, TokenError
 from whatwhere.large_arrays import sample_rows
-from whatwhere.models.checkpoint.lookup import find_token
+from whatwhere.models.checkpoint.lookup import Table, find_token, spellings
 from whatwhere.models.token_types import TOKEN_TYPES
-from whatwhere.report.section import Section, Table
+from whatwhere.report.section import Section
 from whatwhere.report.text import percent
-from whatwhere.studio.api.named_tokens import NamedTokens, example, named_tokens
-from whatwhere.studio.api.settings import ExportedView, known, one_of, text, whole
+from whatwhere.studio.api.settings import ExportedView, columns, query
 from whatwhere.studio.jobs import Report, run_in_subprocess
 from whatwhere.studio.session import Session
 
 FEWEST = 100
 """Tokens of a model whose map begins as t-SNE; fewer are seen well enough by PCA."""
-MOST_NEIGHBORS = 50
+MOST_NEIGHBORS, MOST_NAMED = 50, 1000
 MOST_EXPORTED = 60_000
 """Rows whose neighbors an exported page holds: 0.8 MB for 30,000 tokens."""
 SEED = 0
 _KEPT = 8
 """Maps of named tokens that are kept."""
+_ENOUGH = 8
+"""Words of the tutorial that a vocabulary must have, for them to be the example."""
+
+
+@dataclass(frozen=True)
+class MissingToken:
+    """A word that is no token, and why: such as the pieces that the tokenizer splits it into."""
+
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class NamedTokens:
+    """The named tokens of a map in the order of their rows, and their nearest neighbors among each other.
+
+    Args:
+        groups: the group of each token, as an index of group_names.
+        missing: words that are no token of the table.
+    """
+
+    groups: Int[np.ndarray, " tokens"]
+    group_names: Sequence[str]
+    missing: Sequence[MissingToken]
+    neighbors: GroupNeighbors
 
 
 @dataclass(frozen=True)
@@ -47,8 +75,7 @@ class MapPoints:
     Args:
         table: "input" or "output".
         name: of the tensor.
-        rows: of the table.
-        shown: how many of them are on the map.
+        shown: how many of its rows are on the map.
         not_finite: how many have numbers that are not finite, and are on no map.
         missing: the extra to install, by method whose package is not installed.
         kept, ids, coordinates: of the map; None where it is not computed yet.
@@ -72,12 +99,7 @@ class MapPoints:
 
 @dataclass(frozen=True)
 class PackedTexts:
-    """Texts in UTF-8, one after the other.
-
-    Args:
-        bytes: of all texts.
-        ends: where each text ends in them.
-    """
+    """Texts in UTF-8, one after the other, and where each ends: a list of so many is slow to read."""
 
     bytes: UInt8[np.ndarray, " bytes"]
     ends: Int[np.ndarray, " texts"]
@@ -88,10 +110,8 @@ class TokenLabels:
     """How each row of a table is named and colored.
 
     Args:
-        words: as the vocabulary writes them.
         texts: empty where the text is the word.
-        kinds: the token type of each row, as an index of kind_names.
-        scripts: likewise, of script_names.
+        kinds, scripts: of each row, as an index of kind_names and script_names.
         norms: NaN for a row that is not finite.
     """
 
@@ -106,14 +126,7 @@ class TokenLabels:
 
 @dataclass(frozen=True)
 class TokenFrequencies:
-    """How often each token occurs in the corpus.
-
-    Args:
-        corpus: its name; None where there is none.
-        whole: whether all of it was read.
-        counts: by id.
-        total: of all counts.
-    """
+    """How often each token occurs in the corpus, of which perhaps not the `whole` was read; None without one."""
 
     corpus: str | None
     whole: bool
@@ -123,12 +136,7 @@ class TokenFrequencies:
 
 @dataclass(frozen=True)
 class MapNeighbors:
-    """The nearest rows of a token in the full space.
-
-    Args:
-        ids: nearest first.
-        cosines: of each; None on an exported page.
-    """
+    """The nearest rows of a token in the full space, nearest first; without cosines on an exported page."""
 
     id: int
     ids: Int[np.ndarray, " k"]
@@ -137,12 +145,7 @@ class MapNeighbors:
 
 @dataclass(frozen=True)
 class AllNeighbors:
-    """The nearest rows of every token in the full space.
-
-    Args:
-        of: the ids of the tokens.
-        ids: of their neighbors, nearest first.
-    """
+    """The ids of tokens, and of the nearest rows of each in the full space."""
 
     of: Int[np.ndarray, " rows"]
     ids: Integer[np.ndarray, "rows k"]
@@ -150,84 +153,83 @@ class AllNeighbors:
 
 def begin(session: Session) -> dict[str, str]:
     """Return the settings that the view begins with: of a model the map that keeps neighbors, where it can be made."""
-    large = session.kind == "checkpoint" and bool(session.tables) and _rows(session) >= FEWEST
+    table = session.checkpoint.token_table
+    large = session.kind == "checkpoint" and table is not None and session.checkpoint.entry(table).shape[0] >= FEWEST
     method = "tsne" if large and _missing_extra("tsne") is None else "pca"
     return {"method": method, "table": "input", "example": example(session)}
 
 
-def points(session: Session, settings: Mapping[str, Any]) -> MapPoints:
+@query
+def points(session: Session, *, method: Method = "pca", table: str = "input", tokens: str = "") -> MapPoints:
     """Return a map: of a named set of tokens or by PCA at once, by another method once a job has computed it."""
-    known(settings, "method", "table", "tokens")
-    method, which = _method(settings), _which(session, settings)
-    table = session.table(which)
-    written = text(settings, "tokens", "")
+    opened = _table(session, table)
+    weight = opened.weight
     named, made = None, None
-    if written:
-        used, named = named_tokens(session, table, written)
+    if tokens:
+        used, named = _named_tokens(session, opened, tokens)
         enough = len(used) >= MINIMUM_ROWS[method] and _missing_extra(method) is None
         method = method if enough and method == "tsne" else "pca"
-        k, key = neighbors_to_compare(len(used)), ("named map", which, method, tuple(used.tolist()))
-        made = session.once(key, lambda: make_map(table.weight[used], method, k, seed=SEED), most=_KEPT)
+        k, key = neighbors_to_compare(len(used)), ("named map", table, method, tuple(used.tolist()))
+        made = session.once(key, lambda: make_map(weight[used], method, k, seed=SEED), most=_KEPT)
     elif method == "pca":
-        used = np.arange(len(table.weight))
+        used = np.arange(len(weight))
         k = neighbors_to_compare(len(used))
-        made = session.once(("map", which, method), lambda: make_map(table.weight, method, k, seed=SEED))
+        made = session.once(("map", table, method), lambda: make_map(weight, method, k, seed=SEED))
     else:
-        used = _sample(table.weight)
-        made = session.kept(("map", which, method))
+        used = _sample(weight)
+        made = session.kept(("map", table, method))
     return MapPoints(
         method=method,
-        table=which,
-        name=table.name,
-        rows=table.rows,
+        table=table,
+        name=opened.name,
+        rows=opened.rows,
         shown=len(used),
-        not_finite=len(table.broken),
+        not_finite=len(opened.broken),
         missing={each: extra for each in METHODS if (extra := _missing_extra(each)) is not None},
         kept=None if made is None else made.kept,
         explained=None if made is None else made.explained_variance_ratio,
-        ids=None if made is None else table.ids[used],
+        ids=None if made is None else opened.ids[used],
         coordinates=None if made is None else made.coordinates.astype(np.float32),
         named=named,
     )
 
 
-def draw(session: Session, settings: Mapping[str, Any], report: Report) -> MapPoints:
+@query
+def draw(session: Session, report: Report, *, method: Method = "pca", table: str = "input") -> MapPoints:
     """Compute a map by t-SNE or UMAP in a process of its own, and keep it for `points`."""
-    known(settings, "method", "table")
-    method, which = _method(settings), _which(session, settings)
     report(0.0, "reading the table")
-    table = session.table(which).weight
-    rows, k = table[_sample(table)], neighbors_to_compare(len(table))
+    weight = _table(session, table).weight
+    rows, k = weight[_sample(weight)], neighbors_to_compare(len(weight))
     session.once(
-        ("map", which, method),
+        ("map", table, method),
         lambda: run_in_subprocess(make_map, report, table=rows, method=method, k=k, seed=SEED),
     )
-    return points(session, settings)
+    return points(session, {"method": method, "table": table})
 
 
-def labels(session: Session, settings: Mapping[str, Any]) -> TokenLabels:
+@query
+def labels(session: Session, *, table: str = "input") -> TokenLabels:
     """Return the word, text, type, script and norm of every row."""
-    known(settings, "table")
-    which = _which(session, settings)
-    table = session.table(which)
-    norms = np.full(table.rows, np.nan)
-    norms[table.ids] = session.norms(which)
+    opened = _table(session, table)
+    norms = np.full(opened.rows, np.nan)
+    norms[opened.ids] = session.norms(table)
     scripts = sorted(set(session.scripts))
+    meant = zip(session.texts, session.words[: opened.rows], strict=False)
     return TokenLabels(
-        words=_packed(session.words[: table.rows]),
-        texts=_packed([_text(session, n) for n in range(min(len(session.words), table.rows))]),
-        kinds=_numbered(session.kinds, TOKEN_TYPES, table.rows, TOKEN_TYPES.index("no token")),
+        words=_packed(session.words[: opened.rows]),
+        texts=_packed([text if isinstance(text, str) and text != word else "" for text, word in meant]),
+        kinds=_numbered(session.kinds, TOKEN_TYPES, opened.rows, TOKEN_TYPES.index("no token")),
         kind_names=list(TOKEN_TYPES),
-        scripts=_numbered(session.scripts, scripts, table.rows, len(scripts)),
+        scripts=_numbered(session.scripts, scripts, opened.rows, len(scripts)),
         script_names=[*scripts, "no token"],
         norms=norms.astype(np.float32),
     )
 
 
-def frequencies(session: Session, settings: Mapping[str, Any]) -> TokenFrequencies:
+@query
+def frequencies(session: Session, *, table: str = "input") -> TokenFrequencies:
     """Return how often each token occurs in the corpus."""
-    known(settings, "table")
-    rows = session.table(_which(session, settings)).rows
+    rows = _table(session, table).rows
     corpus, tokenizer = session.corpus, session.tokenizer
     if corpus is None or tokenizer is None:
         return TokenFrequencies(None, True, None, 0)
@@ -235,34 +237,29 @@ def frequencies(session: Session, settings: Mapping[str, Any]) -> TokenFrequenci
     return TokenFrequencies(corpus.path.name, corpus.whole, counts, int(counts.sum()))
 
 
-def near(session: Session, settings: Mapping[str, Any]) -> MapNeighbors:
-    """Return the nearest rows of a token by cosine in the full space."""
-    known(settings, "token", "k", "table")
-    number, which = find_token(session.checkpoint, text(settings, "token")), _which(session, settings)
-    table = session.table(which)
-    k = whole(settings, "k", neighbors_to_compare(len(table.weight)), 1, MOST_NEIGHBORS)
-    row = table.row(number)
-    nearest = session.search(which).nearest(table.weight[row][None], k, without=[[row]])
-    return MapNeighbors(number, table.ids[nearest.ids[0]], nearest.scores[0])
+@query
+def near(
+    session: Session, *, token: str, k: Annotated[int, 0, MOST_NEIGHBORS] = 0, table: str = "input"
+) -> MapNeighbors:
+    """Return the nearest rows of a token by cosine in the full space; k=0 takes as many as the map compares."""
+    number, opened = find_token(session.checkpoint, token), _table(session, table)
+    row = opened.row(number)
+    k = k or neighbors_to_compare(len(opened.weight))
+    nearest = session.search(table).nearest(opened.weight[row][None], k, without=[[row]])
+    return MapNeighbors(number, opened.ids[nearest.ids[0]], nearest.scores[0])
 
 
-def neighbors(session: Session, settings: Mapping[str, Any]) -> AllNeighbors:
-    """Return the nearest rows of every token, for an exported page; half a minute for 30,000 tokens.
-
-    Args:
-        session: what is open.
-        settings: table ("input", "output").
-    """
-    known(settings, "table")
-    which = _which(session, settings)
-    table = session.table(which)
+@query
+def neighbors(session: Session, *, table: str = "input") -> AllNeighbors:
+    """Return the nearest rows of every token, for an exported page; half a minute for 30,000 tokens."""
+    opened = _table(session, table)
 
     def search() -> Int[np.ndarray, "rows k"]:
-        own, k = np.arange(len(table.weight))[:, None], neighbors_to_compare(len(table.weight))
-        return np.asarray(table.ids[session.search(which).nearest(table.weight, k, without=own).ids])
+        own, k = np.arange(len(opened.weight))[:, None], neighbors_to_compare(len(opened.weight))
+        return np.asarray(opened.ids[session.search(table).nearest(opened.weight, k, without=own).ids])
 
-    ids = session.once(("all neighbors", which), search)
-    return AllNeighbors(table.ids, ids.astype(np.uint16) if table.rows <= 1 << 16 else ids)
+    ids = session.once(("all neighbors", table), search)
+    return AllNeighbors(opened.ids, ids.astype(np.uint16) if opened.rows <= 1 << 16 else ids)
 
 
 def exported(session: Session) -> ExportedView | None:
@@ -279,29 +276,54 @@ def exported(session: Session) -> ExportedView | None:
     queries += [("maps.labels", table), ("maps.frequencies", table)]
     if session.table().rows <= MOST_EXPORTED:
         queries.append(("maps.neighbors", table))
-    columns = ("method", "tokens", "nearest kept", "by chance", "tokens sampled")
-    rows = [
-        (each.method, f"{each.shown:,}", percent(kept.share), percent(kept.chance), f"{kept.queries:,}")
-        for each, kept in made
-    ]
     counts = Counter(session.kinds)
-    kinds = [(kind, f"{counts[kind]:,}") for kind in TOKEN_TYPES if counts[kind]]
+    kinds = [kind for kind in TOKEN_TYPES if counts[kind]]
+    shares = {
+        "method": [each.method for each, _ in made],
+        "tokens": [each.shown for each, _ in made],
+        "nearest kept": [percent(kept.share) for _, kept in made],
+        "by chance": [percent(kept.chance) for _, kept in made],
+        "tokens sampled": [kept.queries for _, kept in made],
+    }
     tables = [
-        Table(
-            f"Share of the {made[0][1].k} nearest tokens of the full space that the map keeps",
-            columns,
-            rows,
-            (1, 2, 3, 4),
-        ),
-        Table("Tokens by type", ("type", "tokens"), kinds, (1,)),
+        columns(f"Share of the {made[0][1].k} nearest tokens of the full space that the map keeps", shares),
+        columns("Tokens by type", {"type": kinds, "tokens": [counts[kind] for kind in kinds]}),
     ]
     # Whoever computed another map wants to see it.
     first = {"method": made[-1][0].method, "table": "input", "example": written}
     return ExportedView("Token map", queries, begin=first, sections=[Section("map", "Map", tables)])
 
 
-def _method(settings: Mapping[str, Any]) -> Method:
-    return METHODS[METHODS.index(one_of(settings, "method", METHODS))]
+def example(session: Session) -> str:
+    """Return named tokens to begin with: the fifth tutorial's where the vocabulary has most of them, else a few."""
+    vocabulary = frozenset(session.words)
+    words = [word for group in FOUR_GROUPS.values() for word in group]
+    if sum(not vocabulary.isdisjoint(spellings(word)) for word in words) >= _ENOUGH:
+        return "; ".join(f"{name}: {', '.join(group)}" for name, group in FOUR_GROUPS.items())
+    if "Max" in session.words[:20]:
+        return f"digits: {', '.join('0123456789')}; operators: Max, Min, First, Last"
+    return ""
+
+
+def _named_tokens(session: Session, table: Table, written: str) -> tuple[Int[np.ndarray, " tokens"], NamedTokens]:
+    """Return the rows of the tokens that a text names, and the groups that it gives them."""
+    groups = parse_groups(written)
+    if sum(map(len, groups.values())) > MOST_NAMED:
+        raise SettingError(f"more than {MOST_NAMED:,} tokens are named.\nName fewer, or take the map of all.")
+    found: dict[int, int] = {}  # row -> group, the first that names it
+    missing = []
+    for number, words in enumerate(groups.values()):
+        for word in words:
+            try:
+                found.setdefault(table.row(find_token(session.checkpoint, word, table.rows)), number)
+            except TokenError as problem:  # its first sentence names the file
+                first, *rest = str(problem).split("\n")
+                missing.append(MissingToken(word, " ".join(rest) or first))
+    if len(found) < 3:
+        known = "; ".join(f"{each.text}: {each.reason}" for each in missing[:4])
+        raise SettingError(f"a map needs three tokens or more, but got {len(found)}.\n{known or 'Name others.'}")
+    rows, numbers = np.array(list(found)), list(found.values())
+    return rows, NamedTokens(np.array(numbers), list(groups), missing, group_neighbors(table.weight[rows], numbers))
 
 
 def _missing_extra(method: Method) -> str | None:
@@ -315,24 +337,15 @@ def _sample(table: np.ndarray) -> Int[np.ndarray, " sample"]:
     return sample_rows(len(table), rows_for_half_a_minute(*table.shape), SEED)
 
 
-def _rows(session: Session) -> int:
-    table = session.checkpoint.token_table
-    return 0 if table is None else session.checkpoint.entry(table).shape[0]
-
-
-def _which(session: Session, settings: Mapping[str, Any]) -> str:
+def _table(session: Session, which: str) -> Table:
     if not session.tables:
         raise SettingError("there is no token table here, so there is no map.\nOpen a model.")
-    return one_of(settings, "table", session.tables)
-
-
-def _text(session: Session, number: int) -> str:
-    meant = session.texts[number]
-    return meant if isinstance(meant, str) and meant != session.words[number] else ""
+    if which not in session.tables:
+        raise SettingError(f"table must be one of {', '.join(session.tables)}, but is {which[:40]!r}.")
+    return session.table(which)
 
 
 def _packed(texts: Sequence[str]) -> PackedTexts:
-    """Concatenate texts as bytes, with the end of each: a list of so many is slow to read."""
     written = [each.encode("utf-8", "replace") for each in texts]
     ends = np.cumsum([len(each) for each in written], dtype=np.int64)
     return PackedTexts(np.frombuffer(b"".join(written), np.uint8), ends)

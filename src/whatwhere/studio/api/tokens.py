@@ -3,20 +3,19 @@
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-from whatwhere.analysis.analogies import RULES
+from whatwhere.analysis.analogies import Rule
 from whatwhere.analysis.diagnostics import unreachable
 from whatwhere.analysis.token_neighbors import AnalogyAnswers, answered_analogy
 from whatwhere.models.checkpoint.lookup import Table, find_token, word_of
 from whatwhere.report.section import Section
-from whatwhere.report.section import Table as TextTable
 from whatwhere.studio.api.about import Which, examples
 from whatwhere.studio.api.about import analogy as usual_analogy
-from whatwhere.studio.api.settings import ExportedView, flag, known, one_of, text, whole
+from whatwhere.studio.api.settings import ExportedView, columns, query
 from whatwhere.studio.session import Session
 
 MOST_NEIGHBORS, MOST_FOUND = 200, 200
@@ -27,14 +26,7 @@ _MOST_BINS = 60
 
 @dataclass(frozen=True)
 class Tokens:
-    """Tokens by id.
-
-    Args:
-        ids: of the tokens.
-        words: as the vocabulary writes them.
-        texts: the text of each; None where its bytes are no text.
-        kinds: the token type of each.
-    """
+    """Tokens by id: words as the vocabulary writes them, texts where their bytes are any, and token types."""
 
     ids: Int[np.ndarray, " tokens"]
     words: Sequence[str]
@@ -44,24 +36,14 @@ class Tokens:
 
 @dataclass(frozen=True)
 class MatchingTokens(Tokens):
-    """Tokens that match a search, best first.
-
-    Args:
-        count: of all that match, of which the first are listed.
-    """
+    """Tokens that match a search, best first; `count` of all that match, of which the first are listed."""
 
     count: int
 
 
 @dataclass(frozen=True)
 class Character:
-    """A character of a token.
-
-    Args:
-        code: its code point, such as "U+0041".
-        name: in Unicode.
-        category: in Unicode, such as "Lu".
-    """
+    """A character of a token in Unicode: its code point, such as "U+0041", and its category, such as "Lu"."""
 
     code: str
     name: str
@@ -73,15 +55,10 @@ class RowInTable:
     """The row of a token in one table, and the histogram of the norms of all rows.
 
     Args:
-        name: of the tensor.
-        dtype: as it is stored.
-        rows: of the table.
-        counts, edges: the histogram of the norms.
-        median: of the norms.
-        broken: whether the row has numbers that are not finite.
-        norm: of the row.
+        name, dtype, rows: of the tensor.
+        counts, edges, median: of all norms.
+        norm, row: None where the row has numbers that are not finite.
         percentile: how many of 100 rows have a lower norm.
-        row: its numbers.
     """
 
     name: str
@@ -90,7 +67,6 @@ class RowInTable:
     counts: Int[np.ndarray, " bins"]
     edges: Float[np.ndarray, " edges"]
     median: float
-    broken: bool
     norm: float | None
     percentile: float | None
     row: Float[np.ndarray, " dim"] | None
@@ -101,15 +77,11 @@ class TokenCard:
     """What a token is.
 
     Args:
-        word: as the vocabulary writes it.
         text: None where its bytes are no text.
-        kind: its token type.
         script: of its characters; None where it has no text.
-        bytes: of its text, the first 256.
-        byte_count: of all.
+        bytes: of its text, the first 256 of `byte_count`.
         characters: of its text, the first 64.
         reachable: whether a text is encoded to it; None without a tokenizer.
-        tables: its rows, by table.
     """
 
     id: int
@@ -126,10 +98,9 @@ class TokenCard:
 
 @dataclass(frozen=True)
 class NeighborList(Tokens):
-    """The nearest rows of a token, nearest first.
+    """The nearest rows of a token in one table, nearest first.
 
     Args:
-        table: "input" or "output".
         name: of the tensor.
         centered: whether the mean row was subtracted first.
         cosines: to the row of the token.
@@ -147,14 +118,7 @@ class NeighborList(Tokens):
 
 @dataclass(frozen=True)
 class TokenNeighbors:
-    """The nearest rows of a token in each table.
-
-    Args:
-        word: the token as the vocabulary writes it.
-        text: None where its bytes are no text.
-        mean: the norm of the mean row of each table.
-        lists: of each table, as it is and centered.
-    """
+    """The nearest rows of a token in each table, as it is and centered; `mean` is the norm of the mean row of each."""
 
     id: int
     word: str
@@ -163,30 +127,27 @@ class TokenNeighbors:
     lists: Sequence[NeighborList]
 
 
-def find(session: Session, settings: Mapping[str, Any]) -> MatchingTokens:
+@query
+def find(session: Session, *, text: str, most: Annotated[int, 1, MOST_FOUND] = 30) -> MatchingTokens:
     """Search tokens by a part of their text: equal ones first, then prefixes, then any that contain it."""
-    known(settings, "text", "most")
-    query, most = text(settings, "text").strip(), whole(settings, "most", 30, 1, MOST_FOUND)
+    wanted = text.strip()
     folded = session.once("folded", lambda: [_bare(session, n) for n in range(len(session.words))])
-    wanted = query.casefold()
     rows = session.table().rows
-    if query.startswith("#") and query[1:].isdigit() and len(query) < 12:
-        matches = [n for n in [int(query[1:])] if n < rows]
-    elif not wanted:
-        matches = []
+    if wanted.startswith("#") and wanted[1:].isdigit() and len(wanted) < 12:
+        matches = [n for n in [int(wanted[1:])] if n < rows]
     else:
-        inside = [n for n, word in enumerate(folded[:rows]) if wanted in word]
-        matches = sorted(inside, key=lambda n: _distance(session.words[n], folded[n], query, n))
-    return MatchingTokens(*labels(session, matches[:most]), len(matches))
+        inside = [n for n, word in enumerate(folded[:rows]) if wanted and wanted.casefold() in word]
+        matches = sorted(inside, key=lambda n: _distance(session.words[n], folded[n], wanted, n))
+    return MatchingTokens(**vars(_tokens(session, matches[:most])), count=len(matches))
 
 
-def card(session: Session, settings: Mapping[str, Any]) -> TokenCard:
+@query
+def card(session: Session, *, token: str) -> TokenCard:
     """Return what a token is: its text, bytes, type, whether it is reachable, and the norm of its row among all."""
-    known(settings, "token")
-    number = find_token(session.checkpoint, text(settings, "token"))
+    number = find_token(session.checkpoint, token)
     meant = session.texts[number] if number < len(session.texts) else ""
     raw = meant.encode() if isinstance(meant, str) else meant
-    named = tokens(session, [number])
+    named = _tokens(session, [number])
     return TokenCard(
         id=number,
         word=named.words[0],
@@ -201,19 +162,15 @@ def card(session: Session, settings: Mapping[str, Any]) -> TokenCard:
     )
 
 
-def neighbors(session: Session, settings: Mapping[str, Any]) -> TokenNeighbors:
-    """Return the nearest rows by cosine in the full space: of each table, as it is and less its mean row.
-
-    Args:
-        session: what is open.
-        settings: token, as text or #id; k (10).
-    """
-    known(settings, "token", "k")
-    number = find_token(session.checkpoint, text(settings, "token"))
-    k = whole(settings, "k", 10, 1, MOST_NEIGHBORS)
+@query
+def neighbors(session: Session, *, token: str, k: Annotated[int, 1, MOST_NEIGHBORS] = 10) -> TokenNeighbors:
+    """Return the nearest rows by cosine in the full space: of each table, as it is and less its mean row."""
+    number = find_token(session.checkpoint, token)
     lists = [_neighbors(session, number, k, which, centered) for which in _which(session) for centered in (False, True)]
-    named = tokens(session, [number])
-    return TokenNeighbors(number, named.words[0], named.texts[0], _mean_norms(session), lists)
+    named = _tokens(session, [number])
+    # How much there is to center.
+    mean = {which: float(np.linalg.norm(session.search(which, centered=True).mean)) for which in _which(session)}
+    return TokenNeighbors(number, named.words[0], named.texts[0], mean, lists)
 
 
 def _neighbors(session: Session, number: int, k: int, which: Which, centered: bool) -> NeighborList:
@@ -222,7 +179,7 @@ def _neighbors(session: Session, number: int, k: int, which: Which, centered: bo
     near = session.search(which, centered).nearest(table.weight[row][None], k, without=[[row]])
     rows = near.ids[0]
     return NeighborList(
-        *labels(session, table.ids[rows].tolist()),
+        **vars(_tokens(session, table.ids[rows].tolist())),
         table=which,
         name=table.name,
         centered=centered,
@@ -232,17 +189,20 @@ def _neighbors(session: Session, number: int, k: int, which: Which, centered: bo
     )
 
 
-def analogy(session: Session, settings: Mapping[str, Any]) -> AnalogyAnswers:
-    """Complete `a is to b as c is to ...`, with the words of the question among the answers and without.
-
-    Args:
-        session: what is open.
-        settings: a, b, c as text or #id; k (10); rule ("add" or "multiply"); centered.
-    """
-    known(settings, "a", "b", "c", "k", "rule", "centered")
-    words = [find_token(session.checkpoint, text(settings, name)) for name in "abc"]
-    table, k = session.table(), whole(settings, "k", 10, 1, MOST_NEIGHBORS)
-    rule, centered = RULES[RULES.index(one_of(settings, "rule", RULES))], flag(settings, "centered")
+@query
+def analogy(
+    session: Session,
+    *,
+    a: str,
+    b: str,
+    c: str,
+    k: Annotated[int, 1, MOST_NEIGHBORS] = 10,
+    rule: Rule = "add",
+    centered: bool = False,
+) -> AnalogyAnswers:
+    """Complete `a is to b as c is to ...`, with the words of the question among the answers and without."""
+    words = [find_token(session.checkpoint, word) for word in (a, b, c)]
+    table = session.table()
     search, question = session.search("input", centered), [table.row(number) for number in words]
     return answered_analogy(session.checkpoint, table, search, question, k, rule)
 
@@ -261,9 +221,8 @@ def exported(session: Session) -> ExportedView | None:
         for written in (token, f"#{number}"):  # as it is typed, and as in links
             queries += [("tokens.card", {"token": written}), ("tokens.neighbors", {"token": written, "k": 10})]
         near = neighbors(session, {"token": token, "k": 10}).lists[0]
-        rows = zip(near.words, near.ids, near.cosines, near.norms, strict=True)
-        cells = [(word, str(each), f"{cosine:.4f}", f"{norm:.4g}") for word, each, cosine, norm in rows]
-        tables.append(TextTable(f"Nearest to {token}", ("token", "id", "cosine", "norm"), cells, (1, 2, 3)))
+        numbers = {"id": map(str, near.ids), "cosine": near.cosines, "norm": near.norms}
+        tables.append(columns(f"Nearest to {token}", {"token": near.words, **numbers}))
     words = usual_analogy(session)
     if words and usable.issuperset(find_token(session.checkpoint, word) for word in words):
         named = dict(zip("abc", words, strict=True))
@@ -282,22 +241,14 @@ def _bare(session: Session, number: int) -> str:
     return meant.strip().casefold() if isinstance(meant, str) else session.words[number].casefold()
 
 
-def labels(
-    session: Session, ids: Sequence[int]
-) -> tuple[Int[np.ndarray, " tokens"], list[str], list[str | None], list[str]]:
-    """Return the fields of `Tokens` for some ids."""
+def _tokens(session: Session, ids: Sequence[int]) -> Tokens:
     meant = [session.texts[n] if n < len(session.texts) else "" for n in ids]
-    return (
-        np.array(ids, np.int64),
-        [word_of(session.words, n) for n in ids],
-        [each if isinstance(each, str) else None for each in meant],
-        [session.kinds[n] if n < len(session.kinds) else "no token" for n in ids],
+    return Tokens(
+        ids=np.array(ids, np.int64),
+        words=[word_of(session.words, n) for n in ids],
+        texts=[each if isinstance(each, str) else None for each in meant],
+        kinds=[session.kinds[n] if n < len(session.kinds) else "no token" for n in ids],
     )
-
-
-def tokens(session: Session, ids: Sequence[int]) -> Tokens:
-    """Return how some ids are shown."""
-    return Tokens(*labels(session, ids))
 
 
 def _which(session: Session) -> list[Which]:
@@ -317,17 +268,11 @@ def _reachable(session: Session, number: int) -> bool | None:
 
 
 def _row(table: Table, norms: Float[np.ndarray, " rows"], number: int) -> RowInTable:
-    """Return a row with its norm among all, and the histogram of these."""
     bins = min(_MOST_BINS, int(np.ceil(2 * len(norms) ** (1 / 3))))  # Rice's rule: few tokens make no comb
     counts, edges = np.histogram(norms, bins)
     head = (table.name, table.dtype, table.rows, counts, edges, float(np.median(norms)))
     if number in table.broken:
-        return RowInTable(*head, True, None, None, None)
+        return RowInTable(*head, None, None, None)
     row = table.row(number)
     below = np.count_nonzero(norms < norms[row]) / len(norms)
-    return RowInTable(*head, False, float(norms[row]), 100 * below, table.weight[row])
-
-
-def _mean_norms(session: Session) -> dict[Which, float]:
-    """Return the norm of the mean row of each table: how much there is to center."""
-    return {which: float(np.linalg.norm(session.search(which, centered=True).mean)) for which in _which(session)}
+    return RowInTable(*head, float(norms[row]), 100 * below, table.weight[row])

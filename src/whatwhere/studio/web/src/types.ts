@@ -27,20 +27,18 @@ export interface Answers {
   "ask.attention": AskedAttention;
   "maps.draw": MapPoints;
   "diagnostics.examine": SuspiciousTokens;
-  "overview.inspected": Overview;
-  "compare.difference": DifferenceReport;
+  "overview.inspected": Findings;
+  "compare.difference": Findings;
 }
 
 /** whatwhere.studio.api.about.About */
 export interface About {
-  version: string;
   kind: "checkpoint" | "results" | "fresh";
   name: string;
   path: string;
   format: string;
   model: string | null;
   tables: Partial<Record<"input" | "output", TableHeader>>;
-  tied: boolean | null;
   guessed: boolean;
   positions: number[] | null;
   begin: Record<string, Record<string, string | number | boolean>>;
@@ -50,7 +48,6 @@ export interface About {
   run_titles: string[];
   run: string;
   other: string | null;
-  words: number;
   tokenizer: boolean;
   examples: string[];
   analogy: string[];
@@ -133,7 +130,7 @@ export interface AttentionCurves {
   uniform: Tensor | null;
 }
 
-/** whatwhere.studio.api.measurements.Baseline */
+/** whatwhere.studio.api.comparison.Baseline */
 export interface Baseline {
   name: string;
   description: string;
@@ -160,14 +157,14 @@ export interface BiasChoice {
 /** whatwhere.studio.api.biases.BiasFindings */
 export interface BiasFindings {
   missing: string | null;
-  unavailable: UnavailableBias[];
+  unavailable: Record<string, string>;
   choices: BiasChoice[];
   scheme: string;
   repr: string;
   python: string;
   tensor: string | null;
   random: boolean;
-  parameters: Control[];
+  parameters: Parameter[];
   causal: boolean;
   heads: number;
   head: number;
@@ -180,13 +177,10 @@ export interface BiasFindings {
   ranges_later: EffectiveRange | null;
 }
 
-/** whatwhere.studio.api.positions.CatalogueEntry */
-export interface CatalogueEntry {
-  name: string;
-  door: "input" | "query_key" | "score" | null;
-  formula: string;
-  learned: boolean;
-  url: string;
+/** whatwhere.analysis.position_similarity.ByDistance */
+export interface ByDistance {
+  label: string;
+  curves: Record<string, Tensor>;
 }
 
 /** whatwhere.studio.api.tokens.Character */
@@ -211,28 +205,19 @@ export interface Chart {
   log_x: boolean;
 }
 
-/** whatwhere.studio.api.settings.Control */
-export interface Control {
-  name: string;
-  kind: "flag" | "choice" | "whole" | "number";
-  value: number | boolean | string;
-  low: number;
-  high: number;
-  base: number | null;
-  steps: number;
-  choices: string[];
-  help: string;
-  rare: boolean;
+/** whatwhere.studio.api.comparison.ComparedTask */
+export interface ComparedTask {
+  unit: string;
+  trained: number[];
+  trained_text: string;
+  measure: string;
+  scored: string;
+  percent: boolean;
+  groups: string[];
+  shift_length: number;
 }
 
-/** whatwhere.studio.api.measurements.Cost */
-export interface Cost {
-  parameters: number;
-  positions: number;
-  milliseconds: number;
-}
-
-/** whatwhere.studio.api.measurements.CurvesView */
+/** whatwhere.studio.api.comparison.CurvesView */
 export interface CurvesView {
   scheme: string;
   label: string;
@@ -241,23 +226,10 @@ export interface CurvesView {
   values: Tensor;
 }
 
-/** whatwhere.studio.api.compare.DifferenceReport */
-export interface DifferenceReport {
-  headline: string;
-  sections: Section[];
-}
-
 /** whatwhere.studio.api.replay.DigitLine */
 export interface DigitLine {
   along: Tensor;
   r: Tensor;
-}
-
-/** whatwhere.studio.api.positions.DistanceCurves */
-export interface DistanceCurves {
-  label: string;
-  names: string[];
-  values: Tensor;
 }
 
 /** whatwhere.studio.schemes.DoorScheme */
@@ -305,13 +277,20 @@ export interface FarRows {
   farthest: FarRow[];
 }
 
-/** whatwhere.studio.api.positions.Fingerprint */
+/** whatwhere.studio.api.settings.Findings */
+export interface Findings {
+  headline: string;
+  sections: Section[];
+  method: string;
+}
+
+/** whatwhere.analysis.position_similarity.Fingerprint */
 export interface Fingerprint {
   label: string;
   values: Tensor;
 }
 
-/** whatwhere.studio.api.measurements.FingerprintView */
+/** whatwhere.studio.api.comparison.FingerprintView */
 export interface FingerprintView {
   scheme: string;
   rows: string;
@@ -323,7 +302,6 @@ export interface FingerprintView {
 /** whatwhere.studio.api.replay.Frames */
 export interface Frames {
   run: string;
-  steps_of_run: number;
   words: string[];
   loss_steps: Tensor;
   losses: Tensor;
@@ -391,9 +369,9 @@ export interface MatchingTokens {
   count: number;
 }
 
-/** whatwhere.studio.api.measurements.Measurements */
+/** whatwhere.studio.api.comparison.Measurements */
 export interface Measurements {
-  task: TaskView;
+  task: ComparedTask;
   schemes: string[];
   looks: number[];
   seeds: number[];
@@ -407,13 +385,16 @@ export interface Measurements {
   shifts: Tensor;
   shift: Tensor;
   differences: Table | null;
-  costs: Cost[];
+  costs: ParameterCount[];
+  milliseconds: number[];
   token_table: Table | null;
-  number_lines: NumberLineView[];
+  number_lines: NumberLine[];
   fingerprints: FingerprintView[];
   curves: CurvesView[];
   sentences: Sentences;
-  reproduction: Reproduction;
+  command: string | null;
+  settings: Table;
+  runs: Table;
 }
 
 /** whatwhere.records.Missing */
@@ -421,7 +402,7 @@ export interface Missing {
   missing: string;
 }
 
-/** whatwhere.studio.api.named_tokens.MissingToken */
+/** whatwhere.studio.api.token_map.MissingToken */
 export interface MissingToken {
   text: string;
   reason: string;
@@ -434,7 +415,7 @@ export interface NamedRow {
   text: string | null;
 }
 
-/** whatwhere.studio.api.named_tokens.NamedTokens */
+/** whatwhere.studio.api.token_map.NamedTokens */
 export interface NamedTokens {
   groups: Tensor;
   group_names: string[];
@@ -483,20 +464,11 @@ export interface NotFiniteRow {
   infinite: number;
 }
 
-/** whatwhere.studio.api.measurements.NumberLineView */
-export interface NumberLineView {
+/** whatwhere.report.trained_table.NumberLine */
+export interface NumberLine {
   scheme: string;
-  along: Tensor;
+  coordinates: Tensor;
   r: number;
-}
-
-/** whatwhere.studio.api.overview.Overview */
-export interface Overview {
-  headline: string;
-  format: string;
-  whatwhere: string;
-  seed: number;
-  sections: Section[];
 }
 
 /** whatwhere.studio.api.token_map.PackedTexts */
@@ -511,19 +483,37 @@ export interface PairRotations {
   follows_length: boolean;
   magnitude: number;
   trained: number;
-  pairs: number;
   frequencies: Tensor;
-  unscaled_frequencies: Tensor;
   spectrum: RotarySpectrum;
-  partial_count: number;
-  partial_claimed_count: number;
-  unseen_count: number;
-  constant_count: number;
+  agreement: Tensor;
 }
 
 /** whatwhere.report.section.Paragraph */
 export interface Paragraph {
   text: string;
+}
+
+/** whatwhere.studio.api.settings.Parameter */
+export interface Parameter {
+  name: string;
+  kind: "flag" | "choice" | "whole" | "number";
+  value: number | boolean | string;
+  low: number;
+  high: number;
+  least: number | null;
+  most: number | null;
+  base: number | null;
+  steps: number;
+  choices: string[];
+  help: string;
+  rare: boolean;
+}
+
+/** whatwhere.comparison.results.ParameterCount */
+export interface ParameterCount {
+  total: number;
+  tokens: number | null;
+  positions: number;
 }
 
 /** whatwhere.studio.api.replay.Plane */
@@ -539,52 +529,33 @@ export interface PositionFindings {
   doors: DoorScheme[];
   door: "input" | "query_key" | "score" | null;
   rows: number;
-  max_length: number | null;
-  num_heads: number;
   python: string;
   fingerprint: Fingerprint | null;
-  by_distance: DistanceCurves | null;
+  by_distance: ByDistance | null;
   vectors: PositionVectors | Missing | null;
   wavelengths: Tensor | null;
 }
 
 /** whatwhere.studio.api.positions.PositionVectors */
 export interface PositionVectors {
-  compared: Tensor;
-  cosines: Tensor;
   norms: Tensor;
+  neighbor_cosine: Tensor;
   outliers: Tensor;
-  mean_by_distance: Tensor;
+  spectrum: Spectrum;
+  by_distance: Tensor;
   shift: number | null;
   trained: number;
-  participation: number;
-  axes_for_90: number | null;
+  compared: Tensor;
+  cosines: Tensor;
   path: Tensor;
   variance_explained: Tensor;
 }
 
-/** whatwhere.studio.api.measurements.Reproduction */
-export interface Reproduction {
-  command: string | null;
-  settings: Table;
-  runs: Table;
-}
-
-/** whatwhere.studio.api.rotary.RotaryAgreement */
-export interface RotaryAgreement {
-  between: Tensor | null;
-  a: Tensor | null;
-  b: Tensor | null;
-}
-
 /** whatwhere.studio.api.rotary.RotaryConfiguration */
 export interface RotaryConfiguration {
-  preset: string;
-  title: string;
-  lengths: string;
+  preset: RotaryPreset;
   scaling: string;
-  parameters: Control[];
-  own_lists: boolean;
+  parameters: Parameter[];
   problem: string | null;
   rotations: PairRotations | null;
 }
@@ -593,11 +564,11 @@ export interface RotaryConfiguration {
 export interface RotaryLab {
   missing: string | null;
   presets: RotaryPreset[];
-  scalings: ScalingEntry[];
+  scalings: Record<string, SchemeDescription>;
   claimed: number;
   sides: [RotaryConfiguration, RotaryConfiguration];
   distances: Tensor;
-  cosines: RotaryAgreement;
+  agreement: Tensor | null;
 }
 
 /** whatwhere.studio.api.pipeline.RotaryPairs */
@@ -611,6 +582,10 @@ export interface RotaryPairs {
 export interface RotaryPreset {
   name: string;
   title: string;
+  values: Record<string, number | boolean | string>;
+  claimed: number;
+  lengths: string;
+  lists: [number[], number[]] | null;
 }
 
 /** whatwhere.analysis.rotary.RotarySpectrum */
@@ -625,16 +600,10 @@ export interface RotarySpectrum {
   constant: Tensor;
 }
 
-/** whatwhere.studio.api.diagnostics.RowGroup */
-export interface RowGroup {
-  name: string;
-  counts: Tensor;
-}
-
-/** whatwhere.studio.api.diagnostics.RowHistogram */
+/** whatwhere.studio.api.inspection.RowHistogram */
 export interface RowHistogram {
   edges: Tensor;
-  groups: RowGroup[];
+  groups: Record<string, Tensor>;
 }
 
 /** whatwhere.studio.api.tokens.RowInTable */
@@ -645,7 +614,6 @@ export interface RowInTable {
   counts: Tensor;
   edges: Tensor;
   median: number;
-  broken: boolean;
   norm: number | null;
   percentile: number | null;
   row: Tensor | null;
@@ -679,19 +647,31 @@ export interface RowListOfUnreachableRow {
   examples: UnreachableRow[];
 }
 
-/** whatwhere.studio.api.rotary.ScalingEntry */
-export interface ScalingEntry {
+/** whatwhere.where.catalogue.entry.SchemeDescription */
+export interface SchemeDescription {
   name: string;
+  door: "input" | "query_key" | "score" | null;
   formula: string;
   paper: string;
   url: string;
+  year: number;
   used_by: string[];
+  learned: boolean;
+  relative: boolean;
+  relative_below: number;
+  any_length: boolean;
+  causal_only: boolean;
+  follows_length: boolean;
+  keeps_norms: boolean;
+  tested_up_to: number;
+  distinct_up_to: number | null;
+  shift_invariance: string;
+  length: string;
 }
 
 /** whatwhere.studio.api.positions.SchemeList */
 export interface SchemeList {
-  schemes: CatalogueEntry[];
-  runs: string[];
+  schemes: SchemeDescription[];
 }
 
 /** whatwhere.report.section.Section */
@@ -701,7 +681,7 @@ export interface Section {
   parts: (Paragraph | Table | Chart)[];
 }
 
-/** whatwhere.studio.api.measurements.Sentences */
+/** whatwhere.studio.api.comparison.Sentences */
 export interface Sentences {
   answer: string;
   scope: string;
@@ -724,7 +704,19 @@ export interface Series {
   look: number | null;
 }
 
-/** whatwhere.studio.api.diagnostics.SuspiciousTokens */
+/** whatwhere.analysis.pca.Spectrum */
+export interface Spectrum {
+  explained_variance_ratio: Tensor;
+  participation_ratio: number;
+  axes_for_90: number | null;
+  mean_cosine: number;
+  mean_row_norm: number;
+  rows: number;
+  dim: number;
+  sampled: boolean;
+}
+
+/** whatwhere.studio.api.inspection.SuspiciousTokens */
 export interface SuspiciousTokens {
   name: string;
   found: TokenDiagnostics;
@@ -759,19 +751,6 @@ export interface TableHeader {
   rows: number;
   dim: number;
   dtype: string;
-}
-
-/** whatwhere.studio.api.measurements.TaskView */
-export interface TaskView {
-  name: string;
-  unit: string;
-  trained: number[];
-  trained_text: string;
-  measure: string;
-  scored: string;
-  percent: boolean;
-  groups: string[];
-  shift_length: number;
 }
 
 /** whatwhere.studio.api.pipeline.TextTokens */
@@ -887,12 +866,6 @@ export interface TokenRow {
   text: string | null;
   type: string;
   norm: number;
-}
-
-/** whatwhere.studio.api.biases.UnavailableBias */
-export interface UnavailableBias {
-  title: string;
-  missing: string;
 }
 
 /** whatwhere.analysis.token_diagnostics.UnderTrained */

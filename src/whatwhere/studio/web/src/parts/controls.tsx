@@ -4,7 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { useView } from "../hooks";
 import { formatNumber } from "../numbers";
 import type { Settings } from "../source";
-import type { Control } from "../types";
+import type { Parameter } from "../types";
 
 interface Bound<T> {
   label: string;
@@ -69,7 +69,7 @@ export function Flag(props: Bound<boolean>) {
 }
 
 /** The numbers of a slider: even steps, or powers of a base with so many steps between two. */
-type Scale = Pick<Control, "low" | "high" | "base" | "steps"> & { whole: boolean };
+type Scale = Pick<Parameter, "low" | "high" | "base" | "steps"> & { whole: boolean };
 
 const PAUSE = 80;
 
@@ -134,9 +134,9 @@ export function valueAt(step: number, { base, steps, low, high, whole }: Scale):
 }
 
 /** Controls of parameters, all in one setting, as `factor=4 theta=10000`; rare ones are folded away. */
-export function Parameters({ of, name }: { of: Control[]; name: string }) {
+export function Parameters({ of, name }: { of: Parameter[]; name: string }) {
   const text = useView<Record<string, string>>().settings[name]!;
-  const control = ({ name: parameter, kind, value, choices, help, rare: _, ...scale }: Control) => {
+  const control = ({ name: parameter, kind, value, choices, help, rare: _, ...scale }: Parameter) => {
     const set = (next: Value | boolean) => ({ [name]: withParameter(text, parameter, next) });
     const bound = { key: parameter, label: parameter, name, set, help };
     if (kind === "flag") return <Flag {...bound} value={value === true} />;

@@ -2,10 +2,10 @@
 
 import { useQuery, useView } from "../hooks";
 import type { Settings } from "../source";
-import type { CatalogueEntry, DoorScheme } from "../types";
+import type { DoorScheme, SchemeDescription } from "../types";
 import { Choice, type Option } from "./controls";
 
-const GROUPS: [CatalogueEntry["door"], string][] = [
+const GROUPS: [SchemeDescription["door"], string][] = [
   ["input", "added to the vectors"],
   ["query_key", "maps queries and keys"],
   ["score", "added to the scores"],

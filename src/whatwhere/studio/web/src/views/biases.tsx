@@ -36,7 +36,7 @@ function BiasOf({ bias }: { bias: BiasFindings }) {
       {bias.missing !== null && (
         <p class="note">The open model has no bias: {bias.missing}. Shown are schemes of the catalogue.</p>
       )}
-      {bias.unavailable.map(({ title, missing }) => (
+      {Object.entries(bias.unavailable).map(([title, missing]) => (
         <p key={title} class="note">
           Not shown is {title}: {missing}.
         </p>

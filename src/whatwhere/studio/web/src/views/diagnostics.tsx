@@ -161,6 +161,6 @@ const COLORS: Record<string, number> = { "all rows": 0, "under-trained": 1, unre
 
 /** A histogram of all rows, and of those that are suspected. */
 function Spread({ of, ...figure }: SpreadProps) {
-  const curves = of.groups.map(({ name, counts }) => ({ name, values: counts.values, color: COLORS[name] ?? 0 }));
+  const curves = Object.entries(of.groups).map(([name, { values }]) => ({ name, values, color: COLORS[name] ?? 0 }));
   return <LineFigure x={of.edges.values} curves={curves} yLabel="rows" steps height={220} {...figure} />;
 }

@@ -8,7 +8,7 @@ import { How } from "../parts/figure";
 import { JobAnswer } from "../parts/progress";
 import { Parts } from "../parts/sections";
 import { register, views } from "../register";
-import type { Overview as Inspection } from "../types";
+import type { Findings } from "../types";
 
 /** Views that show more of a section. */
 const MORE: Record<string, string> = {
@@ -37,9 +37,9 @@ function Overview() {
   );
 }
 
-function Sections({ inspection }: { inspection: Inspection }) {
+function Sections({ inspection }: { inspection: Findings }) {
   const { about, settings } = useView<{ section: string }>();
-  const { headline, format, whatwhere, seed, sections } = inspection;
+  const { headline, method, sections } = inspection;
   const current = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
     current.current?.scrollIntoView();
@@ -73,10 +73,7 @@ function Sections({ inspection }: { inspection: Inspection }) {
       ))}
       <How
         code={"ww.inspect(PATH)  # in a terminal: whatwhere inspect"}
-        text={
-          `Format: ${visible(format)}. Read by whatwhere ${whatwhere}; rows sampled with seed ${seed}; norms and shares ` +
-          "of variance computed in float64."
-        }
+        text={`${visible(method)} Norms and shares of variance are computed in float64.`}
       />
     </>
   );

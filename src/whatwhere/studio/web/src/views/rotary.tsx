@@ -5,6 +5,7 @@ import { formatNumber, whole } from "../numbers";
 import { Choice, Parameters, Slider, withParameter } from "../parts/controls";
 import { Answered, Wrong } from "../parts/states";
 import { register } from "../register";
+import type { Tensor } from "../wire";
 import type { PairRotations, RotaryLab } from "../types";
 import { Agreement, Slowdown, Wavelengths } from "./rotary/figures";
 
@@ -63,18 +64,18 @@ function Configuration({ side, lab }: { side: 0 | 1; lab: RotaryLab }) {
   const of = lab.sides[side];
   const setting = SIDES[side];
   const text = settings[setting];
-  const row = lab.scalings.find(({ name }) => name === of.scaling);
+  const row = lab.scalings[of.scaling];
   const name = setting.toUpperCase();
   return (
     <section class="configuration" aria-label={`Configuration ${name}`}>
       <h2>
-        {name} <small>{text ? `${of.title}, changed` : of.title}</small>
+        {name} <small>{text ? `${of.preset.title}, changed` : of.preset.title}</small>
       </h2>
       <div class="controls">
         <Choice
           label="preset"
           name={setting}
-          value={of.preset}
+          value={of.preset.name}
           options={lab.presets.map((preset) => [preset.name, preset.title] as const)}
           set={(preset) => ({ [setting]: `from=${preset}` })}
         />
@@ -82,7 +83,7 @@ function Configuration({ side, lab }: { side: 0 | 1; lab: RotaryLab }) {
           label="scaling"
           name={setting}
           value={of.scaling}
-          options={lab.scalings.map((scaling) => scaling.name)}
+          options={Object.keys(lab.scalings)}
           set={(scaling) => ({ [setting]: withParameter(text, "scaling", scaling) })}
         />
         <button type="button" disabled={!text} onClick={() => change({ [setting]: "" })}>
@@ -93,33 +94,36 @@ function Configuration({ side, lab }: { side: 0 | 1; lab: RotaryLab }) {
       {row && (
         <p class="note">
           {row.formula} (<a href={row.url}>{row.paper}</a>)
-          {of.own_lists && "; the factors of each pair are this model’s own"}
           {of.scaling === "longrope" &&
-            !of.own_lists &&
-            "; instead of searched factors, these rise evenly from 1 to the factor"}
+            (of.preset.lists
+              ? "; the factors of each pair are this model’s own"
+              : "; instead of searched factors, these rise evenly from 1 to the factor")}
         </p>
       )}
       {of.problem !== null && <Wrong message={of.problem} />}
-      {of.rotations && <Facts of={of.rotations} lengths={of.lengths} claimed={whole(lab.claimed)} />}
+      {of.rotations && <Facts of={of.rotations} lengths={of.preset.lengths} claimed={whole(lab.claimed)} />}
     </section>
   );
 }
 
 function Facts({ of, lengths, claimed }: { of: PairRotations; lengths: string; claimed: string }) {
+  const { partial, unseen, constant, rotations_claimed } = of.spectrum;
+  const count = ({ values }: Tensor, right: (value: number) => boolean = Boolean) =>
+    Array.from(values).filter(right).length;
   return (
     <ul class="facts">
       <li>
         <b>
-          {of.partial_count} of {of.pairs}
+          {count(partial)} of {partial.values.length}
         </b>{" "}
         pairs make no full rotation in the trained {whole(of.trained)}
       </li>
       <li>
-        <b>{of.unseen_count}</b> of these reach angles at {claimed} that training never did
+        <b>{count(unseen)}</b> of these reach angles at {claimed} that training never did
       </li>
       <li>
-        <b>{of.partial_claimed_count}</b> make no full rotation in {claimed}
-        {of.constant_count > 0 && `; ${of.constant_count} never rotate`}
+        <b>{count(rotations_claimed, (turns) => turns < 1)}</b> make no full rotation in {claimed}
+        {count(constant) > 0 && `; ${count(constant)} never rotate`}
       </li>
       {of.magnitude !== 1 && (
         <li>

@@ -222,7 +222,7 @@ function spreadColumn<R>({ task }: Measurements, title: string, spread: (row: R)
 }
 
 function Summary({ results }: Props) {
-  const { task, lengths, shifts, costs } = results;
+  const { task, lengths, shifts, costs, milliseconds } = results;
   const [inLength, scores, shifted] = [results.in_length, results.scores["all"]!, results.shift].map((tensor) =>
     spreadsOf(results, tensor),
   );
@@ -240,9 +240,9 @@ function Summary({ results }: Props) {
           ...beyond.flatMap((n) => column(`at ${lengths.values[n]}`, scores, n)),
           ...column("shifted by 1", shifted, shifts.values.indexOf(1)),
           ...column("unshifted", shifted, shifts.values.indexOf(0)),
-          { title: "parameters", decimals: 0, value: (n) => costs[n]!.parameters },
+          { title: "parameters", decimals: 0, value: (n) => costs[n]!.total },
           { title: "of positions", decimals: 0, value: (n) => costs[n]!.positions },
-          { title: "ms per step", numeric: true, value: (n) => costs[n]!.milliseconds },
+          { title: "ms per step", numeric: true, value: (n) => milliseconds[n] },
         ]}
       />
       <p class="note">
@@ -310,7 +310,7 @@ function Groups({ results }: Props) {
 }
 
 function Reproduction({ results }: Props) {
-  const { command, settings, runs } = results.reproduction;
+  const { command, settings, runs } = results;
   return (
     <section class="apart" aria-labelledby="reproduction">
       <h2 id="reproduction">How to repeat it</h2>

@@ -2,7 +2,7 @@
 
 import { fixed, upTo } from "../../numbers";
 import { DrawnFigure } from "../../parts/drawn";
-import type { Measurements, NumberLineView } from "../../types";
+import type { Measurements, NumberLine } from "../../types";
 import { digitLines } from "../replay/frame_svg";
 import { TextTable } from "./shared";
 
@@ -27,9 +27,12 @@ export function Learned({ results }: { results: Measurements }) {
   );
 }
 
-function Digits({ lines }: { lines: NumberLineView[] }) {
+function Digits({ lines }: { lines: NumberLine[] }) {
   const title = "The digits on a line, by scheme";
-  const each = lines.map(({ scheme, along, r }) => ({ name: `${scheme}, |r| ${fixed(r, 2)}`, points: along.values }));
+  const each = lines.map(({ scheme, coordinates, r }) => ({
+    name: `${scheme}, |r| ${fixed(r, 2)}`,
+    points: coordinates.values,
+  }));
   return (
     <DrawnFigure
       title={title}
@@ -43,7 +46,7 @@ function Digits({ lines }: { lines: NumberLineView[] }) {
         ...upTo(10).map((digit) => ({
           title: String(digit),
           numeric: true,
-          value: ({ along }: NumberLineView) => along.values[digit],
+          value: ({ coordinates }: NumberLine) => coordinates.values[digit],
         })),
         { title: "|r|", decimals: 2, value: ({ r }) => r },
       ]}

@@ -119,7 +119,8 @@ export function PathOf({ shown, vectors }: OfVectors) {
   const chosen = AXES.includes(axes) ? axes : AXES[0]!;
   const [rows = 0, columns = 3] = vectors.path.shape;
   const coordinate = (row: number, axis: number) => vectors.path.values[row * columns + axis]!;
-  const ninety = vectors.axes_for_90 === null ? "" : `; ${vectors.axes_for_90} axes explain 90 % of the variance`;
+  const { axes_for_90, participation_ratio } = vectors.spectrum;
+  const ninety = axes_for_90 === null ? "" : `; ${axes_for_90} axes explain 90 % of the variance`;
   const props: PathProps = useMemo(() => {
     const [a, b] = chosen.split(",").map((each) => Number(each) - 1) as [number, number];
     const share = (axis: number) => `${fixed(100 * vectors.variance_explained.values[axis]!, 1)} %`;
@@ -135,7 +136,7 @@ export function PathOf({ shown, vectors }: OfVectors) {
   return (
     <Figure
       title={props.title}
-      note={`The principal axes. The participation ratio is ${formatNumber(vectors.participation)}${ninety}.`}
+      note={`The principal axes. The participation ratio is ${formatNumber(participation_ratio)}${ninety}.`}
       file="path"
       svg={() => pathSvg(props)}
       rows={upTo(rows)}
@@ -161,13 +162,14 @@ export function PathOf({ shown, vectors }: OfVectors) {
 
 export function ByDistance({ shown }: Props) {
   const { log } = useView<{ log: boolean }>().settings;
-  const { label, names, values } = shown.by_distance!;
-  const own = shown.door === "input" ? vectorsOf(shown)?.mean_by_distance : null;
-  const count = values.shape[1] ?? 0;
+  const { label, curves: named } = shown.by_distance!;
+  const names = Object.keys(named);
+  const own = shown.door === "input" ? vectorsOf(shown)?.by_distance : null;
+  const count = shown.rows;
   const first = log ? 1 : 0; // a logarithmic axis has no distance 0
   const curves = names.slice(0, 8).map((name, n): Curve => ({
     name,
-    values: values.values.subarray(n * count + first, (n + 1) * count),
+    values: named[name]!.values.subarray(first),
     ...strokeOf(own ? 1 : n),
     color: own ? 1 : n,
   }));

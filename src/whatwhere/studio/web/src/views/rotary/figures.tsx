@@ -28,7 +28,7 @@ interface PairRow {
 }
 
 function pairRows(lab: RotaryLab): PairRow[] {
-  return built(lab).flatMap(({ name, of }) => upTo(of.pairs).map((pair) => ({ name, pair, of })));
+  return built(lab).flatMap(({ name, of }) => upTo(of.frequencies.values.length).map((pair) => ({ name, pair, of })));
 }
 
 const OF_PAIR: Column<PairRow>[] = [
@@ -124,14 +124,14 @@ function same(one: Tensor, other: Tensor | null): boolean {
 }
 
 export function Agreement({ lab }: Props) {
-  const { between, a, b } = lab.cosines;
+  const between = lab.agreement;
   // Beside an unscaled side, the curve of the other and itself unscaled is often the same.
-  const scaled = (of: Tensor | null, side: RotaryConfiguration) =>
-    side.scaling === "none" || !of || same(of, between) ? null : of;
+  const scaled = ({ scaling, rotations }: RotaryConfiguration) =>
+    scaling === "none" || !rotations || same(rotations.agreement, between) ? null : rotations.agreement;
   const curves = [
     { name: "A and B", of: between, color: 3 },
-    { name: "A and A unscaled", of: scaled(a, lab.sides[0]), color: 2, dash: [3, 3] },
-    { name: "B and B unscaled", of: scaled(b, lab.sides[1]), color: 1, dash: [7, 4] },
+    { name: "A and A unscaled", of: scaled(lab.sides[0]), color: 2, dash: [3, 3] },
+    { name: "B and B unscaled", of: scaled(lab.sides[1]), color: 1, dash: [7, 4] },
   ].flatMap(({ of, ...curve }) => (of ? [{ ...curve, values: of.values }] : []));
   const distances = lab.distances.values;
   const agreement = `ww.analysis.rotary_agreement(w_a, w_b, [1, 10, 100, ${lab.claimed - 1}])`;
