@@ -40,25 +40,17 @@ def test_schemes_of_other_doors_leave_the_vectors_as_they_are(scheme: str) -> No
     assert torch.equal(result.vectors, result.rows)
 
 
-def test_the_angles_are_positions_times_frequencies() -> None:
-    result = walk(TEXT, scheme="rotary", dim=24, num_heads=3)
-    assert result.angles is not None
+def test_angles_are_positions_times_frequencies_and_biases_slopes_times_distances() -> None:
+    rotated, biased = walk(TEXT, scheme="rotary", dim=24, num_heads=3), walk(TEXT, scheme="alibi", dim=8, num_heads=4)
+    assert rotated.angles is not None
+    assert biased.bias is not None
     expected = [[p * 10_000.0 ** (-2 * i / 8) for i in range(4)] for p in range(7)]
-    np.testing.assert_allclose(result.angles.numpy(), expected, rtol=1e-14)
-    assert result.bias is None
-
-
-def test_the_bias_is_the_slope_times_the_distance() -> None:
-    result = walk(TEXT, scheme="alibi", dim=8, num_heads=4)
-    assert result.bias is not None
-    assert result.bias.tolist() == [[-d * m for m in (2**-2, 2**-4, 2**-6, 2**-8)] for d in range(7)]
-    assert result.angles is None
-
-
-def test_a_mixture_shows_the_bias_and_the_input() -> None:
-    result = walk(TEXT, scheme="sinusoidal+alibi", num_heads=1)
-    assert result.bias is not None
-    assert result.bias[3, 0].item() == -3 / 256
+    np.testing.assert_allclose(rotated.angles.numpy(), expected, rtol=1e-14)
+    assert biased.bias.tolist() == [[-d * m for m in (2**-2, 2**-4, 2**-6, 2**-8)] for d in range(7)]
+    assert rotated.bias is biased.angles is None
+    mixed = walk(TEXT, scheme="sinusoidal+alibi", num_heads=1)
+    assert mixed.bias is not None
+    assert mixed.bias[3, 0].item() == -3 / 256
 
 
 @pytest.mark.parametrize("scheme", ["sinusoidal", "learned"])
@@ -87,15 +79,9 @@ def test_ids_skip_the_tokenizer() -> None:
     assert torch.equal(result.rows, walk(ids=[105, 6587, 105], vocab_size=6588).rows)
 
 
-def test_ids_with_a_tokenizer_get_their_tokens() -> None:
-    result = walk(ids=[15, 17, 3, 18], tokenizer=expression_tokenizer())
-    assert result.tokens == ["Max", "(", "1", ")"]
-
-
-def test_a_given_tokenizer_encodes_the_text() -> None:
-    result = walk("Max(1,6,2)", tokenizer=expression_tokenizer())
-    assert result.ids == [15, 17, 3, 19, 8, 19, 4, 18]
-    assert result.tokens == ["Max", "(", "1", ",", "6", ",", "2", ")"]
+def test_a_given_tokenizer_encodes_the_text_and_names_ids() -> None:
+    assert walk("Max(1,6,2)", tokenizer=expression_tokenizer()).ids == [15, 17, 3, 19, 8, 19, 4, 18]
+    assert walk(ids=[15, 17, 3, 18], tokenizer=expression_tokenizer()).tokens == ["Max", "(", "1", ")"]
 
 
 def test_a_saved_walkthrough_contains_what_was_shown(tmp_path: Path) -> None:

@@ -49,12 +49,9 @@ class Side:
 
 @dataclass(frozen=True)
 class ComparedTable:
-    """One of two tables that are compared.
+    """One of two tables that are compared: the name of its tensor, the stored type and its shape.
 
     Args:
-        name: of the tensor.
-        dtype: the stored type.
-        rows, dim: its shape.
         not_finite_count: rows that are ignored, for they hold NaN or infinity.
         not_finite: the first of them.
     """
@@ -73,7 +70,6 @@ class TokensDifference:
 
     Args:
         matched_by: "text", or "id" where one of the two has no tokens.
-        tables: both.
         shared: tokens of both.
         removed_count, removed: number of tokens of the first alone, and the first of them.
         new_count, new: the same of the second.
@@ -99,7 +95,6 @@ class PositionsDifference:
     """The difference between two position tables.
 
     Args:
-        tables: both.
         offsets: the row that position 0 reads, in both.
         shared: positions of both.
         removed, new: how many positions one of them alone has.

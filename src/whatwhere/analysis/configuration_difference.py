@@ -30,12 +30,7 @@ _TOLERANCE = 1e-9
 
 @dataclass(frozen=True)
 class ChangedValue:
-    """A setting that differs.
-
-    Args:
-        name: of the setting; nested keys are joined by dots.
-        first, second: its values; None where there is none.
-    """
+    """A setting that differs, and both values; nested keys are joined by dots."""
 
     name: str
     first: Value
@@ -71,11 +66,9 @@ class RotaryDifference:
 
 @dataclass(frozen=True, eq=False)
 class LayerDifference:
-    """The schemes of some layers, which differ.
+    """The schemes of some layers, which differ, as code; None for none.
 
     Args:
-        layers: their numbers.
-        first, second: the schemes as code; None for none.
         rotary: the comparison, where both are rotary with as many pairs.
     """
 

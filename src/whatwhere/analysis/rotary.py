@@ -50,7 +50,6 @@ def rotary_spectrum(
     unscaled: Float[np.ndarray, " pairs"],
     trained: int,
     claimed: int | None = None,
-    in_training: Float[np.ndarray, " pairs"] | None = None,
 ) -> RotarySpectrum:
     """Return the wavelength of each pair, and its rotations within the trained and the claimed length.
 
@@ -62,10 +61,9 @@ def rotary_spectrum(
 
     Args:
         frequencies: radians per position, as used at the claimed length.
-        unscaled: the same without the scaling.
+        unscaled: the same without the scaling, as used in training.
         trained: the trained length.
         claimed: the length in the configuration; None is the trained length.
-        in_training: as used in training, before the model was extended; None is `unscaled`.
 
     Raises:
         ShapeError: If there is not one frequency for each pair.
@@ -77,11 +75,10 @@ def rotary_spectrum(
         ([1.0, 10.0], [False, True], [False, False])
     """
     claimed = trained if claimed is None else claimed
-    before = unscaled if in_training is None else in_training
-    now, plain, then = (_checked(values, len(frequencies)) for values in (frequencies, unscaled, before))
+    now, plain = (_checked(values, len(frequencies)) for values in (frequencies, unscaled))
     if trained < 1 or claimed < 1:
         raise SettingError(f"rotary_spectrum got trained={trained}, claimed={claimed}, but needs lengths of 1 or more.")
-    rotations_trained, rotations_claimed = trained * then / (2 * np.pi), claimed * now / (2 * np.pi)
+    rotations_trained, rotations_claimed = trained * plain / (2 * np.pi), claimed * now / (2 * np.pi)
     partial = rotations_trained < 1
     # 1e-6 more: factor and length often cancel up to rounding.
     unseen = partial & (rotations_claimed > rotations_trained * (1 + 1e-6))
@@ -145,12 +142,7 @@ Setting = TypeVar("Setting")
 
 @dataclass(frozen=True, eq=False)
 class Agreement:
-    """The agreement of two rotations.
-
-    Args:
-        distances: between two tokens.
-        cosine: of a vector rotated by the one and by the other, at each distance.
-    """
+    """The cosine of a vector rotated by the one and by the other rotation, at each distance of two tokens."""
 
     distances: Sequence[int]
     cosine: Float[np.ndarray, " distances"]
@@ -158,11 +150,7 @@ class Agreement:
 
 @dataclass(frozen=True, eq=False)
 class LayerAgreement(Agreement):
-    """The agreement of the rotations of two groups of layers.
-
-    Args:
-        first, second: the groups, numbered as in `RotaryReport.groups`.
-    """
+    """The agreement of the rotations of two groups of layers, numbered as in `RotaryReport.groups`."""
 
     first: int
     second: int
@@ -201,13 +189,7 @@ class RotaryLayers(RotarySpectrum):
 
 @dataclass(frozen=True)
 class WindowedLayers:
-    """Layers that attend to a window of tokens alone.
-
-    Args:
-        layers: their numbers.
-        size: of the window, in tokens.
-        chunked: whether it is a chunk, rather than the nearest tokens.
-    """
+    """Layers that attend to a window of tokens alone: the nearest ones, or those of a chunk."""
 
     layers: Sequence[int]
     size: int
@@ -335,7 +317,6 @@ def _lengths(scaling: Any, max_length: int | None) -> tuple[int, int, str]:
 
 
 def _between(examined: list[tuple[RotaryLayers, np.ndarray]]) -> list[LayerAgreement]:
-    """Compare the rotation of each group of layers with that of the first, by distance."""
     (first, frequencies), *others = examined
     compared = []
     for n, (group, other) in enumerate(others, 1):

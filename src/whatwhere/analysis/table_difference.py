@@ -313,8 +313,7 @@ class DifferenceSettings:
 
     Args:
         table: "input", "output", or the name of a tensor.
-        k: nearest neighbors that are compared.
-        queries: tokens whose neighbors are compared.
+        k, queries: nearest neighbors that are compared, and tokens for which they are.
         rows: how many of the rows that moved most are listed.
         seed: random seed of the samples.
     """

@@ -74,11 +74,7 @@ class HubRow(TokenRow):
 
 @dataclass(frozen=True)
 class NotFiniteRow(TokenRow):
-    """A row with NaN or infinity.
-
-    Args:
-        nan, infinite: how many of its numbers are NaN, and how many infinite.
-    """
+    """A row with NaN or infinity, and how many of its numbers are the one and the other."""
 
     nan: int
     infinite: int
@@ -110,13 +106,7 @@ class UnmovedRow(TokenRow):
 
 @dataclass(frozen=True, eq=False)
 class RowList(Generic[Row]):
-    """Suspicious rows of one cause.
-
-    Args:
-        count: how many.
-        ids: of all.
-        examples: the first rows, with their evidence.
-    """
+    """Suspicious rows of one cause: how many, the ids of all, and the first rows with their evidence."""
 
     count: int
     ids: Int64[np.ndarray, " ids"]
@@ -159,14 +149,7 @@ class FarRows(RowList[FarRow]):
 
 @dataclass(frozen=True)
 class Duplicates:
-    """Rows that are equal to the last bit.
-
-    Args:
-        groups: number of groups.
-        rows: number of rows in all groups.
-        ids: of the rows of each group.
-        examples: the first rows of the first groups.
-    """
+    """Rows that are equal to the last bit, in groups, of which the first ones are described."""
 
     groups: int
     rows: int
@@ -193,11 +176,7 @@ class Hubs:
 
 @dataclass(frozen=True, eq=False)
 class BeyondVocabulary(RowList[TokenRow]):
-    """Rows behind the last token of the tokenizer.
-
-    Args:
-        median_norm: of these rows; None without.
-    """
+    """Rows behind the last token of the tokenizer, and the median of their norms; None without."""
 
     median_norm: float | None
 

@@ -53,8 +53,6 @@ class JointOccupancy:
     """What a text reads in all tables of one n together: n-grams are confused only if they share their row in each.
 
     Args:
-        n: tokens of its n-grams.
-        tables: how many tables it has.
         ngrams: different ones in the text.
         confused: those whose rows another one reads too, in every table.
         expected_confused: the mean if each had rows at random.

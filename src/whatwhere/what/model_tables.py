@@ -23,8 +23,8 @@ class FactorizedEmbedding(nn.Module):
 
     It has V r + r D numbers instead of V D: Lan et al. 2019 (ALBERT), https://arxiv.org/abs/1909.11942. `readout` uses
     both factors again, as NeoMME does. ALBERT and ELECTRA share A alone: project hidden states to token_dim by your own
-    head, then use `tokens.readout`. In these two, positions and a norm come between the factors: use the parts,
-    `projection(norm(tokens(ids) + positions))`.
+    head, then use `tokens.readout`. There, positions and a norm come between the factors: use the parts, `tokens`
+    (a TokenEmbedding with A) and `projection`: `projection(norm(tokens(ids) + positions))`.
 
     Args:
         num_embeddings: V, rows.
@@ -33,8 +33,6 @@ class FactorizedEmbedding(nn.Module):
         padding_idx: as in TokenEmbedding: its row of A is zero.
         bias: whether b is added, as in ALBERT and ELECTRA; `readout` does not use it.
         init: how A is sampled, see TokenEmbedding.
-
-    Learned: `tokens`, a TokenEmbedding with A, and `projection`, as nn.Linear.
 
     Raises:
         ShapeError: If a size is not a whole number of at least 1.
@@ -239,8 +237,7 @@ class ValueEmbedding(nn.Module):
         head_dim: features of a head.
         mixed_layers: how many layers share the table, each with learned a_l and b_l; None: both are 1 in each.
 
-    Learned: `tokens`, (V, num_heads head_dim), which starts at zero, so that the values start unchanged; and `mix`,
-    (mixed_layers, 2), ones.
+    Learned: `tokens`, which starts at zero, so that the values start unchanged; and `mix`, (mixed_layers, 2), ones.
 
     Raises:
         ShapeError: If a size is not a whole number of at least 1.

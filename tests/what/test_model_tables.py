@@ -1,4 +1,4 @@
-"""Factorized tables and value embeddings: the reference, gradients, and what they refuse."""
+"""Factorized tables, value and per-layer embeddings: the reference, gradients, and what they refuse."""
 
 import jaxtyping
 import numpy as np
@@ -100,3 +100,71 @@ def test_wrong_arguments_are_refused(factorized: ww.FactorizedEmbedding, monkeyp
     for table, layer in ((values(), 0), (values(2), None), (values(2), 2), (values(2), -1)):
         with pytest.raises(ww.errors.SettingError, match="learned mix"):
             table.add(v, IDS, layer)
+
+
+# Per-layer embeddings
+
+V, L, D, DIM = 7, 3, 4, 5
+
+
+@pytest.fixture
+def layers() -> ww.PerLayerEmbedding:
+    torch.manual_seed(0)
+    layers = ww.PerLayerEmbedding(V, L, D, DIM, dtype=torch.float64)
+    with torch.no_grad():
+        for weight in layers.parameters():
+            weight.copy_(torch.randn_like(weight))
+    return layers
+
+
+def test_per_layer_embeddings_are_the_reference(layers: ww.PerLayerEmbedding) -> None:
+    x = torch.randn(2, 3, DIM, dtype=torch.float64)
+    wanted = ww.reference.per_layer(
+        layers.tokens.weight.detach().numpy().reshape(V, L, D),
+        IDS.numpy(),
+        x.numpy(),
+        layers.projection.weight.detach().numpy().reshape(L, D, DIM),
+        layers.norm.detach().numpy(),
+    )
+    np.testing.assert_allclose(layers(IDS, x).detach().numpy(), wanted, rtol=1e-12, atol=1e-12)
+
+
+def test_gradients_are_slopes(layers: ww.PerLayerEmbedding) -> None:
+    x = torch.randn(2, 3, DIM, dtype=torch.float64, requires_grad=True)
+    parameters = (layers.tokens.weight, layers.projection.weight, layers.norm)
+
+    def of(x: torch.Tensor, *weights: torch.Tensor) -> torch.Tensor:
+        named = dict(zip(("tokens.weight", "projection.weight", "norm"), weights, strict=True))
+        return torch.func.functional_call(layers, named, (IDS, x))
+
+    assert torch.autograd.gradcheck(of, (x, *parameters))
+    layers(IDS, x).sum().backward()
+    assert (layers.tokens.weight.grad != 0).any(-1).tolist() == [n in (0, 1, 3, 6) for n in range(V)]
+
+
+def test_without_ids_the_projection_alone_is_returned_and_not_scaled(layers: ww.PerLayerEmbedding) -> None:
+    x = torch.randn(1, 2, DIM, dtype=torch.float64)
+    rms = (layers(None, x) / layers.norm).square().mean(-1).sqrt()
+    assert torch.allclose(rms, torch.ones_like(rms), atol=1e-4)  # eps beside a mean square of about 1
+
+
+def test_wrong_arguments_of_layers_are_refused(layers: ww.PerLayerEmbedding, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+    x = torch.randn(2, 3, DIM, dtype=torch.float64)
+    with pytest.raises(ww.errors.TokenError, match="id 7 at"):
+        layers(IDS + 4, x)
+    with pytest.raises(ww.errors.TokenError, match="outside=7 is not a row"):
+        ww.PerLayerEmbedding(V, L, D, DIM, outside=7)
+    with pytest.raises(ww.errors.ShapeError, match="an input vector for each id"):
+        layers(IDS, x[:, :2])
+    with pytest.raises(ww.errors.ShapeError, match=r"\(\.\.\., 5\)"):
+        layers(IDS, x[..., :3])
+    with pytest.raises(ww.errors.SettingError, match="eps"):
+        ww.PerLayerEmbedding(V, L, D, DIM, eps=0.0)
+
+
+def test_reset_follows_the_generator(layers: ww.PerLayerEmbedding) -> None:
+    first, second = (ww.PerLayerEmbedding(V, L, D, DIM) for _ in range(2))
+    for each in (first, second):
+        each.reset_parameters(torch.Generator().manual_seed(3))
+    assert all(torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True))
