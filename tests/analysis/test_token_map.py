@@ -2,17 +2,14 @@
 
 import sys
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from whatwhere.analysis import pca
 from whatwhere.analysis.pca import leading_eigenvectors, principal_components
-from whatwhere.analysis.token_map import FOUR_GROUPS, group_neighbors, make_map, neighbors_kept, parse_groups
+from whatwhere.analysis.token_map import group_neighbors, make_map, neighbors_kept, parse_groups
 from whatwhere.errors import MissingExtra, SettingError, ShapeError
-from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.lookup import find_token
 
 
 @pytest.fixture
@@ -150,20 +147,6 @@ def test_neighbors_against_counting() -> None:
     assert (found.stay, found.compared) == (1, 3)  # groups 1 and 2 have one token each
     assert found.within == pytest.approx((0.0, 0.8))
     assert found.between == pytest.approx((-1.0, 0.96))
-
-
-def test_the_words_of_the_fifth_tutorial_stay_in_their_groups(minilm: Path) -> None:
-    checkpoint = Checkpoint.open(minilm)
-    ids = [find_token(checkpoint, word) for words in FOUR_GROUPS.values() for word in words]
-    groups = [n for n, words in enumerate(FOUR_GROUPS.values()) for _ in words]
-    assert checkpoint.token_table is not None
-    rows = np.asarray(checkpoint.array(checkpoint.token_table, rows=ids), np.float64)
-    found = group_neighbors(rows, groups)
-    assert (found.stay, found.compared) == (16, 16)
-    assert found.cosines.min() > 0.2
-    # A random table has no such groups.
-    none = group_neighbors(np.random.default_rng(0).standard_normal(rows.shape), groups)
-    assert none.stay < 8
 
 
 def test_how_a_set_is_written() -> None:

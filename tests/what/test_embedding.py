@@ -56,13 +56,6 @@ def test_reset_initializes_anew_and_keeps_the_padding_row_zero():
     assert bool((table.weight[3] == 0).all())
 
 
-@pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 0), (2, 3, 4)])
-@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
-def test_ids_have_any_shape(shape, dtype):
-    table = ww.TokenEmbedding(7, 3)
-    assert table(torch.zeros(shape, dtype=dtype)).shape == (*shape, 3)
-
-
 @pytest.mark.parametrize(("scale", "factor"), [(None, 1.0), ("sqrt_dim", 4.0), (2.5, 2.5)])
 def test_scale_multiplies_rows_and_not_the_logits(scale, factor):
     table = ww.TokenEmbedding(5, 16, scale=scale)
@@ -104,14 +97,6 @@ def test_the_padding_row_is_zero_and_stays_out_of_every_gradient(dtype):
     F.cross_entropy(logits.float().flatten(0, 1), torch.tensor([0, 1, 2])).backward()
     assert bool((table.weight.grad[0] == 0).all())
     assert bool((table.weight.grad[1:] != 0).any(-1).all())
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_repeated_tokens_are_summed_in_float32(dtype):
-    ids = torch.zeros(4096, dtype=torch.int64)
-    table = ww.TokenEmbedding(2, 1, dtype=dtype)
-    table(ids).sum().backward()
-    assert table.weight.grad.tolist() == [[4096], [0]]
 
 
 def test_pytorch_sums_gradients_in_bfloat16():
@@ -158,25 +143,6 @@ def test_device_and_dtype():
     table = ww.TokenEmbedding(5, 2, device="meta", dtype=torch.float16)
     assert (table.weight.device.type, table.weight.dtype) == ("meta", torch.float16)
     assert table(torch.zeros(1, 3, dtype=torch.int64, device="meta")).shape == (1, 3, 2)
-
-
-@pytest.mark.parametrize(("bad", "slot"), [(7, (0, 2)), (-1, (1, 0))])
-def test_the_error_names_the_id_its_index_and_the_vocabulary(bad, slot):
-    ids = torch.zeros(2, 3, dtype=torch.int64)
-    ids[slot] = bad
-    with pytest.raises(ww.errors.TokenError) as caught:
-        ww.TokenEmbedding(7, 2)(ids)
-    assert str(caught.value) == (
-        f"id {bad} at {slot} is outside the vocabulary, which has 7 tokens (0..6).\n"
-        "Check that the tokenizer belongs to this table, or make the table larger."
-    )
-
-
-@pytest.mark.parametrize("dtype", [torch.uint8, torch.int16, torch.uint16, torch.int32])
-def test_narrow_ids_are_looked_up(dtype: torch.dtype) -> None:
-    table = ww.TokenEmbedding(5, 3)
-    ids = torch.tensor([[4, 0, 1]])
-    assert torch.equal(table(ids.to(dtype)), table(ids))
 
 
 # An nn.Embedding, to all that look for one.

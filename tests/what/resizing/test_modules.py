@@ -198,36 +198,6 @@ def test_models_of_transformers_resize_as_by_their_own_method(model_type: str, s
     model(input_ids=ids, labels=ids, **more).loss.backward()
 
 
-@pytest.mark.parametrize("tied", [True, False])
-def test_a_model_continues_training_as_if_it_had_always_been_so_large(tied: bool) -> None:
-    """Both ways of Llama's head; the loss sees the first tokens only, until the table has grown."""
-    model, ids = made("llama", tie_word_embeddings=tied)
-    whole = deepcopy(model)
-    resize(whole, 40, draw="noise", seed=5)
-    optimizers = [AdamW(m.parameters(), lr=1e-2, weight_decay=0) for m in (model, whole)]
-
-    def step(module: nn.Module, optimizer: Optimizer, known: int) -> None:
-        optimizer.zero_grad()
-        result = module(input_ids=ids).logits[..., :known]
-        F.cross_entropy(result.flatten(0, 1), ids.flatten()).backward()
-        optimizer.step()
-
-    for _ in range(3):
-        for one, optimizer in zip((model, whole), optimizers, strict=True):
-            step(one, optimizer, VOCABULARY)
-    resize(model, 40, optimizer=optimizers[0])
-    with torch.no_grad():
-        for table in {model.get_input_embeddings(), model.get_output_embeddings()}:
-            source = whole.get_output_embeddings() if isinstance(table, nn.Linear) else whole.get_input_embeddings()
-            table.weight[VOCABULARY:] = source.weight[VOCABULARY:]
-    assert (model.get_input_embeddings().weight is model.get_output_embeddings().weight) is tied
-    for _ in range(3):
-        for one, optimizer in zip((model, whole), optimizers, strict=True):
-            step(one, optimizer, 40)
-    for (name, one), other in zip(model.named_parameters(), whole.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-6, msg=name)
-
-
 def test_a_patched_model_and_a_layer_are_changed_too() -> None:
     model, ids = made("gpt2")
     before = logits(model, ids)

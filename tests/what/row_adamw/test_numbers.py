@@ -2,7 +2,6 @@
 
 from contextlib import nullcontext
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -12,10 +11,9 @@ from torch.optim import lr_scheduler
 
 import whatwhere as ww
 from whatwhere import RowAdamW, TokenEmbedding
-from whatwhere.reference.what import adamw
 from whatwhere.what.row_adamw import table as row_table
 
-from .race import OPTIONS, D, Race, V, batches, sampled, warm_up_and_cosine
+from .race import D, Race, V, batches, sampled, warm_up_and_cosine
 
 
 @pytest.mark.parametrize("size", [1e-2, 1e-5, 1e-7, 1e-9])
@@ -132,22 +130,6 @@ def test_without_eps_nothing_moves_where_dense_adamw_divides_zero_by_zero():
     optimizer.flush()
     assert table.weight[[0, 2, 3]].eq(1).all()
     torch.testing.assert_close(table.weight[1].detach(), torch.tensor([0.7, 1.0]))
-
-
-def test_it_is_the_reference():
-    table = TokenEmbedding(5, 3, dtype=torch.float64)
-    optimizer = RowAdamW(table, **OPTIONS)
-    p, m, v = table.weight.detach().numpy().copy(), np.zeros((5, 3)), np.zeros((5, 3))
-    for n, ids in enumerate(batches(10, 5), start=1):
-        upstream = sampled(6, 3, seed=n).double()
-        table(ids).backward(upstream)
-        optimizer.step()
-        optimizer.zero_grad()
-        g = np.zeros((5, 3))
-        np.add.at(g, ids.numpy(), upstream.numpy())
-        p, m, v = adamw(p, m, v, g, n, OPTIONS["lr"], OPTIONS["betas"], OPTIONS["eps"], OPTIONS["weight_decay"])
-    optimizer.flush()
-    np.testing.assert_allclose(table.weight.detach().numpy(), p, rtol=1e-9)
 
 
 def test_rows_that_are_not_read_are_not_touched():
