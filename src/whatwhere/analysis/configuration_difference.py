@@ -133,15 +133,15 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
         keys=keys or [],
         facts=[fact for fact in facts if fact not in (keys or ())],
         query_key=[
-            LayerDifference(layers, *_codes(a, b), rotary=_rotary(a, b, length))
+            LayerDifference(layers, _code(a), _code(b), _rotary(a, b, length))
             for a, b, layers in _differing(one.query_key, other.query_key)
         ],
-        score=[LayerDifference(layers, *_codes(a, b)) for a, b, layers in _differing(one.score, other.score)],
+        score=[LayerDifference(layers, _code(a), _code(b)) for a, b, layers in _differing(one.score, other.score)],
     )
 
 
-def _codes(*plans: "Plan | None") -> list[str | None]:
-    return [None if plan is None else repr(plan) for plan in plans]
+def _code(plan: "Plan | None") -> str | None:
+    return None if plan is None else repr(plan)
 
 
 def _differing(

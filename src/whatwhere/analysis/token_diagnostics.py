@@ -287,7 +287,13 @@ class _Rows:
         word = self._words[n] if self._words else ""
         (text,), (type_,) = texts([word], self._marking), token_types([word], self._marking)
         decoded = text if isinstance(text, str) and text else None
-        row = {"token": word or f"#{n}", "id": n, "text": decoded, "type": type_, "norm": float(self._norms[n])}
+        row: Evidence = {
+            "token": word or f"#{n}",
+            "id": n,
+            "text": decoded,
+            "type": type_,
+            "norm": float(self._norms[n]),
+        }
         return kind(**row, **evidence(n))
 
     def listed(
