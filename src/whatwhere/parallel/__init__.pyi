@@ -1,6 +1,6 @@
 """The public names, for type checkers and editors, and for __init__.py."""
 
-from whatwhere.parallel.gradient_norm import clip_gradient_norm as clip_gradient_norm
+from whatwhere.parallel.mesh import clip_gradient_norm as clip_gradient_norm
 from whatwhere.parallel.mesh import gathered as gathered
 from whatwhere.parallel.mesh import replicated as replicated
 from whatwhere.parallel.mesh import summed as summed
