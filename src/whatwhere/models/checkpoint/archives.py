@@ -54,7 +54,6 @@ _READERS = {
     (2, 0): np.lib.format.read_array_header_2_0,
     (3, 0): np.lib.format.read_array_header_2_0,  # in UTF-8, for names of fields, which plain numbers do not have
 }
-_DAMAGED = "It is truncated or damaged: create it again with numpy.save or numpy.savez."
 _ZIP_ERRORS = (
     zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError,
     ValueError, LookupError, OverflowError, OSError,
@@ -76,9 +75,9 @@ def open_npz(file: File) -> Contents:
         listed = archive.infolist()
         end = file.read(max(0, file.size - 22 - len(archive.comment)), min(22, file.size))
         if end[:4] == b"PK\5\6" and len(listed) % 2**16 != struct.unpack_from("<H", end, 10)[0] != 2**16 - 1:
-            raise file.wrong(f"{len(listed):,} arrays are found in it, but it says that it has others", _DAMAGED)
+            raise file.damaged(f"{len(listed):,} arrays are found in it, but it says that it has others")
         if len(listed) > _MAX_MEMBERS:
-            raise file.wrong(f"it holds {len(listed):,} arrays, but at most {_MAX_MEMBERS:,} are read", _DAMAGED)
+            raise file.damaged(f"it holds {len(listed):,} arrays, but at most {_MAX_MEMBERS:,} are read")
         for info in listed:
             name = _checked_name(file, info, arrays)
             with archive.open(info) as opened:
@@ -152,7 +151,7 @@ def _byte_range(name: str, head: bytes, file: File, begin: int, size: int, membe
             shape, fortran_order, dtype = read_header(stream, max_header_size=_MAX_HEADER_BYTES)
     except Exception as problem:  # whatever NumPy and Python's parser raise of a header that may be anything
         reason = quoted(str(problem).strip().partition("\n")[0], 160)
-        raise file.wrong(f"the array {quoted(name)} has no header that NumPy reads: {reason}", _DAMAGED) from None
+        raise file.damaged(f"the array {quoted(name)} has no header that NumPy reads: {reason}") from None
     if dtype.name not in STORED_TYPES:
         objects = "; objects are pickles, which can run code" if dtype.hasobject else ""
         raise file.wrong(
@@ -160,12 +159,10 @@ def _byte_range(name: str, head: bytes, file: File, begin: int, size: int, membe
             "Save numbers alone: numpy.save(path, array.astype('float32')).",
         )
     if any(isinstance(n, bool) or n < 0 for n in shape):
-        raise file.wrong(f"the array {quoted(name)} has the shape {quoted(str(shape))}", _DAMAGED)
+        raise file.damaged(f"the array {quoted(name)} has the shape {quoted(str(shape))}")
     needed, left = checked_size(file, name, dtype.name, shape), size - stream.tell()
     if needed != left:
-        raise file.wrong(
-            f"the array {quoted(name)} of shape {shape} needs {needed:,} bytes, but {left:,} follow", _DAMAGED
-        )
+        raise file.damaged(f"the array {quoted(name)} of shape {shape} needs {needed:,} bytes, but {left:,} follow")
     read = (name, shape, dtype.name, needed, file.path, file, begin + stream.tell(), dtype.str[0] == ">", fortran_order)
     return ByteRange(*read) if member is None else _Zipped(*read, member=member)
 
@@ -179,11 +176,9 @@ def _checked_name(file: File, info: zipfile.ZipInfo, known: Container[str]) -> s
             "Pass a zip of numpy.savez; for a model of PyTorch, pass allow_pickle=True or --allow-pickle.",
         )
     if name in known:
-        raise file.wrong(f"it holds the array {quoted(name)} twice", _DAMAGED)
+        raise file.damaged(f"it holds the array {quoted(name)} twice")
     if info.flag_bits & 1 or info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise file.wrong(
-            f"the array {quoted(name)} is encrypted, or compressed in a way that NumPy does not use", _DAMAGED
-        )
+        raise file.damaged(f"the array {quoted(name)} is encrypted, or compressed in a way that NumPy does not use")
     if info.compress_size > file.size or info.file_size > _MAX_COMPRESSION * info.compress_size + (1 << 20):
         raise file.wrong(
             f"the array {quoted(name)} claims {info.file_size:,} bytes, compressed to {info.compress_size:,} of "
@@ -196,12 +191,12 @@ def _checked_name(file: File, info: zipfile.ZipInfo, known: Container[str]) -> s
 def _begin(file: File, info: zipfile.ZipInfo, name: str) -> int:
     offset = info.header_offset
     if not 0 <= offset <= file.size - 30:
-        raise file.wrong(f"the array {quoted(name)} is at byte {offset:,}, beyond the end of the file", _DAMAGED)
+        raise file.damaged(f"the array {quoted(name)} is at byte {offset:,}, beyond the end of the file")
     names, extra = struct.unpack_from("<HH", file.read(offset, 30), 26)
     begin = offset + 30 + int(names) + int(extra)
     other = info.compress_type == zipfile.ZIP_STORED and info.file_size != info.compress_size
     if begin + info.compress_size > file.size or other:
-        raise file.wrong(f"the array {quoted(name)} goes beyond the end of the file", _DAMAGED)
+        raise file.damaged(f"the array {quoted(name)} goes beyond the end of the file")
     return begin
 
 
@@ -212,7 +207,7 @@ def _own_errors(file: File) -> Iterator[None]:
     except CheckpointError:
         raise
     except _ZIP_ERRORS as problem:
-        raise file.wrong(f"it cannot be decompressed: {str(problem) or type(problem).__name__}", _DAMAGED) from None
+        raise file.damaged(f"it cannot be decompressed: {str(problem) or type(problem).__name__}") from None
 
 
 # Pickles
@@ -221,15 +216,10 @@ _MAX_DICTIONARIES = 500
 """Maximum number of dictionaries in a pickle; no model has more."""
 _GENSIM, _GENSIM_HEAD = re.compile(rb"gensim\.models\.[\w.]+[^A-Za-z]+([A-Za-z0-9]+)"), 256
 """The class that a pickle of gensim names at its beginning."""
-_DAMAGED_PICKLE = "It is truncated or damaged: save it again."
 
 
 def refuse_pickle(path: Path, shards: Sequence[Path] = ()) -> CheckpointError:
-    """Return the error for a pickle, or the index of some, if the caller does not allow pickles.
-
-    Raises:
-        CheckpointError: If it is a pointer of Git LFS instead.
-    """
+    """Return the error for a pickle, or the index of some; raise that of a pointer of Git LFS."""
     for one in (path, *shards):
         if one.is_file():
             File(one)  # a pointer of Git LFS is not a pickle
@@ -259,13 +249,7 @@ def refuse_gensim(file: File) -> None:
 
 @dataclass(frozen=True, eq=False)
 class _Pickled(InTorch):
-    """A tensor that torch has mapped into memory.
-
-    Args:
-        source: the file that contains it.
-        stored: the size and checksum of each storage of the checkpoint.
-        intact: the addresses of storages whose checksum was compared.
-    """
+    """A tensor that torch has mapped; with the sizes and checksums of all storages, and the addresses of those read."""
 
     source: File
     stored: Set[tuple[int, int]]
@@ -291,16 +275,12 @@ class _Pickled(InTorch):
         found = zlib.crc32(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data)
         # torch writes zeros where its checksums are switched off.
         if not {(storage.nbytes(), found), (storage.nbytes(), 0)} & self.stored:
-            raise self.source.wrong(f"the checksum of the tensor {quoted(self.name)} is another", _DAMAGED_PICKLE)
+            raise self.source.damaged(f"the checksum of the tensor {quoted(self.name)} is another")
         self.intact.add(storage.data_ptr())
 
 
 def load_pickle(file: File) -> dict[str, _Pickled]:
-    """Unpickle the tensors of a file, and no other objects; values stay in the file until they are read.
-
-    Raises:
-        CheckpointError: If torch cannot read the file, or there are no tensors, or it is damaged.
-    """
+    """Unpickle the tensors of a file, and no other objects; values stay in the file until they are read."""
     import torch
 
     try:
@@ -321,9 +301,8 @@ def load_pickle(file: File) -> dict[str, _Pickled]:
     for name, tensor in tensors.items():
         claimed = tensor.untyped_storage().nbytes()
         if claimed and claimed not in sizes:  # torch would read beyond the end
-            raise file.wrong(
-                f"the values of the tensor {quoted(name)} claim {claimed:,} bytes, which no part of the file has",
-                _DAMAGED_PICKLE,
+            raise file.damaged(
+                f"the values of the tensor {quoted(name)} claim {claimed:,} bytes, which no part of the file has"
             )
     more = {"source": file, "stored": stored, "intact": set()}
     return {name: _Pickled.of(name, tensor, file.path, **more) for name, tensor in tensors.items()}
@@ -342,7 +321,7 @@ def _checked_members(file: File) -> Set[tuple[int, int]]:
                         while member.read(_BLOCK):
                             pass
     except _ZIP_ERRORS as problem:
-        raise file.wrong(f"it cannot be decompressed: {problem}", _DAMAGED_PICKLE) from None
+        raise file.damaged(f"it cannot be decompressed: {problem}") from None
     return stored
 
 

@@ -64,17 +64,10 @@ class Entry:
 
 @dataclass(frozen=True, eq=False)
 class Contents:
-    """The contents of a file or folder, read from its headers.
+    """The contents of a file or folder, read from its headers: its tensors in the order of the file, and the rest.
 
-    Args:
-        format: name of the format.
-        entries: the tensors by name, in the order of the file.
-        words: returns the tokens as strings, or None if there are none.
-        config: the configuration, with the keys of Hugging Face, or None.
-        metadata: the rest of the header.
-        tokenizer: builds the tokenizer, or returns why there is none.
-        token_table: name of the token table, if the format determines it.
-        adapter: of what it is an adapter, as a part of a sentence; "" if it is none.
+    `words` returns the tokens as strings, `tokenizer` builds what reads texts or returns why there is none,
+    `token_table` is named where the format determines it, and `adapter` is a part of a sentence: of what it is one.
     """
 
     format: str
@@ -160,15 +153,10 @@ _Widen = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class StoredType:
-    """A type in which values are stored.
+    """NumPy's types of the stored bytes and of the widened values, and the number of values and bytes of a block.
 
-    Args:
-        stored: NumPy's type of the bytes; uint8 if it has none.
-        wide: NumPy's type after widening.
-        block: number of values in a block; 1 if they are not packed.
-        bytes: size of a block.
-        widen: converts stored to wide values; None if they are the same, or packed.
-        packed: whether values, whose scales are in other tensors, are packed across the borders of rows.
+    `widen` converts one to the other; None where they are the same, or where values are packed across the borders of
+    rows, with their scales in other tensors.
     """
 
     stored: str
@@ -257,13 +245,8 @@ STORED_TYPES: dict[str, StoredType] = {
 class ByteRange(Entry):
     """A tensor that a file stores as one range of bytes, of which only the requested rows are read and widened.
 
-    Files are read rather than mapped: one may shrink, or be at a server.
-
-    Args:
-        source: the file.
-        offset: of its first byte.
-        big_endian: whether the most significant byte comes first.
-        fortran_order: whether the first dimension is contiguous, as in Fortran.
+    Files are read rather than mapped: one may shrink, or be at a server. In Fortran's order the first dimension is
+    contiguous.
     """
 
     source: File
@@ -323,11 +306,7 @@ class ByteRange(Entry):
 
 
 def checked_size(file: File, name: str, dtype: str, shape: tuple[int, ...]) -> int:
-    """Compute the size of a tensor in bytes, of a shape that is not trusted, without allocating it.
-
-    Raises:
-        CheckpointError: If the shape is larger than any memory, or its rows are not a multiple of the type's blocks.
-    """
+    """Compute the size of a tensor, of a shape that is not trusted; raise CheckpointError if it cannot be."""
     # A zero among the dimensions must not hide an overflow: NumPy multiplies the others.
     if len(shape) > _MAX_DIMENSIONS or prod(n for n in shape if n) * 16 >= 2**63:
         raise file.wrong(
@@ -346,11 +325,7 @@ def checked_size(file: File, name: str, dtype: str, shape: tuple[int, ...]) -> i
 
 @dataclass(frozen=True, eq=False)
 class InTorch(Entry):
-    """A tensor that torch has in memory, or mapped.
-
-    Args:
-        values: its own.
-    """
+    """A tensor that torch has in memory, or mapped."""
 
     values: "Tensor"
 
@@ -383,12 +358,8 @@ class InTorch(Entry):
 class Combined(Entry):
     """A tensor that is stored in parts.
 
-    Args:
-        parts: names of its parts.
-        rows: computes some of its rows; None where no rule for them is known.
-        why: of what it is made, or why its rows are not known: a sentence that begins behind its name.
-        way_out: for changing it, or reading it where that is not known.
-        parameters: how many numbers its parts hold that are learned; None is as many as the whole has.
+    `rows` computes some of its rows, None where no rule for them is known; `why` says of what it is made, or why not,
+    behind its name; `parameters` counts the numbers that are learned, None as many as the whole has.
     """
 
     parts: tuple[str, ...]

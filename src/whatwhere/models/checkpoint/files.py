@@ -92,6 +92,10 @@ class File:
         """Return an error about this file: the problem, without a full stop, and what the user can do."""
         return CheckpointError(f"{self.path}: {what}.\n{way_out}")
 
+    def damaged(self, what: str) -> CheckpointError:
+        """Return an error about this file, whose parts contradict each other."""
+        return self.wrong(what, "It is truncated or damaged: create or download it again.")
+
 
 @final
 class Stream:

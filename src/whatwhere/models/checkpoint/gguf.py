@@ -36,7 +36,6 @@ _MAX_PARTS = 1000
 _MAX_STRINGS = 1 << 24  # of a list; vocabularies have a quarter of a million
 PART = re.compile(r"-(\d{5})-of-(\d{5})\.gguf$")
 """The end of the file name of a part: its number, and the number of parts."""
-_DAMAGED = "It is truncated or damaged: create or download it again."
 
 
 @dataclass(frozen=True)
@@ -71,9 +70,8 @@ class _Cursor:
 
     def take(self, count: int, what: str) -> bytes:
         if count > self.file.size - self.offset:
-            raise self.file.wrong(
-                f"{what} at byte {self.offset:,} has {count:,} bytes, but {self.file.size - self.offset:,} are left",
-                _DAMAGED,
+            raise self.file.damaged(
+                f"{what} at byte {self.offset:,} has {count:,} bytes, but {self.file.size - self.offset:,} are left"
             )
         if self._at + count > len(self._chunk):
             self._begin, self._at = self.offset, 0
@@ -104,7 +102,7 @@ def open_gguf(path: str | Path) -> Contents:
     for other in _others(file, metadata):
         more = _read_header(other)[1]
         if both := ranges.keys() & more.keys():
-            raise other.wrong(f"the tensor {quoted(min(both))} is in an earlier part too", _DAMAGED)
+            raise other.damaged(f"the tensor {quoted(min(both))} is in an earlier part too")
         ranges |= more
 
     def factors(name: str) -> list[float] | None:
@@ -135,18 +133,18 @@ def _read_header(file: File) -> tuple[dict[str, Value], dict[str, ByteRange]]:
         left = file.size - cursor.offset
         # A key takes at least 13 bytes, and a tensor 24.
         if keys * 13 + tensors * 24 > left:
-            raise file.wrong(f"it claims {keys:,} keys and {tensors:,} tensors in {left:,} bytes", _DAMAGED)
+            raise file.damaged(f"it claims {keys:,} keys and {tensors:,} tensors in {left:,} bytes")
         cursor.spend(keys * _KEY + tensors * _TENSOR)
         metadata: dict[str, Value] = {}
         for _ in range(keys):
             name = cursor.text("a key").decode("utf-8", "replace")
             if name in metadata:
-                raise file.wrong(f"the key {quoted(name)} occurs twice in its header", _DAMAGED)
+                raise file.damaged(f"the key {quoted(name)} occurs twice in its header")
             metadata[name] = _value(cursor, cursor.number("I", f"the type of {quoted(name)}"), name)
         headers = [_tensor(cursor) for _ in range(tensors)]
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or isinstance(alignment, bool) or not 1 <= alignment <= 1 << 24:
-            raise file.wrong(f"general.alignment is {str(alignment)[:40]}, which is no alignment", _DAMAGED)
+            raise file.damaged(f"general.alignment is {str(alignment)[:40]}, which is no alignment")
         return metadata, _byte_ranges(file, headers, cursor.offset, alignment)
 
 
@@ -158,18 +156,18 @@ def _value(cursor: _Cursor, kind: int, name: str) -> Value:
     if kind == _STRING:
         return cursor.text(what).decode("utf-8", "replace")
     if kind != _LIST:
-        raise cursor.file.wrong(f"{what} has the type {kind}, which is not known", _DAMAGED)
+        raise cursor.file.damaged(f"{what} has the type {kind}, which is not known")
     kind, count = cursor.number("I", what), cursor.number("Q", what)
     long_list = LongList(kind, count, cursor.offset)
     if kind == _STRING:
         if count > min(_MAX_STRINGS, (cursor.file.size - cursor.offset) // 8):
-            raise cursor.file.wrong(f"{what} claims {count:,} strings, more than can be", _DAMAGED)
+            raise cursor.file.damaged(f"{what} claims {count:,} strings, more than can be")
         cursor.spend(count * _TEXT)
         for _ in range(count):
             cursor.skip(cursor.number("Q", what), what)
         return long_list
     if kind not in _SCALARS:
-        raise cursor.file.wrong(f"{what} is a list of the type {kind}, which is not known or not read", _DAMAGED)
+        raise cursor.file.damaged(f"{what} is a list of the type {kind}, which is not known or not read")
     size = struct.calcsize("<" + _SCALARS[kind])
     if count <= _SHORT_LIST:
         cursor.spend(count * _NUMBER)
@@ -182,7 +180,7 @@ def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
     name = cursor.text("the name of a tensor").decode("utf-8", "replace")
     dimensions = cursor.number("I", f"the dimensions of {quoted(name)}")
     if dimensions > 8:
-        raise cursor.file.wrong(f"the tensor {quoted(name)} claims {dimensions:,} dimensions", _DAMAGED)
+        raise cursor.file.damaged(f"the tensor {quoted(name)} claims {dimensions:,} dimensions")
     shape = struct.unpack(f"<{dimensions}Q", cursor.take(8 * dimensions, f"the shape of {quoted(name)}"))
     kind, offset = struct.unpack("<IQ", cursor.take(12, f"the type of {quoted(name)}"))
     return name, shape[::-1], kind, offset  # the file has the contiguous dimension first
@@ -196,7 +194,7 @@ def _byte_ranges(
     begin, next_offset = -(-end // alignment) * alignment, 0
     for name, shape, number, offset in headers:
         if name in ranges:
-            raise file.wrong(f"the tensor {quoted(name)} occurs twice in its header", _DAMAGED)
+            raise file.damaged(f"the tensor {quoted(name)} occurs twice in its header")
         if number not in TYPES:
             raise file.wrong(
                 f"the tensor {quoted(name)} has the type {number}, which is not known",
@@ -204,21 +202,19 @@ def _byte_ranges(
             )
         size = checked_size(file, name, TYPES[number], shape)
         if begin + offset + size > file.size:
-            raise file.wrong(
-                f"the tensor {quoted(name)} ends at byte {begin + offset + size:,}, but the file at {file.size:,}",
-                _DAMAGED,
+            raise file.damaged(
+                f"the tensor {quoted(name)} ends at byte {begin + offset + size:,}, but the file at {file.size:,}"
             )
         if offset != next_offset:  # ggml requires the same
-            raise file.wrong(
+            raise file.damaged(
                 f"the tensor {quoted(name)} is at byte {offset:,} of the data, but the tensors before it end at byte "
-                f"{next_offset:,}, with padding",
-                _DAMAGED,
+                f"{next_offset:,}, with padding"
             )
         next_offset += -(-size // alignment) * alignment
         ranges[name] = ByteRange(name, shape, TYPES[number], size, file.path, file, begin + offset)
     if begin + next_offset + alignment <= file.size:
-        raise file.wrong(
-            f"{file.size - begin - next_offset:,} bytes follow the {len(ranges):,} tensors of its header", _DAMAGED
+        raise file.damaged(
+            f"{file.size - begin - next_offset:,} bytes follow the {len(ranges):,} tensors of its header"
         )
     return ranges
 

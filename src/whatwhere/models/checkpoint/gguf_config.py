@@ -83,10 +83,9 @@ def config_of(
     entries: Mapping[str, Entry],
     factors: Callable[[str], Sequence[float] | None],
 ) -> Json | None:
-    """Return the configuration that a header describes; None for an unknown architecture.
+    """Return the configuration that a header describes, some of it by `factors` of a short tensor by its name.
 
-    Args:
-        factors: returns the numbers of a short tensor by its name, or None.
+    None for an unknown architecture.
     """
     name, table = metadata.get("general.architecture"), entries.get("token_embd.weight")
     if not isinstance(name, str) or name not in ARCHITECTURES or table is None or len(table.shape) != 2:
@@ -401,10 +400,7 @@ def _parameters(factors: Sequence[float], header: Header) -> Settings | None:
 
 
 def _gemma4(header: Header, config: Settings, factors: Sequence[float] | None) -> Settings:
-    """Return the heads of each layer, and its rotary; where it has no window, factors of 1e30 keep pairs from rotating.
-
-    Such layers have heads of `attention.key_length`, those with a window heads of `attention.key_length_swa`.
-    """
+    """Return the heads of each layer, and its rotary; where it has no window, a factor of 1e30 keeps a pair from it."""
     types, kv = config.get("layer_types"), header.get(_KV)
     wide, usual = header.get(_KEY_LENGTH), header.get(_SWA)
     unknown = {"num_key_value_heads": None}
@@ -433,11 +429,7 @@ def _gemma4(header: Header, config: Settings, factors: Sequence[float] | None) -
 
 
 def _step35(header: Header, config: Settings, factors: Sequence[float] | None) -> Settings:
-    """Return the query heads and the rotary of each type of layer.
-
-    Layers without a window rotate half of a head, and the first factors of the tensor scale these pairs; others rotate
-    whole heads.
-    """
+    """Return the query heads and the rotary by type: without a window half of a head, scaled by the first factors."""
     types, dim = config.get("layer_types"), config.get("head_dim")
     found: Settings = {"num_attention_heads": 1, "num_key_value_heads": 1}  # of refused headers
     if not isinstance(types, list) or not isinstance(header.get(_PATTERN), list):
@@ -461,10 +453,7 @@ def _step35(header: Header, config: Settings, factors: Sequence[float] | None) -
 
 
 def _by_type(header: Header, key: str, types: Sequence[object]) -> tuple[object, object] | None:
-    """Return the heads of layers without a window and with one; None if layers of one type differ, or some have none.
-
-    Where a type has no layer, they are those of the first one.
-    """
+    """Return the heads of layers without a window and with one; None if those of one type differ or are missing."""
     heads = header.get(key, header.get(_HEADS))
     listed = heads if isinstance(heads, list) else [heads] * len(types)
     by_type = dict(zip(types, listed, strict=False))

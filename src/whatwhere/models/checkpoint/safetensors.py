@@ -37,7 +37,6 @@ TYPES = {
 }  # fmt: skip
 """Name of a type in the format -> in torch."""
 
-_DAMAGED = "It is truncated or damaged: create or download it again."
 _CHUNK = 1 << 22
 _CODES = {name: code for code, name in TYPES.items()}
 Chunk = bytes | memoryview
@@ -56,38 +55,35 @@ def read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
 
 def _read_header(file: File) -> tuple[dict[str, ByteRange], Json]:
     if file.size < 8:
-        raise file.wrong(f"it has {file.size} bytes, but safetensors begin with a length of 8", _DAMAGED)
+        raise file.damaged(f"it has {file.size} bytes, but safetensors begin with a length of 8")
     length = int.from_bytes(file.head(8), "little")
     if length > MAX_HEADER_BYTES or length > file.size - 8:
-        raise file.wrong(
-            f"its header claims {length:,} bytes, of a file of {file.size:,} (at most {MAX_HEADER_BYTES:,} are read)",
-            _DAMAGED,
+        raise file.damaged(
+            f"its header claims {length:,} bytes, of a file of {file.size:,} (at most {MAX_HEADER_BYTES:,} are read)"
         )
     header = dict(parse_json(file.read(8, length), f"{file.path}: the header", TIMES * file.size + BASE))
     metadata = header.pop("__metadata__", None)
     metadata = {} if metadata is None else metadata  # MLX writes null
     if not isinstance(metadata, dict):
-        raise file.wrong("__metadata__ in its header is no object", _DAMAGED)
+        raise file.damaged("__metadata__ in its header is no object")
     begin = 8 + length
     # What has been read of the header is dropped, so that a tensor is not described twice in memory.
     ranges = {name: _byte_range(file, name, header.pop(name), begin) for name in list(header)}
     end, before = 0, ""
     for one in sorted((one for one in ranges.values() if one.bytes), key=attrgetter("offset")):
         if one.offset < end:
-            raise file.wrong(f"the tensors {quoted(before)} and {quoted(one.name)} share bytes", _DAMAGED)
+            raise file.damaged(f"the tensors {quoted(before)} and {quoted(one.name)} share bytes")
         end, before = one.offset + one.bytes, one.name
     described = sum(one.bytes for one in ranges.values())
     if begin + described != file.size:
-        raise file.wrong(
-            f"its header describes {described:,} bytes of tensors, but {file.size - begin:,} follow it", _DAMAGED
-        )
+        raise file.damaged(f"its header describes {described:,} bytes of tensors, but {file.size - begin:,} follow it")
     return ranges, metadata
 
 
 def _byte_range(file: File, name: str, fields: Any, begin: int) -> ByteRange:
     """Return the byte range of a tensor, after checking its fields of the header, behind which data `begin`."""
     if not isinstance(fields, dict) or not {"dtype", "shape", "data_offsets"} <= fields.keys():
-        raise file.wrong(f"its header lacks dtype, shape or data_offsets of the tensor {quoted(name)}", _DAMAGED)
+        raise file.damaged(f"its header lacks dtype, shape or data_offsets of the tensor {quoted(name)}")
     dtype, shape, offsets = fields["dtype"], fields["shape"], fields["data_offsets"]
     if not isinstance(dtype, str) or dtype not in TYPES:
         given = quoted(dtype) if isinstance(dtype, str) else "no string"
@@ -96,14 +92,13 @@ def _byte_range(file: File, name: str, fields: Any, begin: int) -> ByteRange:
         )
     lists = isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2
     if not lists or not all(map(is_whole_number, [*shape, *offsets])):
-        raise file.wrong(f"shape or data_offsets of the tensor {quoted(name)} are no whole numbers of bytes", _DAMAGED)
+        raise file.damaged(f"shape or data_offsets of the tensor {quoted(name)} are no whole numbers of bytes")
     size = checked_size(file, name, TYPES[dtype], tuple(shape))
     first, last = offsets
     if not first <= last <= file.size - begin or last - first != size:
-        raise file.wrong(
+        raise file.damaged(
             f"the tensor {quoted(name)} of shape {quoted(str(shape))} and type {dtype} needs {size:,} bytes, but its "
-            f"data_offsets are {first:,} to {last:,} of {file.size - begin:,}",
-            _DAMAGED,
+            f"data_offsets are {first:,} to {last:,} of {file.size - begin:,}"
         )
     return ByteRange(name, tuple(shape), TYPES[dtype], size, file.path, file, begin + first)
 

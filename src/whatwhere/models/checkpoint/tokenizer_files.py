@@ -25,35 +25,34 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _BERT = {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"}
 _ROBERTA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>", "cls": "<s>", "mask": "<mask>"}
 _END = "<|endoftext|>"
-_SPECIAL: Mapping[str, Mapping[str, str]] = {
-    "gpt2": {"bos": _END, "eos": _END, "unk": _END},
-    "roberta": _ROBERTA,
-    "deberta": {"bos": "[CLS]", "eos": "[SEP]", **_BERT},
-    "clip": {"bos": "<|startoftext|>", "eos": _END, "unk": _END, "pad": _END},
-    "bert": _BERT,
-    "mpnet": {**_ROBERTA, "unk": "[UNK]"},
+_KINDS: Mapping[str, tuple[Mapping[str, str], str, str]] = {
+    "gpt2": (
+        {"bos": _END, "eos": _END, "unk": _END},
+        "GPT2 CodeGen",
+        "gpt2 gpt_neo gptj opt codegen phi blip-2 instructblip",
+    ),
+    "roberta": (
+        _ROBERTA,
+        "Roberta Bart Longformer LED",
+        "roberta roberta-prelayernorm bart longformer led ibert lilt data2vec-text mega mra bridgetower clap",
+    ),
+    "deberta": ({"bos": "[CLS]", "eos": "[SEP]", **_BERT}, "Deberta", "deberta"),
+    "clip": (
+        {"bos": "<|startoftext|>", "eos": _END, "unk": _END, "pad": _END},
+        "CLIP",
+        "clip clipseg groupvit owlvit owlv2 xclip oneformer omdet-turbo",
+    ),
+    "bert": (
+        _BERT,
+        "Bert DistilBert Electra MobileBert SqueezeBert ConvBert Lxmert LayoutLM RetriBert DPRQuestionEncoder "
+        "DPRContextEncoder DPRReader",
+        "bert distilbert electra mobilebert squeezebert convbert lxmert layoutlm retribert dpr align bark blip bros "
+        "chinese_clip ernie flava git megatron-bert nezha nomic_bert qdqbert realm tvp vilt visual_bert",
+    ),
+    "mpnet": ({**_ROBERTA, "unk": "[UNK]"}, "MPNet", "mpnet"),
 }
-"""Kinds of tokenizers that are built of older files, and the special tokens that each has where no file names them."""
-_CLASSES = {
-    "gpt2": "GPT2 CodeGen",
-    "roberta": "Roberta Bart Longformer LED",
-    "deberta": "Deberta",
-    "clip": "CLIP",
-    "bert": "Bert DistilBert Electra MobileBert SqueezeBert ConvBert Lxmert LayoutLM RetriBert DPRQuestionEncoder "
-    "DPRContextEncoder DPRReader",
-    "mpnet": "MPNet",
-}
-"""Classes of transformers for each kind, without "Tokenizer" at the end."""
-_MODEL_TYPES = {
-    "gpt2": "gpt2 gpt_neo gptj opt codegen phi blip-2 instructblip",
-    "roberta": "roberta roberta-prelayernorm bart longformer led ibert lilt data2vec-text mega mra bridgetower clap",
-    "deberta": "deberta",
-    "clip": "clip clipseg groupvit owlvit owlv2 xclip oneformer omdet-turbo",
-    "bert": "bert distilbert electra mobilebert squeezebert convbert lxmert layoutlm retribert dpr align bark blip "
-    "bros chinese_clip ernie flava git megatron-bert nezha nomic_bert qdqbert realm tvp vilt visual_bert",
-    "mpnet": "mpnet",
-}
-"""Model types for each kind, where no file names the class."""
+"""Tokenizers that are built of older files: the special tokens that each has where no file names them; its classes of
+transformers, without "Tokenizer" at the end; and its model types, where no file names the class."""
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
 _WORDS_OF_CLIP = r"""<\|startoftext\|>|<\|endoftext\|>|'s|'t|'re|'ve|'m|'ll|'d|[\p{L}]+|[\p{N}]|[^\s\p{L}\p{N}]+"""
 """What CLIP takes for a word."""
@@ -100,7 +99,7 @@ def _older(folder: Path) -> "Tokenizer | str":
         return NO_TOKENIZER
     settings, config = (_optional(folder / name) for name in ("tokenizer_config.json", "config.json"))
     kind = _kind(settings, config)
-    if kind not in _SPECIAL:
+    if kind not in _KINDS:
         return f"{NO_TOKENIZER}, and {kind}, of {names[0]}, is not built here"
     needed = ("vocab.txt",) if kind in ("bert", "mpnet") else ("vocab.json", "merges.txt")
     if missing := [name for name in needed if not (folder / name).is_file()]:
@@ -122,15 +121,15 @@ def _kind(settings: Json, config: Json) -> str:
     stated = settings.get("tokenizer_class") or config.get("tokenizer_class")
     if stated is not None:
         name = str(stated).removesuffix("Fast").removesuffix("Tokenizer")
-        return next((kind for kind, names in _CLASSES.items() if name in names.split()), quoted(str(stated)))
+        return next((kind for kind, row in _KINDS.items() if name in row[1].split()), quoted(str(stated)))
     model_type = config.get("model_type")
-    kinds = [kind for kind, names in _MODEL_TYPES.items() if model_type in names.split()]
-    return kinds[0] if kinds else f"the tokenizer of the model type {quoted(str(model_type))}"
+    unknown = f"the tokenizer of the model type {quoted(str(model_type))}"
+    return next((kind for kind, row in _KINDS.items() if model_type in row[2].split()), unknown)
 
 
 def _built(kind: str, folder: Path, settings: Json) -> "Tokenizer | str":
     stated, added = _special_tokens(folder, settings)
-    named = {name: stated.get(f"{name}_token", _SPECIAL[kind].get(name)) for name in _ROLES}
+    named = {name: stated.get(f"{name}_token", _KINDS[kind][0].get(name)) for name in _ROLES}
     text = {name: _content(token) for name, token in named.items() if token is not None}
     make = _wordpiece if kind in ("bert", "mpnet") else _byte_pairs
     tokenizer = make(kind, folder, settings, text.get("unk"))

@@ -37,7 +37,6 @@ _MAX_DIGITS = 15
 _WHITESPACE = b" \t\r\n"
 _BOM = b"\xef\xbb\xbf"
 """The byte order mark that editors write before UTF-8; it belongs to no word."""
-_DAMAGED = "It is truncated or damaged: create or download it again."
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,13 +53,7 @@ def _contents(format: str, reader: "_Text | _Binary", size: int = 0) -> Contents
 
 
 class _Text:
-    """Vectors in text, one on each line.
-
-    Args:
-        rows: number of vectors; None counts the lines.
-        begin: the offset of the first line, after the byte order mark and the header.
-        words: whether each line begins with a word.
-    """
+    """Vectors in text, one on each line, which may begin with a word; without a header lines are counted."""
 
     def __init__(self, file: File, rows: int | None, dim: int, begin: int = 0, words: bool = True) -> None:
         self.file, self.dim, self._begin, self._claimed, self._has_words = file, dim, begin, rows, words
@@ -256,14 +249,12 @@ class _Binary:
                 starts[row] = chunk_begin + end + 1
                 offset = int(starts[row]) + row_bytes
                 if end < 0 or offset > self.file.size:
-                    raise self.file.wrong(f"no word and {self.dim:,} numbers are left for row {row:,}", _DAMAGED)
+                    raise self.file.damaged(f"no word and {self.dim:,} numbers are left for row {row:,}")
                 # The original program ends each row with a line break, others do not.
                 words.append(chunk[at:end].lstrip(b"\r\n").decode("utf-8", "replace"))
             left = self.file.size - offset
             if left > _CHUNK or stream.read(offset, left).strip():
-                raise self.file.wrong(
-                    f"{left:,} bytes follow the {self.rows:,} vectors that its header claims", _DAMAGED
-                )
+                raise self.file.damaged(f"{left:,} bytes follow the {self.rows:,} vectors that its header claims")
         self._words = words
         return starts
 
