@@ -13,13 +13,25 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import Tensor
 
 import whatwhere as ww
-from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.errors import CheckpointError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.surgery import convert_dtype, convert_format, convert_layout, move_to_tokenizer
 from whatwhere.models.surgery.convert import damage
 
 from ..checkpoint.forms import write_gguf
-from .conftest import SHARDS, SINGLE, WORDS, Save, digests, loaded, logits, metadata, save_tokenizer, tensor
+from .conftest import (
+    SHARDS,
+    SINGLE,
+    WORDS,
+    Save,
+    digests,
+    loaded,
+    logits,
+    metadata,
+    require_others_unchanged,
+    save_tokenizer,
+    tensor,
+)
 
 # Layout
 
@@ -69,10 +81,8 @@ def test_scores_are_those_of_the_other_layout(
     right = scores(folder, prefix, description, own, hidden)
     torch.testing.assert_close(scores(tmp_path / "out", prefix, description, not own, hidden), right)
     assert (scores(tmp_path / "out", prefix, description, own, hidden) - right).abs().max() > 0.1
-    old, new = digests(folder), digests(tmp_path / "out")
-    changed = {one.name for one in report.changed}
-    assert {name for name in old if old[name] != new[name]} == changed
-    assert not any("v_proj" in name or "o_proj" in name for name in changed)
+    require_others_unchanged(folder, tmp_path / "out", report)
+    assert not any("v_proj" in one.name or "o_proj" in one.name for one in report.changed)
     assert all(metadata(one)["whatwhere.rotary_layout"] == other for one in (tmp_path / "out").glob("*.safetensors"))
     said = ww.read(tmp_path / "out").description.query_key[0]
     assert said is not None
@@ -80,7 +90,7 @@ def test_scores_are_those_of_the_other_layout(
     with pytest.raises(CheckpointError, match=f"has the {other} layout already: its header says so"):
         convert_layout(tmp_path / "out", tmp_path / "again", other)  # type: ignore[arg-type]
     convert_layout(tmp_path / "out", tmp_path / "back", "interleaved" if own else "half")
-    assert digests(tmp_path / "back") == old
+    assert digests(tmp_path / "back") == digests(folder)
     assert all(metadata(one) == {"format": "pt"} for one in (tmp_path / "back").glob("*.safetensors"))
 
 
@@ -89,32 +99,6 @@ def test_layers_without_rotation_are_unchanged(save: Save, tmp_path: Path) -> No
     report = convert_layout(folder, tmp_path / "out", "interleaved")
     assert sorted({one.name.split(".")[2] for one in report.changed}) == ["0", "2", "3"]
     assert len(report.changed) == 6
-
-
-@pytest.mark.parametrize(
-    ("model_type", "match"),
-    [
-        ("gpt2", "does not rotate queries and keys"),
-        ("bloom", "does not rotate"),
-        ("gpt_neox", r"query_key_value.bias' holds queries, keys and values in one tensor"),
-        ("phi3", "qkv_proj.weight' holds queries, keys and values"),
-        ("deepseek_v3", "projections that are known|does not hold"),
-        ("qwen2_vl_text", "does not rotate queries and keys by Rotary alone"),
-    ],
-)
-def test_models_of_unknown_layout_are_refused(save: Save, tmp_path: Path, model_type: str, match: str) -> None:
-    folder, _ = save(model_type)
-    with pytest.raises(CheckpointError, match=match):
-        convert_layout(folder, tmp_path / "out", "interleaved")
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_layout_that_is_there_already_is_refused(save: Save, tmp_path: Path, our_own_checks: None) -> None:
-    folder, _ = save("llama")
-    with pytest.raises(CheckpointError, match="has the half layout already: as its model type has"):
-        convert_layout(folder, tmp_path / "out", "half")
-    with pytest.raises(SettingError, match="knows only: interleaved, half"):
-        convert_layout(folder, tmp_path / "out", "neighbors")  # type: ignore[arg-type]
 
 
 # Type
@@ -195,8 +179,6 @@ def test_what_would_be_infinite_is_refused(save: Save, tmp_path: Path) -> None:
             convert_dtype(folder, tmp_path / "out", dtype)
     assert not (tmp_path / "out").exists()
     convert_dtype(folder, tmp_path / "out", "bfloat16")
-    with pytest.raises(SettingError, match="knows only: float32"):
-        convert_dtype(folder, tmp_path / "again", "int8")
 
 
 # Tokenizer
@@ -279,10 +261,6 @@ def test_matching_pursuit_writes_new_tokens_as_the_other_model_does(
         old, made = tensor(folder, name), tensor(tmp_path / "out", name)
         assert torch.equal(made[:35], old[:35])
         assert torch.allclose(made[36], 2 * old[4] - old[9], atol=1e-5)
-    with pytest.raises(CheckpointError, match="holds no token table for its 37 tokens"):
-        move_to_tokenizer(folder, tmp_path / "no", donor / "tokenizer.json", method="omp")
-    with pytest.raises(SettingError, match="knows only: subtokens, omp"):
-        move_to_tokenizer(folder, tmp_path / "no", donor, method="best")  # type: ignore[arg-type]
 
 
 # Format
@@ -349,19 +327,9 @@ def test_a_table_is_read_back_to_the_bit(save: Save, tmp_path: Path, dtype: torc
     assert report.changed[0].after == f"{len(right)} x 64 float32"
     escaped = {2: "\\x20", 5: "\\n", 6: "d\\te"}
     assert result.words == [escaped.get(n, word) for n, word in enumerate(words)]
-    with pytest.raises(CheckpointError, match="exists already"):
-        convert_format(folder, tmp_path / "out", "projector")
-    with pytest.raises(SettingError, match="Omit --dtype"):
-        convert_format(folder, tmp_path / "out", "projector", dtype="float16")
 
 
-def test_a_table_without_words_is_safetensors_only(save: Save, tmp_path: Path, our_own_checks: None) -> None:
-    folder, _ = save("llama")
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match="Use --format safetensors"):
-        convert_format(folder, tmp_path / "out", "projector")
+def test_a_table_without_words_becomes_safetensors(tmp_path: Path) -> None:
     np.save(tmp_path / "table.npy", np.ones((3, 4)))
     convert_format(tmp_path / "table.npy", tmp_path / "table.safetensors", "safetensors")
     assert Checkpoint.open(tmp_path / "table.safetensors").array("table").shape == (3, 4)
-    with pytest.raises(SettingError, match="knows only: safetensors, projector"):
-        convert_format(folder, tmp_path / "out", "npy")  # type: ignore[arg-type]

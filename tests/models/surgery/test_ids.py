@@ -155,8 +155,6 @@ def test_two_vocabularies_are_not_mistaken_for_one(
 def test_ids_that_are_named_are_not_cut_off(save: Save, tmp_path: Path) -> None:
     folder, model = save("llama", pad_token_id=33, eos_token_id=[2, 30])
     (folder / "tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match=r"pad_token_id of config\.json is 33, but 32 rows have the ids 0\.\.31"):
-        resize_checkpoint(folder, tmp_path / "out", vocab_size=32)
     with pytest.raises(CheckpointError, match="_token_id of"):
         resize_checkpoint(folder, tmp_path / "out", vocab_size=20)
     resize_checkpoint(folder, tmp_path / "out", vocab_size=34)
@@ -179,14 +177,9 @@ def test_ids_and_sizes_that_a_file_leaves_to_their_defaults_are_written(save: Sa
     assert json_of(tmp_path / "nested")["text_config"]["vocab_size"] == 40
 
 
-@pytest.mark.parametrize("size", [10**12, 2**40])
-def test_a_table_that_does_not_fit_on_the_disk_is_refused(save: Save, tmp_path: Path, size: int) -> None:
-    folder, model = save("llama")
-    with pytest.raises(ShapeError, match=r"rows of model.embed_tokens.weight take .* GB, but the disk has"):
-        resize_checkpoint(folder, tmp_path / "out", vocab_size=size)
-    assert not (tmp_path / "out").exists()
+def test_a_live_table_with_more_rows_than_32_bits_count_is_refused(save: Save) -> None:
     with pytest.raises(ShapeError, match="is more than the 2,147,483,647 rows"):
-        resize(model, size)
+        resize(save("llama")[1], 2**40)
 
 
 # Tables besides that of the tokens
@@ -290,13 +283,6 @@ def test_as_many_positions_as_tokens_are_no_table_of_tokens(save: Save, tmp_path
     note = next(one for one in trim_checkpoint(folder, tmp_path / "other", keep_ids=[3]).notes if "many rows" in one)
     assert note.count("_proj") == 4
     assert note.endswith(f" and {2 * LAYERS - 4} more")
-
-
-def test_ids_of_images_and_sound_stay_where_they_are(save: Save, tmp_path: Path) -> None:
-    folder, _ = save("llama")
-    change_json(folder, model_type="gemma3n", vision_config={"vocab_offset": 30})
-    with pytest.raises(CheckpointError, match="ids from vocab_offset on are images and sound"):
-        trim_checkpoint(folder, tmp_path / "out", keep_ids=[3])
 
 
 def test_other_files_that_name_ids_are_reported(save: Save, tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from transformers import PreTrainedTokenizerFast
 
 import whatwhere as ww
 from tests.running import error_of, json_of
-from whatwhere.errors import CheckpointError, SettingError, TokenError
+from whatwhere.errors import SettingError
 from whatwhere.models.surgery import repair_checkpoint
 
 from .conftest import WORDS, Save, digests, loaded, logits, save_tokenizer, tensor
@@ -166,18 +166,6 @@ def test_ids_that_are_requested_are_repaired_in_every_table(broken: Path, tmp_pa
     report = repair_checkpoint(broken, tmp_path / "out", ids=[11, 5, 9, 20])
     assert [[row.id for row in table.rows] for table in report.measured.tables] == [[11, 5, 9, 20]] * 2
     assert np.isfinite(ww.read(tmp_path / "out").array(TABLE)).all()
-
-
-@pytest.mark.usefixtures("our_own_checks")
-def test_wrong_ids_and_tables_without_a_good_row_are_refused(broken: Path, tmp_path: Path) -> None:
-    with pytest.raises(TokenError, match="row 999"):
-        repair_checkpoint(broken, tmp_path / "out", ids=[999])
-    with pytest.raises(SettingError, match="got no ids"):
-        repair_checkpoint(broken, tmp_path / "out", ids=[])
-    with pytest.raises(SettingError, match="covariance, subtokens"):
-        repair_checkpoint(broken, tmp_path / "out", rows="median")  # type: ignore[arg-type]
-    with pytest.raises(CheckpointError, match="no row that is not to be repaired"):
-        repair_checkpoint(broken, tmp_path / "out", ids=range(len(tensor(broken, TABLE))))
 
 
 def test_the_command_lists_the_rows_and_what_was_found(broken: Path, tmp_path: Path) -> None:

@@ -20,13 +20,13 @@ from tokenizers import (
 )
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from whatwhere.errors import CheckpointError, SettingError, TextError, TokenError
+from whatwhere.errors import CheckpointError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.surgery import read_ids, trim_checkpoint
 from whatwhere.models.surgery.tokenizer_json import built, needed, trimmed
 
 from ..tiny import config_of, model_of
-from .conftest import SHARDS, SINGLE, Save, digests, loaded, logits, tensor
+from .conftest import SHARDS, SINGLE, Save, loaded, logits, require_others_unchanged, tensor
 
 TEXTS = [
     "the cat sat on the mat, and the mat was flat.",
@@ -141,18 +141,6 @@ def test_a_long_token_keeps_the_merges_that_build_it_and_no_others() -> None:
     assert needed(older, [8]) == stay
 
 
-def test_an_unknown_character_costs_what_it_did() -> None:
-    """The cost is taken from the least score, whose piece is kept: else xy|z would become <unk>|yz."""
-    pieces = [("<unk>", 0.0), ("x", -30.0), ("xy", -12.0), ("z", -12.0), ("yz", -1.0), ("far", -40.0)]
-    said = json.loads(Tokenizer(models.Unigram(pieces, unk_id=0)).to_str())
-    before = built(said)
-    assert before.encode("xyz").tokens == ["xy", "z"]
-    stay = sorted(needed(said, [0, 2, 3, 4]))
-    assert stay == [0, 2, 3, 4, 5]
-    after = built(trimmed(said, {old: new for new, old in enumerate(stay)}))
-    assert after.encode("xyz").tokens == ["xy", "z"]
-
-
 def test_texts_of_kept_pieces_are_encoded_as_before_in_random_vocabularies() -> None:
     random, texts = Random(0), 0
     for _ in range(150):
@@ -230,8 +218,7 @@ def test_a_trimmed_model_answers_as_before(
     assert torch.equal(logits(after, other), logits(before, one)[..., old_ids])
     assert after.config.pad_token_id == said["old_ids"].index(1)
     assert len(ours) == len(old_ids)
-    old, new = digests(folder), digests(out)
-    assert {name for name in old if old[name] != new[name]} == {one.name for one in report.changed}
+    require_others_unchanged(folder, out, report)
 
 
 def test_ids_from_a_file_and_one_file_of_weights(save: Save, tmp_path: Path) -> None:
@@ -250,47 +237,6 @@ def test_ids_from_a_file_and_one_file_of_weights(save: Save, tmp_path: Path) -> 
     trim_checkpoint(folder, tmp_path / "out", keep_ids=[8])
     assert json.loads((tmp_path / "out" / "id_map.json").read_text())["old_ids"] == [0, 1, 2, 4, 8]
     assert json.loads((tmp_path / "out" / "config.json").read_text())["eos_token_id"] == [2, 3]
-
-
-def test_a_real_model(minilm: Path, tmp_path: Path) -> None:
-    """MiniLM, and the tokens of a page of English."""
-    report = trim_checkpoint(minilm, tmp_path / "out", corpus=[minilm / "README.md"])
-    assert report.measured.corpus.encoded_as_before is True
-    assert report.measured.tokens_kept < 1000
-    before, after = (AutoTokenizer.from_pretrained(one) for one in (minilm, tmp_path / "out"))
-    text = "This is a sentence-transformers model"
-    assert before.convert_ids_to_tokens(before.encode(text)) == after.convert_ids_to_tokens(after.encode(text))
-    vectors = [tensor(one, "embeddings.word_embeddings.weight") for one in (minilm, tmp_path / "out")]
-    rows = [table[torch.tensor(result.encode(text))] for table, result in zip(vectors, (before, after), strict=True)]
-    assert torch.equal(*rows)
-
-
-def test_impossible_requests_are_refused(save: Save, tmp_path: Path) -> None:
-    folder, _ = save("llama")
-    out, corpus = tmp_path / "out", tmp_path / "corpus"
-    corpus.write_text("\n")
-    for settings, error, match in (
-        ({}, SettingError, "needs texts or ids"),
-        ({"keep_ids": [1], "corpus": [corpus]}, SettingError, "either --corpus"),
-        ({"keep_ids": []}, TokenError, "no ids to keep"),
-        ({"keep_ids": [37]}, TokenError, "id 37 is outside"),
-        ({"keep_ids": [-1]}, TokenError, "id -1 is outside"),
-        ({"corpus": [corpus]}, TextError, "holds no token"),
-        ({"corpus": [tmp_path / "no"]}, CheckpointError, "cannot be read"),
-    ):
-        with pytest.raises(error, match=match):
-            trim_checkpoint(folder, out, **settings)  # type: ignore[arg-type]
-    corpus.write_bytes(b"\xff\xfe\xff")
-    with pytest.raises(TextError, match="is not UTF-8"):
-        trim_checkpoint(folder, out, corpus=[corpus])
-    prefixed = Tokenizer(models.BPE({"a": 0, "##b": 1, "ab": 2}, [("a", "##b")], continuing_subword_prefix="##"))
-    prefixed.save(str(folder / "tokenizer.json"))
-    with pytest.raises(CheckpointError, match="drop a prefix of continuations"):
-        trim_checkpoint(folder, out, keep_ids=[2])
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(CheckpointError, match="the tokens of a text are not known"):
-        trim_checkpoint(folder, out, corpus=[corpus])
-    assert not out.exists()
 
 
 def test_a_table_at_the_values_follows_and_an_unknown_one_is_refused(save: Save, tmp_path: Path) -> None:
