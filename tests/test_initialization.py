@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import whatwhere as ww
+from tests.laws.cases import variants
 from whatwhere.analysis.walkthrough import random_embedding
 from whatwhere.comparison.folder import Folder
 from whatwhere.comparison.model import name_of
@@ -96,7 +97,7 @@ def test_the_seed_alone_decides_whatever_another_thread_samples(
 
 # Equal to the one random state, in the same order.
 
-SCHEMES = [(row.name, options) for row in ww.catalogue.values() for options in ({}, *row.variants)]
+SCHEMES = [(row.name, options) for row in ww.catalogue.values() for options in variants(row)]
 SCHEMES += [
     ("ssmax", {"then": row.name})
     for row in ww.catalogue.values()

@@ -1,5 +1,6 @@
 """What the laws are tested on: every row of the catalogue with every variant, and mixtures."""
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,8 +12,67 @@ from whatwhere.where.catalogue import Scheme
 from whatwhere.where.region_map import region_map_of
 
 DIM, HEADS, KEY_HEADS, MAX_LENGTH = 64, 4, 2, 64
+VARIANTS = """
+sinusoidal: layout='half'; layout='tensor2tensor'; theta=500.0; cosines_first=True;
+    layout='tensor2tensor', cosines_first=True
+sinusoidal-axial: axes=3; layout='half'; axes=3, layout='tensor2tensor'; theta=500.0
+fourier: axes=2; features=16; hidden=24; width=2.0
+learned: offset=2
+rotary: interleaved=True; rotary_dim=8; rotary_dim=8, interleaved=True; rotary_dim=8, rotary_start=3;
+    rotary_start=4, interleaved=True; reversed=True; theta=500000.0
+rotary-linear: factor=2.0; theta=500000.0, interleaved=True
+rotary-ntk: factor=16.0; rotary_dim=8
+rotary-dynamic-ntk: factor=2.0; original_length=32; factor=2.0, original_length=48, doubling=True
+rotary-yarn: attention_factor=1.0; truncate=False; mscale=2.0, mscale_all_dim=1.0; beta_fast=2.0, beta_slow=0.1
+rotary-longrope: factor=16.0; attention_factor=1.0
+rotary-llama3: factor=32.0; low_frequency_factor=0.01, high_frequency_factor=16.0
+rotary-proportional: share=0.25; factor=8.0; share=0.25, interleaved=True
+rotary-learned: interleaved=True; rotary_dim=2, rotary_start=1; theta=500000.0
+rotary-axial: interleaved=True; theta=100.0; axes=4
+rotary-mixed: interleaved=True; theta=100.0
+rotary-multimodal: layout='interleaved'; rotary_dim=16, sections=(2, 3, 3);
+    rotary_dim=12, sections=(2, 2, 2), layout='interleaved'; interleaved=True
+rotary-self-extend: window=3, group_size=3; window=2, group_size=3, interleaved=True;
+    window=4, group_size=2, rotary_dim=8, theta=500000.0
+rotary-dual-chunk: chunk_size=3, max_distance=4; chunk_size=2, max_distance=2, interleaved=True;
+    chunk_size=3, max_distance=7, rotary_dim=8
+xpos: interleaved=True; scale_base=1024.0, center=4; theta=500000.0
+pope: theta=500.0
+fope: interleaved=True; sets=1; original_length=5000; theta=100.0
+carope: interleaved=True; theta=100.0
+selective-rope: gate=True; gate=True, interleaved=True; theta=1.0, rank=4
+ssmax: then='rotary'; then='pope'; original_length=20
+temperature: then='rotary'; curve='stepped', period=3; curve='stepped', period=2, offset=0, alpha=0.5;
+    curve='clamped', length=2; curve='logn', original_length=2; exponent=0.5
+kerple: kind='power'
+sandwich: sinusoid_dim=16; theta=500.0
+fire: width=16; c=1.0
+cope: std=0.5; std=0.5, max_distance=3; std=0.5, scale=1.0
+inkling: features=4, std=0.5; extent=5, std=0.5; max_norm=0.5, std=0.5
+t5: num_buckets=7, max_distance=9; bidirectional=True, num_buckets=8, max_distance=6; scale=None
+shaw: max_distance=3, max_future_distance=16; max_distance=2, max_future_distance=0
+swin: window_size=3; window_size=(12, 2); std=0.5
+swin-v2: hidden=16; window_size=3; window_size=12, trained_size=4
+sam: window_size=3; window_size=(12, 2); std=0.5
+transformer-xl: theta=100.0
+deberta: max_distance=9, position_buckets=6; max_distance=3; terms=('c2p',); terms=('p2c',)
+"""
+"""Further options of each row with which the laws are tested."""
 REGIME = 4 * MAX_LENGTH
 """The length that is stated to schemes that follow it: beyond the trained one, where they differ from plain rotary."""
+
+
+def _read(table: str) -> dict[str, list[dict[str, Any]]]:
+    rows = re.findall(r"^(\S+): ((?:.|\n )+)$", table, re.MULTILINE)
+    return {name: [eval(f"dict({options})") for options in text.split(";")] for name, text in rows}
+
+
+OPTIONS = _read(VARIANTS)
+
+
+def variants(row: Scheme) -> list[dict[str, Any]]:
+    """Return the options with which a row is tested: none, and those of VARIANTS."""
+    return [{}, *OPTIONS.get(row.name, [])]
 
 
 @dataclass(frozen=True)
@@ -80,7 +140,6 @@ def mixture(*names: str) -> Scheme:
         keeps_norms=all(row.keeps_norms for row in rows),
         tested_up_to=min(row.tested_up_to for row in rows),
         distinct_up_to=None,
-        variants=(),
     )
 
 
@@ -89,7 +148,7 @@ ALL_ROWS = (
     mixture("rotary", "alibi"),
     mixture("learned", "rotary", "alibi"),
 )
-CASES = [Case(row, options) for row in ALL_ROWS for options in ({}, *row.variants)]
+CASES = [Case(row, options) for row in ALL_ROWS for options in variants(row)]
 
 
 def each(

@@ -61,7 +61,7 @@ class Bias(ww.ScoreBias):
 
 
 def case_of(door: str, build: Callable[[], nn.Module], **facts) -> Case:
-    row = replace(ww.catalogue["alibi"], name="broken", door=door, variants=(), **facts)
+    row = replace(ww.catalogue["alibi"], name="broken", door=door, **facts)
     return Case(replace(row, build=lambda dim, num_heads, max_length: ww.Where(**{door: build()})))
 
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import whatwhere as ww
+from tests.laws.cases import variants
 from tests.samples import draw
 from whatwhere.where.base import InputEncoding, QueryKeyMap
 from whatwhere.where.score_bias import ScoreBias
@@ -36,7 +37,7 @@ def settings_of(module):
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
 def test_a_scheme_is_copied_pickled_and_made_again_by_its_repr(row):
-    for options in ({}, *row.variants):
+    for options in variants(row):
         where = ww.scheme(row.name, dim=48, num_heads=2, max_length=32, **options)
         assert settings_of(made_by_its_repr(repr(where))) == settings_of(where)
         for other in (deepcopy(where), pickle.loads(pickle.dumps(where))):

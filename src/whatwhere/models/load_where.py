@@ -39,7 +39,7 @@ class _Learned:
 def _learned() -> Mapping[type, _Learned]:
     """Return where files have the learned numbers of each scheme that has any, but for tables of biases."""
     from whatwhere.where.query_key.learned_rotary import LearnedRotary
-    from whatwhere.where.query_key.ssmax import SSMax
+    from whatwhere.where.query_key.query_factor import SSMax
     from whatwhere.where.score.inkling import Inkling
     from whatwhere.where.score.transformer_xl import TransformerXL
     from whatwhere.where.sink import Sink

@@ -71,30 +71,7 @@ class InputEncoding(WithSettings, ABC):
         """
 
 
-class AttentionScheme(OfHeads):
-    """What maps of queries and keys and score biases have in common: they act within attention, of all heads."""
-
-    scale: float | None = None
-    """The softmax scale that the scheme requires; None leaves 1 / sqrt(head_dim)."""
-    causal_only: bool = False
-    """True where the scheme is not defined for keys later than the query; then attention must be causal."""
-    other_direction: ClassVar[str]
-    """A scheme of the same door that supports both directions."""
-
-    def require_direction(self, causal: bool) -> None:
-        """Check that the scheme supports attention of this direction.
-
-        Raises:
-            SettingError: If attention is bidirectional, but the scheme supports causal attention only.
-        """
-        if self.causal_only and not causal:
-            raise SettingError(
-                f"{type(self).__name__} supports causal attention only, but got causal=False.\n"
-                f"Pass causal=True, or choose a scheme that supports both directions, such as {self.other_direction}."
-            )
-
-
-class QueryKeyMap(AttentionScheme, ABC):
+class QueryKeyMap(OfHeads, ABC):
     """Door 2: a map of queries and keys, each by its own position, before their dot product.
 
         score(i, j) = < query_key(q_i, p_i), query_key(k_j, p_j) > * scale
@@ -106,7 +83,10 @@ class QueryKeyMap(AttentionScheme, ABC):
 
     head_dim: int
     """Features of a head before the map."""
-    other_direction = "Rotary"
+    scale: float | None = None
+    """The softmax scale that the scheme requires; None leaves 1 / sqrt(head_dim)."""
+    causal_only: bool = False
+    """True where the map is not defined for keys later than the query; then attention must be causal."""
     follows_length: bool = False
     """True where the map depends on the length of the sequence; then `bind` gets `lengths`."""
     by_content: ClassVar[bool] = False
@@ -279,6 +259,10 @@ class QueryKeyMap(AttentionScheme, ABC):
         differ = torch.stack([(a != b).any() for a, b in zip(so_far, of_whole, strict=True)])
         require_range(differ.long(), 1, several)
 
+    def require_direction(self, causal: bool) -> None:
+        """Raise SettingError if attention is bidirectional, but the scheme supports causal attention only."""
+        require_direction(self, self.causal_only, causal, "Rotary")
+
     def require_fit(self, name: str, x: Tensor, positions: Positions) -> None:
         """Check the shape of queries or keys against their positions.
 
@@ -343,4 +327,13 @@ def require_query_heads(owner: str, num_heads: int, q: Float[Tensor, "batch head
     if q.shape[1] != num_heads:
         raise ShapeError(
             f"{owner} was made for num_heads={num_heads}, but q has {q.shape[1]} heads: shape {tuple(q.shape)}."
+        )
+
+
+def require_direction(scheme: nn.Module, causal_only: bool, causal: bool, other: str) -> None:
+    """Raise SettingError where a scheme supports causal attention only, but attention is bidirectional."""
+    if causal_only and not causal:
+        raise SettingError(
+            f"{type(scheme).__name__} supports causal attention only, but got causal=False.\n"
+            f"Pass causal=True, or choose a scheme that supports both directions, such as {other}."
         )

@@ -18,13 +18,13 @@ class WithSettings(nn.Module):
 
     settings_in_repr: ClassVar[tuple[str, ...]] = ()
     """The attributes that the repr shows, in this order."""
-    shown_if_set: ClassVar[tuple[str, ...]] = ()
+    _shown_if_set: ClassVar[tuple[str, ...]] = ()
     """Those of them that it shows only where they are not None, 0 or False."""
 
     def extra_repr(self) -> str:
         """Return the settings."""
         values = ((name, getattr(self, name)) for name in self.settings_in_repr)
-        return ", ".join(f"{name}={value!r}" for name, value in values if value or name not in self.shown_if_set)
+        return ", ".join(f"{name}={value!r}" for name, value in values if value or name not in self._shown_if_set)
 
 
 class OfHeads(WithSettings):

@@ -21,7 +21,7 @@ from whatwhere.position.positions import Positions, common_batch
 from whatwhere.tensor_checks import readable
 from whatwhere.where.attention import Scores
 from whatwhere.where.base import Bound, QueryKeyMap
-from whatwhere.where.query_factor import QueryFactor
+from whatwhere.where.query_key.query_factor import QueryFactor
 from whatwhere.where.rotary_map import RotaryMap
 from whatwhere.where.score_bias import tabulate
 

@@ -116,8 +116,16 @@ class ScaledRotaryMap(RotaryMap):
     change.
     """
 
-    settings_in_repr = ("head_dim", "theta", "interleaved", "rotary_dim", "rotary_start", "reversed", "scaling")
-    shown_if_set = ("rotary_start", "reversed", "scaling")
+    settings_in_repr: ClassVar[tuple[str, ...]] = (
+        "head_dim",
+        "theta",
+        "interleaved",
+        "rotary_dim",
+        "rotary_start",
+        "reversed",
+        "scaling",
+    )
+    _shown_if_set = ("rotary_start", "reversed", "scaling")
 
     def __init__(
         self,

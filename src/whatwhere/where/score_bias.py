@@ -14,7 +14,8 @@ from whatwhere.kernels.backend import full_precision
 from whatwhere.kernels.blockwise_attention import ByBlocks
 from whatwhere.kernels.toeplitz import toeplitz
 from whatwhere.position.positions import Positions, PositionsLike, common_batch
-from whatwhere.where.base import AttentionScheme, QueryKeyMap, device_of, of_queries_and_keys
+from whatwhere.where.base import QueryKeyMap, device_of, of_queries_and_keys, require_direction
+from whatwhere.where.head_shards import OfHeads
 
 Element = Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]
 """`element(batch, head, query_slot, key_slot)` -> the bias of that score; like a score_mod without the score."""
@@ -31,7 +32,7 @@ Gates = Float[Tensor, "batch heads tokens *features"] | None
 """What `bind` may be given beside positions: queries, keys, and what `gates` returned."""
 
 
-class ScoreBias(AttentionScheme, ABC):
+class ScoreBias(OfHeads, ABC):
     """Door 3: a number for each pair of positions, added to the scaled score.
 
         score(h, i, j) += element(h, p_i, p_j)
@@ -44,7 +45,10 @@ class ScoreBias(AttentionScheme, ABC):
 
     num_heads: int
     """Heads of the queries."""
-    other_direction = "ALiBi"
+    scale: float | None = None
+    """The softmax scale that the scheme requires; None leaves 1 / sqrt(head_dim)."""
+    causal_only: bool = False
+    """True where the formula is not defined for keys later than the query; then attention must be causal."""
     by_content: ClassVar[bool] = False
     """True where `bind` needs q, k or gates; then layers cannot share a bias."""
     sums_between: ClassVar[bool] = False
@@ -138,6 +142,10 @@ class ScoreBias(AttentionScheme, ABC):
         """
         self._require_no_content()
         return as_score_mod(self.bind(*of_queries_and_keys(positions, keys, device_of(self))))
+
+    def require_direction(self, causal: bool) -> None:
+        """Raise SettingError if attention is bidirectional, but the scheme supports causal attention only."""
+        require_direction(self, self.causal_only, causal, "ALiBi")
 
     def by_blocks(self, positions: Positions, causal: bool, size: int | None = None) -> ByBlocks | None:
         """Return the bias in the form that blockwise attention reads without a dense table; None where there is none.

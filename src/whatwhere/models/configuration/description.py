@@ -240,7 +240,7 @@ class Description:
             learned: Any = curve.build(device, dtype, query_key)
             map_: QueryKeyMap = learned
             return map_
-        from whatwhere.where.query_key.query_temperature import QueryTemperature
+        from whatwhere.where.query_key.query_factor import QueryTemperature
 
         return QueryTemperature(self.heads[layer].head_dim, curve.build(), query_key)
 

@@ -12,10 +12,10 @@ import torch
 from whatwhere.checks import require_whole
 from whatwhere.errors import SettingError, UnknownScheme
 from whatwhere.where.binding import Where
+from whatwhere.where.catalogue.entries import ENTRIES
 from whatwhere.where.catalogue.entry import Scheme as Scheme
 from whatwhere.where.catalogue.entry import SchemeDescription, SchemeFacts
 from whatwhere.where.catalogue.options import LAYER_OPTIONS, layer_word, split_options
-from whatwhere.where.catalogue.schemes import ENTRIES
 from whatwhere.where.sink import Sink
 
 catalogue: Mapping[str, Scheme] = MappingProxyType({entry.name: entry for entry in ENTRIES})

@@ -69,11 +69,9 @@ class Scheme(SchemeFacts):
 
     Args:
         build: (dim, num_heads, max_length, **options) -> Where.
-        variants: further options with which the laws are tested.
     """
 
     build: Callable[..., Where]
-    variants: tuple[Mapping[str, Any], ...] = ()
 
     @property
     def shift_invariance(self) -> str:

@@ -51,7 +51,7 @@ class Learned(InputEncoding):
     """
 
     settings_in_repr = ("dim", "max_length", "offset", "std")
-    shown_if_set = ("offset",)
+    _shown_if_set = ("offset",)
 
     weight: Float[Tensor, "rows dim"]
 

@@ -43,7 +43,7 @@ class Sinusoidal(InputEncoding):
     """
 
     settings_in_repr = ("dim", "theta", "layout", "offset", "cosines_first")
-    shown_if_set = ("offset", "cosines_first")
+    _shown_if_set = ("offset", "cosines_first")
 
     def __init__(
         self,

@@ -18,10 +18,10 @@ from whatwhere.where.scaling.base import FrequencyCache as FrequencyCache
 from whatwhere.where.scaling.base import Scaling as Scaling
 from whatwhere.where.scaling.base import Unscaled as Unscaled
 from whatwhere.where.scaling.base import or_unscaled as or_unscaled
-from whatwhere.where.scaling.dynamic_ntk import DynamicNTK as DynamicNTK
-from whatwhere.where.scaling.linear import Linear as Linear
-from whatwhere.where.scaling.llama3 import Llama3 as Llama3
 from whatwhere.where.scaling.longrope import LongRoPE as LongRoPE
-from whatwhere.where.scaling.ntk import NTK as NTK
-from whatwhere.where.scaling.proportional import Proportional as Proportional
+from whatwhere.where.scaling.rules import NTK as NTK
+from whatwhere.where.scaling.rules import DynamicNTK as DynamicNTK
+from whatwhere.where.scaling.rules import Linear as Linear
+from whatwhere.where.scaling.rules import Llama3 as Llama3
+from whatwhere.where.scaling.rules import Proportional as Proportional
 from whatwhere.where.scaling.yarn import YaRN as YaRN

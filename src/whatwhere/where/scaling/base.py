@@ -63,7 +63,12 @@ class Scaling(ABC):
 @final
 @dataclass(frozen=True)
 class Unscaled(Scaling):
-    """Leave every frequency as it is: what `scaling=None` means."""
+    """Leave every frequency as it is: what `scaling=None` means.
+
+    Examples:
+        >>> Unscaled().frequencies(4, 10_000.0)
+        tensor([1.0000, 0.0100], dtype=torch.float64)
+    """
 
     def frequencies(
         self, dim: int, theta: float, device: Device = None, lengths: Int64[Tensor, "*batch"] | None = None

@@ -106,9 +106,6 @@ class T5(DistanceBias):
     def require_direction(self, causal: bool) -> None:
         """Check that the scheme supports attention of this direction; one-directional buckets are causal only.
 
-        Args:
-            causal: whether attention is causal.
-
         Raises:
             SettingError: If causal=False, but the scheme has no buckets for later keys.
         """

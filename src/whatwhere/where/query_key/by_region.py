@@ -1,4 +1,4 @@
-"""Dual chunk attention: positions count anew in each chunk, and queries know how far a chunk is."""
+"""Self-Extend and dual chunk attention: rotary maps at other coordinates in each region of pairs."""
 
 from typing import final
 
@@ -10,6 +10,71 @@ from whatwhere.errors import ShapeError
 from whatwhere.position.positions import Positions
 from whatwhere.where.region_map import Region, RegionMap
 from whatwhere.where.rotary_map import RotaryMap
+from whatwhere.where.score_bias import distances
+
+
+@final
+class SelfExtend(RegionMap):
+    """Rotate near pairs by their distance and far ones by a distance of groups, so that a model reads longer text.
+
+        distance(i, j) = p_i - p_j                    where p_i - p_j < W
+                         p_i // G - p_j // G + W - W // G        beyond
+
+    Jin et al. 2024, Self-Extend, https://arxiv.org/abs/2401.01325. A model trained to length L reads up to about
+    (L - W) G + W tokens without training, and no distance is above L. Queries and keys are rotated twice, at p and at
+    p // G. Where G does not divide W, the authors' code has W - W / G in one place and W - W // G in another; the paper
+    and this class have the latter. Attention must be causal. Windows and other masks are as ever.
+
+    Attention runs over a list that has each key twice, with masks: several times the cost of plain attention. Texts up
+    to W cost and compute what `then` alone does. A KV cache stores each key twice. Score biases that read queries and
+    keys get the near ones.
+
+    Args:
+        then: the rotary map, such as Rotary(head_dim=64).
+        window: W, the distances that stay as they are; 512 to 1,024 in the paper.
+        group_size: G, positions in a group; 1 changes nothing.
+
+    Fixed, unless `then` is learned. Any length. Engines: dense, sdpa, flex. Used by: the paper's language models,
+    without training.
+
+    Raises:
+        DoorError: If `then` is not a rotary map.
+        ShapeError: If a size is not a whole number of at least 1.
+
+    Examples:
+        >>> import torch
+        >>> from whatwhere import Rotary, Where
+        >>> where = Where(SelfExtend(Rotary(head_dim=4), window=512, group_size=8))
+        >>> here, q = where.at(3), torch.ones(1, 2, 3, 4)
+        >>> here.attention(*here.query_key(q, q), q).shape
+        torch.Size([1, 2, 3, 4])
+    """
+
+    settings_in_repr = ("window", "group_size")
+    regions = 2
+    key_regions = 2
+
+    def __init__(self, then: RotaryMap, window: int, group_size: int) -> None:
+        super().__init__(then)
+        require_whole("SelfExtend", window=window, group_size=group_size)
+        self.window, self.group_size = window, group_size
+
+    def at_queries(self, p: Int64[Tensor, "batch tokens"]) -> tuple[Int64[Tensor, "batch tokens"], ...]:
+        """Return p, and p // G + W - W // G."""
+        return p, p // self.group_size + (self.window - self.window // self.group_size)
+
+    def at_keys(self, p: Int64[Tensor, "batch tokens"]) -> tuple[Int64[Tensor, "batch tokens"], ...]:
+        """Return p, and p // G."""
+        return p, p // self.group_size
+
+    def region(self, queries: Positions, keys: Positions) -> Region:
+        """Return 0 for pairs at a distance below W, else 1."""
+        distance = distances("SelfExtend", queries, keys)
+        return lambda b, i, j: (distance(b, i, j) >= self.window).long()
+
+    def one_region(self, queries: Positions) -> bool:
+        """Return whether all queries are known to be before position W, so that no distance is W."""
+        return queries.max_length is not None and queries.max_length <= self.window
 
 
 @final
