@@ -7,18 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from whatwhere.cli.app import PLAIN
 from whatwhere.errors import WhatWhereError
 from whatwhere.report.terminal import new_console, new_table
 
 if TYPE_CHECKING:
     from benchmarks.records import Results
 
-app = typer.Typer(
-    add_completion=False,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer(add_completion=False, **PLAIN)
 
 
 def main() -> None:

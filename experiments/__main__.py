@@ -12,7 +12,7 @@ from experiments.evidence_page import headline, sections
 from experiments.record import Evidence
 from experiments.suite import TimeLeft, listing, run_evidence, select
 from experiments.tutorials.all_claims import verdicts
-from whatwhere.cli.app import AsJson, print_json, to_path
+from whatwhere.cli.app import PLAIN, AsJson, print_json, to_path
 from whatwhere.cli.compare import Workers
 from whatwhere.comparison import read_results
 from whatwhere.errors import SettingError, WhatWhereError
@@ -22,13 +22,7 @@ from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.terminal import new_console, new_table, print_sections
 from whatwhere.report.text import duration
 
-app = typer.Typer(
-    add_completion=False,
-    no_args_is_help=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+app = typer.Typer(add_completion=False, no_args_is_help=True, **PLAIN)
 
 
 def main() -> None:

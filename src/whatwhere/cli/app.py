@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any, ParamSpec, TypeVar
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -27,7 +27,28 @@ from whatwhere.records import to_json
 
 
 class _Commands(TyperGroup):
-    """Commands whose descriptions are whole in the help of all."""
+    """Commands whose errors are messages, and whose descriptions are whole in the help of all."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; errors end it with a message and an exit status."""
+        try:
+            result = super().invoke(ctx)
+            sys.stdout.flush()
+        except WhatWhereError as problem:
+            print_message(str(problem))
+            raise typer.Exit(1) from None
+        except KeyboardInterrupt as stop:
+            kept = ("What is finished is kept; run the same command again to resume.",)
+            raise interrupted(stop, *kept if ctx.invoked_subcommand in _RESUMING else ()) from None
+        except BrokenPipeError:
+            _silence_stdout()  # the reader has gone, as `| head` does
+            raise typer.Exit(141) from None
+        except (MemoryError, RuntimeError, ImportError) as problem:
+            if (reason := refused(problem)) is None:
+                raise
+            print_message(reason)
+            raise typer.Exit(1) from None
+        return result
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Return a command, with its first paragraph as the short description, which would be cut otherwise."""
@@ -49,15 +70,20 @@ class _Commands(TyperGroup):
                 formatter.write_dl(rows)
 
 
+PLAIN: dict[str, Any] = {
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+"""What all our command lines have in common."""
+
 app = typer.Typer(
     name="whatwhere",
     help="The input layer of a Transformer: token embeddings and positional encodings.\n\n"
     'Example: whatwhere encode "The cat sat on the mat."',
     no_args_is_help=True,
     cls=_Commands,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    **PLAIN,
 )
 
 COMPARE = "Compare positional encodings"
@@ -69,9 +95,6 @@ PREPARE = "Prepare"
 """Groups of commands in `whatwhere --help`."""
 
 _NO_MEMORY = re.compile("allocate|out of memory|bad_alloc|create a primitive|start new thread|failed to map segment")
-
-P = ParamSpec("P")
-R = TypeVar("R")
 
 
 def to_path(text: str | Path) -> Path:
@@ -243,33 +266,6 @@ def _silence_stdout() -> None:
     """Redirect standard output to the null device, so that flushing it raises nothing."""
     with suppress(OSError):  # not every stream is a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-
-
-def exit_on_error(command: Callable[P, R]) -> Callable[P, R]:
-    """Wrap a command so that errors end it with a message and an exit status."""
-
-    @functools.wraps(command)
-    def wrapped(*args: P.args, **kwargs: P.kwargs) -> R:
-        try:
-            result = command(*args, **kwargs)
-            sys.stdout.flush()
-        except WhatWhereError as problem:
-            print_message(str(problem))
-            raise typer.Exit(1) from None
-        except KeyboardInterrupt as stop:
-            kept = ("What is finished is kept; run the same command again to resume.",)
-            raise interrupted(stop, *kept if command.__name__ in _RESUMING else ()) from None
-        except BrokenPipeError:
-            _silence_stdout()  # the reader has gone, as `| head` does
-            raise typer.Exit(141) from None
-        except (MemoryError, RuntimeError, ImportError) as problem:
-            if (reason := refused(problem)) is None:
-                raise
-            print_message(reason)
-            raise typer.Exit(1) from None
-        return result
-
-    return wrapped
 
 
 def _print_version(requested: bool) -> bool:

@@ -5,14 +5,13 @@ from typing import Annotated, Literal
 
 import typer
 
-from whatwhere.cli.app import COMPARE, AsJson, app, exit_on_error, print_json, to_path, whole_numbers
+from whatwhere.cli.app import COMPARE, AsJson, app, print_json, to_path, whole_numbers
 from whatwhere.cli.own import load_own
 from whatwhere.errors import SettingError
 from whatwhere.report.terminal import new_console, print_parts
 
 
 @app.command(rich_help_panel=COMPARE)
-@exit_on_error
 def ask(
     results: Annotated[
         Path, typer.Argument(parser=to_path, help="Folder that whatwhere compare or whatwhere demo wrote.")

@@ -16,7 +16,6 @@ from whatwhere.cli.app import (
     AsJson,
     app,
     complete_scheme,
-    exit_on_error,
     print_json,
     print_message,
     program,
@@ -47,7 +46,6 @@ Tokenizer = Annotated[
 
 
 @app.command(rich_help_panel=COMPARE)
-@exit_on_error
 def demo(
     out: Annotated[Path, typer.Option(parser=to_path, help="The results folder.")] = Path("whatwhere-demo"),
     workers: Workers = None,
@@ -65,7 +63,6 @@ def demo(
 
 
 @app.command(rich_help_panel=COMPARE)
-@exit_on_error
 def compare(
     schemes: Annotated[
         list[str] | None,

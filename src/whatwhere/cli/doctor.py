@@ -2,12 +2,11 @@
 
 import typer
 
-from whatwhere.cli.app import PREPARE, AsJson, app, exit_on_error, print_json
+from whatwhere.cli.app import PREPARE, AsJson, app, print_json
 from whatwhere.report.terminal import new_console, print_sections
 
 
 @app.command(rich_help_panel=PREPARE)
-@exit_on_error
 def doctor(as_json: AsJson = False) -> None:
     """Print versions, kernels and threads, what is missing here, and the command that gets it.
 

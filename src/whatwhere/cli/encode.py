@@ -12,7 +12,6 @@ from whatwhere.cli.app import (
     Run,
     app,
     complete_scheme,
-    exit_on_error,
     print_json,
     to_path,
     whole_numbers,
@@ -33,7 +32,6 @@ MOST_ROWS = 1000
 
 
 @app.command(rich_help_panel=LEARN)
-@exit_on_error
 def encode(
     text: Annotated[str | None, typer.Argument(help="Text to encode.")] = None,
     file: Annotated[Path | None, typer.Option(parser=to_path, help="UTF-8 file to encode instead.")] = None,
@@ -135,7 +133,6 @@ def _walk(
 
 
 @app.command(rich_help_panel=LEARN)
-@exit_on_error
 def schemes(as_json: AsJson = False) -> None:
     """Print the catalogue of positional encodings: name, door, formula and properties of each.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from whatwhere.cli.app import PORT, AsJson, app, exit_on_error, nothing_resumed, print_json, to_path
+from whatwhere.cli.app import PORT, AsJson, app, nothing_resumed, print_json, to_path
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, progress
 
@@ -15,7 +15,6 @@ Model = Annotated[Path, typer.Argument(parser=to_path, help="Model or config.jso
 
 
 @app.command(rich_help_panel=PORT)
-@exit_on_error
 def golden(
     model: Model,
     out: Annotated[Path, typer.Option("--out", parser=to_path, help="New folder for golden.json and its numbers.")],
@@ -53,7 +52,6 @@ def golden(
 
 
 @app.command(rich_help_panel=PORT)
-@exit_on_error
 def verify(
     folder: Annotated[Path, typer.Argument(parser=to_path, help="Folder that whatwhere golden has written.")],
     numbers: Annotated[

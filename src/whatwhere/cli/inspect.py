@@ -5,14 +5,13 @@ from typing import Annotated
 
 import typer
 
-from whatwhere.cli.app import READ, AsJson, Model, Pickles, Run, Which, app, exit_on_error, print_json, to_path
+from whatwhere.cli.app import READ, AsJson, Model, Pickles, Run, Which, app, print_json, to_path
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_sections, progress
 
 
 @app.command(rich_help_panel=READ)
-@exit_on_error
 def inspect(
     path: Model,
     sections: Annotated[
@@ -94,7 +93,6 @@ def inspect(
 
 
 @app.command(rich_help_panel=READ)
-@exit_on_error
 def diff(
     first: Model,
     second: Annotated[Path, typer.Argument(parser=to_path, help="Another one, in any supported format.")],

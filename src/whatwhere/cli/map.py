@@ -14,7 +14,6 @@ from whatwhere.cli.app import (
     Run,
     Which,
     app,
-    exit_on_error,
     nothing_resumed,
     print_json,
     to_path,
@@ -37,7 +36,6 @@ MOST, MOST_BY_PCA = 50_000, 500_000
 
 
 @app.command(name="map", rich_help_panel=READ)
-@exit_on_error
 def draw(
     path: Model,
     method: Annotated[

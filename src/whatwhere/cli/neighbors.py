@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from whatwhere.cli.app import READ, AsJson, Model, Pickles, Run, Which, app, exit_on_error, print_json
+from whatwhere.cli.app import READ, AsJson, Model, Pickles, Run, Which, app, print_json
 from whatwhere.report.terminal import new_console, print_parts, progress
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def _on_a_table(search: Callable[..., "SearchedTable"]) -> Callable[..., None]:
     functools.update_wrapper(command, search)
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-    return app.command(rich_help_panel=READ)(exit_on_error(command))
+    return app.command(rich_help_panel=READ)(command)
 
 
 @_on_a_table

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from whatwhere.cli.app import COMPARE, AsJson, app, exit_on_error, print_json, to_path
+from whatwhere.cli.app import COMPARE, AsJson, app, print_json, to_path
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console
 
@@ -16,7 +16,6 @@ Results = Annotated[Path, typer.Argument(parser=to_path, help="Folder that whatw
 
 
 @app.command(rich_help_panel=COMPARE)
-@exit_on_error
 def tables(
     results: Results,
     out: Annotated[Path, typer.Option(parser=to_path, help="Folder for the files.")] = Path("tables"),
@@ -40,7 +39,6 @@ def tables(
 
 
 @app.command(rich_help_panel=COMPARE)
-@exit_on_error
 def figures(
     results: Results,
     out: Annotated[Path, typer.Option(parser=to_path, help="Folder for the files.")] = Path("figures"),

@@ -4,14 +4,13 @@ from typing import Annotated
 
 import typer
 
-from whatwhere.cli.app import READ, AsJson, app, exit_on_error, print_json
+from whatwhere.cli.app import READ, AsJson, app, print_json
 from whatwhere.errors import WhatWhereError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import new_console, print_sections, progress
 
 
 @app.command(rich_help_panel=READ)
-@exit_on_error
 def probe(
     model: Annotated[
         str,

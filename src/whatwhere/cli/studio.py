@@ -12,7 +12,6 @@ from whatwhere.cli.app import (
     AsJson,
     Pickles,
     app,
-    exit_on_error,
     nothing_resumed,
     print_json,
     print_message,
@@ -44,7 +43,6 @@ class ExportedPage:
 
 
 @app.command(rich_help_panel=READ)
-@exit_on_error
 def studio(
     path: Annotated[
         Path | None,

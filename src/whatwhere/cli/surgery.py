@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
-from whatwhere.cli.app import CHANGE, AsJson, Pickles, app, exit_on_error, nothing_resumed, print_json, to_path
+from whatwhere.cli.app import CHANGE, AsJson, Pickles, app, nothing_resumed, print_json, to_path
 from whatwhere.errors import SettingError
 from whatwhere.report.terminal import new_console, print_parts, progress
 
@@ -28,7 +28,6 @@ Force = Annotated[bool, typer.Option("--force", help="Replace an existing output
 
 
 @app.command(rich_help_panel=CHANGE)
-@exit_on_error
 def resize(
     path: Model,
     out: Out,
@@ -83,7 +82,6 @@ def resize(
 
 
 @app.command(rich_help_panel=CHANGE)
-@exit_on_error
 def trim(
     path: Model,
     out: Out,
@@ -115,7 +113,6 @@ def trim(
 
 
 @app.command(rich_help_panel=CHANGE)
-@exit_on_error
 def repair(
     path: Model,
     out: Out,
@@ -153,7 +150,6 @@ def repair(
 
 
 @app.command(rich_help_panel=CHANGE)
-@exit_on_error
 def convert(
     path: Source,
     out: Out,

@@ -175,6 +175,11 @@ class LayerKind:
         """Whether it attends within a window or a chunk."""
         return self.window is not None or self.chunk is not None
 
+    def __str__(self) -> str:
+        """Return it as text, such as "rotary, 512 tokens, sinks"."""
+        seen = f", {self.window} tokens" if self.window else f", chunks of {self.chunk}" if self.chunk else ""
+        return self.positions + seen + (", sinks" if self.sink else "")
+
 
 def layer_kinds(name: str, count: int) -> list[LayerKind]:
     """Return what each of so many layers has, of the scheme with this name.

@@ -3,22 +3,26 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 
-from whatwhere.comparison.read import Comparison, Scored
-from whatwhere.comparison.results import ALL, ComparisonRecord, RunResult, Spread
+import numpy as np
+from jaxtyping import Float
+
+from whatwhere.analysis.pca import principal_components
+from whatwhere.comparison.read import AFTER, BEFORE, Comparison, Scored
+from whatwhere.comparison.results import ALL, ComparisonRecord, RunResult, Spread, Statistics, TableSnapshot
+from whatwhere.comparison.results import spread as results_spread
 from whatwhere.comparison.settings import MODEL_SETTINGS
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
-from whatwhere.comparison.variants import LayerKind, layer_kinds
 from whatwhere.escape import visible
 from whatwhere.records import Missing
-from whatwhere.report import trained_table
 from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence
 from whatwhere.report.comparison_conclusions import section as differences_section
 from whatwhere.report.comparison_sentences import (
     baseline_in_length,
     bits_per_byte,
+    deviation_sentence,
     distance_curves,
     distance_sentence,
     doors_sentence,
@@ -34,7 +38,7 @@ from whatwhere.report.comparison_sentences import (
     unit_of,
 )
 from whatwhere.report.section import Paragraph, Part, Section, Table
-from whatwhere.report.text import decimals, number, spread
+from whatwhere.report.text import count, decimals, number, spread
 
 NO_ROW, ABSENT = "no row", "–"
 RUNS = ("run", "steps", "seconds", "last loss", "parameters", "of tokens", "of positions", "trained model")
@@ -82,7 +86,7 @@ def sections(results: Comparison) -> list[Section]:
         *by_layout(results),
         Section("lengths", f"Scores by {unit_of(results)}", list(_by_length(results))),
         Section("shift", "Shift test", list(_by_shift(results))),
-        *trained_table.sections(results),
+        *_token_table(results),
         Section("schemes", "What each scheme makes of positions", list(_by_distance(results))),
         Section(
             "runs",
@@ -116,6 +120,8 @@ def by_layout(results: Comparison) -> list[Section]:
     """Return the scores by layout, in groups; nothing where no layer has a window or a sink, and all are alike."""
     if results.record.model is not None:
         return []  # which may have no layers
+    from whatwhere.comparison.variants import layer_kinds  # loads PyTorch
+
     layers = {run.scheme: layer_kinds(run.scheme, results.settings(run).layers) for run in results.runs}
     if not any(len(set(each)) > 1 or each[0].local or each[0].sink for each in layers.values()):
         return []
@@ -123,10 +129,13 @@ def by_layout(results: Comparison) -> list[Section]:
     columns += [f"at {length}" for length in results.beyond]
     rows = []
     for scheme, each in layers.items():
-        local = [layer.local for layer in each]
+        local, cells = [layer.local for layer in each], list[str]()
         group = "every layer" if all(local) else "some layers" if any(local) else "no layer"
         scores = [score_cell(results, results.score(scheme, length)) for length in (None, *results.beyond)]
-        rows.append([group, name_text(scheme), _layers_cell(each, True), _layers_cell(each, False), *scores])
+        for wanted in (True, False):
+            kinds = Counter(str(layer) for layer in each if layer.local is wanted)
+            cells.append("; ".join(f"{number}: {name_text(kind)}" for kind, number in kinds.items()) or ABSENT)
+        rows.append([group, name_text(scheme), *cells, *scores])
     rows.sort(key=lambda row: ("no layer", "every layer", "some layers").index(row[0]))
     text = (
         "Layers of some of these models differ in the tokens that they see, all earlier ones or those in a window, and "
@@ -135,17 +144,6 @@ def by_layout(results: Comparison) -> list[Section]:
     )
     table = Table(f"By layout: {measure_text(results)}", columns, rows, range(4, len(columns)), shorten="never")
     return [Section("layouts", "Layouts by layer", [Paragraph(text), table])]
-
-
-def _layers_cell(layers: Sequence[LayerKind], local: bool) -> str:
-    """Return the layers with or without a window as text: how many, of which kind."""
-    counts = Counter(layer for layer in layers if layer.local is local)
-    return "; ".join(f"{count}: {_kind_text(kind)}" for kind, count in counts.items()) or ABSENT
-
-
-def _kind_text(kind: LayerKind) -> str:
-    window = f", {kind.window} tokens" if kind.window else f", chunks of {kind.chunk}" if kind.chunk else ""
-    return name_text(kind.positions) + window + (", sinks" if kind.sink else "")
 
 
 def costs(results: Comparison) -> Table:
@@ -280,3 +278,124 @@ def _value(value: object) -> str:
     if isinstance(value, Sequence):
         return ", ".join(map(_value, value))
     return ABSENT if value is None else json.dumps(value)
+
+
+# What training wrote into the token table of the expressions task
+
+_DIGITS = "0123456789"
+_NUMBERS: Mapping[str, tuple[int, Callable[[TableSnapshot], float | None]]] = {
+    "mean": (3, lambda at: at.table.mean),
+    "standard deviation": (3, lambda at: at.table.std),
+    "cosine of Max and Min": (2, lambda at: at.cosines.max_min),
+    "cosine of First and Last": (2, lambda at: at.cosines.first_last),
+    "mean cosine within the digits": (2, lambda at: at.cosines.within_digits),
+    "mean cosine within the operators": (2, lambda at: at.cosines.within_operators),
+    "mean cosine within ( ) and comma": (2, lambda at: at.cosines.within_syntax),
+    "digits on a line, |r|": (2, lambda at: at.number_line),
+}
+"""Decimals of each quantity, and how it is read from a snapshot."""
+
+
+@dataclass(frozen=True, eq=False)
+class NumberLine:
+    """The digits along the first principal axis of what training wrote into them, E - E0.
+
+    Args:
+        scheme: of the run, which is that of the first seed.
+        coordinates: of the digits 0 to 9; greater digits tend to the right.
+        r: absolute correlation of digit and coordinate.
+    """
+
+    scheme: str
+    coordinates: Float[np.ndarray, " digits"]
+    r: float
+
+
+def _token_table(results: Comparison) -> list[Section]:
+    """Return the section on the token table; none for other tasks than the expressions."""
+    table = trained_table(results)
+    if table is None:
+        return []
+    parts: list[Part] = [Paragraph(trained_sentence(results)), table]
+    lines = number_lines(results)
+    parts += [_lines_table(lines)] if lines else []
+    return [Section("token-table", "What training wrote into the token table", parts)]
+
+
+def trained_table(results: Comparison) -> Table | None:
+    """Return the numbers of the token table at shares of the steps, over all runs that recorded them."""
+    runs = [run.token_table for run in results.runs if run.token_table]
+    if not runs:
+        return None
+    percents = [snapshot.percent for snapshot in runs[0]]
+    at = [[each for snapshots in runs for each in snapshots if each.percent == percent] for percent in percents]
+    rows = [
+        [name, *(spread(_spread(read, snapshots), digits, absent=ABSENT) for snapshots in at)]
+        for name, (digits, read) in _NUMBERS.items()
+    ]
+    rows.insert(2, ["least and greatest value", *(_range([each.table for each in snapshots]) for snapshots in at)])
+    with_positions = [[each.with_positions for each in snapshots if each.with_positions] for snapshots in at]
+    rows.insert(3, ["the same after adding positions", *map(_range, with_positions)])
+    caption = (
+        f"The token table after a share of the steps: median over {count(len(runs), 'run')} of all schemes, with least "
+        "and greatest."
+    )
+    return Table(caption, ["quantity", *(f"at {percent} %" for percent in percents)], rows)
+
+
+def trained_sentence(results: Comparison) -> str:
+    """Describe what training did to the token table, where runs recorded it."""
+    runs = [run.token_table for run in results.runs if run.token_table]
+    first, last = [snapshots[0] for snapshots in runs], [snapshots[-1] for snapshots in runs]
+    std, cosine, line = (
+        _NUMBERS[name][1] for name in ("standard deviation", "cosine of Max and Min", "digits on a line, |r|")
+    )
+    parts = []
+    if (before := _spread(std, first)) is not None and (after := _spread(std, last)) is not None:
+        parts.append(deviation_sentence(before.median, after.median))
+    if (before := _spread(cosine, first)) is not None and (after := _spread(cosine, last)) is not None:
+        start, end = decimals(before.median, 2), decimals(after.median, 2)
+        parts.append(f"the cosine of Max and Min from {start} to {end}")
+    if (after := _spread(line, last)) is not None:
+        parts.append(f"the digits' order and the direction in which they moved have |r| {spread(after, 2)}")
+    return f"{'; '.join(parts)}; medians over {count(len(runs), 'run')}."
+
+
+def number_lines(results: Comparison) -> list[NumberLine]:
+    """Compute the number line of the first seed of each scheme, except for runs whose tables are not saved."""
+    tokens = list(results.task.tokens)
+    digits = [tokens.index(digit) for digit in _DIGITS if digit in tokens]
+    if len(digits) < len(_DIGITS) or not any(run.token_table for run in results.runs):
+        return []
+    lines = (_number_line(results, run, digits) for run in results.first_runs)
+    return [line for line in lines if line is not None]
+
+
+def _number_line(results: Comparison, run: RunResult, digits: list[int]) -> NumberLine | None:
+    tables = results.tables(run)
+    if not {BEFORE, AFTER} <= tables.keys() or max(digits) >= len(tables[AFTER]):
+        return None
+    change = (tables[AFTER] - tables[BEFORE])[digits]
+    coordinates = principal_components(change, 1).coordinates[:, 0]
+    r = float(np.corrcoef(coordinates, np.arange(len(digits)))[0, 1]) if np.ptp(coordinates) else 0.0
+    # The sign of a principal axis is arbitrary.
+    return NumberLine(run.scheme, -coordinates if r < 0 else coordinates, abs(r))
+
+
+def _lines_table(lines: list[NumberLine]) -> Table:
+    rows = [
+        [name_text(line.scheme), *(decimals(float(x), 2) for x in line.coordinates), decimals(line.r, 2)]
+        for line in lines
+    ]
+    caption = "The digits along the first principal axis of what training wrote into them, first seed of each scheme"
+    return Table(caption, ["scheme", *_DIGITS, "|r|"], rows, numeric=range(1, 12))
+
+
+def _spread(read: Callable[[TableSnapshot], float | None], snapshots: Sequence[TableSnapshot]) -> Spread | None:
+    return results_spread(value for value in map(read, snapshots) if value is not None)
+
+
+def _range(tables: Sequence[Statistics]) -> str:
+    """Return the median of the least and of the greatest values of several tables."""
+    low, high = results_spread(each.min for each in tables), results_spread(each.max for each in tables)
+    return ABSENT if low is None or high is None else f"{decimals(low.median, 2)} to {decimals(high.median, 2)}"

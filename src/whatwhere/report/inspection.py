@@ -75,9 +75,22 @@ def sections(inspection: Inspection) -> list[Section]:
 
 def sizes(findings: Sizes) -> list[Part]:
     """Return the parameters and bytes of the parts."""
-    tables = sum((part.share or 0.0 for part in findings.parts if part.part != OTHER), 0.0)
     if findings.from_configuration:
-        return _configured(findings)
+        text = [
+            f"By the configuration alone, without weights: {findings.parameters:,} parameters in the tables of tokens "
+            "and positions. Other layers are not counted.",
+            _tied(findings),
+            *_without_row(findings),
+        ]
+        if findings.rows and findings.dim:
+            text.append(
+                f"A token is one of {findings.rows:,} and becomes {findings.dim:,} numbers: "
+                f"{number(findings.rows / findings.dim)} tokens for each feature."
+            )
+        names = ("table", "shape", "type", "parameters", "share of these")
+        cells = [_size(part)[:5] for part in findings.parts]
+        return [*map(Paragraph, text), Table("Parameters by table", names, cells, (3, 4), shorten="never")]
+    tables = sum((part.share or 0.0 for part in findings.parts if part.part != OTHER), 0.0)
     text = [
         f"{findings.parameters:,} parameters, {percent(tables)} of them in the tables named below.",
         _tied(findings),
@@ -222,34 +235,6 @@ def _suspicious(findings: TokenDiagnostics | Missing | None) -> str:
     elif findings.under_trained.count:
         facts.append(f"{count(findings.under_trained.count, 'token')} suspected of being under-trained")
     return ", ".join(facts)
-
-
-def _configured(findings: Sizes) -> list[Part]:
-    """Return the sizes of a configuration without weights."""
-    shapes = [*map(_size, findings.parts)]
-    parts: list[Part] = [
-        Paragraph(
-            f"By the configuration alone, without weights: {findings.parameters:,} parameters in the tables of tokens "
-            "and positions. Other layers are not counted."
-        ),
-        Paragraph(_tied(findings)),
-        *map(Paragraph, _without_row(findings)),
-    ]
-    if findings.rows and findings.dim:
-        parts.append(
-            Paragraph(
-                f"A token is one of {findings.rows:,} and becomes {findings.dim:,} numbers: "
-                f"{number(findings.rows / findings.dim)} tokens for each feature."
-            )
-        )
-    table = Table(
-        "Parameters by table",
-        ("table", "shape", "type", "parameters", "share of these"),
-        [row[:5] for row in shapes],
-        (3, 4),
-        shorten="never",
-    )
-    return [*parts, table]
 
 
 def _without_row(findings: Sizes) -> list[str]:

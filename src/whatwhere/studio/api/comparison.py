@@ -18,11 +18,11 @@ from whatwhere.records import Missing
 from whatwhere.report import comparison_conclusions as conclusions
 from whatwhere.report import comparison_sentences as sentences
 from whatwhere.report import difference as texts
+from whatwhere.report.comparison import NumberLine, number_lines, trained_sentence, trained_table
 from whatwhere.report.comparison_sentences import name_text
 from whatwhere.report.figures import looks
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import capital
-from whatwhere.report.trained_table import NumberLine, number_lines, sentence, trained_table
 from whatwhere.studio.api.about import Which
 from whatwhere.studio.api.settings import ExportedView, Findings, in_steps, query
 from whatwhere.studio.jobs import Report
@@ -283,7 +283,7 @@ def _measurements(results: Comparison) -> Measurements:
             scores=sentences.scores_sentence(results),
             groups=sentences.groups_sentence(results),
             shift=sentences.shift_sentence(results),
-            table=sentence(results) if recorded else sentences.change_sentence(results),
+            table=trained_sentence(results) if recorded else sentences.change_sentence(results),
             doors=sentences.doors_sentence(results),
             distance=sentences.distance_sentence(results),
             record=f"{sentences.start_sentence(results)} {sentences.record_sentence(results)}".lstrip(),

@@ -464,7 +464,7 @@ export interface NotFiniteRow {
   infinite: number;
 }
 
-/** whatwhere.report.trained_table.NumberLine */
+/** whatwhere.report.comparison.NumberLine */
 export interface NumberLine {
   scheme: string;
   coordinates: Tensor;
