@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isclose
+from math import floor, isclose, log10
 
 from whatwhere.models.probe.differences import Difference
 from whatwhere.models.probe.findings import (
@@ -120,7 +120,7 @@ def _cells(layer: Layer) -> tuple[str, ...]:
         _map(layer.query) + magnitude,
         "as queries" if _map(layer.query) == _map(layer.key) else _map(layer.key) + magnitude,
         _frequencies(layer.query),
-        "below 1e-6" if residual < 1e-6 else f"below 1e{_exponent(residual)}",
+        f"below 1e{max(-6, floor(log10(max(residual, 1e-9))) + 1)}",
         "not measured" if layer.scale is None else number(layer.scale, 5),
         _span(layer.span),
         _bias(layer.bias),
@@ -128,24 +128,17 @@ def _cells(layer: Layer) -> tuple[str, ...]:
     )
 
 
-def _exponent(value: float) -> int:
-    return int(f"{value:e}".partition("e")[2]) + 1
-
-
 def _map(found: FeatureMap) -> str:
     if found.kind == NONE:
         return "no positions"
     if found.kind == SCALED:
-        return f"times {number(found.scales[-1], 5)} at {found.positions[-1]:,}" + _because(found)
+        because = f" ({found.reason})" if found.reason else ""
+        return f"times {number(found.scales[-1], 5)} at {found.positions[-1]:,}{because}"
     if found.kind != ROTARY:
         return f"{found.kind}: {found.reason}" if found.reason else found.kind
     layout = found.projected_layout or found.layout
     scaled = f", times {number(found.scales[-1], 5)} at {found.positions[-1]:,}" if found.scales else ""
     return f"rotary, {layout}, {found.rotary_dim} features from {found.start}{scaled}"
-
-
-def _because(found: FeatureMap) -> str:
-    return f" ({found.reason})" if found.reason else ""
 
 
 def _frequencies(found: FeatureMap) -> str:
@@ -164,9 +157,7 @@ def _span(span: Span) -> str:
     if span.chunk is not None:
         return f"{direction} in its chunk of {span.chunk}"
     if span.before is None and span.after in (None, 0):
-        return (
-            f"{direction} of {span.tokens}" if span.named is None else f"{direction}; window {span.named} not reached"
-        )
+        return f"{direction} of {span.tokens}" if not span.named else f"{direction}; window {span.named} not reached"
     after = "" if span.causal else f", {span.after} later"
     return f"the nearest {span.before} earlier{after}, and itself"
 
@@ -182,11 +173,8 @@ def _input(change: InputChange) -> str:
         case "none":
             return "Hidden states before the first layer do not depend on position."
         case "learned" | "sinusoidal":
-            table = (
-                ""
-                if change.module is None
-                else f" ({change.module}, {change.rows:,} rows, position 0 in row {change.offset})"
-            )
+            known = change.module is not None
+            table = f" ({change.module}, {change.rows:,} rows, position 0 in row {change.offset})" if known else ""
             return f"Hidden states before the first layer depend on position: {change.kind}{table}."
         case "table":
             return "The same vector by position is added to the hidden states before the first layer."

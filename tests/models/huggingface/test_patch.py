@@ -18,9 +18,6 @@ from transformers import (
     GlmAsrEncoderConfig,
     GlmAsrForConditionalGeneration,
     LlamaConfig,
-    ModernBertConfig,
-    PeAudioConfig,
-    PeAudioModel,
 )
 
 import whatwhere as ww
@@ -514,20 +511,6 @@ def test_an_audio_tower_keeps_its_positions(rope: dict[str, object]) -> None:
         assert patched.replaced == ["model.language_model.embed_tokens", "model.language_model.rotary_emb"]
         assert torch.equal(heard(), before)
         require_close(said(model.model.language_model, tokens), text)
-
-
-def test_a_text_tower_with_an_audio_tower() -> None:
-    text = config_of("modernbert").to_dict()
-    sound = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2}
-    dac = {"encoder_hidden_size": 4, "codebook_dim": 4, "hidden_size": 8, "downsampling_ratios": [2], "n_codebooks": 1}
-    config = PeAudioConfig(
-        text_config=ModernBertConfig(**text), audio_config={**sound, "head_dim": 32, "dac_config": dac}
-    )
-    model, tokens = PeAudioModel(config).eval(), ids()
-    before = said(model.text_model, tokens)
-    with ww.patch(model) as patched:
-        assert patched.replaced == ["text_model.embeddings.tok_embeddings", "text_model.rotary_emb"]
-        require_close(said(model.text_model, tokens), before)
 
 
 @pytest.mark.parametrize("model_type", ["roberta", "camembert", "xlm-roberta"])

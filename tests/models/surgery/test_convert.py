@@ -1,6 +1,5 @@
 """Another layout, type, tokenizer or format: the same scores, the error that is reported, the same numbers."""
 
-import json
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +24,7 @@ from .conftest import (
     WORDS,
     Save,
     digests,
+    json_of,
     loaded,
     logits,
     metadata,
@@ -139,7 +139,7 @@ def test_a_cast_equals_that_of_torch_and_its_error_is_reported(
     assert table.median_row_cosine == pytest.approx(np.median(cosines[finite]), abs=1e-7)
     assert table.relative_error == pytest.approx(np.linalg.norm(y - x) / np.linalg.norm(x))
     assert 0.5 < table.nearest_kept <= 1
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["dtype"] == dtype
+    assert json_of(tmp_path / "out")["dtype"] == dtype
     if dtype == "bfloat16":
         made = loaded(tmp_path / "out", model)
         assert made.get_input_embeddings().weight.dtype == torch.bfloat16
@@ -218,7 +218,7 @@ def test_a_table_moves_to_another_tokenizer(save: Save, tmp_path: Path, model_ty
     assert (report.measured.copied, report.measured.composed, report.measured.mean_rows) == (3, 1, 2)
     assert (tmp_path / "out" / "tokenizer.json").read_bytes() == other.read_bytes()
     assert made.config.vocab_size == 6
-    said = json.loads((tmp_path / "out" / "config.json").read_text())
+    said = json_of(tmp_path / "out")
     assert (said["pad_token_id"], said["eos_token_id"], said["decoder_start_token_id"]) == (3, None, 5)
     before, after = logits(model, torch.tensor([[7, 1]])), logits(made, torch.tensor([[0, 3]]))
     torch.testing.assert_close(after[..., [0, 3, 5]], before[..., [7, 1, 0]])  # another width, another sum

@@ -11,13 +11,13 @@ from torch.optim import AdamW
 
 from whatwhere.errors import CheckpointError, SettingError, TokenError
 from whatwhere.models.configuration.model_types import MODEL_TYPES
-from whatwhere.models.surgery import move_to_tokenizer, trim_checkpoint
+from whatwhere.models.surgery import Report, move_to_tokenizer, trim_checkpoint
 from whatwhere.what.resizing import keep, resize
 from whatwhere.what.token_ids import FIXED_AFTER_PADDING, LEARNED_AFTER_PADDING
 
 from ..checkpoint.forms import VOCABULARY
 from ..tiny import config_of, model_of
-from .conftest import EVERY_WORD, loaded, save_tokenizer, tensor
+from .conftest import EVERY_WORD, change_json, json_of, loaded, old_ids, save_tokenizer, tensor
 
 SPECIAL: dict[str, Any] = {"pad_token_id": 1, "bos_token_id": 5, "eos_token_id": 6}  # CamemBERT's order
 MORE: dict[str, dict[str, Any]] = {
@@ -46,6 +46,7 @@ LEARNED = [
 ]  # fmt: skip
 FIXED = ["m2m_100", "nllb-moe", "mpnet", "xglm"]
 KEPT, TEXT = [9, 11, 12, 20], [9, 11, 20, 9, 12, 11]
+LONGEST = TEXT * 8
 
 
 def made(model_type: str) -> nn.Module:
@@ -83,7 +84,7 @@ def test_trim_keeps_positions(tmp_path: Path, model_type: str) -> None:
     model = made(model_type)
     model.save_pretrained(tmp_path / "model")
     trim_checkpoint(tmp_path / "model", tmp_path / "out", keep_ids=KEPT)
-    old = json.loads((tmp_path / "out" / "id_map.json").read_text())["old_ids"]
+    old = old_ids(tmp_path / "out")
     assert old[:2] == [0, 1]
     assert len(old) < 12
     after = loaded(tmp_path / "out", model)
@@ -110,24 +111,31 @@ def reordered(folder: Path, first: list[int]) -> tuple[Path, list[int]]:
     return folder, [order.index(n) for n in range(VOCABULARY)]
 
 
+def require_moved(model: nn.Module, folder: Path, first: list[int]) -> tuple[Any, Report, list[int]]:
+    """Move a saved model to a tokenizer with its words in another order; check that all texts are answered as before.
+
+    Returns:
+        The model that was loaded, the report, and the new id of each word.
+    """
+    other, new = reordered(folder / "reordered", first)
+    report = move_to_tokenizer(folder / "model", folder / "moved", other)
+    after = loaded(folder / "moved", model)
+    result = answers(after, [new[n] for n in LONGEST])
+    result = result[..., new] if result.shape[-1] == VOCABULARY else result
+    assert same(result, answers(model, LONGEST), [*range(VOCABULARY)])
+    return after, report, new
+
+
 @pytest.mark.parametrize("model_type", LEARNED)
 @pytest.mark.parametrize("first", [[0, 3, 2, 4, 1], [1, 0]])
 def test_another_tokenizer_moves_the_position_table(tmp_path: Path, model_type: str, first: list[int]) -> None:
-    """The same words in another order: all texts are answered as before, and as long ones fit."""
     model = made(model_type)
     save_with_tokenizer(model, tmp_path / "model")
-    other, new = reordered(tmp_path / "other", first)
-    report = move_to_tokenizer(tmp_path / "model", tmp_path / "out", other)
-    after = loaded(tmp_path / "out", model)
-    assert after.config.pad_token_id == new[1] == len(first) - 1 - first[::-1].index(1)
+    after, report, new = require_moved(model, tmp_path, first)
+    assert after.config.pad_token_id == new[1] == first.index(1)
     shift = new[1] - 1
     assert after.config.max_position_embeddings == 64 + shift
     assert any(f"shifted by {shift} rows" in one.what for one in report.changed)
-    longest = TEXT * 8
-    result = answers(after, [new[n] for n in longest])
-    assert same(
-        result[..., new] if result.shape[-1] == VOCABULARY else result, answers(model, longest), [*range(VOCABULARY)]
-    )
 
 
 def test_position_ids_of_older_files_are_counted_anew(tmp_path: Path) -> None:
@@ -150,10 +158,7 @@ def test_positions_without_a_table_cannot_move(tmp_path: Path, model_type: str, 
     with pytest.raises(CheckpointError, match="would get the id 4 instead of 1"):
         move_to_tokenizer(tmp_path / "model", tmp_path / "out", other)
     assert not (tmp_path / "out").exists()
-    stays, new = reordered(tmp_path / "stays", [3, 1, 2])
-    move_to_tokenizer(tmp_path / "model", tmp_path / "out", stays)
-    result = answers(loaded(tmp_path / "out", model), [new[n] for n in TEXT])
-    assert same(result[..., new], answers(model, TEXT), [*range(VOCABULARY)])
+    require_moved(model, tmp_path, [3, 1, 2])
     before = answers(model, TEXT)
     with pytest.raises(TokenError, match=r"pad_token_id would become 2 instead of 1.*\nPass ids with 1 at index 1"):
         keep(model, [9, 11, 1, 5, 6, 12, 20, 2])
@@ -170,7 +175,7 @@ def test_a_tokenizer_without_padding_is_refused(tmp_path: Path) -> None:
         move_to_tokenizer(tmp_path / "model", tmp_path / "out", tmp_path / "other")
     (tmp_path / "other" / "tokenizer_config.json").write_text('{"pad_token": {"content": "<pad>"}}')
     move_to_tokenizer(tmp_path / "model", tmp_path / "out", tmp_path / "other")
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["pad_token_id"] == 2
+    assert json_of(tmp_path / "out")["pad_token_id"] == 2
 
 
 @pytest.mark.parametrize("model_type", [name for name in LEARNED if name != "ibert"])
@@ -278,17 +283,10 @@ def test_an_id_that_is_needed_is_not_lost(tmp_path: Path) -> None:
 def test_a_padding_id_that_the_file_leaves_out_is_written(tmp_path: Path, model_type: str) -> None:
     """RoBERTa's is known of its family, LUKE's of this list alone."""
     model = made(model_type)
-    model.save_pretrained(tmp_path / "model")
-    config = json.loads((tmp_path / "model" / "config.json").read_text())
-    del config["pad_token_id"]
-    (tmp_path / "model" / "config.json").write_text(json.dumps(config))
-    save_tokenizer(tmp_path / "model", EVERY_WORD)
-    other, new = reordered(tmp_path / "other", [0, 3, 2, 4, 1])
-    move_to_tokenizer(tmp_path / "model", tmp_path / "out", other)
-    after = loaded(tmp_path / "out", model)
+    save_with_tokenizer(model, tmp_path / "model")
+    change_json(tmp_path / "model", pad_token_id=None)
+    after, _, _ = require_moved(model, tmp_path, [0, 3, 2, 4, 1])
     assert after.config.pad_token_id == 4
-    result = answers(after, [new[n] for n in TEXT])
-    assert same(result[..., new], answers(model, TEXT), [*range(VOCABULARY)])
 
 
 def test_mpnet_counts_from_one_whatever_its_configuration_says(tmp_path: Path) -> None:
@@ -296,7 +294,4 @@ def test_mpnet_counts_from_one_whatever_its_configuration_says(tmp_path: Path) -
     save_with_tokenizer(model, tmp_path / "model")
     with pytest.raises(CheckpointError, match="would get the id 3 instead of 1"):
         move_to_tokenizer(tmp_path / "model", tmp_path / "out", reordered(tmp_path / "other", [0, 2, 3, 1])[0])
-    stays, new = reordered(tmp_path / "stays", [4, 1, 2])
-    move_to_tokenizer(tmp_path / "model", tmp_path / "out", stays)
-    result = answers(loaded(tmp_path / "out", model), [new[n] for n in TEXT])
-    assert same(result[..., new], answers(model, TEXT), [*range(VOCABULARY)])
+    require_moved(model, tmp_path, [4, 1, 2])

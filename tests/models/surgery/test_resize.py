@@ -1,6 +1,5 @@
 """Checkpoints of another size: transformers loads them, old logits stay to the bit, the rest byte for byte."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -23,6 +22,7 @@ from .conftest import (
     SINGLE,
     WORDS,
     Save,
+    json_of,
     loaded,
     logits,
     metadata,
@@ -58,7 +58,7 @@ def test_rows_are_added_and_all_else_stays(save: Save, tmp_path: Path, model_typ
 def test_an_index_counts_what_was_written(save: Save, tmp_path: Path) -> None:
     folder, _ = save("llama", SHARDS)
     resize_checkpoint(folder / "model.safetensors.index.json", tmp_path / "out", multiple_of=64)
-    old, new = (json.loads((one / "model.safetensors.index.json").read_text()) for one in (folder, tmp_path / "out"))
+    old, new = (json_of(one, "model.safetensors.index.json") for one in (folder, tmp_path / "out"))
     assert new["weight_map"] == old["weight_map"]
     grown = 2 * (64 - VOCABULARY) * 64  # table and head
     assert new["metadata"]["total_parameters"] == old["metadata"]["total_parameters"] + grown
@@ -138,7 +138,7 @@ def test_added_tokens_are_written_for_older_tokenizers_too(save: Save, tmp_path:
     (folder / "vocab.json").write_text("{}")
     (folder / "added_tokens.json").write_text('{"w34": 34}')
     resize_checkpoint(folder, tmp_path / "out", add_tokens=["new"])
-    assert json.loads((tmp_path / "out" / "added_tokens.json").read_text()) == {"w34": 34, "new": 35}
+    assert json_of(tmp_path / "out", "added_tokens.json") == {"w34": 34, "new": 35}
     assert (tmp_path / "out" / "vocab.json").read_text() == "{}"
 
 
@@ -196,7 +196,7 @@ def test_a_real_model(minilm: Path, tmp_path: Path) -> None:
     assert torch.allclose(new[30_522].double(), old[pieces].double().mean(0), atol=1e-8)
     assert report.kept == 103
     assert (out / "1_Pooling" / "config.json").read_bytes() == (minilm / "1_Pooling" / "config.json").read_bytes()
-    assert json.loads((out / "config.json").read_text())["vocab_size"] == 30_528
+    assert json_of(out)["vocab_size"] == 30_528
 
 
 def test_a_token_that_the_tokenizer_gives_is_not_added_again(save: Save, tmp_path: Path) -> None:

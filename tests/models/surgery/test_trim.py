@@ -1,7 +1,7 @@
 """Fewer tokens: what is kept is encoded and answered as before."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -26,7 +26,18 @@ from whatwhere.models.surgery import read_ids, trim_checkpoint
 from whatwhere.models.surgery.tokenizer_json import built, needed, trimmed
 
 from ..tiny import config_of, model_of
-from .conftest import SHARDS, SINGLE, Save, loaded, logits, require_others_unchanged, tensor
+from .conftest import (
+    SHARDS,
+    SINGLE,
+    Save,
+    change_json,
+    json_of,
+    loaded,
+    logits,
+    old_ids,
+    require_others_unchanged,
+    tensor,
+)
 
 TEXTS = [
     "the cat sat on the mat, and the mat was flat.",
@@ -90,6 +101,13 @@ def words() -> Tokenizer:
     return made
 
 
+def smaller(tokenizer: Tokenizer, ids: Iterable[int]) -> tuple[Tokenizer, list[int]]:
+    """Return a tokenizer trimmed to ids and those that they need, and the old id of each of its tokens."""
+    said = json.loads(tokenizer.to_str())
+    stay = sorted(needed(said, ids))
+    return built(trimmed(said, {old: new for new, old in enumerate(stay)})), stay
+
+
 KINDS: list[Callable[[], Tokenizer]] = [wordpiece, byte_pairs, pairs_with_suffix, unigram, words]
 
 
@@ -103,15 +121,13 @@ def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
 @pytest.mark.parametrize("kept", [[0], [1], [0, 2, 3]])
 def test_texts_of_kept_tokens_are_encoded_as_before(tokenizer: Tokenizer, kept: list[int]) -> None:
     """Each text that the vocabulary was kept for, token by token; by the library's own tokenizer."""
-    said = json.loads(tokenizer.to_str())
-    before = built(said)
+    before = built(json.loads(tokenizer.to_str()))
     texts = [TEXTS[n] for n in kept]
     ids = {number for text in texts for number in before.encode(text).ids}
-    stay = sorted(needed(said, ids))
+    after, stay = smaller(tokenizer, ids)
     assert ids <= set(stay)
     assert len(stay) < before.get_vocab_size()
     new_ids = {old: new for new, old in enumerate(stay)}
-    after = built(trimmed(said, new_ids))
     assert after.get_vocab_size() == len(stay)
     for text in [*texts, "<extra>"]:
         one, other = before.encode(text), after.encode(text)
@@ -121,9 +137,7 @@ def test_texts_of_kept_tokens_are_encoded_as_before(tokenizer: Tokenizer, kept: 
 
 
 def test_bytes_encode_any_text_still() -> None:
-    said = json.loads(byte_pairs().to_str())
-    stay = sorted(needed(said, [0]))
-    after = built(trimmed(said, {old: new for new, old in enumerate(stay)}))
+    after, stay = smaller(byte_pairs(), [0])
     assert len(stay) == 257
     for text in TEXTS:
         assert after.decode(after.encode(text).ids) == text
@@ -147,11 +161,10 @@ def test_texts_of_kept_pieces_are_encoded_as_before_in_random_vocabularies() -> 
         letters = "abcd"
         words = {"".join(random.choices(letters, k=random.randint(1, 3))) for _ in range(9)}
         pieces = [("<unk>", 0.0), *((word, -random.uniform(0, 20)) for word in sorted(words))]
-        said = json.loads(Tokenizer(models.Unigram(pieces, unk_id=0)).to_str())
-        before = built(said)
-        stay = sorted(needed(said, random.sample(range(len(pieces)), len(pieces) // 2)))
+        made = Tokenizer(models.Unigram(pieces, unk_id=0))
+        before = built(json.loads(made.to_str()))
+        after, stay = smaller(made, random.sample(range(len(pieces)), len(pieces) // 2))
         new_ids = {old: new for new, old in enumerate(stay)}
-        after = built(trimmed(said, new_ids))
         for text in ("".join(random.choices(letters, k=random.randint(1, 8))) for _ in range(40)):
             ids = before.encode(text).ids
             if set(ids) <= set(stay):
@@ -203,21 +216,20 @@ def test_a_trimmed_model_answers_as_before(
         for one in (folder, out)
     )
     assert report.measured.bytes_saved == before - after > 0
-    said = json.loads((out / "id_map.json").read_text())
-    assert said["rows_before"] == tokenizer.get_vocab_size()
-    old_ids = torch.tensor(said["old_ids"])
-    assert report.measured.tokens_kept == len(old_ids) < said["rows_before"]
-    assert {0, 1, 2} <= set(said["old_ids"])
+    rows, kept = tokenizer.get_vocab_size(), old_ids(out)
+    assert json_of(out, "id_map.json")["rows_before"] == rows
+    assert report.measured.tokens_kept == len(kept) < rows
+    assert {0, 1, 2} <= set(kept)
     name = Checkpoint.open(folder).token_table or ""
-    assert torch.equal(tensor(out, name), tensor(folder, name)[old_ids])
-    like = model_of(config_of(model_type, vocab_size=said["rows_before"], **special))
+    assert torch.equal(tensor(out, name), tensor(folder, name)[kept])
+    like = model_of(config_of(model_type, vocab_size=rows, **special))
     before, after = loaded(folder, like), loaded(out, like)
     theirs, ours = (AutoTokenizer.from_pretrained(one) for one in (folder, out))
     one, other = (torch.tensor([result.encode(TEXTS[0], add_special_tokens=False)]) for result in (theirs, ours))
-    assert torch.equal(old_ids[other], one)
-    assert torch.equal(logits(after, other), logits(before, one)[..., old_ids])
-    assert after.config.pad_token_id == said["old_ids"].index(1)
-    assert len(ours) == len(old_ids)
+    assert torch.equal(torch.tensor(kept)[other], one)
+    assert torch.equal(logits(after, other), logits(before, one)[..., kept])
+    assert after.config.pad_token_id == kept.index(1)
+    assert len(ours) == len(kept)
     require_others_unchanged(folder, out, report)
 
 
@@ -235,8 +247,8 @@ def test_ids_from_a_file_and_one_file_of_weights(save: Save, tmp_path: Path) -> 
     assert torch.equal(tensor(out, "lm_head.weight"), tensor(folder, "lm_head.weight")[[3, 5, 8]])
     assert "there is no tokenizer.json" in report.notes[0]
     trim_checkpoint(folder, tmp_path / "out", keep_ids=[8])
-    assert json.loads((tmp_path / "out" / "id_map.json").read_text())["old_ids"] == [0, 1, 2, 4, 8]
-    assert json.loads((tmp_path / "out" / "config.json").read_text())["eos_token_id"] == [2, 3]
+    assert old_ids(tmp_path / "out") == [0, 1, 2, 4, 8]
+    assert json_of(tmp_path / "out")["eos_token_id"] == [2, 3]
 
 
 def test_a_table_at_the_values_follows_and_an_unknown_one_is_refused(save: Save, tmp_path: Path) -> None:
@@ -250,10 +262,7 @@ def test_a_table_at_the_values_follows_and_an_unknown_one_is_refused(save: Save,
     save_file(tensors | {"model.value_embeddings.weight": values}, folder / "model.safetensors")
     keep = [0, 1, 2, 9]
     trim_checkpoint(folder, tmp_path / "out", keep_ids=keep)
-    old_ids = json.loads((tmp_path / "out" / "id_map.json").read_text())["old_ids"]
-    assert torch.equal(
-        load_file(tmp_path / "out" / "model.safetensors")["model.value_embeddings.weight"], values[old_ids]
-    )
+    assert torch.equal(tensor(tmp_path / "out", "model.value_embeddings.weight"), values[old_ids(tmp_path / "out")])
     save_file(tensors | {"model.style_embedding_bank.weight": values}, folder / "model.safetensors")
     with pytest.raises(CheckpointError, match="style_embedding_bank"):
         trim_checkpoint(folder, tmp_path / "other", keep_ids=keep)
@@ -263,14 +272,13 @@ def test_a_table_at_the_values_follows_and_an_unknown_one_is_refused(save: Save,
 def test_dropout_stays_in_the_file_and_changes_no_count(save: Save, tmp_path: Path) -> None:
     """A published tokenizer.json has 0.1, by which the corpus has other tokens each time."""
     folder = folder_with(save, tokenizer := byte_pairs(), "llama")
-    contents = json.loads((folder / "tokenizer.json").read_text())
-    contents["model"]["dropout"] = 0.9
-    contents["truncation"] = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
-    (folder / "tokenizer.json").write_text(json.dumps(contents))
+    model = {**json_of(folder, "tokenizer.json")["model"], "dropout": 0.9}
+    truncation = {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0}
+    change_json(folder, "tokenizer.json", model=model, truncation=truncation)
     (tmp_path / "corpus.txt").write_text(" ".join(TRAINING))
     tokenizer.no_truncation()
     right = tokenizer.encode(" ".join(TRAINING), add_special_tokens=False).ids
     report = trim_checkpoint(folder, tmp_path / "out", corpus=[tmp_path / "corpus.txt"])
     assert (report.measured.tokens_requested, report.measured.corpus.tokens) == (len(set(right)), len(right))
-    written = json.loads((tmp_path / "out" / "tokenizer.json").read_text())
-    assert (written["model"]["dropout"], written["truncation"]) == (0.9, contents["truncation"])
+    written = json_of(tmp_path / "out", "tokenizer.json")
+    assert (written["model"]["dropout"], written["truncation"]) == (0.9, truncation)

@@ -17,7 +17,6 @@ from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.input.learned import Learned
 from whatwhere.where.query_key.multimodal_rotary import MultimodalRotary
 from whatwhere.where.query_key.rotary import Rotary
-from whatwhere.where.scaling import YaRN
 
 _COMPARED_AT = (1, 64, 4095)
 """Positions at which a rotary module is compared with its configuration, besides twice the original length."""
@@ -173,7 +172,9 @@ def _require_same_rotation(
             continue
         raise CheckpointError(
             f"this model's {type(original).__name__} does not rotate as its configuration states: {reason}.\n"
-            + _way_out(layer_type, scheme)
+            "If its frequencies or its configuration were changed after loading, or frequencies were rounded by a cast "
+            "to bfloat16 or\nfloat16 and back, make both agree: load the model again in the configuration and dtype "
+            "you want."
         )
 
 
@@ -184,18 +185,6 @@ def _rounding(original: nn.Module, scheme: Rotary | MultimodalRotary, position: 
     absolute = max([0.0, *(info.tiny * info.eps for info in types)])  # the smallest step of float16 is 6e-8
     frequencies = scheme.frequencies(torch.tensor(position + 1)).abs()
     return scheme.magnitude * (_ROUNDED_VALUE + position * (relative * frequencies + absolute)).float()
-
-
-def _way_out(layer_type: str, scheme: Rotary | MultimodalRotary) -> str:
-    if layer_type and isinstance(scheme.scaling, YaRN) and not scheme.scaling.truncate:
-        return (
-            "Transformers reads YaRN's `truncate` beside the parameters of the layer types, not in them, so it "
-            f"truncates.\nDelete truncate from model.config.rope_parameters[{layer_type!r}] to match what it does."
-        )
-    return (
-        "If its frequencies or its configuration were changed after loading, or frequencies were rounded by a cast to "
-        "bfloat16 or\nfloat16 and back, make both agree: load the model again in the configuration and dtype you want."
-    )
 
 
 def token_table(original: nn.Embedding, scale: EmbeddingScale | None, scaled: bool) -> TokenEmbedding:

@@ -65,9 +65,6 @@ def convert_dtype(path: str | Path, out: str | Path, dtype: str, *, force: bool 
         path, out, force: as in `resize_checkpoint`.
         dtype: one of DTYPES, or a short name such as bf16.
 
-    Returns:
-        The report, with the relative errors.
-
     Raises:
         SettingError: If the type is not known.
         CheckpointError: If a value is beyond its range.
@@ -180,9 +177,6 @@ def convert_layout(path: str | Path, out: str | Path, layout: Layout, *, force: 
         path, out, force: as in `resize_checkpoint`.
         layout: `interleaved` or `half`.
 
-    Returns:
-        The report.
-
     Raises:
         SettingError: If the layout is not known.
         CheckpointError: If the checkpoint has the layout already, or its projections are not known.
@@ -208,14 +202,7 @@ def convert_layout(path: str | Path, out: str | Path, layout: Layout, *, force: 
 
 @dataclass(frozen=True)
 class _Projection:
-    """A tensor whose rows follow the layout of rotary pairs.
-
-    Args:
-        entry: a weight (out, in) of queries or keys, their bias, or the weight of a norm over them.
-        num_heads: heads of its rows.
-        rotary_dim: features of each head that are rotated.
-        interleaved: whether pairs are adjacent features in this checkpoint.
-    """
+    """A tensor whose rows follow the layout: a weight (out, in) of queries or keys, their bias, or a norm's weight."""
 
     entry: Entry
     num_heads: int
@@ -253,12 +240,12 @@ def _projections(checkpoint: Checkpoint) -> list[_Projection]:
 
 def _projection(entry: Entry, description: "Description") -> _Projection | None:
     module, parameter = _module_and_parameter(entry.name)
+    first = next((part for part in entry.name.split(".") if part.isdecimal() and len(part) < 6), None)
     sides = ((_QUERIES, _QUERY_NORMS, description.num_heads), (_KEYS, _KEY_NORMS, description.key_heads))
     for names, norms, heads in sides:
-        layer = _layer(entry.name)
-        if module not in (*names, *norms) or layer is None or is_other_modality(entry):
+        if module not in (*names, *norms) or first is None or is_other_modality(entry):
             continue
-        plan = description.query_key[layer] if layer < description.layers else None
+        plan = description.query_key[int(first)] if int(first) < description.layers else None
         if plan is None:
             return None
         head_dim = plan.whole("head_dim")
@@ -292,12 +279,6 @@ def _module_and_parameter(name: str) -> tuple[str, str]:
     return (parts[-2] if len(parts) > 1 else ""), parts[-1]
 
 
-def _layer(name: str) -> int | None:
-    """Return the first number in a name."""
-    first = next((part for part in name.split(".") if part.isdecimal()), None)
-    return int(first) if first is not None and len(first) < 6 else None
-
-
 # Format
 
 
@@ -323,9 +304,6 @@ def convert_format(
         dtype: cast tensors to this type, see `convert_dtype`; for `safetensors` only.
         allow_pickle: read pickles of PyTorch. Pass True only if you trust the author.
         force: as in `resize_checkpoint`.
-
-    Returns:
-        The report.
 
     Raises:
         SettingError: If the format is not known, or has a fixed type.

@@ -57,9 +57,6 @@ def repair_checkpoint(
             ones, and `covariance` where it cannot be split.
         ids: rows to repair in every table instead, broken or not.
 
-    Returns:
-        The report, with each row, why it was repaired, what it was made of, and its norm before and after.
-
     Raises:
         SettingError: If `rows` is unknown, nothing is to be repaired, or `subtokens` lacks a tokenizer.
         TokenError: If an id is out of range.
@@ -69,8 +66,8 @@ def repair_checkpoint(
     copy = ChangedCopy(path, out, force)
     entries = token_tensors(copy.checkpoint)
     number = entries[0].shape[0]
-    matrices = [each for each in entries if len(each.shape) == 2 and each.shape[0] == number and "float" in each.dtype]
-    tables = [each for each in matrices if not is_per_layer(each.name)]
+    by_token = [each for each in entries if len(each.shape) == 2 and each.shape[0] == number]
+    tables = [each for each in by_token if "float" in each.dtype and not is_per_layer(each.name)]
     requested = None if ids is None else _checked(ids, number)
     broken = {each.name: _broken(copy.checkpoint, each) if requested is None else requested for each in tables}
     # Special tokens are trained apart from the text, if at all: a low norm, as that of BERT's [MASK], may be learned.

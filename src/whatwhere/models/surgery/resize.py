@@ -70,9 +70,6 @@ def resize_checkpoint(
         rule, align: of the interpolation, see `whatwhere.where.input.learned`.
         force: replace an existing output.
 
-    Returns:
-        The report, with statistics of kept and new rows.
-
     Raises:
         SettingError: If no size is given, or they contradict each other.
         ShapeError: If there are too few rows for the tokenizer, or more than fit on the disk.

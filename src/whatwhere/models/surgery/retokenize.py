@@ -63,9 +63,6 @@ def move_to_tokenizer(
         method: `subtokens`, as described; or `omp`, orthogonal matching pursuit, see `whatwhere.what.resizing.pursue`.
             Then the folder must contain a model, whose rows of shared tokens are the atoms.
 
-    Returns:
-        The report, with the number of copied, composed and mean rows.
-
     Raises:
         SettingError: If the method is not known.
         CheckpointError: If there is no tokenizer, or the vocabulary cannot be changed, or a special token that the

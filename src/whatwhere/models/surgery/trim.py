@@ -55,9 +55,6 @@ def trim_checkpoint(
         path, out, force: as in `resize_checkpoint`.
         corpus: text files in UTF-8, which are encoded line by line; needs the tokenizer.
 
-    Returns:
-        The report, with the number of kept tokens and a check of the corpus.
-
     Raises:
         SettingError: If both of corpus and keep_ids are given, or neither.
         TokenError: If an id is out of range.
