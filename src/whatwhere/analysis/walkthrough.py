@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float, Int64
@@ -152,38 +153,23 @@ def random_embedding(vocab_size: int, dim: int, seed: int = 0) -> TokenEmbedding
 
 
 def follow(
-    table: TokenEmbedding,
-    where: Where,
-    rows: Sequence[int],
-    ids: Sequence[int],
-    *,
-    tokens: list[str] | None = None,
-    scheme: str = "",
-    tokenizer: str = "",
-    table_name: str | None = None,
-    notes: Sequence[str] = (),
-    texts: list[str | None] | None = None,
+    embedding: TokenEmbedding, where: Where, rows: Sequence[int], ids: Sequence[int], **stated: Any
 ) -> Walkthrough:
-    """Compute every step of an input layer for tokens, with this table and encoding."""
+    """Compute every step of an input layer for tokens, with this table and encoding; the other fields are stated."""
     here = where.at(positions(len(rows)))
     frequencies = getattr(where.query_key, "inverse_frequencies", None)
     bias = None if where.score is None else fingerprint(Where(score=where.score), len(rows))
     with torch.no_grad():
         index = torch.tensor(rows)
         return Walkthrough(
-            tokens=tokens,
             ids=list(ids),
-            scheme=scheme,
-            rows=table(index),
+            rows=embedding(index),
             position_rows=None if where.input is None else where.input(here.queries)[0],
-            vectors=here.embed(table, index[None])[0],
+            vectors=here.embed(embedding, index[None])[0],
             angles=angles(torch.arange(len(rows)), frequencies) if isinstance(frequencies, Tensor) else None,
             bias=None if bias is None else bias.values,
-            tokenizer=tokenizer,
-            table=table_name,
-            factor=table.factor or 1.0,
-            notes=tuple(notes),
-            texts=texts,
+            factor=embedding.factor or 1.0,
+            **stated,
         )
 
 
@@ -267,8 +253,8 @@ def walk_model(
         tokens=tokens,
         scheme=where.title,
         tokenizer=tokenizer,
-        table_name=tensor,
-        notes=notes,
+        table=tensor,
+        notes=tuple(notes),
         texts=None if tokens is None else shown_texts(tokens, checkpoint.words or ()),
     )
 
