@@ -14,7 +14,6 @@ TOKENS, DIM, HEADS = 7, 24, 2
 
 @pytest.fixture
 def x() -> torch.Tensor:
-    """Return the vectors of a text."""
     return torch.randn(TOKENS, DIM, generator=torch.Generator().manual_seed(5))
 
 

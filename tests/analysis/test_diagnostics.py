@@ -10,7 +10,6 @@ from whatwhere.errors import ShapeError
 
 
 def trained(rows: int = 3000, dim: int = 64, offset: float = 0.0) -> np.ndarray:
-    """Return rows that training has separated."""
     g = np.random.default_rng(0)
     return (g.standard_normal((rows, dim)) * g.uniform(0.7, 1.3, (rows, 1)) + offset).astype(np.float32)
 

@@ -23,7 +23,6 @@ ROWS = np.random.default_rng(0).standard_normal((300, 24)).astype(np.float32)
 
 
 def vectors(file: Path, words: list[str], rows: np.ndarray = ROWS) -> Path:
-    """Write vectors as word2vec does."""
     lines = (f"{word} {' '.join(f'{n:.5f}' for n in row)}" for word, row in zip(words, rows, strict=True))
     file.write_text("\n".join([f"{len(rows)} {rows.shape[1]}", *lines]) + "\n", encoding="utf-8")
     return file
@@ -126,7 +125,6 @@ CONFIG = {
 
 
 def llama(folder: Path, **changed: Any) -> Path:
-    """Write a model that has a token table alone."""
     save_file({"model.embed_tokens.weight": ROWS}, folder / "model.safetensors")
     (folder / "config.json").write_text(json.dumps(CONFIG | changed))
     return folder
@@ -204,7 +202,6 @@ def test_the_token_table_of_a_model_needs_no_torch(tmp_path: Path) -> None:
 
 
 def text(result: Inspection, name: str) -> str:
-    """Return the paragraphs of a section."""
     (section,) = (section for section in sections(result) if section.name == name)
     return " ".join(part.text for part in section.parts if isinstance(part, Paragraph))
 

@@ -31,7 +31,6 @@ HAS = {
 
 @pytest.fixture(scope="module", params=TYPES)
 def model(request: pytest.FixtureRequest) -> tuple[str, nn.Module]:
-    """Make a model."""
     torch.manual_seed(0)
     return request.param, model_of(config_of(request.param))
 
@@ -169,7 +168,6 @@ def test_the_first_two_rows_of_opt_are_no_positions(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def real(minilm: Path) -> Inspection:
-    """Inspect MiniLM."""
     return inspect(minilm)
 
 

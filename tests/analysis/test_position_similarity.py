@@ -87,7 +87,6 @@ class ByContent(ww.ScoreBias):
 
 
 def waves(dim: int, theta: float = 10_000.0) -> np.ndarray:
-    """Return the angle of each pair at each place."""
     return np.outer(PLACES, frequencies(dim, theta))
 
 

@@ -20,7 +20,6 @@ LLAMA3: dict[str, Any] = {
 
 
 def theirs(parameters: dict[str, Any], head_dim: int = 128) -> np.ndarray:
-    """Return the frequencies that transformers works out."""
     config = LlamaConfig(
         hidden_size=head_dim, num_attention_heads=1, max_position_embeddings=131_072, rope_parameters=parameters
     )

@@ -14,12 +14,10 @@ from whatwhere.errors import MissingExtra, SettingError, ShapeError
 
 @pytest.fixture
 def table() -> np.ndarray:
-    """Make a table with a few directions that stand out."""
     return (np.random.default_rng(0).standard_normal((400, 60)) * 0.7 ** np.arange(60)).astype(np.float32)
 
 
 def kept(table: np.ndarray, coordinates: np.ndarray, k: int) -> float:
-    """Find the share of neighbors by all distances."""
     unit = table.astype(np.float64) / np.linalg.norm(table.astype(np.float64), axis=1, keepdims=True)
     same = 0
     for row in range(len(table)):

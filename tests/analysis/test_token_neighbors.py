@@ -14,7 +14,6 @@ from ..running import error_of, json_of, whatwhere
 
 @pytest.fixture
 def pets(tmp_path: Path) -> Path:
-    """Write seven words in two groups."""
     rows = {"cat": (9, 1), "dog": (9, 2), "kitten": (9, 0), "king": (1, 9), "queen": (2, 9), "prince": (0, 9)}
     lines = [f"{word} {x} {y} 0" for word, (x, y) in rows.items()]
     (tmp_path / "pets.vec").write_text("\n".join(["7 3", *lines, "of -5 -5 5", ""]))

@@ -25,10 +25,8 @@ def test_the_walk_is_up_to_date() -> None:
 
 
 def words(text: str) -> str:
-    """Leave the numbers and the blanks of columns out."""
     return " ".join(NUMBER.sub("0", text).split())
 
 
 def numbers(text: str) -> list[float]:
-    """Return the numbers."""
     return [float(result.replace(",", "").rstrip(".")) for result in NUMBER.findall(text)]

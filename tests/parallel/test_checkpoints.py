@@ -32,7 +32,6 @@ class Model(nn.Module):
         self.head = None if tied else nn.Linear(DIM, ROWS)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return logits."""
         hidden = self.middle(self.tokens(ids))
         logits: Tensor = self.tokens.readout(hidden) if self.head is None else self.head(hidden)
         return logits
@@ -195,7 +194,6 @@ def patched() -> tuple[str, list[float]]:
 
 
 def llama() -> Any:
-    """Return a tiny model of transformers, tied."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     torch.manual_seed(0)
@@ -204,7 +202,6 @@ def llama() -> Any:
 
 
 def losses_of(model: Any) -> list[float]:
-    """Return the losses of three steps."""
     optimizer, losses = torch.optim.AdamW(model.parameters(), **SETTINGS), []
     for number in range(3):
         ids = torch.randint(ROWS, (2, 6), generator=torch.Generator().manual_seed(number))

@@ -26,19 +26,16 @@ class Block(nn.Module):
         self.where, self.checkpointed, self.qkv = where, checkpointed, nn.Linear(DIM, 3 * DIM)
 
     def attend(self, x: Tensor) -> Tensor:
-        """Return the vectors after attention."""
         here = self.where.at(x.shape[1])
         q, k, v = self.qkv(x).unflatten(-1, (3, HEADS, HEAD_DIM)).permute(2, 0, 3, 1, 4)
         y = here.attention(*here.query_key(q, k), v, gates=here.gates(x))
         return x + y.transpose(1, 2).flatten(2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it, perhaps with activation checkpointing."""
         return checkpoint(self.attend, x, use_reentrant=False) if self.checkpointed else self.attend(x)
 
 
 def made(name: str, shared: bool, checkpointed: bool = False) -> Any:
-    """Make a model of two blocks; what starts at zero is sampled."""
     torch.manual_seed(0)
     wheres = [ww.scheme(name, DIM, HEADS, 32) for _ in range(1 if shared else 2)]
     for where in wheres:
@@ -62,7 +59,6 @@ def losses(model: nn.Module, own: slice) -> Tensor:
 
 
 def units(model: Any, kind: str) -> list[nn.Module]:
-    """Return what is a unit by itself, before the blocks."""
     wheres = list(dict.fromkeys(block.where for block in model[:2]))
     if kind == "where":
         return wheres

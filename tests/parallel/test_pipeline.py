@@ -35,7 +35,6 @@ class Stage(nn.Module):
         self.where = model.wheres[number]
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what the next stage takes: vectors; or logits."""
         where = self.where
         assert isinstance(where, ww.Where)
         here = where.at(x.shape[1])

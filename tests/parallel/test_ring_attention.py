@@ -91,8 +91,6 @@ class Model(nn.Module):
     def forward(
         self, x: Tensor, here: Here, attend: Callable[..., Tensor], gather: Callable[[Tensor], Tensor] = lambda x: x
     ) -> Tensor:
-        """Return the vectors of the tokens of one process."""
-
         def attended(x: Tensor, layer: int) -> Tensor:
             q, k, v = (x @ self.projections[layer]).unflatten(-1, (3, HEADS, HEAD_DIM)).permute(2, 0, 3, 1, 4)
             k, v = k[:, : self.key_heads], v[:, : self.key_heads]

@@ -18,7 +18,6 @@ from .processes import on_ranks
 
 
 def said_of_step(optimizer: torch.optim.Optimizer) -> str:
-    """Return what a step says."""
     try:
         optimizer.step()
     except ww.errors.SettingError as problem:
@@ -74,7 +73,6 @@ class RawReads(nn.Module):
         self.head = nn.Linear(8, 4)
 
     def forward(self, ids: torch.Tensor, raw: bool) -> torch.Tensor:
-        """Return vectors."""
         rows = nn.functional.embedding(ids, self.table.weight, sparse=True) if raw else self.table(ids)
         vectors: torch.Tensor = self.head(rows)
         return vectors
@@ -94,7 +92,6 @@ def ignored(resumed: bool = False) -> str:
 
 
 def saved_training() -> dict[str, Any]:
-    """Return the state of an optimizer after a step."""
     table = ww.TokenEmbedding(16, 8)
     optimizer = ww.RowAdamW(table)
     table(torch.tensor([1])).sum().backward()
@@ -119,7 +116,6 @@ def ignored_by_ddp(marked: bool) -> str:
 
 
 def refusals() -> list[str]:
-    """Return what is said of each."""
     return [sharded_later(), raw_read(), ignored(), ignored(True), ignored_by_ddp(False), ignored_by_ddp(True)]
 
 

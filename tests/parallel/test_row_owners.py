@@ -30,7 +30,6 @@ class Model(nn.Module):
         self.middle, self.head = nn.Linear(DIM, DIM), nn.Linear(DIM, ROWS)
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return logits."""
         logits: Tensor = self.head(self.middle(self.tokens(ids)).relu())
         return logits
 
@@ -65,7 +64,6 @@ def trained(model: Model, by_rows: bool, own: slice, reduce: Any, clip: Any) -> 
 
 
 def mean(loss: float) -> float:
-    """Return the mean of a loss over all processes."""
     whole = torch.tensor(loss, dtype=torch.float64)
     torch.distributed.all_reduce(whole)
     return float(whole) / torch.distributed.get_world_size()
@@ -102,7 +100,6 @@ def by_ranks() -> dict[str, Any]:
 
 
 def said(function: Any) -> str:
-    """Return what an error says."""
     try:
         function()
     except (ww.errors.SettingError, ww.errors.ShapeError, ww.errors.TokenError) as problem:
@@ -111,7 +108,6 @@ def said(function: Any) -> str:
 
 
 def refused(mesh: Any) -> list[str]:
-    """Return what is said of faults."""
     owners = deal_rows(ww.TokenEmbedding(ROWS, DIM), mesh)
     shards = shard_vocabulary(ww.TokenEmbedding(ROWS, DIM), mesh)
     gathered = ww.TokenEmbedding(ROWS, DIM)
@@ -141,7 +137,6 @@ def refused(mesh: Any) -> list[str]:
 
 
 def alone(by_rows: bool) -> tuple[list[float], Tensor, Any]:
-    """Return what one process gets with the whole batch."""
     model = Model()
     numbers, table = trained(model, by_rows, slice(None), float, partial(nn.utils.clip_grad_norm_))
     return numbers, model.tokens.weight.detach(), table

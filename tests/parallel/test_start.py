@@ -20,7 +20,6 @@ LEARNED = [name for name, entry in catalogue.items() if entry.learned]
 
 
 def tables() -> dict[str, ww.TokenEmbedding]:
-    """Make tables of every kind on the meta device."""
     kinds: dict[str, Any] = {
         "normal": {"init": 0.5},
         "glorot": {"init": "glorot_uniform"},
@@ -32,7 +31,6 @@ def tables() -> dict[str, ww.TokenEmbedding]:
 
 
 def schemes() -> dict[str, nn.Module]:
-    """Make every learned scheme on the meta device."""
     with torch.device("meta"):
         return {name: ww.scheme(name, DIM, HEADS, TOKENS) for name in LEARNED}
 

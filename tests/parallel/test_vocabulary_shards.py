@@ -34,33 +34,28 @@ class Model(nn.Module):
         self.head = None if tied else nn.Linear(DIM, vocab_size, bias=False)
 
     def hidden(self, ids: Tensor) -> Tensor:
-        """Return the vectors of the last layer."""
         here = self.where.at(ids.shape[1])
         x = here.embed(self.tokens, ids)
         q, k, v = self.qkv(x)[:, None].chunk(3, -1)
         return x + here.attention(*here.query_key(q, k), v)[:, 0]
 
     def forward(self, ids: Tensor) -> Tensor:
-        """Return logits, of all tokens or of the own ones."""
         hidden = self.hidden(ids)
         return self.tokens.readout(hidden) if self.head is None else self.head(hidden)
 
 
 def batch(number: int, vocab_size: int) -> Tensor:
-    """Return ids of a batch; one is the padding token."""
     ids = torch.randint(vocab_size, (4, 9), generator=torch.Generator().manual_seed(number))
     ids[0, 0] = 0
     return ids
 
 
 def model_of(vocab_size: int, padding_idx: int | None, tied: bool) -> Model:
-    """Return a model that starts alike on all processes."""
     torch.manual_seed(3)
     return Model(vocab_size, padding_idx, tied)
 
 
 def trained(model: Model, vocab_size: int, fused: bool = False) -> list[float]:
-    """Return the loss of each step."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1, fused=fused)
     losses = []
     for number in range(STEPS):
@@ -81,7 +76,6 @@ def trained(model: Model, vocab_size: int, fused: bool = False) -> list[float]:
 
 
 def mesh_of_all() -> Any:
-    """Return a mesh of all processes."""
     return init_device_mesh("cpu", (torch.distributed.get_world_size(),))
 
 
@@ -175,7 +169,6 @@ class Largest(TorchDispatchMode):
     elements = 0
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run an operation."""
         result = function(*args, **(kwargs or {}))
         for leaf in tree_leaves(result):
             if isinstance(leaf, Tensor):

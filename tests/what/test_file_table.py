@@ -68,7 +68,6 @@ def batches(steps: int, seed: int = 1) -> list[torch.Tensor]:
 
 
 def train(table: ww.TokenEmbedding, optimizer, steps: list[torch.Tensor], prefetch: bool = False, clip: bool = True):
-    """Train on batches; return the losses."""
     target = torch.randn(D, generator=generator(2)).to(table.weight.dtype)
     losses = []
     for n, ids in enumerate(steps):

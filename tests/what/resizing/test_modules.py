@@ -112,7 +112,6 @@ def test_training_by_row_adamw_continues_too(kind: Any, dtype: torch.dtype, step
 
 
 def descend(table: nn.Module, optimizer: Optimizer, batches: list[Tensor]) -> None:
-    """Train rows towards one."""
     for ids in batches:
         optimizer.zero_grad()
         (table(ids).float() - 1).square().sum().backward()
@@ -152,7 +151,6 @@ def test_padding_moves_with_its_row_or_the_change_is_refused() -> None:
 
 
 def made(model_type: str, **settings: Any) -> tuple[nn.Module, Tensor]:
-    """Make a model, and a batch for it."""
     torch.manual_seed(0)
     config = config_of(model_type, **settings)
     for name in ("num_hidden_layers", "num_decoder_layers", "encoder_layers", "decoder_layers"):
@@ -162,7 +160,6 @@ def made(model_type: str, **settings: Any) -> tuple[nn.Module, Tensor]:
 
 
 def logits(model: nn.Module, ids: Tensor) -> Tensor:
-    """Return its logits."""
     more = {"decoder_input_ids": ids.flip(1)} if model.config.is_encoder_decoder else {}
     with torch.no_grad():
         result: Tensor = model(input_ids=ids, **more).logits

@@ -105,7 +105,6 @@ def test_bad_changes_are_refused(our_own_checks: None) -> None:
 
 
 def plain_pursuit(atoms: np.ndarray, target: np.ndarray, most: int) -> tuple[list[int], np.ndarray]:
-    """Choose and solve, one target at a time."""
     chosen: list[int] = []
     rest, solved = target, np.zeros(0)
     for _ in range(most):
