@@ -265,7 +265,6 @@ ALLOWED: dict[tuple[str, str], str] = {
     ("analysis.rotary.RotaryLayers", "testing.expected_rotary.Formula"): DIFFERENT,
     ("analysis.token_neighbors.TokenNeighbors", "studio.api.tokens.TokenNeighbors"): SUMMARY,
     ("analysis.walkthrough.AttentionScores", "studio.api.pipeline.TextWalkthrough"): SUMMARY,
-    ("models.configuration.model_type.Sizes", "where.catalogue.entry.Sizes"): DIFFERENT,
 }
 """Pairs that may stay alike, and why; a pair that is merged leaves the list."""
 

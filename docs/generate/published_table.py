@@ -100,7 +100,7 @@ def _layer(description: Description, layer: int) -> str:
     texts = [_plan(plan, heads.head_dim if heads else 0) for plan in plans] or [
         "no positions" if description.input is None else "none in attention"
     ]
-    if (window := description.window_of(layer)) is not None:
+    if (window := description.windows[layer]) is not None:
         texts.append(f"{'chunk' if window.chunked else 'window'} {window.size:,}")
     return ", ".join(texts)
 
@@ -109,4 +109,4 @@ def _plan(plan: Plan, head_dim: int) -> str:
     if not plan.scheme.startswith("rotary"):
         return plan.name
     pairs = "interleaved" if plan.settings["interleaved"] else "half"
-    return f"{plan.name}, {pairs}, {plan.rotary_dim} of {head_dim}, theta {plan.number('theta'):,.10g}"
+    return f"{plan.name}, {pairs}, {plan.rotary_dim} of {head_dim}, theta {plan.settings['theta']:,.10g}"

@@ -194,7 +194,7 @@ def differences(config: Mapping[str, Any], description: Description, encoder: De
     length = max(200, 2 * max(windows, default=0) + 10)
     rows = None
     if description.input is not None and description.input.scheme == "learned":
-        length = description.input.whole("max_length")
+        length = description.input.settings["max_length"]
         rows = length + description.position_offset
     model = model_of(text, max(2, *(1 + layer for layer in first.values())))
     tokens = model.get_input_embeddings().weight
@@ -229,7 +229,7 @@ def states_of(description: Description) -> list[tuple[Any, ...]]:
     """Return of each layer all that a description says of its positions."""
     layers = range(description.layers)
     heads = description.heads or (None,) * description.layers
-    return [(heads[n], description.query_key[n], description.score[n], description.window_of(n)) for n in layers]
+    return [(heads[n], description.query_key[n], description.score[n], description.windows[n]) for n in layers]
 
 
 LAYERS = ("decoder_layers", "num_decoder_layers", "num_hidden_layers")
@@ -259,7 +259,7 @@ def run(model: nn.Module, text: PreTrainedConfig, length: int) -> None:
 
 def seen(description: Description, layer: int, length: int) -> tuple[int, int]:
     """Return how many keys the last and the middle query of a text see."""
-    window, middle = description.window_of(layer), length // 2
+    window, middle = description.windows[layer], length // 2
     size = length if window is None else window.size
     if window is not None and window.chunked:
         return (length - 1) % size + 1, middle % size + 1

@@ -363,7 +363,7 @@ def test_sinks_and_key_heads_of_mimo_are_those_of_windows() -> None:
     description = ww.from_huggingface(config)
     for layer, own in enumerate(model_of(config).model.layers):
         attention = own.self_attn
-        assert description.sinks[layer] == (attention.sinks is not None) == (description.sink(layer) is not None)
+        assert description.sinks[layer] == (attention.sinks is not None) == (description.where(layer).sink is not None)
         assert attention.k_proj.out_features == description.heads[layer].key_heads * 24
     assert len(set(description.sinks)) == len({heads.key_heads for heads in description.heads}) == 2
     keys = {key: value for key, value in config.to_dict().items() if key != "model_type"}

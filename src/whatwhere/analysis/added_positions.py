@@ -10,7 +10,6 @@ from whatwhere.analysis.pca import Spectrum, spectrum
 from whatwhere.analysis.subject import Absent, Subject
 from whatwhere.errors import ShapeError
 from whatwhere.large_arrays import finite_rows
-from whatwhere.models.configuration.plan import CurvePlan
 from whatwhere.models.model_text import token_factor
 
 _OUTSIDE, _LEAST = 6.0, 0.25
@@ -211,7 +210,7 @@ def instead_of_positions(subject: Subject, reason: str) -> str:
         names = {plan.class_name for plan in (*description.query_key, *description.score) if plan is not None}
         names |= {type(window).__name__ for window in description.windows if window is not None}
         curves = [curve for curve in description.temperatures if curve is not None]
-        names |= {"QueryTemperature" if isinstance(curve, CurvePlan) else curve.class_name for curve in curves}
+        names |= {"QueryTemperature" if curve.is_curve else curve.class_name for curve in curves}
     if not names:
         return "this model has no positional encoding: every position is treated alike"
     *others, last = sorted(names)

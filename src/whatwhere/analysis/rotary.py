@@ -12,7 +12,6 @@ from jaxtyping import Bool, Float, Float64
 
 from whatwhere.analysis.subject import Absent, Subject
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.plan import CurvePlan
 from whatwhere.models.load_where import fill_frequencies
 
 if TYPE_CHECKING:
@@ -331,7 +330,7 @@ def _temperatures(description: "Description") -> list[TemperatureLayers]:
 
     found, at = [], [0, *_distances((description.max_length or 2) - 1)]
     for curve, layers in layers_of(description.temperatures):
-        factors = curve.build().at(tensor(at)).numpy() if isinstance(curve, CurvePlan) else None
+        factors = curve.build().at(tensor(at)).numpy() if curve.is_curve else None
         found.append(TemperatureLayers(layers, repr(curve), at, factors))
     return found
 

@@ -305,21 +305,13 @@ def _of_layer(
     checkpoint: Checkpoint, description: Description, layer: int, encoding: Any = None
 ) -> "tuple[Where, list[str]]":
     """Build the attention of a layer with the learned numbers of the files, and return notes on what they lack."""
-    from whatwhere.where.binding import Where
-
-    notes: list[str] = []
-    query_key: Any
-    score: Any
-    plans = (description.query_key[layer], description.score[layer])
-    query_key, score = (None if plan is None else plan.build() for plan in plans)
-    mapped: Any = description.with_temperature(layer, query_key)
-    sink = description.sink(layer)
-    for scheme in dict.fromkeys((query_key, mapped, sink)):  # a temperature wraps the map
+    where, notes = description.where(layer, encoding), []
+    mapped: Any = where.query_key  # which may be inside of a temperature
+    for scheme in dict.fromkeys((getattr(mapped, "then", mapped), mapped, where.sink)):
         notes += _fill(checkpoint, layer, scheme)
-    if score is not None:
-        notes += _load_bias(checkpoint, description, layer, score)
-    scale, window = description.scale_of(layer, query_key, score), description.window_of(layer)
-    return Where(input=encoding, query_key=mapped, score=score, scale=scale, window=window, sink=sink), notes
+    if where.score is not None:
+        notes += _load_bias(checkpoint, description, layer, where.score)
+    return where, notes
 
 
 def _of_table(checkpoint: Checkpoint, problem: WhatWhereError) -> LoadedWhere:

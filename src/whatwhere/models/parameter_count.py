@@ -80,8 +80,8 @@ def _of_configuration(config: Config, part: str | None) -> InputParameters:
     table = description.vocab_size * description.token_dim
     positions = 0
     if description.input is not None and description.input.scheme == "learned":
-        learned = description.input
-        positions = (learned.whole("offset") + learned.whole("max_length")) * learned.whole("dim")
+        learned = description.input.settings
+        positions = (learned["offset"] + learned["max_length"]) * learned["dim"]
     segments = description.segments * description.token_dim
     projection = (description.vocab_size - description.extra_rows) * (description.output_dim or description.token_dim)
     return InputParameters(table, positions, segments, 0 if description.tied else projection)

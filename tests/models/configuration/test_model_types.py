@@ -11,8 +11,7 @@ import pytest
 
 from docs.generate.families import layout, update
 from whatwhere.models.configuration.factors import EMBEDDINGS, SCALES, TEMPERATURES
-from whatwhere.models.configuration.model_type import ModelType
-from whatwhere.models.configuration.model_types import DATA, FILE, READ_TYPES
+from whatwhere.models.configuration.model_types import DATA, FILE, READ_TYPES, ModelType
 from whatwhere.models.configuration.positions import POSITIONS
 from whatwhere.models.configuration.sizes import HEADS, KEY_HEADS
 
@@ -29,7 +28,7 @@ def takes(function: Callable[..., object], arguments: int, settings: Mapping[str
 def test_a_row_names_functions_and_their_settings(model_type: str) -> None:
     kind = READ_TYPES[model_type]
     assert all(takes(POSITIONS[rule.name], 3, rule.settings) for rule in kind.positions)
-    assert kind.scale is None or takes(SCALES[kind.scale.name], 3, kind.scale.settings)
+    assert kind.scale is None or takes(SCALES[kind.scale.name], 2, kind.scale.settings)
     assert kind.embedding is None or takes(EMBEDDINGS[kind.embedding.name], 1, kind.embedding.settings)
     assert kind.temperature in {None, *TEMPERATURES}
     assert kind.heads in {None, *HEADS}

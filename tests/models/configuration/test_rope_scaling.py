@@ -134,7 +134,7 @@ def test_a_fraction_of_null_is_the_whole_head(model_type: str) -> None:
     config = {name: value for name, value in config_of(model_type).to_dict().items() if name not in names} | rope
     theirs = rotary_of(CONFIG_MAPPING[model_type].from_dict({**deepcopy(config), "partial_rotary_factor": None}))
     plan = next(plan for plan in ww.from_huggingface({**config, "partial_rotary_factor": None}).query_key if plan)
-    assert plan.rotary_dim == 2 * len(theirs.inv_freq) == plan.whole("head_dim")
+    assert plan.rotary_dim == 2 * len(theirs.inv_freq) == plan.settings["head_dim"]
 
 
 @pytest.mark.parametrize("model_type", ["nemotron", "persimmon", "phi", "stablelm", "gpt_neox"])

@@ -18,8 +18,7 @@ from transformers.models.auto import modeling_auto as auto
 import whatwhere as ww
 from docs.generate.models_page import read_data
 from whatwhere.errors import WhatWhereError
-from whatwhere.models.configuration.model_type import HYBRID, HYBRID_SLIDING
-from whatwhere.models.configuration.model_types import MODEL_TYPES
+from whatwhere.models.configuration.model_types import HYBRID, HYBRID_SLIDING, MODEL_TYPES
 from whatwhere.models.huggingface.attention import attention_forward, register_attention
 from whatwhere.models.huggingface.patch import PATCHED
 from whatwhere.models.probe import probe

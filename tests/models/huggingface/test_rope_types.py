@@ -7,7 +7,7 @@ import torch
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import whatwhere as ww
-from whatwhere.models.configuration.plan import ScalingPlan
+from whatwhere.models.configuration.plan import Plan
 from whatwhere.models.huggingface.rope_types import ROPE_TYPES, frequencies, register_rope_types
 
 from ..tiny import config_of, model_of
@@ -29,7 +29,7 @@ def test_a_model_has_the_frequencies_of_ours_and_the_same_logits_patched() -> No
     description = ww.from_huggingface(config)
     plan = description.query_key[0]
     assert plan is not None
-    assert plan.scaling == ScalingPlan("rotary-ntk", {"factor": 4.0})
+    assert plan.scaling == Plan("rotary-ntk", {"factor": 4.0})
     wanted = ww.Rotary(16, scaling=ww.scaling.NTK(4.0)).frequencies().float()
     assert torch.equal(model.model.rotary_emb.inv_freq, wanted)
     ids = torch.arange(12)[None] + 4

@@ -11,7 +11,7 @@ from typing import Any
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.gguf_architectures import ARCHITECTURES
 from whatwhere.models.configuration.keys import Json
-from whatwhere.models.configuration.model_type import MAX_LAYERS
+from whatwhere.models.configuration.model_types import MAX_LAYERS
 
 Settings = dict[str, Any]
 Found = tuple[Settings, tuple[str, ...]]

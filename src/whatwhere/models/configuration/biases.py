@@ -1,14 +1,16 @@
 """Keys of attention biases: ALiBi, T5's buckets, DeBERTa's disentangled attention."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil, log2
 from struct import pack, unpack
 from typing import Any
 
 from whatwhere.errors import SettingError
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys, short_repr
 from whatwhere.models.configuration.layers import read_types
-from whatwhere.models.configuration.model_type import (
+from whatwhere.models.configuration.model_types import (
     DIRECTION,
     HYBRID,
     HYBRID_SLIDING,
@@ -16,32 +18,27 @@ from whatwhere.models.configuration.model_type import (
     MAX_FEATURES,
     Layers,
     ModelType,
-    Position,
-    Sizes,
 )
-from whatwhere.models.configuration.plan import CurvePlan, Plan, Setting
+from whatwhere.models.configuration.plan import Plan
 
 TERMS = ("c2p", "p2c")
 MAX_EXPONENT = 8.0
 """-log2 of ALiBi's smallest slope in the paper."""
 
 
-def read_alibi(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def read_alibi(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Return ALiBi with the slopes of the paper, as in BLOOM; the model type implies it."""
-    _require_causal(keys, sizes)
-    return Position(score=(Plan("alibi", {"num_heads": sizes.num_heads}),) * sizes.layers)
+    _require_causal(keys, model)
+    return _in_all_layers(model, Plan("alibi", {"num_heads": model.num_heads}))
 
 
-def read_mpt(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def read_mpt(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Return ALiBi as in MPT, with `alibi_bias_max` in place of the paper's 8.
 
     Transformers ignores `alibi` and `alibi_bias_max`, and always uses 8; MosaicML's code reads them, as this does. Both
     agree for every MPT that MosaicML published.
     """
-    name = "attn_config"
-    given = keys.values.get(name) is not None
-    attention = keys.inside(name) if given else Keys({}, {}, keys.owner, f"{keys.path}{name}.")
-    keys.known.add(name)
+    attention = keys.inside("attn_config", default={})
     attention.require(
         "alibi", True, "without ALiBi MosaicML's code uses a learned table, transformers no positions at all."
     )
@@ -49,19 +46,18 @@ def read_mpt(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
     attention.known |= {"softmax_scale", "attn_type", "kv_n_heads"}  # read as the scale and as the heads
     attention.known |= {name for name in attention.values if name.startswith("rope_")}  # of rope, which is off
     attention.finish(repeated={"prefix_lm": (False,), "rope": (False,), "sliding_window_size": (-1,)})
-    keys.absorb(attention)
     keys.known.add("learned_pos_emb")  # read by MosaicML's code only where ALiBi is off
-    settings: dict[str, Setting] = {"num_heads": sizes.num_heads}
+    plan = Plan("alibi", {"num_heads": model.num_heads})
     if max_exponent != MAX_EXPONENT:
-        settings["slopes"] = slopes = alibi_slopes(sizes.num_heads, max_exponent)
-        if not all(slopes):
+        plan = plan.with_settings(slopes=alibi_slopes(model.num_heads, max_exponent))
+        if not all(plan.settings["slopes"]):
             raise SettingError(
                 f"{attention.path}alibi_bias_max is {short_repr(max_exponent)}, which makes slopes of 0: MPT has 8."
             )
-    return Position(score=(Plan("alibi", settings),) * sizes.layers)
+    return _in_all_layers(model, plan)
 
 
-def read_falcon_alibi(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def read_falcon_alibi(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Return Falcon's variant of ALiBi.
 
         score = (q k + m bias) / sqrt(head_dim)        m rounded to bfloat16
@@ -69,25 +65,22 @@ def read_falcon_alibi(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
     As in training, the bias is divided with the scores, and its slopes are rounded. Transformers rounds the product
     slope * position to bfloat16 too, which makes biases of near keys equal; this does not.
     """
-    _require_causal(keys, sizes)
+    _require_causal(keys, model)
     for name in ("rope_parameters", "rope_scaling", "rope_theta"):
         keys.take(name, default=None)
-    settings: dict[str, Setting] = {
-        "num_heads": sizes.num_heads,
-        "slopes": falcon_slopes(sizes.num_heads, sizes.head_dim),
-    }
-    return Position(score=(Plan("alibi", settings),) * sizes.layers)
+    slopes = falcon_slopes(model.num_heads, model.head_dim)
+    return _in_all_layers(model, Plan("alibi", {"num_heads": model.num_heads, "slopes": slopes}))
 
 
 def read_t5(
     keys: Keys,
-    sizes: Sizes,
+    model: Description,
     kind: ModelType,
     shared: bool = True,
     scaled: bool = False,
     bidirectional: bool | None = None,
     buckets: int | None = None,
-) -> Position:
+) -> Description:
     """Return T5's buckets.
 
     Args:
@@ -102,34 +95,33 @@ def read_t5(
         keys.require(key, buckets, f"its code does not read the key, and uses {buckets} buckets.")
     buckets = keys.whole(key, default=32, most=MAX_BUCKETS)
     distance = 128 if fixed else keys.whole(distance_key, default=128)
-    bidirectional = sizes.part == "encoder" if bidirectional is None else bidirectional
+    bidirectional = model.part == "encoder" if bidirectional is None else bidirectional
     side = buckets // 2 if bidirectional else buckets
     if side < 2 or (bidirectional and buckets % 2):
-        needed = "an even number of at least 4" if bidirectional else "at least 2"
-        raise SettingError(f"{keys.path}{key} is {buckets}, but {needed} is needed.")
-    if distance <= side // 2:
-        raise SettingError(
-            f"{keys.path}{distance_key} is {distance}, but must be above {side // 2}: the nearest {side // 2} "
-            "distances have a bucket each."
+        raise keys.wrong(
+            key, buckets, f"{'an even number of at least 4' if bidirectional else 'at least 2'} is needed."
         )
+    if distance <= side // 2:
+        needed = f"must be above {side // 2}: the nearest {side // 2} distances have a bucket each."
+        raise keys.wrong(distance_key, distance, needed)
     settings = {
-        "num_heads": sizes.num_heads,
+        "num_heads": model.num_heads,
         "num_buckets": buckets,
         "max_distance": distance,
         "bidirectional": bidirectional,
         "scale": None if scaled else 1.0,
     }
-    return Position(score=(Plan("t5", settings, shared),) * sizes.layers)
+    return _in_all_layers(model, Plan("t5", settings, shared))
 
 
-def read_deberta(keys: Keys, sizes: Sizes, kind: ModelType, shared_rows: bool) -> Position:
+def read_deberta(keys: Keys, model: Description, kind: ModelType, shared_rows: bool) -> Description:
     """Return disentangled attention; every layer has tables of its own.
 
     Args:
         shared_rows: whether large distances may share rows (`position_buckets`), as in DeBERTa v2 and v3.
     """
     stated = keys.whole("max_relative_positions", default=-1, least=-1)
-    max_distance = stated if stated >= 1 else sizes.max_length
+    max_distance = stated if stated >= 1 else model.max_length
     buckets, projected = -1, False
     if shared_rows:
         buckets = keys.whole("position_buckets", default=-1, least=-1, most=MAX_BUCKETS)
@@ -138,35 +130,31 @@ def read_deberta(keys: Keys, sizes: Sizes, kind: ModelType, shared_rows: bool) -
         projected = keys.flag("share_att_key", default=False)
         keys.take("norm_rel_ebd", default=None)
     if not keys.flag("relative_attention", default=False) or not terms:
-        return Position()
+        return model
     if max_distance is None:
         raise SettingError(f"{keys.path}max_position_embeddings is missing: the distance at which rows are clipped.")
     if buckets > 0:
         _require_rows(keys, max_distance, buckets)
-    settings: dict[str, Setting] = {
-        "head_dim": sizes.head_dim,
-        "num_heads": sizes.num_heads,
+    settings = {
+        "head_dim": model.head_dim,
+        "num_heads": model.num_heads,
         "terms": terms,
         "max_distance": max_distance,
         "position_buckets": buckets if buckets > 0 else None,
     }
     by = "the layer's own key and query matrices" if projected else "matrices of their own"
     note = f"the tables of DeBERTa are one table of relative positions, projected in each layer by {by}"
-    return Position(score=(Plan("deberta", settings, shared=False),) * sizes.layers, notes=(note,))
+    return replace(_in_all_layers(model, Plan("deberta", settings, shared=False)), notes=(*model.notes, note))
 
 
 def _require_rows(keys: Keys, max_distance: int, position_buckets: int) -> None:
     """Raise SettingError unless distances up to max_distance can share the rows of the buckets."""
     if position_buckets % 2 or position_buckets < 4:
-        raise SettingError(
-            f"{keys.path}position_buckets is {position_buckets}, but must be an even number of at least 4."
-        )
+        raise keys.wrong("position_buckets", position_buckets, "must be an even number of at least 4.")
     single = position_buckets // 2
     if max_distance <= single + 1:
-        raise SettingError(
-            f"{keys.path}max_relative_positions is {max_distance}, but must be above {single + 1}: distances up to "
-            f"{single}, half of position_buckets, have a row each."
-        )
+        needed = f"must be above {single + 1}: distances up to {single}, half of position_buckets, have a row each."
+        raise keys.wrong("max_relative_positions", max_distance, needed)
 
 
 def read_terms(keys: Keys) -> tuple[str, ...]:
@@ -176,7 +164,7 @@ def read_terms(keys: Keys) -> tuple[str, ...]:
         keys.take("pos_att_type")
         listed: Sequence[Any] = value.lower().split("|")
     else:
-        listed = keys.listed("pos_att_type", len(TERMS), default=None) or ()
+        listed = keys.listed("pos_att_type", len(TERMS), default=())
     terms = tuple(term.strip() if isinstance(term, str) else term for term in listed)
     terms = () if terms == ("none",) else terms  # as authors write it; scores have no positions then
     for term in terms:
@@ -187,22 +175,22 @@ def read_terms(keys: Keys) -> tuple[str, ...]:
     return tuple(term for term in TERMS if term in terms)
 
 
-def read_xlnet(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def read_xlnet(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Return Transformer-XL's scores as in XLNet, which has vectors and a matrix of its own in each layer."""
     keys.require("clamp_len", -1, "whatwhere has no scheme that clips the distance of a sinusoid.")
     keys.require("bi_data", False, "half of each batch would be read backwards.")
     keys.require("same_length", False, "the number of keys of a query would depend on the memory.")
-    settings: dict[str, Setting] = {"head_dim": sizes.head_dim, "num_heads": sizes.num_heads, "dim": sizes.dim}
-    return Position(score=(Plan("transformer-xl", settings, shared=False),) * sizes.layers)
+    settings = {"head_dim": model.head_dim, "num_heads": model.num_heads, "dim": model.dim}
+    return _in_all_layers(model, Plan("transformer-xl", settings, shared=False))
 
 
-def read_profiles(keys: Keys, sizes: Sizes, kind: ModelType, norm_key: str | None = None) -> Position:
+def read_profiles(keys: Keys, model: Description, kind: ModelType, norm_key: str | None = None) -> Description:
     """Return Inkling's bias, whose profiles end with the window in the layers that have one.
 
     Args:
         norm_key: of the largest norm of the numbers by which a query mixes the profiles; None has none.
     """
-    types, curve = read_types(keys, kind.layers or Layers(), sizes.layers), read_clamped_curve(keys)
+    types, curve = read_types(keys, kind.layers or Layers(), model.layers), read_clamped_curve(keys)
     features = keys.whole("d_rel", most=MAX_FEATURES)
     extents = {
         HYBRID: keys.whole("rel_extent", most=MAX_FEATURES),
@@ -210,14 +198,12 @@ def read_profiles(keys: Keys, sizes: Sizes, kind: ModelType, norm_key: str | Non
     }
     max_norm = None if norm_key is None else keys.number(norm_key)
     plans = []
-    for layer, (layer_type, heads) in enumerate(zip(types, sizes.heads, strict=True)):
+    for layer, (layer_type, heads) in enumerate(zip(types, model.heads, strict=True)):
         if layer_type not in extents:
-            raise SettingError(
-                f"{keys.path}layer_types[{layer}] is {short_repr(layer_type)}, but the layers of {keys.owner!r} "
-                f"are {HYBRID} or {HYBRID_SLIDING}."
-            )
-        settings: dict[str, Setting | CurvePlan] = {
-            "dim": sizes.dim,
+            needed = f"the layers of {keys.owner!r} are {HYBRID} or {HYBRID_SLIDING}."
+            raise keys.wrong(f"layer_types[{layer}]", layer_type, needed)
+        settings = {
+            "dim": model.dim,
             "num_heads": heads.num_heads,
             "features": features,
             "extent": extents[layer_type],
@@ -225,10 +211,10 @@ def read_profiles(keys: Keys, sizes: Sizes, kind: ModelType, norm_key: str | Non
             "temperature": curve if layer_type == HYBRID else None,
         }
         plans.append(Plan("inkling", settings, shared=False))
-    return Position(score=tuple(plans), layer_types=types)
+    return replace(model, score=tuple(plans), layer_types=types)
 
 
-def read_clamped_curve(keys: Keys) -> CurvePlan | None:
+def read_clamped_curve(keys: Keys) -> Plan | None:
     """Return the curve by which Inkling multiplies queries and their bias from a number of visible tokens on.
 
         1 + log_scaling_alpha ln max(1, (p + 1) / log_scaling_n_floor)
@@ -237,20 +223,13 @@ def read_clamped_curve(keys: Keys) -> CurvePlan | None:
     """
     alpha = keys.number("log_scaling_alpha", default=0.1, zero=True)
     length = keys.whole("log_scaling_n_floor", default=None)
-    return None if not alpha or length is None else CurvePlan("clamped", {"alpha": alpha, "length": length})
+    return None if not alpha or length is None else Plan("clamped", {"alpha": alpha, "length": length})
 
 
 def alibi_slopes(num_heads: int, max_exponent: float = MAX_EXPONENT) -> tuple[float, ...]:
     """Compute ALiBi's slopes as in MPT; with the exponent 8 they are those of the paper.
 
         m_h = 2 ** (-max_exponent h / n)        n the smallest power of two that is not below num_heads, even h first
-
-    Args:
-        num_heads: number of heads.
-        max_exponent: -log2 of the smallest slope, `alibi_bias_max`.
-
-    Returns:
-        One slope for each head.
 
     Examples:
         >>> alibi_slopes(3)
@@ -280,10 +259,14 @@ def _to_bfloat16(number: float) -> float:
     return float(unpack("<f", pack("<I", rounded))[0])
 
 
-def _require_causal(keys: Keys, sizes: Sizes) -> None:
+def _require_causal(keys: Keys, model: Description) -> None:
     """Raise SettingError in both directions: transformers adds slope * key, which prefers the last keys then."""
-    if sizes.turned:
+    if not model.causal:
         raise SettingError(
             f"{keys.path}{DIRECTION} is False, but the bias of {keys.owner!r} is ALiBi's for earlier keys alone: in "
             "transformers it grows with every later key, which no scheme here does."
         )
+
+
+def _in_all_layers(model: Description, plan: Plan) -> Description:
+    return replace(model, score=(plan,) * model.layers)

@@ -4,17 +4,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from whatwhere.errors import SettingError
-from whatwhere.models.configuration.plan import CurvePlan, Plan
+from whatwhere.models.configuration.plan import Plan
 from whatwhere.where.window import Window
 
 if TYPE_CHECKING:
     import torch
 
-    from whatwhere.where.base import QueryKeyMap
+    from whatwhere.where.base import InputEncoding
     from whatwhere.where.binding import Where
     from whatwhere.where.input_layer import InputLayer
-    from whatwhere.where.score_bias import ScoreBias
-    from whatwhere.where.sink import Sink
 
 EmbeddingScale = float | Literal["sqrt_dim", "sqrt_dim_rounded"]
 
@@ -89,7 +87,7 @@ class Description:
     layer_types: tuple[str, ...] | None = None
     windows: tuple[Window | None, ...] = ()
     sinks: tuple[bool, ...] = ()
-    temperatures: tuple[CurvePlan | Plan | None, ...] = ()
+    temperatures: tuple[Plan | None, ...] = ()
     segments: int = 0
     rotary_part: int | None = None
     output_dim: int | None = None
@@ -152,7 +150,7 @@ class Description:
     @property
     def position_offset(self) -> int:
         """The row of position 0 in the position table: 2 in OPT and RoBERTa."""
-        return self.input.whole("offset") if self.input is not None and "offset" in self.input.settings else 0
+        return 0 if self.input is None else int(self.input.settings.get("offset", 0))
 
     def wheres(
         self,
@@ -176,73 +174,58 @@ class Description:
             >>> wheres[0].query_key is wheres[1].query_key, len(bind(wheres, positions(8)))
             (True, 2)
         """
-        from whatwhere.where.binding import Where
+        encoding = None if self.input is None else self.input.build(device, dtype)
+        built: list[tuple[Plan, object, Any]] = []
+        return [
+            self.where(layer, encoding if layer == 0 else None, device, dtype, built) for layer in range(self.layers)
+        ]
 
-        self.require_attention()
-        built: list[tuple[Plan, Any]] = []
-        multiplied: list[tuple[object, object, Any]] = []
-
-        def build(plan: Plan | None) -> Any:
-            if plan is None:
-                return None
-            module = next((module for other, module in built if other == plan), None) if plan.shared else None
-            if module is None:
-                module = plan.build(device, dtype)
-                built.append((plan, module))
-            return module
-
-        def map_of(layer: int) -> Any:
-            inner, curve = build(self.query_key[layer]), self.temperatures[layer] if self.temperatures else None
-            if curve is None:
-                return inner
-            module = next((module for map_, other, module in multiplied if map_ is inner and other == curve), None)
-            if module is None or isinstance(curve, Plan):  # each layer has weights of its own
-                module = self.with_temperature(layer, inner, device, dtype)
-                multiplied.append((inner, curve, module))
-            return module
-
-        wheres = []
-        for layer in range(self.layers):
-            encoding = build(self.input) if layer == 0 else None
-            query_key, score = map_of(layer), build(self.score[layer])
-            scale = self.scale_of(layer, query_key, score)
-            window, sink = self.window_of(layer), self.sink(layer, device, dtype)
-            wheres.append(
-                Where(input=encoding, query_key=query_key, score=score, scale=scale, window=window, sink=sink)
-            )
-        return wheres
-
-    def window_of(self, layer: int) -> Window | None:
-        """Return the window of a layer; None if it attends to all tokens."""
-        return self.windows[layer] if self.windows else None
-
-    def sink(
-        self, layer: int = 0, device: "torch.device | str | None" = None, dtype: "torch.dtype | None" = None
-    ) -> "Sink | None":
-        """Build the sinks of a layer, which are 0; None if it has none."""
-        from whatwhere.where.sink import Sink
-
-        has = bool(self.sinks) and self.sinks[layer]
-        return Sink(self.heads[layer].num_heads, device=device, dtype=dtype) if has else None
-
-    def with_temperature(
+    def where(
         self,
         layer: int,
-        query_key: "QueryKeyMap | None",
+        encoding: "InputEncoding | None" = None,
         device: "torch.device | str | None" = None,
         dtype: "torch.dtype | None" = None,
-    ) -> "QueryKeyMap | None":
-        """Return the map of queries and keys of a layer, which its plan built, with its temperature if it has one."""
-        curve = self.temperatures[layer] if self.temperatures else None
-        if curve is None:
-            return query_key
-        if isinstance(curve, Plan):
-            learned: Any = curve.build(device, dtype, query_key)
-            map_: QueryKeyMap = learned
-            return map_
-        from whatwhere.where.query_key.query_factor import QueryTemperature
+        built: list[tuple[Plan, object, Any]] | None = None,
+    ) -> "Where":
+        """Build the Where of one layer, with this encoding of its input.
 
-        return QueryTemperature(self.heads[layer].head_dim, curve.build(), query_key)
+        Args:
+            built: plans of other layers, the maps that they are around, and the modules, which are shared and added to.
+
+        Raises:
+            SettingError: If no layer has attention.
+        """
+        from whatwhere.where.binding import Where
+        from whatwhere.where.sink import Sink
+
+        self.require_attention()
+        built = [] if built is None else built
+
+        def build(plan: Plan | None, then: object = None) -> Any:
+            if plan is None:
+                return then
+            found = next((one for other, inner, one in built if inner is then and other == plan), None)
+            if found is None or not plan.shared:
+                found = plan.build(device, dtype, then)
+                built.append((plan, then, found))
+            return found
+
+        heads, curve = self.heads[layer], self.temperatures[layer] if self.temperatures else None
+        if curve is not None and curve.is_curve:
+            curve = Plan("temperature", {"head_dim": heads.head_dim, "curve": curve})
+        query_key, score = build(curve, build(self.query_key[layer])), build(self.score[layer])
+        scale: float | None = self.scales[layer]
+        if scale == heads.head_dim**-0.5 or scale in (getattr(query_key, "scale", None), getattr(score, "scale", None)):
+            scale = None  # that is what attention and the scheme divide by without it
+        return Where(
+            input=encoding,
+            query_key=query_key,
+            score=score,
+            scale=scale,
+            window=self.windows[layer] if self.windows else None,
+            sink=Sink(heads.num_heads, device=device, dtype=dtype) if self.sinks and self.sinks[layer] else None,
+        )
 
     def input_layer(
         self,
@@ -268,7 +251,6 @@ class Description:
             >>> from_huggingface(config).input_layer()(torch.tensor([[4, 2, 7]])).shape
             torch.Size([1, 3, 32])
         """
-        from whatwhere.where.base import InputEncoding
         from whatwhere.where.input_layer import InputLayer
 
         if self.input is not None and self.input.settings.get("dim") != self.token_dim:
@@ -281,17 +263,9 @@ class Description:
         return InputLayer(
             self.vocab_size,
             self.token_dim,
-            encoding if isinstance(encoding, InputEncoding) else None,
+            encoding,
             scale=self.embedding_scale,
             padding_idx=self.padding_idx,
             device=device,
             dtype=dtype,
         )
-
-    def scale_of(self, layer: int, *schemes: "QueryKeyMap | ScoreBias | None") -> float | None:
-        """Return the `scale` argument of a layer's Where: None if it is 1 / sqrt(head_dim) or that of a scheme."""
-        scale = self.scales[layer]
-        usual = self.heads[layer].head_dim ** -0.5
-        if scale == usual or any(scheme is not None and scheme.scale == scale for scheme in schemes):
-            return None
-        return scale

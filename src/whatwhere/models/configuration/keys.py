@@ -1,13 +1,13 @@
 """Keys of a configuration: each one that affects positions is used or rejected, and none is ignored silently."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from enum import Enum
 from math import inf, isclose
 from numbers import Integral, Real
 from reprlib import Repr
-from typing import Any, overload
+from typing import Any, TypeVar, cast
 
 from whatwhere.errors import CheckpointError, SettingError
 
@@ -55,6 +55,8 @@ class Required(Enum):
 
 
 REQUIRED = Required.REQUIRED
+NOTHING: Mapping[str, Any] = {}
+T = TypeVar("T")
 ANY = object()
 """Any value, of a key that is not read."""
 MAX_WHOLE = 2**62
@@ -77,11 +79,6 @@ class Keys:
         owner: the model type, for messages.
         path: of the dictionary in the configuration, such as `text_config.`.
         aliases: a further name of a key -> the key.
-
-    Attributes:
-        known: every key that was looked up.
-        used: keys that were present, in the order in which they were read.
-        assumed: defaults that were used for absent keys.
     """
 
     def __init__(
@@ -90,13 +87,12 @@ class Keys:
         defaults: Mapping[str, object],
         owner: str,
         path: str = "",
-        aliases: Mapping[str, str] | None = None,
+        aliases: Mapping[str, str] = NOTHING,
     ) -> None:
-        self.values, self.defaults, self.owner, self.path = values, defaults, owner, path
-        self.aliases = aliases or {}
-        self.known: set[str] = set()
-        self.used: list[str] = []
-        self.assumed: list[str] = []
+        self.values, self.defaults, self.owner, self.path, self.aliases = values, defaults, owner, path, aliases
+        self.known: set[str] = set()  # every key that was looked up
+        self.used: dict[str, None] = {}  # keys that were present, in the order in which they were read
+        self.assumed: dict[str, None] = {}  # defaults that were used for absent keys
 
     def take(self, *names: str, default: Any = REQUIRED) -> Any:
         """Return the value of a key, unchecked.
@@ -118,7 +114,7 @@ class Keys:
                     + ", ".join(f"{self.path}{name}={short_repr(value)}" for name, value in present.items())
                     + ".\nKeep one of them."
                 )
-            _append(self.used, self.path + name)
+            self.used[self.path + name] = None
             return value
         name = next((name for name in names if name in self.defaults), names[0])
         null = any(name in self.values for name in names) and default is not REQUIRED
@@ -129,121 +125,106 @@ class Keys:
                 + _near(names[0], (key for key in self.values if key not in self.known))
             )
         if value is not None:
-            _append(self.assumed, f"{self.path}{name}={value!r}")
+            self.assume(name, value)
         return value
 
-    @overload
-    def whole(self, *names: str, default: int | Required = REQUIRED, least: int = 1, most: int = MAX_WHOLE) -> int: ...
-
-    @overload
-    def whole(
-        self, *names: str, default: int | Required | None, least: int = 1, most: int = MAX_WHOLE
-    ) -> int | None: ...
-
-    def whole(
-        self, *names: str, default: int | Required | None = REQUIRED, least: int = 1, most: int = MAX_WHOLE
-    ) -> int | None:
+    def whole(self, *names: str, default: T | Required = REQUIRED, least: int = 1, most: int = MAX_WHOLE) -> int | T:
         """Return a whole number from `least` to `most`, or None if that is the default."""
         value = self.take(*names, default=default)
         if value is None:
-            return None
+            return cast("T", value)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
         size = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else least - 1
         if size < least:
-            raise SettingError(
-                f"{self._present(names)} is {short_repr(value)}, but must be a whole number of at least {least}."
-            )
+            raise self.wrong(self._present(names), value, f"must be a whole number of at least {least}.")
         if size > most:
             text = f"{size:,}" if size < 10**30 else short_repr(size)
-            raise SettingError(f"{self._present(names)} is {text}, but at most {most:,} are read.")
+            raise SettingError(f"{self.path}{self._present(names)} is {text}, but at most {most:,} are read.")
         return size
 
-    @overload
-    def number(self, *names: str, default: float | Required = REQUIRED, zero: bool = False) -> float: ...
-
-    @overload
-    def number(self, *names: str, default: float | Required | None, zero: bool = False) -> float | None: ...
-
-    def number(self, *names: str, default: float | Required | None = REQUIRED, zero: bool = False) -> float | None:
+    def number(self, *names: str, default: T | Required = REQUIRED, zero: bool = False) -> float | T:
         """Return a finite number above zero, or None if that is the default; `zero` allows 0 too."""
         value = self.take(*names, default=default)
         if value is None:
-            return None
-        return 0.0 if zero and equal_values(value, 0) else _number(self._present(names), value)
+            return cast("T", value)
+        return 0.0 if zero and equal_values(value, 0) else self._number(self._present(names), value)
+
+    def _number(self, name: str, value: Any) -> float:
+        number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else -inf
+        if not 0 < number < inf:
+            raise self.wrong(name, value, "must be a finite number above 0.")
+        if not 1e-30 <= number <= 1e30:  # beyond, powers overflow
+            raise self.wrong(name, value, "only numbers from 1e-30 to 1e30 are read.")
+        return float(number)
 
     def numbers(self, name: str, most: int) -> tuple[float, ...]:
         """Return a list of finite numbers above zero."""
-        values = self.listed(name, most)
-        return tuple(_number(f"{self.path}{name}[{index}]", value) for index, value in enumerate(values))
+        return tuple(self._number(f"{name}[{n}]", value) for n, value in enumerate(self.listed(name, most)))
 
-    @overload
-    def listed(self, name: str, most: int) -> Sequence[Any]: ...
-
-    @overload
-    def listed(self, name: str, most: int, default: Sequence[Any] | None) -> Sequence[Any] | None: ...
-
-    def listed(self, name: str, most: int, default: Sequence[Any] | Required | None = REQUIRED) -> Sequence[Any] | None:
+    def listed(self, name: str, most: int, default: T | Required = REQUIRED) -> Sequence[Any] | T:
         """Return a list of at most `most` entries, or None if that is the default."""
         values = self.take(name, default=default)
-        if values is None:
-            return None
-        if not isinstance(values, list | tuple):
-            raise SettingError(f"{self.path}{name} is {short_repr(values)}, but must be a list.")
-        if len(values) > most:
+        if values is not None and not isinstance(values, list | tuple):
+            raise self.wrong(name, values, "must be a list.")
+        if values is not None and len(values) > most:
             raise SettingError(f"{self.path}{name} has {len(values):,} entries, but at most {most:,} are read.")
-        return values
+        return cast("Sequence[Any] | T", values)
+
+    def require_each(self, name: str, listed: Sequence[Any], fits: Callable[[Any], bool], needed: str) -> None:
+        """Raise SettingError unless all entries of a list are as needed, such as `must be 0 or 1.`"""
+        for index, value in enumerate(listed):
+            if not fits(value):
+                raise self.wrong(f"{name}[{index}]", value, needed)
 
     def flag(self, *names: str, default: bool | Required = REQUIRED) -> bool:
         """Return the value of a flag."""
         value = self.take(*names, default=default)
         if not isinstance(value, bool):
-            raise SettingError(f"{self._present(names)} is {short_repr(value)}, but must be true or false.")
+            raise self.wrong(self._present(names), value, "must be true or false.")
         return value
 
-    def choice(self, *names: str, choices: tuple[str, ...], default: str | Required = REQUIRED) -> str:
+    def choice(self, name: str, choices: Iterable[str], default: str) -> str:
         """Return one of several strings."""
-        value = self.take(*names, default=default)
+        value = self.take(name, default=default)
         if not isinstance(value, str) or value not in choices:
             hint = _near(value, choices) if isinstance(value, str) else ""
-            raise SettingError(
-                f"{self._present(names)} is {short_repr(value)}, but whatwhere reads only: {', '.join(choices)}.{hint}"
-            )
+            raise self.wrong(name, value, f"whatwhere reads only: {', '.join(choices)}.{hint}")
         return value
 
     def require(self, name: str, expected: object, reason: str) -> None:
         """Raise SettingError unless a key is absent or has the only value that can be read."""
         value = self.take(name, default=expected)
         if not equal_values(value, expected):
-            raise SettingError(
-                f"{self.path}{name} is {short_repr(value)}, but whatwhere reads {self.owner!r} with {expected!r} only: "
-                f"{reason}"
-            )
+            raise self.wrong(name, value, f"whatwhere reads {self.owner!r} with {expected!r} only: {reason}")
 
-    def inside(self, name: str) -> "Keys":
-        """Return a reader of a nested dictionary."""
-        values = self.take(name)
+    def wrong(self, name: str, value: object, needed: str) -> SettingError:
+        """Return the error of a value that is not as needed."""
+        return SettingError(f"{self.path}{name} is {short_repr(value)}, but {needed}")
+
+    def inside(self, name: str, default: Json | Required = REQUIRED) -> "Keys":
+        """Return a reader of a nested dictionary, which records in the same lists what was used and assumed."""
+        values = self.take(name, default=default)
         if not isinstance(values, Mapping):
-            raise SettingError(f"{self.path}{name} is {short_repr(values)}, but must be a dictionary.")
-        return Keys(values, {}, self.owner, f"{self.path}{name}.")
+            raise self.wrong(name, values, "must be a dictionary.")
+        return self.nested(f"{name}.", values)
+
+    def nested(self, path: str, values: Json) -> "Keys":
+        """Return a reader of a dictionary at a path, which records in the same lists what was used and assumed."""
+        inner = Keys(values, {}, self.owner, self.path + path)
+        inner.used, inner.assumed = self.used, self.assumed
+        return inner
 
     def assume(self, name: str, value: object) -> None:
         """Record the default that was used for an absent key."""
-        _append(self.assumed, f"{self.path}{name}={value!r}")
-
-    def absorb(self, inner: "Keys") -> None:
-        """Record the keys that the reader of a nested dictionary has read."""
-        for name in inner.used:
-            _append(self.used, name)
-        for name in inner.assumed:
-            _append(self.assumed, name)
+        self.assumed[f"{self.path}{name}={value!r}"] = None
 
     def finish(
         self,
         unread: Iterable[str] = (),
-        fixed: Mapping[str, object] | None = None,
+        fixed: Mapping[str, object] = NOTHING,
         names: Iterable[str] = (),
-        repeated: Mapping[str, Sequence[object]] | None = None,
+        repeated: Mapping[str, Sequence[object]] = NOTHING,
     ) -> None:
         """Raise SettingError if a key was not read that affects positions, or misspells one that was read.
 
@@ -253,32 +234,30 @@ class Keys:
             names: further keys of this model type, such as those of its other part.
             repeated: keys -> the values by which they repeat what was read; others contradict it.
         """
-        for name, expected in (fixed or {}).items():
+        for name, expected in fixed.items():
             self.require(name, expected, "its code does not read the key, but the value was perhaps intended.")
-        accepted = {*self.known, *ELSEWHERE, *unread, *(fixed or {}), *names}
+        accepted = {*self.known, *ELSEWHERE, *unread, *fixed, *names}
         suspected = []
         for name, value in self.values.items():
             # transformers writes some keys for internal use with a leading underscore
             if value is None or name in accepted or name.lstrip("_") in accepted:
                 continue
-            if name in (repeated or {}):
-                self._require_agreement(name, value, (repeated or {})[name])
-                continue
-            if affects_positions(name, value):
+            if name in repeated:
+                self._require_agreement(name, value, repeated[name])
+            elif affects_positions(name, value):
                 suspected.append(name)
             else:
                 self.refuse_misspelling(name, value)
         if suspected:
             self.refuse(*suspected)
 
-    def finish_all(self, repeated: Mapping[str, Sequence[object]] | None = None) -> None:
+    def finish_all(self, repeated: Mapping[str, Sequence[object]] = NOTHING) -> None:
         """Raise SettingError if any key was not read, but those that repeat what was read: all of them matter here."""
         for name, value in self.values.items():
-            if name in self.known or value is None:
-                continue
-            if name not in (repeated or {}):
+            if name in repeated and name not in self.known and value is not None:
+                self._require_agreement(name, value, repeated[name])
+            elif name not in self.known and value is not None:
                 self.refuse(name)
-            self._require_agreement(name, value, (repeated or {})[name])
 
     def finish_like(self, like: str, evidence: tuple[str, ...], accepted: Iterable[str]) -> None:
         """Raise SettingError, with all keys that are not known in the model type `like`, or if none shows positions.
@@ -305,13 +284,14 @@ class Keys:
             )
 
     def _require_agreement(self, name: str, value: object, expected: Sequence[object]) -> None:
-        if not agrees(value, expected):
+        if not _agrees(value, expected):
             read = " or ".join(short_repr(one) for one in expected) or "something else"
-            raise SettingError(
-                f"{self.path}{name} is {short_repr(value)}, but the code of {self.owner!r} does not read the key, and "
-                f"by those that it reads it would be {read}: they contradict each other.\n"
-                f"If these are right, remove it: config.pop({name!r}). Else this is a different model."
+            needed = (
+                f"the code of {self.owner!r} does not read the key, and by those that it reads it would be {read}: "
+                f"they contradict each other.\nIf these are right, remove it: config.pop({name!r}). Else this is a "
+                "different model."
             )
+            raise self.wrong(name, value, needed)
 
     def refuse(self, *names: str) -> None:
         """Raise SettingError for unknown keys; those of a GGUF header, whose names have points, cannot be removed."""
@@ -343,28 +323,13 @@ class Keys:
             )
 
     def _present(self, names: tuple[str, ...]) -> str:
-        """Return the path of the name that the configuration uses."""
-        return self.path + next((name for name in names if self.values.get(name) is not None), names[0])
+        """Return the name that the configuration uses."""
+        return next((name for name in names if self.values.get(name) is not None), names[0])
 
 
 def _near(name: str, names: Iterable[str]) -> str:
     near = get_close_matches(name, list(names), n=1, cutoff=0.7)
     return f"\nDid you mean {near[0]!r}?" if near else ""
-
-
-def _append(entries: list[str], entry: str) -> None:
-    if entry not in entries:
-        entries.append(entry)
-
-
-def _number(path: str, value: Any) -> float:
-    """Return a number above zero that is not so large or small that its powers overflow."""
-    number: Any = value if isinstance(value, Real) and not isinstance(value, bool) else -inf
-    if not 0 < number < inf:
-        raise SettingError(f"{path} is {short_repr(value)}, but must be a finite number above 0.")
-    if not 1e-30 <= number <= 1e30:
-        raise SettingError(f"{path} is {short_repr(value)}, but only numbers from 1e-30 to 1e30 are read.")
-    return float(number)
 
 
 def affects_positions(name: str, value: object) -> bool:
@@ -417,13 +382,8 @@ def equal_values(a: Any, b: Any) -> bool:
     return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
 
 
-def agrees(value: object, expected: Iterable[object]) -> bool:
-    """Return whether a value is one of those expected; numbers may differ by rounding.
-
-    Examples:
-        >>> agrees(0.1, (1e-1,)), agrees(True, (1,)), agrees(3, (2,))
-        (True, False, False)
-    """
+def _agrees(value: object, expected: Iterable[object]) -> bool:
+    """Return whether a value is one of those expected; numbers may differ by rounding."""
 
     def close(one: object) -> bool:
         numbers = [each for each in (value, one) if isinstance(each, int | float) and not isinstance(each, bool)]

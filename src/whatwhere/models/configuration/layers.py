@@ -5,32 +5,32 @@ from difflib import get_close_matches
 from typing import Any
 
 from whatwhere.errors import SettingError
+from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys, short_repr
-from whatwhere.models.configuration.model_type import (
+from whatwhere.models.configuration.model_types import (
     ATTENTION,
     CHUNKED,
     DIRECTION,
     FULL,
     HYBRID,
+    LAYER_TYPES,
+    LINEAR,
     MAX_LAYERS,
+    MLP,
+    MOE,
     SLIDING,
     Layers,
-    Position,
-    Sizes,
     Windows,
 )
 from whatwhere.where.window import Window
 
-LINEAR, CONVOLUTION, MLP, MOE = "linear_attention", "conv", "mlp", "moe"
-"""Layers without attention: the last two are a feed-forward network alone, dense or of experts (Nemotron-H)."""
-LAYER_TYPES = (*ATTENTION, LINEAR, CONVOLUTION, MLP, MOE)
 OLDER_NAMES = {"attention": FULL, "mamba": LINEAR}
 BIDIRECTIONAL = "tokens attend to later tokens too (use_bidirectional_attention)"
 
 Labels = tuple[str | None, ...]
 """For each layer the label of its set of rope parameters; None if it does not rotate."""
 LabelsAndTypes = tuple[Labels, tuple[str, ...] | None]
-WindowsAndNotes = tuple[tuple[Window | None, ...], tuple[str, ...]]
+BlockWindows = tuple[Window | None, ...]
 
 
 def read_labels(keys: Keys, rule: Layers | None, layers: int) -> LabelsAndTypes:
@@ -55,7 +55,12 @@ def read_types(keys: Keys, rule: Layers, layers: int) -> tuple[str, ...]:
     if (listed := read_layer_types(keys, with_drafts(keys, "layer_types", layers, rule.drafts_key))) is not None:
         return listed[:layers]
     if rule.one_key is not None and not (rule.cycle and keys.values.get(rule.one_key) is None):
-        return _types_of_numbers(keys, rule, rule.one_key, layers)
+        numbers = keys.listed(rule.one_key, layers, default=None)
+        numbers = range(0 if rule.listed_only else layers) if numbers is None else numbers
+        needed = f"must be the number of a layer, 0 to {layers - 1}."
+        keys.require_each(rule.one_key, numbers, lambda each: type(each) is int and 0 <= each < layers, needed)
+        chosen = set(numbers)
+        return tuple(rule.one if layer in chosen else rule.others for layer in range(layers))
     if rule.cycle:
         types = [rule.cycle[layer % len(rule.cycle)] for layer in range(layers)]
         for layer, layer_type in rule.at.items():
@@ -70,19 +75,6 @@ def read_types(keys: Keys, rule: Layers, layers: int) -> tuple[str, ...]:
 
 def _pattern_keys(rule: Layers) -> set[str]:
     return {key for key in (rule.period_key, rule.one_key) if key is not None}
-
-
-def _types_of_numbers(keys: Keys, rule: Layers, key: str, layers: int) -> tuple[str, ...]:
-    numbers = keys.listed(key, layers, default=None)
-    numbers = range(0 if rule.listed_only else layers) if numbers is None else numbers
-    for index, layer in enumerate(numbers):
-        if isinstance(layer, bool) or not isinstance(layer, int) or not 0 <= layer < layers:
-            raise SettingError(
-                f"{keys.path}{key}[{index}] is {short_repr(layer)}, but must be the number of a layer, "
-                f"0 to {layers - 1}."
-            )
-    chosen = set(numbers)
-    return tuple(rule.one if layer in chosen else rule.others for layer in range(layers))
 
 
 def _dense_prefix(keys: Keys, layers: int) -> LabelsAndTypes:
@@ -114,11 +106,9 @@ def _no_rope_layers(keys: Keys, layers: int) -> LabelsAndTypes:
     if listed is None or listed == []:
         period = keys.whole(period_key, default=4)
         listed = [int((layer + 1) % period != 0) for layer in range(layers)]
-    for layer, rotated in enumerate(one_per_layer(keys.path + key, listed, layers)):
-        if isinstance(rotated, bool) or rotated not in (0, 1):
-            raise SettingError(
-                f"{keys.path}{key}[{layer}] is {short_repr(rotated)}, but must be 1 (the layer rotates) or 0."
-            )
+    one_per_layer(keys.path + key, listed, layers)
+    needed = "must be 1 (the layer rotates) or 0."
+    keys.require_each(key, listed, lambda each: not isinstance(each, bool) and each in (0, 1), needed)
     return tuple("" if rotated else None for rotated in listed), None
 
 
@@ -133,26 +123,17 @@ def _hybrid_if_flag(keys: Keys, layers: int) -> LabelsAndTypes:
     types = tuple(HYBRID if layer in ZAMBA2_HYBRIDS else LINEAR for layer in range(layers))
     if listed is not None:
         types = _current_names(one_per_layer(keys.path + names[0], listed, layers))
-    for layer, each in enumerate(types):
-        if each not in (HYBRID, LINEAR):
-            raise SettingError(
-                f"{keys.path}{names[0]}[{layer}] is {short_repr(each)}, but must be {HYBRID} or {LINEAR}."
-            )
+    keys.require_each(names[0], types, (HYBRID, LINEAR).__contains__, f"must be {HYBRID} or {LINEAR}.")
     on = keys.flag("use_mem_rope", default=False)
     return tuple("" if on and each == HYBRID else None for each in types), types
 
 
 def _repeated_blocks(keys: Keys, layers: int) -> LabelsAndTypes:
     """Layers are of types that a list repeats until there are as many as needed: RecurrentGemma."""
-    key, names, default = (
-        "block_types",
-        {"recurrent": LINEAR, "attention": SLIDING},
-        ("recurrent",) * 2 + ("attention",),
-    )
+    key, names = "block_types", {"recurrent": LINEAR, "attention": SLIDING}
+    default = ("recurrent", "recurrent", "attention")
     blocks = keys.listed(key, layers, default=default) or default
-    for index, block in enumerate(blocks):
-        if not isinstance(block, str) or block not in names:
-            raise SettingError(f"{keys.path}{key}[{index}] is {short_repr(block)}, but must be {' or '.join(names)}.")
+    keys.require_each(key, blocks, list(names).__contains__, f"must be {' or '.join(names)}.")
     types = tuple(names[blocks[layer % len(blocks)]] for layer in range(layers))
     return tuple(each if each in ATTENTION else None for each in types), types
 
@@ -178,21 +159,13 @@ def read_layer_pattern(keys: Keys) -> tuple[str, ...]:
     if listed is None and pattern is None:
         return (LINEAR, MOE, FULL, MLP)
     if listed is None:
-        unknown = [letter for letter in str(pattern) if letter not in LETTERS]
-        if not isinstance(pattern, str) or unknown or not 0 < len(pattern) <= MAX_LAYERS:
-            raise SettingError(
-                f"{keys.path}{pattern_key} is {short_repr(pattern)}, but must be a text of {', '.join(LETTERS)}."
-            )
+        if not isinstance(pattern, str) or {*pattern} - {*LETTERS} or not 0 < len(pattern) <= MAX_LAYERS:
+            raise keys.wrong(pattern_key, pattern, f"must be a text of {', '.join(LETTERS)}.")
         return tuple(LETTERS[letter] for letter in pattern)
     if not isinstance(listed, list | tuple) or not 0 < len(listed) <= MAX_LAYERS:
-        raise SettingError(f"{keys.path}{names[0]} is {short_repr(listed)}, but must be a list of layer types.")
-    types = _current_names(listed)
-    for layer, each in enumerate(types):
-        if each not in LETTERS.values():
-            raise SettingError(
-                f"{keys.path}{names[0]}[{layer}] is {short_repr(each)}, but must be one of "
-                f"{', '.join(LETTERS.values())}."
-            )
+        raise keys.wrong(names[0], listed, "must be a list of layer types.")
+    types, known = _current_names(listed), list(LETTERS.values())
+    keys.require_each(names[0], types, known.__contains__, f"must be one of {', '.join(known)}.")
     return types
 
 
@@ -231,36 +204,33 @@ def with_drafts(keys: Keys, name: str, layers: int, drafts_key: str | None) -> i
 
 
 def one_per_layer(path: str, listed: Any, layers: int) -> Sequence[Any]:
-    """Return a list, if it has one entry for each layer.
-
-    Examples:
-        >>> one_per_layer("layer_types", ["full_attention"], 2)
-        Traceback (most recent call last):
-        whatwhere.errors.SettingError: layer_types must be a list of one entry for each of 2 layers, but has 1.
-    """
+    """Return a list, if it has one entry for each layer."""
+    needed = f"must be a list of one entry for each of {layers} layers"
     if not isinstance(listed, list | tuple):
-        raise SettingError(
-            f"{path} is {short_repr(listed)}, but must be a list of one entry for each of {layers} layers."
-        )
+        raise SettingError(f"{path} is {short_repr(listed)}, but {needed}.")
     if len(listed) != layers:
-        raise SettingError(f"{path} must be a list of one entry for each of {layers} layers, but has {len(listed)}.")
+        raise SettingError(f"{path} {needed}, but has {len(listed)}.")
     return listed
 
 
-def read_windows(keys: Keys, rule: Windows | None, sizes: Sizes, position: Position) -> WindowsAndNotes:
-    """Return the window of each layer, and notes."""
+def read_windows(keys: Keys, rule: Windows | None, model: Description, turned: bool) -> tuple[BlockWindows, bool]:
+    """Return the window of each layer, and whether a key makes tokens attend to later ones too.
+
+    Args:
+        turned: whether a different key did so already.
+    """
     if rule is None:
-        return (None,) * sizes.layers, ()
+        return (None,) * model.layers, False
     if rule.by == "global_local":
-        return _global_local(keys, sizes)
+        return _global_local(keys, model.layers), False
     if rule.by == "both_sides":
-        return _both_sides(keys, sizes)
+        return _both_sides(keys, model.layers), False
     windowed = CHUNKED if rule.chunked else rule.windowed
     on = rule.switch is None or keys.flag(rule.switch, default=False)
     size = keys.whole(rule.key, default=None, least=1 if on else 0)
     before = None if rule.previous is None else keys.whole(rule.previous, default=None)
     size = size if before is None else before + 1
-    types = _window_types(keys, rule, sizes, position, on and size is not None)
+    types = _window_types(keys, rule, model, on and size is not None)
     both_sides = rule.bidirectional and keys.flag("use_bidirectional_attention", default=False)
     if windowed in types and (size is None or not on):
         raise SettingError(
@@ -272,67 +242,57 @@ def read_windows(keys: Keys, rule: Windows | None, sizes: Sizes, position: Posit
         keys.require("sliding_window", size // 2, f"it is half of {rule.key}.")
     halved = 1 if both_sides else rule.halved
     size = size if halved is None or size is None else size // 2 + halved
-    added = rule.added if rule.added_to in (None, sizes.part) else 0
-    size = None if size is None else size + added + sizes.turned
-    if sizes.turned and rule.chunked and windowed in types:
+    added = rule.added if rule.added_to in (None, model.part) else 0
+    size = None if size is None else size + added + turned
+    if turned and rule.chunked and windowed in types:
         raise SettingError(
             f"{keys.path}{DIRECTION} is False, but chunks of {keys.owner!r} stay causal in transformers: layers "
             "would attend in different directions, which whatwhere does not read."
         )
     window = Window(max(size, 1), rule.chunked) if size is not None and on else None
-    windows = tuple(window if layer_type == windowed else None for layer_type in types)
-    return windows, (*((BIDIRECTIONAL,) if both_sides else ()), *_count_windows(windows))
+    return tuple(window if layer_type == windowed else None for layer_type in types), both_sides
 
 
-def _window_types(keys: Keys, rule: Windows, sizes: Sizes, position: Position, on: bool) -> tuple[str, ...]:
+def _window_types(keys: Keys, rule: Windows, model: Description, on: bool) -> tuple[str, ...]:
     """Return the type of each layer."""
-    all_full = (FULL,) * sizes.layers
+    types = model.layer_types or (FULL,) * model.layers
     if rule.by == "type":
-        return position.layer_types or all_full
-    if rule.by == "every":
-        return _types_of_every(keys, rule, sizes, position, on)
+        return types
     if rule.by == "pattern":
-        return read_types(keys, rule.layers or Layers(), sizes.layers)
-    if rule.by == "from_layer":
-        start = rule.start if rule.start_key is None else keys.whole(rule.start_key, default=rule.start, least=0)
-        if (listed := read_layer_types(keys, sizes.layers)) is not None or not on:
-            return listed or all_full
-        windowed = [
-            layer < start and layer % 2 == 0 if rule.alternating else layer >= start for layer in range(sizes.layers)
-        ]
-        return tuple(SLIDING if each else FULL for each in windowed)
-    # Layers that rotate, or those that do not, unless a list says which.
-    if (listed := read_layer_types(keys, sizes.layers)) is not None:
+        return read_types(keys, rule.layers or Layers(), model.layers)
+    if rule.by == "every":
+        windowed = tuple(SLIDING if layer_type == FULL and on else layer_type for layer_type in types)
+        if model.layer_types is None and read_layer_types(keys, model.layers) not in (None, windowed):
+            raise SettingError(
+                f"{keys.path}layer_types names types of layers, but the code of {keys.owner!r} does not read it: by "
+                f"{rule.key} all are {windowed[0]}.\nRemove it, or use a model type whose layers differ, such as "
+                "ministral."
+            )
+        return windowed
+    start = rule.start
+    if rule.by == "from_layer" and rule.start_key is not None:
+        start = keys.whole(rule.start_key, default=start, least=0)
+    if (listed := read_layer_types(keys, model.layers)) is not None:
         return listed
-    windowed_type = CHUNKED if rule.chunked else rule.windowed
-    rotated = [plan is not None for plan in position.query_key or ()]
-    return tuple(windowed_type if on and each == (rule.by == "rotated") else FULL for each in rotated)
+    if rule.by == "from_layer":
+        near = [
+            layer < start and layer % 2 == 0 if rule.alternating else layer >= start for layer in range(model.layers)
+        ]
+    else:  # those that rotate, or those that do not
+        near = [(plan is not None) == (rule.by == "rotated") for plan in model.query_key]
+    return tuple((CHUNKED if rule.chunked else rule.windowed) if on and each else FULL for each in near)
 
 
-def _types_of_every(keys: Keys, rule: Windows, sizes: Sizes, position: Position, on: bool) -> tuple[str, ...]:
-    types = position.layer_types or (FULL,) * sizes.layers
-    windowed = tuple(SLIDING if layer_type == FULL and on else layer_type for layer_type in types)
-    if position.layer_types is None and read_layer_types(keys, sizes.layers) not in (None, windowed):
-        raise SettingError(
-            f"{keys.path}layer_types names types of layers, but the code of {keys.owner!r} does not read it: by "
-            f"{rule.key} all are {windowed[0]}.\nRemove it, or use a model type whose layers differ, such as "
-            "ministral."
-        )
-    return windowed
-
-
-def _global_local(keys: Keys, sizes: Sizes) -> WindowsAndNotes:
+def _global_local(keys: Keys, layers: int) -> BlockWindows:
     """Read GPT-Neo's windows: `attention_types` lists patterns of layers, each with its number of repetitions."""
     size = keys.whole("window_size")
-    types = _repeated_patterns(keys, sizes.layers)
+    types = _repeated_patterns(keys, layers)
     repeated = keys.take("attention_layers", default=None)
     if repeated is not None and list(repeated if isinstance(repeated, list | tuple) else ()) != types:
-        raise SettingError(
-            f"{keys.path}attention_layers is {short_repr(repeated)}, but attention_types makes it "
-            f"{short_repr(types)}: keep one of them."
+        raise keys.wrong(
+            "attention_layers", repeated, f"attention_types makes it {short_repr(types)}: keep one of them."
         )
-    windows = tuple(Window(size) if layer_type == "local" else None for layer_type in types)
-    return windows, _count_windows(windows)
+    return tuple(Window(size) if layer_type == "local" else None for layer_type in types)
 
 
 def _repeated_patterns(keys: Keys, layers: int) -> list[str]:
@@ -358,18 +318,17 @@ def _repeated_patterns(keys: Keys, layers: int) -> list[str]:
     return [layer_type for pattern, times in patterns for _ in range(times) for layer_type in pattern]
 
 
-def _both_sides(keys: Keys, sizes: Sizes) -> WindowsAndNotes:
+def _both_sides(keys: Keys, layers: int) -> BlockWindows:
     """Read windows that count both sides of a token: a number, or a list with one for each layer, as in Longformer."""
     key = "attention_window"
     if isinstance(keys.values.get(key), list | tuple):
-        both = [each.whole(key) for each in numbers_by_layer(keys, key, sizes.layers) or ()]
+        both = [each.whole(key) for each in numbers_by_layer(keys, key, layers) or ()]
     else:
-        both = [keys.whole(key, default=512)] * sizes.layers
+        both = [keys.whole(key, default=512)] * layers
     for one in both:
         if one % 2:
             raise SettingError(f"{keys.path}{key} is {one}, but must be even: half of it is on each side.")
-    windows = tuple(Window(one // 2 + 1) for one in both)
-    return windows, _count_windows(windows)
+    return tuple(Window(one // 2 + 1) for one in both)
 
 
 def numbers_by_layer(keys: Keys, key: str, layers: int) -> list[Keys] | None:
@@ -380,8 +339,3 @@ def numbers_by_layer(keys: Keys, key: str, layers: int) -> list[Keys] | None:
     if len(listed) != layers:
         raise SettingError(f"{keys.path}{key} has {len(listed)} numbers, but there are {layers} layers.")
     return [Keys({key: one}, {}, keys.owner, keys.path) for one in listed]
-
-
-def _count_windows(windows: tuple[Window | None, ...]) -> tuple[str, ...]:
-    count = sum(window is not None for window in windows)
-    return (f"{count} of {len(windows)} layers have windows: see `windows`",) if count else ()

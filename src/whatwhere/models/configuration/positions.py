@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.configuration.biases import (
@@ -14,7 +14,8 @@ from whatwhere.models.configuration.biases import (
     read_t5,
     read_xlnet,
 )
-from whatwhere.models.configuration.keys import Keys, short_repr
+from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.keys import Keys
 from whatwhere.models.configuration.layers import (
     numbers_by_layer,
     one_per_layer,
@@ -22,27 +23,12 @@ from whatwhere.models.configuration.layers import (
     read_types,
     with_drafts,
 )
-from whatwhere.models.configuration.model_type import FRACTION, FULL, Layers, ModelType, Position, Rule, Sizes
-from whatwhere.models.configuration.plan import Plan, ScalingPlan, Setting
+from whatwhere.models.configuration.model_types import FRACTION, FULL, Layers, ModelType, first_row
+from whatwhere.models.configuration.plan import Plan
 from whatwhere.models.configuration.rope_scaling import require_fit
 from whatwhere.models.configuration.rotary import read_rope, require_rotary_dim, rotary_plan
 
 Offset = int | Literal["padding"]
-"""The row of position 0; `padding` is pad_token_id + 1, as in RoBERTa."""
-
-
-def read_positions(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
-    """Return what all functions of a model type read; they read different doors."""
-    found = [POSITIONS[rule.name](keys, sizes, kind, **rule.settings) for rule in kind.positions]
-    return Position(
-        input=next((each.input for each in found if each.input is not None), None),
-        query_key=next((each.query_key for each in found if each.query_key is not None), None),
-        score=next((each.score for each in found if each.score is not None), None),
-        layer_types=next((each.layer_types for each in found if each.layer_types is not None), None),
-        max_length=next((each.max_length for each in found if each.max_length is not None), None),
-        parameters=next((each.parameters for each in found if each.parameters), {}),
-        notes=tuple(note for each in found for note in each.notes),
-    )
 
 
 # Added to the token vectors
@@ -50,7 +36,7 @@ def read_positions(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
 
 def read_learned(
     keys: Keys,
-    sizes: Sizes,
+    model: Description,
     kind: ModelType,
     offset: Offset = 0,
     counted: bool = False,
@@ -58,8 +44,8 @@ def read_learned(
     by_tokens: bool = True,
     unless: str | None = None,
     absolute: bool = False,
-) -> Position:
-    """Return the plan of a learned position table.
+) -> Description:
+    """Add the plan of a learned position table.
 
     Args:
         offset: row of position 0.
@@ -73,99 +59,83 @@ def read_learned(
         jina = "'rotary' is that of 'jina_embeddings_v3': write this as the model_type."
         keys.require(name, "absolute", jina if keys.values.get(name) == "rotary" else bias)
     if unless is not None and not keys.flag(unless, default=True):
-        return Position()
-    if sizes.max_length is None:
+        return model
+    if model.max_length is None:
         raise SettingError(f"{keys.path}{key} is missing: the number of rows of the position table.")
-    row = first_row(offset, sizes.padding_idx)
+    row = first_row(offset, model.padding_idx)
     if row is None:
         raise SettingError("pad_token_id is missing: positions start at the row after it.")
-    length = sizes.max_length - row if counted else sizes.max_length
+    length = model.max_length - row if counted else model.max_length
     if length < 1:
-        raise SettingError(f"{keys.path}{key} is {sizes.max_length}, of which {row} rows come before 0.")
-    dim = sizes.token_dim if by_tokens else sizes.dim
-    return Position(input=Plan("learned", {"dim": dim, "max_length": length, "offset": row}), max_length=length)
-
-
-def first_row(offset: Offset, padding_idx: int | None) -> int | None:
-    """Return the row of position 0; None if it depends on a padding id that is None."""
-    if offset != "padding":
-        return offset
-    return None if padding_idx is None else padding_idx + 1
-
-
-def learned_rule(kind: ModelType) -> Rule | None:
-    """Return the rule of a model type that reads a learned table, alone or as one choice of two; None without one."""
-    return next((rule for rule in kind.positions if rule.name.startswith("learned")), None)
+        raise SettingError(f"{keys.path}{key} is {model.max_length}, of which {row} rows come before 0.")
+    dim = model.token_dim if by_tokens else model.dim
+    plan = Plan("learned", {"dim": dim, "max_length": length, "offset": row})
+    return replace(model, input=plan, max_length=length)
 
 
 def _sinusoidal(
     keys: Keys,
-    sizes: Sizes,
+    model: Description,
     kind: ModelType,
     layout: Literal["interleaved", "half", "tensor2tensor"] = "tensor2tensor",
     offset: Offset = 0,
     cosines_first: bool = False,
-) -> Position:
+) -> Description:
     least = 4 if layout == "tensor2tensor" else 2
-    if sizes.dim % 2 or sizes.dim < least:
+    if model.dim % 2 or model.dim < least:
         raise ShapeError(
-            f"{sizes.dim} features cannot hold sinusoidal positions: a sine and a cosine share one frequency, so "
+            f"{model.dim} features cannot hold sinusoidal positions: a sine and a cosine share one frequency, so "
             f"an even number of at least {least} is needed."
         )
-    settings: dict[str, Setting] = {
-        "dim": sizes.dim,
-        "layout": layout,
-        "offset": first_row(offset, sizes.padding_idx or 0),
-    }
-    if cosines_first:
-        settings["cosines_first"] = True
-    return Position(input=Plan("sinusoidal", settings))
+    row = first_row(offset, model.padding_idx or 0)
+    plan = Plan("sinusoidal", {"dim": model.dim, "layout": layout, "offset": row})
+    return replace(model, input=plan.with_settings(cosines_first=True) if cosines_first else plan)
 
 
-def _learned_or_sinusoidal(keys: Keys, sizes: Sizes, kind: ModelType, offset: int) -> Position:
+def _learned_or_sinusoidal(keys: Keys, model: Description, kind: ModelType, offset: int) -> Description:
     """Read a learned position table, or sinusoidal positions in its place if a flag is off, as in TrOCR."""
     if keys.flag("use_learned_position_embeddings", default=True):
-        return read_learned(keys, sizes, kind, offset)
-    return _sinusoidal(keys, sizes, kind, offset="padding")
+        return read_learned(keys, model, kind, offset)
+    return _sinusoidal(keys, model, kind, offset="padding")
 
 
-def _learned_or_rope(keys: Keys, sizes: Sizes, kind: ModelType, offset: Offset, counted: bool) -> Position:
+def _learned_or_rope(keys: Keys, model: Description, kind: ModelType, offset: Offset, counted: bool) -> Description:
     """Read a learned position table, or rotary positions in its place, as a key chooses, as in ESM."""
-    if keys.choice("position_embedding_type", choices=("absolute", "rotary"), default="absolute") == "rotary":
-        return read_rope(keys, sizes, kind)
+    if keys.choice("position_embedding_type", ("absolute", "rotary"), default="absolute") == "rotary":
+        return read_rope(keys, model, kind)
     keys.known.add("rope_theta")
-    return read_learned(keys, sizes, kind, offset, counted)
+    return read_learned(keys, model, kind, offset, counted)
 
 
 # Rotary, with keys beside `rope_parameters`
 
 
-def _theta_by_layer(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def _theta_by_layer(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Read rotary positions whose theta a list has for each layer, 0 where a layer does not rotate."""
     key = "layer_rope_theta"
-    position = read_rope(keys, sizes, kind)
-    thetas = numbers_by_layer(keys, key, sizes.layers)
+    model = read_rope(keys, model, kind)
+    thetas = numbers_by_layer(keys, key, model.layers)
     if thetas is None:
-        return position
+        return model
     plans = []
-    for layer, plan in enumerate(position.query_key or ()):
+    for layer, plan in enumerate(model.query_key):
         theta = thetas[layer].number(key, zero=True)
         if plan is None and theta != 0:
-            raise SettingError(f"{keys.path}{key}[{layer}] is {theta}, but layers of its type do not rotate: write 0.")
-        plans.append(None if plan is None or theta == 0 else _changed(plan, theta=theta))
-    return replace(position, query_key=tuple(plans))
+            raise keys.wrong(f"{key}[{layer}]", theta, "layers of its type do not rotate: write 0.")
+        plans.append(None if plan is None or theta == 0 else plan.with_settings(theta=theta))
+    return replace(model, query_key=tuple(plans))
 
 
-def _lists_by_layer(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def _lists_by_layer(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Read rotary positions whose theta and rotated fraction lists have for each layer, alike in layers of one type.
 
     As in the published files of Step-3.7; what transformers writes has `rope_parameters` by type. `rope_scaling` is
     that of full attention alone.
     """
     if keys.values.get("rope_parameters") is not None:
-        return read_rope(keys, sizes, kind)
+        return read_rope(keys, model, kind)
     layers = kind.layers or Layers()
-    types = read_types(keys, layers, sizes.layers)
+    types = read_types(keys, layers, model.layers)
     thetas = _number_by_type(keys, "rope_theta", types, layers)
     fractions = _number_by_type(keys, "partial_rotary_factors", types, layers)
     scaling = keys.take("rope_scaling", default=None)
@@ -178,11 +148,9 @@ def _lists_by_layer(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
         for label in dict.fromkeys(types)
     }
     others = {name: value for name, value in keys.values.items() if name not in ("rope_theta", "rope_scaling")}
-    inner = Keys({**others, "rope_parameters": sets}, keys.defaults, keys.owner, keys.path, keys.aliases)
-    position = read_rope(inner, sizes, kind)
-    keys.absorb(inner)
-    keys.known |= inner.known
-    return position
+    inner = keys.nested("", {**others, "rope_parameters": sets})
+    inner.defaults, inner.aliases, inner.known = keys.defaults, keys.aliases, keys.known
+    return read_rope(inner, model, kind)
 
 
 def _number_by_type(keys: Keys, name: str, types: tuple[str, ...], layers: Layers) -> dict[str, float]:
@@ -204,69 +172,67 @@ def _number_by_type(keys: Keys, name: str, types: tuple[str, ...], layers: Layer
     return by_type
 
 
-def _nested_theta(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def _nested_theta(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Read rotary positions whose theta is in a nested dictionary, as in the published file of DBRX.
 
     The code of its authors rotates by that theta. Transformers 5 ignores it, and rotates by `rope_parameters`, or by
     10,000; a configuration that has both is read if they agree.
     """
-    position = read_rope(keys, sizes, kind)
-    nested = keys.values.get("attn_config")
-    theta = keys.inside("attn_config").number("rope_theta", default=None) if nested is not None else None
+    model = read_rope(keys, model, kind)
+    theta = keys.inside("attn_config", default={}).number("rope_theta", default=None)
     if theta is None:
-        return position
-    plans = tuple(None if plan is None else _changed(plan, theta=theta) for plan in position.query_key or ())
-    if plans != position.query_key and any(keys.values.get(name) for name in ("rope_parameters", "rope_theta")):
+        return model
+    plans = tuple(None if plan is None else plan.with_settings(theta=theta) for plan in model.query_key)
+    if plans != model.query_key and any(keys.values.get(name) for name in ("rope_parameters", "rope_theta")):
         raise SettingError(
             f"{keys.path}attn_config.rope_theta is {theta}, by which the code of the authors of {keys.owner!r} "
             "rotates, but rope_parameters have another theta, by which transformers 5 does: keep the right one.\n"
             "In the published file it is the first; transformers adds the second without reading it."
         )
-    return replace(position, query_key=plans)
+    return replace(model, query_key=plans)
 
 
 def _rotary_dim(
     keys: Keys,
-    sizes: Sizes,
+    model: Description,
     kind: ModelType,
     key: str | None = "rotary_dim",
     interleaved: bool = True,
     unrotated: str | None = None,
-) -> Position:
+) -> Description:
     """Read the rotary positions of GPT-J, CodeGen and RoFormer, and of the first Phi, whose theta is 10,000."""
     if unrotated is not None:
         keys.require(unrotated, False, "whatwhere has no scheme that rotates values.")
     rotary_dim = None if key is None else keys.whole(key, default=None)
-    rotary_dim = None if rotary_dim == sizes.head_dim else rotary_dim
-    require_rotary_dim(keys.path, sizes.head_dim, rotary_dim)
-    return _all_layers(sizes, rotary_plan(sizes.head_dim, 10_000.0, interleaved, rotary_dim, None))
+    rotary_dim = None if rotary_dim == model.head_dim else rotary_dim
+    require_rotary_dim(keys.path, model.head_dim, rotary_dim)
+    return _in_all_layers(model, rotary_plan(model.head_dim, 10_000.0, interleaved, rotary_dim, None))
 
 
 # Of authors' code beside their files
 
 
-def _qwen(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def _qwen(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Read the rotary positions of the first Qwen, whose theta follows the length L in steps, beyond the trained L_0.
 
     theta (2 ** ceil(log2(L / L_0) + 1) - 1) ** (dim / (dim - 2))
     """
     fraction_key = "rotary_pct"
     theta, fraction = keys.number("rotary_emb_base", default=10_000.0), keys.number(fraction_key, default=1.0)
-    rotary_dim = None if fraction == 1 else int(sizes.head_dim * fraction)
-    scaling: ScalingPlan | None = None
-    notes: tuple[str, ...] = ()
+    rotary_dim = None if fraction == 1 else int(model.head_dim * fraction)
+    scaling, notes = None, model.notes
     if keys.flag("use_dynamic_ntk", default=True):
         settings = {"factor": 2.0, "original_length": keys.whole("seq_length"), "doubling": True}
-        scaling = ScalingPlan("rotary-dynamic-ntk", settings)
-        notes = ("after a prompt its code keeps the theta of the prompt's length: pass that as regime_length",)
+        scaling = Plan("rotary-dynamic-ntk", settings)
+        notes = (*notes, "after a prompt its code keeps the theta of the prompt's length: pass that as regime_length")
     path = f"{keys.path}{fraction_key}"
-    require_rotary_dim(path, sizes.head_dim, rotary_dim)
-    require_fit(scaling, path, rotary_dim or sizes.head_dim, theta)
-    plan = rotary_plan(sizes.head_dim, theta, False, rotary_dim, scaling, None, "chunked", path)
-    return replace(_all_layers(sizes, plan), notes=notes)
+    require_rotary_dim(path, model.head_dim, rotary_dim)
+    require_fit(scaling, path, rotary_dim or model.head_dim, theta)
+    plan = rotary_plan(model.head_dim, theta, False, rotary_dim, scaling, None, "chunked", path)
+    return replace(_in_all_layers(model, plan), notes=notes)
 
 
-def _glm(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def _glm(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Read rotary positions of the first half of each head, interleaved, with theta 10,000 rope_ratio, as in GLM-4.
 
     ChatGLM2-6B-32K divides positions by rope_ratio instead, which no key says.
@@ -284,10 +250,10 @@ def _glm(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
             f"{keys.path}rope_ratio is {ratio}, by which ChatGLM3 multiplies theta, but ChatGLM2-6B-32K divides "
             f"positions: no key says which. If it is ChatGLM3, state it: config[{name!r}] = 'chatglm3'."
         )
-    return _all_layers(sizes, rotary_plan(sizes.head_dim, 10_000.0 * ratio, True, sizes.head_dim // 2, None))
+    return _in_all_layers(model, rotary_plan(model.head_dim, 10_000.0 * ratio, True, model.head_dim // 2, None))
 
 
-def _rotary_or_alibi(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def _rotary_or_alibi(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Read the positions of Baichuan: those of 7B are rotary with theta 10,000, those of 13B are ALiBi.
 
     Both have one model type and the code of each no key of the other: only 7B has `max_position_embeddings`.
@@ -295,99 +261,90 @@ def _rotary_or_alibi(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
     rotary, alibi, widths = "max_position_embeddings", "model_max_length", {4096: True, 5120: False}
     length, other = keys.whole(rotary, default=None), keys.whole(alibi, default=None)
     rotates = length is not None
-    if (length or other) is None or widths.get(sizes.dim, rotates) != rotates:
+    if (length or other) is None or widths.get(model.dim, rotates) != rotates:
         raise SettingError(
             f"whether this Baichuan rotates is said by {rotary}, which 7B alone has, of 4,096 features, or by "
             f"{alibi} alone, as in 13B, of 5,120 features with ALiBi. Here these are {length} and {other}, "
-            f"with {sizes.dim:,} features: state what its code does."
+            f"with {model.dim:,} features: state what its code does."
         )
     if rotates:
-        return _all_layers(sizes, rotary_plan(sizes.head_dim, 10_000.0, False, None, None))
-    return Position(score=(Plan("alibi", {"num_heads": sizes.num_heads}),) * sizes.layers, max_length=other)
+        return _in_all_layers(model, rotary_plan(model.head_dim, 10_000.0, False, None, None))
+    alibi_plan = Plan("alibi", {"num_heads": model.num_heads})
+    return replace(model, score=(alibi_plan,) * model.layers, max_length=other or model.max_length)
 
 
-def _internlm(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def _internlm(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Read rotary positions whose theta is in a dictionary of its own, and grows with the length unless it says not."""
     name = "rotary"
-    given = keys.values.get(name) is not None
-    inner = keys.inside(name) if given else Keys({}, {}, keys.owner, f"{keys.path}{name}.")
-    keys.known.add(name)
+    inner = keys.inside(name, default={})
     theta, factor, scaling = inner.number("base", default=10_000.0), inner.number("scaling_factor", default=1.0), None
-    if inner.choice("type", choices=("dynamic", "origin"), default="dynamic") == "dynamic":
-        settings = {"factor": factor, "original_length": sizes.max_length or 2048}
-        scaling = ScalingPlan("rotary-dynamic-ntk", settings)
+    if inner.choice("type", ("dynamic", "origin"), default="dynamic") == "dynamic":
+        settings = {"factor": factor, "original_length": model.max_length or 2048}
+        scaling = Plan("rotary-dynamic-ntk", settings)
     inner.finish_all()
-    keys.absorb(inner)
-    require_fit(scaling, inner.path, sizes.head_dim, theta)
-    return _all_layers(sizes, rotary_plan(sizes.head_dim, theta, False, None, scaling))
+    require_fit(scaling, inner.path, model.head_dim, theta)
+    return _in_all_layers(model, rotary_plan(model.head_dim, theta, False, None, scaling))
 
 
-def _gte(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def _gte(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Read the rotary positions of GTE, whose `ntk` is not the usual one: every pair is slower.
 
     (theta factor) ** (-2 i / dim) / factor ** (2 / dim)
     """
-    position = read_rope(keys, sizes, kind)
-    plan = (position.query_key or (None,))[0]
-    if plan is None or plan.scaling is None or plan.scaling.name != "rotary-ntk":
-        return position
-    factor = plan.scaling.number("factor")
-    scaling = ScalingPlan("rotary-linear", {"factor": factor ** (2 / plan.rotary_dim)})
-    plan = _changed(plan, theta=plan.number("theta") * factor, scaling=scaling)
-    return replace(position, query_key=(plan,) * sizes.layers)
+    model = read_rope(keys, model, kind)
+    plan = model.query_key[0]
+    if plan is None or plan.name != "rotary-ntk":
+        return model
+    factor = plan.settings["scaling"].settings["factor"]
+    scaling = Plan("rotary-linear", {"factor": factor ** (2 / plan.rotary_dim)})
+    return _in_all_layers(model, plan.with_settings(theta=plan.settings["theta"] * factor, scaling=scaling))
 
 
-def _nomic(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def _nomic(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Read the rotary positions of Nomic's own files, whose theta may grow beyond the trained length."""
     factor_key, trained_key = "rotary_scaling_factor", "max_trained_positions"
     keys.require("rotary_emb_fraction", 1.0, "it would rotate a part of each head, or have a learned table instead.")
-    position = replace(read_rope(keys, sizes, kind), max_length=keys.whole("n_positions", default=None))
+    model = read_rope(keys, model, kind)
+    model = replace(model, max_length=keys.whole("n_positions", default=None) or model.max_length)
     factor, trained = keys.number(factor_key, default=None), keys.whole(trained_key, default=None)
     if factor is None:
-        return position
+        return model
     if trained is None:
         raise SettingError(f"{keys.path}{trained_key} is missing: {factor_key} is for texts beyond it.")
-    scaling = ScalingPlan("rotary-dynamic-ntk", {"factor": factor, "original_length": trained})
-    plan = (position.query_key or (None,))[0]
-    own = None if plan is None else _changed(plan, scaling=scaling)
-    return replace(position, query_key=(own,) * sizes.layers)
+    scaling = Plan("rotary-dynamic-ntk", {"factor": factor, "original_length": trained})
+    plan = model.query_key[0]
+    return model if plan is None else _in_all_layers(model, plan.with_settings(scaling=scaling))
 
 
 # Others
 
 
-def _falcon(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def _falcon(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Read the positions of Falcon: rotary, or a variant of ALiBi."""
     alibi = keys.flag("alibi", default=False)
-    return read_falcon_alibi(keys, sizes, kind) if alibi else read_rope(keys, sizes, kind)
+    return read_falcon_alibi(keys, model, kind) if alibi else read_rope(keys, model, kind)
 
 
-def _layer_pattern(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def _layer_pattern(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Read the types of layers without positions, as in Nemotron-H."""
-    return Position(layer_types=read_layer_pattern(keys))
+    return replace(model, layer_types=read_layer_pattern(keys))
 
 
-def _causal_text(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
+def _causal_text(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Refuse a model whose text attends to later tokens, as Gemma 4 does with `use_bidirectional_attention: all`."""
     key = "use_bidirectional_attention"
     value = keys.take(key, default=None)
     if value not in (None, "vision"):  # "vision" concerns the tokens of an image alone
-        raise SettingError(
-            f"{keys.path}{key} is {short_repr(value)}, but whatwhere reads {keys.owner!r} with null or "
-            "'vision' only: its text is read as causal."
-        )
-    return Position()
+        needed = f"whatwhere reads {keys.owner!r} with null or 'vision' only: its text is read as causal."
+        raise keys.wrong(key, value, needed)
+    return model
 
 
-def _all_layers(sizes: Sizes, plan: Plan) -> Position:
-    return Position(query_key=(plan,) * sizes.layers)
+def _in_all_layers(model: Description, plan: Plan) -> Description:
+    return replace(model, query_key=(plan,) * model.layers)
 
 
-def _changed(plan: Plan, **settings: Any) -> Plan:
-    return replace(plan, settings={**plan.settings, **settings})
-
-
-POSITIONS: Mapping[str, Callable[..., Position]] = {
+POSITIONS: Mapping[str, Callable[..., Description]] = {
     "alibi": read_alibi,
     "causal_text": _causal_text,
     "deberta": read_deberta,

@@ -1,6 +1,6 @@
 """Convert Hugging Face configurations to a Description; PyTorch is imported only when it is built."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from json import JSONDecodeError, loads
 from pathlib import Path
@@ -10,24 +10,29 @@ from typing import Any, Protocol, runtime_checkable
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.factors import read_embedding_scale, read_scales, read_temperatures
-from whatwhere.models.configuration.keys import ELSEWHERE, Json, Keys, affects_positions, equal_values, short_repr
+from whatwhere.models.configuration.keys import (
+    ANY,
+    ELSEWHERE,
+    Json,
+    Keys,
+    affects_positions,
+    equal_values,
+    short_repr,
+)
 from whatwhere.models.configuration.layers import BIDIRECTIONAL, read_windows
-from whatwhere.models.configuration.model_type import ModelType
 from whatwhere.models.configuration.model_types import (
     DATA,
     MODEL_TYPES,
     READ_TYPES,
     TEXT_KEYS,
     TEXT_TYPES,
+    ModelType,
     find_model_type,
-    require_likeness,
+    require_readable,
     suggest_model_type,
 )
-from whatwhere.models.configuration.plan import CurvePlan, Plan
-from whatwhere.models.configuration.positions import read_positions
-from whatwhere.models.configuration.repeated_keys import agreeing_values
-from whatwhere.models.configuration.sizes import read_sizes
-from whatwhere.where.window import Window
+from whatwhere.models.configuration.positions import POSITIONS
+from whatwhere.models.configuration.sizes import BOTH_WAYS, read_sizes
 
 __all__ = ["Config", "HasDict", "from_huggingface"]
 
@@ -95,56 +100,48 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
     part = nested_part or _part(kind, name, part)
     defaults = {**kind.defaults, **(kind.nested if path and name in READ_TYPES else {})}
     keys = Keys(values, defaults, name, path, kind.aliases)
-    sizes, notes = read_sizes(kind, keys, part)
-    position = read_positions(keys, sizes, kind)
-    scales = read_scales(keys, sizes, kind, position)
-    embedding_scale = read_embedding_scale(keys, kind)
-    windows, window_notes = read_windows(keys, kind.windows, sizes, position)
-    temperatures = read_temperatures(keys, sizes, kind, position)
-    none: tuple[None, ...] = (None,) * sizes.layers
-    description = Description(
-        model_type=name if like is None else like,
-        part=part,
-        vocab_size=sizes.vocab_size,
-        dim=sizes.dim,
-        token_dim=sizes.token_dim,
-        heads=sizes.heads,
-        layers=sizes.layers,
-        input=position.input,
-        query_key=position.query_key or none,
-        score=position.score or none,
+    model = read_sizes(kind, keys, name if like is None else like, part)
+    for rule in kind.positions:
+        model = POSITIONS[rule.name](keys, model, kind, **rule.settings)
+    scales, embedding_scale = read_scales(keys, model, kind), read_embedding_scale(keys, kind)
+    windows, both_sides = read_windows(keys, kind.windows, model, BOTH_WAYS in model.notes)
+    temperatures = read_temperatures(keys, model, kind)
+    outer_type, none = str(outer.get("model_type")), (None,) * model.layers
+    rotated = model.query_key != ()
+    model = replace(
+        model,
+        query_key=model.query_key or none,
+        score=model.score or none,
         scales=scales,
         embedding_scale=embedding_scale,
-        tied=_tied(outer, name, sizes.tied) and kind.can_tie,
-        padding_idx=sizes.padding_idx,
-        max_length=position.max_length or sizes.max_length,
-        layer_types=position.layer_types,
+        tied=_tied(outer, name, model.tied) and kind.can_tie,
         windows=windows,
-        sinks=_sinks(kind, windows),
+        sinks=tuple(kind.sinks is True or window is not None for window in windows) if kind.sinks else (),
         temperatures=temperatures,
-        segments=sizes.segments,
-        rotary_part=sizes.rotary_part,
-        output_dim=sizes.output_dim,
-        extra_rows=sizes.extra_rows,
-        causal=sizes.causal and BIDIRECTIONAL not in window_notes,
+        causal=model.causal and not both_sides,
         notes=(
-            *notes,
-            *position.notes,
+            *model.notes,
             *kind.notes,
-            *window_notes,
-            *_temperature_notes(temperatures),
-            *_outer_notes(outer),
+            *((BIDIRECTIONAL,) if both_sides else ()),
+            *_counted(windows, "have windows: see `windows`"),
+            *_counted(temperatures, "multiply queries by a function of their position: see `temperatures`"),
+            *(note for name, note in DATA.outer_notes.items() if name == outer_type),
             *(note for key, note in DATA.long_text_notes.items() if values.get(key) is not None),
         ),
     )
-    repeated = agreeing_values(description, keys, None if kind.windows is None else kind.windows.key)
-    unread = (*kind.unread, *DATA.outer_unread.get(str(outer.get("model_type")), ()))
-    keys.finish(unread, kind.fixed, kind.all_names, repeated)
+    repeated = _agreeing_values(model, keys, None if kind.windows is None else kind.windows.key)
+    keys.finish((*kind.unread, *DATA.outer_unread.get(outer_type, ())), kind.fixed, kind.all_names, repeated)
     if like is not None and like != name:
         accepted = (*kind.unread, *kind.fixed, *kind.all_names, *repeated)  # those that contradict were refused
-        keys.finish_like(like, ROPE if position.query_key is not None else (), accepted)
+        keys.finish_like(like, ROPE if rotated else (), accepted)
     tied = ("tie_word_embeddings",) if outer.get("tie_word_embeddings") is not None else ()
-    return replace(description, used=("model_type", *keys.used, *tied), assumed=tuple(keys.assumed))
+    return replace(model, used=("model_type", *keys.used, *tied), assumed=tuple(keys.assumed))
+
+
+def _counted(of_layers: tuple[object, ...], do: str) -> tuple[str, ...]:
+    """Return a note on how many layers do what only some do; none where there are none."""
+    count = sum(one is not None for one in of_layers)
+    return (f"{count} of {len(of_layers)} layers {do}",) if count else ()
 
 
 def _model_type(name: str, like: str | None) -> ModelType:
@@ -156,7 +153,7 @@ def _model_type(name: str, like: str | None) -> ModelType:
             f"model_type {name!r} is known, so like={like!r} is not needed: leave it out.\nIf the file has the wrong "
             f"type, replace it: from_huggingface({{**config, 'model_type': {like!r}}})."
         )
-    require_likeness(name)
+    require_readable(name, "cannot be read as a different type")
     return find_model_type(like)
 
 
@@ -293,18 +290,106 @@ def _part(kind: ModelType, name: str, part: str | None) -> str | None:
     return part
 
 
-def _sinks(kind: ModelType, windows: tuple[Window | None, ...]) -> tuple[bool, ...]:
-    if not kind.sinks:
-        return ()
-    return tuple(kind.sinks is True or window is not None for window in windows)
+# Keys that a model's code does not read, but that repeat in other words what was read, or contradict it
+
+THETA = (
+    "rope_base", "rope_freq_base", "rope_theta", "rotary_base", "rotary_emb_base", "rotary_embedding_base", "theta",
+)  # fmt: skip
+FRACTION = ("partial_rotary_factor", "rope_pct", "rotary_emb_fraction", "rotary_pct", "rotary_percentage")
+ROTARY_DIM = ("rotary_dim", "rotary_ndims")
+INTERLEAVED = (
+    "rope_interleave", "rope_interleaved", "rope_traditional", "rotary_emb_interleaved", "rotary_interleaved",
+)  # fmt: skip
+HALF = ("is_neox_style", "rope_is_neox_style")
+ROTATED = ("rope", "rotary", "use_rope", "use_rotary", "use_rotary_embeddings", "use_rotary_pos_emb")
+UNSCALED = ("rope_ratio", "rope_scaling_factor", "rotary_scaling_factor")
+WINDOW = ("sliding_window", "sliding_window_size")
+HEAD_DIM = ("head_dim", "head_size")
+IN_WINDOWS = {
+    "num_heads": "swa_num_attention_heads",
+    "key_heads": "swa_num_key_value_heads",
+    "head_dim": "swa_head_dim",
+}
+"""Fields of Heads -> key of the layers with a window."""
+ENCODING = ("pos_emb_type", "position_embedding", "position_embedding_type", "position_encoding")
+ENCODINGS = {
+    "learned": ("absolute", "learned", "learned_absolute"),
+    "rotary": ("rope", "rotary"),
+    "alibi": ("alibi",),
+    "sinusoidal": ("sinusoidal",),
+    "": ("none", "nope"),
+}
+"""Scheme, or none -> its words under the keys of ENCODING."""
 
 
-def _outer_notes(outer: Json) -> tuple[str, ...]:
-    note = DATA.outer_notes.get(str(outer.get("model_type")))
-    return () if note is None else (note,)
+def _agreeing_values(description: Description, keys: Keys, window_key: str | None) -> Mapping[str, tuple[object, ...]]:
+    """Return keys with the values by which they repeat a description; other values contradict it.
+
+    `window_key` has the size of a window as it is written there; None if the model type has none.
+    """
+    plans = [plan for plan in description.query_key if plan is not None]
+    scores = {plan.scheme for plan in description.score if plan is not None}
+    schemes = scores | {"rotary" for _ in plans} | {plan.scheme for plan in (description.input,) if plan is not None}
+    found: dict[str, tuple[object, ...]] = {}
+
+    def state(names: Iterable[str], values: Iterable[object]) -> None:
+        """State a value for keys where all layers share it."""
+        if len(distinct := set(values)) == 1:
+            found.update(dict.fromkeys(names, tuple(distinct)))
+
+    state(THETA, [plan.settings["theta"] for plan in plans])
+    state(FRACTION, [plan.rotary_dim / plan.settings["head_dim"] for plan in plans])
+    state(INTERLEAVED, [plan.settings["interleaved"] for plan in plans])
+    state(ROTARY_DIM, [plan.rotary_dim for plan in plans])
+    state(HALF, [not plan.settings["interleaved"] for plan in plans])
+    state(UNSCALED, [1 for _ in plans])
+    state(ROTATED, [bool(plans)])
+    state(("alibi", "use_alibi"), ["alibi" in scores])
+    state(("relative_attention",), [bool(scores - {"alibi"})])
+    state(("causal",), [description.causal])
+    state(("bidirectional", "use_bidirectional_attention"), [not description.causal])
+    if not schemes:  # what has no positions does not rotate, by whatever theta
+        found |= dict.fromkeys((*THETA, *FRACTION), (ANY,))
+    if len(schemes or {""}) == 1:
+        found |= dict.fromkeys(ENCODING, ENCODINGS.get(next(iter(schemes), ""), ()))
+    found |= _of_heads(description)
+    state(("softmax_scale",), description.scales)
+    state(("scale_attn_weights",), [scale != 1.0 for scale in description.scales])
+    state(("query_pre_attn_scalar",), [scale**-2 for scale in description.scales])
+    factor = description.embedding_scale
+    state(("scale_embedding", "scale_embeddings"), [factor is not None])
+    state(("embedding_multiplier", "scale_emb"), [1.0 if factor is None else factor])
+    state(("max_position_embeddings", "n_positions"), [description.max_length or ANY])
+    if window_key in WINDOW:
+        state(WINDOW, [keys.values.get(window_key, keys.defaults.get(window_key))])
+    return found
 
 
-def _temperature_notes(temperatures: tuple[CurvePlan | Plan | None, ...]) -> tuple[str, ...]:
-    count = sum(curve is not None for curve in temperatures)
-    of = f"{count} of {len(temperatures)} layers multiply queries by a function of their position: see `temperatures`"
-    return (of,) if count else ()
+def _of_heads(description: Description) -> dict[str, tuple[object, ...]]:
+    """Return the keys of heads: of all layers, where they are alike, and of those with a window."""
+    found: dict[str, tuple[object, ...]] = {}
+    if not description.heads:
+        return found
+    windowed = [window is not None for window in description.windows or (None,) * len(description.heads)]
+    for layers, names in (
+        (description.heads, {"head_dim": HEAD_DIM}),
+        (_where(description.heads, windowed), {field: (name,) for field, name in IN_WINDOWS.items()}),
+    ):
+        for field, keys in names.items():
+            if len(sizes := {getattr(heads, field) for heads in layers}) == 1:
+                found |= dict.fromkeys(keys, tuple(sizes))
+    if len(set(description.heads)) == 1:
+        heads = description.heads[0]
+        found["multi_query"] = (heads.key_heads == 1,)
+        kind = {1: "multiquery", heads.num_heads: "multihead"}.get(heads.key_heads, "grouped")
+        found["attention_head_type"] = (kind,)
+    if any(windowed):
+        found["hybrid_layer_pattern"] = ([int(has) for has in windowed],)
+        sinks = description.sinks or (False,) * description.layers
+        found["add_swa_attention_sink_bias"] = (any(_where(sinks, windowed)),)
+        found["add_full_attention_sink_bias"] = (any(_where(sinks, [not has for has in windowed])),)
+    return found
+
+
+def _where(values: Iterable[Any], chosen: Iterable[bool]) -> list[Any]:
+    return [value for value, one in zip(values, chosen, strict=True) if one]

@@ -1,50 +1,58 @@
 """RoPE scaling in one set of rope parameters of Hugging Face: `rope_type`, and the parameters of each type."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from math import isclose, log
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.keys import Keys, short_repr
-from whatwhere.models.configuration.model_type import MAX_FEATURES
-from whatwhere.models.configuration.plan import ScalingPlan, Setting
+from whatwhere.models.configuration.keys import Keys
+from whatwhere.models.configuration.model_types import MAX_FEATURES
+from whatwhere.models.configuration.plan import Plan
 
 ORIGINAL = "original_max_position_embeddings"
 FACTOR_OF_VLLM = "attn_factor"
 """vLLM multiplies YaRN's magnitude by it (DeepSeek-R1-0528-Qwen3-8B); transformers does not read it."""
 
 
+ROPE_TYPES = ("default", "linear", "ntk", "dynamic", "yarn", "longrope", "su", "llama3", "proportional")
+
+
 @dataclass(frozen=True)
 class Context:
-    """Values outside of the rope parameters that a scaling may need.
+    """Values outside of the rope parameters that a scaling may need."""
 
-    Args:
-        max_length: `max_position_embeddings`, or None.
-        original_length: `original_max_position_embeddings` beside the parameters, as in Phi-3, or None.
-        fraction: of the features of a head that are rotated.
-    """
-
-    max_length: int | None
-    original_length: int | None
-    fraction: float
+    max_length: int | None  # `max_position_embeddings`
+    original_length: int | None  # beside the parameters, as in Phi-3
+    fraction: float  # of the features of a head that are rotated
 
 
-def read_scaling(rope_type: str, rope: Keys, context: Context) -> ScalingPlan | None:
+def read_scaling(rope_type: str, rope: Keys, context: Context) -> Plan | None:
     """Return the scaling of a `rope_type`, one of ROPE_TYPES; None for `default`.
 
     Examples:
         >>> read_scaling("linear", Keys({"factor": 4.0}, {}, "llama"), Context(4096, None, 1.0))
         Linear(factor=4.0)
     """
-    return _READERS[rope_type](rope, context)
+    match rope_type:
+        case "linear" | "ntk":
+            return Plan(f"rotary-{rope_type}", {"factor": rope.number("factor")})
+        case "proportional":
+            settings = {"share": context.fraction, "factor": rope.number("factor", default=1.0)}
+            return Plan("rotary-proportional", settings)
+        case "dynamic":
+            return _dynamic(rope, context)
+        case "yarn":
+            return _yarn(rope, context)
+        case "longrope" | "su":
+            return _longrope(rope, context)
+        case "llama3":
+            return _llama3(rope, context)
+    return None
 
 
-def require_fit(scaling: ScalingPlan | None, path: str, rotary_dim: int, theta: float) -> None:
+def require_fit(scaling: Plan | None, path: str, rotary_dim: int, theta: float) -> None:
     """Raise unless a scaling can be applied to `rotary_dim` features of a head that rotate by `theta`."""
-    if scaling is None:
-        return
-    pairs = rotary_dim // 2
-    match scaling.name:
+    pairs, settings = rotary_dim // 2, {} if scaling is None else scaling.settings
+    match scaling and scaling.scheme:
         case "rotary-ntk" | "rotary-dynamic-ntk" if rotary_dim <= 2:
             raise ShapeError(
                 f"{path}rope_type raises theta by dim / (dim - 2), so more than {rotary_dim} features must be rotated."
@@ -55,15 +63,14 @@ def require_fit(scaling: ScalingPlan | None, path: str, rotary_dim: int, theta: 
             )
         case "rotary-longrope":
             for name in ("short_factor", "long_factor"):
-                if len(scaling.numbers(name)) != pairs:
+                if len(settings[name]) != pairs:
                     raise ShapeError(
-                        f"{path}{name} has {len(scaling.numbers(name))} numbers, but {rotary_dim} rotated features are "
+                        f"{path}{name} has {len(settings[name])} numbers, but {rotary_dim} rotated features are "
                         f"{pairs} pairs, and each needs its own."
                     )
-        case "rotary-proportional" if int(scaling.number("share") * rotary_dim // 2) == 0:
+        case "rotary-proportional" if int(settings["share"] * rotary_dim // 2) == 0:
             raise SettingError(
-                f"{path}partial_rotary_factor is {scaling.number('share')}, which of {rotary_dim} features rotates no "
-                "pair."
+                f"{path}partial_rotary_factor is {settings['share']}, which of {rotary_dim} features rotates no pair."
             )
 
 
@@ -93,41 +100,27 @@ def _magnitude(rope: Keys) -> float | None:
     """Return the factor of queries and keys, if the parameters have it."""
     magnitude = rope.number("attention_factor", default=None)
     if magnitude is not None and not 1e-18 <= magnitude <= 1e18:
-        raise SettingError(
-            f"{rope.path}attention_factor is {short_repr(magnitude)}, but must be from 1e-18 to 1e18: queries and keys "
-            "are both multiplied by it, in float32."
-        )
+        needed = "must be from 1e-18 to 1e18: queries and keys are both multiplied by it, in float32."
+        raise rope.wrong("attention_factor", magnitude, needed)
     return magnitude
 
 
-def _default(rope: Keys, context: Context) -> None:
-    return None
-
-
-def _linear(rope: Keys, context: Context) -> ScalingPlan:
-    return ScalingPlan("rotary-linear", {"factor": rope.number("factor")})
-
-
-def _ntk(rope: Keys, context: Context) -> ScalingPlan:
-    return ScalingPlan("rotary-ntk", {"factor": rope.number("factor")})
-
-
-def _dynamic(rope: Keys, context: Context) -> ScalingPlan:
+def _dynamic(rope: Keys, context: Context) -> Plan:
     # HunYuan's alpha multiplies theta by a constant, although its rope_type is called dynamic.
     alpha = rope.number("alpha", default=None) if "alpha" in rope.defaults else None
     if alpha is not None:
         rope.take("factor", default=None)
-        return ScalingPlan("rotary-ntk", {"factor": alpha})
+        return Plan("rotary-ntk", {"factor": alpha})
     if context.max_length is None:
         raise SettingError("max_position_embeddings is missing: dynamic scaling starts beyond it.")
     rope.take(ORIGINAL, default=None)  # transformers uses max_position_embeddings here
     factor = rope.number("factor")
     if factor < 1:
-        raise SettingError(f"{rope.path}factor is {factor!r}, but dynamic scaling needs a number of at least 1.")
-    return ScalingPlan("rotary-dynamic-ntk", {"factor": factor, "original_length": context.max_length})
+        raise rope.wrong("factor", factor, "dynamic scaling needs a number of at least 1.")
+    return Plan("rotary-dynamic-ntk", {"factor": factor, "original_length": context.max_length})
 
 
-def _yarn(rope: Keys, context: Context) -> ScalingPlan:
+def _yarn(rope: Keys, context: Context) -> Plan:
     original = _original_length(rope, context)
     # Transformers reads zero as absent in these two.
     beta_fast = rope.number("beta_fast", default=None, zero=True) or 32.0
@@ -150,7 +143,7 @@ def _yarn(rope: Keys, context: Context) -> ScalingPlan:
             f"{rope.path}beta_fast is {beta_fast} and beta_slow {beta_slow}, but fast pairs rotate more often: "
             "beta_fast must not be smaller. The paper has 32 and 1."
         )
-    return ScalingPlan("rotary-yarn", settings)
+    return Plan("rotary-yarn", settings)
 
 
 def _mscales(rope: Keys, factor: float, magnitude: float | None) -> tuple[float | None, float | None]:
@@ -179,7 +172,7 @@ def _mscales(rope: Keys, factor: float, magnitude: float | None) -> tuple[float 
     return None, None
 
 
-def _longrope(rope: Keys, context: Context) -> ScalingPlan:
+def _longrope(rope: Keys, context: Context) -> Plan:
     original = _original_length(rope, context)
     names = [name for name in ("short_mscale", "long_mscale") if name in rope.defaults]
     magnitudes = {name: rope.number(name, default=None) for name in names}
@@ -189,7 +182,7 @@ def _longrope(rope: Keys, context: Context) -> ScalingPlan:
             "but LongRoPE has one magnitude for both."
         )
     explicit, mscale = _magnitude(rope), next(iter(magnitudes.values()), None)
-    settings: dict[str, Setting] = {
+    settings = {
         "short_factor": rope.numbers("short_factor", MAX_FEATURES),
         "long_factor": rope.numbers("long_factor", MAX_FEATURES),
         "original_length": original,
@@ -201,10 +194,10 @@ def _longrope(rope: Keys, context: Context) -> ScalingPlan:
             f"{ORIGINAL} is 1, but LongRoPE divides by its logarithm: it must be at least 2.\n"
             "Or write the magnitude itself as attention_factor."
         )
-    return ScalingPlan("rotary-longrope", settings)
+    return Plan("rotary-longrope", settings)
 
 
-def _llama3(rope: Keys, context: Context) -> ScalingPlan:
+def _llama3(rope: Keys, context: Context) -> Plan:
     low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
     if high < low:
         raise SettingError(
@@ -217,22 +210,4 @@ def _llama3(rope: Keys, context: Context) -> ScalingPlan:
         "low_frequency_factor": low,
         "high_frequency_factor": high,
     }
-    return ScalingPlan("rotary-llama3", settings)
-
-
-def _proportional(rope: Keys, context: Context) -> ScalingPlan:
-    return ScalingPlan("rotary-proportional", {"share": context.fraction, "factor": rope.number("factor", default=1.0)})
-
-
-_READERS: dict[str, Callable[[Keys, Context], ScalingPlan | None]] = {
-    "default": _default,
-    "linear": _linear,
-    "ntk": _ntk,
-    "dynamic": _dynamic,
-    "yarn": _yarn,
-    "longrope": _longrope,
-    "su": _longrope,
-    "llama3": _llama3,
-    "proportional": _proportional,
-}
-ROPE_TYPES = tuple(_READERS)
+    return Plan("rotary-llama3", settings)

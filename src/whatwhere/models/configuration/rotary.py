@@ -4,18 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.keys import Json, Keys, short_repr
+from whatwhere.models.configuration.description import Description
+from whatwhere.models.configuration.keys import Json, Keys
 from whatwhere.models.configuration.layers import Labels, read_labels
-from whatwhere.models.configuration.model_type import (
-    FRACTION,
-    MAX_FEATURES,
-    ModelType,
-    Position,
-    Rope,
-    RopeSet,
-    Sizes,
-)
-from whatwhere.models.configuration.plan import Plan, ScalingPlan
+from whatwhere.models.configuration.model_types import FRACTION, MAX_FEATURES, ModelType, Rope, RopeSet
+from whatwhere.models.configuration.plan import Plan
 from whatwhere.models.configuration.rope_scaling import (
     FACTOR_OF_VLLM,
     ORIGINAL,
@@ -32,10 +25,10 @@ MAX_AXES = 8
 """More axes than any model has; tokens of videos have 3 coordinates."""
 
 
-def read_rope(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
-    """Return the rotary plan of each layer."""
+def read_rope(keys: Keys, model: Description, kind: ModelType) -> Description:
+    """Add the rotary plan of each layer."""
     rope = kind.rope or Rope()
-    labels, types = read_labels(keys, kind.layers, sizes.layers)
+    labels, types = read_labels(keys, kind.layers, model.layers)
     parameters = _parameters(keys, rope)
     if rope.required:
         _require_sets(keys, labels)
@@ -44,8 +37,14 @@ def read_rope(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
         interleaved = keys.flag(rope.interleaved_key, default=interleaved)
     plans = {}
     for label in rope.sets:
-        own = _sizes_of_label(keys, sizes, labels, label)
-        plans[label] = _plan(keys, own, rope, parameters.get(label, {}), label, interleaved)
+        dims = {heads.head_dim for heads, own in zip(model.heads, labels, strict=True) if own == label}
+        if len(dims) > 1:
+            raise SettingError(
+                f"{keys.path}layers that rotate alike have heads of {' and '.join(map(str, sorted(dims)))} features, "
+                f"but whatwhere reads one size for each layer type of {keys.owner!r}."
+            )
+        head_dim = dims.pop() if dims else model.heads[0].head_dim
+        plans[label] = _plan(keys, head_dim, model.max_length, rope, parameters.get(label, {}), label, interleaved)
     unknown = [label for label in labels if label is not None and label not in plans] if rope.by_type else []
     if unknown:
         raise SettingError(
@@ -53,15 +52,14 @@ def read_rope(keys: Keys, sizes: Sizes, kind: ModelType) -> Position:
             f"{', '.join(rope.sets)}."
         )
     by_layer = tuple(None if label is None else plans[label if rope.by_type else ""] for label in labels)
-    usual = next(iter(rope.sets.values())).parameters or {}
-    return Position(query_key=by_layer, layer_types=types, parameters=usual, notes=_notes(rope, parameters))
+    notes = (*model.notes, *_notes(rope, parameters))
+    return replace(model, query_key=by_layer, layer_types=types, notes=notes)
 
 
 def _parameters(keys: Keys, rope: Rope) -> dict[str, Json | None]:
     """Return the parameters of each label, in the form of transformers 5 or 4."""
     newer, older = (keys.take(name, default=None) for name in ("rope_parameters", "rope_scaling"))
-    for name, value in (("rope_parameters", newer), ("rope_scaling", older)):
-        _require_dictionary(f"{keys.path}{name}", value)
+    _require_dictionaries(keys, {"rope_parameters": newer, "rope_scaling": older})
     if older and not rope.reads_rope_scaling:
         raise SettingError(
             f"{keys.path}rope_scaling is given, but the code of {keys.owner!r} reads rope_parameters only: write "
@@ -88,8 +86,7 @@ def _parameters_by_type(keys: Keys, rope: Rope, newer: Json) -> dict[str, Json |
             f"{', '.join(rope.sets)}, but has {unknown[0]!r}.\n"
             f"Write them as {{{next(iter(rope.sets))!r}: {{...}}, ...}}."
         )
-    for label, value in newer.items():
-        _require_dictionary(f"{keys.path}rope_parameters.{label}", value)
+    _require_dictionaries(keys, {f"rope_parameters.{label}": value for label, value in newer.items()})
     return dict(newer)
 
 
@@ -104,54 +101,49 @@ def _require_sets(keys: Keys, labels: Labels) -> None:
         )
 
 
-def _sizes_of_label(keys: Keys, sizes: Sizes, labels: Labels, label: str) -> Sizes:
-    """Return the sizes with the head_dim of the layers that have a label."""
-    dims = {heads.head_dim for heads, own in zip(sizes.heads, labels, strict=True) if own == label}
-    if len(dims) > 1:
-        raise SettingError(
-            f"{keys.path}layers that rotate alike have heads of {' and '.join(map(str, sorted(dims)))} features, but "
-            f"whatwhere reads one size for each layer type of {keys.owner!r}."
-        )
-    return replace(sizes, head_dim=dims.pop()) if dims else sizes
-
-
-def _plan(keys: Keys, sizes: Sizes, rope: Rope, parameters: Json | None, label: str, interleaved: bool) -> Plan | None:
-    """Return the plan of the layers that have a label."""
+def _plan(
+    keys: Keys,
+    whole_dim: int,
+    max_length: int | None,
+    rope: Rope,
+    parameters: Json | None,
+    label: str,
+    interleaved: bool,
+) -> Plan | None:
+    """Return the plan of the layers that have a label, with heads of `whole_dim` features."""
     if parameters is None:
         return None
     name = "rope_scaling" if keys.values.get("rope_scaling") else "rope_parameters"
-    given = Keys(parameters, {}, keys.owner, f"{keys.path}{name}{'.' if label else ''}{label}.")
+    given = keys.nested(f"{name}{'.' if label else ''}{label}.", parameters)
     defaults = rope.sets[label]
     rope_type = _rope_type(given, rope)
     extra = (*rope.extra.get("", ()), *rope.extra.get(rope_type, ()))
     given.defaults = dict.fromkeys(extra)
     theta = _inside_or_beside(given, "rope_theta", keys, defaults.theta_key, defaults.theta)
-    head_dim = sizes.head_dim if rope.dim_key is None else keys.whole(rope.dim_key, most=MAX_FEATURES)
-    fraction = _fraction(keys, sizes, rope, given, defaults, head_dim, rope_type)
+    head_dim = whole_dim if rope.dim_key is None else keys.whole(rope.dim_key, most=MAX_FEATURES)
+    fraction = _fraction(keys, whole_dim, rope, given, defaults, head_dim, rope_type)
     if label and given.values.get("truncate") is False:
         raise SettingError(
             f"{given.path}truncate is false, but transformers looks for it beside the parameters of layer types, "
             "and rounds the bounds of YaRN's ramp: remove it, if the model was trained so."
         )
     original = keys.whole(ORIGINAL, default=None)
-    scaling = read_scaling(rope_type, given, Context(sizes.max_length, original, fraction))
+    scaling = read_scaling(rope_type, given, Context(max_length, original, fraction))
     whole_head = fraction == 1.0 or rope_type == "proportional"
     rotary_dim = None if whole_head else int(head_dim * fraction)
     sections = _sections(given, rope)
     given.known |= {*IGNORED, *extra, ORIGINAL}
-    given.finish_all({**NEUTRAL, "max_position_embeddings": (sizes.max_length,)})
-    keys.absorb(given)
+    given.finish_all({**NEUTRAL, "max_position_embeddings": (max_length,)})
     require_rotary_dim(given.path, head_dim, rotary_dim)
     require_fit(scaling, given.path, rotary_dim or head_dim, theta)
     plan = rotary_plan(head_dim, theta, interleaved, rotary_dim, scaling, sections, rope.axis_layout, given.path)
     if rope.reversed:
-        plan = replace(plan, settings={**plan.settings, "reversed": True})
+        plan = plan.with_settings(reversed=True)
     if rope.learned:
         plan = replace(plan, scheme="rotary-learned")
     if rope.whole:  # the rotated features are the last ones of a head
-        own = {"head_dim": sizes.head_dim, "rotary_dim": plan.rotary_dim}
-        own["rotary_start"] = sizes.head_dim - plan.rotary_dim
-        plan = replace(plan, settings={**plan.settings, **own})
+        rotated = plan.rotary_dim
+        plan = plan.with_settings(head_dim=whole_dim, rotary_dim=rotated, rotary_start=whole_dim - rotated)
     return plan
 
 
@@ -160,7 +152,7 @@ def _rope_type(given: Keys, rope: Rope) -> str:
     renamed = {"su": "longrope", **rope.renamed}
     choices = tuple(dict.fromkeys((*ROPE_TYPES, *renamed)))
     names = [name for name in ("rope_type", "type") if given.values.get(name) is not None] or ["rope_type"]
-    stated = {name: given.choice(name, choices=choices, default="default") for name in names}
+    stated = {name: given.choice(name, choices, default="default") for name in names}
     given.known |= {"rope_type", "type"}
     types = {name: renamed.get(value, value) for name, value in stated.items()}
     if len(set(types.values())) > 1:
@@ -177,18 +169,17 @@ def _rope_type(given: Keys, rope: Rope) -> str:
 
 
 def _fraction(
-    keys: Keys, sizes: Sizes, rope: Rope, given: Keys, defaults: RopeSet, head_dim: int, rope_type: str
+    keys: Keys, whole_dim: int, rope: Rope, given: Keys, defaults: RopeSet, head_dim: int, rope_type: str
 ) -> float:
     """Return the fraction of `head_dim` features that is rotated."""
     # Mistral 4 states the fraction of the whole head, of which only the features that are kept apart are rotated.
     states_whole = rope.whole and not rope.learned
     if states_whole:
-        usual = rotated_fraction(head_dim, sizes.head_dim)
+        usual = _rotated_fraction(head_dim, whole_dim)
     else:
-        stated = (
-            None if rope.rotary_dim_key is None else keys.whole(rope.rotary_dim_key, default=None, most=MAX_FEATURES)
-        )
-        usual = defaults.fraction if stated is None else rotated_fraction(stated, head_dim)
+        key = rope.rotary_dim_key
+        stated = None if key is None else keys.whole(key, default=None, most=MAX_FEATURES)
+        usual = defaults.fraction if stated is None else _rotated_fraction(stated, head_dim)
     if usual == defaults.fraction != 1 and keys.values.get(defaults.fraction_key or "", usual) is None:
         if rope.fails_at_null and given.values.get(FRACTION) is None:
             raise SettingError(
@@ -199,7 +190,7 @@ def _fraction(
     fraction = _inside_or_beside(given, FRACTION, keys, defaults.fraction_key, usual)
     if rope.fraction_of is not None or states_whole:
         name = rope.fraction_of
-        features = sizes.head_dim if name is None else keys.whole(name, most=MAX_FEATURES)
+        features = whole_dim if name is None else keys.whole(name, most=MAX_FEATURES)
         if (part := int(features * fraction)) != head_dim:
             of = f"a head of {features}" if name is None else f"{keys.path}{name}={features}"
             raise SettingError(
@@ -231,15 +222,10 @@ def _sections(given: Keys, rope: Rope) -> tuple[int, ...] | None:
     expected = rope.axis_layout == "interleaved"
     interleaved = given.flag("mrope_interleaved", default=expected)
     if interleaved != expected:
-        raise SettingError(
-            f"{given.path}mrope_interleaved is {interleaved!r}, but {given.owner!r} has {rope.axis_layout} ones."
-        )
+        raise given.wrong("mrope_interleaved", interleaved, f"{given.owner!r} has {rope.axis_layout} ones.")
     sections = given.listed("mrope_section", MAX_AXES, default=rope.sections) or ()
-    for axis, pairs in enumerate(sections):
-        if isinstance(pairs, bool) or not isinstance(pairs, int) or not 0 <= pairs <= MAX_FEATURES:
-            raise SettingError(
-                f"{given.path}mrope_section[{axis}] is {short_repr(pairs)}, but must be a number of pairs, at least 0."
-            )
+    needed = "must be a number of pairs, at least 0."
+    given.require_each("mrope_section", sections, lambda each: type(each) is int and 0 <= each <= MAX_FEATURES, needed)
     return tuple(sections)
 
 
@@ -258,9 +244,10 @@ def _notes(rope: Rope, parameters: Mapping[str, Json | None]) -> tuple[str, ...]
     )
 
 
-def _require_dictionary(path: str, value: object) -> None:
-    if value is not None and not isinstance(value, Mapping):
-        raise SettingError(f"{path} is {short_repr(value)}, but must be a dictionary or null.")
+def _require_dictionaries(keys: Keys, values: Json) -> None:
+    for name, value in values.items():
+        if value is not None and not isinstance(value, Mapping):
+            raise keys.wrong(name, value, "must be a dictionary or null.")
 
 
 def _inside_or_beside(given: Keys, inner: str, keys: Keys, outer: str | None, default: float) -> float:
@@ -279,26 +266,14 @@ def _inside_or_beside(given: Keys, inner: str, keys: Keys, outer: str | None, de
     return next(value for value in (inside, beside, default) if value is not None)
 
 
-def rotated_fraction(rotary_dim: int, head_dim: int) -> float:
-    """Return the fraction of a head of which a model's code, `int(head_dim * fraction)`, makes these features again.
-
-    Examples:
-        >>> rotated_fraction(32, 128)
-        0.25
-    """
+def _rotated_fraction(rotary_dim: int, head_dim: int) -> float:
+    """Return the fraction of a head of which a model's code, `int(head_dim * fraction)`, makes these features again."""
     exact = rotary_dim / head_dim
     return exact if int(head_dim * exact) == rotary_dim else (rotary_dim + 0.5) / head_dim
 
 
 def require_rotary_dim(path: str, head_dim: int, rotary_dim: int | None) -> None:
-    """Raise ShapeError unless the number of rotated features is even, and at most that of the head; None is all.
-
-    Examples:
-        >>> require_rotary_dim("", 16, 3)
-        Traceback (most recent call last):
-        whatwhere.errors.ShapeError: this configuration makes rotary_dim=3 of head_dim=16, but needs an even number of
-        features, from 2 to 16: they are rotated in pairs.
-    """
+    """Raise ShapeError unless the number of rotated features is even, and at most that of the head; None is all."""
     rotated = head_dim if rotary_dim is None else rotary_dim
     if rotated % 2 or not 2 <= rotated <= head_dim:
         raise ShapeError(
@@ -312,7 +287,7 @@ def rotary_plan(
     theta: float,
     interleaved: bool,
     rotary_dim: int | None,
-    scaling: ScalingPlan | None,
+    scaling: Plan | None,
     sections: tuple[int, ...] | None = None,
     axis_layout: str = "chunked",
     path: str = "",

@@ -1,13 +1,13 @@
 """Keys of sizes, and of heads that differ between layers; HEADS and KEY_HEADS name functions for the data file."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from whatwhere.errors import SettingError, ShapeError
-from whatwhere.models.configuration.description import Heads
-from whatwhere.models.configuration.keys import REQUIRED, Keys, short_repr
+from whatwhere.models.configuration.description import Description, Heads
+from whatwhere.models.configuration.keys import REQUIRED, Keys
 from whatwhere.models.configuration.layers import numbers_by_layer, read_layer_pattern, read_types
-from whatwhere.models.configuration.model_type import (
+from whatwhere.models.configuration.model_types import (
     DIRECTION,
     FULL,
     HYBRID_SLIDING,
@@ -15,49 +15,62 @@ from whatwhere.models.configuration.model_type import (
     MAX_HEADS,
     MAX_LAYERS,
     SLIDING,
-    KeyNames,
     Layers,
     ModelType,
-    Sizes,
 )
 
 BOTH_WAYS = "tokens attend to later tokens too (is_causal)"
+"""Note of a causal model that a key made attend in both directions."""
+KeyNames = Mapping[str, tuple[str, ...]]
 ByLayer = tuple[Heads, ...]
 
 
-def read_sizes(kind: ModelType, keys: Keys, part: str | None) -> tuple[Sizes, tuple[str, ...]]:
-    """Return the sizes that every model type has, and notes."""
+def read_sizes(kind: ModelType, keys: Keys, model_type: str, part: str | None) -> Description:
+    """Return a description with the sizes that every model type has, as yet without positions."""
     names = kind.names_of(part)
     dim = keys.whole(*names["dim"])
     num_heads = keys.whole(*names["num_heads"], most=MAX_HEADS) if "num_heads" in names else 0
     token_dim = dim if kind.token_dim is None else keys.whole(kind.token_dim, default=dim)
-    padding_idx, notes = _read_padding(keys, names["padding_idx"])
+    padding_idx, notes = keys.whole(*names["padding_idx"], default=None, least=-1), []
+    if padding_idx == -1:
+        # A placeholder in early Llama files, which transformers uses as an index: the last row of the table.
+        padding_idx, notes = None, [f"{names['padding_idx'][0]}=-1 is read as no padding token"]
     causal = _read_causal(kind, keys)
-    turned = not _read_direction(kind, keys, causal)
-    sizes = Sizes(
-        vocab_size=keys.whole(*names["vocab_size"]) + kind.extra_rows,
+    turned = not _read_direction(kind, keys, causal) and part != "encoder"
+    notes += [BOTH_WAYS] if turned else []
+    if token_dim != dim:
+        notes += [f"a projection from {token_dim} to {dim} features follows the token table and is not built"]
+    vocab_size, key_heads = keys.whole(*names["vocab_size"]), _read_key_heads(kind, keys, names, num_heads)
+    head_dim, layers = _read_head_dim(kind, keys, names, dim, num_heads), _read_layers(kind, keys, names)
+    description = Description(
+        model_type,
+        part,
+        vocab_size=vocab_size + kind.extra_rows,
         dim=dim,
         token_dim=token_dim,
-        num_heads=num_heads,
-        key_heads=_read_key_heads(kind, keys, names, num_heads),
-        head_dim=_read_head_dim(kind, keys, names, dim, num_heads),
-        layers=_read_layers(kind, keys, names),
+        heads=(Heads(num_heads, key_heads, head_dim),) * layers if num_heads else (),
+        layers=layers,
+        input=None,
+        query_key=(),
+        score=(),
+        scales=(),
+        embedding_scale=None,
         tied=keys.flag(*names["tied"], default=kind.defaults.get(names["tied"][0], True) is True),
         padding_idx=padding_idx,
         max_length=keys.whole(*names["max_length"], default=None) if "max_length" in names else None,
         segments=0 if kind.segments is None else keys.whole("type_vocab_size", default=kind.segments, least=0),
         causal=causal and not turned and part != "encoder",
-        turned=turned and part != "encoder",
-        part=part,
         rotary_part=None if kind.head_dim_parts is None else keys.whole(kind.head_dim_parts[1], most=MAX_FEATURES),
         output_dim=None if kind.output_dim is None else keys.whole(kind.output_dim),
         extra_rows=kind.extra_rows,
+        notes=tuple(notes),
     )
-    if kind.heads is not None:
-        sizes = replace(sizes, by_layer=HEADS[kind.heads](keys, sizes, kind.layers or Layers()))
-    notes = (*notes, BOTH_WAYS) if sizes.turned else notes
-    projected = f"a projection from {token_dim} to {dim} features follows the token table and is not built"
-    return sizes, (*notes, projected) if token_dim != dim else notes
+    if kind.heads is None:
+        return description
+    heads = HEADS[kind.heads](keys, description, kind.layers or Layers())
+    for each in heads:
+        _require_shared(each.num_heads, each.key_heads)
+    return replace(description, heads=heads)
 
 
 def _read_causal(kind: ModelType, keys: Keys) -> bool:
@@ -96,7 +109,7 @@ def _read_key_heads(kind: ModelType, keys: Keys, names: KeyNames, num_heads: int
         return KEY_HEADS[kind.key_heads](keys, num_heads)
     if "key_heads" not in names:
         return num_heads
-    return _shared(num_heads, keys.whole(*names["key_heads"], default=num_heads, most=MAX_HEADS))
+    return _require_shared(num_heads, keys.whole(*names["key_heads"], default=num_heads, most=MAX_HEADS))
 
 
 def _read_head_dim(kind: ModelType, keys: Keys, names: KeyNames, dim: int, num_heads: int) -> int:
@@ -135,18 +148,10 @@ def _require_head_dim(keys: Keys, *sizes: int) -> None:
         )
 
 
-def _read_padding(keys: Keys, names: tuple[str, ...]) -> tuple[int | None, tuple[str, ...]]:
-    padding_idx = keys.whole(*names, default=None, least=-1)
-    if padding_idx == -1:
-        # A placeholder in early Llama files, which transformers uses as an index: the last row of the table.
-        return None, (f"{names[0]}=-1 is read as no padding token",)
-    return padding_idx, ()
-
-
 # The number of key heads
 
 
-def _shared(num_heads: int, key_heads: int) -> int:
+def _require_shared(num_heads: int, key_heads: int) -> int:
     """Return the number of key heads, if query heads can share them evenly."""
     if num_heads % key_heads:
         raise ShapeError(f"{num_heads} query heads cannot share {key_heads} key heads evenly.")
@@ -158,58 +163,52 @@ def _multi_query(keys: Keys, num_heads: int) -> int:
     return 1 if keys.flag("multi_query", default=True) else num_heads
 
 
-def _falcon_key_heads(keys: Keys, num_heads: int) -> int:
+def _falcon(keys: Keys, num_heads: int) -> int:
     """The same, unless the flag of later Falcon models makes it `num_kv_heads`."""
     keys.known.add("multi_query")
     key_heads = keys.whole("num_kv_heads", default=num_heads)
     return key_heads if keys.flag("new_decoder_architecture", default=False) else _multi_query(keys, num_heads)
 
 
-def _dbrx_key_heads(keys: Keys, num_heads: int) -> int:
-    inside = "attn_config"
-    if keys.values.get(inside) is None:
-        keys.known.add(inside)
+def _dbrx(keys: Keys, num_heads: int) -> int:
+    inner = keys.inside("attn_config", default={})
+    if not inner.values:
         return 1
-    inner = keys.inside(inside)
     key_heads = inner.whole("kv_n_heads", default=1, most=MAX_HEADS)
     inner.known.add("rope_theta")  # read with the rotary positions
-    _shared(num_heads, key_heads)
     inner.finish()
-    keys.absorb(inner)
-    return key_heads
+    return _require_shared(num_heads, key_heads)
 
 
-def _mpt_key_heads(keys: Keys, num_heads: int) -> int:
+def _mpt(keys: Keys, num_heads: int) -> int:
     """By the kind of attention in a nested dictionary, as MosaicML's code of MPT does.
 
     Transformers does not read the kind, and fails where it loads the weights of fewer key heads.
     """
     kind_key, key = "attn_type", "kv_n_heads"
-    if keys.values.get("attn_config") is None:
-        return num_heads
-    inner = keys.inside("attn_config")
+    inner = keys.inside("attn_config", default={})
     kinds = {"multihead_attention": num_heads, "multiquery_attention": 1, "grouped_query_attention": None}
-    implied = kinds[inner.choice(kind_key, choices=tuple(kinds), default="multihead_attention")]
+    implied = kinds[inner.choice(kind_key, kinds, default="multihead_attention")]
     key_heads = inner.whole(key, default=REQUIRED if implied is None else implied, most=MAX_HEADS)
     if implied not in (None, key_heads):
         raise SettingError(
             f"{inner.path}{key} is {key_heads}, but by {kind_key} there are {implied}: keep the right one. "
             "With grouped_query_attention it is the number of key heads."
         )
-    return _shared(num_heads, key_heads)
+    return _require_shared(num_heads, key_heads)
 
 
-def _glm_key_heads(keys: Keys, num_heads: int) -> int:
+def _glm(keys: Keys, num_heads: int) -> int:
     """A number, unless a flag makes it that of the query heads, as in ChatGLM."""
     groups = keys.whole("multi_query_group_num", default=1)
     return groups if keys.flag("multi_query_attention", default=False) else num_heads
 
 
 KEY_HEADS: Mapping[str, Callable[[Keys, int], int]] = {
-    "dbrx": _dbrx_key_heads,
-    "falcon": _falcon_key_heads,
-    "glm": _glm_key_heads,
-    "mpt": _mpt_key_heads,
+    "dbrx": _dbrx,
+    "falcon": _falcon,
+    "glm": _glm,
+    "mpt": _mpt,
     "multi_query": _multi_query,
 }
 
@@ -221,77 +220,65 @@ LISTED = "per_layer_config"
 """A dictionary of transformers with the settings of some layers, by their numbers."""
 
 
-def _usual(sizes: Sizes) -> Heads:
-    return Heads(sizes.num_heads, sizes.key_heads, sizes.head_dim)
-
-
-def _checked(heads: Heads) -> Heads:
-    _shared(heads.num_heads, heads.key_heads)
-    return heads
-
-
-def _by_type(keys: Keys, sizes: Sizes, layers: Layers, own: Heads, of: str) -> ByLayer:
+def _by_type(keys: Keys, model: Description, layers: Layers, own: Heads, of: str = SLIDING) -> ByLayer:
     """Return heads that layers of one type have, and the usual ones of others."""
-    types = read_types(keys, layers, sizes.layers)
-    return tuple(own if layer_type == of else _usual(sizes) for layer_type in types)
+    types = read_types(keys, layers, model.layers)
+    return tuple(own if layer_type == of else usual for layer_type, usual in zip(types, model.heads, strict=True))
 
 
-def _settings_of_layers(keys: Keys, layers: int) -> Iterator[tuple[int, Keys]]:
-    """Yield the layers that `per_layer_config` names, with a reader of their settings."""
-    inner = keys.inside(LISTED)
-    for layer, own in inner.values.items():
-        if not str(layer).isdigit() or int(layer) >= layers or not isinstance(own, Mapping):
-            raise SettingError(
-                f"{inner.path}{layer} is {short_repr(own)}, but must be the settings of a layer, 0 to {layers - 1}."
-            )
-        yield int(layer), Keys(own, {}, keys.owner, f"{inner.path}{layer}.")
+def _listed(keys: Keys, model: Description, read: Callable[[Keys], Heads]) -> ByLayer:
+    """Return the heads that `per_layer_config` has for some layers, and the usual ones of others."""
+    inner, by_layer = keys.inside(LISTED), list(model.heads)
+    for layer, settings in inner.values.items():
+        if not str(layer).isdigit() or int(layer) >= model.layers or not isinstance(settings, Mapping):
+            needed = f"must be the settings of a layer, 0 to {model.layers - 1}."
+            raise inner.wrong(str(layer), settings, needed)
+        own = Keys(settings, {}, keys.owner, f"{inner.path}{layer}.")
+        by_layer[int(layer)] = read(own)
+        own.finish_all()
+    return tuple(by_layer)
 
 
-def _gemma4(keys: Keys, sizes: Sizes, layers: Layers) -> ByLayer:
+def _gemma4(keys: Keys, model: Description, layers: Layers) -> ByLayer:
     """Heads are wider in full attention, by two keys, or as `per_layer_config` states."""
     dim_key, key_heads_key, switch = "global_head_dim", "num_global_key_value_heads", "attention_k_eq_v"
-    usual = _usual(sizes)
-    keys.known |= {dim_key, key_heads_key, switch}
+    usual = model.heads[0]
+    keys.known |= {dim_key, key_heads_key, switch, LISTED}
     if keys.values.get(LISTED) is not None:
-        by_layer = [usual] * sizes.layers
-        for layer, one in _settings_of_layers(keys, sizes.layers):
-            head_dim = one.whole("head_dim", default=usual.head_dim, most=MAX_FEATURES)
-            key_heads = one.whole("num_key_value_heads", default=usual.key_heads, most=MAX_HEADS)
-            one.finish_all()
-            by_layer[layer] = _checked(Heads(usual.num_heads, key_heads, head_dim))
-        return tuple(by_layer)
-    keys.known.add(LISTED)
+
+        def read(own: Keys) -> Heads:
+            head_dim = own.whole("head_dim", default=usual.head_dim, most=MAX_FEATURES)
+            key_heads = own.whole("num_key_value_heads", default=usual.key_heads, most=MAX_HEADS)
+            return Heads(usual.num_heads, key_heads, head_dim)
+
+        return _listed(keys, model, read)
     wide = replace(usual, head_dim=keys.whole(dim_key, default=512, most=MAX_FEATURES))
     if keys.flag(switch, default=False):
         wide = replace(wide, key_heads=keys.whole(key_heads_key, default=usual.key_heads, most=MAX_HEADS))
-    return tuple(_checked(heads) for heads in _by_type(keys, sizes, layers, wide, FULL))
+    return _by_type(keys, model, layers, wide, FULL)
 
 
-def _laguna(keys: Keys, sizes: Sizes, layers: Layers) -> ByLayer:
+def _laguna(keys: Keys, model: Description, layers: Layers) -> ByLayer:
     """A list has the number of query heads of each layer; without it all layers have as many."""
     key = "num_attention_heads_per_layer"
-    listed = numbers_by_layer(keys, key, sizes.layers)
-    if listed is None:
-        return (_usual(sizes),) * sizes.layers
-    numbers = [each.whole(key, most=MAX_HEADS) for each in listed]
-    return tuple(_checked(Heads(number, sizes.key_heads, sizes.head_dim)) for number in numbers)
+    numbers = numbers_by_layer(keys, key, model.layers)
+    if numbers is None:
+        return model.heads
+    return tuple(replace(model.heads[0], num_heads=each.whole(key, most=MAX_HEADS)) for each in numbers)
 
 
-def _step3p5(keys: Keys, sizes: Sizes, layers: Layers) -> ByLayer:
+def _step3p5(keys: Keys, model: Description, layers: Layers) -> ByLayer:
     """Layers with a window have a number of query heads of their own.
 
     It is in `per_layer_config`, or a key has it for all these layers, or the published files' own dictionary.
     """
     key, inside = "num_sliding_attention_heads", "attention_other_setting"
-    usual = _usual(sizes)
+    usual = model.heads[0]
     keys.known |= {LISTED, key, inside}
-    types = read_types(keys, layers, sizes.layers)
     if keys.values.get(LISTED) is not None:
-        by_layer = [usual] * sizes.layers
-        for layer, one in _settings_of_layers(keys, sizes.layers):
-            by_layer[layer] = _checked(replace(usual, num_heads=one.whole("num_attention_heads", most=MAX_HEADS)))
-            one.finish_all()
-        return tuple(by_layer)
+        read_types(keys, layers, model.layers)
+        name = "num_attention_heads"
+        return _listed(keys, model, lambda own: replace(usual, num_heads=own.whole(name, most=MAX_HEADS)))
     number = keys.whole(key, default=None, most=MAX_HEADS)
     if number is None and keys.values.get(inside) is not None:
         other = keys.inside(inside)
@@ -299,82 +286,80 @@ def _step3p5(keys: Keys, sizes: Sizes, layers: Layers) -> ByLayer:
         for name, size in (("num_attention_groups", usual.key_heads), ("head_dim", usual.head_dim)):
             other.require(name, size, "its code takes that of the other layers.")
         number = other.whole("num_attention_heads", default=usual.num_heads, most=MAX_HEADS)
-        keys.absorb(other)
-    own = _checked(usual if number is None else replace(usual, num_heads=number))
-    return tuple(own if layer_type == SLIDING else usual for layer_type in types)
+    return _by_type(keys, model, layers, usual if number is None else replace(usual, num_heads=number))
 
 
-def _dots3(keys: Keys, sizes: Sizes, layers: Layers) -> ByLayer:
+def _dots3(keys: Keys, model: Description, layers: Layers) -> ByLayer:
     """Layers with a window have other heads of latent attention, by `per_layer_config` or keys of their own."""
     unrotated_key, rotated_key = "qk_nope_head_dim", "qk_rope_head_dim"
-    usual, rotated = replace(_usual(sizes), key_heads=sizes.num_heads), sizes.rotary_part or 0
-    own = [f"swa_{name}" for name in ("num_attention_heads", unrotated_key, rotated_key, "head_dim")]
+    rotated, own = model.rotary_part or 0, [f"swa_{name}" for name in ("num_attention_heads", unrotated_key)]
+    rotated_own, total_own = f"swa_{rotated_key}", "swa_head_dim"
+    usual = replace(model.heads[0], key_heads=model.heads[0].num_heads)
+    model = replace(model, heads=(usual,) * model.layers)
+
+    def require_rotated(keys: Keys, name: str, stated: int) -> None:
+        if stated != rotated:
+            raise SettingError(
+                f"{keys.path}{name} is {stated}, but whatwhere reads {keys.owner!r} with as many rotated features in "
+                f"all layers only, here {rotated}."
+            )
+
     if keys.values.get(LISTED) is None:
         keys.known.add(LISTED)
         num_heads = keys.whole(own[0], default=64, most=MAX_HEADS)
         unrotated = keys.whole(own[1], default=192, most=MAX_FEATURES)
-        total = keys.whole(own[3], default=unrotated + rotated, most=MAX_FEATURES)
-        stated = keys.whole(own[2], default=total - unrotated, least=0, most=MAX_FEATURES)
-        _require_rotated(keys, own[2], stated, rotated)
-        keys.require(own[3], keys.whole("head_dim", most=MAX_FEATURES), "fractions of a head are read of head_dim.")
-        types = read_types(keys, layers, sizes.layers)
-        windowed = Heads(num_heads, num_heads, unrotated + rotated)
-        return tuple(windowed if layer_type == SLIDING else usual for layer_type in types)
-    given = [name for name in own if keys.values.get(name) is not None]
+        total = keys.whole(total_own, default=unrotated + rotated, most=MAX_FEATURES)
+        require_rotated(
+            keys, rotated_own, keys.whole(rotated_own, default=total - unrotated, least=0, most=MAX_FEATURES)
+        )
+        keys.require(total_own, keys.whole("head_dim", most=MAX_FEATURES), "fractions of a head are read of head_dim.")
+        return _by_type(keys, model, layers, Heads(num_heads, num_heads, unrotated + rotated))
+    given = [name for name in (*own, rotated_own, total_own) if keys.values.get(name) is not None]
     if given:
         raise SettingError(f"{keys.path}{given[0]} is given beside {LISTED}, which replaces it: remove it.")
-    by_layer = [usual] * sizes.layers
-    for layer, one in _settings_of_layers(keys, sizes.layers):
-        num_heads = one.whole("num_attention_heads", default=usual.num_heads, most=MAX_HEADS)
-        unrotated = one.whole(unrotated_key, default=usual.head_dim - rotated, most=MAX_FEATURES)
-        _require_rotated(one, rotated_key, one.whole(rotated_key, default=rotated, most=MAX_FEATURES), rotated)
-        one.known |= {"kv_lora_rank", "q_lora_rank", "v_head_dim", "num_key_value_heads"}
-        one.finish_all()
-        by_layer[layer] = Heads(num_heads, num_heads, unrotated + rotated)
-    return tuple(by_layer)
+
+    def read(own: Keys) -> Heads:
+        num_heads = own.whole("num_attention_heads", default=usual.num_heads, most=MAX_HEADS)
+        unrotated = own.whole(unrotated_key, default=usual.head_dim - rotated, most=MAX_FEATURES)
+        require_rotated(own, rotated_key, own.whole(rotated_key, default=rotated, most=MAX_FEATURES))
+        own.known |= {"kv_lora_rank", "q_lora_rank", "v_head_dim", "num_key_value_heads"}
+        return Heads(num_heads, num_heads, unrotated + rotated)
+
+    return _listed(keys, model, read)
 
 
-def _require_rotated(keys: Keys, name: str, stated: int, rotated: int) -> None:
-    if stated != rotated:
-        raise SettingError(
-            f"{keys.path}{name} is {stated}, but whatwhere reads {keys.owner!r} with as many rotated features in all "
-            f"layers only, here {rotated}."
-        )
-
-
-def _mimo(keys: Keys, sizes: Sizes, layers: Layers) -> ByLayer:
+def _mimo(keys: Keys, model: Description, layers: Layers) -> ByLayer:
     """Layers with a window have twice the key heads of others, as in MiMo-V2."""
-    more = replace(_usual(sizes), key_heads=2 * sizes.key_heads)
-    return tuple(_checked(heads) for heads in _by_type(keys, sizes, layers, more, SLIDING))
+    return _by_type(keys, model, layers, replace(model.heads[0], key_heads=2 * model.heads[0].key_heads))
 
 
-def _inkling(keys: Keys, sizes: Sizes, layers: Layers) -> ByLayer:
+def _inkling(keys: Keys, model: Description, layers: Layers) -> ByLayer:
     """Layers with a window have heads by keys of their own."""
     num_heads = keys.whole("swa_num_attention_heads", most=MAX_HEADS)
     key_heads = keys.whole("swa_num_key_value_heads", most=MAX_HEADS)
-    own = _checked(Heads(num_heads, key_heads, keys.whole("swa_head_dim", most=MAX_FEATURES)))
-    return _by_type(keys, sizes, layers, own, HYBRID_SLIDING)
+    own = Heads(num_heads, key_heads, keys.whole("swa_head_dim", most=MAX_FEATURES))
+    return _by_type(keys, model, layers, own, HYBRID_SLIDING)
 
 
-def _convbert(keys: Keys, sizes: Sizes, layers: Layers) -> ByLayer:
+def _convbert(keys: Keys, model: Description, layers: Layers) -> ByLayer:
     """A key divides the number of heads, and the features of each are halved."""
-    number = max(sizes.num_heads // keys.whole("head_ratio", default=2), 1)
-    if sizes.dim % number or sizes.dim // number < 2:
-        raise ShapeError(f"{sizes.dim} features do not divide into {number} heads of two halves.")
-    return (Heads(number, number, sizes.dim // number // 2),) * sizes.layers
+    number = max(model.num_heads // keys.whole("head_ratio", default=2), 1)
+    if model.dim % number or model.dim // number < 2:
+        raise ShapeError(f"{model.dim} features do not divide into {number} heads of two halves.")
+    return (Heads(number, number, model.dim // number // 2),) * model.layers
 
 
-def _mobilebert(keys: Keys, sizes: Sizes, layers: Layers) -> ByLayer:
+def _mobilebert(keys: Keys, model: Description, layers: Layers) -> ByLayer:
     """Attention is to fewer features than hidden states have."""
-    key = "intra_bottleneck_size"
-    dim = keys.whole(key, default=128) if keys.flag("use_bottleneck", default=True) else sizes.dim
+    key, number = "intra_bottleneck_size", model.num_heads
+    dim = keys.whole(key, default=128) if keys.flag("use_bottleneck", default=True) else model.dim
     keys.known |= {key, "true_hidden_size"}
-    if dim % sizes.num_heads:
-        raise ShapeError(f"{dim} features do not divide into {sizes.num_heads} heads.")
-    return (Heads(sizes.num_heads, sizes.num_heads, dim // sizes.num_heads),) * sizes.layers
+    if dim % number:
+        raise ShapeError(f"{dim} features do not divide into {number} heads.")
+    return (Heads(number, number, dim // number),) * model.layers
 
 
-HEADS: Mapping[str, Callable[[Keys, Sizes, Layers], ByLayer]] = {
+HEADS: Mapping[str, Callable[[Keys, Description, Layers], ByLayer]] = {
     "convbert": _convbert,
     "dots3": _dots3,
     "gemma4": _gemma4,

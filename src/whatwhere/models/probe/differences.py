@@ -137,8 +137,9 @@ def _expected_maps(scheme: "QueryKeyMap | None", positions: Sequence[int]) -> tu
 def _query_key(number: int, layer: Layer, description: Description) -> Iterator[_Stated]:
     plan = description.query_key[number]
     built: Any = None if plan is None else plan.build()
-    learned = bool(description.temperatures) and isinstance(description.temperatures[number], Plan)
-    scheme = built if learned else description.with_temperature(number, built)
+    curve = description.temperatures[number] if description.temperatures else None
+    learned = curve is not None and not curve.is_curve
+    scheme = built if learned else description.where(number).query_key
     for index, name in enumerate(("query", "key")):
         measured = getattr(layer, name)
         if measured.kind == NOT_MEASURED:
@@ -196,7 +197,7 @@ def _score(layer: Layer, plan: Plan | None) -> Iterator[_Stated]:
     if kind != NOT_MEASURED and kind != _BIASES.get(scheme, kind):
         yield "bias", kind, str(scheme)
     elif kind != NOT_MEASURED and plan is not None and scheme == "alibi":
-        built: ALiBi = plan.build()  # type: ignore[assignment]
+        built: ALiBi = plan.build()
         slopes = built.slopes.double().tolist()
         if not _alike(layer.bias.slopes, slopes, 1e-5):
             yield "slopes", _numbers(layer.bias.slopes), _numbers(slopes)

@@ -248,7 +248,7 @@ def _projection(entry: Entry, description: "Description") -> _Projection | None:
         plan = description.query_key[int(first)] if int(first) < description.layers else None
         if plan is None:
             return None
-        head_dim = plan.whole("head_dim")
+        head_dim = plan.settings["head_dim"]
         heads = 1 if module in norms and entry.shape == (head_dim,) else heads
         rows = entry.shape[0] if parameter in ("weight", "bias") and entry.shape and len(entry.shape) <= 2 else 0
         if rows != heads * head_dim or (module in norms and len(entry.shape) != 1):
