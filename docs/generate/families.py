@@ -32,12 +32,7 @@ def main() -> None:
 
 
 def update(name: str, row: dict[str, Any]) -> list[str]:
-    """Replace the defaults of a row, its nested sizes and its theta by those of transformers, and return what changed.
-
-    Args:
-        name: of the model type.
-        row: of the data file, which is changed in place.
-    """
+    """Replace the defaults of a row, its nested sizes and its theta by those of transformers; return what changed."""
     kind = CONFIG_MAPPING[name]
     values = {each.name: each.default if each.default_factory is MISSING else None for each in fields(kind)}
     values |= {alias: values.get(own) for alias, own in kind.attribute_map.items()}

@@ -135,11 +135,7 @@ def _refusal(config: Any) -> str | None:
 
 
 def measured(name: str) -> TextProbe:
-    """Return the probe of a tiny random model of a type, and its differences from the registry.
-
-    Args:
-        name: of the type.
-    """
+    """Return the probe of a tiny random model of a type, and its differences from the registry."""
     try:
         config = tiny_config(name)
         found = probe(tiny_model(config))

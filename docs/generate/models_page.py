@@ -37,65 +37,40 @@ _PARTS = {"dia_decoder": "dia_encoder", "t5gemma": "t5_gemma_module"}
 
 @dataclass(frozen=True)
 class TypeRow:
-    """One model type.
-
-    Args:
-        name: of the type.
-        heads: that transformers has for it, by the names of HEADS.
-        text: the type of its text configuration, which is probed.
-        refused: why its default configuration is not read; None if it is.
-        patched: whether `ww.patch` supports it.
-        chosen: settings that its configuration has besides the default ones.
-    """
+    """One model type."""
 
     name: str
-    heads: tuple[str, ...]
-    text: str
-    refused: str | None
-    patched: bool
-    chosen: str = ""
+    heads: tuple[str, ...]  # that transformers has for it, by the names of HEADS
+    text: str  # the type of its text configuration, which is probed
+    refused: str | None  # why its default configuration is not read
+    patched: bool  # whether `ww.patch` supports it
+    chosen: str = ""  # settings that its configuration has besides the default ones
 
 
 @dataclass(frozen=True)
 class TextProbe:
-    """A probe of one type of text.
-
-    Args:
-        name: of the type.
-        layers: of each kind of layer what was measured, with their number.
-        input: how hidden states depend on position before the first layer.
-        partly: whether the map of some queries or keys was not measured, or is of no known form.
-        failed: why it was not probed; None if it was.
-        differences: from the description of the same tiny configuration; None if that is not read.
-    """
+    """A probe of one type of text."""
 
     name: str
-    layers: tuple[str, ...] = ()
-    input: str = ""
-    partly: bool = False
-    failed: str | None = None
-    differences: tuple[str, ...] | None = None
+    layers: tuple[str, ...] = ()  # of each kind of layer what was measured, with their number
+    input: str = ""  # how hidden states depend on position before the first layer
+    partly: bool = False  # whether the map of some queries or keys was not measured, or is of no known form
+    failed: str | None = None  # why it was not probed
+    differences: tuple[str, ...] | None = None  # from the description of the same configuration; None if not read
 
 
 @dataclass(frozen=True)
 class ModelTypes:
-    """All model types of an installed transformers.
-
-    Args:
-        transformers, torch, python, machine, date: of the measurement.
-        total: number of types.
-        types: those with a text head.
-        texts: the probes of their types of text.
-    """
+    """All model types of an installed transformers."""
 
     transformers: str
     torch: str
     python: str
     machine: str
     date: str
-    total: int
-    types: tuple[TypeRow, ...] = ()
-    texts: tuple[TextProbe, ...] = field(default=())
+    total: int  # number of types
+    types: tuple[TypeRow, ...] = ()  # those with a text head
+    texts: tuple[TextProbe, ...] = field(default=())  # the probes of their types of text
 
 
 def read_data() -> ModelTypes:
@@ -104,11 +79,7 @@ def read_data() -> ModelTypes:
 
 
 def page(data: ModelTypes) -> str:
-    """Return the page.
-
-    Args:
-        data: the measurements.
-    """
+    """Return the page."""
     texts = {each.name: each for each in data.texts}
     lines = [
         "# Model types",
@@ -139,12 +110,7 @@ def page(data: ModelTypes) -> str:
 
 
 def status(row: TypeRow, texts: Mapping[str, TextProbe]) -> str:
-    """Return whether a type is "read", measured "by probe alone", has "no attention", or "neither".
-
-    Args:
-        row: of the type.
-        texts: the probes by name.
-    """
+    """Return whether a type is "read", measured "by probe alone", has "no attention", or "neither"."""
     if row.refused is None:
         return "read"
     if row.text in NO_ATTENTION:
@@ -191,11 +157,7 @@ def _row(row: TypeRow, texts: Mapping[str, TextProbe]) -> str:
 
 
 def why_unpatched(row: TypeRow) -> str:
-    """Return why `ww.patch` does not support a type that is read; "" of others.
-
-    Args:
-        row: of the type.
-    """
+    """Return why `ww.patch` does not support a type that is read; "" of others."""
     return "" if row.patched or row.refused else UNPATCHED.get(_PARTS.get(row.text, row.text), "")
 
 

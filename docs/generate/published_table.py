@@ -25,23 +25,14 @@ _WORDS = (
 
 @dataclass(frozen=True)
 class Published:
-    """One configuration.
+    """One configuration."""
 
-    Args:
-        name: of the public model.
-        config: as in its file.
-        source: by what its numbers were worked out by hand; None if transformers has them, or it is refused.
-        facts: those numbers, by fields of Description or settings of its scheme.
-        like: a type of transformers whose model of that size has the same numbers, if it has none of this type.
-        refused: words of the reason why it is not read; None if it is.
-    """
-
-    name: str
-    config: Mapping[str, Any]
-    source: str | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    like: str | None = None
-    refused: str | None = None
+    name: str  # of the public model
+    config: Mapping[str, Any]  # as in its file
+    source: str | None = None  # by what its numbers were worked out by hand; else transformers has them
+    facts: Mapping[str, Any] = field(default_factory=dict)  # those numbers, by fields of Description or of its scheme
+    like: str | None = None  # a type of transformers whose model of that size has the same numbers
+    refused: str | None = None  # words of the reason why it is not read
 
 
 def read_published() -> list[Published]:
@@ -81,11 +72,7 @@ def _row(each: Published) -> str:
 
 
 def summary(description: Description) -> str:
-    """Return what a configuration was read as, in a line.
-
-    Args:
-        description: what was read.
-    """
+    """Return what a configuration was read as, in a line."""
     kinds = Counter(_layer(description, layer) for layer in range(description.layers))
     layers = "; ".join(f"{number} x {kind}" for kind, number in kinds.items())
     both = "" if description.causal else "; both directions"

@@ -1,7 +1,6 @@
 """The positional encoding of a model's files, with their learned tables, beside the tables themselves."""
 
 import json
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,6 @@ import numpy as np
 import pytest
 import torch
 from safetensors.numpy import save_file
-from torch import Tensor, nn
-from transformers.models.inkling import modeling_inkling as inkling
-from transformers.models.inkling2 import modeling_inkling2 as inkling2
 
 import whatwhere as ww
 from whatwhere.analysis.rotary import rotary
@@ -90,110 +86,47 @@ def test_sinks_have_the_numbers_of_the_file_or_a_note(tmp_path: Path) -> None:
         ww.load_where(wrong)
 
 
-INKLING = {"inkling2_text": inkling2, "inkling_text": inkling}
 PUBLISHED = (
     ("model.", "model.llm."), ("self_attn.", "attn."), ("embed_tokens.weight", "embed.weight"), ("r_proj", "wr_du"),
 )  # fmt: skip
 """Parts of names of tensors of transformers -> those of the files of Thinking Machines."""
 
 
-@pytest.fixture(params=INKLING)
-def of_inkling(request, monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, list[dict[str, Any]]]:
-    """Return a tiny Inkling, and what its attentions got and computed, without the sinks that tokens determine."""
-    source, seen = INKLING[request.param], []
-    original = source.eager_attention_forward
-
-    def watched(module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor, **given: Any) -> Any:
-        alone = {name: value for name, value in given.items() if name in ("scaling", "position_bias")}
-        seen[-1] |= {"q": q, "k": k, "v": v, "y": original(module, q, k, v, mask, **alone)[0].transpose(1, 2)}
-        return original(module, q, k, v, mask, **given)
-
-    monkeypatch.setattr(source, "eager_attention_forward", watched)
-    torch.manual_seed(1)
-    model = model_of(config_of(request.param))
-    for layer in model.model.layers:
-        for weight in layer.self_attn.parameters():
-            nn.init.normal_(weight, std=0.5)
-        layer.self_attn.register_forward_pre_hook(
-            lambda _, args, given: seen.append({"x": given["hidden_states"]}), with_kwargs=True
-        )
-        norm = layer.self_attn.q_norm if request.param == "inkling_text" else layer.self_attn.q_l2_clip
-        norm.register_forward_hook(lambda _, args, out: seen[-1].update(normed=out.transpose(1, 2)))
-    with torch.no_grad():
-        model(torch.arange(13)[None] + 4)
-    return model, seen
-
-
 @pytest.mark.parametrize("published", [False, True])
-def test_the_profiles_of_inkling_are_those_of_the_file(tmp_path: Path, of_inkling: Any, published: bool) -> None:
-    """Its first layer computes what the model does; of a draft of later tokens (mtp) nothing is taken."""
-    model, seen = of_inkling
+@pytest.mark.parametrize("model_type", ["inkling2_text", "inkling_text"])
+def test_the_profiles_of_inkling_are_those_of_the_file(model_type: str, tmp_path: Path, published: bool) -> None:
+    """Of a draft of later tokens (mtp) nothing is taken; what they compute: tests/oracles/test_transformers_inkling."""
+    model: Any = model_of(config_of(model_type))
     tensors = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
     for one, other in PUBLISHED if published else ():
         tensors = {name.replace(one, other): tensor for name, tensor in tensors.items()}
     profiles = "layers.0.attn.rel_logits_proj.proj" if published else "layers.0.self_attn.rel_logits_proj.proj"
     tensors[f"model.mtp.{profiles}"] = random(4, 5)
-    loaded = ww.load_where(folder(tmp_path, model.config.to_dict(), tensors))
-    require_attention(loaded.where, seen[0])
+    loaded, own = ww.load_where(folder(tmp_path, model.config.to_dict(), tensors)), model.model.layers[0].self_attn
+    scheme: Any = loaded.where.score
+    assert torch.equal(scheme.weight, own.r_proj.weight)
+    assert torch.equal(scheme.profiles, own.rel_logits_proj.proj)
+    assert model_type == "inkling_text" or torch.equal(scheme.gain, own.rel_l2_clip.scale)
     assert not any("random" in note for note in loaded.notes)
     missing = {name: tensor for name, tensor in tensors.items() if "rel_logits_proj" not in name}
     notes = ww.load_where(folder(tmp_path, model.config.to_dict(), missing)).notes
     assert "`profiles` of Inkling in layer 0 is not in the file under a known name: random" in notes
 
 
-def test_layers_of_inkling_compute_what_its_modules_do(of_inkling: Any) -> None:
-    """With and without a window, of different heads; the temperature multiplies queries and bias."""
-    model, seen = of_inkling
-    for layer, where in enumerate(ww.from_huggingface(model.config).wheres()):
-        own = model.model.layers[layer].self_attn
-        where.score.load_state_dict(
-            {"weight": own.r_proj.weight, "profiles": own.rel_logits_proj.proj}
-            | ({"gain": own.rel_l2_clip.scale} if hasattr(own, "rel_l2_clip") else {})
-        )
-        require_attention(where, seen[layer])
-    assert {where.window is None for where in ww.from_huggingface(model.config).wheres()} == {True, False}
-
-
-def require_attention(where: ww.Where, theirs: dict[str, Any]) -> None:
-    """Check what a layer computes of the queries before their temperature."""
+def test_the_frequencies_and_factors_of_mistral_large_4_are_those_of_the_file(tmp_path: Path) -> None:
+    """Also in the report of its frequencies; without the tensors both say so."""
+    model: Any = model_of(config_of("mistral_large4_text"))
+    factors = model.layers[0].self_attn.softmax_scaling
     with torch.no_grad():
-        here = where.at(13)
-        q, k = here.query_key(theirs["normed"], theirs["k"])
-        torch.testing.assert_close(q, theirs["q"], rtol=1e-6, atol=1e-6)
-        y = here.attention(q, k, theirs["v"], gates=here.gates(theirs["x"]))
-        torch.testing.assert_close(y, theirs["y"], rtol=0, atol=1e-5)
-
-
-def test_the_frequencies_and_factors_of_mistral_large_4_are_those_of_the_file(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Scores of its first layer, and the report of its frequencies; without the tensors both say so."""
-    source = import_module("transformers.models.mistral_large4.modeling_mistral_large4")
-    model, seen = model_of(config_of("mistral_large4_text")), {}
-    attention = model.layers[0].self_attn
-    with torch.no_grad():
-        for tensor in (model.rotary_emb.alpha, *attention.softmax_scaling.parameters()):
+        for tensor in (model.rotary_emb.alpha, *factors.parameters()):
             tensor.normal_(std=0.3)
-    original = source.eager_attention_forward
-
-    def watched(module: nn.Module, q: Tensor, k: Tensor, *args: Any, **given: Any) -> Any:
-        seen.setdefault("scores", q @ k.mT)
-        seen.setdefault("key", k)
-        return original(module, q, k, *args, **given)
-
-    monkeypatch.setattr(source, "eager_attention_forward", watched)
-    attention.q_proj.register_forward_hook(lambda _, args, out: seen.__setitem__("query", out))
-    attention.kv_a_proj_with_mqa.register_forward_hook(lambda _, args, out: seen.__setitem__("latent", out))
-    with torch.no_grad():
-        model(torch.arange(13)[None] + 4)
     tensors = {name: tensor.detach().numpy() for name, tensor in model.state_dict().items()}
     path = folder(tmp_path, model.config.to_dict(), tensors)
     loaded = ww.load_where(path)
-    query = seen["query"].unflatten(-1, (4, -1)).transpose(1, 2)
-    rotated = seen["latent"][:, None, :, -8:].expand(-1, 4, -1, -1)
-    with torch.no_grad():
-        q, k = loaded.where.at(13).query_key(query, torch.cat([seen["key"][..., :-8], rotated], dim=-1))
-    torch.testing.assert_close(q @ k.mT, seen["scores"], rtol=0, atol=1e-5 * float(seen["scores"].abs().max()))
+    scheme: Any = loaded.where.query_key
+    assert torch.equal(scheme.then.alpha, model.rotary_emb.alpha)
+    assert torch.equal(scheme.weight.flatten(), factors.scale.flatten())
+    assert torch.equal(scheme.bias.flatten(), factors.bias.flatten())
     assert not any("not in the file" in note for note in loaded.notes)
     (group,) = rotary(Subject(ww.Checkpoint.open(path), 0, lambda _: None)).groups
     exact = model.rotary_emb.inv_freq * model.rotary_emb.alpha.exp()

@@ -126,15 +126,15 @@ def test_what_is_not_read_has_a_reason(name: str) -> None:
         find_model_type(name)
 
 
-AXES = ("cosmos3_edge_text", "glm4v_moe_text", "glm_ocr_text", "paddleocr_vl_text", "qwen2_5_omni_text",
-        "qwen3_omni_moe_text")  # fmt: skip
+AXES = ("cosmos3_edge_text", "glm4v_moe_text", "glm4v_text", "glm_ocr_text", "paddleocr_vl_text", "qwen2_5_omni_text",
+        "qwen2_5_vl_text", "qwen2_vl_text", "qwen3_5_text", "qwen3_omni_moe_text", "qwen3_vl_text")  # fmt: skip
 
 
 @pytest.mark.parametrize("model_type", AXES)
 def test_pairs_read_the_coordinate_that_theirs_do(model_type: str) -> None:
     """Cosines and sines of their own module, at tokens whose time, height and width differ."""
     config = config_of(model_type)
-    plan = ww.from_huggingface(config).query_key[0]
+    plan = ww.from_huggingface(config).query_key[-1]
     module = next(each for name, each in model_of(config).named_modules() if name.endswith("rotary_emb"))
     coordinates = torch.tensor([[0, 3, 7, 9], [1, 5, 2, 30], [4, 0, 11, 6]])[:, None]
     theirs = module(torch.zeros(1), coordinates)

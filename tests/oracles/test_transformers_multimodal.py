@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import Qwen2VLConfig
 from transformers.models.glm4v import modeling_glm4v as glm
 from transformers.models.glm4v.configuration_glm4v import Glm4vTextConfig
 from transformers.models.qwen2_vl import modeling_qwen2_vl as qwen2
-from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLVisionConfig
+from transformers.models.qwen2_vl.configuration_qwen2_vl import Qwen2VLTextConfig, Qwen2VLVisionConfig
+from transformers.models.qwen3_5 import modeling_qwen3_5 as qwen3_5
 from transformers.models.qwen3_5.configuration_qwen3_5 import Qwen3_5TextConfig
-from transformers.models.qwen3_5.modeling_qwen3_5 import Qwen3_5TextRotaryEmbedding
 from transformers.models.qwen3_vl import modeling_qwen3_vl as qwen3
 from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfig
 
@@ -44,13 +43,6 @@ def queries_and_keys(ids: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
     return torch.randn(batch, 4, tokens, head_dim), torch.randn(batch, 2, tokens, head_dim)
 
 
-def qwen2_config(**parameters: Any) -> Any:
-    """Return the text part of a Qwen2-VL with heads of 128."""
-    rope_parameters = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 24, 24], **parameters}
-    sizes = {"hidden_size": 512, "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 4096}
-    return Qwen2VLConfig(text_config={**sizes, "rope_parameters": rope_parameters}).get_text_config()
-
-
 IDS = pytest.mark.parametrize("ids", [scattered(), picture()], ids=["scattered", "picture"])
 
 
@@ -59,66 +51,45 @@ def assert_same(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], tolerance:
         torch.testing.assert_close(mine, wanted, rtol=0, atol=tolerance)
 
 
+SIZES: dict[str, Any] = {"hidden_size": 512, "num_attention_heads": 4, "max_position_embeddings": 4096}
+YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024}
+HALF = {"partial_rotary_factor": 0.5}
+CASES: dict[str, tuple[Any, type, dict[str, Any], ww.MultimodalRotary]] = {
+    "chunked": (
+        qwen2, qwen2.Qwen2VLRotaryEmbedding, {"rope_theta": 1e6, "mrope_section": [16, 24, 24]},
+        ww.MultimodalRotary(128, (16, 24, 24), 1e6),
+    ),
+    "chunked, with YaRN": (
+        qwen2, qwen2.Qwen2VLRotaryEmbedding, {**YARN, "rope_theta": 1e6, "mrope_section": [16, 24, 24]},
+        ww.MultimodalRotary(128, (16, 24, 24), 1e6, scaling=ww.scaling.YaRN(4.0, 1024)),
+    ),
+    "interleaved": (
+        qwen3, qwen3.Qwen3VLTextRotaryEmbedding, {"rope_theta": 5e6, "mrope_section": [24, 20, 20]},
+        ww.MultimodalRotary(128, (24, 20, 20), 5e6, layout="interleaved"),
+    ),
+    "interleaved, in half of the head": (
+        qwen3_5, qwen3_5.Qwen3_5TextRotaryEmbedding, {**HALF, "rope_theta": 1e7, "mrope_section": [11, 11, 10]},
+        ww.MultimodalRotary(128, (11, 11, 10), 1e7, layout="interleaved", rotary_dim=64),
+    ),
+    "chunked in neighboring features of half of the head": (
+        glm, glm.Glm4vTextRotaryEmbedding, {**HALF, "rope_theta": 1e4, "mrope_section": [8, 12, 12]},
+        ww.MultimodalRotary(128, (8, 12, 12), interleaved=True, rotary_dim=64),
+    ),
+}  # fmt: skip
+CONFIGS: dict[Any, type] = {
+    qwen2: Qwen2VLTextConfig, qwen3: Qwen3VLTextConfig, qwen3_5: Qwen3_5TextConfig, glm: Glm4vTextConfig,
+}  # fmt: skip
+
+
 @IDS
-@pytest.mark.parametrize("scaling", [None, ww.scaling.YaRN(4.0, 1024)], ids=["plain", "yarn"])
-def test_qwen2_vl_is_chunked(ids: Tensor, scaling: ww.scaling.YaRN | None) -> None:
-    parameters = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 1024} if scaling else {}
-    module = qwen2.Qwen2VLRotaryEmbedding(qwen2_config(**parameters))
+@pytest.mark.parametrize("case", CASES)
+def test_queries_and_keys(case: str, ids: Tensor) -> None:
+    source, module, parameters, rope = CASES[case]
+    sizes = SIZES if source is qwen2 else {**SIZES, "head_dim": 128}
+    config = CONFIGS[source](**sizes, rope_parameters={"rope_type": "default", **parameters})
     q, k = queries_and_keys(ids, 128)
-    rope = ww.MultimodalRotary(128, (16, 24, 24), 1e6, scaling=scaling)
-    theirs = qwen2.apply_rotary_pos_emb(q, k, *module(q, ids))
+    theirs = source.apply_rotary_pos_emb(q, k, *module(config)(q, ids))
     assert_same(rope(q, k, ids), theirs, ANGLES * rope.magnitude)
-
-
-@IDS
-def test_qwen3_vl_is_interleaved(ids: Tensor) -> None:
-    config = Qwen3VLTextConfig(
-        hidden_size=512,
-        num_attention_heads=4,
-        head_dim=128,
-        rope_parameters={"rope_type": "default", "rope_theta": 5e6, "mrope_section": [24, 20, 20]},
-    )
-    q, k = queries_and_keys(ids, 128)
-    theirs = qwen3.apply_rotary_pos_emb(q, k, *qwen3.Qwen3VLTextRotaryEmbedding(config)(q, ids))
-    rope = ww.MultimodalRotary(128, (24, 20, 20), 5e6, layout="interleaved")
-    assert_same(rope(q, k, ids), theirs)
-
-
-@IDS
-def test_qwen3_5_rotates_a_quarter_of_the_head(ids: Tensor) -> None:
-    config = Qwen3_5TextConfig(
-        hidden_size=512,
-        num_attention_heads=4,
-        head_dim=128,
-        rope_parameters={
-            "rope_type": "default",
-            "rope_theta": 1e7,
-            "partial_rotary_factor": 0.5,
-            "mrope_section": [11, 11, 10],
-        },
-    )
-    cos, sin = Qwen3_5TextRotaryEmbedding(config)(torch.zeros(1), ids)
-    rope = ww.MultimodalRotary(128, (11, 11, 10), 1e7, layout="interleaved", rotary_dim=64)
-    positions = ww.Positions.from_position_ids(ids)
-    assert_same(tuple(x[:, 0] for x in rope.bind(positions)), (cos[..., :32], sin[..., :32]), FAR * 3e-7)
-
-
-@IDS
-def test_glm_4v_is_chunked_in_neighboring_features_of_half_the_head(ids: Tensor) -> None:
-    config = Glm4vTextConfig(
-        hidden_size=512,
-        num_attention_heads=4,
-        rope_parameters={
-            "rope_type": "default",
-            "rope_theta": 10_000.0,
-            "partial_rotary_factor": 0.5,
-            "mrope_section": [8, 12, 12],
-        },
-    )
-    q, k = queries_and_keys(ids, 128)
-    theirs = glm.apply_rotary_pos_emb(q, k, *glm.Glm4vTextRotaryEmbedding(config)(q, ids))
-    rope = ww.MultimodalRotary(128, (8, 12, 12), interleaved=True, rotary_dim=64)
-    assert_same(rope(q, k, ids), theirs)
 
 
 def test_the_layouts_are_not_one_another() -> None:

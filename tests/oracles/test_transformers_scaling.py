@@ -19,57 +19,33 @@ TRAINED, EXTENDED = 256, 1024
 FREQUENCY = 1e-6  # theirs are float32; a power, a ramp and a quotient round it a few times
 SHORT = [1.0 + 0.01 * n for n in range(32)]
 LONG = [1.0 + 0.5 * n for n in range(32)]
-LONGROPE: dict[str, Any] = {"short_factor": SHORT, "long_factor": LONG, "original_max_position_embeddings": TRAINED}
+YARN: dict[str, Any] = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED}
+LONGROPE: dict[str, Any] = {**YARN, "rope_type": "longrope", "short_factor": SHORT, "long_factor": LONG}
 
 # What a configuration says, and what that is here; heads of 64.
 CASES: dict[str, tuple[dict[str, Any], ww.scaling.Scaling]] = {
     "linear": ({"rope_type": "linear", "factor": 4.0}, ww.scaling.Linear(4.0)),
     "dynamic": ({"rope_type": "dynamic", "factor": 4.0}, ww.scaling.DynamicNTK(4.0, EXTENDED)),
-    "yarn": (
-        {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": TRAINED},
-        ww.scaling.YaRN(4.0, TRAINED),
-    ),
+    "yarn": (YARN, ww.scaling.YaRN(4.0, TRAINED)),
     "yarn, not truncated": (
-        {"rope_type": "yarn", "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False},
+        {**YARN, "factor": 32.0, "original_max_position_embeddings": 4096, "truncate": False},
         ww.scaling.YaRN(32.0, 4096, truncate=False),
     ),
     "yarn of DeepSeek": (
-        {
-            "rope_type": "yarn",
-            "factor": 40.0,
-            "original_max_position_embeddings": 4096,
-            "mscale": 1.0,
-            "mscale_all_dim": 0.707,
-        },
+        {**YARN, "factor": 40.0, "original_max_position_embeddings": 4096, "mscale": 1.0, "mscale_all_dim": 0.707},
         ww.scaling.YaRN(40.0, 4096, mscale=1.0, mscale_all_dim=0.707),
     ),
     "yarn with all settings": (
-        {
-            "rope_type": "yarn",
-            "factor": 2.0,
-            "original_max_position_embeddings": TRAINED,
-            "beta_fast": 4.0,
-            "beta_slow": 0.25,
-            "attention_factor": 1.7,
-        },
+        {**YARN, "factor": 2.0, "beta_fast": 4.0, "beta_slow": 0.25, "attention_factor": 1.7},
         ww.scaling.YaRN(2.0, TRAINED, beta_fast=4.0, beta_slow=0.25, attention_factor=1.7),
     ),
-    "longrope": (
-        {"rope_type": "longrope", "factor": 4.0, **LONGROPE},
-        ww.scaling.LongRoPE(SHORT, LONG, TRAINED, factor=4.0),
-    ),
+    "longrope": (LONGROPE, ww.scaling.LongRoPE(SHORT, LONG, TRAINED, factor=4.0)),
     "longrope with its magnitude": (
-        {"rope_type": "longrope", "factor": 4.0, "attention_factor": 1.3, **LONGROPE},
+        {**LONGROPE, "attention_factor": 1.3},
         ww.scaling.LongRoPE(SHORT, LONG, TRAINED, factor=4.0, attention_factor=1.3),
     ),
     "llama3": (
-        {
-            "rope_type": "llama3",
-            "factor": 8.0,
-            "low_freq_factor": 1.0,
-            "high_freq_factor": 4.0,
-            "original_max_position_embeddings": TRAINED,
-        },
+        {**YARN, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0},
         ww.scaling.Llama3(8.0, TRAINED),
     ),
     "proportional": (
@@ -108,6 +84,9 @@ def assert_same_turns(ours: tuple[Tensor, ...], theirs: tuple[Tensor, Tensor], i
 def test_frequencies_and_magnitude(name: str, theta: float) -> None:
     parameters, scaling = CASES[name]
     make = ROPE_INIT_FUNCTIONS[parameters["rope_type"]]
+    read = ww.from_huggingface(config_of(parameters, theta)).query_key[0]
+    assert read is not None
+    assert (read.settings["theta"], repr(read.build().scaling)) == (theta, repr(scaling))
     for length in (None, 17, TRAINED, TRAINED + 1, EXTENDED, EXTENDED + 1, 20_000):
         theirs, magnitude = make(config_of(parameters, theta), "cpu", seq_len=length)
         lengths = None if length is None else torch.tensor(length)

@@ -15,7 +15,7 @@ import whatwhere as ww
 
 from ...systems import unix
 from ..tiny import config_of
-from .small import GPT2, LLAMA, of
+from .small import GPT2, LLAMA, SU, YARN, of
 
 # Two forms of one thing
 
@@ -33,6 +33,10 @@ SAME = {
         of("llama", rope_theta=5e5, rope_scaling={"type": "dynamic", "factor": 2.0}),
         of("llama", rope_parameters={"rope_type": "dynamic", "factor": 2.0, "rope_theta": 5e5}),
     ),
+    "a factor, and the lengths whose quotient it is": (
+        of("llama", rope_scaling={**YARN, "factor": None}), of("llama", rope_scaling=YARN),
+    ),
+    "LongRoPE, likewise": (of("llama", rope_scaling={**SU, "factor": None}), of("llama", rope_scaling=SU)),
     "4096.0, as some tools write it": (of("llama", max_position_embeddings=4096.0), of("llama")),
     "null and nothing": (of("llama", rope_scaling=None, head_dim=None, pad_token_id=None), of("llama")),
     "rotary_pct of GPT-NeoX": (
@@ -229,21 +233,10 @@ def test_a_likeness_names_all_unknown_keys_at_once() -> None:
                        r"not in \('block_size', 'sparse', 'kernel'\)"):  # fmt: skip
         ww.from_huggingface({**config, **more}, like="llama")
     assert ww.from_huggingface(config, like="llama").num_heads == LLAMA["num_attention_heads"]
-    bart = {name: value for name, value in config_of("bart").to_dict().items() if "layerdrop" not in name}
-    sizes = {
-        name: bart[name]
-        for name in (
-            "d_model",
-            "decoder_layers",
-            "decoder_attention_heads",
-            "encoder_layers",
-            "encoder_attention_heads",
-            "vocab_size",
-            "max_position_embeddings",
-            "extra_pos_embeddings",
-        )
-        if name in bart
-    }
+    bart = config_of("bart", encoder_layers=2).to_dict()
+    names = ("d_model", "decoder_layers", "decoder_attention_heads", "vocab_size", "extra_pos_embeddings")
+    names += ("encoder_layers", "encoder_attention_heads", "max_position_embeddings")
+    sizes = {name: bart[name] for name in names if name in bart}
     assert ww.from_huggingface({**sizes, "model_type": "bartish"}, like="bart").layers == bart["decoder_layers"]
 
 
@@ -330,33 +323,6 @@ def test_tables_are_built_on_demand() -> None:
     first, second = small.wheres(), small.wheres()
     assert first[0].input is not second[0].input
     assert small.input_layer(first[0]).where.input is first[0].input
-
-
-def test_a_description_by_hand() -> None:
-    """Bind all layers at once and run: a mixture of layers that turn and layers that do not."""
-    description = ww.from_huggingface(of("smollm3", no_rope_layers=[1, 0, 1, 0], pad_token_id=0))
-    wheres = description.wheres()
-    assert wheres[0].query_key is wheres[2].query_key
-    layer, p = description.input_layer(wheres[0]), ww.positions(5)
-    x = layer(torch.arange(5)[None], p)
-    for here in ww.bind(wheres, p):
-        q = k = v = x.unflatten(-1, (4, 16)).transpose(1, 2)
-        q, k = here.query_key(q, k)
-        x = here.attention(q, k, v).transpose(1, 2).flatten(-2)
-    assert x.shape == (1, 5, 64)
-
-
-def test_what_is_off_is_no_matter() -> None:
-    config = of(
-        "llama",
-        use_mrope=False,
-        alibi=None,
-        is_composition=True,
-        properties=1,
-        rope_scaling=None,
-        routed_scaling_factor=2.5,
-    )
-    assert ww.from_huggingface(config) == ww.from_huggingface(LLAMA)
 
 
 def test_transformers_is_not_needed() -> None:

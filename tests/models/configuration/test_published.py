@@ -14,7 +14,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 import whatwhere as ww
 from docs.generate.published_table import read_published
 from whatwhere.models.configuration.description import Description
-from whatwhere.models.configuration.model_types import DATA, READ_TYPES, TEXT_KEYS, TEXT_TYPES
+from whatwhere.models.configuration.model_types import DATA, MODEL_TYPES, READ_TYPES, TEXT_KEYS, TEXT_TYPES
 from whatwhere.models.configuration.plan import Plan
 
 from ..published import differences
@@ -218,3 +218,69 @@ def test_what_the_code_of_the_authors_does_not_do_is_refused(name: str, changed:
     config = {key: value for key, value in {**ALL[name].config, **changed}.items() if value is not None}
     with pytest.raises(ww.errors.WhatWhereError, match=message):
         ww.from_huggingface(config)
+
+
+# Sizes that nested texts leave out
+
+
+NESTED = {name for name, kind in MODEL_TYPES.items() if kind.nested}
+
+
+@pytest.mark.parametrize("model_type", sorted(NESTED))
+def test_sizes_of_nested_files_are_those_of_the_classes(model_type: str) -> None:
+    full, sizes = CONFIG_MAPPING[model_type]().to_dict(), MODEL_TYPES[model_type].nested
+    assert sizes == {key: full[key] for key in sizes}
+    names = MODEL_TYPES[model_type].names
+    needed = {names[size][0] for size in ("vocab_size", "dim", "layers", "num_heads")}
+    assert set(sizes) == {*needed, *(MODEL_TYPES[model_type].head_dim_parts or ())}
+
+
+@pytest.mark.parametrize("model_type", ["llama", "mistral", "qwen2", "qwen3", "gemma", "gemma2", "gemma3_text", "phi3"])
+def test_other_defaults_of_nested_files_are_those_of_the_classes(model_type: str) -> None:
+    """A text of which nothing is written but its type has all sizes of its class."""
+    outer = {"model_type": "llava", "text_config": {"model_type": model_type}}
+    assert ww.from_huggingface(outer) == ww.from_huggingface(CONFIG_MAPPING[model_type]())
+
+
+def test_a_file_that_is_not_nested_needs_its_sizes() -> None:
+    with pytest.raises(ww.errors.CheckpointError, match="has no hidden_size, which has no default"):
+        ww.from_huggingface({"model_type": "llama", "vocab_size": 9})
+
+
+# Temperature
+
+
+SCOUT = ALL["meta-llama/Llama-4-Scout-17B-16E"].config["text_config"]
+MINISTRAL = ALL["mistralai/Ministral-3-3B-Instruct-2512"].config["text_config"]
+
+
+def test_temperatures_of_published_files() -> None:
+    """The curves are those of their modules: see tests/oracles/test_transformers_temperature.py."""
+    scout, ministral = (ww.from_huggingface(text) for text in (SCOUT, MINISTRAL))
+    curve = Plan("stepped", {"alpha": 0.1, "period": 8192, "offset": 1})
+    assert scout.temperatures[:4] == (None, None, None, curve)
+    assert scout.query_key[3] is None
+    assert set(map(repr, ministral.temperatures)) == {"SteppedLog(alpha=0.1, period=16384, offset=0)"}
+    assert all(ministral.query_key)
+
+
+def test_a_temperature_without_a_period_is_refused() -> None:
+    rope = {"rope_type": "default", "rope_theta": 1e6, "llama_4_scaling_beta": 0.1}
+    with pytest.raises(ww.errors.SettingError, match="original_max_position_embeddings is missing"):
+        ww.from_huggingface({**MINISTRAL, "rope_parameters": rope})
+
+
+def test_layers_share_one_temperature() -> None:
+    wheres = ww.from_huggingface({"model_type": "llama4", "text_config": SCOUT}).wheres()
+    assert wheres[3].query_key is wheres[7].query_key
+    assert wheres[0].query_key is wheres[1].query_key is not wheres[3].query_key
+
+
+def test_the_first_files_have_a_number_as_the_flag() -> None:
+    assert ww.from_huggingface({**SCOUT, "attn_temperature_tuning": 4}) == ww.from_huggingface(SCOUT)
+
+
+def test_a_temperature_that_is_off() -> None:
+    for off in ({"attn_temperature_tuning": False}, {"attn_temperature_tuning": 0}, {"attn_scale": 0.0}):
+        description = ww.from_huggingface({**SCOUT, **off})
+        assert description.temperatures == (None,) * 48

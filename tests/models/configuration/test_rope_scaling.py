@@ -21,28 +21,7 @@ ORIGINAL = 64
 SHORT, BEYOND = torch.arange(ORIGINAL)[None], torch.arange(4 * ORIGINAL)[None]
 LISTS = {"short_factor": [1.0 + n / 8 for n in range(8)], "long_factor": [1.0 + n for n in range(8)]}
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": ORIGINAL}
-KINDS: dict[str, dict[str, Any]] = {
-    "default": {"rope_type": "default"},
-    "linear": {"rope_type": "linear", "factor": 4.0},
-    "dynamic": {"rope_type": "dynamic", "factor": 4.0},
-    "yarn": YARN,
-    "yarn, ramp not rounded": {**YARN, "truncate": False, "beta_fast": 16, "beta_slow": 2},
-    "yarn, DeepSeek's magnitude": {**YARN, "mscale": 0.7, "mscale_all_dim": 1.3},
-    "yarn, magnitude given": {**YARN, "attention_factor": 1.5},
-    "yarn, factor from the lengths": {**YARN, "factor": None},
-    "longrope": {"rope_type": "longrope", "factor": 4.0, "original_max_position_embeddings": ORIGINAL, **LISTS},
-    "longrope, factor from the lengths": {
-        "rope_type": "longrope", "factor": None, "original_max_position_embeddings": ORIGINAL, **LISTS,
-    },
-    "longrope, magnitude given": {
-        "rope_type": "longrope", "attention_factor": 1.2, "original_max_position_embeddings": ORIGINAL, **LISTS,
-    },
-    "llama3": {
-        "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
-        "original_max_position_embeddings": ORIGINAL,
-    },
-    "proportional": {"rope_type": "proportional", "partial_rotary_factor": 0.5, "factor": 2.0},
-}  # fmt: skip
+LONGROPE: dict[str, Any] = {**YARN, "rope_type": "longrope", **LISTS}
 
 
 def rotary_of(config: PreTrainedConfig) -> nn.Module:
@@ -70,15 +49,6 @@ def require_equal(scheme: ww.Rotary | ww.MultimodalRotary, theirs: tuple[Tensor,
         assert mine.shape == wanted.shape
         assert bool(((mine - wanted).abs() <= bound).all())
         assert torch.equal(mine[farthest == 0], wanted[farthest == 0])
-
-
-@pytest.mark.parametrize("at", [SHORT, BEYOND], ids=["short", "beyond"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_rope_type(kind: str, at: Tensor) -> None:
-    parameters = {"rope_theta": 10_000.0, **KINDS[kind]}
-    length = ORIGINAL if kind == "dynamic" else 4 * ORIGINAL
-    config = config_of("llama", rope_parameters=parameters, max_position_embeddings=length)
-    require_equal(scheme_of(config), rotary_of(config)(torch.zeros(1), at), at)
 
 
 @pytest.mark.parametrize(
@@ -156,50 +126,6 @@ def test_bamba_rotates_half_of_a_head_whatever_the_key_says() -> None:
         ww.from_huggingface({**config, "partial_rotary_factor": 0.25})
 
 
-@pytest.mark.parametrize("at", [SHORT, BEYOND], ids=["short", "beyond"])
-@pytest.mark.parametrize("kind", ["default", "linear", "dynamic", "yarn", "llama3"])
-@pytest.mark.parametrize("model_type", ["gpt_neox", "phi", "glm"])
-def test_a_part_of_each_head(model_type: str, kind: str, at: Tensor) -> None:
-    parameters = {"rope_theta": 10_000.0, "partial_rotary_factor": 0.5, **KINDS[kind]}
-    length = ORIGINAL if kind == "dynamic" else 4 * ORIGINAL
-    config = config_of(model_type, rope_parameters=parameters, max_position_embeddings=length)
-    scheme = scheme_of(config)
-    assert scheme.rotary_dim == 8
-    require_equal(scheme, rotary_of(config)(torch.zeros(1), at), at)
-
-
-@pytest.mark.parametrize("at", [SHORT, BEYOND], ids=["short", "beyond"])
-@pytest.mark.parametrize("model_type", ["gemma3_text", "modernbert", "olmo3", "mellum"])
-def test_each_kind_of_layer_by_its_own(model_type: str, at: Tensor) -> None:
-    """Not with YaRN's `truncate`: transformers looks for it beside the kinds, and so never finds it."""
-    parameters = {
-        "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
-        "full_attention": {**KINDS["yarn"], "rope_theta": 50_000.0},
-    }
-    kinds = ["sliding_attention", "full_attention", "sliding_attention", "full_attention"]
-    config = config_of(model_type, rope_parameters=parameters, layer_types=kinds, max_position_embeddings=256)
-    for layer, kind in enumerate(kinds):
-        require_equal(scheme_of(config, layer), rotary_of(config)(torch.zeros(1), at, kind), at)
-    assert scheme_of(config, 0).theta == 1000.0
-    assert scheme_of(config, 1).theta == 50_000.0
-
-
-@pytest.mark.parametrize("at", [SHORT, BEYOND], ids=["short", "beyond"])
-@pytest.mark.parametrize(
-    "model_type", ["qwen2_vl_text", "qwen2_5_vl_text", "qwen3_vl_text", "qwen3_5_text", "glm4v_text"]
-)
-def test_three_coordinates(model_type: str, at: Tensor) -> None:
-    """Time, height and width differ: text, where they are one, never tells a mix-up."""
-    config = config_of(model_type)
-    at = torch.stack([at, at * 3 % 17, at * 5 % 23])
-    scheme = scheme_of(config) if model_type != "qwen3_5_text" else scheme_of(config, 3)
-    cos, sin = rotary_of(config)(torch.zeros(1), at)
-    if model_type == "glm4v_text":
-        assert scheme.interleaved
-        cos, sin = cos[..., ::2], sin[..., ::2]  # theirs has both features of a pair side by side
-    require_equal(scheme, (cos, sin), at)
-
-
 def test_hunyuan_raises_theta_once() -> None:
     """Its kind is called dynamic, but alpha is a fixed rise."""
     parameters = {"rope_type": "dynamic", "alpha": 1000.0, "factor": 1.0, "beta_fast": 32, "mscale": 1.0}
@@ -224,7 +150,7 @@ def test_phi3_has_three_names_for_longrope(name: str, at: Tensor) -> None:
 
 def test_the_magnitude_of_phimoe() -> None:
     """Not beyond the trained length: there transformers keeps the short factors, which is not LongRoPE."""
-    parameters = {**KINDS["longrope"], "rope_theta": 10_000.0, "short_mscale": 1.25, "long_mscale": 1.25}
+    parameters = {**LONGROPE, "rope_theta": 10_000.0, "short_mscale": 1.25, "long_mscale": 1.25}
     config = config_of("phimoe", rope_parameters=parameters)
     scheme = scheme_of(config)
     assert scheme.magnitude == 1.25
@@ -232,7 +158,7 @@ def test_the_magnitude_of_phimoe() -> None:
 
 
 def test_latent_attention_scales_by_the_square_of_the_gain() -> None:
-    parameters = {**KINDS["yarn"], "rope_theta": 10_000.0, "mscale": 1.0, "mscale_all_dim": 1.0}
+    parameters = {**YARN, "rope_theta": 10_000.0, "mscale": 1.0, "mscale_all_dim": 1.0}
     config = config_of("deepseek_v3", rope_parameters=parameters)
     description = ww.from_huggingface(config)
     source = import_module("transformers.models.deepseek_v3.modeling_deepseek_v3")

@@ -1,41 +1,24 @@
 """Biases read from a configuration are those of transformers' own modules."""
 
-from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
-from transformers.models.bloom import modeling_bloom as bloom
 from transformers.models.deberta import modeling_deberta as deberta
-from transformers.models.deberta_v2 import modeling_deberta_v2 as deberta_v2
 from transformers.models.falcon import modeling_falcon as falcon
 from transformers.models.mpt import modeling_mpt as mpt
 
 import whatwhere as ww
 from whatwhere.models.configuration.biases import alibi_slopes
+from whatwhere.models.configuration.plan import Plan
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences
 
 from ..tiny import config_of, model_of
 
 LENGTHS = [9, 200]  # the second is beyond the last bucket, and beyond the 64 positions that the configurations name
-
-
-def relative(absolute: Tensor) -> Tensor:
-    """Subtract from slope * key position, (heads, 1, keys), that of the query: the same after softmax."""
-    return absolute - absolute.transpose(-1, -2)
-
-
-@pytest.mark.parametrize("tokens", LENGTHS)
-@pytest.mark.parametrize("heads", [4, 6, 8])
-def test_bloom(heads: int, tokens: int) -> None:
-    config = config_of("bloom", n_head=heads, hidden_size=48)
-    ours = ww.from_huggingface(config).wheres()[0].score(ww.positions(tokens))[0]
-    theirs = relative(bloom.build_alibi_tensor(torch.ones(1, tokens, dtype=torch.long), heads, torch.float64))
-    past = torch.ones(tokens, tokens).tril().bool()
-    torch.testing.assert_close(ours[:, past].double(), theirs[:, past], rtol=5e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("tokens", LENGTHS)
@@ -90,40 +73,41 @@ def test_falcon_attention() -> None:
     torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("tokens", LENGTHS)
-@pytest.mark.parametrize("part", ["encoder", "decoder"])
-@pytest.mark.parametrize("model_type", ["t5", "mt5", "umt5", "switch_transformers"])
-def test_t5(model_type: str, part: str, tokens: int) -> None:
-    sizes = {"relative_attention_num_buckets": 12, "relative_attention_max_distance": 40}
-    config = config_of(model_type, **sizes)
-    wheres = ww.from_huggingface(config, part=part).wheres()
-    blocks = getattr(model_of(config), part).block
-    shared = model_type != "umt5"
-    assert (len({id(where.score) for where in wheres}) == 1) == shared
-    assert {where.scale for where in wheres} == {1.0}
-    for where, block in zip(wheres[: 1 if shared else None], blocks, strict=False):
-        module = block.layer[0].SelfAttention
-        scheme = where.score
-        scheme.weight = module.relative_attention_bias.weight
-        theirs = module.compute_bias(tokens, tokens)
-        if part == "decoder":  # later keys are masked
-            past = torch.ones(tokens, tokens).tril().bool()
-            assert torch.equal(scheme(ww.positions(tokens), causal=True)[..., past], theirs[..., past])
-        else:
-            assert torch.equal(scheme(ww.positions(tokens)), theirs)
+T5 = {"num_heads": 4, "num_buckets": 12, "max_distance": 40, "bidirectional": False, "scale": 1.0}
+DEBERTA: dict[str, Any] = {
+    "head_dim": 16, "num_heads": 4, "terms": ("c2p", "p2c"), "max_distance": 64, "position_buckets": None,
+}  # fmt: skip
+BUCKETS = {"relative_attention_num_buckets": 12, "relative_attention_max_distance": 40}
+RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"]}
 
 
-@pytest.mark.parametrize("tokens", LENGTHS)
-def test_mpnet(tokens: int) -> None:
-    config = config_of("mpnet")
-    description = ww.from_huggingface(config)
-    where, encoder = description.wheres()[0], model_of(config).mpnet.encoder
-    where.score.weight = encoder.relative_attention_bias.weight
-    assert torch.equal(where.score(ww.positions(tokens)), encoder.compute_position_bias(torch.zeros(1, tokens, 1)))
-    assert where.scale is None
-    assert description.scale == 16**-0.5
+@pytest.mark.parametrize(
+    ("model_type", "part", "keys", "plan"),
+    [
+        *[(name, "decoder", BUCKETS, Plan("t5", T5)) for name in ("t5", "mt5", "switch_transformers")],
+        ("t5", "encoder", BUCKETS, Plan("t5", {**T5, "bidirectional": True})),
+        ("umt5", None, BUCKETS, Plan("t5", T5, shared=False)),
+        ("mpnet", None, {}, Plan("t5", {"num_heads": 4, "num_buckets": 32, "max_distance": 128, "bidirectional": True,
+                                        "scale": None})),
+        ("bloom", None, {}, Plan("alibi", {"num_heads": 4})),
+        ("deberta", None, RELATIVE, Plan("deberta", DEBERTA, shared=False)),
+        ("deberta-v2", None, {**RELATIVE, "position_buckets": 16},
+         Plan("deberta", {**DEBERTA, "position_buckets": 16}, shared=False)),
+        ("deberta-v2", None, {**RELATIVE, "pos_att_type": "p2c", "max_relative_positions": 32, "share_att_key": True},
+         Plan("deberta", {**DEBERTA, "terms": ("p2c",), "max_distance": 32}, shared=False)),
+    ],
+)  # fmt: skip
+def test_settings_of_biases(model_type: str, part: str | None, keys: dict[str, Any], plan: Plan) -> None:
+    """What a scheme computes with them is that of transformers' modules: see tests/oracles."""
+    description = ww.from_huggingface(config_of(model_type, **keys), part=part)
+    assert description.score == (plan,) * description.layers
+    wheres = description.wheres()
+    assert len({id(where.score) for where in wheres}) == (1 if plan.shared else len(wheres))
+
+
+def test_buckets_that_the_code_of_mpnet_does_not_read_are_refused() -> None:
     with pytest.raises(ww.errors.SettingError, match="does not read the key, and uses 32 buckets"):
-        ww.from_huggingface({**config.to_dict(), "relative_attention_num_buckets": 64})
+        ww.from_huggingface({**config_of("mpnet").to_dict(), "relative_attention_num_buckets": 64})
 
 
 @pytest.mark.parametrize("tokens", LENGTHS)
@@ -148,26 +132,6 @@ def test_deberta(terms: str, tokens: int) -> None:
     torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("tokens", LENGTHS)
-@pytest.mark.parametrize("shared", [True, False])
-def test_deberta_v3(shared: bool, tokens: int) -> None:
-    settings = {"position_buckets": 16, "max_relative_positions": 64, "share_att_key": shared}
-    config = config_of("deberta-v2", relative_attention=True, pos_att_type=["p2c", "c2p"], **settings)
-    module = deberta_v2.DisentangledSelfAttention(config).eval()
-    table, x = torch.randn(32, 64), torch.randn(2, tokens, 64)
-    theirs = module(x, torch.ones(2, 1, tokens, tokens), rel_embeddings=table)[0]
-
-    description = ww.from_huggingface(config)
-    where = description.wheres()[0]
-    names = ("key_proj", "query_proj") if shared else ("pos_key_proj", "pos_query_proj")
-    for ours, name in zip(("position_keys", "position_queries"), names, strict=True):
-        setattr(where.score, ours, nn.Parameter(getattr(module, name)(table).unflatten(-1, (4, 16)).detach()))
-    split = partial(torch.unflatten, dim=-1, sizes=(4, 16))
-    q, k, v = (split(project(x)).transpose(1, 2) for project in (module.query_proj, module.key_proj, module.value_proj))
-    ours = where.at(ww.positions(tokens)).attention(q, k, v, causal=False).transpose(1, 2).flatten(-2)
-    torch.testing.assert_close(ours, theirs, rtol=0, atol=2e-6)
-
-
 @pytest.mark.parametrize("terms", [["none"], "none", [], None])
 @pytest.mark.parametrize("model_type", ["deberta", "deberta-v2"])
 def test_deberta_without_terms_has_no_bias(model_type: str, terms: Any) -> None:
@@ -178,33 +142,11 @@ def test_deberta_without_terms_has_no_bias(model_type: str, terms: Any) -> None:
     assert description.scale == (16 * (2 if terms and model_type == "deberta" else 1)) ** -0.5
 
 
-def test_each_deberta_layer_has_its_tables() -> None:
-    description = ww.from_huggingface(config_of("deberta", relative_attention=True, pos_att_type=["c2p"]))
-    wheres = description.wheres()
-    assert len({id(where.score) for where in wheres}) == len(wheres)
-
-
 def test_deberta_without_relative_attention_still_scales_by_its_terms() -> None:
     config = config_of("deberta", relative_attention=False, pos_att_type=["c2p", "p2c"])
     description = ww.from_huggingface(config)
     assert description.score == (None,) * description.layers
     assert description.wheres()[0].scale == (3 * 16) ** -0.5
-
-
-@pytest.mark.parametrize(
-    ("settings", "distances"),
-    [
-        ({}, (64, None)),
-        ({"position_buckets": 16}, (64, 16)),
-        ({"max_relative_positions": 32, "share_att_key": True}, (32, None)),
-    ],
-)
-def test_distances_of_deberta_v2(settings: dict[str, object], distances: tuple[int, int | None]) -> None:
-    settings = {**settings, "relative_attention": True, "position_biased_input": False, "pos_att_type": "p2c"}
-    description = ww.from_huggingface(config_of("deberta-v2", **settings))
-    assert description.input is None
-    score = description.wheres()[0].score
-    assert (score.max_distance, score.position_buckets) == distances
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """Windows: which layers attend to near tokens only is what transformers' own models do, or is refused."""
 
-from importlib import import_module
 from typing import Any
 
 import pytest
@@ -15,6 +14,7 @@ from whatwhere.models.configuration.model_types import MODEL_TYPES
 
 from ..checkpoint.forms import LAYERS
 from ..tiny import config_of, inputs_of, model_of
+from . import small
 
 TOKENS = 9
 WITH_WINDOWS = [
@@ -43,15 +43,11 @@ CAUSAL_ALONE = (
 )  # fmt: skip
 """Types whose code does not read `is_causal: false` with every attention; chunks of Llama 4 stay causal, and BLOOM's
 bias, slope * key, is ALiBi for earlier keys alone."""
-MISTRAL: dict[str, Any] = {
-    "model_type": "mistral", "vocab_size": 100, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-}  # fmt: skip
 
 
 def of(model_type: str, **keys: Any) -> dict[str, Any]:
-    """Return a small configuration with Llama's names."""
-    return {**MISTRAL, "model_type": model_type, **keys}
+    """Return a small configuration of two layers."""
+    return small.of(model_type, num_hidden_layers=2, max_position_embeddings=None, **keys)
 
 
 def attended(config: Any) -> list[Tensor]:
@@ -181,62 +177,6 @@ def test_a_type_without_windows_refuses_them(model_type: str) -> None:
     with pytest.raises(ww.errors.SettingError, match="sliding_window=3 is no key"):
         ww.from_huggingface({**config, "sliding_window": 3})
     assert not any(ww.from_huggingface({**config, "sliding_window": None, "use_sliding_window": False}).windows)
-
-
-def test_layers_with_windows_are_built() -> None:
-    description = ww.read(of("mistral", sliding_window=3))
-    assert description.windows == (Window(3), Window(3))
-    assert "sliding_window" in description.used
-    assert "2 of 2 layers have windows" in description.notes[-1]
-    where = description.wheres()[0]
-    assert where.window == Window(3)
-    q, k, v = torch.randn(3, 1, 4, TOKENS, 16)
-    q, k = where.at(TOKENS).query_key(q, k)
-    ours = where.at(TOKENS).attention(q, k, v)
-    far = (torch.arange(TOKENS)[:, None] - torch.arange(TOKENS)).abs() >= 3
-    scores = (q @ k.mT / 4).masked_fill(far | ~torch.ones_like(far).tril(), -torch.inf)
-    torch.testing.assert_close(ours, scores.softmax(-1) @ v)
-    assert ww.read(of("mistral", sliding_window=None)).wheres()[0].window is None
-
-
-@pytest.mark.parametrize("model_type", ["gpt_oss", "mistral", "llama4_text", "modernbert", "gemma3_text"])
-def test_our_attention_is_that_of_the_model(model_type: str) -> None:
-    """Every layer's weights on its own queries and keys: window, sinks, scale and direction."""
-    config = config_of(model_type, **KEYS.get(model_type, {"sliding_window": 3}))
-    description, model = ww.from_huggingface(config), model_of(config)
-    sinks = {name: weight for name, weight in model.named_parameters() if name.endswith("sinks")}
-    assert bool(sinks) == any(description.sinks) == (model_type == "gpt_oss")
-    for weight in sinks.values():
-        torch.nn.init.normal_(weight, std=2.0)
-    seen = record_attention(model, torch.arange(TOKENS)[None] + 4)
-    assert len(seen) == LAYERS
-    for layer, (q, k, v, y) in enumerate(seen):
-        where = description.wheres()[layer]
-        if where.sink is not None:
-            where.sink.weight.data.copy_(next(w for n, w in sinks.items() if f".{layer}." in n))
-        with torch.no_grad():
-            ours = where.at(TOKENS).attention(q, k, v, causal=description.causal)
-        torch.testing.assert_close(ours, y, rtol=0, atol=2e-6)
-
-
-def record_attention(model: Any, ids: Tensor) -> list[tuple[Tensor, ...]]:
-    """Return queries, keys, values and outputs of each layer, as they reach and leave the model's eager attention."""
-    module = import_module(type(model).__module__)
-    real, seen = module.eager_attention_forward, []
-
-    def watched(layer: Any, q: Tensor, k: Tensor, v: Tensor, *rest: Any, **how: Any) -> Any:
-        y, weights = real(layer, q, k, v, *rest, **how)
-        seen.append((q, k, v, y.transpose(1, 2)))
-        return y, weights
-
-    module.eager_attention_forward = watched
-    try:
-        model.config._attn_implementation = "eager"
-        with torch.no_grad():
-            model(ids)
-    finally:
-        module.eager_attention_forward = real
-    return seen
 
 
 @pytest.mark.parametrize(

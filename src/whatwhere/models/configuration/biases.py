@@ -164,7 +164,8 @@ def read_terms(keys: Keys) -> tuple[str, ...]:
         keys.take("pos_att_type")
         listed: Sequence[Any] = value.lower().split("|")
     else:
-        listed = keys.listed("pos_att_type", len(TERMS), default=())
+        given = keys.listed("pos_att_type", len(TERMS), default=None)
+        listed = given or ()
     terms = tuple(term.strip() if isinstance(term, str) else term for term in listed)
     terms = () if terms == ("none",) else terms  # as authors write it; scores have no positions then
     for term in terms:

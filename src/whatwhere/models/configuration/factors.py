@@ -9,7 +9,7 @@ from math import log
 from whatwhere.errors import SettingError
 from whatwhere.models.configuration.biases import read_clamped_curve, read_terms
 from whatwhere.models.configuration.description import Description, EmbeddingScale
-from whatwhere.models.configuration.keys import Keys
+from whatwhere.models.configuration.keys import Keys, named
 from whatwhere.models.configuration.model_types import HYBRID, ModelType, Rope
 from whatwhere.models.configuration.plan import Plan
 from whatwhere.models.configuration.rope_scaling import ORIGINAL
@@ -116,18 +116,9 @@ def _deberta(keys: Keys, model: Description, counts_none: bool = False) -> Scale
     return ((model.head_dim * (1 + terms)) ** -0.5,) * model.layers
 
 
-SCALES: Mapping[str, Callable[..., Scales]] = {
-    "deberta": _deberta,
-    "gpt2": _gpt2,
-    "half_head": _half_head,
-    "key": _key,
-    "key_multiplier": _key_multiplier,
-    "latent": _latent,
-    "low_rank": _low_rank,
-    "normed_heads": _normed_heads,
-    "one": _one,
-    "pre_attention_scalar": _pre_attention_scalar,
-}
+SCALES: Mapping[str, Callable[..., Scales]] = named(
+    _deberta, _gpt2, _half_head, _key, _key_multiplier, _latent, _low_rank, _normed_heads, _one, _pre_attention_scalar
+)
 
 
 # Token vectors
@@ -154,12 +145,9 @@ def _number(keys: Keys, key: str, default: float = 1.0) -> float | None:
     return None if factor == 1.0 else factor
 
 
-EMBEDDINGS: Mapping[str, Callable[..., EmbeddingScale | None]] = {
-    "flagged_sqrt_dim": _flagged_sqrt_dim,
-    "key": _number,
-    "masked_tokens": _masked_tokens,
-    "sqrt_dim": _sqrt_dim,
-}
+EMBEDDINGS: Mapping[str, Callable[..., EmbeddingScale | None]] = named(
+    _flagged_sqrt_dim, _masked_tokens, _number, _sqrt_dim
+)
 
 
 # Query temperature
@@ -239,11 +227,11 @@ def _qwen_logn(keys: Keys, model: Description, kind: ModelType) -> Temperatures:
     return (Plan("clamped", {"alpha": 1 / log(length), "length": length}),) * model.layers
 
 
-TEMPERATURES: Mapping[str, Callable[[Keys, Description, ModelType], Temperatures]] = {
-    "clamped_without_window": _clamped_without_window,
-    "learned_in_all_layers": _learned_in_all_layers,
-    "power_without_rotary": _power_without_rotary,
-    "qwen_logn": _qwen_logn,
-    "stepped_in_all_layers": _stepped_in_all_layers,
-    "stepped_without_rotary": _stepped_without_rotary,
-}
+TEMPERATURES: Mapping[str, Callable[[Keys, Description, ModelType], Temperatures]] = named(
+    _clamped_without_window,
+    _learned_in_all_layers,
+    _power_without_rotary,
+    _qwen_logn,
+    _stepped_in_all_layers,
+    _stepped_without_rotary,
+)

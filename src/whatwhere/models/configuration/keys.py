@@ -57,6 +57,7 @@ class Required(Enum):
 REQUIRED = Required.REQUIRED
 NOTHING: Mapping[str, Any] = {}
 T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
 ANY = object()
 """Any value, of a key that is not read."""
 MAX_WHOLE = 2**62
@@ -330,6 +331,11 @@ class Keys:
 def _near(name: str, names: Iterable[str]) -> str:
     near = get_close_matches(name, list(names), n=1, cutoff=0.7)
     return f"\nDid you mean {near[0]!r}?" if near else ""
+
+
+def named(*functions: F) -> dict[str, F]:
+    """Return functions by the names that the data file has for them: `_gpt2` is gpt2, and `read_rope` rope."""
+    return {each.__name__.removeprefix("_").removeprefix("read_"): each for each in functions}
 
 
 def affects_positions(name: str, value: object) -> bool:

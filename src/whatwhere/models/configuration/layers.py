@@ -6,7 +6,7 @@ from typing import Any
 
 from whatwhere.errors import SettingError
 from whatwhere.models.configuration.description import Description
-from whatwhere.models.configuration.keys import Keys, short_repr
+from whatwhere.models.configuration.keys import Keys, named, short_repr
 from whatwhere.models.configuration.model_types import (
     ATTENTION,
     CHUNKED,
@@ -138,12 +138,9 @@ def _repeated_blocks(keys: Keys, layers: int) -> LabelsAndTypes:
     return tuple(each if each in ATTENTION else None for each in types), types
 
 
-_RULES: Mapping[str, Callable[[Keys, int], LabelsAndTypes]] = {
-    "dense_prefix": _dense_prefix,
-    "hybrid_if_flag": _hybrid_if_flag,
-    "no_rope_layers": _no_rope_layers,
-    "repeated_blocks": _repeated_blocks,
-}
+_RULES: Mapping[str, Callable[[Keys, int], LabelsAndTypes]] = named(
+    _dense_prefix, _hybrid_if_flag, _no_rope_layers, _repeated_blocks
+)
 
 LETTERS: Mapping[str, str] = {"M": LINEAR, "*": FULL, "-": MLP, "E": MOE}
 """Letter of Nemotron-H's `hybrid_override_pattern` -> type of a layer."""

@@ -15,7 +15,7 @@ from whatwhere.models.configuration.biases import (
     read_xlnet,
 )
 from whatwhere.models.configuration.description import Description
-from whatwhere.models.configuration.keys import Keys
+from whatwhere.models.configuration.keys import Keys, named
 from whatwhere.models.configuration.layers import (
     numbers_by_layer,
     one_per_layer,
@@ -344,30 +344,11 @@ def _in_all_layers(model: Description, plan: Plan) -> Description:
     return replace(model, query_key=(plan,) * model.layers)
 
 
-POSITIONS: Mapping[str, Callable[..., Description]] = {
-    "alibi": read_alibi,
-    "causal_text": _causal_text,
-    "deberta": read_deberta,
-    "falcon": _falcon,
-    "glm": _glm,
-    "gte": _gte,
-    "internlm": _internlm,
-    "layer_pattern": _layer_pattern,
-    "learned": read_learned,
-    "learned_or_rope": _learned_or_rope,
-    "learned_or_sinusoidal": _learned_or_sinusoidal,
-    "lists_by_layer": _lists_by_layer,
-    "mpt": read_mpt,
-    "nested_theta": _nested_theta,
-    "nomic": _nomic,
-    "profiles": read_profiles,
-    "qwen": _qwen,
-    "rope": read_rope,
-    "rotary_dim": _rotary_dim,
-    "rotary_or_alibi": _rotary_or_alibi,
-    "sinusoidal": _sinusoidal,
-    "t5": read_t5,
-    "theta_by_layer": _theta_by_layer,
-    "xlnet": read_xlnet,
-}
-"""Name in the data file -> function of the configuration, the sizes read of it, its model type, and settings."""
+POSITIONS: Mapping[str, Callable[..., Description]] = named(
+    *(read_alibi, read_deberta, read_learned, read_mpt, read_profiles, read_rope, read_t5, read_xlnet),
+    *(_learned_or_rope, _learned_or_sinusoidal, _sinusoidal),
+    *(_lists_by_layer, _nested_theta, _rotary_dim, _theta_by_layer),
+    *(_falcon, _glm, _gte, _internlm, _nomic, _qwen, _rotary_or_alibi),
+    *(_causal_text, _layer_pattern),
+)
+"""Name in the data file -> function of the configuration, what was read of it, its model type, and settings."""

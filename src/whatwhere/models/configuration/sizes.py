@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.models.configuration.description import Description, Heads
-from whatwhere.models.configuration.keys import REQUIRED, Keys
+from whatwhere.models.configuration.keys import REQUIRED, Keys, named
 from whatwhere.models.configuration.layers import numbers_by_layer, read_layer_pattern, read_types
 from whatwhere.models.configuration.model_types import (
     DIRECTION,
@@ -204,13 +204,7 @@ def _glm(keys: Keys, num_heads: int) -> int:
     return groups if keys.flag("multi_query_attention", default=False) else num_heads
 
 
-KEY_HEADS: Mapping[str, Callable[[Keys, int], int]] = {
-    "dbrx": _dbrx,
-    "falcon": _falcon,
-    "glm": _glm,
-    "mpt": _mpt,
-    "multi_query": _multi_query,
-}
+KEY_HEADS: Mapping[str, Callable[[Keys, int], int]] = named(_dbrx, _falcon, _glm, _mpt, _multi_query)
 
 
 # Heads of each layer
@@ -359,13 +353,6 @@ def _mobilebert(keys: Keys, model: Description, layers: Layers) -> ByLayer:
     return (Heads(number, number, dim // number),) * model.layers
 
 
-HEADS: Mapping[str, Callable[[Keys, Description, Layers], ByLayer]] = {
-    "convbert": _convbert,
-    "dots3": _dots3,
-    "gemma4": _gemma4,
-    "inkling": _inkling,
-    "laguna": _laguna,
-    "mimo": _mimo,
-    "mobilebert": _mobilebert,
-    "step3p5": _step3p5,
-}
+HEADS: Mapping[str, Callable[[Keys, Description, Layers], ByLayer]] = named(
+    _convbert, _dots3, _gemma4, _inkling, _laguna, _mimo, _mobilebert, _step3p5
+)
