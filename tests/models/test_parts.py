@@ -7,7 +7,6 @@ import torch
 from transformers import CONFIG_MAPPING
 
 import whatwhere as ww
-from whatwhere.models.configuration.model_types import DATA, READ_TYPES, find_model_type
 from whatwhere.models.probe import probe
 from whatwhere.models.probe.differences import differences
 from whatwhere.models.probe.tiny import tiny_model
@@ -116,14 +115,6 @@ def test_layers_of_muse_are_counted_from_the_last() -> None:
     assert rotated == [window is not None for window in ww.from_huggingface(config).windows]
     with pytest.raises(ww.errors.SettingError, match="layers of its type do not rotate"):
         ww.from_huggingface({**config.to_dict(), "layer_rope_theta": [1e4] * 6})
-
-
-@pytest.mark.parametrize("name", DATA.unlike)
-def test_what_is_not_read_has_a_reason(name: str) -> None:
-    assert name not in READ_TYPES
-    assert name in CONFIG_MAPPING
-    with pytest.raises(ww.errors.CheckpointError, match="is not one that whatwhere reads: "):
-        find_model_type(name)
 
 
 AXES = ("cosmos3_edge_text", "glm4v_moe_text", "glm4v_text", "glm_ocr_text", "paddleocr_vl_text", "qwen2_5_omni_text",

@@ -130,22 +130,9 @@ def test_a_type_that_no_scheme_describes_is_refused_with_its_reason(model_type: 
 
 @pytest.mark.parametrize("model_type", ["musicgen", "musicgen_melody"])
 def test_the_decoder_of_musicgen_is_read_from_its_whole_configuration(model_type: str) -> None:
-    """Two codes, whose vectors are added; the sinusoid has cosines first, as the buffer of its module."""
     whole = CONFIG_MAPPING[model_type]()
-    inner = config_of(f"{model_type}_decoder", num_codebooks=2)
-    whole.decoder = inner
-    description = ww.from_huggingface(whole)
-    assert description == ww.from_huggingface(inner)
-    decoder = model_of(inner).model.decoder
-    ids = torch.arange(18).reshape(2, 9) + 4
-    entered: list[torch.Tensor] = []
-    decoder.layers[0].register_forward_pre_hook(lambda module, args: entered.append(args[0]))
-    with torch.no_grad():
-        decoder(input_ids=ids)
-        tokens = sum(table(codes) for table, codes in zip(decoder.embed_tokens, ids, strict=True))
-    assert description.input is not None
-    ours = tokens + description.input.build()(ww.positions(9))
-    torch.testing.assert_close(ours, entered[0], rtol=0, atol=9 * 6e-7)
+    whole.decoder = config_of(f"{model_type}_decoder", num_codebooks=2)
+    assert ww.from_huggingface(whole) == ww.from_huggingface(whole.decoder)
 
 
 # Heads by layer

@@ -4,6 +4,7 @@ Every number that is read is that of the model which transformers builds from th
 from the code of the model's authors.
 """
 
+from math import ceil, log
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,13 @@ def test_texts_that_cannot_be_read_are_refused(config: dict[str, Any], message: 
         ("nomic-ai/nomic-embed-text-v1", {"rope_theta": 10_000.0}, "different values"),
         ("deepseek-ai/DeepSeek-OCR", {"qk_rope_head_dim": 64}, "beside language_config"),
         ("Alibaba-NLP/gte-large-en-v1.5", {"logn_attention_scale": True}, "logn_attention_scale"),
+        ("Qwen/Qwen-7B-Chat", {"seq_length": 1}, "seq_length"),
+        ("Qwen/Qwen-7B-Chat", {"seq_length": None}, "seq_length"),
+        ("Qwen/Qwen-7B-Chat", {"scale_attn_weights": False}, "scale_attn_weights"),
+        ("Qwen/Qwen-7B-Chat", {"use_dynamic_ntk": 1}, "use_dynamic_ntk"),
+        ("Qwen/Qwen-7B-Chat", {"rotary_pct": 1.5}, "rotary_pct"),
+        ("Qwen/Qwen-7B-Chat", {"rotary_emb_base": 0}, "rotary_emb_base"),
+        ("Qwen/Qwen-7B-Chat", {"rope_scaling": {"type": "linear", "factor": 2.0}}, "rope_scaling"),
         ("stabilityai/stablelm-3b-4e1t, first files", {"rotary_scaling_factor": 2.0}, "rotary_scaling_factor"),
     ],
 )
@@ -284,3 +292,30 @@ def test_a_temperature_that_is_off() -> None:
     for off in ({"attn_temperature_tuning": False}, {"attn_temperature_tuning": 0}, {"attn_scale": 0.0}):
         description = ww.from_huggingface({**SCOUT, **off})
         assert description.temperatures == (None,) * 48
+
+
+# The first Qwen: theta and queries follow the length, as the code beside its files computes them
+
+QWEN = ALL["Qwen/Qwen-7B-Chat"].config | {
+    "hidden_size": 16, "kv_channels": 8, "num_attention_heads": 2, "num_hidden_layers": 1, "seq_length": 6,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("changed", [{"use_dynamic_ntk": False}, {"use_logn_attn": False}, {"rotary_pct": 0.5}])
+def test_flags_and_the_fraction_of_qwen_are_read(changed: dict[str, Any]) -> None:
+    assert ww.from_huggingface(QWEN | changed) != ww.from_huggingface(QWEN)
+
+
+@pytest.mark.parametrize("length", [1, 5, 6, 7, 12, 13, 24, 25, 40])
+def test_scores_of_qwen_are_those_of_its_formulas(length: int) -> None:
+    """Theta times alpha ** (d / (d - 2)), alpha of whole powers of two; queries times log n to the base of 6."""
+    (where,) = ww.from_huggingface(QWEN).wheres()
+    alpha = max(2 ** ceil(log(length / 6, 2) + 1) - 1, 1)
+    theta = 10_000 * alpha ** (8 / 6)
+    angles = np.arange(length)[:, None] * theta ** (-np.arange(0, 8, 2) / 8)
+    logs = np.array([log(n, 6) if n > 6 else 1 for n in range(1, length + 1)])
+    q, k = torch.randn(2, 1, 2, length, 8, generator=torch.Generator().manual_seed(length), dtype=torch.float64)
+    complexes = [(x[..., :4].numpy() + 1j * x[..., 4:].numpy()) * np.exp(1j * angles) for x in (q, k)]
+    wanted = np.einsum("bhic,bhjc,i->bhij", complexes[0], complexes[1].conj(), logs).real
+    made_q, made_k = where.at(length).query_key(q, k)
+    np.testing.assert_allclose((made_q @ made_k.mT).numpy(), wanted, rtol=0, atol=1e-5)  # tables are float32

@@ -47,7 +47,7 @@ bias, slope * key, is ALiBi for earlier keys alone."""
 
 def of(model_type: str, **keys: Any) -> dict[str, Any]:
     """Return a small configuration of two layers."""
-    return small.of(model_type, num_hidden_layers=2, max_position_embeddings=None, **keys)
+    return small.of(model_type, num_hidden_layers=2, **keys)
 
 
 def attended(config: Any) -> list[Tensor]:

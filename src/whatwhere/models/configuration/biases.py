@@ -230,11 +230,7 @@ def read_clamped_curve(keys: Keys) -> Plan | None:
 def alibi_slopes(num_heads: int, max_exponent: float = MAX_EXPONENT) -> tuple[float, ...]:
     """Compute ALiBi's slopes as in MPT; with the exponent 8 they are those of the paper.
 
-        m_h = 2 ** (-max_exponent h / n)        n the smallest power of two that is not below num_heads, even h first
-
-    Examples:
-        >>> alibi_slopes(3)
-        (0.0625, 0.00390625, 0.25)
+    m_h = 2 ** (-max_exponent h / n)        n the smallest power of two that is not below num_heads, even h first
     """
     power = 2 ** ceil(log2(num_heads))
     series = [2 ** (-max_exponent * h / power) for h in range(1, power + 1)]
@@ -244,12 +240,7 @@ def alibi_slopes(num_heads: int, max_exponent: float = MAX_EXPONENT) -> tuple[fl
 
 
 def falcon_slopes(num_heads: int, head_dim: int) -> tuple[float, ...]:
-    """Compute Falcon's slopes, one for each head: those of the paper, rounded to bfloat16, over sqrt(head_dim).
-
-    Examples:
-        >>> falcon_slopes(4, 64)
-        (0.03125, 0.0078125, 0.001953125, 0.00048828125)
-    """
+    """Compute Falcon's slopes, one for each head: those of the paper, rounded to bfloat16, over sqrt(head_dim)."""
     return tuple(_to_bfloat16(slope) * head_dim**-0.5 for slope in alibi_slopes(num_heads))
 
 

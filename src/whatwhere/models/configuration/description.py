@@ -124,15 +124,7 @@ class Description:
         return size
 
     def require_attention(self) -> None:
-        """Raise SettingError if no layer has attention, as in Mamba.
-
-        Examples:
-            >>> from whatwhere import from_huggingface
-            >>> from_huggingface({"model_type": "mamba", "vocab_size": 9, "hidden_size": 8}).require_attention()
-            Traceback (most recent call last):
-            whatwhere.errors.SettingError: no layer of this 'mamba' has attention, so it has no heads, and no queries or
-            keys to which positions could be given. Of its input it has the tokens alone: input_layer().
-        """
+        """Raise SettingError if no layer has attention, as in Mamba."""
         if not self.heads:
             raise SettingError(
                 f"no layer of this {self.model_type!r} has attention, so it has no heads, and no queries or\nkeys to "

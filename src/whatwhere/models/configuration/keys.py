@@ -339,28 +339,14 @@ def named(*functions: F) -> dict[str, F]:
 
 
 def affects_positions(name: str, value: object) -> bool:
-    """Return whether a key may affect positions. Null never does, nor does false of a flag in OFF, or is_causal=true.
-
-    Examples:
-        >>> affects_positions("rope_theta", 10_000.0), affects_positions("use_mrope", False)
-        (True, False)
-        >>> affects_positions("rope_interleaved", False), affects_positions("d_ff", 8)
-        (True, False)
-    """
+    """Return whether a key may affect positions: null never does, nor false of a flag in OFF, nor is_causal=true."""
     if value is None or (value is False and name in OFF) or (value is True and name == "is_causal"):
         return False
     return MATTERS.search(name.lower()) is not None
 
 
 def misspelled_key(name: str, keys: Iterable[str]) -> str | None:
-    """Return the key that a name misspells by one letter, two swapped letters, case or plural; long keys by more.
-
-    Examples:
-        >>> misspelled_key("head_dims", ["head_dim"]), misspelled_key("Head_Dim", ["head_dim"])
-        ('head_dim', 'head_dim')
-        >>> misspelled_key("bos_token_id", ["pad_token_id"]) is None
-        True
-    """
+    """Return the key that a name misspells by one letter, two swapped letters, case or plural; long keys by more."""
     keys = sorted(keys)
     letters = _SEPARATOR.sub("", name.lower())
     one = next((key for key in keys if _one_edit_apart(letters, _SEPARATOR.sub("", key.lower()))), None)
@@ -379,12 +365,7 @@ def _one_edit_apart(a: str, b: str) -> bool:
 
 
 def equal_values(a: Any, b: Any) -> bool:
-    """Return whether two values of a configuration are equal: 4 is 4.0, but 1 is not true.
-
-    Examples:
-        >>> equal_values(4, 4.0), equal_values(1, True)
-        (True, False)
-    """
+    """Return whether two values of a configuration are equal: 4 is 4.0, but 1 is not true."""
     return isinstance(a, bool) == isinstance(b, bool) and bool(a == b)
 
 
@@ -399,12 +380,7 @@ def _agrees(value: object, expected: Iterable[object]) -> bool:
 
 
 def short_repr(value: object) -> str:
-    """Return the repr of a value, short enough for a message.
-
-    Examples:
-        >>> short_repr([1] * 1000), short_repr({"rope_type": "linear"})
-        ('[1, 1, 1, 1, 1, 1, 1, 1, ...]', "{'rope_type': 'linear'}")
-    """
+    """Return the repr of a value, short enough for a message."""
     try:
         return _SHORT.repr(value)
     except ValueError:  # Python writes no whole number of more than 4,300 digits

@@ -231,14 +231,6 @@ def find_model_type(name: str) -> ModelType:
 
     Raises:
         CheckpointError: If it is not; the message suggests a similar one.
-
-    Examples:
-        >>> find_model_type("lama")
-        Traceback (most recent call last):
-        whatwhere.errors.CheckpointError: model_type 'lama' is not one that whatwhere reads.
-        Did you mean 'llama'?
-        No key of a configuration states which features make a pair, nor in which row of a table position 0 is: if you
-        know a type that does both alike, name it, from_huggingface(config, like='llama').
     """
     if name in READ_TYPES:
         return READ_TYPES[name]
@@ -264,12 +256,7 @@ def require_readable(name: str, read: str) -> None:
 
 
 def suggest_model_type(architectures: object) -> str:
-    """Return the model type of the first name in `architectures`, as code; without one, how to write it.
-
-    Examples:
-        >>> suggest_model_type(["GPT2LMHeadModel"]), suggest_model_type(["LlamaForCausalLM"]), suggest_model_type(None)
-        ("'gpt2'", "'llama'", "'...'")
-    """
+    """Return the model type of the first name in `architectures`, as code; without one, how to write it."""
     first = architectures[0] if isinstance(architectures, list | tuple) and architectures else None
     stem = re.sub("(For[A-Z].*|LMHead.*|DoubleHeads.*|PreTrained.*|Text)?(Model)?$", "", str(first or ""), count=1)
     plain = {re.sub("[-_]", "", name): name for name in (*READ_TYPES, *TEXT_TYPES, *DATA.inner)}

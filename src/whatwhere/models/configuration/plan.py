@@ -42,12 +42,7 @@ CURVES: Mapping[str, str] = {
 
 
 def class_of(name: str) -> type:
-    """Return the class of a scheme, a RoPE scaling or a curve; this imports PyTorch.
-
-    Examples:
-        >>> class_of("rotary-yarn").__name__
-        'YaRN'
-    """
+    """Return the class of a scheme, a RoPE scaling or a curve; this imports PyTorch."""
     module, _, class_name = {**CLASSES, **CURVES}[name].rpartition(".")
     loaded: type = getattr(import_module(f"whatwhere.where.{module}"), class_name)
     return loaded

@@ -183,11 +183,8 @@ def _values(config: Config) -> Json:
     except (OSError, ValueError, RecursionError) as problem:
         if isinstance(problem, CheckpointError):
             raise
-        reason = (
-            "is not JSON"
-            if isinstance(problem, JSONDecodeError | UnicodeDecodeError | RecursionError)
-            else "cannot be read"
-        )
+        no_json = isinstance(problem, JSONDecodeError | UnicodeDecodeError | RecursionError)
+        reason = "is not JSON" if no_json else "cannot be read"
         detail = getattr(problem, "strerror", None) or problem
         raise CheckpointError(f"{path} {reason}: {detail}.\nPass a config.json, or a folder with one.") from None
     if not isinstance(values, dict):
@@ -223,28 +220,27 @@ def _inner(values: Json, part: str | None) -> tuple[Json, Json, str, str | None]
     inner: Any = values
     path = ""
     for key in paths[chosen]:
-        inner, path = inner.get(key), f"{path}{key}."
-        inner = inner.to_dict() if isinstance(inner, HasDict) and not isinstance(inner, Mapping) else inner
-        if not isinstance(inner, Mapping):
-            raise SettingError(
-                f"{path[:-1]} is {short_repr(inner)}, but must be a dictionary: {name!r} has its text there."
-            )
+        inner = _dictionary(inner.get(key), f"{path}{key}", f": {name!r} has its text there")
+        path = f"{path}{key}."
         _require_keys(inner)
     if inner.get("model_type") is None and name in TEXT_TYPES:
         inner = {**inner, "model_type": TEXT_TYPES[name]}
     return inner, values, path, chosen or None
 
 
+def _dictionary(value: Any, path: str, why: str = "") -> Json:
+    """Return a nested configuration as a dictionary."""
+    value = value.to_dict() if isinstance(value, HasDict) and not isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping):
+        raise SettingError(f"{path} is {short_repr(value)}, but must be a dictionary{why}.")
+    return value
+
+
 def _text_of(values: Json, whole: Json, path: str, part: str | None) -> tuple[Json, Json, str, str | None]:
     """Return the configuration of the text, that of the whole model if it is nested in one, its path and its part."""
     outer = str(values.get("model_type"))
     key = next((key for key in TEXT_KEYS if values.get(key) is not None), TEXT_KEYS[0])
-    text = values.get(key)
-    if isinstance(text, HasDict) and not isinstance(text, Mapping):
-        text = text.to_dict()
-    if text is not None and not isinstance(text, Mapping):
-        raise SettingError(f"{key} is {short_repr(text)}, but must be a dictionary.")
-    if text is None:
+    if values.get(key) is None:
         # In older files of these models, and in those of LLaVA's authors, the keys of the text are not nested.
         if outer not in TEXT_TYPES:
             return values, whole, path, part
@@ -252,6 +248,7 @@ def _text_of(values: Json, whole: Json, path: str, part: str | None) -> tuple[Js
         own = DATA.classes.get(str(classes[0])) if isinstance(classes, list) and classes else None
         flat = {name: value for name, value in values.items() if not str(name).startswith("mm_")}
         return {**flat, "model_type": own or TEXT_TYPES[outer]}, whole, path, part
+    text = _dictionary(values[key], key)
     _require_keys(values)
     if text.get("model_type") is None and outer in TEXT_TYPES:
         text = {**text, "model_type": TEXT_TYPES[outer]}

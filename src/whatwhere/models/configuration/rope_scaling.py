@@ -26,12 +26,7 @@ class Context:
 
 
 def read_scaling(rope_type: str, rope: Keys, context: Context) -> Plan | None:
-    """Return the scaling of a `rope_type`, one of ROPE_TYPES; None for `default`.
-
-    Examples:
-        >>> read_scaling("linear", Keys({"factor": 4.0}, {}, "llama"), Context(4096, None, 1.0))
-        Linear(factor=4.0)
-    """
+    """Return the scaling of a `rope_type`, one of ROPE_TYPES; None for `default`."""
     match rope_type:
         case "linear" | "ntk":
             return Plan(f"rotary-{rope_type}", {"factor": rope.number("factor")})
