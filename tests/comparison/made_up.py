@@ -26,43 +26,30 @@ def made_up_task(name: str) -> dict[str, Any]:
         lengths = [8, 12, 16, 24, 32]
         guesses = {"chance": 0.1, "always 9 or 0": 0.12, "order-free ceiling": 0.658}
         baselines = {guess: {str(n): value for n in [*range(1, 7), *lengths]} for guess, value in guesses.items()}
-        return _task(name, "arguments", list(range(1, 7)), lengths, GROUPS, "accuracy", baselines, TOKENS)
+        return _task(
+            name=name, unit="arguments", trained=list(range(1, 7)), lengths=lengths, groups=GROUPS, measure="accuracy",
+            baselines=baselines, tokens=TOKENS,
+        )  # fmt: skip
     if name == "recall":
-        letters = [chr(97 + i) for i in range(26)]
-        chance = {"chance": {str(n): 1 / 26 for n in (8, 16, 32, 64)}}
-        return _task(name, "pairs", [4, 8], [8, 16, 32, 64], [], "accuracy", chance, letters)
+        return _task(
+            name=name, unit="pairs", trained=[4, 8], lengths=[8, 16, 32, 64], groups=[], measure="accuracy",
+            baselines={"chance": {str(n): 1 / 26 for n in (8, 16, 32, 64)}}, tokens=[chr(97 + i) for i in range(26)],
+        )  # fmt: skip
     symbols = [chr(i) if 32 < i < 127 else f"0x{i:02x}" for i in range(256)]
     blind = {
         "all bytes alike": dict.fromkeys(("64", "128", "256"), 5.545),
         "frequency of bytes": {"64": 1.6, "256": 1.6},
     }
-    return _task(name, "bytes", [64], [64, 128, 256], ["last quarter"], "nats per byte", blind, symbols)
+    return _task(
+        name=name, unit="bytes", trained=[64], lengths=[64, 128, 256], groups=["last quarter"], measure="nats per byte",
+        baselines=blind, tokens=symbols,
+    )  # fmt: skip
 
 
-def _task(
-    name: str,
-    unit: str,
-    trained: list[int],
-    lengths: list[int],
-    groups: list[str],
-    measure: str,
-    baselines: Any,
-    tokens: list[str],
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "unit": unit,
-        "trained": trained,
-        "lengths": lengths,
-        "groups": groups,
-        "measure": measure,
-        "higher_is_better": measure == "accuracy",
-        "tested_in_length": trained,
-        "shift_length": trained[len(trained) // 2],
-        "identity": "",
-        "baselines": baselines,
-        "tokens": tokens,
-    }
+def _task(**task: Any) -> dict[str, Any]:
+    trained = task["trained"]
+    same = {"higher_is_better": task["measure"] == "accuracy", "tested_in_length": trained, "identity": ""}
+    return task | same | {"shift_length": trained[len(trained) // 2]}
 
 
 def made_up_folder(folder: Path, task: str = "expressions", schemes: tuple[str, ...] = SCHEMES, seeds: int = 3) -> Path:

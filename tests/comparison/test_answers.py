@@ -30,11 +30,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("First(6,2,1)", "6"),
         ("Second( 6, 2, 1 )", "2"),
-        ("Last(6,2,1)", "1"),
-        ("Max(6,2,9,1)", "9"),
-        ("Min(6,2)", "2"),
         ("Second(4)", "4"),
         ("6,2", None),
         ("Max()", None),

@@ -35,9 +35,9 @@ def small_settings(**given: Any) -> Settings:
         "heads": HEADS,
         "feedforward": 16,
         "batch": 8,
+        "steps": 5,
         "test_sequences": 20,
         "device": "cpu",
-        "steps": 5,
     }
     return make_settings("expressions", given.pop("lengths", [4]), **small | given)
 

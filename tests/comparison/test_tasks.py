@@ -105,17 +105,6 @@ def test_baselines_of_expressions_equal_counts() -> None:
     assert result["order-free ceiling"] == pytest.approx(ceiling / 2000)
 
 
-def test_the_order_free_ceiling_of_the_tutorial() -> None:
-    """Three arguments, as the tutorial has them: First, Second and Last can be right 0.43 each at most; 0.658 in all.
-
-    Independent digits: the answer to First is one of three, and the commonest digit is it with 0.43.
-    """
-    digits = torch.cartesian_prod(*[torch.arange(10)] * 3)
-    most = torch.nn.functional.one_hot(digits, 10).sum(1).amax(1) / 3
-    assert most.mean().item() == pytest.approx(0.43, abs=1e-6)
-    assert (3 * most.mean().item() + 2) / 5 == pytest.approx(0.658, abs=1e-6)
-
-
 def test_an_encoder_answers_at_the_operator() -> None:
     assert Expressions(direction="encoder").test_set(3, 2).at == 0
     assert Expressions(direction="decoder").test_set(3, 2).at == -1

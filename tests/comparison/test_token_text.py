@@ -75,14 +75,6 @@ def test_pieces_have_the_ids_of_the_whole_text(
         assert ids.tolist() == tokenizer.encode(text, add_special_tokens=False).ids
 
 
-def test_a_border_where_tokens_are_joined_is_none(bpe: Path) -> None:
-    """Line ends before a word are a token each, at the end of a piece they would be one of two."""
-    tokenizer = texts.load(bpe)
-    whole = tokenizer.encode("sat!\n\nIt").ids
-    assert tokenizer.encode("sat!\n\n").ids + tokenizer.encode("It").ids != whole
-    assert tokenizer.encode("sat!").ids + tokenizer.encode("\n\nIt").ids == whole
-
-
 def test_a_long_text_of_a_tokenizer_that_joins_lines_is_refused() -> None:
     """Llama 2 begins each text, and so each piece, with a space."""
     tokenizer = Tokenizer(models.BPE({"▁": 0, "a": 1, "\n": 2}, []))

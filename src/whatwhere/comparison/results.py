@@ -75,12 +75,7 @@ Scores = Mapping[str, float | None]
 
 @dataclass(frozen=True)
 class Spread:
-    """The median over seeds, with the range.
-
-    Examples:
-        >>> spread([3.0, 1.0, 2.0])
-        Spread(median=2.0, min=1.0, max=3.0)
-    """
+    """The median over seeds, with the range."""
 
     median: float
     min: float

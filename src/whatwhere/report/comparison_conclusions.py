@@ -153,7 +153,7 @@ def table(results: Scored, found: PairedDifferences, rows: int | None = None) ->
     best = order[0] if order else None
     pairs = sorted(found.pairs, key=lambda pair: best not in (pair.first, pair.second))
     shown = pairs if rows is None else pairs[:rows]
-    cells = [difference_cells(results, pair) for pair in shown]
+    cells = [_cells(results, pair) for pair in shown]
     unit = "points" if results.percent else name_text(results.task.measure)
     caption = (
         f"Paired differences {length_text(results, found.length)}: by how much the first scheme is better, mean over "
@@ -162,7 +162,7 @@ def table(results: Scored, found: PairedDifferences, rows: int | None = None) ->
     return Table(caption, COLUMNS, cells, numeric=range(2, 8), total=len(found.pairs), shorten="first")
 
 
-def difference_cells(results: Scored, pair: Difference) -> list[str]:
+def _cells(results: Scored, pair: Difference) -> list[str]:
     """Return the cells of a pair, under COLUMNS."""
     interval = pair.interval
     between = ABSENT if interval is None else f"{_amount(results, interval.low)} to {_amount(results, interval.high)}"
@@ -173,15 +173,10 @@ def difference_cells(results: Scored, pair: Difference) -> list[str]:
         between,
         f"{pair.ahead} of {len(pair.gains)}",
         ABSENT if pair.effect is None else decimals(pair.effect, 2),
-        p_text(pair.p),
-        p_text(pair.p_holm),
+        number(pair.p, 2),
+        number(pair.p_holm, 2),
         _CONCLUSIONS[pair.outcome],
     ]
-
-
-def p_text(p: float) -> str:
-    """Return a p-value with two significant digits."""
-    return number(p, 2)
 
 
 def _values(values: Iterable[int | float]) -> str:
@@ -254,13 +249,13 @@ def _wins(results: Comparison, own: Sequence[Difference], best: str) -> str:
         return ""
     shown = f"these seeds show that {scheme_name(best)} is better than {listed([scheme_name(p.second) for p in won])}"
     if len(won) > 1:
-        return f"{shown} (p ≤ {p_text(max(pair.p_holm for pair in won))}, Holm)"
+        return f"{shown} (p ≤ {number(max(pair.p_holm for pair in won), 2)}, Holm)"
     (pair,) = won
     interval = pair.interval
     gain = f"{_amount(results, pair.mean)} {'points' if results.percent else name_text(results.task.measure)}"
     ends = "" if interval is None else f"{_amount(results, interval.low)} to {_amount(results, interval.high)}"
     between = ends and f"95{NARROW}% interval {ends}; "
-    return f"{shown} by {gain}, the mean of the paired differences ({between}p = {p_text(pair.p_holm)}, Holm)"
+    return f"{shown} by {gain}, the mean of the paired differences ({between}p = {number(pair.p_holm, 2)}, Holm)"
 
 
 def _losses(own: Sequence[Difference], best: str) -> str:
