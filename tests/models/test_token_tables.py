@@ -228,36 +228,35 @@ def test_engram_needs_its_hashes(tmp_path: Path) -> None:
 # Refused
 
 
-def test_damaged_tables_are_refused_with_their_names(tmp_path: Path) -> None:
-    def refused(name: str, match: str, tensors: dict[str, tuple[int, ...]], config: dict[str, Any]) -> None:
-        (folder := tmp_path / name).mkdir()
-        made = {key: torch.zeros(shape) for key, shape in tensors.items()}
-        checkpoint = saved(folder, made, config)
-        with pytest.raises(ww.errors.CheckpointError, match=match):
-            ww.load_token_table(checkpoint, checkpoint.token_tables[-1].name)
+GEMMA = {"model_type": "gemma3n_text", "rms_norm_eps": 1e-6}
+PROJECTION, NORM = "per_layer_model_projection.weight", "per_layer_projection_norm.weight"
+PER_LAYER = {"embed_tokens_per_layer.weight": (9, 24), PROJECTION: (24, 16)}
+VALUES = {"embed_tokens.weight": (9, 16), "value_embeddings.weight": (9, 12)}
+FACTORS = {"word_embeddings.weight": (9, 4), "encoder.embedding_hidden_mapping_in.weight": (6, 4)}
+BLT = {"encoder_hash_byte_group_vocab": 50, "encoder_hash_byte_group_size": [3, 4], "model_type": "blt"}
 
-    gemma = {"model_type": "gemma3n_text", "rms_norm_eps": 1e-6}
-    tables = {"embed_tokens_per_layer.weight": (9, 24), "per_layer_model_projection.weight": (24, 16)}
-    norm = "per_layer_projection_norm.weight"
-    refused("a", "no norm for it", tables, gemma)
-    refused("b", r"projection_norm.weight' has the shape \(5,\), which does not divide", tables | {norm: (5,)}, gemma)
-    wrong = tables | {norm: (6,), "per_layer_model_projection.weight": (20, 16)}
-    refused("c", r"'per_layer_model_projection.weight' has the shape \(20, 16\), but \(24, 16\)", wrong, gemma)
-    refused("d", "no rms_norm_eps", tables | {norm: (6,)}, {"model_type": "gemma3n_text"})
-    values = {"embed_tokens.weight": (9, 16), "value_embeddings.weight": (9, 12)}
-    heads = {"model_type": "neomme", "num_key_value_heads": 2}
-    refused("e", "12 columns, but the configuration has 2 heads of 8", values, heads | {"head_dim": 8})
-    refused("f", "does not state into how many heads", values, {"model_type": "neomme"})
-    byte = {"encoder_hash_byte_group_vocab": 50, "encoder_hash_byte_group_size": [3, 4], "model_type": "blt"}
-    refused(
-        "g", "99 rows, but the configuration has 2 tables of 50", {"encoder_hash_tok_embedding.weight": (99, 4)}, byte
-    )
-    albert = {"word_embeddings.weight": (9, 4), "encoder.embedding_hidden_mapping_in.weight": (6, 4)}
-    albert["encoder.embedding_hidden_mapping_in.bias"] = (7,)
-    refused("h", r"mapping_in.bias' has the shape \(7,\), but \(6,\)", albert, {"model_type": "albert"})
-    refused(
-        "i", "has no eos_token_id", {"layers.0.ple.ple_embedding.ngram_embedding.weight": (9, 4)}, {"ngram_size": 3}
-    )
+
+@pytest.mark.parametrize(
+    ("tensors", "config", "message"),
+    [
+        (PER_LAYER, GEMMA, "no norm for it"),
+        (PER_LAYER | {NORM: (5,)}, GEMMA, r"projection_norm.weight' has the shape \(5,\), which does not divide"),
+        (PER_LAYER | {NORM: (6,), PROJECTION: (20, 16)}, GEMMA, r"has the shape \(20, 16\), but \(24, 16\)"),
+        (PER_LAYER | {NORM: (6,)}, {"model_type": "gemma3n_text"}, "no rms_norm_eps"),
+        (VALUES, {"model_type": "neomme", "num_key_value_heads": 2, "head_dim": 8}, "12 columns, but .* 2 heads of 8"),
+        (VALUES, {"model_type": "neomme"}, "does not state into how many heads"),
+        ({"encoder_hash_tok_embedding.weight": (99, 4)}, BLT, "99 rows, but the configuration has 2 tables of 50"),
+        (FACTORS | {"encoder.embedding_hidden_mapping_in.bias": (7,)}, {"model_type": "albert"},
+         r"mapping_in.bias' has the shape \(7,\), but \(6,\)"),
+        ({"layers.0.ple.ple_embedding.ngram_embedding.weight": (9, 4)}, {"ngram_size": 3}, "has no eos_token_id"),
+    ],
+)  # fmt: skip
+def test_damaged_tables_are_refused(
+    tensors: dict[str, tuple[int, ...]], config: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    checkpoint = saved(tmp_path, {name: torch.zeros(shape) for name, shape in tensors.items()}, config)
+    with pytest.raises(ww.errors.CheckpointError, match=message):
+        ww.load_token_table(checkpoint, checkpoint.token_tables[-1].name)
 
 
 def test_other_checkpoints_have_none(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 import io
 import json
 import struct
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,7 +58,6 @@ class Sample:
 
 
 def single(name: str, content: bytes) -> Sample:
-    """Make a sample of one file."""
     return Sample({name: content}, name, name)
 
 
@@ -121,7 +119,6 @@ def tokenizer(words: list[str]) -> bytes:
 
 
 def lines(words: list[str] | None = None, separator: str = " ") -> bytes:
-    """Write vectors as text."""
     rows = (separator.join(f"{value:.4f}" for value in row) for row in WEIGHT)
     return "".join(
         f"{word}{separator if word else ''}{row}\n" for word, row in zip(words or [""] * 7, rows, strict=True)
@@ -137,14 +134,12 @@ def binary() -> bytes:
 
 
 def saved(array: np.ndarray) -> bytes:
-    """Write .npy."""
     file = io.BytesIO()
     np.save(file, array)
     return file.getvalue()
 
 
 def zipped(pressed: bool) -> bytes:
-    """Write .npz."""
     file = io.BytesIO()
     (np.savez_compressed if pressed else np.savez)(file, table=WEIGHT, ids=np.arange(7), one=np.float64(3))
     return file.getvalue()
@@ -218,8 +213,3 @@ def make(folder: Path) -> dict[str, Sample]:
         "results": Sample(run, "results.json"),
         "pickle": single("model.pt", pickled()),
     }  # fmt: skip
-
-
-def members(content: bytes) -> list[str]:
-    """List what a zip holds."""
-    return zipfile.ZipFile(io.BytesIO(content)).namelist()

@@ -62,28 +62,21 @@ def test_binary(tmp_path: Path) -> None:
     check(Checkpoint.open(write(tmp_path / "b.bin", without_breaks)), PLAIN)
 
 
-@pytest.mark.parametrize("dim", [1, 3, 5000])
-def test_binary_that_spans_many_chunks(dim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("is_binary", "dim"), [(True, 1), (True, 3), (True, 5000), (False, 20)])
+def test_many_chunks(is_binary: bool, dim: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words lie across the places where the file is read anew."""
     monkeypatch.setattr("whatwhere.models.checkpoint.word_vectors._CHUNK", 12_000)
     rows = 50_000 // dim
     weight = np.random.default_rng(0).standard_normal((rows, dim)).astype(np.float32)
     words = [f"word{row % 7 * 'x'}{row}" for row in range(rows)]
-    parts = (word.encode() + b" " + row.tobytes() + b"\n" for word, row in zip(words, weight, strict=True))
-    checkpoint = Checkpoint.open(write(tmp_path / "a.bin", f"{rows} {dim}\n".encode() + b"".join(parts)))
+    content = f"{rows} {dim}\n".encode()
+    for word, row in zip(words, weight, strict=True):
+        values = row.tobytes() if is_binary else " ".join(f"{value:.9g}" for value in row.tolist()).encode()
+        content += word.encode() + b" " + values + b"\n"
+    checkpoint = Checkpoint.open(write(tmp_path / "a.bin", content))
     assert checkpoint.words == words
     assert np.array_equal(checkpoint.array("vectors"), weight)
     assert np.array_equal(checkpoint.array("vectors", [rows - 1, 1]), weight[[rows - 1, 1]])
-
-
-def test_text_that_spans_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whatwhere.models.checkpoint.word_vectors._CHUNK", 3000)
-    weight = np.random.default_rng(0).standard_normal((1000, 20)).astype(np.float32)
-    words = [f"word{row % 7 * 'x'}{row}" for row in range(len(weight))]
-    text = "".join(f"{w} {' '.join(f'{v:.9g}' for v in row)}\n" for w, row in zip(words, weight.tolist(), strict=True))
-    checkpoint = Checkpoint.open(write(tmp_path / "a.txt", text.encode()))
-    assert checkpoint.words == words
-    assert np.array_equal(checkpoint.array("vectors"), weight)
 
 
 def test_words_that_are_no_text_or_nothing(tmp_path: Path) -> None:
