@@ -37,11 +37,8 @@ from whatwhere.where.score_bias import tabulate
 
 MAX_TABLE = 1 << 28
 """Maximum number of values in a random table: 1 GB in float32."""
-
 MAX_SEED = 1 << 63
 """PyTorch takes seeds of 64 bits; tokens and positions have different seeds."""
-
-
 _PASS_IDS = "Pass ids, as in --ids 105,6587, or put tokenizer.json beside the weights."
 PASSED = "the one that was passed"
 """Source of the ids of a tokenizer that the user chose."""
@@ -311,8 +308,7 @@ class AttentionScores:
     Args:
         q: the vectors split into heads, used as queries and as keys: head h has the features from h dim / H on.
         mapped_q, mapped_k: queries and keys after the query_key map.
-        products: <q_i, q_j> scale, before the map.
-        mapped_products: <mapped_q_i, mapped_k_j> scale.
+        products, mapped_products: <q_i, q_j> scale, before and after the map.
         bias: added to each score; None without a bias.
         scores: mapped products plus bias; minus infinity for masked keys.
         scale: the softmax scale.

@@ -30,12 +30,11 @@ class FileTokenEmbedding(TokenEmbedding):
 
     It takes the place of a TokenEmbedding: `layer.tokens = FileTokenEmbedding(path)`, and likewise `table` of
     HashedNGramEmbedding and `tokens` of PerLayerEmbedding. `weight` has the shape of the table, but no memory, and
-    reads as NaN: rows are read by lookups. FileRowAdamW or FileRowAdagrad train it, with their state in the folder
-    PATH.training; gradients are those of the rows of the batch, as for RowAdamW.
+    reads as NaN: rows are read by lookups, on the CPU, and moved to the device of the ids. FileRowAdamW or
+    FileRowAdagrad train it, with their state in the folder PATH.training; gradients are those of the rows of the batch.
 
     Changes become durable with `flush()` of the optimizer, all or none; after a kill the files are as at the last one.
     A file is open for training once, and is not read by others meanwhile; for reading only, any number of times.
-    A file in /dev/shm is in memory. Rows are read on the CPU, and moved to the device of the ids.
 
     Args:
         path: of the file, see `create`. Or that of a model: training changes its table in place.
@@ -152,10 +151,8 @@ class FileTokenEmbedding(TokenEmbedding):
 
         FileRowAdamW leaves rows that recent batches did not contain as they are until they are next read. This reads
         and writes the whole table; if it is interrupted, call it again. Where an optimizer trains several tables, call
-        its update_all_rows: this flushes one table, which would then be at another step than the others.
-
-        Args:
-            progress: called with the number of rows that are up to date, and that of all.
+        its update_all_rows: this flushes one table, which would then be at another step than the others. `progress`
+        gets the number of rows that are up to date, and that of all.
 
         Raises:
             SettingError: If the table is open for reading only.

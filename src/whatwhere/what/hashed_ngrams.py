@@ -105,11 +105,7 @@ class HashedNGramEmbedding(nn.Module):
     def rows(
         self, ids: Integer[Tensor, "batch tokens"], positions: Positions | None = None
     ) -> Int64[Tensor, "batch tokens hashes"]:
-        """Compute the rows of the table that each token reads, exactly.
-
-        Args:
-            ids: of the tokens, 0 or more.
-            positions: whose segments are the documents; None: each sequence is one document.
+        """Compute the rows of the table that each token reads, exactly; positions as in `forward`.
 
         Raises:
             ShapeError: If ids are not (batch, tokens), or positions have another number of tokens.

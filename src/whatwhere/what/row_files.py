@@ -226,11 +226,6 @@ class RowFiles:
             if each is not None:
                 each.close()
 
-    def has_lost_the_flush_of(self, other: "RowFiles") -> bool:
-        """Return whether another table is at a flush that was one of both, and this one at the flush before."""
-        own, its = self._flush, other._flush
-        return own is not None and its is not None and own.name == its.before and own.header in its.together
-
     def _stored(self, rows: Int64[np.ndarray, " rows"]) -> UInt8[np.ndarray, "rows bytes"]:
         assert self.state is not None
         return np.concatenate([self.weight.read(rows), self.state.read(rows)], axis=1)
@@ -392,7 +387,14 @@ def flush_files(tables: Sequence[RowFiles]) -> None:
 
 def take_back_unfinished(tables: Sequence[RowFiles]) -> list[RowFiles]:
     """Take back the last flush of tables where others of them lack it, after a kill in between; return these."""
-    ahead = [each for each in tables if any(other.has_lost_the_flush_of(each) for other in tables)]
+    flushes = [each._flush for each in tables if each._flush is not None]
+    ahead = [
+        each
+        for each in tables
+        if each._flush is not None
+        # A flush was of both, and this other one is at the flush before.
+        and any(own.name == each._flush.before and own.header in each._flush.together for own in flushes)
+    ]
     for each in ahead:
         each.take_back()
     return ahead

@@ -266,7 +266,7 @@ def _mixed(flat: Float[Tensor, "rows dim"], mixtures: Mapping[int, Mixture]) -> 
 def pursue(
     atoms: Float[Tensor, "atoms dim"], targets: Float[Tensor, "targets dim"], most: int = 64
 ) -> tuple[Int64[Tensor, "targets most"], Float64[Tensor, "targets most"]]:
-    """Decompose each target into at most `most` atoms, by orthogonal matching pursuit.
+    """Decompose each target into at most `most` atoms, by orthogonal matching pursuit: ids and coefficients.
 
         r <- t;  repeat: n = argmax |<r, a_n>| / |a_n|;  c = argmin |t - sum_i c_i a_i|;  r = t - sum_i c_i a_i
 
@@ -277,10 +277,8 @@ def pursue(
     Args:
         atoms: the dictionary.
         targets: to decompose.
-        most: atoms of a sum, at least 1; at most the number of atoms and of features.
-
-    Returns:
-        Ids and coefficients. Where fewer atoms are enough, the other coefficients are zero.
+        most: atoms of a sum, at least 1; at most the number of atoms and of features. Where fewer are enough, the other
+            coefficients are zero.
 
     Raises:
         ShapeError: If atoms and targets are no matrices of one dim, or there are no atoms.
