@@ -357,4 +357,4 @@ ATTACKS: tuple[Attack, ...] = (
     ),
     Attack("websockets", "h2c", _request(f"POST {_QUERY}", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"), (200,)),
 )
-"""The written list; tests/studio/test_attacks.py has a test for each."""
+"""The written list; tests/studio/test_security.py has a test for each."""

@@ -1,12 +1,15 @@
 """What tests of the studio need."""
 
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 pytest.importorskip("starlette", reason="the studio's extra is not installed")
 
@@ -29,6 +32,19 @@ def real(minilm: Path) -> Session:
 def fresh() -> Session:
     """Open what the studio shows where nothing is given."""
     return Session.open()
+
+
+@pytest.fixture(scope="session")
+def session(results: Path) -> Session:
+    """Open a small comparison."""
+    return Session.open(results)
+
+
+def opened(folder: Path, config: dict[str, Any], **tensors: np.ndarray) -> Session:
+    """Write a small model, and open it."""
+    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    save_file({name: table.astype(np.float32) for name, table in tensors.items()}, folder / "model.safetensors")
+    return Session.open(folder)
 
 
 @pytest.fixture

@@ -13,19 +13,13 @@ import pytest
 
 from tests.comparison import made_up
 from whatwhere.comparison import ask
-from whatwhere.errors import PositionError, SettingError, TextError
+from whatwhere.errors import SettingError
 from whatwhere.studio.api import ask as api
 from whatwhere.studio.api.about import about
 from whatwhere.studio.session import Session
 
 TEXT = "First(6,2,1)"
 MOVED = "0,1,2,3,4,5,6,2"
-
-
-@pytest.fixture(scope="module")
-def session(results: Path) -> Session:
-    """Open a small comparison."""
-    return Session.open(results)
 
 
 def test_answers_are_those_of_ask(session: Session, results: Path) -> None:
@@ -90,36 +84,6 @@ def test_other_tasks_have_no_digits(tmp_path: Path) -> None:
         assert exported is not None
         assert exported.begin is not None
         assert exported.begin["text"] == api.FIRST[task]
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "words"),
-    [
-        ({"text": ""}, TextError, "empty"),
-        ({"text": "Sum(1,2)"}, TextError, "Sum"),
-        ({"text": "1" * 81}, TextError, "81 tokens"),
-        ({"text": "\ud800"}, SettingError, "surrogate"),
-        ({"text": 3}, SettingError, "must be a text"),
-        ({"text": TEXT, "positions": "0,1"}, PositionError, "8 tokens need as many"),
-        ({"text": TEXT, "positions": "0,1,2,3,4,5,6,-7"}, PositionError, "whole numbers from 0"),
-        ({"text": TEXT, "positions": "0,1,2,3,4,5,6,1e3"}, PositionError, "whole numbers from 0"),
-        ({"text": TEXT, "positions": "0,1,2,3,4,5,6,99999999"}, PositionError, "1,000,000"),
-        ({"text": TEXT, "positions": "7," * 5000}, PositionError, "whole numbers from 0"),
-        ({"text": TEXT, "seeds": "9"}, SettingError, "no seed 9"),
-        ({"text": TEXT, "seeds": "best"}, SettingError, "seeds must be"),
-        ({"text": TEXT, "run": "learned-0"}, SettingError, "no setting 'run'"),
-    ],
-)
-def test_hostile_questions_are_refused_with_the_reason(
-    session: Session, settings: dict[str, Any], error: type[Exception], words: str
-) -> None:
-    with pytest.raises(error, match=words):
-        api.answers(session, settings)
-
-
-def test_a_run_that_is_not_there_is_refused(session: Session) -> None:
-    with pytest.raises(SettingError, match="has no run 'alibi-0'"):
-        api.attention(session, {"text": TEXT, "run": "alibi-0"})
 
 
 def test_where_nothing_can_be_asked_the_reason_is_known(

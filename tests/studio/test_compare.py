@@ -15,7 +15,7 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from whatwhere.cli import app
-from whatwhere.errors import ResultsError, SettingError
+from whatwhere.errors import ResultsError
 from whatwhere.records import sealed
 from whatwhere.report.section import Chart, Paragraph, Section
 from whatwhere.studio.api import comparison as api
@@ -33,12 +33,6 @@ def paragraphs(section: Section) -> list[str]:
 
 def quiet(fraction: float, message: str) -> None:
     """Ignore progress."""
-
-
-@pytest.fixture(scope="module")
-def session(results: Path) -> Session:
-    """Open a small comparison."""
-    return Session.open(results)
 
 
 @pytest.fixture(scope="module")
@@ -112,20 +106,6 @@ def test_damaged_results_are_refused(results: Path, tmp_path: Path) -> None:
     (tmp_path / "a/results.json").write_text(json.dumps(sealed(content)), encoding="utf-8")
     with pytest.raises(ResultsError, match="Expected `float`, got `str`"):
         api.results(Session.open(tmp_path / "a"), {})
-
-
-def test_without_a_comparison_the_error_names_the_way_out(fresh: Session, pair: tuple[Path, Path]) -> None:
-    with pytest.raises(SettingError, match="no folder of a comparison"):
-        api.results(fresh, {})
-    with pytest.raises(SettingError, match="whatwhere studio A B"):
-        api.difference(Session.open(pair[0]), {}, quiet)
-    for settings, message in (
-        ({"k": 0}, "from 1 to 100"),
-        ({"table": "x"}, "input, output"),
-        ({"path": "x"}, "no setting"),
-    ):
-        with pytest.raises(SettingError, match=message):
-            api.difference(Session.open(*pair), settings, quiet)
 
 
 def test_two_checkpoints_are_matched_by_the_text_of_tokens(pair: tuple[Path, Path]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from whatwhere.analysis import subject
@@ -18,6 +18,8 @@ from whatwhere.records import Missing
 from whatwhere.studio.api import JOBS
 from whatwhere.studio.api.inspection import SuspiciousTokens
 from whatwhere.studio.session import Session
+
+from .conftest import opened
 
 
 def examined(session: Session) -> SuspiciousTokens:
@@ -90,12 +92,8 @@ def test_a_real_model(sampled: Session, minilm: Path) -> None:
 
 
 def test_long_lists_are_cut_and_padding_is_found(tmp_path: Path) -> None:
-    save_file(
-        {"embed_tokens.weight": np.zeros((6000, 4), np.float32) + np.eye(6000, 4, dtype=np.float32)},
-        tmp_path / "model.safetensors",
-    )
-    (tmp_path / "config.json").write_text('{"model_type": "llama", "vocab_size": 6000}', encoding="utf-8")
-    zero = examined(Session.open(tmp_path)).found.zero
+    session = opened(tmp_path, {"model_type": "llama", "vocab_size": 6000}, **{"embed_tokens.weight": np.eye(6000, 4)})
+    zero = examined(session).found.zero
     assert (zero.count, len(zero.ids), len(zero.examples)) == (5996, 5996, 5000)
 
 

@@ -168,14 +168,6 @@ def test_what_cannot_be_shown_is_refused(given: dict[str, Any], message: str) ->
         show(**given)
 
 
-def test_rows_of_a_module_are_read_where_they_are() -> None:
-    module = torch.nn.Linear(3, 5)
-    result = live(module)
-    np.testing.assert_array_equal(result.array("weight", [4, 1]), module.weight.detach()[[4, 1]])
-    np.testing.assert_array_equal(result.array("weight", slice(1, 3)), module.weight.detach()[1:3])
-    np.testing.assert_array_equal(result.array("bias"), module.bias.detach())
-
-
 @pytest.mark.usefixtures("bundle")
 def test_the_command_writes_one_file(tmp_path: Path) -> None:
     target = tmp_path / "page.html"

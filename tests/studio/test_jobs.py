@@ -78,15 +78,12 @@ def test_old_answers_are_forgotten_and_running_jobs_never(gate: threading.Event)
         jobs.find(done[0].id)
 
 
-def test_errors_of_the_library_are_shown_and_others_are_not() -> None:
+def test_errors_of_the_library_are_shown_and_others_go_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(report: Report) -> dict[str, Any]:
         raise SettingError("too many rows.")
 
     job = Jobs().start(refuse)
     assert (ended(job), job.message) == ("failed", "too many rows.")
-
-
-def test_errors_that_nobody_foresaw_go_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
     monkeypatch.setattr(threading, "excepthook", seen.append)
 

@@ -12,9 +12,7 @@ from safetensors.numpy import load_file
 
 import whatwhere as ww
 from whatwhere import reference
-from whatwhere.errors import SettingError
 from whatwhere.records import Missing
-from whatwhere.studio.api import QUERIES
 from whatwhere.studio.api import positions as api
 from whatwhere.studio.session import Session
 
@@ -99,20 +97,6 @@ def test_a_table_that_is_not_finite_says_where(tmp_path: Path) -> None:
     result = api.positions(Session.open(tmp_path / "model.safetensors"), {"scheme": "model"})
     assert result.vectors == Missing("1 rows hold numbers that are not finite, the first at position 3")
     assert result.fingerprint.values[3, 1].isnan()
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"scheme": "rotary", "rows": 1}, "rows must be a whole number from 2"),
-        ({"scheme": "rotary", "door": "window"}, "door must be one of"),
-        ({"rows": 4}, "scheme must be a text"),
-        ({"scheme": "rotary", "axes": "1,2"}, "no setting 'axes'"),
-    ],
-)
-def test_what_the_page_sends_is_checked(fresh: Session, settings: dict[str, Any], message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        QUERIES["positions.shown"](fresh, settings)
 
 
 def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]], real: Session) -> None:

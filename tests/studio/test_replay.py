@@ -10,16 +10,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from whatwhere.errors import SettingError
 from whatwhere.records import sealed
 from whatwhere.studio.api import replay as api
 from whatwhere.studio.session import Session
-
-
-@pytest.fixture(scope="module")
-def session(results: Path) -> Session:
-    """Open a small comparison."""
-    return Session.open(results)
 
 
 @pytest.fixture
@@ -127,16 +120,6 @@ def test_an_encoder_looks_both_ways(copy: Path) -> None:
     save_file({"attention@3": np.zeros((2, 2, 15), np.float32)}, path)
     (result,) = api.attention(Session.open(copy), {"run": "learned-0"}).lengths
     assert (result.distances.tolist(), result.uniform) == (list(range(-7, 8)), None)
-
-
-@pytest.mark.parametrize(
-    ("settings", "said"),
-    [({"run": "x"}, "has no run 'x'"), ({}, "must be a text"), ({"run": "x", "at": 1}, "no setting")],
-)
-def test_other_runs_are_refused(session: Session, settings: Any, said: str) -> None:
-    for ask in (api.frames, api.attention):
-        with pytest.raises(SettingError, match=said):
-            ask(session, settings)
 
 
 def test_the_page_replays_a_run(look: Callable[..., dict[str, Any]], session: Session) -> None:

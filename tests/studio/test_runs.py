@@ -10,17 +10,10 @@ from safetensors.numpy import load_file
 
 from tests.comparison import made_up
 from whatwhere.comparison.tasks import Recall
-from whatwhere.errors import SettingError
 from whatwhere.models.model_text import encode_text, looks_up, reader_of
 from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
 from whatwhere.studio.api.about import about
 from whatwhere.studio.session import Session
-
-
-@pytest.fixture(scope="module")
-def session(results: Path) -> Session:
-    """Open a small comparison."""
-    return Session.open(results)
 
 
 def quiet(fraction: float, message: str) -> None:
@@ -51,19 +44,6 @@ def test_each_view_answers_for_the_chosen_run(session: Session, results: Path) -
     assert QUERIES["tokens.card"](session, {"token": "Max"}).tables["input"].norm == pytest.approx(
         np.linalg.norm(saved(results, session.run)[15]), rel=1e-6
     )
-
-
-def test_runs_that_are_not_there_are_refused(session: Session, fresh: Session) -> None:
-    for name, settings in (("tokens.card", {"token": "Max"}), ("maps.labels", {})):
-        with pytest.raises(SettingError, match="no run 'none-7'"):
-            QUERIES[name](session, {**settings, "run": "none-7"})
-        with pytest.raises(SettingError, match="no setting 'run'"):
-            QUERIES[name](fresh, {**settings, "run": "none-7"})
-    walk = {"text": "Max(1)", "tokens": "loaded", "scheme": "none"}
-    with pytest.raises(SettingError, match=r"no run '\.\./x'"):
-        QUERIES["pipeline.walk"](session, {**walk, "run": "../x"})
-    with pytest.raises(SettingError, match="no folder of a comparison"):
-        QUERIES["pipeline.walk"](fresh, {**walk, "run": "learned-0"})
 
 
 def test_texts_are_read_by_the_tokenizer_of_the_task(session: Session, fresh: Session, tmp_path: Path) -> None:

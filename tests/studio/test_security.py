@@ -1,13 +1,19 @@
-"""Who is let in, and who is not."""
+"""Who is let in, and who is not; and the written list of attacks, each over a socket."""
 
 import re
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 
+from reliability.studio_attacks import ATTACKS, Attack, Door, attempted, enter, exchange
 from whatwhere.errors import SettingError
-from whatwhere.studio.server import BLOCKED, LARGEST_REQUEST, Key, bound, confined
+from whatwhere.studio import server
+from whatwhere.studio.server import BLOCKED, CONNECTIONS, LARGEST_REQUEST, Key, bound, confined, create_app, served
 from whatwhere.studio.session import Session
 
 ADDRESS = "http://127.0.0.1:4321"
@@ -25,62 +31,6 @@ def test_the_key_of_the_start_address_becomes_a_cookie(client: TestClient, key: 
     assert client.get("/").status_code == client.post(QUESTION).status_code == 200
 
 
-@pytest.mark.parametrize("token", ["", "x", "é", "a" * 32])
-def test_another_key_opens_nothing(client: TestClient, token: str) -> None:
-    answer = client.get("/", params={"token": token})
-    assert (answer.status_code, "set-cookie" in answer.headers) == (403, False)
-    assert "whatwhere studio" in answer.text
-
-
-def test_the_key_opens_the_page_alone(client: TestClient, key: Key) -> None:
-    assert client.post(QUESTION, params={"token": key.token}).status_code == 403
-
-
-def test_a_cookie_of_another_studio_opens_nothing(client: TestClient, key: Key) -> None:
-    other = Key()
-    for cookie in (other.cookie.split(";")[0], f"{key.name}=guess", f"{key.name}={key.token}", "=", "a=b; a"):
-        assert client.post(QUESTION, headers={"cookie": cookie}).status_code == 403
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:1", "localhost:9999", "LOCALHOST"])
-def test_hosts_of_this_machine_are_answered(inside: TestClient, host: str) -> None:
-    assert inside.post(QUESTION, headers={"host": host}).status_code == 200
-
-
-@pytest.mark.parametrize(
-    "host",
-    [
-        "evil.example",
-        "evil.example:4321",
-        "127.0.0.1.evil.example",
-        "localhost@evil.example",
-        "[::1]:4321",
-        "[::2]",
-        "",
-        "::1",
-    ],
-)
-def test_foreign_hosts_are_refused_even_with_the_key(inside: TestClient, key: Key, host: str) -> None:
-    assert inside.post(QUESTION, headers={"host": host}).status_code == 400
-    assert inside.get("/", params={"token": key.token}, headers={"host": host}).status_code == 400
-
-
-def test_other_pages_of_this_machine_may_not_ask(inside: TestClient) -> None:
-    for origin in (
-        "http://127.0.0.1:1",
-        "http://localhost:4321",
-        "https://127.0.0.1:4321",
-        "null",
-        "http://evil.example",
-        "http://[",
-        "",
-    ):
-        assert inside.post(QUESTION, headers={"origin": origin}).status_code == 403
-    assert inside.post(QUESTION, headers={"origin": ADDRESS}).status_code == 200
-    for site, status in (("cross-site", 403), ("same-site", 403), ("same-origin", 200), ("none", 200)):
-        assert inside.post(QUESTION, headers={"sec-fetch-site": site}).status_code == status
-
-
 @pytest.mark.parametrize(
     ("method", "path"), [("GET", "/"), ("GET", "/studio.js"), ("POST", QUESTION), ("GET", "/none")]
 )
@@ -92,36 +42,6 @@ def test_every_answer_keeps_others_out(inside: TestClient, method: str, path: st
     assert headers["x-content-type-options"] == "nosniff"
     assert headers["referrer-policy"] == "no-referrer"
     assert not [name for name in headers if name.startswith("access-control")]
-
-
-def test_no_other_method_does_anything(inside: TestClient) -> None:
-    for method, path in (
-        ("GET", QUESTION),
-        ("PUT", QUESTION),
-        ("POST", "/"),
-        ("DELETE", "/studio.js"),
-        ("OPTIONS", QUESTION),
-    ):
-        assert inside.request(method, path).status_code == 405
-
-
-@pytest.mark.parametrize(
-    "path",
-    [
-        "/secret.txt",
-        "/..%2fsecret.txt",
-        "/%2e%2e/secret.txt",
-        "/link.txt",
-        "/index.html%00.txt",
-        "/%2fetc%2fpasswd",
-        "/.js",
-        "/studio.py",
-        f"/{'a' * 300}.js",
-    ],
-)
-def test_nothing_but_the_page_is_served(inside: TestClient, path: str) -> None:
-    answer = inside.get(path)
-    assert (answer.status_code, "secret" in answer.text) == (404, False)
 
 
 def test_paths_stay_in_their_folder(page: Path) -> None:
@@ -152,8 +72,6 @@ def test_ports_that_browsers_refuse_are_not_taken() -> None:
 
 
 def test_our_errors_come_in_their_words_and_others_without_theirs(fresh: Session, key: Key, page: Path) -> None:
-    from whatwhere.studio.server import create_app
-
     def refuse(session, settings):
         raise SettingError("seven is too many.")
 
@@ -169,3 +87,47 @@ def test_our_errors_come_in_their_words_and_others_without_theirs(fresh: Session
         assert (answer.status_code, answer.json()["error"]) == (500, "internal")
         assert "somebody" not in answer.text
         assert "content-security-policy" in answer.headers
+
+
+@pytest.fixture(scope="module")
+def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Door]:
+    """Serve a page beside which something lies that is none of its business, linked into its folder."""
+    folder = tmp_path_factory.mktemp("attacked")
+    page = folder / "page"
+    page.mkdir()
+    (page / "index.html").write_text("<!doctype html><title>page</title>", encoding="utf-8")
+    (page / "studio.js").write_text("0", encoding="utf-8")
+    (folder / "secret.txt").write_text("secret", encoding="utf-8")
+    (page / "link.txt").symlink_to(folder / "secret.txt")
+    with served(Session.open(), Path(page)) as url:
+        yield enter(url)
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: f"{attack.way}: {attack.name}")
+def test_an_attack_gets_exactly_what_it_must(attack: Attack, door: Door) -> None:
+    assert attempted(attack, door) == ""
+
+
+def test_the_list_is_long_and_says_each_thing_once() -> None:
+    assert len({(attack.way, attack.name) for attack in ATTACKS}) == len(ATTACKS) > 150
+
+
+def test_settings_that_do_not_come_are_not_waited_for(door: Door, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "PATIENCE", 0.3)
+    head = f"POST /query/about HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {door.cookie}\r\nContent-Length: 2\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", door.port), 20) as client:
+        client.sendall(f"{head}{{".encode())
+        assert client.recv(1 << 16).startswith(b"HTTP/1.1 400")
+
+
+def test_too_many_connections_are_refused_until_some_are_closed(door: Door) -> None:
+    request = f"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nCookie: {door.cookie}\r\nConnection: close\r\n\r\n".encode()
+    with ExitStack() as idle:
+        for _ in range(CONNECTIONS):
+            idle.enter_context(socket.create_connection(("127.0.0.1", door.port), 20))
+        assert exchange(door.port, request).startswith(b"HTTP/1.1 503")
+    for _ in range(50):
+        if (answer := exchange(door.port, request)).startswith(b"HTTP/1.1 200"):
+            break
+        time.sleep(0.1)
+    assert answer.startswith(b"HTTP/1.1 200")

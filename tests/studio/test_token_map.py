@@ -234,20 +234,6 @@ def test_a_map_tells_how_far_it_is(method: str) -> None:
     assert 0.9 < reports[-1] <= 1
 
 
-@pytest.mark.parametrize(
-    ("name", "settings", "message"),
-    [
-        ("maps.points", {"method": "mds"}, "pca, tsne, umap"),
-        ("maps.points", {"table": "output"}, "one of input"),
-        ("maps.near", {"token": "king", "k": 51}, "from 1 to 50"),
-        ("maps.labels", {"path": "/"}, "no setting 'path'"),
-    ],
-)
-def test_what_the_page_sends_is_checked(real: Session, name: str, settings: Any, message: str) -> None:
-    with pytest.raises(SettingError, match=message):
-        QUERIES[name](real, settings)
-
-
 def test_the_page_draws_stops_and_selects(
     look: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

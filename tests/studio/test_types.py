@@ -112,21 +112,6 @@ def test_an_answer_that_is_no_dataclass_is_refused_by_its_name(page_types: Modul
         assert str(refused.value).startswith(f"trees.other {reason}, but every answer is a dataclass")
 
 
-def test_long_unions_are_written_in_lines_of_120(page_types: ModuleType) -> None:
-    names = [f"a_long_name_of_a_choice_{n}" for n in range(6)]
-
-    @dataclass
-    class Choice:
-        choice: Literal[tuple(names)]  # type: ignore[valid-type]
-
-    def choose() -> Choice:
-        raise NotImplementedError
-
-    written = page_types.typescript({"choice": choose})
-    assert max(map(len, written.splitlines())) <= 120
-    assert "  choice:\n    | " + "\n    | ".join(f'"{name}"' for name in names) + ";\n" in written
-
-
 def test_two_dataclasses_of_one_name_and_unknown_types_are_refused(page_types: ModuleType) -> None:
     other = dataclass(type("Leaf", (), {"__module__": __name__, "__annotations__": {"tree": Tree}}))
     tensor = dataclass(type("Tensor", (), {"__module__": __name__}))
