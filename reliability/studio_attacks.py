@@ -1,8 +1,8 @@
 """Attacks on the studio over a socket, byte by byte: each with the one status that must come back."""
 
 import socket
-from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 PATIENCE = 5.0
@@ -128,8 +128,12 @@ def _request(
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (b"" if line.startswith("GET") else body)
 
 
-def _each(way: str, status: int, requests: Sequence[tuple[str, bytes]]) -> list[Attack]:
-    return [Attack(way, name, request, (status,)) for name, request in requests]
+def _query(*headers: str, **changed: Any) -> bytes:
+    return _request(f"POST {_QUERY}", *headers, **changed)
+
+
+def _shown(text: str) -> str:
+    return text.encode("unicode_escape").decode()
 
 
 _NAMES = (
@@ -159,202 +163,116 @@ _COOKIES = (
 _SIMPLE = ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=a", "text/plain;json")
 _CHUNKED = "Transfer-Encoding: chunked"
 _HIDDEN = b"GET / HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\nCookie: COOKIE\r\n\r\n"
-_SMUGGLED = (
-    ("both lengths, chunked wins", _request(f"POST {_QUERY}", _CHUNKED, body=b"0\r\n\r\n" + _HIDDEN)),
-    ("two lengths that differ", _request(f"POST {_QUERY}", "Content-Length: 5")),
-    ("a length with a sign", _request(f"POST {_QUERY}", "Content-Length: +2", length=False)),
-    ("a negative length", _request(f"POST {_QUERY}", "Content-Length: -2", length=False)),
-    ("a length in hexadecimal", _request(f"POST {_QUERY}", "Content-Length: 0x2", length=False)),
-    ("a length of 400 digits", _request(f"POST {_QUERY}", "Content-Length: " + "9" * 400, length=False)),
-    ("a blank before the colon", _request(f"POST {_QUERY}", "Transfer-Encoding : chunked")),
-    ("an HTTP version that is none", _request().replace(b"HTTP/1.1", b"HTTP/9.9", 1)),
-    ("a line feed in a header's name", _request(f"POST {_QUERY}", "X-\nA: b")),
-    ("NUL in a header", _request(f"POST {_QUERY}", "X-A: \0b")),
-    ("a header without a colon", _request(f"POST {_QUERY}", "nonsense")),
-    ("one header of 1 MB", _request(f"POST {_QUERY}", "X-A: " + "a" * (1 << 20))),
-    ("an address of 1 MB", _request("GET /" + "a" * (1 << 20))),
-    ("no HTTP at all", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n"),
-)
+_METHODS = (
+    f"GET {_QUERY}", f"HEAD {_QUERY}", f"PUT {_QUERY}", f"DELETE {_QUERY}", f"PATCH {_QUERY}", f"OPTIONS {_QUERY}",
+    "TRACE /", "CONNECT /", "POST /", "DELETE /studio.js", "PROPFIND /", "GET /jobs/maps.draw",
+)  # fmt: skip
+_SOCKET_KEY = "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
+_REQUESTS: dict[tuple[str, int], dict[str, bytes]] = {
+    ("owner", 200): {
+        "a query": _query(),
+        "with Origin": _query("Origin: http://127.0.0.1:PORT"),
+        "by localhost": _query(host="localhost:PORT"),
+        "as JSON": _query("Content-Type: application/json; charset=utf-8"),
+        "in chunks": _query(_CHUNKED, body=b"2\r\n{}\r\n0\r\n\r\n", length=False),
+        "the page": _request("GET /"),
+        "with a folded header, which hides nothing": _query("X-A: b\r\n\tTransfer-Encoding: chunked"),
+        "after other cookies": _query(cookie="a=b; COOKIE; c"),
+    },
+    ("Host and DNS rebinding", 400): {
+        **{f"Host: {_shown(name)}": _query(host=name) for name in _NAMES},
+        **{f"the start address of {name}": _request("GET /?token=TOKEN", host=name) for name in _NAMES[:5]},
+        "no Host": _query(host=None),
+        "two Hosts": _query("Host: evil.example"),
+        "two equal Hosts": _query("Host: 127.0.0.1:PORT"),
+        "X-Forwarded-Host counts for nothing": _request("GET /", "X-Forwarded-Host: localhost", host="evil.example"),
+    },
+    ("request target", 404): {
+        "absolute, of another host": _request("GET http://evil.example/"),
+        "absolute, of this one": _request("GET http://127.0.0.1:PORT/"),
+        "without a slash": _request("GET studio.js"),
+        "a query in capitals": _request("POST /QUERY/about"),
+        "a query that is a module": _request("POST /query/os.system"),
+        "a job that is a module": _request("POST /jobs/os.system"),
+    },
+    ("path traversal", 404): {path[:40]: _request(f"GET {path}") for path in _PATHS},
+    ("Origin", 403): {f"Origin: {name}": _query(f"Origin: {name}") for name in _ORIGINS},
+    ("Sec-Fetch-Site", 403): {
+        **{site: _query(f"Sec-Fetch-Site: {site}") for site in ("cross-site", "same-site", "x", "")},
+        "a script of another site": _request("GET /studio.js", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Dest: script"),
+    },
+    ("cookies and keys", 403): {
+        "no cookie": _query(cookie=None),
+        **{f"Cookie: {_shown(value)}": _query(cookie=value) for value in _COOKIES},
+        "the token for a query": _request(f"POST {_QUERY}?token=TOKEN", cookie=None),
+        "a wrong token": _request("GET /?token=x", cookie=None),
+        "the token in another case": _request("GET /?Token=TOKEN", cookie=None),
+        "the token as a prefix": _request("GET /?token=TOKENx", cookie=None),
+        "the token for a script": _request("GET /studio.js?token=TOKEN", cookie=None),
+        "the token as a header": _request("GET /", "Authorization: Bearer TOKEN", cookie=None),
+        "a cookie set beforehand": _request("GET /?token=", cookie="NAME=fixed"),
+    },
+    ("forged requests", 415): {f"a form: {kind}": _query(f"Content-Type: {kind}") for kind in _SIMPLE},
+    ("methods", 405): {
+        **{line: _request(line) for line in _METHODS},
+        "override by header": _request(f"GET {_QUERY}", "X-HTTP-Method-Override: POST"),
+        "override by address": _request(f"GET {_QUERY}?_method=POST"),
+        "override of GET by a header": _request("POST /", "X-HTTP-Method: DELETE"),
+    },
+    ("header injection", 403): {
+        "CRLF in a token": _request("GET /?token=a%0d%0aX-Injected:%20yes", cookie=None),
+        "CRLF in an Origin": _request("GET /", "Origin: http://a%0d%0aX-Injected: yes"),
+    },
+    ("header injection", 404): {
+        "CRLF in a path": _request("GET /a%0d%0aX-Injected:%20yes"),
+        "CRLF in a name of a query": _request("POST /query/a%0d%0aX-Injected:%20yes"),
+    },
+    ("smuggling and floods", 400): {
+        "both lengths, chunked wins": _query(_CHUNKED, body=b"0\r\n\r\n" + _HIDDEN),
+        "two lengths that differ": _query("Content-Length: 5"),
+        "a length with a sign": _query("Content-Length: +2", length=False),
+        "a negative length": _query("Content-Length: -2", length=False),
+        "a length in hexadecimal": _query("Content-Length: 0x2", length=False),
+        "a length of 400 digits": _query("Content-Length: " + "9" * 400, length=False),
+        "a blank before the colon": _query("Transfer-Encoding : chunked"),
+        "an HTTP version that is none": _query().replace(b"HTTP/1.1", b"HTTP/9.9", 1),
+        "a line feed in a header's name": _query("X-\nA: b"),
+        "NUL in a header": _query("X-A: \0b"),
+        "a header without a colon": _query("nonsense"),
+        "one header of 1 MB": _query("X-A: " + "a" * (1 << 20)),
+        "an address of 1 MB": _request("GET /" + "a" * (1 << 20)),
+        "no HTTP at all": b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
+        "a coding that is not known": _query("Transfer-Encoding: gzip"),
+        "a chunk of no size": _query(_CHUNKED, body=b"x\r\n{}\r\n", length=False),
+        "a chunk of 20 hexadecimal digits": _query(_CHUNKED, body=b"f" * 21 + b"\r\n{}", length=False),
+    },
+    ("smuggling and floods", 431): {"40 kB of headers": _query(*(f"X-{n}: {'a' * 100}" for n in range(400)))},
+    ("smuggling and floods", 404): {"a request behind the last one": _request("GET /none") + _HIDDEN},
+    ("smuggling and floods", 403): {
+        "a request behind a refused one": _query(cookie=None, body=_HIDDEN).replace(b"Connection: close\r\n", b"")
+        + _HIDDEN,
+        "garbage behind a refusal": _query(cookie=None, body=b"{}\r\n\x00\x01"),
+    },
+    ("bodies", 413): {
+        "more than the largest": _query(body=b" " * ((1 << 17) + 1)),
+        "a chunked one without end": _query(
+            _CHUNKED, body=(b"10000\r\n" + b" " * (1 << 16) + b"\r\n") * 3, length=False
+        ),
+    },
+    ("websockets", 200): {
+        "an upgrade": _request("GET /", "Upgrade: websocket", "Sec-WebSocket-Version: 13", _SOCKET_KEY),
+        "h2c": _query("Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"),
+    },
+    ("websockets", 403): {
+        "an upgrade by another page": _request(
+            "GET /", "Upgrade: websocket", "Origin: http://evil.example", _SOCKET_KEY
+        )
+    },
+}
 
-ATTACKS: tuple[Attack, ...] = (
-    *_each(
-        "owner",
-        200,
-        [
-            ("a query", _request()),
-            ("with Origin", _request(f"POST {_QUERY}", "Origin: http://127.0.0.1:PORT")),
-            ("by localhost", _request(host="localhost:PORT")),
-            ("as JSON", _request(f"POST {_QUERY}", "Content-Type: application/json; charset=utf-8")),
-            ("in chunks", _request(f"POST {_QUERY}", _CHUNKED, body=b"2\r\n{}\r\n0\r\n\r\n", length=False)),
-            ("the page", _request("GET /")),
-            (
-                "with a folded header, which hides nothing",
-                _request(f"POST {_QUERY}", "X-A: b\r\n\tTransfer-Encoding: chunked"),
-            ),
-            ("after other cookies", _request(cookie="a=b; COOKIE; c")),
-        ],
-    ),
-    *_each(
-        "Host and DNS rebinding",
-        400,
-        [
-            *((f"Host: {name.encode('unicode_escape').decode()}", _request(host=name)) for name in _NAMES),
-            *((f"the start address of {name}", _request("GET /?token=TOKEN", host=name)) for name in _NAMES[:5]),
-            ("no Host", _request(host=None)),
-            ("two Hosts", _request(f"POST {_QUERY}", "Host: evil.example")),
-            ("two equal Hosts", _request(f"POST {_QUERY}", "Host: 127.0.0.1:PORT")),
-            (
-                "X-Forwarded-Host counts for nothing",
-                _request("GET /", "X-Forwarded-Host: localhost", host="evil.example"),
-            ),
-        ],
-    ),
-    *_each(
-        "request target",
-        404,
-        [
-            ("absolute, of another host", _request("GET http://evil.example/")),
-            ("absolute, of this one", _request("GET http://127.0.0.1:PORT/")),
-            ("without a slash", _request("GET studio.js")),
-            ("a query in capitals", _request("POST /QUERY/about")),
-            ("a query that is a module", _request("POST /query/os.system")),
-            ("a job that is a module", _request("POST /jobs/os.system")),
-        ],
-    ),
-    *_each("path traversal", 404, [(path[:40], _request(f"GET {path}")) for path in _PATHS]),
-    *_each("Origin", 403, [(f"Origin: {name}", _request(f"POST {_QUERY}", f"Origin: {name}")) for name in _ORIGINS]),
-    *_each(
-        "Sec-Fetch-Site",
-        403,
-        [
-            *(
-                (site, _request(f"POST {_QUERY}", f"Sec-Fetch-Site: {site}"))
-                for site in ("cross-site", "same-site", "x", "")
-            ),
-            (
-                "a script of another site",
-                _request("GET /studio.js", "Sec-Fetch-Site: cross-site", "Sec-Fetch-Dest: script"),
-            ),
-        ],
-    ),
-    *_each(
-        "cookies and keys",
-        403,
-        [
-            ("no cookie", _request(cookie=None)),
-            *((f"Cookie: {value.encode('unicode_escape').decode()}", _request(cookie=value)) for value in _COOKIES),
-            ("the token for a query", _request(f"POST {_QUERY}?token=TOKEN", cookie=None)),
-            ("a wrong token", _request("GET /?token=x", cookie=None)),
-            ("the token in another case", _request("GET /?Token=TOKEN", cookie=None)),
-            ("the token as a prefix", _request("GET /?token=TOKENx", cookie=None)),
-            ("the token for a script", _request("GET /studio.js?token=TOKEN", cookie=None)),
-            ("the token as a header", _request("GET /", "Authorization: Bearer TOKEN", cookie=None)),
-            ("a cookie set beforehand", _request("GET /?token=", cookie="NAME=fixed")),
-        ],
-    ),
-    *_each(
-        "forged requests",
-        415,
-        [(f"a form: {kind}", _request(f"POST {_QUERY}", f"Content-Type: {kind}")) for kind in _SIMPLE],
-    ),
-    *_each(
-        "methods",
-        405,
-        [
-            *(
-                (line, _request(line))
-                for line in (
-                    f"GET {_QUERY}",
-                    f"HEAD {_QUERY}",
-                    f"PUT {_QUERY}",
-                    f"DELETE {_QUERY}",
-                    f"PATCH {_QUERY}",
-                    f"OPTIONS {_QUERY}",
-                    "TRACE /",
-                    "CONNECT /",
-                    "POST /",
-                    "DELETE /studio.js",
-                    "PROPFIND /",
-                    "GET /jobs/maps.draw",
-                )
-            ),
-            ("override by header", _request(f"GET {_QUERY}", "X-HTTP-Method-Override: POST")),
-            ("override by address", _request(f"GET {_QUERY}?_method=POST")),
-            ("override of GET by a header", _request("POST /", "X-HTTP-Method: DELETE")),
-        ],
-    ),
-    *_each(
-        "header injection",
-        403,
-        [
-            ("CRLF in a token", _request("GET /?token=a%0d%0aX-Injected:%20yes", cookie=None)),
-            ("CRLF in an Origin", _request("GET /", "Origin: http://a%0d%0aX-Injected: yes")),
-        ],
-    ),
-    *_each(
-        "header injection",
-        404,
-        [
-            ("CRLF in a path", _request("GET /a%0d%0aX-Injected:%20yes")),
-            ("CRLF in a name of a query", _request("POST /query/a%0d%0aX-Injected:%20yes")),
-        ],
-    ),
-    *_each("smuggling and floods", 400, _SMUGGLED),
-    Attack(
-        "smuggling and floods",
-        "a coding that is not known",
-        _request(f"POST {_QUERY}", "Transfer-Encoding: gzip"),
-        (400,),
-    ),
-    Attack(
-        "smuggling and floods",
-        "a chunk of no size",
-        _request(f"POST {_QUERY}", _CHUNKED, body=b"x\r\n{}\r\n", length=False),
-        (400,),
-    ),
-    Attack(
-        "smuggling and floods",
-        "a chunk of 20 hexadecimal digits",
-        _request(f"POST {_QUERY}", _CHUNKED, body=b"f" * 21 + b"\r\n{}", length=False),
-        (400,),
-    ),
-    Attack(
-        "smuggling and floods",
-        "40 kB of headers at once",
-        _request(f"POST {_QUERY}", *(f"X-{n}: {'a' * 100}" for n in range(400))),
-        (431,),
-    ),
-    Attack("smuggling and floods", "a request behind the last one", _request("GET /none") + _HIDDEN, (404,)),
-    Attack(
-        "smuggling and floods",
-        "a request behind a refused one",
-        _request(cookie=None, body=_HIDDEN).replace(b"Connection: close\r\n", b"") + _HIDDEN,
-        (403,),
-    ),
-    Attack("smuggling and floods", "garbage behind a refusal", _request(cookie=None, body=b"{}\r\n\x00\x01"), (403,)),
-    Attack("bodies", "more than the largest", _request(body=b" " * ((1 << 17) + 1)), (413,)),
-    Attack(
-        "bodies",
-        "a chunked one without end",
-        _request(f"POST {_QUERY}", _CHUNKED, body=(b"10000\r\n" + b" " * (1 << 16) + b"\r\n") * 3, length=False),
-        (413,),
-    ),
-    Attack(
-        "websockets",
-        "an upgrade",
-        _request(
-            "GET /", "Upgrade: websocket", "Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
-        ),
-        (200,),
-    ),
-    Attack(
-        "websockets",
-        "an upgrade by another page",
-        _request(
-            "GET /", "Upgrade: websocket", "Origin: http://evil.example", "Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA=="
-        ),
-        (403,),
-    ),
-    Attack("websockets", "h2c", _request(f"POST {_QUERY}", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__"), (200,)),
+ATTACKS = tuple(
+    Attack(way, name, request, (status,))
+    for (way, status), requests in _REQUESTS.items()
+    for name, request in requests.items()
 )
 """The written list; tests/studio/test_security.py has a test for each."""

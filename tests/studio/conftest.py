@@ -1,5 +1,7 @@
 """What tests of the studio need."""
 
+import csv
+import io
 import json
 import os
 import sys
@@ -38,6 +40,11 @@ def fresh() -> Session:
 def session(results: Path) -> Session:
     """Open a small comparison."""
     return Session.open(results)
+
+
+def csv_rows(text: str) -> list[dict[str, str]]:
+    """Read a file of values that the page saved."""
+    return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
 
 
 def opened(folder: Path, config: dict[str, Any], **tensors: np.ndarray) -> Session:

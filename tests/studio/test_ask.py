@@ -1,7 +1,5 @@
 """Ask in the studio: beside `ask` itself, what it refuses, and the view on the page."""
 
-import csv
-import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +15,8 @@ from whatwhere.errors import SettingError
 from whatwhere.studio.api import ask as api
 from whatwhere.studio.api.about import about
 from whatwhere.studio.session import Session
+
+from .conftest import csv_rows
 
 TEXT = "First(6,2,1)"
 MOVED = "0,1,2,3,4,5,6,2"
@@ -123,12 +123,12 @@ def test_the_view_asks_and_moves_and_saves(
     right = {each.scheme: each for each in ask(results, TEXT, seed=1).answers}
     assert result["tokens"] == ["First", *"(6,2,1)"]
     assert result["positions"] == [str(n) for n in range(8)]
-    rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
+    rows = csv_rows(result["csv"])
     assert {row["scheme"]: float(row["probability"]) for row in rows} == {
         scheme: each.top[0].probability for scheme, each in right.items()
     }
     moved = ask(results, TEXT, schemes=["learned"], seed=1, positions=list(map(int, MOVED.split(",")))).answers[0]
-    weights = list(csv.DictReader(io.StringIO(result["weights"].removeprefix("\ufeff"))))
+    weights = csv_rows(result["weights"])
     assert len(weights) == 2 * 2 * 8 * 9 // 2
     last = [
         float(row["weight"]) for row in weights if row["query"] == "7 )" and (row["layer"], row["head"]) == ("1", "0")

@@ -1,7 +1,5 @@
 """Biases: the matrix, the curves and the reach of every head, beside the reference."""
 
-import csv
-import io
 from collections.abc import Callable
 from math import ceil, log
 from pathlib import Path
@@ -15,7 +13,7 @@ from whatwhere.studio.api import biases as api
 from whatwhere.studio.session import Session
 from whatwhere.where.catalogue import random_scheme
 
-from .conftest import opened
+from .conftest import csv_rows, opened
 
 BUCKETS, FAR, HEADS = 8, 20, 3
 
@@ -77,17 +75,6 @@ def test_the_models_own_table_first(t5: Session, number: int, part: str) -> None
         np.testing.assert_array_equal(result.later, table[later].T)
     else:
         assert result.later is result.ranges_later is None
-
-
-def test_the_reach_of_a_learned_table(t5: Session) -> None:
-    """By hand: the last distance at which any weight is a hundredth of the greatest, and the one behind it."""
-    result = api.shown(t5, {})
-    table = learned(t5, "decoder").astype(np.float64)
-    for head in range(HEADS):
-        bias = [table[reference.t5_bucket(d, BUCKETS, FAR), head] for d in range(64)]  # all alike from 20 on
-        seen = [d for d, value in enumerate(bias) if np.exp(value - max(bias)) >= 0.01]
-        assert result.ranges.distance[head] == (seen[-1] + 1 if seen[-1] < 63 else -1)
-    assert (result.ranges.distance > 0).any()
 
 
 def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(fresh: Session) -> None:
@@ -155,17 +142,14 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
         "alibi",
     ]
     assert "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight" in result["own"]
-    cells = {
-        (int(row["query"]), int(row["key"])): float(row["bias"])
-        for row in csv.DictReader(io.StringIO(result["matrix"].removeprefix("\ufeff")))
-    }
+    cells = {(int(row["query"]), int(row["key"])): float(row["bias"]) for row in csv_rows(result["matrix"])}
     assert cells == {(i, j): own.matrix[i, j] for i in range(8) for j in range(i + 1)}
     assert result["cell"].startswith("query 2, key 1: ")
     # Seven tokens away by 1/16; no color stands for numbers above 0, which there are none of.
     assert result["bar"].split() == ["bias", "−0.438", "0"]
     alibi = api.shown(t5, {"scheme": "alibi"})
     assert result["reach"] == [f"{distance:,}" for distance in alibi.ranges.distance.tolist()]
-    rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
+    rows = csv_rows(result["csv"])
     assert [int(row["half"]) for row in rows] == alibi.ranges.half.tolist()
     assert "1,179" in result["svg"]
     said: dict[str, Any] = {}

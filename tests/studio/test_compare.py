@@ -1,7 +1,5 @@
 """Comparisons in the studio against results.json, two checkpoints against NumPy, and both on the page."""
 
-import csv
-import io
 import json
 import shutil
 from collections.abc import Callable
@@ -22,6 +20,8 @@ from whatwhere.studio.api import comparison as api
 from whatwhere.studio.api.about import about
 from whatwhere.studio.jobs import Stopped
 from whatwhere.studio.session import Session
+
+from .conftest import csv_rows
 
 WORDS = ["a", "b", "c", "d", "e", "f"]
 
@@ -161,7 +161,7 @@ def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], s
         "Accuracy by length",
         "The same inputs, every position shifted",
     ]
-    rows = list(csv.DictReader(io.StringIO(shown["csv"].removeprefix("\ufeff"))))
+    rows = csv_rows(shown["csv"])
     baselines = [each.name for each in measured.baselines]
     assert [(row["scheme"], int(row["arguments"])) for row in rows] == [
         (name, length) for name in [*measured.schemes, *baselines] for length in measured.lengths.tolist()
@@ -193,9 +193,9 @@ def test_the_page_compares_two_checkpoints(look: Callable[..., dict[str, Any]], 
     assert shown["titles"] == [moved.title, rotated.title]
     assert [bar.split() for bar in shown["bars"]] == [["c", moved.table.rows[0][3]]]
     assert {"c", moved.table.rows[0][3]} <= set(shown["texts"])
-    (row,) = csv.DictReader(io.StringIO(shown["csv"].removeprefix("\ufeff")))
+    (row,) = csv_rows(shown["csv"])
     assert [float(row[each.name]) for each in moved.series] == [each.values[0] for each in moved.series]
-    rows = list(csv.DictReader(io.StringIO(shown["rotated"].removeprefix("\ufeff"))))
+    rows = csv_rows(shown["rotated"])
     assert [float(row["distance"]) for row in rows] == [*rotated.x]
     assert [float(row["cosine"]) for row in rows] == [*rotated.series[0].values]
     assert rotated.series[0].values == pytest.approx([np.cos(d * (1e4**-0.5 - 1e6**-0.5)) / 2 + 0.5 for d in rotated.x])

@@ -7,7 +7,7 @@ import json
 import os
 import re
 from collections.abc import Callable
-from math import log, pi
+from math import pi
 from pathlib import Path
 from typing import Any
 
@@ -87,13 +87,6 @@ def test_the_rotary_lab_is_left_in_tables(fresh: Session) -> None:
         assert plain[str(n)][:3] == [number(wavelength), "1", number(4096 / wavelength)]
     # YaRN keeps pairs that turn 32 times in the trained length, and slows those that do not turn once by the factor.
     assert [yarn[n][1] for n in ("0", "31")] == ["1", "4"]
-
-
-def test_biases_are_left_in_a_table(fresh: Session) -> None:
-    slopes = 2.0 ** -np.arange(1, 9)
-    for head, slope in enumerate(slopes):
-        reach, half = (int(log(1 / share) // slope) + 1 for share in (0.01, 0.5))
-        assert cells("biases", fresh)[str(head)] == [f"{reach:,}", f"{half:,}"]
 
 
 def test_an_exported_page_begins_with_as_many_positions_as_it_holds(bundle: Path) -> None:

@@ -1,7 +1,5 @@
 """The page in a real browser: what it shows is what the API answers, and nothing leaves this machine."""
 
-import csv
-import io
 import re
 import shutil
 import subprocess
@@ -26,6 +24,7 @@ from whatwhere.studio.session import Session
 from whatwhere.studio.wire import pack
 
 from ..running import fitting
+from .conftest import csv_rows
 
 node = pytest.mark.skipif(
     shutil.which("node") is None or not (WEB / "node_modules" / "esbuild").is_dir(),
@@ -186,7 +185,7 @@ def test_the_token_card_shows_what_the_api_answers(tokens: dict[str, Any], real:
 @chromium
 def test_files_hold_the_same_numbers(tokens: dict[str, Any], real: Session) -> None:
     near = api.neighbors(real, {"token": "king", "k": 5}).lists
-    rows = list(csv.DictReader(io.StringIO(tokens["csv"].removeprefix("\ufeff"))))
+    rows = csv_rows(tokens["csv"])
     assert [row["token"] for row in rows] == [word for each in near for word in each.words]
     assert [float(row["cosine"]) for row in rows] == [cosine for each in near for cosine in each.cosines.tolist()]
     svg = ElementTree.fromstring(tokens["svg"])

@@ -1,9 +1,5 @@
 """The pipeline: a text in the loaded model, in a run, and in a layer that nothing has trained, beside plain NumPy."""
 
-import csv
-import io
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +9,6 @@ import pytest
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-import whatwhere
 from whatwhere.analysis.walkthrough import walk
 from whatwhere.errors import SettingError, TextError, TokenError
 from whatwhere.report.section import Table
@@ -22,7 +17,7 @@ from whatwhere.studio.api import pipeline as api
 from whatwhere.studio.schemes import scheme_of
 from whatwhere.studio.session import Session
 
-from .conftest import opened
+from .conftest import csv_rows, opened
 
 TEXT = "The cat sat on the mat."
 MODEL = {"text": TEXT, "tokens": "loaded", "scheme": "model", "causal": False}
@@ -83,23 +78,6 @@ def test_rotary_turns_as_the_configuration_says(tmp_path: Path) -> None:
     np.testing.assert_allclose(after, before * np.exp(1j * np.outer(range(3), speeds)), rtol=1e-4, atol=1e-6)
 
 
-def test_a_learned_bias_is_that_of_the_file(tmp_path: Path) -> None:
-    config = {
-        "model_type": "t5", "vocab_size": 9, "d_model": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1,
-        "relative_attention_num_buckets": 32, "relative_attention_max_distance": 128,
-    }  # fmt: skip
-    table = sampled(32, 2)
-    name = "decoder.block.0.layer.0.SelfAttention.relative_attention_bias.weight"
-    session = opened(
-        tmp_path, config, **{"shared.weight": sampled(9, 8), name: table, name.replace("de", "en", 1): table}
-    )
-    result = api.walk(session, {"text": "1 2 3", "tokens": "loaded", "scheme": "model", "head": 1})
-    # Each of the first distances has a bucket of its own.
-    np.testing.assert_array_equal(result.bias[2], table[[2, 1, 0], 1])
-    assert result.scale == 1
-    assert not any("random" in note for note in result.notes)
-
-
 def test_a_model_that_multiplies_its_tokens_does_so_here(tmp_path: Path) -> None:
     config = LLAMA | {"model_type": "gemma", "head_dim": 8, "num_key_value_heads": 2}
     table = sampled(30, 16)
@@ -140,27 +118,6 @@ def test_a_model_of_two_parts_begins_with_its_decoder(tmp_path: Path) -> None:
     config = {"model_type": "t5", "vocab_size": 9, "d_model": 8, "d_kv": 4, "num_heads": 2, "num_layers": 1}
     session = opened(tmp_path, config, **{"shared.weight": sampled(9, 8)})
     assert api.walk(session, api.begin(session)).causal
-
-
-def test_the_python_of_an_answer_gives_its_numbers(tmp_path: Path) -> None:
-    config = {
-        "model_type": "gpt2", "vocab_size": 9, "n_embd": 8, "n_head": 2, "n_layer": 1, "n_positions": 16
-    }  # fmt: skip
-    small = opened(tmp_path, config, **{"wte.weight": sampled(9, 8), "wpe.weight": sampled(16, 8)})
-
-    def run(lines: str) -> dict[str, Any]:
-        names: dict[str, Any] = {"PATH": str(small.checkpoint.path)}
-        exec(lines, names)
-        return names
-
-    begin = api.begin(small)
-    walked, shown = api.walk(small, begin), positions.positions(small, positions.begin(small) | {"rows": 5})
-    p = whatwhere.positions(5)
-    for lines in (walked.python, shown.python):
-        np.testing.assert_array_equal(run(lines)["where"].input(p)[0].detach(), shown.fingerprint.values)
-    same_seed = api.walk(small, begin | {"scheme": "learned", "seed": 3, "text": "a a a a a", "tokens": "words"})
-    table = run(same_seed.python)["where"].input(p)[0].detach()
-    np.testing.assert_array_equal(table, same_seed.position_rows)
 
 
 VOCABULARIES = {
@@ -239,15 +196,6 @@ def test_what_a_view_begins_with_is_what_it_exports(view: Any, fresh: Session, r
         assert all(len(row) == len(table.columns) for table in tables for row in table.rows)
 
 
-def test_splitting_a_text_imports_no_torch(minilm: Path) -> None:
-    code = (
-        "import sys; from whatwhere.studio.session import Session; from whatwhere.studio.api import pipeline\n"
-        f"pipeline.read(Session.open({str(minilm)!r}), {{'text': 'a cat', 'tokens': 'loaded'}})\n"
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
-
-
 def test_the_page_steps_through_a_text(look: Callable[..., dict[str, Any]], real: Session) -> None:
     result = look(real, "pipeline.mjs")
     right = api.walk(real, MODEL | {"text": "A dog", "scheme": "sinusoidal+rotary+alibi", "causal": True})
@@ -257,11 +205,11 @@ def test_the_page_steps_through_a_text(look: Callable[..., dict[str, Any]], real
     assert result["steps"] == ["tokens", "ids", "rows", "positions", "sum", "rotation", "bias", "score"]
     assert "E[3899]" in result["equation"]
     assert f"bias({2 - 1})" in result["equation"]
-    rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
+    rows = csv_rows(result["csv"])
     assert [row["token"] for row in rows] == right.words
     for n, row in enumerate(rows):
         np.testing.assert_allclose([float(row[str(k)]) for k in range(384)], right.vectors[n], rtol=1e-7)
-    for row in csv.DictReader(io.StringIO(result["scores"].removeprefix("\ufeff"))):
+    for row in csv_rows(result["scores"]):
         query, key = int(row["query"].split()[0]), int(row["key"].split()[0])
         assert float(row["score"]) == pytest.approx(right.scores[query, key], rel=1e-6)
         assert float(row["bias"]) == pytest.approx(right.bias[query, key], rel=1e-6)

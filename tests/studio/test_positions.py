@@ -1,7 +1,5 @@
 """Positions: the loaded table and schemes of the catalogue, beside plain NumPy and the reference."""
 
-import csv
-import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,8 @@ from whatwhere import reference
 from whatwhere.records import Missing
 from whatwhere.studio.api import positions as api
 from whatwhere.studio.session import Session
+
+from .conftest import csv_rows
 
 
 @pytest.fixture(scope="module")
@@ -107,13 +107,13 @@ def test_the_page_draws_what_the_api_answers(look: Callable[..., dict[str, Any]]
         "The path of the positions",
         "By distance", "The norm of each position's vector",
     ]  # fmt: skip
-    rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
+    rows = csv_rows(result["csv"])
     paths = [[float(row[f"component {axis}"]) for axis in (1, 2, 3)] for row in rows]
     np.testing.assert_allclose(paths, seen.path, rtol=1e-12)
     assert result["svg"].count("<line") > 63
     assert "outlier: 0" in result["note"]
     assert "axes=2%2C3" in result["address"]
-    columns = list(csv.DictReader(io.StringIO(result["columns"].removeprefix("\ufeff"))))
+    columns = csv_rows(result["columns"])
     table = api.positions(real, {"scheme": "model", "rows": 64}).fingerprint.values
     for feature in range(4, 8):
         np.testing.assert_array_equal([float(row[f"feature {feature}"]) for row in columns], table[:, feature])

@@ -1,7 +1,5 @@
 """The rotary lab: beside the reference in plain loops, and beside what is known of Llama 3.1."""
 
-import csv
-import io
 from collections.abc import Callable
 from math import cos, inf, pi
 from pathlib import Path
@@ -16,7 +14,7 @@ from whatwhere.studio.api.settings import Parameter, parse
 from whatwhere.studio.schemes import layer_names
 from whatwhere.studio.session import Session
 
-from .conftest import opened
+from .conftest import csv_rows, opened
 
 LLAMA = {
     "model_type": "llama", "vocab_size": 8, "hidden_size": 1024, "num_attention_heads": 8, "num_hidden_layers": 3,
@@ -61,9 +59,6 @@ SETTINGS = "head_dim=48 rotary_dim=40 theta=20000 original_length=512 factor=6"
     ("said", "right"),
     [
         ("scaling=none", reference.inverse_frequencies(40, 20_000.0)),
-        ("scaling=linear", reference.linear_frequencies(40, 20_000.0, 6.0)),
-        ("scaling=ntk", reference.ntk_frequencies(40, 20_000.0, 6.0)),
-        ("scaling=dynamic-ntk", reference.dynamic_ntk_frequencies(40, 20_000.0, 6.0, 512, 2000)),
         ("scaling=dynamic-ntk doubling=true", reference.dynamic_ntk_frequencies(40, 20_000.0, 6.0, 512, 2000, True)),
         ("scaling=yarn beta_fast=8 beta_slow=2", reference.yarn_frequencies(40, 20_000.0, 6.0, 512, 8.0, 2.0)),
         (
@@ -205,7 +200,7 @@ def test_the_page_shows_what_the_api_answers(look: Callable[..., dict[str, Any]]
             in result[shown]["facts"]
         )
     assert result["address"] == "#/rotary"
-    rows = list(csv.DictReader(io.StringIO(result["csv"].removeprefix("\ufeff"))))
+    rows = csv_rows(result["csv"])
     assert [float(row["wavelength"]) for row in rows] == [
         *one.rotations.spectrum.wavelengths.tolist(),
         *other.rotations.spectrum.wavelengths.tolist(),

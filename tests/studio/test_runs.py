@@ -9,6 +9,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.comparison import made_up
+from whatwhere.analysis.token_map import make_map
 from whatwhere.comparison.tasks import Recall
 from whatwhere.models.model_text import encode_text, looks_up, reader_of
 from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
@@ -39,6 +40,8 @@ def test_each_view_answers_for_the_chosen_run(session: Session, results: Path) -
         assert f"{np.median(norms):.3g}" in str(overview.sections[1])
         examined = JOBS["diagnostics.examine"](session, {"run": run}, quiet)
         assert examined.norms.edges[[0, -1]] == pytest.approx([norms.min(), norms.max()], rel=1e-6)
+        made = QUERIES["maps.points"](session, {"run": run})
+        np.testing.assert_allclose(made.coordinates, make_map(table, "pca", 4).coordinates, rtol=1e-3, atol=1e-5)
         walked = QUERIES["pipeline.walk"](session, {"text": "Max(1)", "tokens": "loaded", "scheme": "none", "run": run})
         np.testing.assert_array_equal(walked.rows, table[[15, 17, 3, 18]])
     assert QUERIES["tokens.card"](session, {"token": "Max"}).tables["input"].norm == pytest.approx(

@@ -160,7 +160,8 @@ def test_asking_for_tokens_imports_no_torch(minilm: Path) -> None:
     code = (
         "import sys; from whatwhere.studio.session import Session; from whatwhere.studio.api import QUERIES; import "
         "whatwhere.studio.server; s = Session.open(sys.argv[1]); QUERIES['about'](s, {}); "
-        "QUERIES['tokens.neighbors'](s, {'token': 'king'}); sys.exit('torch' in sys.modules)"
+        "QUERIES['tokens.neighbors'](s, {'token': 'king'}); "
+        "QUERIES['pipeline.read'](s, {'text': 'a', 'tokens': 'loaded'}); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, minilm], check=True, timeout=120)
 

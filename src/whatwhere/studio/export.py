@@ -217,14 +217,17 @@ def _without_javascript(session: Session, views: Mapping[str, ExportedView]) -> 
         element("h1", f"{session.name} · whatwhere studio"),
         paragraph("These are the numbers of the page, which draws with JavaScript."),
         element("nav", links, aria_label="Views"),
-        *(element("section", element("h2", view.title), *_read(name, view), id=name) for name, view in views.items()),
+        *(
+            element(
+                "section",
+                element("h2", view.title),
+                *map(paragraph, view.text),
+                *sections(view.sections, level=3, prefix=f"{name}-"),
+                id=name,
+            )
+            for name, view in views.items()
+        ),
     )
-
-
-def _read(name: str, view: ExportedView) -> Iterator[Markup]:
-    """Yield the text and tables of a view."""
-    yield from map(paragraph, view.text)
-    yield from sections(view.sections, level=3, prefix=f"{name}-")
 
 
 @final

@@ -69,7 +69,6 @@ class ModelBias:
     """A bias of the open model, or of a run.
 
     Args:
-        title: a short name to read.
         scheme: with its learned table; None where that cannot be shown.
         missing: why there is no scheme, or None.
         tensor: name of the learned table, or None.

@@ -303,20 +303,15 @@ def bound(port: int | None = None) -> socket.socket:
 def serve(session: Session, port: int | None, browser: bool, on_start: Callable[[str, int], None]) -> None:
     """Serve a session until Ctrl-C, at a port of the system's choosing where it is None."""
     check_page(PAGE)
-    key, listening = Key(), bound(port)
-    address = _address(listening, key)
-    config = _config(create_app(session, key), "warning")
-    # What the first view needs is read while the browser starts; the view itself reports what is wrong with it.
-    threading.Thread(target=_warm, args=(session,), daemon=True).start()
-    on_start(address, listening.getsockname()[1])
-    if browser:
-        threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-    try:
-        uvicorn.Server(config).run(sockets=[listening])
-    except KeyboardInterrupt:  # raised again by uvicorn once all is closed
-        pass
-    finally:
-        listening.close()
+    key = Key()
+    with _opened(create_app(session, key), key, port, "warning") as (server, listening, address):
+        # What the first view needs is read while the browser starts; the view itself reports what is wrong with it.
+        threading.Thread(target=_warm, args=(session,), daemon=True).start()
+        on_start(address, listening.getsockname()[1])
+        if browser:
+            threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
+        with suppress(KeyboardInterrupt):  # raised again by uvicorn once all is closed
+            server.run(sockets=[listening])
 
 
 @contextmanager
@@ -327,20 +322,23 @@ def served(
     jobs: Mapping[str, JobFunction] = JOBS,
 ) -> Iterator[str]:
     """Serve a session from a thread of this process, and yield the address, with its key."""
-    key, listening = Key(), bound()
-    server = uvicorn.Server(_config(create_app(session, key, page, queries, jobs), "error"))
-    thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
-    thread.start()
-    try:
-        yield _address(listening, key)
-    finally:
-        server.should_exit = True
-        thread.join()
-        listening.close()
+    key = Key()
+    with _opened(create_app(session, key, page, queries, jobs), key, None, "error") as (server, listening, address):
+        thread = threading.Thread(target=server.run, args=([listening],), daemon=True)
+        thread.start()
+        try:
+            yield address
+        finally:
+            server.should_exit = True
+            thread.join()
 
 
-def _config(app: ASGIApp, log_level: str) -> uvicorn.Config:
-    return uvicorn.Config(
+@contextmanager
+def _opened(
+    app: ASGIApp, key: Key, port: int | None, log_level: str
+) -> Iterator[tuple[uvicorn.Server, socket.socket, str]]:
+    """Yield a server that does not run yet, its socket, and its address with the key."""
+    config = uvicorn.Config(
         app,
         log_level=log_level,
         access_log=False,
@@ -352,10 +350,8 @@ def _config(app: ASGIApp, log_level: str) -> uvicorn.Config:
         lifespan="off",
         ws="none",
     )
-
-
-def _address(listening: socket.socket, key: Key) -> str:
-    return f"http://127.0.0.1:{listening.getsockname()[1]}/?token={key.token}"
+    with bound(port) as listening:
+        yield uvicorn.Server(config), listening, f"http://127.0.0.1:{listening.getsockname()[1]}/?token={key.token}"
 
 
 def _warm(session: Session) -> None:

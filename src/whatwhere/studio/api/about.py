@@ -2,18 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Literal
 
 from whatwhere.analysis.token_map import MINIMUM_ROWS
-from whatwhere.models.checkpoint.lookup import spellings
-from whatwhere.studio.api import ask, pipeline, positions, token_map
-from whatwhere.studio.api.settings import query
+from whatwhere.studio.api import ask, pipeline, positions, token_map, tokens
+from whatwhere.studio.api.settings import Which, query
 from whatwhere.studio.schemes import has_own, titles, used_doors
 from whatwhere.studio.session import Kind, Session
-
-Which = Literal["input", "output"]
-_MAX_EXAMPLES = 6
 
 
 @dataclass(frozen=True)
@@ -31,24 +25,14 @@ class About:
     """What is open.
 
     Args:
-        kind: a model, the results of a comparison, or random vectors where nothing was opened.
-        name: for headings.
         path: of the file or folder; "" where nothing was opened, and in an exported page.
-        format: of the checkpoint.
-        model: the model type of the configuration.
         guessed: whether the token table was chosen by its size, for no name is known.
-        positions: the shape of the position table.
         begin: the settings that some views begin with, by the names of the views.
         views: those that have something to show, in their order; the first is opened.
         own: whether the file itself describes positions, by a configuration or a table.
         runs: of a comparison, such as "rotary-0"; on an exported page those of which it holds something.
-        run_titles: how each of them is shown.
         run: the one that views begin with; "" where there are none.
         other: the path of a second checkpoint, which the first is compared with.
-        tokenizer: whether there is one.
-        examples: tokens to begin with.
-        analogy: three tokens of an analogy, or none.
-        exported: whether this is an exported page.
     """
 
     kind: Kind
@@ -100,8 +84,8 @@ def about(session: Session) -> About:
         run=session.run,
         other=None if session.other is None else str(session.other.path),
         tokenizer=session.tokenizer is not None,
-        examples=examples(session),
-        analogy=analogy(session),
+        examples=tokens.examples(session),
+        analogy=tokens.usual_analogy(session),
     )
 
 
@@ -136,24 +120,3 @@ def _tables(session: Session) -> dict[Which, TableHeader]:
     return {
         which: TableHeader(entry.name, entry.shape[0], entry.shape[1], entry.dtype) for which, entry in entries.items()
     }
-
-
-def examples(session: Session) -> list[str]:
-    """Return a few tokens of the vocabulary to begin with; ids where it has none of the usual ones."""
-    words = ("king", "Paris", "paris")
-    usual = [*chain.from_iterable(map(spellings, words)), "##ing", "ing", "1999", "Max", "First", "("]
-    vocabulary = set(session.words)
-    tokens = [word for word in usual if word in vocabulary][:_MAX_EXAMPLES]
-    if tokens or not session.tables:
-        return tokens
-    return [f"#{n}" for n in session.table().ids[:_MAX_EXAMPLES].tolist()]  # finite rows
-
-
-def analogy(session: Session) -> list[str]:
-    """Return the three tokens of an analogy that the vocabulary has, spelled alike, or none."""
-    vocabulary = set(session.words)
-    for words in (("man", "woman", "king"), ("First", "Last", "Max")):
-        for tokens in zip(*map(spellings, words), strict=True):
-            if vocabulary.issuperset(tokens):
-                return list(tokens)
-    return []

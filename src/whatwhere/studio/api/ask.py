@@ -39,7 +39,6 @@ class AskedRun:
         top: the most probable tokens, first the answer; none where it cannot answer.
         correct: whether the answer is the correct one; None where the task knows none.
         usual: its answer where no position was changed; None where none was, or it has none.
-        missing: why it cannot answer, or None.
     """
 
     run: str
@@ -63,7 +62,6 @@ class AskedRuns:
         at: the slot of the token at whose output the models answer; None where that differs among the runs.
         correct: the correct answer; None where the task knows none.
         trained: the lengths of training, in tokens.
-        seeds: of the comparison.
     """
 
     tokens: Sequence[str]
@@ -83,7 +81,6 @@ class AskedAttention:
 
     Args:
         at: the slot of the token at whose output the model answers.
-        causal: whether no token attends to later ones.
         layers: the weight of each key at each query; the weights of a query sum to 1.
         digits: the slots of an expression's digits; None of other tasks.
     """

@@ -67,12 +67,8 @@ class BiasFindings:
         missing: why there is no bias of the open model; None where there is one.
         unavailable: biases of the open model that cannot be shown, by their titles, and why.
         choices: those that can, and the catalogue's.
-        scheme: the name of the one that is shown.
-        repr: the scheme as Python writes it.
         python: lines that build it as `scheme`; PATH is the path of what is open.
         tensor: name of the learned table of the open model, or None.
-        random: whether its parameters are random.
-        causal: whether the scheme is for causal attention only.
         head: that of the matrix.
         matrix: the bias of each query and key, or the weight; NaN for keys that the scheme excludes.
         examined: distances examined, from 0 on; of the curves `distances`.

@@ -15,6 +15,7 @@ from whatwhere.comparison.statistics import paired_differences
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
 from whatwhere.records import Missing
+from whatwhere.report import comparison as report
 from whatwhere.report import comparison_conclusions as conclusions
 from whatwhere.report import comparison_sentences as sentences
 from whatwhere.report import difference as texts
@@ -23,8 +24,7 @@ from whatwhere.report.comparison_sentences import name_text
 from whatwhere.report.figures import looks
 from whatwhere.report.section import Section, Table
 from whatwhere.report.text import capital
-from whatwhere.studio.api.about import Which
-from whatwhere.studio.api.settings import ExportedView, Findings, in_steps, query
+from whatwhere.studio.api.settings import ExportedView, Findings, Which, in_steps, query
 from whatwhere.studio.jobs import Report
 from whatwhere.studio.session import Session
 
@@ -37,12 +37,9 @@ class ComparedTask:
     """The task of a comparison.
 
     Args:
-        unit: what lengths count.
         trained: lengths of training; `trained_text` is the same as text.
         measure: "accuracy", or a loss; `scored` is it with its unit and its better side.
-        percent: whether scores are shares, to be shown in percent.
         groups: "all", then the groups of targets that are scored by themselves.
-        shift_length: length of the shift test.
     """
 
     unit: str
@@ -95,10 +92,8 @@ class Sentences:
         answer: which scheme has the best median, and which differences the seeds show.
         scope: what was not tested.
         differences: how differences were tested, or "".
-        question: what was compared.
         scores, groups, shift, table, doors, distance: what the figures and tables show.
         record: what the runs started from, how long they took, and where.
-        repeat: how to repeat them.
     """
 
     answer: str
@@ -120,19 +115,13 @@ class Measurements:
     """All that the view of a comparison shows.
 
     Args:
-        looks: of the schemes in figures.
         lengths: that were tested; the first `trained` of them were trained.
         in_length: median, least and greatest for each scheme.
-        scores: by group of targets.
-        each: the score of every run.
         layouts: the scores by layout, in groups, where layers differ or have windows.
         shifts: by how far every position is shifted; `shift` are the scores.
         differences: between the schemes in pairs, at the longest length; None where there are none.
         costs, milliseconds: of each scheme, and of its training step.
-        token_table: its numbers at shares of the steps.
         command: that repeats it; None where no command line can express it.
-        settings: settings, machine and versions.
-        runs: one row for each run.
     """
 
     task: ComparedTask
@@ -188,8 +177,6 @@ def exported(session: Session) -> ExportedView | None:
     """Return what an exported page needs of this view: the report of a comparison."""
     if session.kind != "results":
         return None
-    from whatwhere.report import comparison as report  # imports torch
-
     return ExportedView("Compare", [("compare.results", {})], sections=report.sections(session.results))
 
 
@@ -212,8 +199,6 @@ def difference(
 
 
 def _measurements(results: Comparison) -> Measurements:
-    from whatwhere.report import comparison as report
-
     schemes, lengths = results.schemes, [*results.trained, *results.beyond]
     groups = {ALL: ALL} | {group: name_text(group) for group in results.task.groups}
     summaries = [results.summary[scheme] for scheme in schemes]

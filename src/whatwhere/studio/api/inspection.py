@@ -34,7 +34,6 @@ class SuspiciousTokens:
     """The suspicious rows of a token table, and histograms of the numbers by which they were chosen.
 
     Args:
-        name: of the tensor.
         found: the rows, of which the first 5,000 of each list are described.
         none_suspected: what was measured where no row is suspected of being under-trained; else "".
         norms, cosines: of the rows that are finite and not zero; the others have lists of their own.

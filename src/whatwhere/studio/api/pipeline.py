@@ -14,6 +14,7 @@ from whatwhere.report.section import Section
 from whatwhere.report.text import number
 from whatwhere.studio.api import ask
 from whatwhere.studio.api.settings import ExportedView, Features, Heads, Seed, columns, query
+from whatwhere.studio.api.tokens import FirstTokens
 from whatwhere.studio.schemes import (
     DEFAULT_DIM,
     DoorScheme,
@@ -43,17 +44,6 @@ _SHOWN = 4
 
 
 @dataclass(frozen=True, eq=False)
-class TextTokens:
-    """The first tokens of a text of `count`: words as the vocabulary writes them, texts where bytes are any, types."""
-
-    count: int
-    ids: Int[np.ndarray, " tokens"]
-    words: Sequence[str]
-    texts: Sequence[str | None]
-    kinds: Sequence[str]
-
-
-@dataclass(frozen=True, eq=False)
 class RotaryPairs:
     """The two features of each pair that is rotated, and its radians per position."""
 
@@ -63,7 +53,7 @@ class RotaryPairs:
 
 
 @dataclass(frozen=True, eq=False)
-class TextWalkthrough(TextTokens):
+class TextWalkthrough(FirstTokens):
     """Each step of a text from tokens to the attention scores of one head: see Walkthrough and AttentionScores.
 
     Args:
@@ -239,7 +229,7 @@ def walk(
 
 
 @query
-def read(session: Session, *, text: str, tokens: Tokens = "words") -> TextTokens:
+def read(session: Session, *, text: str, tokens: Tokens = "words") -> FirstTokens:
     """Split a text into tokens and number them: this needs no vector, and is there at once."""
     loaded = tokens == "loaded"
     ids, words = _read(session, text, loaded)
@@ -266,10 +256,10 @@ def _pairs(where: "Where") -> RotaryPairs | None:
     return RotaryPairs(pairs[0].numpy(), pairs[1].numpy(), rotary.inverse_frequencies.numpy())
 
 
-def _tokens(session: Session, ids: Sequence[int], words: list[str], loaded: bool, count: int) -> TextTokens:
+def _tokens(session: Session, ids: Sequence[int], words: list[str], loaded: bool, count: int) -> FirstTokens:
     known_ids = range(len(session.texts) if loaded else 0)
     meant = [session.texts[n] if n in known_ids else word for n, word in zip(ids, words, strict=True)]
-    return TextTokens(
+    return FirstTokens(
         count=count,
         ids=np.array(ids),
         words=words,

@@ -58,9 +58,7 @@ class PositionFindings:
 
     Args:
         notes: sentences on what differs from the model.
-        doors: its schemes.
         door: the one that is shown; None where no position enters.
-        rows: positions that are shown.
         python: lines that build the encoding as `where`; PATH is the path of what is open.
         fingerprint: None where the scheme depends on queries and keys.
         by_distance: None where nothing depends on the distance alone.

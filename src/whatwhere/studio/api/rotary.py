@@ -64,8 +64,6 @@ class RotaryPreset:
     """The values that a configuration can begin with, as in "from=plain".
 
     Args:
-        title: a short name to read.
-        claimed: the length of the text.
         lengths: how its lengths are known; "" for a plain rotary.
         lists: the factors of each pair for short and for long texts, where they are the model's own.
     """
@@ -86,8 +84,6 @@ class PairRotations:
         python: an expression that builds the rotary.
         follows_length: whether the frequencies depend on the length; they are those of the claimed one.
         magnitude: factor of queries and keys.
-        trained: the trained length.
-        frequencies: radians per position.
         agreement: cosines by distance between vectors that are rotated with the scaling and without.
     """
 
@@ -105,7 +101,6 @@ class RotaryConfiguration:
     """One of the two configurations.
 
     Args:
-        preset: what it begins with.
         scaling: the name of its scaling, or "none".
         problem: why it cannot be built, or None.
         rotations: of its pairs; None where it cannot be built.
@@ -124,10 +119,7 @@ class RotaryLab:
 
     Args:
         missing: why the open model has none; None where it has one.
-        presets: what a configuration can begin with.
         scalings: of the catalogue, by name.
-        claimed: the length of the text.
-        distances: those of the cosines.
         agreement: cosines between vectors that are rotated by both; None where their pairs differ in number.
     """
 

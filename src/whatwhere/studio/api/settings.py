@@ -19,6 +19,7 @@ from whatwhere.studio.session import Session
 Answer = TypeVar("Answer")
 Value = float | int | bool | str
 Kind = Literal["flag", "choice", "whole", "number"]
+Which = Literal["input", "output"]
 
 LONGEST_TEXT = 20_000
 # Settings of schemes of the catalogue; 0 takes the sizes of the open model.
@@ -86,7 +87,6 @@ class ExportedView:
     """What an exported page holds of a view.
 
     Args:
-        title: of the view.
         queries: names and settings of the queries and jobs whose answers it holds.
         sections: the same to read without JavaScript.
         begin: the settings that the view begins with there; None for those of the live page.
@@ -118,8 +118,6 @@ class Parameter:
         least, most: the range of valid numbers; None is the slider's end.
         base: of a logarithmic slider; None for a linear one.
         steps: of the slider, for each power of the base, or for each 1.
-        choices: valid texts.
-        help: what it does.
         rare: whether its control is folded away.
     """
 

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Integer, UInt8, UInt16
@@ -35,7 +35,7 @@ from whatwhere.studio.session import Session
 
 FEWEST = 100
 """Tokens of a model whose map begins as t-SNE; fewer are seen well enough by PCA."""
-MOST_NEIGHBORS, MOST_NAMED = 50, 1000
+MOST_NAMED = 1000
 MOST_EXPORTED = 60_000
 """Rows whose neighbors an exported page holds: 0.8 MB for 30,000 tokens."""
 SEED = 0
@@ -73,8 +73,6 @@ class MapPoints:
     """A map of the tokens.
 
     Args:
-        table: "input" or "output".
-        name: of the tensor.
         shown: how many of its rows are on the map.
         not_finite: how many have numbers that are not finite, and are on no map.
         missing: the extra to install, by method whose package is not installed.
@@ -238,13 +236,11 @@ def frequencies(session: Session, *, table: str = "input") -> TokenFrequencies:
 
 
 @query
-def near(
-    session: Session, *, token: str, k: Annotated[int, 0, MOST_NEIGHBORS] = 0, table: str = "input"
-) -> MapNeighbors:
-    """Return the nearest rows of a token by cosine in the full space; k=0 takes as many as the map compares."""
+def near(session: Session, *, token: str, table: str = "input") -> MapNeighbors:
+    """Return the nearest rows of a token by cosine in the full space, as many as the map compares."""
     number, opened = find_token(session.checkpoint, token), _table(session, table)
     row = opened.row(number)
-    k = k or neighbors_to_compare(len(opened.weight))
+    k = neighbors_to_compare(len(opened.weight))
     nearest = session.search(table).nearest(opened.weight[row][None], k, without=[[row]])
     return MapNeighbors(number, opened.ids[nearest.ids[0]], nearest.scores[0])
 

@@ -3,7 +3,8 @@
 import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from itertools import chain
+from typing import Annotated, Any, get_args
 
 import numpy as np
 from jaxtyping import Float, Int, UInt8
@@ -11,17 +12,15 @@ from jaxtyping import Float, Int, UInt8
 from whatwhere.analysis.analogies import Rule
 from whatwhere.analysis.diagnostics import unreachable
 from whatwhere.analysis.token_neighbors import AnalogyAnswers, answered_analogy
-from whatwhere.models.checkpoint.lookup import Table, find_token, word_of
+from whatwhere.models.checkpoint.lookup import Table, find_token, spellings, word_of
 from whatwhere.report.section import Section
-from whatwhere.studio.api.about import Which, examples
-from whatwhere.studio.api.about import analogy as usual_analogy
-from whatwhere.studio.api.settings import ExportedView, columns, query
+from whatwhere.studio.api.settings import ExportedView, Which, columns, query
 from whatwhere.studio.session import Session
 
 MOST_NEIGHBORS, MOST_FOUND = 200, 200
 MOST_ROWS = 20
 """Neighbors whose rows are sent: more than a picture shows."""
-_MOST_BINS = 60
+_MOST_BINS, _MOST_EXAMPLES = 60, 6
 
 
 @dataclass(frozen=True)
@@ -35,8 +34,8 @@ class Tokens:
 
 
 @dataclass(frozen=True)
-class MatchingTokens(Tokens):
-    """Tokens that match a search, best first; `count` of all that match, of which the first are listed."""
+class FirstTokens(Tokens):
+    """The first of `count` tokens: of a text, or of those that match a search, best first."""
 
     count: int
 
@@ -55,7 +54,6 @@ class RowInTable:
     """The row of a token in one table, and the histogram of the norms of all rows.
 
     Args:
-        name, dtype, rows: of the tensor.
         counts, edges, median: of all norms.
         norm, row: None where the row has numbers that are not finite.
         percentile: how many of 100 rows have a lower norm.
@@ -101,10 +99,7 @@ class NeighborList(Tokens):
     """The nearest rows of a token in one table, nearest first.
 
     Args:
-        name: of the tensor.
         centered: whether the mean row was subtracted first.
-        cosines: to the row of the token.
-        norms: of the rows.
         rows: of the token and of its first neighbors.
     """
 
@@ -128,7 +123,7 @@ class TokenNeighbors:
 
 
 @query
-def find(session: Session, *, text: str, most: Annotated[int, 1, MOST_FOUND] = 30) -> MatchingTokens:
+def find(session: Session, *, text: str, most: Annotated[int, 1, MOST_FOUND] = 30) -> FirstTokens:
     """Search tokens by a part of their text: equal ones first, then prefixes, then any that contain it."""
     wanted = text.strip()
     folded = session.once("folded", lambda: [_bare(session, n) for n in range(len(session.words))])
@@ -138,7 +133,7 @@ def find(session: Session, *, text: str, most: Annotated[int, 1, MOST_FOUND] = 3
     else:
         inside = [n for n, word in enumerate(folded[:rows]) if wanted and wanted.casefold() in word]
         matches = sorted(inside, key=lambda n: _distance(session.words[n], folded[n], wanted, n))
-    return MatchingTokens(**vars(_tokens(session, matches[:most])), count=len(matches))
+    return FirstTokens(**vars(_tokens(session, matches[:most])), count=len(matches))
 
 
 @query
@@ -230,6 +225,27 @@ def exported(session: Session) -> ExportedView | None:
     return ExportedView("Token card", queries, sections=[Section("neighbors", "Nearest neighbors", tables)])
 
 
+def examples(session: Session) -> list[str]:
+    """Return a few tokens of the vocabulary to begin with; ids where it has none of the usual ones."""
+    words = ("king", "Paris", "paris")
+    usual = [*chain.from_iterable(map(spellings, words)), "##ing", "ing", "1999", "Max", "First", "("]
+    vocabulary = set(session.words)
+    tokens = [word for word in usual if word in vocabulary][:_MOST_EXAMPLES]
+    if tokens or not session.tables:
+        return tokens
+    return [f"#{n}" for n in session.table().ids[:_MOST_EXAMPLES].tolist()]  # finite rows
+
+
+def usual_analogy(session: Session) -> list[str]:
+    """Return the three tokens of an analogy that the vocabulary has, spelled alike, or none."""
+    vocabulary = set(session.words)
+    for words in (("man", "woman", "king"), ("First", "Last", "Max")):
+        for tokens in zip(*map(spellings, words), strict=True):
+            if vocabulary.issuperset(tokens):
+                return list(tokens)
+    return []
+
+
 def _distance(word: str, bare: str, query: str, number: int) -> tuple[bool, bool, bool, int, int]:
     """Return the key that sorts matches: the word itself, its other spellings, prefixes; short ones first."""
     wanted = query.casefold()
@@ -252,8 +268,7 @@ def _tokens(session: Session, ids: Sequence[int]) -> Tokens:
 
 
 def _which(session: Session) -> list[Which]:
-    names: tuple[Which, ...] = ("input", "output")
-    return [name for name in names if name in session.tables]
+    return [name for name in get_args(Which) if name in session.tables]
 
 
 def _character(char: str) -> Character:

@@ -2,7 +2,7 @@
 
 import { Names } from "./views/map/labels";
 import { Problem, type Settings, type Source } from "./source";
-import type { Answers, MatchingTokens } from "./types";
+import type { Answers, FirstTokens } from "./types";
 import { unpack } from "./wire";
 
 export interface Exported {
@@ -49,7 +49,7 @@ export class ExportedSource implements Source {
   }
 
   /** Search tokens as the server does: equal ones first, then prefixes, then any that contain the text. */
-  async #find({ text, most, run }: Settings): Promise<MatchingTokens> {
+  async #find({ text, most, run }: Settings): Promise<FirstTokens> {
     const names = new Names(await this.query("maps.labels", { table: "input", ...(run !== undefined && { run }) }));
     const wanted = String(text).trim().toLowerCase();
     const rows = names.labels.norms.values.length;

@@ -6,10 +6,10 @@ import type { Tensor } from "./wire";
 export interface Answers {
   "about": About;
   "schemes.list": SchemeList;
-  "pipeline.read": TextTokens;
+  "pipeline.read": FirstTokens;
   "pipeline.walk": TextWalkthrough;
   "positions.shown": PositionFindings;
-  "tokens.find": MatchingTokens;
+  "tokens.find": FirstTokens;
   "tokens.card": TokenCard;
   "tokens.neighbors": TokenNeighbors;
   "tokens.analogy": AnalogyAnswers;
@@ -299,6 +299,15 @@ export interface FingerprintView {
   values: Tensor;
 }
 
+/** whatwhere.studio.api.tokens.FirstTokens */
+export interface FirstTokens {
+  ids: Tensor;
+  words: string[];
+  texts: (string | null)[];
+  kinds: string[];
+  count: number;
+}
+
 /** whatwhere.studio.api.replay.Frames */
 export interface Frames {
   run: string;
@@ -358,15 +367,6 @@ export interface MapPoints {
   ids: Tensor | null;
   coordinates: Tensor | null;
   named: NamedTokens | null;
-}
-
-/** whatwhere.studio.api.tokens.MatchingTokens */
-export interface MatchingTokens {
-  ids: Tensor;
-  words: string[];
-  texts: (string | null)[];
-  kinds: string[];
-  count: number;
 }
 
 /** whatwhere.studio.api.comparison.Measurements */
@@ -753,22 +753,13 @@ export interface TableHeader {
   dtype: string;
 }
 
-/** whatwhere.studio.api.pipeline.TextTokens */
-export interface TextTokens {
-  count: number;
-  ids: Tensor;
-  words: string[];
-  texts: (string | null)[];
-  kinds: string[];
-}
-
 /** whatwhere.studio.api.pipeline.TextWalkthrough */
 export interface TextWalkthrough {
-  count: number;
   ids: Tensor;
   words: string[];
   texts: (string | null)[];
   kinds: string[];
+  count: number;
   tensor: string | null;
   factor: number;
   title: string;

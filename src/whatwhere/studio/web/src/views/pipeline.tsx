@@ -10,7 +10,7 @@ import { SchemeChoice, SchemeFacts, useCatalogue } from "../parts/scheme";
 import { Answered } from "../parts/states";
 import { TokenLabel } from "../parts/token";
 import { register } from "../register";
-import type { TextTokens, TextWalkthrough } from "../types";
+import type { FirstTokens, TextWalkthrough } from "../types";
 import { Equation } from "./pipeline/equation";
 import { BiasStep, RotationStep, ScoreStep } from "./pipeline/scores";
 import { PositionsStep, RowsStep, SumStep, TokensStep } from "./pipeline/steps";
@@ -82,7 +82,7 @@ const PANELS = {
   score: ScoreStep,
 };
 
-function Steps({ read, walk }: { read: TextTokens; walk: Query<TextWalkthrough> }) {
+function Steps({ read, walk }: { read: FirstTokens; walk: Query<TextWalkthrough> }) {
   const { settings, change } = useView<Choices>();
   const count = read.words.length;
   const inside = (number: number, count: number) => Math.min(Math.max(Math.trunc(number), 0), Math.max(count - 1, 0));

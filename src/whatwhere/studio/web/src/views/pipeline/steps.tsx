@@ -8,11 +8,11 @@ import { Figure, HeatFigure } from "../../parts/figure";
 import { spread } from "../../parts/heat";
 import { box, drawing, label } from "../../parts/svg";
 import { TokenLabel } from "../../parts/token";
-import type { TextTokens, TextWalkthrough } from "../../types";
+import type { FirstTokens, TextWalkthrough } from "../../types";
 import type { Tensor } from "../../wire";
 import { doorName, row, type StepProps, vectorWords } from "./walk";
 
-export function TokensStep({ read, numbered }: { read: TextTokens; numbered: boolean }) {
+export function TokensStep({ read, numbered }: { read: FirstTokens; numbered: boolean }) {
   const { about, settings } = useView<Record<"text" | "tokens", string>>();
   const own = settings.tokens === "loaded" && about.tokenizer;
   const slots = upTo(read.words.length);
@@ -65,7 +65,7 @@ export function TokensStep({ read, numbered }: { read: TextTokens; numbered: boo
   );
 }
 
-function chipsSvg(read: TextTokens, title: string, numbered: boolean): string {
+function chipsSvg(read: FirstTokens, title: string, numbered: boolean): string {
   const wide = 960;
   let [left, top] = [8, 4];
   const parts: string[] = [];
