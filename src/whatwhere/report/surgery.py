@@ -1,6 +1,6 @@
 """What resize, trim, repair and convert did to a checkpoint, as sections."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from statistics import median
 
 from whatwhere.escape import shown_token
@@ -60,20 +60,13 @@ def _measurements(measured: Measured) -> list[tuple[str, str]]:
             ids = ", ".join(f"{number:,}" for number in measured.new_ids)
             return [*_tables(measured.tables), ("new ids", ids or "none")]
         case Trimmed():
-            tokens = [
-                ("tokens before", f"{measured.tokens_before:,}"),
-                ("tokens kept", f"{measured.tokens_kept:,}"),
-                ("of them requested", f"{measured.tokens_requested:,}"),
-            ]
+            before, kept, requested = measured.tokens_before, measured.tokens_kept, measured.tokens_requested
+            tokens = _facts({"tokens before": before, "tokens kept": kept, "of them requested": requested})
             return [*tokens, *_tables(measured.tables), *_corpus(measured.corpus)]
         case Retokenized():
-            tokens = [
-                ("tokens", f"{measured.tokens:,}"),
-                ("copied", f"{measured.copied:,}"),
-                (_COMPOSED[measured.method], f"{measured.composed:,}"),
-                ("mean row", f"{measured.mean_rows:,}"),
-            ]
-            return [*tokens, *_tables(measured.tables)]
+            tokens = {"tokens": measured.tokens, "copied": measured.copied}
+            tokens |= {_COMPOSED[measured.method]: measured.composed, "mean row": measured.mean_rows}
+            return [*_facts(tokens), *_tables(measured.tables)]
         case Cast():
             return _cast(measured)
         case Repaired():
@@ -97,6 +90,10 @@ def _repaired(table: RepairedTable) -> list[tuple[str, str]]:
     return [*lines, (f"{table.name}, other rows", f"median norm {table.median_norm:.6g}")]
 
 
+def _facts(counts: Mapping[str, int]) -> list[tuple[str, str]]:
+    return [(name, f"{count:,}") for name, count in counts.items()]
+
+
 def _tables(tables: Sequence[TableRows]) -> list[tuple[str, str]]:
     return [
         (one.name, _statistics(one.kept) + (f", new rows ({_statistics(one.new)})" if one.new is not None else ""))
@@ -112,11 +109,8 @@ def _statistics(rows: RowStatistics) -> str:
 def _corpus(check: CorpusCheck | None) -> list[tuple[str, str]]:
     if check is None:
         return []
-    return [
-        ("tokens of the corpus", f"{check.tokens:,}"),
-        ("of them unknown", f"{check.unknown:,}"),
-        ("encoded as before", "yes" if check.encoded_as_before else "no"),
-    ]
+    counts = _facts({"tokens of the corpus": check.tokens, "of them unknown": check.unknown})
+    return [*counts, ("encoded as before", "yes" if check.encoded_as_before else "no")]
 
 
 def _cast(measured: Cast) -> list[tuple[str, str]]:

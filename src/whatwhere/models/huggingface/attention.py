@@ -93,15 +93,10 @@ def _has_own_attention(kind: type[nn.Module]) -> bool:
 
 @dataclass(frozen=True)
 class RelativeBias:
-    """The bias of a patched model in place of its table of all pairs.
+    """The bias of a patched model in place of its table of all pairs."""
 
-    Args:
-        scheme: of the bias, which reads the positions of the mask; None adds nothing.
-        start: position of the first query, where the mask is a table.
-    """
-
-    scheme: ScoreBias | None
-    start: int | Tensor = 0
+    scheme: ScoreBias | None  # which reads the positions of the mask; None adds nothing
+    start: int | Tensor = 0  # position of the first query, where the mask is a table
 
 
 def attention_forward(

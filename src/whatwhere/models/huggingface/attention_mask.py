@@ -3,7 +3,7 @@
 transformers describes a mask by a function of indices, composed of causality, windows, chunks and packed sequences.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -32,17 +32,10 @@ CALCULATES = (
 
 @dataclass(frozen=True)
 class BoundMask:
-    """The mask of a forward pass, which all layers of one type share.
-
-    Args:
-        window: outside of which nothing is seen; None is none.
-        tables: what the layers share, with the positions of queries and keys; one object where they are the same.
-        causal: whether keys later than the query are masked.
-        batch: sequences.
-    """
+    """The mask of a forward pass, which all layers of one type share."""
 
     window: Window | None
-    tables: PassCache
+    tables: PassCache  # with the positions of queries and keys; one object where they are the same
     causal: bool
     batch: int
 
@@ -171,17 +164,6 @@ class _Parts:
         )
 
 
-_KNOWN = {
-    "sliding_window_overlay.<locals>.inner_mask": "window",
-    "sliding_window_bidirectional_overlay.<locals>.inner_mask": "window to both sides",
-    "chunked_overlay.<locals>.inner_mask": "chunk",
-    "packed_sequence_mask_function.<locals>.inner_mask": "packed",
-    "remap_positions_for_packed_sequence.<locals>.inner_mask": "remapped",
-    "and_masks.<locals>.and_mask": "all",
-}
-"""transformers' functions of masks -> what each is."""
-
-
 def _parts(rule: Any) -> _Parts | None:
     """Return what a mask function consists of; None where it has a part that is not known."""
     from transformers import masking_utils as masks
@@ -192,26 +174,34 @@ def _parts(rule: Any) -> _Parts | None:
         return _Parts()
     if torch.compiler.is_compiling():
         return None  # a trace cannot look into a function
-    name = _KNOWN.get(getattr(rule, "__qualname__", ""))
-    if name is None or rule.__module__ != masks.__name__:
+    maker = _MAKERS.get(getattr(rule, "__qualname__", "").partition(".")[0])
+    if maker is None or rule.__module__ != masks.__name__:
         return None
-    code, cells = rule.__code__, rule.__closure__ or ()
-    values: dict[str, Any] = dict(zip(code.co_freevars, (cell.cell_contents for cell in cells), strict=True))
-    match name:
-        case "window":
-            size: int = values["sliding_window"]
-            return _Parts(size=size, one_sided=True) if size > 0 else None  # Qwen2-MoE makes one of 0 and never uses it
-        case "window to both sides":
-            return _Parts(size=values["sliding_window"] + 1)
-        case "chunk":
-            return _Parts(size=values["chunk_size"], chunked=True, left_padding=values["left_padding"])
-        case "packed":
-            return _Parts(packed=values["packed_sequence_mask"])
-        case "remapped":
-            inner = _parts(values["mask_function"])
-            return None if inner is None else replace(inner, position_ids=values["position_ids"])
-        case _:
-            return _all_of([_parts(one) for one in values["mask_functions"]])
+    cells = rule.__closure__ or ()
+    return maker(dict(zip(rule.__code__.co_freevars, (cell.cell_contents for cell in cells), strict=True)))
+
+
+def _window(values: dict[str, Any]) -> _Parts | None:
+    size: int = values["sliding_window"]
+    return _Parts(size=size, one_sided=True) if size > 0 else None  # Qwen2-MoE makes one of 0 and never uses it
+
+
+def _remapped(values: dict[str, Any]) -> _Parts | None:
+    inner = _parts(values["mask_function"])
+    return None if inner is None else replace(inner, position_ids=values["position_ids"])
+
+
+_MAKERS: Mapping[str, Callable[[dict[str, Any]], _Parts | None]] = {
+    "sliding_window_overlay": _window,
+    "sliding_window_bidirectional_overlay": lambda values: _Parts(size=values["sliding_window"] + 1),
+    "chunked_overlay": lambda values: _Parts(
+        size=values["chunk_size"], chunked=True, left_padding=values["left_padding"]
+    ),
+    "packed_sequence_mask_function": lambda values: _Parts(packed=values["packed_sequence_mask"]),
+    "remap_positions_for_packed_sequence": _remapped,
+    "and_masks": lambda values: _all_of([_parts(one) for one in values["mask_functions"]]),
+}
+"""transformers' makers of mask functions -> what a function of each consists of, by the values that it encloses."""
 
 
 def _all_of(parts: list[_Parts | None]) -> _Parts | None:

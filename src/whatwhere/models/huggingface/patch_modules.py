@@ -35,12 +35,7 @@ class RotaryTables(nn.Module):
     """Compute cos and sin as a rotary module of Hugging Face does, multiplied by the magnitude.
 
     Angles are computed in float64, and cos and sin are rounded once; a cast of the model does not round frequencies.
-
-    Args:
-        schemes: the scheme of each layer type, or one under "".
-        form: of cos and sin.
-        regime_length: the length that DynamicNTK and LongRoPE assume; None is the maximum of each call.
-        dtype: of cos and sin; None takes that of x.
+    `schemes` has the scheme of each layer type, or one under ""; `dtype` None takes that of x.
     """
 
     def __init__(

@@ -22,20 +22,12 @@ SHORT = (2, 6)
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, and how it is asked.
-
-    Args:
-        model: of transformers.
-        by_interface: whether attention is recorded by transformers' interface.
-        modules: names of the modules that attend over one sequence, once for each call in order.
-        crossing: number of calls that attend over another sequence.
-        vocab_size: number of token ids that can be used.
-    """
+    """A model of transformers, and how it is asked."""
 
     model: nn.Module
     by_interface: bool
-    modules: tuple[str, ...]
-    crossing: int
+    modules: tuple[str, ...]  # that attend over one sequence, once for each call in order
+    crossing: int  # calls that attend over another sequence
     vocab_size: int
 
     @property

@@ -167,15 +167,10 @@ def _long_enough(subject: Subject, natural: list[Call]) -> list[Call]:
 
 @dataclass
 class _Projected:
-    """What one attention module was given and projected in its first call.
+    """What one attention module was given and projected in its first call."""
 
-    Args:
-        outputs: of each linear layer in it, at position 0: (contents, features).
-        magnitude: of the cosine at position 0 that it was given, or None.
-    """
-
-    outputs: list[Tensor] = field(default_factory=list)
-    magnitude: float | None = None
+    outputs: list[Tensor] = field(default_factory=list)  # of each linear layer, at position 0: (contents, features)
+    magnitude: float | None = None  # of the cosine at position 0
 
     def compared(self, vectors: Tensor, found: FeatureMap) -> tuple[FeatureMap, float | None]:
         """Return the map with its layout in the projection's order, and the factor between both, or None.

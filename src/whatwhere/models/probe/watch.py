@@ -22,34 +22,20 @@ _RECENT = 6
 
 @dataclass
 class Call:
-    """One call of attention, with what it was given.
-
-    Args:
-        module: name of the module that called it.
-        query, key: (batch, heads, tokens, features) in float64.
-        scale: softmax scale that was passed; None if the default, 1 / sqrt(features), applies.
-        mask: what is added to the scores, or True where a key may be seen; None without.
-        bias: added to the scores apart from the mask, or None.
-        sinks: logit of each head's sink, or None.
-        query_sinks: whether a sink of each query was passed, which its token determines (Inkling 2).
-        window: the sliding window that was passed by name, or None.
-        softcap: cap of the scores that was passed, or None.
-        causal: whether causality was passed by a flag instead of a mask.
-        scores: what reached the softmax, where no interface names the parts.
-    """
+    """One call of attention; queries and keys are (batch, heads, tokens, features) in float64."""
 
     module: str
     query: Tensor
     key: Tensor
-    scale: float | None = None
-    mask: Tensor | None = None
-    bias: Tensor | None = None
-    sinks: Tensor | None = None
-    query_sinks: bool = False
-    window: int | None = None
+    scale: float | None = None  # None is the default, 1 / sqrt(features)
+    mask: Tensor | None = None  # added to the scores, or True where a key may be seen
+    bias: Tensor | None = None  # added apart from the mask
+    sinks: Tensor | None = None  # the logit of each head's
+    query_sinks: bool = False  # one of each query, which its token determines (Inkling 2)
+    window: int | None = None  # passed by name
     softcap: float | None = None
-    causal: bool = False
-    scores: Tensor | None = None
+    causal: bool = False  # by a flag instead of a mask
+    scores: Tensor | None = None  # what reached the softmax, where no interface names the parts
 
     @property
     def crosses(self) -> bool:
