@@ -112,12 +112,7 @@ def name_of(scheme: SchemeLike) -> str:
 def build_wheres(
     scheme: SchemeLike, dim: int, num_heads: int, max_length: int, layers: int, seed: int = 0
 ) -> list[Where]:
-    """Build the Where of each layer: one for all, or a mixture by layer such as "rotary/none".
-
-    Examples:
-        >>> [where.query_key is not None for where in build_wheres("rotary/none", 32, 2, 16, layers=4)]
-        [True, False, True, False]
-    """
+    """Build the Where of each layer: one for all, or a mixture by layer such as "rotary/none"."""
     if isinstance(scheme, str):
         generator = torch.Generator().manual_seed(seed)
         sizes = (dim, num_heads, max_length)

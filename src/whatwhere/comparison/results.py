@@ -440,12 +440,7 @@ class ComparisonRecord:
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """Return median, min and max.
-
-    Examples:
-        >>> spread([3.0, 1.0, 2.0]), spread([1.0, None])
-        (Spread(median=2.0, min=1.0, max=3.0), None)
-    """
+    """Return median, min and max; None where there is no value, or one is missing."""
     values = list(values)
     known = [value for value in values if value is not None]
     if not known or len(known) < len(values):

@@ -137,12 +137,7 @@ class Settings:
 
 
 def make_settings(task: str, lengths: Sequence[int] | None, recipe: str = "quick", **given: Any) -> Settings:
-    """Combine settings: the task's defaults, overridden by a recipe's, overridden by what is passed.
-
-    Examples:
-        >>> make_settings("expressions", [8, 16], steps=100).batch
-        64
-    """
+    """Combine settings: the task's defaults, overridden by a recipe's, overridden by what is passed."""
     known = {field.name for field in fields(Settings)} - {"task", "lengths"}
     unknown = sorted(set(given) - known)
     if unknown:
@@ -173,12 +168,7 @@ def _has_cuda() -> bool:
 
 
 def with_settings(settings: Settings, varied: Mapping[str, Any], max_length: int | None = None) -> Settings:
-    """Return the settings of a variant.
-
-    Examples:
-        >>> with_settings(Settings("recall", lengths=(12,)), {"dim": 16}).dim
-        16
-    """
+    """Return the settings of a variant."""
     changed = dict(varied)
     if changed.get("positions", settings.positions) == "plain":
         changed.setdefault("max_length", None)
@@ -188,12 +178,7 @@ def with_settings(settings: Settings, varied: Mapping[str, Any], max_length: int
 
 
 def rank_of(table: str) -> int | None:
-    """Return the rank that the name of a token table has; None of tables without one.
-
-    Examples:
-        >>> rank_of("rank2"), rank_of("learned")
-        (2, None)
-    """
+    """Return the rank that the name of a token table has; None of tables without one."""
     number = table.removeprefix("rank")
     return int(number) if table.startswith("rank") and number.isdecimal() and int(number) > 0 else None
 

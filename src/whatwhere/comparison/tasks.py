@@ -128,12 +128,6 @@ class Expressions:
 
     Raises:
         SettingError: If the number of arguments is missing or below 1.
-
-    Examples:
-        >>> task = Expressions(trained=(1, 2, 3))
-        >>> batch = task.test_set(3, 4)
-        >>> batch.ids.shape, "".join(task.tokens[i] for i in batch.ids[0])[-1]
-        (torch.Size([4, 8]), ')')
     """
 
     name: str = "expressions"
@@ -242,11 +236,6 @@ class Recall:
 
     Raises:
         SettingError: If the number of pairs is missing or outside 1..26.
-
-    Examples:
-        >>> task = Recall()
-        >>> "".join(task.tokens[i] for i in task.test_set(2, 1).ids[0])[-2]
-        '?'
     """
 
     name: str = "recall"

@@ -36,10 +36,6 @@ class Text:
     Raises:
         SettingError: If there is not exactly one window, or it is below 2.
         TextError: If a text is too short for the window.
-
-    Examples:
-        >>> Text(b"the cat sat on the mat. " * 200, trained=(16,)).test_set(32, 4).ids.shape
-        torch.Size([4, 32])
     """
 
     name: str = "text"
@@ -157,12 +153,7 @@ class Text:
 
 @final
 class TextPrompts:
-    """The task text as its models are asked, without its text: of bytes, or of the tokens of a tokenizer.
-
-    Examples:
-        >>> TextPrompts().encode("a b")
-        ([97, 32, 98], ['a', '0x20', 'b'])
-    """
+    """The task text as its models are asked, without its text: of bytes, or of the tokens of a tokenizer."""
 
     def __init__(self, tokenized: TokenizedText | None = None) -> None:
         self._tokenizer = None if tokenized is None else load_tokenizer(tokenized)

@@ -89,11 +89,6 @@ def make_variants(
     """Cross schemes with the values of settings.
 
     A value that is the comparison's own is left out of the name, so that one thing has one name.
-
-    Examples:
-        >>> settings = Settings("expressions", (8,))
-        >>> [one.name for one in make_variants([("rotary", False)], {"dim": [16, 64], "tied": [False, True]}, settings)]
-        ['rotary@dim=16', 'rotary@dim=16,tied', 'rotary', 'rotary@tied']
     """
     chosen = {name: _values(name, values) for name, values in (vary or {}).items()}
     variants = []

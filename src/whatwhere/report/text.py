@@ -73,10 +73,6 @@ def number(value: float | int | None, digits: int = 3, absent: str = "") -> str:
     """Format a number of any size with so many significant digits, its whole part in full.
 
     Zeros at the end of a fraction are dropped. Below 0.0001 and from 1e15 on, powers of ten are written.
-
-    Examples:
-        >>> number(46_881_792), number(1234.5), number(0.12345), number(-7.04e-6, 2), number(None, absent="never")
-        ('46,881,792', '1,235', '0.123', '−7.0e−6', 'never')
     """
     if value is None:
         return absent
@@ -92,12 +88,7 @@ def number(value: float | int | None, digits: int = 3, absent: str = "") -> str:
 
 
 def decimals(value: float | int, places: int = 3) -> str:
-    """Format a number with so many decimal places.
-
-    Examples:
-        >>> decimals(-0.21), decimals(-0.0004)
-        ('−0.210', '0.000')
-    """
+    """Format a number with so many decimal places."""
     if not math.isfinite(value):
         return _not_finite(value)
     rounded = _rounded(_exact(value), places)
@@ -132,12 +123,7 @@ def duration(seconds: float) -> str:
 
 
 def percent(share: float | int | None, places: int = 1) -> str:
-    """Format a share in percent; a small one with two significant digits.
-
-    Examples:
-        >>> percent(0.5), percent(0.0002), percent(None)
-        ('50.0\\xa0%', '0.02\\xa0%', '')
-    """
+    """Format a share in percent; a small one with two significant digits."""
     if share is None:
         return ""
     small = 0 < abs(share) < 0.01
