@@ -190,18 +190,6 @@ SCHEMES = {
 }
 
 
-@pytest.mark.parametrize("name", SCHEMES)
-def test_schemes_in_place(name):
-    scheme, p = SCHEMES[name], ww.positions(6, start=3)
-    q, k = sampled(2, 4, 6, 12), sampled(2, 2, 6, 12, seed=1)
-    wanted = scheme(q, k, p)
-    for rotation in (scheme, lambda q, k, p, **args: ww.Where(query_key=scheme).at(p).query_key(q, k, **args)):
-        given = q.clone(), k.clone()
-        result = rotation(*given, p, in_place=True)
-        assert all(x is y for x, y in zip(result, given, strict=True))
-        assert all(map(torch.equal, result, wanted))
-
-
 @pytest.mark.parametrize(
     "scheme", [ww.PoPE(8, 2), ww.FoPE(8, original_length=64), ww.SSMax(8, 2)], ids=lambda scheme: type(scheme).__name__
 )

@@ -155,7 +155,6 @@ class Positions:
 
         Args:
             lengths: tokens of each document, each at least 1; a list, an array or a tensor of integers of any type.
-            device: device of the positions.
 
         Raises:
             PositionError: If there is no document, one is empty, or the lengths are not a list of integers.
@@ -387,7 +386,6 @@ class Positions:
 
         Args:
             sizes: tokens along each axis, each at least 1; integers of any type.
-            device: device of the positions.
 
         Raises:
             ShapeError: If there is no size, or one is not a whole number of at least 1.
@@ -431,7 +429,6 @@ class Positions:
             rescale: likewise one factor for all axes.
             batch: sequences, each with a sample of its own.
             generator: to sample with; None is PyTorch's global random state.
-            device: device of the positions.
 
         Raises:
             ShapeError: If there is no size, or a size or batch is not a whole number of at least 1.
@@ -568,21 +565,8 @@ class Positions:
         if self.sliced is not None:  # a slice of a slice is one of the whole
             whole, start, stride = self.sliced
             first, step = start + first * stride, step * stride
-        index = self.index[..., tokens]
-        end = known_end(index)
-        return Positions(
-            index,
-            self.order[:, tokens],
-            None if self.segment is None else self.segment[:, tokens],
-            self.run and tokens.step in (None, 1),
-            # A slice may be shorter than what it was taken from; its own end refuses no table in vain.
-            self.max_length if end is None else end,
-            None if self.document_length is None else self.document_length[:, tokens],
-            None if self.document_start is None else self.document_start[:, tokens],
-            self.numbering,
-            self.position_ids,
-            (whole, first, step),
-        )
+        run, known = tokens.step in (None, 1), (self.document_length, self.document_start)
+        return self._chosen(tokens, run, *known, sliced=(whole, first, step))
 
     def take(self, slots: Int64[Tensor, " some"]) -> "Positions":
         """Return the positions of the tokens at some slots, in any order: a shard of the sequence, or a KV cache.
@@ -607,22 +591,26 @@ class Positions:
                 "Pass torch.tensor([...]); for a range of tokens slice: p[a:b]."
             )
         require_range(slots, self.tokens, _outside)
-        return self._taken(slots, None if self.real else self.lengths(), self._document_starts())
+        return self._shard(slots, None if self.real else self.lengths(), self._document_starts())
 
-    def _taken(self, slots: Tensor, lengths: Tensor | None, starts: Tensor) -> "Positions":
-        index = self.index[..., slots]
-        end = known_end(index)
-        return Positions(
-            index,
-            self.order[:, slots],
-            None if self.segment is None else self.segment[:, slots],
-            self.run and readable(slots) and is_run(slots[None]),
-            self.max_length if end is None else end,
-            None if lengths is None else lengths[:, slots],
-            starts[:, slots],
-            self.numbering,
-            self.position_ids,
-        )
+    def _shard(self, slots: Tensor, lengths: Tensor | None, starts: Tensor) -> "Positions":
+        return self._chosen(slots, readable(slots) and is_run(slots[None]), lengths, starts)
+
+    def _chosen(
+        self,
+        tokens: slice | Tensor,
+        run: bool,
+        lengths: Tensor | None,
+        starts: Tensor | None,
+        sliced: "tuple[Positions, int, int] | None" = None,
+    ) -> "Positions":
+        """Return the positions of some tokens, with what is known of their documents."""
+        index = self.index[..., tokens]
+        # The tokens may end before what they were chosen from; their own end refuses no table in vain.
+        end = self.max_length if (own := known_end(index)) is None else own
+        segment, length, start = (None if x is None else x[:, tokens] for x in (self.segment, lengths, starts))
+        facts = (run and self.run, end, length, start, self.numbering, self.position_ids, sliced)
+        return Positions(index, self.order[:, tokens], segment, *facts)
 
     def shard_slots(self, n: int, order: ShardOrder = "contiguous") -> Int64[Tensor, "n some"]:
         """Return the slots of the tokens of each of n shards: `ids[:, slots[rank]]` are the tokens of a rank.
@@ -672,7 +660,7 @@ class Positions:
         """
         slots = self.shard_slots(n, order)
         lengths, starts = None if self.real else self.lengths(), self._document_starts()
-        return [self._taken(own, lengths, starts) for own in slots]
+        return [self._shard(own, lengths, starts) for own in slots]
 
     def lengths(self, *present: "Positions") -> Int64[Tensor, "batch tokens"]:
         """Return the length of each token's document: its largest coordinate, plus 1.
@@ -788,14 +776,11 @@ class Positions:
     def next(self, n: SupportsIndex = 1) -> "Positions":
         """Return the positions of the n tokens that follow these, as in a step of decoding.
 
-        Each sequence continues its last document: coordinate and order go on by 1 from its last real token, also
-        behind padding.
+        They are those of the new tokens alone, which `append` joins to those of the cache. Each sequence continues its
+        last document: coordinate and order go on by 1 from its last real token, also behind padding.
 
         Args:
             n: tokens, 0 or more; an integer of any type.
-
-        Returns:
-            Positions of the new tokens alone; `append` joins them to those of the cache.
 
         Raises:
             PositionError: If the coordinates do not count on by 1, such as sampled ones or a grid, so how they continue
@@ -828,9 +813,6 @@ class Positions:
 
         Args:
             n: tokens, 0 or more; an integer of any type.
-
-        Returns:
-            Positions of the new tokens alone; `append` joins them to those of the cache.
 
         Raises:
             PositionError: If the coordinates are real numbers, but not time, height and width.
@@ -913,11 +895,7 @@ class Positions:
         return Positions(index, order, segment, run, max_length, lengths, starts, numbering)
 
     def single_axis(self, scheme: str, real: bool = False) -> Num[Tensor, "batch tokens"]:
-        """Return the coordinates where there is one axis.
-
-        Args:
-            scheme: named in the error.
-            real: whether the scheme is defined at real numbers too.
+        """Return the coordinates where there is one axis; `real` says whether the scheme takes real numbers too.
 
         Raises:
             PositionError: If there are several axes, or the coordinates are real and must be whole.
@@ -932,10 +910,6 @@ class Positions:
 
     def require_from_zero(self, scheme: str, offset: int) -> None:
         """Raise PositionError where position ids count from the row of position 0 already, as those of RoBERTa do.
-
-        Args:
-            scheme: named in the error.
-            offset: row of position 0; before it is that of padding.
 
         Raises:
             PositionError: If the first of several position ids is the offset, or the row of padding above 0.
@@ -954,11 +928,6 @@ class Positions:
 
     def on_axes(self, scheme: str, axes: int, real: bool = False) -> Num[Tensor, "axes batch tokens"]:
         """Return the coordinates on several axes; where there is one axis, as for text, it is repeated for each.
-
-        Args:
-            scheme: named in the error.
-            axes: how many.
-            real: whether the scheme is defined at real numbers too.
 
         Raises:
             PositionError: If there are several axes, but another number of them, or the coordinates are real and must
@@ -1000,10 +969,6 @@ class Positions:
         """Return the mask as a formula by element; None where every query may attend to every key.
 
             allowed(b, i, j) = (order_j <= order_i, if causal) and segment_j = segment_i and segment_j >= 0
-
-        Args:
-            keys: positions of the keys; these are the queries'.
-            causal: whether keys later than the query are masked.
 
         Raises:
             ShapeError: If batches differ, and none of them is 1.

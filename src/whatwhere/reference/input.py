@@ -1,4 +1,8 @@
-"""Door 1 (input): a vector for each position, added to the token's vector; learned tables and their resizing."""
+"""Door 1 (input): a vector for each position, added to the token's vector; learned tables and their resizing.
+
+Vectors have the shape of the positions and one axis more: (*shape, dim). positions are whole numbers of any shape;
+along several axes (axes, *shape).
+"""
 
 import math
 
@@ -26,14 +30,10 @@ def sinusoid(
     cosine of each pair first.
 
     Args:
-        positions: whole numbers, any shape.
         dim: features, even.
         theta: above 0.
         layout: `interleaved`, `half` or `tensor2tensor`.
         cosines_first: swap the sine and the cosine of each pair.
-
-    Returns:
-        Shape (*positions.shape, dim).
 
     Raises:
         ValueError: If the layout is unknown, or dim is odd.
@@ -68,12 +68,8 @@ def axial_sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, lay
     https://arxiv.org/abs/1802.05751.
 
     Args:
-        positions: whole numbers, (axes, *shape).
         dim: features, even.
         theta, layout: of each sinusoid, as in sinusoid.
-
-    Returns:
-        Shape (*shape, dim).
 
     Examples:
         >>> axial_sinusoid(np.array([[0], [1]]), 4).round(4)
@@ -110,14 +106,10 @@ def fourier(
     Li et al. 2021, equations 2 and 6, https://arxiv.org/abs/2106.02795.
 
     Args:
-        positions: whole numbers, (axes, *shape).
         max_length: L, what positions are divided by.
         frequencies: W_r, (D/2, axes).
         weight_in, bias_in: W_1 (hidden, D) and b_1.
         weight_out, bias_out: W_2 (dim, hidden) and b_2.
-
-    Returns:
-        Shape (*shape, dim).
 
     Examples:
         >>> fourier(np.array([[0]]), 1, np.ones((1, 1)), np.eye(2), np.zeros(2), np.ones((1, 2)), np.zeros(1)).round(4)
@@ -151,9 +143,6 @@ def learned(weight: np.ndarray, positions: np.ndarray, offset: int = 0) -> np.nd
         positions: whole numbers 0..max_length-1, any shape.
         offset: rows before that of position 0.
 
-    Returns:
-        Shape (*positions.shape, dim).
-
     Raises:
         IndexError: If a position is not below max_length.
 
@@ -180,9 +169,6 @@ def learned_gradient(g: np.ndarray, positions: np.ndarray, max_length: int, offs
         g: (*positions.shape, dim).
         positions, offset: as in learned.
         max_length: positions that P has rows for.
-
-    Returns:
-        Shape (offset + max_length, dim).
 
     Examples:
         >>> learned_gradient(np.ones((2, 2, 1)), np.array([[0, 1], [0, 1]]), max_length=3).T
@@ -215,9 +201,6 @@ def resized_rows(rows: np.ndarray, length: int, rule: str = "linear", align: str
         rule: `linear` or `cubic`.
         align: `ends` or `cells`.
 
-    Returns:
-        Shape (L', dim).
-
     Examples:
         >>> resized_rows(np.array([[0.0], [2.0]]), 4, align="cells").T
         array([[0. , 0.5, 1.5, 2. ]])
@@ -241,9 +224,6 @@ def resized_grid(
         rows: (old[0] * old[1], dim), the width fastest.
         old, new: (height, width).
         rule, align: as in resized_rows.
-
-    Returns:
-        Shape (new[0] * new[1], dim).
 
     Examples:
         >>> resized_grid(np.array([[0.0], [1.0], [2.0], [3.0]]), (2, 2), (2, 3), "linear", "ends").T

@@ -1,4 +1,7 @@
-"""What, beyond one table: vectors for each layer, hashed n-grams, factorized tables, and value embeddings."""
+"""What, beyond one table: vectors for each layer, hashed n-grams, factorized tables, and value embeddings.
+
+ids are whole numbers 0..vocab_size-1 of any shape; what is made of them has the axes of features behind those.
+"""
 
 from math import sqrt
 
@@ -19,14 +22,10 @@ def per_layer(
 
     Args:
         weight: E, (vocab_size, layers, d).
-        ids: whole numbers 0..vocab_size-1, any shape.
         x: (*ids.shape, D).
         projection: W, (layers, d, D).
         norm: g, (d,).
         eps: added to the mean square.
-
-    Returns:
-        Shape (*ids.shape, layers, d).
 
     Raises:
         IndexError: If an id is not a row of the table.
@@ -141,10 +140,6 @@ def factorized(a: np.ndarray, b: np.ndarray, ids: np.ndarray) -> np.ndarray:
     Args:
         a: A, (vocab_size, rank).
         b: B, (rank, dim).
-        ids: whole numbers 0..vocab_size-1, any shape.
-
-    Returns:
-        Shape (*ids.shape, dim).
 
     Raises:
         IndexError: If an id is not a row of the table.

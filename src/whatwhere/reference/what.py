@@ -1,4 +1,7 @@
-"""What: the token table, its lookup and output projection, and its optimizer, AdamW."""
+"""What: the token table, its lookup and output projection, and its optimizer, AdamW.
+
+ids are whole numbers 0..vocab_size-1 of any shape; a table is (vocab_size, dim), vectors are (*ids.shape, dim).
+"""
 
 from math import sqrt
 
@@ -15,11 +18,7 @@ def lookup(weight: np.ndarray, ids: np.ndarray, scale: float = 1.0) -> np.ndarra
 
     Args:
         weight: E, (vocab_size, dim).
-        ids: whole numbers 0..vocab_size-1, any shape.
         scale: s; sqrt(dim) in Vaswani et al. 2017, section 3.4, https://arxiv.org/abs/1706.03762.
-
-    Returns:
-        Shape (*ids.shape, dim).
 
     Raises:
         IndexError: If an id is not a row of the table.
@@ -50,9 +49,6 @@ def lookup_gradient(
         ids: as in lookup.
         vocab_size: rows of E.
         padding_idx: a row whose gradient is zero.
-
-    Returns:
-        Shape (vocab_size, dim).
 
     Raises:
         ValueError: If g has not one vector for each id.

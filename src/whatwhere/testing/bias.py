@@ -88,14 +88,14 @@ def check_bias(
         relative = True if formula is None else formula.relative
     if near is None and formula is not None:
         near = formula.near
-    laws = _Laws(_Probe(fn, num_heads, formula, causal, last, torch.device(device)), relative, near)
+    laws = _Laws(fn, num_heads, formula, causal, last, torch.device(device), relative, near)
     settings = {"num_heads": num_heads, "expected": formula.name or "function" if formula else None, "causal": causal}
     return Report("check_bias", settings, harness.run_all([*laws.trials(), laws.bfloat16_module(module)]))
 
 
 @dataclass(frozen=True, eq=False)
-class _Probe:
-    """An implementation of a bias and what is expected of it."""
+class _Laws:
+    """The laws, applied to an implementation of a bias and what is expected of it."""
 
     fn: Callable[..., Tensor]
     num_heads: int
@@ -103,6 +103,8 @@ class _Probe:
     causal: bool
     last: int
     device: torch.device
+    relative: bool
+    near: int | None
 
     @property
     def width(self) -> int:
@@ -184,27 +186,10 @@ class _Probe:
         if self.first.exceeded.any():
             raise NotSupported("the law `formula` fails already")
 
-
-def _takes_dtype(fn: Callable[..., Tensor]) -> bool:
-    """Return whether a function has a parameter `dtype`."""
-    try:
-        return "dtype" in inspect.signature(fn).parameters
-    except (TypeError, ValueError):  # some built-in functions have no signature
-        return False
-
-
-@dataclass(frozen=True, eq=False)
-class _Laws:
-    """The laws, applied to one implementation."""
-
-    probe: _Probe
-    relative: bool
-    near: int | None
-
     def trials(self) -> Iterator[Trial]:
         """Yield the laws in the order of the checks: the first call is an ordinary one, which fills caches."""
-        shift, far = self.probe.shift, self.probe.last + 1 - self.probe.width
-        yield Law("formula", "the bias of each pair is that of the formula", ROUNDING_WHY), lambda: self.probe.first
+        shift, far = self.shift, self.last + 1 - self.width
+        yield Law("formula", "the bias of each pair is that of the formula", ROUNDING_WHY), lambda: self.first
         yield (
             Law("finite", "the table is (heads, queries, keys), and finite for all pairs that attention uses"),
             self.shape,
@@ -223,7 +208,7 @@ class _Laws:
         yield Law("decoding", "a query alone has the same row as among others", ROUNDING_WHY), self.decoding
         yield Law("any positions", "positions need not be consecutive", ROUNDING_WHY), self.any_positions
         for dtype, name in ((torch.float16, "float16"), (torch.bfloat16, "bfloat16")):
-            law = Law(f"finite in {name}", f"no number overflows in {name} at distance {self.probe.last:,}")
+            law = Law(f"finite in {name}", f"no number overflows in {name} at distance {self.last:,}")
             yield law, partial(self.finite, dtype)
             law = Law(f"near in {name}", f"near distances have different biases in {name}, also at position {FAR:,}")
             yield law, partial(self.distinct, dtype)
@@ -231,47 +216,47 @@ class _Laws:
         yield Law("call order", "no call affects a later one", ROUNDING_WHY), self.call_order
 
     def shape(self) -> Verdict:
-        queries, keys = self.probe.block
-        bad = ~self.probe.call_unchecked(queries, keys).isfinite() & self.probe.allowed(queries, keys)
+        queries, keys = self.block
+        bad = ~self.call_unchecked(queries, keys).isfinite() & self.allowed(queries, keys)
         if not bad.any():
             return Verdict(True)
-        distances = self.probe.distances(queries, keys).expand_as(bad)[bad].tolist()
+        distances = self.distances(queries, keys).expand_as(bad)[bad].tolist()
         first = min(distances, key=abs)
         hint = " (later keys): pass causal=True if it is made for causal attention" if max(distances) < 0 else ""
         return Verdict(False, f"{int(bad.sum())} numbers are not finite{hint}", first, "distance")
 
     def input_unmodified(self) -> Verdict:
-        inputs = [index.to(self.probe.device, copy=True) for index in self.probe.block]
-        harness.call(self.probe.fn, *inputs)
-        same = all(torch.equal(index.cpu(), before) for index, before in zip(inputs, self.probe.block, strict=True))
+        inputs = [index.to(self.device, copy=True) for index in self.block]
+        harness.call(self.fn, *inputs)
+        same = all(torch.equal(index.cpu(), before) for index, before in zip(inputs, self.block, strict=True))
         return Verdict(same, "it modifies the positions that it is called with")
 
     def shifted(self, shift: int, strict: bool) -> Measurement:
-        queries, keys = self.probe.block
-        before = self.probe.call(queries, keys).double()
-        after = self.probe.call(queries + shift, keys + shift).double()
+        queries, keys = self.block
+        before = self.call(queries, keys).double()
+        after = self.call(queries + shift, keys + shift).double()
         scale = before if strict else before.abs().maximum(after.abs())
-        return compare(after, before, self.probe.distances(queries, keys), self.probe.allowed(queries, keys), scale)
+        return compare(after, before, self.distances(queries, keys), self.allowed(queries, keys), scale)
 
     def not_relative(self) -> Verdict:
-        changes = bool(self.shifted(self.probe.shift, strict=False).exceeded.any())
+        changes = bool(self.shifted(self.shift, strict=False).exceeded.any())
         return Verdict(changes, "relative=False, but shifting all positions changes nothing")
 
     def decoding(self) -> Measurement:
-        queries, keys = self.probe.block
-        last = keys[: int(queries[-1]) + 1] if self.probe.causal else keys
-        alone, among = self.probe.call(queries[-1:], last), self.probe.call(queries, keys)[:, -1:, : len(last)].double()
-        return compare(alone, among, self.probe.distances(queries[-1:], last), self.probe.allowed(queries[-1:], last))
+        queries, keys = self.block
+        last = keys[: int(queries[-1]) + 1] if self.causal else keys
+        alone, among = self.call(queries[-1:], last), self.call(queries, keys)[:, -1:, : len(last)].double()
+        return compare(alone, among, self.distances(queries[-1:], last), self.allowed(queries[-1:], last))
 
     def any_positions(self) -> Measurement:
-        self.probe.require_correct()
-        return self.probe.compare(torch.tensor([3, 9, 40]), torch.tensor([0, 1, 5, 8, 40, 55, 61]))
+        self.require_correct()
+        return self.compare(torch.tensor([3, 9, 40]), torch.tensor([0, 1, 5, 8, 40, 55, 61]))
 
     def finite(self, dtype: torch.dtype) -> Verdict:
         """Check distances 0, 1, 2, 4, 8, ... and the largest."""
-        far = self.probe.last
+        far = self.last
         keys = far - torch.tensor([far, *(2**n for n in reversed(range(far.bit_length())) if 2**n < far), 0])
-        table = self.probe.call_unchecked(torch.tensor([far]), keys, dtype)[:, 0]
+        table = self.call_unchecked(torch.tensor([far]), keys, dtype)[:, 0]
         bad = (~table.isfinite()).nonzero()
         if not len(bad):
             return Verdict(True)
@@ -281,62 +266,61 @@ class _Laws:
     def distinct(self, dtype: torch.dtype) -> Verdict:
         if self.near is None:
             raise NotSupported("no distance is claimed up to which they differ: pass near=")
-        keys = contiguous(FAR, self.near + 1, self.probe.last)
-        same = repeated(self.probe.call(keys[-1:], keys, dtype)[:, 0].flip(-1), self.exact(keys).flip(-1))
+        keys = contiguous(FAR, self.near + 1, self.last)
+        same = repeated(self.call(keys[-1:], keys, dtype)[:, 0].flip(-1), self.exact(keys).flip(-1))
         if not same.any():  # nearest first
             return Verdict(True)
         heads, first = int(same.any(-1).sum()), int(same.any(0).nonzero()[0])
-        note = f"{heads} of {self.probe.num_heads} heads have the same bias at two of the nearest {self.near} distances"
+        note = f"{heads} of {self.num_heads} heads have the same bias at two of the nearest {self.near} distances"
         return Verdict(False, note, first, "distance")
 
     def exact(self, keys: Int64[Tensor, " keys"]) -> Float[Tensor, "heads keys"]:
         """Return the biases of the last key's query before any rounding to a type: equal ones are no fault of it."""
-        if self.probe.expected is not None:
-            return self.probe.expected.at(keys[-1:], keys)[:, 0]
+        if self.expected is not None:
+            return self.expected.at(keys[-1:], keys)[:, 0]
         keys = keys - keys[0] if self.relative else keys
-        return self.probe.call(keys[-1:], keys)[:, 0]
+        return self.call(keys[-1:], keys)[:, 0]
 
     def autocast(self) -> Measurement:
-        queries, keys = self.probe.far_block
-        outside = self.probe.call(queries, keys)[:, :-1, :-1].double()
+        queries, keys = self.far_block
+        outside = self.call(queries, keys)[:, :-1, :-1].double()
         fewer = queries[:-1], keys[:-1]
-        with torch.autocast(self.probe.device.type, torch.bfloat16):  # other inputs, so that no cache can answer
-            inside = self.probe.call(*fewer)
-        return compare(inside, outside, self.probe.distances(*fewer), self.probe.allowed(*fewer), rounding=BFLOAT16)
+        with torch.autocast(self.device.type, torch.bfloat16):  # other inputs, so that no cache can answer
+            inside = self.call(*fewer)
+        return compare(inside, outside, self.distances(*fewer), self.allowed(*fewer), rounding=BFLOAT16)
 
     def call_order(self) -> Measurement:
         """Repeat the first call at the end; between, call with the same shape at other positions, and other shapes."""
-        queries, keys = self.probe.block
-        before = self.probe.call(queries, keys).double()
-        self.probe.call(queries + 7, keys + 7, torch.bfloat16)
-        elsewhere = self.probe.call(queries - 5, keys)[..., :-1]
-        in_another_shape = self.probe.call(queries - 5, keys[:-1]).double()
-        again = self.probe.call(queries, keys)
+        queries, keys = self.block
+        before = self.call(queries, keys).double()
+        self.call(queries + 7, keys + 7, torch.bfloat16)
+        elsewhere = self.call(queries - 5, keys)[..., :-1]
+        in_another_shape = self.call(queries - 5, keys[:-1]).double()
+        again = self.call(queries, keys)
         shifted = queries - 5, keys[:-1]
-        cached = compare(elsewhere, in_another_shape, self.probe.distances(*shifted), self.probe.allowed(*shifted))
-        distances, allowed = self.probe.distances(queries, keys), self.probe.allowed(queries, keys)
+        cached = compare(elsewhere, in_another_shape, self.distances(*shifted), self.allowed(*shifted))
+        distances, allowed = self.distances(queries, keys), self.allowed(queries, keys)
         return cached if cached.exceeded.any() else compare(again, before, distances, allowed)
 
     def bfloat16_module(self, module: nn.Module | None) -> Trial:
-        """Return the law that converts the module; it comes last, since it leaves caches behind."""
+        """Return the law that converts the module."""
         learned = module is not None and any(True for _ in module.parameters())
         effect = "rounds its weights, and nothing else" if learned else "changes nothing"
-        law = Law(
-            "bfloat16 module",
-            f"converting the module to bfloat16 {effect}",
-            BFLOAT16_WHY if learned else ROUNDING_WHY,
-        )
+        why, rounding = (BFLOAT16_WHY, BFLOAT16) if learned else (ROUNDING_WHY, ROUNDING)
+        queries, keys = self.far_block
+        fewer = queries[:-1], keys[:-1]
 
-        def measure() -> Measurement:
-            if module is None:
-                raise NotSupported("no module was passed: pass module=")
-            queries, keys = self.probe.far_block
-            fewer = queries[:-1], keys[:-1]
-            with harness.weights_rounded(module):
-                before = self.probe.call(queries, keys)[:, :-1, :-1].double()
-            with harness.in_bfloat16(module):  # other inputs, so that no cache can answer
-                after = self.probe.call(*fewer)
-            rounding = BFLOAT16 if learned else ROUNDING
-            return compare(after, before, self.probe.distances(*fewer), self.probe.allowed(*fewer), rounding=rounding)
+        def against(before: Tensor, after: Tensor) -> Measurement:
+            wanted = before[:, :-1, :-1].double()
+            return compare(after, wanted, self.distances(*fewer), self.allowed(*fewer), rounding=rounding)
 
-        return law, measure
+        law = Law("bfloat16 module", f"converting the module to bfloat16 {effect}", why)
+        return harness.converted(law, module, lambda: self.call(queries, keys), lambda: self.call(*fewer), against)
+
+
+def _takes_dtype(fn: Callable[..., Tensor]) -> bool:
+    """Return whether a function has a parameter `dtype`."""
+    try:
+        return "dtype" in inspect.signature(fn).parameters
+    except (TypeError, ValueError):  # some built-in functions have no signature
+        return False

@@ -212,6 +212,30 @@ def weights_rounded(module: nn.Module) -> Iterator[None]:
             weight.data = data
 
 
+def converted(
+    law: Law,
+    module: nn.Module | None,
+    whole: Callable[[], Tensor],
+    fewer: Callable[[], Tensor],
+    compare: Callable[[Tensor, Tensor], Measurement],
+) -> Trial:
+    """Return the law that converts the module behind an implementation; it comes last, since it leaves caches behind.
+
+    Calls after the conversion have other, fewer inputs, so that no cache can answer.
+    """
+
+    def measure() -> Measurement:
+        if module is None:
+            raise NotSupported("no module was passed: pass module=")
+        with weights_rounded(module):  # a learned angle may be rounded, a fixed one not
+            before = whole()
+        with in_bfloat16(module):
+            after = fewer()
+        return compare(before, after)
+
+    return law, measure
+
+
 def _first_line(error: Exception) -> str:
     lines = str(error).strip().splitlines() or ["no message"]
     return lines[0][:200]

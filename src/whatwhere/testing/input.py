@@ -222,20 +222,15 @@ class _Laws:
         return Measurement(torch.cat(errors), torch.cat([few, few + 7]), float32_tolerance(NEAR + 7))
 
     def bfloat16_module(self, module: nn.Module | None) -> Trial:
-        """Return the law that converts the module; it comes last, since it leaves caches behind."""
+        """Return the law that converts the module."""
         law = Law("bfloat16 module", "converting the module to bfloat16 rounds no angle", _COARSE)
+        positions = contiguous(4100, 13, self.last)
 
-        def measure() -> Measurement:
-            if module is None:
-                raise NotSupported("no module was passed: pass module=")
-            positions = contiguous(4100, 13, self.last)
-            with harness.weights_rounded(module):  # a learned angle may be rounded, a fixed one not
-                before = self.call(positions).double()
-            with harness.in_bfloat16(module):  # other inputs, so that no cache can answer
-                after = self.call(positions[:-1]).double()
-            return Measurement((after - before[:-1]).abs().amax(-1), positions[:-1], _BFLOAT16)
+        def compare(before: Tensor, after: Tensor) -> Measurement:
+            errors = (after.double() - before[:-1].double()).abs().amax(-1)
+            return Measurement(errors, positions[:-1], _BFLOAT16)
 
-        return law, measure
+        return harness.converted(law, module, lambda: self.call(positions), lambda: self.call(positions[:-1]), compare)
 
 
 def _check_layout(formula: _Sinusoid, row: Float[Tensor, " dim"]) -> Verdict:

@@ -91,7 +91,7 @@ def check_rotary(
         trained = min(last + 1, scaling.original_length)
         last = harness.last_position("check_rotary, up to the scaling's trained length,", trained)
     formula = Formula(head_dim, rotary.rotary_dim, theta, interleaved, scaling)
-    laws = _Laws(_Probe(fn, formula, last, torch.device(device), keys))
+    laws = _Laws(fn, formula, last, torch.device(device), keys)
     settings: dict[str, object] = {"head_dim": head_dim, "theta": theta, "interleaved": interleaved}
     settings |= {} if rotary_dim is None else {"rotary_dim": rotary_dim}
     settings |= {} if scaling is None else {"scaling": str(scaling)}
@@ -99,8 +99,8 @@ def check_rotary(
 
 
 @dataclass(frozen=True, eq=False)
-class _Probe:
-    """A rotary implementation and the formula that it should follow."""
+class _Laws:
+    """The laws, applied to a rotary implementation and the formula that it should follow."""
 
     fn: Rotate
     formula: Formula
@@ -144,33 +144,21 @@ class _Probe:
         if not self.correct:
             raise NotSupported("the law `formula` fails from the first positions on")
 
-
-def _by_token(difference: Float[Tensor, "batch heads tokens features"]) -> Float64[Tensor, " tokens"]:
-    """Return the largest absolute difference of each token."""
-    return difference.double().abs().amax((0, 1, 3))
-
-
-@dataclass(frozen=True, eq=False)
-class _Laws:
-    """The laws, applied to one implementation."""
-
-    probe: _Probe
-
     def trials(self) -> Iterator[Trial]:
         """Yield the laws in the order of the checks: the first call is an ordinary one, which fills caches."""
-        end = self.probe.last
+        end = self.last
         near, far, last = min(SHIFT, end - NEAR), min(FAR, end), end - NEAR
         exact, rounded, coarse = harness.ROTATION_WHY, harness.FLOAT32_WHY, harness.BFLOAT16_WHY
-        yield Law("formula", f"positions 0..{NEAR} rotate by the formula", rounded), lambda: self.probe.first
+        yield Law("formula", f"positions 0..{NEAR} rotate by the formula", rounded), lambda: self.first
         yield Law("position 0", "position 0 rotates nothing", exact), self.identity
         yield Law("layout", "the features of each pair are those of the given layout"), self.layout
-        yield Law("keys", f"keys at positions 0..{NEAR} are rotated like queries", rounded), self.keys
+        yield Law("keys", f"keys at positions 0..{NEAR} are rotated like queries", rounded), self.like_queries
         yield (
             Law("shape and dtype", "the result has the shape and dtype of x, float32 or bfloat16"),
             self.shape_and_dtype,
         )
         yield Law("input kept", "x and positions are not modified"), self.input_unmodified
-        but = "" if self.probe.formula.magnitude == 1 else ", except by the scaling's magnitude"
+        but = "" if self.formula.magnitude == 1 else ", except by the scaling's magnitude"
         yield Law("norms", f"no vector changes its norm{but}", exact), self.norms
         law = Law("relative", f"shifting all positions by {near} changes no logit (in |q| |k|)", _OF_LOGITS_NEAR)
         yield law, partial(self.relative, near, float32_tolerance(near + NEAR))
@@ -188,92 +176,88 @@ class _Laws:
         yield Law("call order", "no call affects a later one", rounded), self.call_order
 
     def identity(self) -> Measurement:
-        x, positions = self.probe.sample(1), torch.zeros(1, dtype=torch.int64)
-        error = self.probe.call(x, positions).double() - self.probe.formula.rotate(x, positions)
-        return Measurement(_by_token(error), positions, ROTATION * self.probe.formula.magnitude)
+        x, positions = self.sample(1), torch.zeros(1, dtype=torch.int64)
+        error = self.call(x, positions).double() - self.formula.rotate(x, positions)
+        return Measurement(_by_token(error), positions, ROTATION * self.formula.magnitude)
 
     def layout(self) -> Verdict:
         """Rotate each unit vector alone: the other feature that changes is its partner, whatever the angle."""
-        units = torch.eye(self.probe.formula.head_dim)[:, None, None].expand(-1, 1, 2, -1)
-        return check_layout(self.probe.formula, self.probe.call(units, torch.arange(2))[:, 0, 1])
+        units = torch.eye(self.formula.head_dim)[:, None, None].expand(-1, 1, 2, -1)
+        return check_layout(self.formula, self.call(units, torch.arange(2))[:, 0, 1])
 
-    def keys(self) -> Measurement:
-        if self.probe.keys is None:
+    def like_queries(self) -> Measurement:
+        if self.keys is None:
             raise NotSupported("no function of keys was passed: pass keys=")
-        x, positions = self.probe.sample(NEAR + 1), torch.arange(NEAR + 1)
-        error = self.probe.call(x, positions, keys=True).double() - self.probe.call(x, positions).double()
-        return Measurement(_by_token(error), positions, float32_tolerance(NEAR) * self.probe.formula.magnitude)
+        x, positions = self.sample(NEAR + 1), torch.arange(NEAR + 1)
+        error = self.call(x, positions, keys=True).double() - self.call(x, positions).double()
+        return Measurement(_by_token(error), positions, float32_tolerance(NEAR) * self.formula.magnitude)
 
     def shape_and_dtype(self) -> Verdict:
         for dtype in (torch.float32, torch.bfloat16):
-            returned = self.probe.call(self.probe.sample(4).to(dtype), torch.arange(4)).dtype
+            returned = self.call(self.sample(4).to(dtype), torch.arange(4)).dtype
             if returned != dtype:
                 return Verdict(False, f"queries in {dtype} are returned in {returned}")
         return Verdict(True)
 
     def input_unmodified(self) -> Verdict:
-        x, positions = self.probe.sample(4).to(self.probe.device), torch.arange(3, 7, device=self.probe.device)
+        x, positions = self.sample(4).to(self.device), torch.arange(3, 7, device=self.device)
         before = x.clone(), positions.clone()
-        harness.call(self.probe.fn, x, positions)
+        harness.call(self.fn, x, positions)
         if not torch.equal(x, before[0]):
             return Verdict(False, "it writes its result into x: whatever reads x later is wrong, gradients too")
         return Verdict(torch.equal(positions, before[1]), "it modifies positions")
 
     def norms(self) -> Measurement:
-        positions, x = contiguous(LAST_POSITION, 12, self.probe.last), self.probe.sample(12)
-        y, rotated = self.probe.call(x, positions), self.probe.formula.rotary_dim
-        errors = norm_error(x[..., :rotated], y[..., :rotated], self.probe.formula.magnitude).amax((0, 1))
+        positions, x = contiguous(LAST_POSITION, 12, self.last), self.sample(12)
+        y, rotated = self.call(x, positions), self.formula.rotary_dim
+        errors = norm_error(x[..., :rotated], y[..., :rotated], self.formula.magnitude).amax((0, 1))
         if rotated < x.shape[-1]:
             errors = errors.maximum(_by_token((y - x)[..., rotated:]))
         return Measurement(errors, positions, 2 * ROTATION)
 
     def relative(self, shift: int, error: float) -> Measurement:
-        positions, q, k = torch.arange(12), self.probe.sample(12), self.probe.sample(12, seed=1)
-        before, after = ([self.probe.call(x, p, keys=x is k) for x in (q, k)] for p in (positions, positions + shift))
+        positions, q, k = torch.arange(12), self.sample(12), self.sample(12, seed=1)
+        before, after = ([self.call(x, p, keys=x is k) for x in (q, k)] for p in (positions, positions + shift))
         return Measurement(_by_token(logit_error(before, after)), positions + shift, logit_tolerance(error))
 
     def any_positions(self) -> Measurement:
-        self.probe.require_correct()
-        irregular = torch.tensor([0, 1, 2, 0, 1, 2, 3, 4, 900, 5, 5, 257]).clamp(max=self.probe.last)
-        return self.probe.compare(irregular, float32_tolerance(int(irregular.amax())))
+        self.require_correct()
+        irregular = torch.tensor([0, 1, 2, 0, 1, 2, 3, 4, 900, 5, 5, 257]).clamp(max=self.last)
+        return self.compare(irregular, float32_tolerance(int(irregular.amax())))
 
     def at(self, position: int) -> Measurement:
-        if position > self.probe.last:
-            raise NotSupported(f"the implementation supports positions up to {self.probe.last:,}")
-        self.probe.require_correct()
-        return self.probe.compare(contiguous(position, 12, self.probe.last), ROTATION)
+        if position > self.last:
+            raise NotSupported(f"the implementation supports positions up to {self.last:,}")
+        self.require_correct()
+        return self.compare(contiguous(position, 12, self.last), ROTATION)
 
     def gradient(self) -> Measurement:
         """R is orthogonal, so the gradient is R transposed times the incoming one: R at the opposite positions."""
-        self.probe.require_correct()
-        positions, incoming = torch.arange(NEAR + 1), self.probe.sample(NEAR + 1, seed=2)
+        self.require_correct()
+        positions, incoming = torch.arange(NEAR + 1), self.sample(NEAR + 1, seed=2)
 
         def backward(x: Tensor, positions: Tensor) -> Tensor:
-            y = self.probe.fn(x, positions)
+            y = self.fn(x, positions)
             if not y.requires_grad:
                 raise NotSupported("the result has no gradient: the implementation is for inference only")
             return torch.autograd.grad(y, x, incoming.to(y.device))[0]
 
-        x = self.probe.sample(NEAR + 1).to(self.probe.device).requires_grad_()
-        gradient = harness.call(backward, x, positions.to(self.probe.device), gradient=True).cpu()
-        errors = _by_token(gradient.double() - self.probe.formula.rotate(incoming, -positions))
-        return Measurement(errors, positions, float32_tolerance(NEAR) * self.probe.formula.magnitude)
+        x = self.sample(NEAR + 1).to(self.device).requires_grad_()
+        gradient = harness.call(backward, x, positions.to(self.device), gradient=True).cpu()
+        errors = _by_token(gradient.double() - self.formula.rotate(incoming, -positions))
+        return Measurement(errors, positions, float32_tolerance(NEAR) * self.formula.magnitude)
 
     def low_precision(self, autocast: bool) -> Measurement:
         """Check beyond 256, the last position up to which whole numbers are exact in bfloat16."""
         parts = []
-        for positions in torch.cat([contiguous(end, 12, self.probe.last) for end in (265, 4105)]).unique().split(12):
-            x = self.probe.sample(len(positions))
-            expected = (
-                self.probe.formula.rotate(x, positions)
-                if self.probe.correct
-                else self.probe.call(x, positions).double()
-            )
-            with torch.autocast(self.probe.device.type, torch.bfloat16, enabled=autocast):
-                result = self.probe.call(x if autocast else x.bfloat16(), positions)
+        for positions in torch.cat([contiguous(end, 12, self.last) for end in (265, 4105)]).unique().split(12):
+            x = self.sample(len(positions))
+            expected = self.formula.rotate(x, positions) if self.correct else self.call(x, positions).double()
+            with torch.autocast(self.device.type, torch.bfloat16, enabled=autocast):
+                result = self.call(x if autocast else x.bfloat16(), positions)
             parts.append((_by_token(result.double() - expected), positions))
         errors, at = (torch.cat(part) for part in zip(*parts, strict=True))
-        tolerance = BFLOAT16 * self.probe.formula.magnitude
+        tolerance = BFLOAT16 * self.formula.magnitude
         wrong = at[~(errors <= tolerance)]
         rounds = 257 in wrong and bool((wrong > 256).all())
         note = "it is correct up to position 256, the last whole numbers of bfloat16: it rounds positions to bfloat16"
@@ -281,18 +265,18 @@ class _Laws:
 
     def call_order(self) -> Measurement:
         """Call with inputs that a wrong cache would serve: another dtype, other positions, or the first again."""
-        few, many = torch.arange(NEAR + 1), contiguous(299, 300, self.probe.last)
-        x, long = self.probe.sample(len(few)), self.probe.sample(len(many))
-        tolerance = float32_tolerance(int(many[-1])) * self.probe.formula.magnitude
-        before = self.probe.call(x, few)
-        self.probe.call(long.bfloat16(), many)
-        later = self.probe.call(long, many)[:, :, -12:]
-        shifted = self.probe.call(x, few + 7)
-        errors = [("the first call has another result when repeated", few, self.probe.call(x, few) - before)]
-        if self.probe.correct:  # an implementation that is wrong from the start cannot show a fault of its caches
-            error = later.double() - self.probe.formula.rotate(long[:, :, -12:], many[-12:])
+        few, many = torch.arange(NEAR + 1), contiguous(299, 300, self.last)
+        x, long = self.sample(len(few)), self.sample(len(many))
+        tolerance = float32_tolerance(int(many[-1])) * self.formula.magnitude
+        before = self.call(x, few)
+        self.call(long.bfloat16(), many)
+        later = self.call(long, many)[:, :, -12:]
+        shifted = self.call(x, few + 7)
+        errors = [("the first call has another result when repeated", few, self.call(x, few) - before)]
+        if self.correct:  # an implementation that is wrong from the start cannot show a fault of its caches
+            error = later.double() - self.formula.rotate(long[:, :, -12:], many[-12:])
             errors.append(("it is wrong in float32 after a call in bfloat16", many[-12:], error))
-            error = shifted.double() - self.probe.formula.rotate(x, few + 7)
+            error = shifted.double() - self.formula.rotate(x, few + 7)
             repeats = bool((shifted - before).abs().amax() <= tolerance)
             served = (
                 "get the result of an earlier call of the same length" if repeats else "are wrong after these calls"
@@ -303,19 +287,19 @@ class _Laws:
         return Measurement(by_position, torch.cat([at for _, at, _ in errors]), tolerance, lambda: "; ".join(notes))
 
     def bfloat16_module(self, module: nn.Module | None) -> Trial:
-        """Return the law that converts the module; it comes last, since it leaves caches behind."""
+        """Return the law that converts the module."""
         law = Law("bfloat16 module", "converting the module to bfloat16 changes nothing", harness.ROTATION_WHY)
+        x, positions = self.sample(13), contiguous(4105, 13, self.last)
 
-        def measure() -> Measurement:
-            if module is None:
-                raise NotSupported("no module was passed: pass module=")
-            x, positions = self.probe.sample(13), contiguous(4105, 13, self.probe.last)
-            with harness.weights_rounded(module):  # a learned angle may be rounded, a fixed one not
-                before = self.probe.call(x, positions)
-            with harness.in_bfloat16(module):  # other inputs, so that no cache can answer
-                after = self.probe.call(x[:, :, :-1], positions[:-1])
-            return Measurement(
-                _by_token(after - before[:, :, :-1]), positions[:-1], ROTATION * self.probe.formula.magnitude
-            )
+        def compare(before: Tensor, after: Tensor) -> Measurement:
+            errors = _by_token(after - before[:, :, :-1])
+            return Measurement(errors, positions[:-1], ROTATION * self.formula.magnitude)
 
-        return law, measure
+        return harness.converted(
+            law, module, lambda: self.call(x, positions), lambda: self.call(x[:, :, :-1], positions[:-1]), compare
+        )
+
+
+def _by_token(difference: Float[Tensor, "batch heads tokens features"]) -> Float64[Tensor, " tokens"]:
+    """Return the largest absolute difference of each token."""
+    return difference.double().abs().amax((0, 1, 3))
