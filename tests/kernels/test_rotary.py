@@ -182,23 +182,6 @@ def test_in_place_refuses_what_it_cannot_overwrite(our_own_checks):
         rotate_(sampled(2, 1, 5, 8).expand(-1, 4, -1, -1), cos, sin, False)
 
 
-SCHEMES = {
-    "Rotary": ww.Rotary(12, rotary_dim=8),
-    "AxialRotary": ww.AxialRotary(12, axes=3),
-    "MultimodalRotary": ww.MultimodalRotary(12, (2, 2, 2)),
-    "XPos": ww.XPos(12),
-}
-
-
-@pytest.mark.parametrize(
-    "scheme", [ww.PoPE(8, 2), ww.FoPE(8, original_length=64), ww.SSMax(8, 2)], ids=lambda scheme: type(scheme).__name__
-)
-def test_maps_that_are_no_rotation_refuse_in_place(scheme):
-    q = sampled(1, 2, 3, 8)
-    with pytest.raises(ww.errors.SettingError, match=rf"{type(scheme).__name__} cannot write its results over q and k"):
-        scheme(q, q.clone(), ww.positions(3), in_place=True)
-
-
 def test_queries_and_keys_that_are_one_tensor_are_not_rotated_twice():
     rope, p, q = ww.Rotary(8), ww.positions(3), sampled(1, 2, 3, 8)
     for k in (q, q[:, :1]):

@@ -17,29 +17,6 @@ def draw(*shapes, seed=0):
     return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
-class Forget(ScoreBias):
-    """The forgetting gate of FoX: the sum of log gates after the key up to the query (arXiv:2503.02130)."""
-
-    by_content = True
-
-    def __init__(self, dim, num_heads):
-        super().__init__()
-        self.num_heads = num_heads
-        self.gate = nn.Linear(dim, num_heads)
-
-    def gates(self, x):
-        return nn.functional.logsigmoid(self.gate(x)).transpose(1, 2)
-
-    def bind(self, queries, keys, *, q=None, k=None, gates=None, causal=True):
-        total = gates.cumsum(-1)
-        first = keys.tokens - queries.tokens
-
-        def element(b, h, i, j):
-            return total[b, h, i + first] - total[b, h, j]
-
-        return element
-
-
 class Contextual(ScoreBias):
     """Positions counted by gates of q and k, as CoPE does (arXiv:2405.18719), with a slope in place of a table."""
 
@@ -221,29 +198,6 @@ def test_a_model_may_have_a_scale_of_its_own():
 
 
 @pytest.mark.parametrize("engine", ENGINES)
-def test_a_gated_scheme_is_carried_also_through_a_cache(engine):
-    torch.manual_seed(0)
-    where = ww.Where(score=Forget(dim=6, num_heads=2))
-    x, q, k, v = draw((2, 5, 6), (2, 2, 5, 4), (2, 2, 5, 4), (2, 2, 5, 4))
-    with torch.no_grad():
-        log_gates = where.score.gates(x)
-        scores = q @ k.mT / 2
-        for i in range(5):
-            for j in range(5):
-                scores[:, :, i, j] += log_gates[:, :, j + 1 : i + 1].sum(-1) if j <= i else -torch.inf
-        expected = scores.softmax(-1) @ v
-        p = ww.positions(5)
-        here = where.at(p)
-        assert torch.allclose(here.attention(q, k, v, gates=here.gates(x), engine=engine), expected, atol=1e-5)
-        cache = x.new_zeros(2, 2, 0)
-        for t in range(5):
-            step = where.at(p[t : t + 1], p[: t + 1])
-            cache = torch.cat([cache, step.gates(x[:, t : t + 1])], dim=-1)
-            y = step.attention(q[:, :, t : t + 1], k[:, :, : t + 1], v[:, :, : t + 1], gates=cache, engine=engine)
-            assert torch.allclose(y, expected[:, :, t : t + 1], atol=1e-5)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
 def test_a_scheme_that_depends_on_content_gets_each_layers_own(engine):
     scheme = Contextual(num_heads=2)
     p = ww.positions(4)
@@ -256,14 +210,6 @@ def test_a_scheme_that_depends_on_content_gets_each_layers_own(engine):
                 counted = scores[:, :, i, j : i + 1].sigmoid().sum(-1)
                 expected[:, :, i, j] = scores[:, :, i, j] / 2 - 0.5 * counted
         assert torch.allclose(here.attention(q, k, v, engine=engine), expected.softmax(-1) @ v, atol=1e-5)
-
-
-def test_a_scheme_that_depends_on_content_trains_its_gates():
-    where = ww.Where(score=Forget(dim=6, num_heads=2))
-    x, q = draw((1, 4, 6), (1, 2, 4, 4))
-    here = where.at(ww.positions(4))
-    here.attention(q, q, q, gates=here.gates(x)).square().sum().backward()
-    assert bool((where.score.gate.weight.grad != 0).any())
 
 
 def test_several_axes_are_sliced_from_positions_of_all_tokens():

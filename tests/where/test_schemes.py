@@ -8,7 +8,6 @@ import torch
 
 import whatwhere as ww
 from tests.samples import draw, table
-from whatwhere.kernels.rotary import rotate
 from whatwhere.where.score.alibi import slopes
 
 
@@ -31,13 +30,6 @@ def test_learned_sums_gradients_in_float32():
     scheme = ww.Learned(1, 2, dtype=torch.bfloat16)
     scheme(torch.zeros(4096, 1, dtype=torch.int64)).sum().backward()
     assert scheme.weight.grad.tolist() == [[4096], [0]]
-
-
-def test_learned_accepts_a_slice_of_longer_positions():
-    scheme = ww.Learned(4, 10)
-    assert torch.equal(scheme(ww.positions(1000)[3:10]), scheme.weight[None, 3:10])
-    randomized = ww.Positions.randomized(4, max_length=10)
-    assert torch.equal(scheme(randomized), scheme.weight[randomized.index[0]])
 
 
 def test_fixed_schemes_follow_the_positions_to_their_device():
@@ -76,14 +68,6 @@ def test_rotary_rotates_in_float32_at_least_and_keeps_the_dtype(dtype):
     assert float((rotated.double() - exact).abs().max()) <= max(2 * torch.finfo(dtype).eps, 1e-12) + 5e-7
 
 
-def test_rotary_takes_grouped_and_unequal_keys():
-    rope = ww.Rotary(4)
-    q, k = torch.ones(2, 4, 3, 4), torch.ones(2, 1, 5, 4)
-    rotated_q, rotated_k = rope(q, k, ww.positions(3), key_positions=ww.positions(5))
-    assert (rotated_q.shape, rotated_k.shape) == (q.shape, k.shape)
-    assert torch.equal(rotated_q[0, 0], rotated_k[0, 0, :3])
-
-
 def test_rotary_shows_its_frequencies_in_float64():
     made = ww.Rotary(8, 100.0, rotary_dim=4).inverse_frequencies
     assert made.dtype == torch.float64
@@ -92,13 +76,6 @@ def test_rotary_shows_its_frequencies_in_float64():
 
 def test_a_head_may_be_odd_where_only_a_part_rotates():
     assert ww.Rotary(5, rotary_dim=4).rotary_dim == 4
-
-
-def test_rotate_by_nothing_changes_nothing():
-    x = torch.randn(2, 3, 4, 6)
-    still = torch.ones(1, 1, 4, 3), torch.zeros(1, 1, 4, 3)
-    assert torch.equal(rotate(x, *still, interleaved=True), x)
-    assert torch.equal(rotate(x, *still, interleaved=False), x)
 
 
 @pytest.mark.parametrize("num_heads", [1, 2, 4, 8, 16, 64])
@@ -127,29 +104,11 @@ def test_alibi_accepts_custom_slopes():
         ww.ALiBi(2, slopes=[1.0, 0.0])
 
 
-def test_alibi_causal_folds_the_mask_in():
-    p = ww.Positions.packed([2, 2])
-    plain, causal = ww.ALiBi(2)(p), ww.ALiBi(2)(p, causal=True)
-    seen = p.mask().expand(1, 2, 4, 4)
-    assert torch.equal(causal[seen], plain[seen])
-    assert bool((causal[~seen] == -torch.inf).all())
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
 def test_alibi_in_a_dtype_is_never_infinite(dtype):
     table = ww.ALiBi(2)(ww.positions(1, start=10**8), ww.positions(2), dtype=dtype)
     assert table.dtype == dtype
     assert bool(table.isfinite().all())
-
-
-def test_alibi_score_mod_adds_the_same_numbers():
-    scheme, p = ww.ALiBi(3), ww.positions(4, start=torch.tensor([0, 7]))
-    keys = ww.positions(6, start=torch.tensor([0, 3]))
-    mod, table = scheme.score_mod(p, keys), scheme(p, keys)
-    b, h, i, j = (torch.arange(n) for n in (2, 3, 4, 6))
-    score = torch.randn(2, 3, 4, 6)
-    made = mod(score, b[:, None, None, None], h[:, None, None], i[:, None], j)
-    assert torch.equal(made, score + table)
 
 
 @pytest.mark.parametrize(

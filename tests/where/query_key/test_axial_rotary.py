@@ -9,12 +9,6 @@ from tests.samples import draw_float64 as draw
 LAYOUTS = pytest.mark.parametrize("interleaved", [False, True], ids=["half", "interleaved"])
 
 
-def scattered(axes, tokens=7):
-    """Coordinates that differ between the axes, some of them large."""
-    index = torch.randint(2000, (axes, 2, tokens), generator=torch.Generator().manual_seed(axes))
-    return ww.Positions.from_position_ids(index)
-
-
 @LAYOUTS
 def test_one_axis_is_rotary(interleaved):
     p, q = ww.positions(9, start=100), draw(1, 2, 9, 16)
@@ -56,15 +50,6 @@ def test_text_has_the_same_position_on_all_axes():
     rope, q = ww.AxialRotary(16), draw(1, 2, 6, 16)
     diagonal = ww.Positions.from_position_ids(torch.arange(6).expand(2, 1, 6))
     assert torch.equal(rope(q, q, ww.positions(6))[0], rope(q, q, diagonal)[0])
-
-
-def test_low_precision_is_rotated_in_float32():
-    p = scattered(2)
-    q = draw(2, 3, 7, 16)
-    rotated, _ = ww.AxialRotary(16)(q.bfloat16(), q.bfloat16(), p)
-    exact, _ = ww.AxialRotary(16)(q.bfloat16().double(), q.bfloat16().double(), p)
-    assert rotated.dtype == torch.bfloat16
-    assert (rotated.double() - exact).abs().max() < 0.016  # half a step of bfloat16 below 4, and no more
 
 
 def test_the_way_out_of_an_uneven_head_works():

@@ -40,21 +40,6 @@ def test_the_center_plays_no_part_in_a_score(center):
     torch.testing.assert_close(far, near, rtol=0, atol=1e-5)
 
 
-def test_cached_keys_fit_the_queries_of_later_steps():
-    """A center at half the length at hand would move with every step, and each key would keep an old one."""
-    where, p, q, k, v = (
-        ww.Where(query_key=ww.XPos(16)),
-        ww.positions(300),
-        *(draw(1, 2, 300, 16, seed=n, dtype=torch.float32) for n in range(3)),
-    )
-    here = where.at(p)
-    prefill = here.attention(*here.query_key(q, k), v)
-    cached = [where.at(p[t : t + 1], p[: t + 1]).query_key(q[:, :, t : t + 1], k[:, :, t : t + 1]) for t in range(300)]
-    keys = torch.cat([one[1] for one in cached], dim=2)
-    last = where.at(p[299:], p).attention(cached[-1][0], keys, v)
-    torch.testing.assert_close(last, prefill[:, :, 299:], rtol=0, atol=1e-6)
-
-
 def test_factors_stay_finite_up_to_the_maximum_distance_and_beyond_it_is_an_error():
     xpos, q = ww.XPos(64), 100 * torch.ones(1, 1, 2, 64)
     assert (

@@ -4,7 +4,6 @@ import math
 
 import pytest
 import torch
-from torch import Tensor
 from torch.testing import assert_close
 
 import whatwhere as ww
@@ -23,21 +22,6 @@ def test_the_power_1_is_alibi():
     p = ww.positions(9, start=torch.tensor([0, 100_000]))
     keys = ww.positions(30)
     assert_close(scheme(p, keys).detach(), alibi(p, keys), rtol=2e-6, atol=0)
-
-
-def test_the_logarithm_fades_with_p():
-    scheme, p = ww.KERPLE(2), ww.positions(50)
-    for size in (1e-2, 1e-4, 1e-6):
-        scheme.assign(p=torch.full((2,), size), a=torch.tensor([0.5, 1.0]))
-        assert 0 < float(scheme(p).detach().abs().max()) <= size * math.log(50) * 1.0001
-
-
-def test_a_small_a_makes_the_logarithm_a_line():
-    """ln(1 + x) = x to the first order: p a d, with an error of p (a d)^2 / 2."""
-    scheme, p = ww.KERPLE(1), ww.positions(100)
-    scheme.assign(p=torch.tensor([1000.0]), a=torch.tensor([1e-6]))
-    wanted = -1e-3 * (torch.arange(100)[:, None] - torch.arange(100)).abs()
-    assert_close(scheme(p)[0, 0].detach(), wanted, rtol=1e-4, atol=0)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,17 +89,3 @@ def test_bfloat16_parameters_are_computed_with_in_float32():
     near, far = scheme(ww.positions(1, start=100_000), ww.positions(2))[0, :, 0].unbind(-1)
     assert near.dtype == torch.float32
     assert bool((near != far).all())
-
-
-def test_the_clamped_form_of_the_authors_code_is_equal():
-    """Their forward pass, in float64: tril of distances, then the kernel of clamped parameters."""
-    length = 40
-    rows = torch.arange(length, dtype=torch.float64)
-    difference = torch.tril(rows[:, None] - rows)
-    for kind in KINDS:
-        scheme = sampled(kind)
-        p, a = (x.detach().clamp(min=1e-2)[:, None, None] for x in (scheme.p, scheme.a))
-        theirs: Tensor = -p * torch.log(1 + a * difference) if kind == "log" else -(difference**p) * a
-        seen = torch.ones(length, length, dtype=torch.bool).tril()
-        ours = scheme(ww.positions(length))[0].detach()
-        assert_close(ours[:, seen], theirs[:, seen], rtol=1e-12, atol=1e-12)

@@ -23,11 +23,6 @@ def test_it_is_the_product_of_the_sinusoids_of_two_positions(num_heads, sinusoid
     assert_close(table, wanted, rtol=1e-6, atol=sinusoid_dim * 2**-24 * num_heads / 8)
 
 
-def test_shifted_rows_have_the_same_scores():
-    scheme = ww.Sandwich(4)
-    assert torch.equal(scheme(ww.positions(40)), scheme(ww.positions(40, start=10**6)))
-
-
 def test_each_head_has_its_ratio():
     """At distance 0 all cosines are 1: half of the sinusoid's features, over 8/H, 16/H, ..., 8."""
     table = ww.Sandwich(8)(ww.positions(1))
@@ -55,8 +50,3 @@ def test_the_cosine_is_included():
     """A circulating form sums the angles themselves: that would be a straight line."""
     bend = ww.Sandwich(1)(ww.positions(1, start=20), ww.positions(21))[0, 0, 0].diff().diff()
     assert float(bend.abs().max()) > 0.1
-
-
-def test_it_is_symmetric():
-    table = ww.Sandwich(4)(ww.positions(20))
-    assert torch.equal(table, table.mT)

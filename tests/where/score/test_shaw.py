@@ -35,10 +35,3 @@ def test_distances_beyond_the_clip_are_one():
     assert made[:48].unique().numel() == 1
     assert made[52:].unique().numel() == 1
     assert made[47:53].unique().numel() == 6
-
-
-def test_heads_share_the_rows():
-    scheme, p = sampled(), ww.positions(5)
-    q = draw(1, 1, 5, 4).expand(1, 2, 5, 4)
-    made = table(scheme, p, p, q)
-    assert torch.equal(made[:, 0], made[:, 1])

@@ -55,13 +55,6 @@ def test_an_edge_that_is_a_whole_distance_is_not_missed():
     assert buckets.tolist() == [10, 11, 13, 14]
 
 
-def test_later_keys_have_buckets_of_their_own_if_bidirectional():
-    buckets = ww.T5(1, bidirectional=True).buckets(torch.arange(-300, 301))
-    past, future = buckets[301:], buckets[:300].flip(0)
-    assert torch.equal(future, past + 16)
-    assert int(buckets[300]) == 0
-
-
 def test_buckets_take_any_whole_numbers():
     for dtype in (torch.int32, torch.int16, torch.int64):
         made = ww.T5(1).buckets(torch.tensor([[3, 400]], dtype=dtype))
