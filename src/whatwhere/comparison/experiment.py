@@ -142,8 +142,10 @@ def compare(
         return None if kept is None else kept.result
 
     # The device that was chosen here, which a worker may not choose otherwise.
-    chosen_here = {job.name: replace(job.settings, device=job.settings.resolved_device) for job in missing}
-    missing = [replace(job, settings=chosen_here[job.name], versions=versions()) for job in missing]
+    missing = [
+        replace(job, settings=replace(job.settings, device=job.settings.resolved_device), versions=versions())
+        for job in missing
+    ]
     run_all(missing, folder.path, keep, read, executor=executor, workers=workers, show=progress)
     record = record_of([run for run in finished.values() if run is not None], description, chosen, numbers)
     request = _request(task, plans, paths, start, model, tokenizer)

@@ -50,7 +50,7 @@ def sections(answers: Answers) -> list[Part]:
             )
         )
     return parts + [
-        Paragraph(f"{name_text(one.scheme)}, seed {one.seed}: no answer. {visible(_first_line(one.reason))}")
+        Paragraph(f"{name_text(one.scheme)}, seed {one.seed}: no answer. {visible(one.reason.splitlines()[0])}")
         for one in answers.without
     ]
 
@@ -63,7 +63,3 @@ def _row(answer: Answer) -> list[str]:
         name_text(answer.scheme), str(answer.seed), visible(first.token), percent(first.probability), right, then,
         "–" if answer.in_length is None else percent(answer.in_length),
     ]  # fmt: skip
-
-
-def _first_line(text: str) -> str:
-    return text.splitlines()[0]

@@ -17,7 +17,7 @@ from whatwhere.comparison.settings import MODEL_SETTINGS
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.escape import visible
 from whatwhere.records import Missing
-from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence
+from whatwhere.report.comparison_conclusions import ABSENT, headline, last_length, scope_sentence
 from whatwhere.report.comparison_conclusions import section as differences_section
 from whatwhere.report.comparison_sentences import (
     baseline_in_length,
@@ -40,7 +40,7 @@ from whatwhere.report.comparison_sentences import (
 from whatwhere.report.section import Paragraph, Part, Section, Table
 from whatwhere.report.text import count, decimals, number, spread
 
-NO_ROW, ABSENT = "no row", "–"
+NO_ROW = "no row"
 RUNS = ("run", "steps", "seconds", "last loss", "parameters", "of tokens", "of positions", "trained model")
 """Columns of the table of runs."""
 
