@@ -11,6 +11,8 @@ from whatwhere.models.configuration.model_types import MODEL_TYPES
 from ..tiny import config_of
 from .small import GPT2, LLAMA, LLAMA3, SU, YARN, of
 
+MPT: dict[str, Any] = {"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4}
+MT5: dict[str, Any] = {"model_type": "mt5", "vocab_size": 9, "d_model": 64, "num_heads": 4, "num_layers": 1}
 ORIGINAL = {"original_max_position_embeddings": 16}
 REFUSED: list[tuple[dict[str, Any], str]] = [
     # Names
@@ -69,17 +71,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (of("bert", position_embedding_type="relative_key"), "with 'absolute' only"),
     (of("roformer", rotary_value=True), "rotary_value is True"),
     ({**GPT2, "model_type": "gptj", "rotary_dim": 4, "rotary": False}, "rotary is False, but"),
-    ({"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4,
-      "attn_config": {"alibi": False}}, r"attn_config\.alibi is False"),
-    ({"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4, "attn_config": {"rope": True}},
-     r"attn_config\.rope is True, but"),
+    ({**MPT, "attn_config": {"alibi": False}}, r"attn_config\.alibi is False"),
+    ({**MPT, "attn_config": {"rope": True}}, r"attn_config\.rope is True, but"),
     (of("deberta", relative_attention=True, pos_att_type="c2p|p2p"), "'p2p', but whatwhere knows"),
     (of("bert", max_position_embeddings=None), "max_position_embeddings is missing"),
     (of("roberta", max_position_embeddings=2), "of which 2 rows come before 0"),
     (of("roberta", pad_token_id=None), "positions start at the row after it"),
     (of("llama", max_position_embeddings=4096.5), "whole number of at least 1"),
-    ({"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4, "attn_config": "flash"},
-     "attn_config is 'flash', but must be a dictionary"),
+    ({**MPT, "attn_config": "flash"}, "attn_config is 'flash', but must be a dictionary"),
     (of("deberta", relative_attention=True, position_biased_input=False, pos_att_type="c2p",
         max_position_embeddings=None), "the distance at which rows are clipped"),
     (of("llama", max_position_embeddings="4k"), "whole number of at least 1"),
@@ -147,18 +146,14 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({**LLAMA, "model_type": "qwen3_vl_text", "head_dim": 16, "rope_parameters": {"mrope_section": [0, 0, 8]}},
      "interleaved axis 2 has one pair in 3"),
     ({**LLAMA, "model_type": "gptj", "rotary_dim": 32}, "rotary_dim=32 of head_dim=16"),
-    ({"model_type": "mt5", "vocab_size": 9, "d_model": 64, "num_heads": 4, "num_layers": 1,
-      "relative_attention_num_buckets": 1}, "relative_attention_num_buckets is 1"),
-    ({"model_type": "mt5", "vocab_size": 9, "d_model": 64, "num_heads": 4, "num_layers": 1,
-      "relative_attention_max_distance": 16}, "must be above 16"),
-    ({"model_type": "mt5", "vocab_size": 9, "d_model": 64, "num_heads": 4, "num_layers": 1,
-      "relative_attention_num_buckets": 2**40}, "at most 4,096 are read"),
+    ({**MT5, "relative_attention_num_buckets": 1}, "relative_attention_num_buckets is 1"),
+    ({**MT5, "relative_attention_max_distance": 16}, "must be above 16"),
+    ({**MT5, "relative_attention_num_buckets": 2**40}, "at most 4,096 are read"),
     ({**LLAMA, "model_type": "deberta-v2", "relative_attention": True, "pos_att_type": "c2p",
       "position_buckets": 64, "max_relative_positions": 33}, "must be above 33"),
     ({"model_type": "ctrl", "vocab_size": 9, "n_embd": 15, "n_head": 5, "n_layer": 1},
      "15 features cannot hold sinusoidal positions"),
-    ({"model_type": "mpt", "vocab_size": 9, "d_model": 64, "n_layers": 1, "n_heads": 4,
-      "attn_config": {"alibi_bias_max": 1e6}}, "slopes of 0"),
+    ({**MPT, "attn_config": {"alibi_bias_max": 1e6}}, "slopes of 0"),
     (of("llama", num_hidden_layers=10**9), "num_hidden_layers is 1,000,000,000, but at most 10,000 are read"),
     (of("llama", num_attention_heads=5, num_key_value_heads=5), "64 features do not divide into 5"),
     (of("llama", num_key_value_heads=3), "cannot share 3"),
