@@ -15,7 +15,7 @@ from whatwhere.analysis.token_table import Norms, Sizes, norms, sizes, token_spe
 from whatwhere.analysis.token_tables import SiblingTables, token_tables
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
-from whatwhere.models.checkpoint import Checkpoint, has_tensors, is_configuration
+from whatwhere.models.checkpoint import Checkpoint, has_tensors
 from whatwhere.models.load_where import of_run
 from whatwhere.records import Missing
 
@@ -133,7 +133,7 @@ def opened(path: str | Path | Checkpoint, run: str | None = None, *, allow_pickl
     """
     if isinstance(path, Checkpoint):
         checkpoint = path
-    elif has_tensors(path) or not is_configuration(path):
+    elif has_tensors(path):
         checkpoint = Checkpoint.open(path, allow_pickle=allow_pickle)
     else:
         checkpoint = Checkpoint.of_configuration(path)

@@ -5,17 +5,15 @@ from typing import Any, overload
 
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.files import read_json
 from whatwhere.models.checkpoint.folder import CONFIG, INDEX, RESULTS, holds_weights
 from whatwhere.models.checkpoint.hub import is_name, locate
 from whatwhere.models.checkpoint.names import Names
-from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES
 from whatwhere.models.checkpoint.word_vectors import write_projector
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.read import Config, HasDict, from_huggingface
 
-__all__ = ["Checkpoint", "Entry", "Names", "has_tensors", "is_configuration", "read", "write_projector"]
+__all__ = ["Checkpoint", "Entry", "Names", "has_tensors", "read", "write_projector"]
 
 
 @overload
@@ -62,26 +60,8 @@ def read(
     return from_huggingface(source, part=part, like=like)
 
 
-def is_configuration(path: str | Path) -> bool:
-    """Return whether a path is a Hugging Face configuration, or a folder that has one: JSON with a model_type.
-
-    Args:
-        path: of a file or folder, or a name in the local cache.
-
-    Raises:
-        CheckpointError: If it is no JSON.
-    """
-    path = locate(path)
-    file = path / CONFIG if path.is_dir() else path
-    return file.suffix == ".json" and "model_type" in read_json(file, MAX_TOKENIZER_BYTES)
-
-
 def has_tensors(path: str | Path) -> bool:
-    """Return whether a path is more than a configuration.
-
-    Args:
-        path: of a file or folder; a name in the local cache of Hugging Face; a missing path is left to its reader.
-    """
+    """Return whether a path, or a name in the local cache of Hugging Face, is more than a configuration."""
     path = locate(path)
     try:
         if path.is_dir():

@@ -115,7 +115,9 @@ def _gguf_in(folder: Path) -> list[Path]:
 
 def open_configuration(path: Path) -> Contents:
     """Read a configuration without weights, and the paths of the tokenizer beside it."""
-    config = read_json(path, _MAX_CONFIG_BYTES, TIMES)
+    config = read_json(path, _MAX_CONFIG_BYTES, TIMES) if (file := File(path)).size <= _MAX_CONFIG_BYTES else {}
+    if "model_type" not in config:
+        raise file.wrong(*_json_without_tensors(file))
     return _with_tokenizer("configuration", path.parent, {}, config)
 
 
