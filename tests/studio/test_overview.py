@@ -11,7 +11,6 @@ import pytest
 from safetensors.numpy import save_file
 
 from whatwhere.analysis.inspection import SECTIONS, inspect
-from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.report.inspection import headline
 from whatwhere.report.section import Chart, Paragraph, Part, Table
 from whatwhere.studio import export
@@ -61,18 +60,6 @@ def test_it_shows_what_is_found(model: Path) -> None:
     result = inspect(model)
     assert answer.headline == headline(result)
     assert [section.name for section in answer.sections] == list(SECTIONS)
-    rows = Checkpoint.open(model).array("wte.weight").astype(np.float64)
-    norms = np.linalg.norm(rows, axis=1)
-    histogram, spectra = chart(answer, "norms"), chart(answer, "spectrum")
-    counts, edges = np.histogram(norms, len(histogram.series[0].values))
-    np.testing.assert_array_equal(histogram.series[0].values, counts)
-    np.testing.assert_allclose(histogram.x, edges, rtol=1e-5)
-    assert histogram.marks[0][0] == pytest.approx(np.median(norms), rel=1e-5)
-    sound = rows[norms > 0]
-    spread = np.linalg.svd(sound - sound.mean(axis=0), compute_uv=False) ** 2
-    assert [series.name for series in spectra.series] == ["token embeddings", "positions"]
-    np.testing.assert_allclose(spectra.series[0].values, 100 * spread / spread.sum(), rtol=1e-4)
-    np.testing.assert_allclose(spectra.series[1].values[47:], 0, atol=1e-9)  # of 48 positions less their mean
     tables = {part.caption: part for part in parts(answer, "diagnostics") if isinstance(part, Table)}
     assert tables["Zero rows"].rows == [["#7", ""]]
     assert tables["Duplicate rows"].rows == [["#8", "#8  #9"]]

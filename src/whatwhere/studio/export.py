@@ -188,13 +188,14 @@ def _exported(session: Session, views: Mapping[str, ExportedView]) -> dict[str, 
     begin = {**opened.begin, **{name: view.begin for name, view in views.items() if view.begin is not None}}
     held = first_names(session)
     titles = {name: title for name, title in zip(opened.runs, opened.run_titles, strict=True) if name in held}
-    shown = {"runs": [*titles], "run_titles": [*titles.values()], "views": [*views]}
-    opened = replace(opened, path="", begin=begin, exported=True, **shown)
+    opened = replace(opened, path="", begin=begin, exported=True, views=[*views])
+    opened = replace(opened, runs=[*titles], run_titles=[*titles.values()])
+    functions: Mapping[str, Callable[..., Any]] = {**QUERIES, **JOBS}
     known: dict[bytes, int] = {}
     answers = {_key("about", {}): known.setdefault(pack(opened), 0)}
     for name, settings in (query for view in views.values() for query in view.queries):
         report = [lambda fraction, message: None] if name in JOBS else []
-        packed = pack({**QUERIES, **JOBS}[name](session, settings, *report))
+        packed = pack(functions[name](session, settings, *report))
         answers[_key(name, settings)] = known.setdefault(packed, len(known))
     blocks = [base64.b64encode(gzip.compress(packed, 9, mtime=0)).decode() for packed in known]
     return {"blocks": blocks, "answers": answers}

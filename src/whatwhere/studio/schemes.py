@@ -49,19 +49,34 @@ class DoorScheme:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class SchemeSummary:
+    """What an answer says of the scheme that it shows: see ShownScheme; `doors` are those in use."""
+
+    title: str
+    notes: Sequence[str]
+    doors: Sequence[DoorScheme]
+    dim: int
+    num_heads: int
+    head_dim: int
+    python: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class ShownScheme(LoadedWhere):
     """The positional encoding that a view shows; `python` are lines that build it, with PATH of what is open."""
 
     python: str
 
-    def doors(self) -> list[DoorScheme]:
-        """Return the scheme at each door that is in use."""
+    def summary(self) -> dict[str, Any]:
+        """Return the fields of `SchemeSummary`."""
         schemes = [(door, getattr(self.where, door)) for door in DOORS]
-        return [
+        doors = [
             DoorScheme(door, type(scheme).__name__, " ".join(repr(scheme).split()))
             for door, scheme in schemes
             if scheme is not None
         ]
+        same = ("title", "notes", "dim", "num_heads", "head_dim", "python")
+        return {"doors": doors, **{name: getattr(self, name) for name in same}}
 
 
 @dataclass(frozen=True, eq=False)

@@ -63,37 +63,45 @@ def _by_run(exported: Export) -> Export:
     return view
 
 
-QUERIES: Mapping[str, Query] = {
-    "about": about.about,
-    "schemes.list": positions.schemes,
-    "pipeline.read": pipeline.read,
-    "pipeline.walk": pipeline.walk,
-    "positions.shown": positions.positions,
-    "tokens.find": _of_run(tokens.find),
-    "tokens.card": _of_run(tokens.card),
-    "tokens.neighbors": _of_run(tokens.neighbors),
-    "tokens.analogy": _of_run(tokens.analogy),
-    "maps.points": _of_run(token_map.points),
-    "maps.labels": _of_run(token_map.labels),
-    "maps.frequencies": _of_run(token_map.frequencies),
-    "maps.near": _of_run(token_map.near),
-    "maps.neighbors": _of_run(token_map.neighbors),
-    "rotary.lab": rotary.lab,
-    "biases.shown": biases.shown,
-    "compare.results": comparison.results,
-    "replay.frames": replay.frames,
-    "replay.attention": replay.attention,
-    "ask.answers": ask.answers,
-    "ask.attention": ask.attention,
-}
+def _queries() -> Mapping[str, Query]:  # in a circle of imports, mypy knows decorated functions in functions alone
+    return {
+        "about": about.about,
+        "schemes.list": positions.schemes,
+        "pipeline.read": pipeline.read,
+        "pipeline.walk": pipeline.walk,
+        "positions.shown": positions.positions,
+        "tokens.find": _of_run(tokens.find),
+        "tokens.card": _of_run(tokens.card),
+        "tokens.neighbors": _of_run(tokens.neighbors),
+        "tokens.analogy": _of_run(tokens.analogy),
+        "maps.points": _of_run(token_map.points),
+        "maps.labels": _of_run(token_map.labels),
+        "maps.frequencies": _of_run(token_map.frequencies),
+        "maps.near": _of_run(token_map.near),
+        "maps.neighbors": _of_run(token_map.neighbors),
+        "rotary.lab": rotary.lab,
+        "biases.shown": biases.shown,
+        "compare.results": comparison.results,
+        "replay.frames": replay.frames,
+        "replay.attention": replay.attention,
+        "ask.answers": ask.answers,
+        "ask.attention": ask.attention,
+    }
+
+
+def _jobs() -> Mapping[str, JobFunction]:
+    return {
+        "maps.draw": _of_run(token_map.draw),
+        "diagnostics.examine": _of_run(inspection.examine),
+        "overview.inspected": _of_run(inspection.inspected),
+        "compare.difference": comparison.difference,
+    }
+
+
+QUERIES = _queries()
 """What is answered at once, by the name that the page uses: the view, and the function."""
 
-JOBS: Mapping[str, JobFunction] = {
-    "maps.draw": _of_run(token_map.draw),
-    "diagnostics.examine": _of_run(inspection.examine),
-    "overview.inspected": _of_run(inspection.inspected),
-    "compare.difference": comparison.difference,
-}
+JOBS = _jobs()
 """What takes seconds or minutes, by name: it runs as a job, and reports its progress."""
 
 EXPORTS: Mapping[str, Export] = {

@@ -65,7 +65,6 @@ class AskedRuns:
     """
 
     tokens: Sequence[str]
-    ids: Sequence[int]
     usual: Sequence[int]
     positions: Sequence[int]
     at: int | None
@@ -136,7 +135,6 @@ def answers(session: Session, *, text: str, positions: str = "", seeds: str = ME
         runs.append(AskedRun(*_name(session, one.scheme, one.seed), [], None, None, None, None, reason))
     return AskedRuns(
         tokens=shown.tokens,
-        ids=shown.ids,
         usual=usual.answers[0].positions,
         positions=shown.answers[0].positions,
         at=at.pop() if len(at) == 1 else None,

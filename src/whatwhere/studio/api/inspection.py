@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int, Int64
@@ -94,7 +95,7 @@ def exported_diagnostics(session: Session) -> ExportedView | None:
     if not session.tables:
         return None
     found = examine(session, {}, lambda fraction, message: None).found
-    lists = {
+    lists: dict[str, Any] = {
         "under-trained": found.under_trained,
         "far from the others": found.far,
         "unreachable": found.unreachable,

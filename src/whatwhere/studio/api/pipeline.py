@@ -17,7 +17,7 @@ from whatwhere.studio.api.settings import ExportedView, Features, Heads, Seed, c
 from whatwhere.studio.api.tokens import FirstTokens
 from whatwhere.studio.schemes import (
     DEFAULT_DIM,
-    DoorScheme,
+    SchemeSummary,
     default_scheme,
     factor_of,
     of_first_runs,
@@ -53,24 +53,16 @@ class RotaryPairs:
 
 
 @dataclass(frozen=True, eq=False)
-class TextWalkthrough(FirstTokens):
+class TextWalkthrough(SchemeSummary, FirstTokens):
     """Each step of a text from tokens to the attention scores of one head: see Walkthrough and AttentionScores.
 
     Args:
         tensor: name of the token table; None where its rows are random.
         factor: by which the model multiplies the rows.
-        notes: sentences on what differs from the model.
-        python: lines that build the encoding as `where`; PATH is the path of what is open.
     """
 
     tensor: str | None
     factor: float
-    title: str
-    doors: Sequence[DoorScheme]
-    notes: Sequence[str]
-    dim: int
-    num_heads: int
-    head_dim: int
     rows: Float[np.ndarray, "tokens dim"]
     position_rows: Float[np.ndarray, "tokens dim"] | None
     vectors: Float[np.ndarray, "tokens dim"]
@@ -80,14 +72,12 @@ class TextWalkthrough(FirstTokens):
     causal: bool
     q: Float[np.ndarray, "tokens head_dim"]
     mapped_q: Float[np.ndarray, "tokens mapped_dim"]
-    mapped_k: Float[np.ndarray, "tokens mapped_dim"]
     products: Float[np.ndarray, "tokens tokens"]
     mapped_products: Float[np.ndarray, "tokens tokens"]
     bias: Float[np.ndarray, "tokens tokens"] | None
     scores: Float[np.ndarray, "tokens tokens"]
     pairs: RotaryPairs | None
     seed: int
-    python: str
 
 
 def begin(session: Session) -> dict[str, str | int | bool]:
@@ -186,6 +176,8 @@ def walk(
     shown = scheme_of(session, scheme, dim=dim, num_heads=heads, max_length=count, seed=seed)
     count = min(count, shown.max_length or count)
     ids, words = all_ids[:count], all_words[:count]
+    rows: Sequence[int]
+    table: Any
     if tensor is None:
         table, rows = random_embedding(max(all_ids) + 1, shown.dim, seed), ids
     else:
@@ -202,18 +194,13 @@ def walk(
     of_head = {
         name: None if each is None else each[head]
         for name, each in vars(scores).items()
-        if name not in ("scale", "causal")
+        if name not in ("scale", "causal", "mapped_k")
     }
     return TextWalkthrough(
         **vars(_tokens(session, ids, words, loaded, len(all_ids))),
         tensor=tensor,
         factor=factor_of(session) if loaded else 1.0,
-        title=shown.title,
-        doors=shown.doors(),
-        notes=notes,
-        dim=shown.dim,
-        num_heads=shown.num_heads,
-        head_dim=shown.head_dim,
+        **shown.summary() | {"notes": notes},
         rows=_array(steps.rows),
         position_rows=_array(steps.position_rows),
         vectors=_array(steps.vectors),
@@ -224,7 +211,6 @@ def walk(
         **{name: _array(each) for name, each in of_head.items()},
         pairs=_pairs(shown.where),
         seed=seed,
-        python=shown.python,
     )
 
 

@@ -13,7 +13,7 @@ from whatwhere.errors import PositionError, SettingError, WhatWhereError
 from whatwhere.records import Missing
 from whatwhere.report.section import Section
 from whatwhere.studio.api.settings import ExportedView, Features, Heads, Seed, columns, query
-from whatwhere.studio.schemes import DOORS, FOR_IMAGES, DoorScheme, default_scheme, has_own, of_first_runs, scheme_of
+from whatwhere.studio.schemes import DOORS, FOR_IMAGES, SchemeSummary, default_scheme, has_own, of_first_runs, scheme_of
 from whatwhere.studio.session import Session
 
 if TYPE_CHECKING:
@@ -53,25 +53,19 @@ class PositionVectors(TrainedPositions):
 
 
 @dataclass(frozen=True, eq=False)
-class PositionFindings:
+class PositionFindings(SchemeSummary):
     """The positions of a scheme.
 
     Args:
-        notes: sentences on what differs from the model.
         door: the one that is shown; None where no position enters.
-        python: lines that build the encoding as `where`; PATH is the path of what is open.
         fingerprint: None where the scheme depends on queries and keys.
         by_distance: None where nothing depends on the distance alone.
         vectors: None where positions have no vectors.
         wavelengths: of the pairs of features of a sinusoid, in positions; None for other schemes.
     """
 
-    title: str
-    notes: Sequence[str]
-    doors: Sequence[DoorScheme]
     door: "Door | None"
     rows: int
-    python: str
     fingerprint: "Fingerprint | None"
     by_distance: "ByDistance | None"
     vectors: PositionVectors | Missing | None
@@ -146,18 +140,15 @@ def positions(
         raise PositionError("this table has one position: there is nothing to compare it with.")
     if door and door not in DOORS:
         raise SettingError(f"door must be one of {', '.join(DOORS)}, but is {door[:80]!r}.")
-    doors = shown.doors()
-    used = [each.door for each in doors]
+    summary = shown.summary()
+    used = [each.door for each in summary["doors"]]
     chosen = next((each for each in used if each == door), used[0] if used else None)
     alone = Where(getattr(shown.where, chosen)) if chosen else Where()
     table = similarity.vectors(alone, rows)
     return PositionFindings(
-        title=shown.title,
-        notes=shown.notes,
-        doors=doors,
+        **summary,
         door=chosen,
         rows=rows,
-        python=shown.python,
         fingerprint=similarity.fingerprint(alone, rows),
         by_distance=similarity.by_distance(alone, rows),
         vectors=None if table is None else _vectors(table.double().numpy()),

@@ -163,7 +163,7 @@ def lab(session: Session, *, a: str = "", b: str = "", claimed: Annotated[int, 0
         claimed=claimed,
         sides=sides,
         distances=distances,
-        agreement=rotary_agreement(*of, distances) if len(of) == 2 and len(of[0]) == len(of[1]) else None,
+        agreement=rotary_agreement(of[0], of[1], distances) if len(of) == 2 and len(of[0]) == len(of[1]) else None,
     )
 
 

@@ -23,7 +23,9 @@ Which = Literal["input", "output"]
 
 LONGEST_TEXT = 20_000
 # Settings of schemes of the catalogue; 0 takes the sizes of the open model.
-Features, Heads, Seed = Annotated[int, 0, 1024], Annotated[int, 0, 64], Annotated[int, 0, 1 << 31]
+Features = Annotated[int, 0, 1024]
+Heads = Annotated[int, 0, 64]
+Seed = Annotated[int, 0, 1 << 31]
 
 
 def query(function: Callable[..., Answer]) -> Callable[..., Answer]:

@@ -274,7 +274,7 @@ def exported(session: Session) -> ExportedView | None:
         queries.append(("maps.neighbors", table))
     counts = Counter(session.kinds)
     kinds = [kind for kind in TOKEN_TYPES if counts[kind]]
-    shares = {
+    shares: dict[str, Sequence[Any]] = {
         "method": [each.method for each, _ in made],
         "tokens": [each.shown for each, _ in made],
         "nearest kept": [percent(kept.share) for _, kept in made],

@@ -42,11 +42,10 @@ class FirstTokens(Tokens):
 
 @dataclass(frozen=True)
 class Character:
-    """A character of a token in Unicode: its code point, such as "U+0041", and its category, such as "Lu"."""
+    """A character of a token in Unicode: its code point, such as "U+0041", and its name."""
 
     code: str
     name: str
-    category: str
 
 
 @dataclass(frozen=True)
@@ -272,7 +271,7 @@ def _which(session: Session) -> list[Which]:
 
 
 def _character(char: str) -> Character:
-    return Character(f"U+{ord(char):04X}", unicodedata.name(char, "no name"), unicodedata.category(char))
+    return Character(f"U+{ord(char):04X}", unicodedata.name(char, "no name"))
 
 
 def _reachable(session: Session, number: int) -> bool | None:

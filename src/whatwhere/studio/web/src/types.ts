@@ -104,7 +104,6 @@ export interface AskedRun {
 /** whatwhere.studio.api.ask.AskedRuns */
 export interface AskedRuns {
   tokens: string[];
-  ids: number[];
   usual: number[];
   positions: number[];
   at: number | null;
@@ -187,7 +186,6 @@ export interface ByDistance {
 export interface Character {
   code: string;
   name: string;
-  category: string;
 }
 
 /** whatwhere.report.section.Chart */
@@ -527,9 +525,12 @@ export interface PositionFindings {
   title: string;
   notes: string[];
   doors: DoorScheme[];
+  dim: number;
+  num_heads: number;
+  head_dim: number;
+  python: string;
   door: "input" | "query_key" | "score" | null;
   rows: number;
-  python: string;
   fingerprint: Fingerprint | null;
   by_distance: ByDistance | null;
   vectors: PositionVectors | Missing | null;
@@ -760,14 +761,15 @@ export interface TextWalkthrough {
   texts: (string | null)[];
   kinds: string[];
   count: number;
-  tensor: string | null;
-  factor: number;
   title: string;
-  doors: DoorScheme[];
   notes: string[];
+  doors: DoorScheme[];
   dim: number;
   num_heads: number;
   head_dim: number;
+  python: string;
+  tensor: string | null;
+  factor: number;
   rows: Tensor;
   position_rows: Tensor | null;
   vectors: Tensor;
@@ -777,14 +779,12 @@ export interface TextWalkthrough {
   causal: boolean;
   q: Tensor;
   mapped_q: Tensor;
-  mapped_k: Tensor;
   products: Tensor;
   mapped_products: Tensor;
   bias: Tensor | null;
   scores: Tensor;
   pairs: RotaryPairs | null;
   seed: number;
-  python: string;
 }
 
 /** whatwhere.studio.api.tokens.TokenCard */
