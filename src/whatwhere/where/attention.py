@@ -104,26 +104,14 @@ def attention(
     dropout: float = 0.0,
     engine: Engine = "auto",
 ) -> Float[Tensor, "batch heads queries value_dim"]:
-    """Compute scaled dot-product attention with a bias and mask.
+    """Compute scaled dot-product attention with a bias and mask, which are already bound to positions.
 
-    Args:
-        q, k, v: queries, keys and values; key_heads may be a divisor of heads (grouped queries).
-        scores: bias and mask, already bound to positions.
-        scale: softmax scale; None is 1 / sqrt(head_dim).
-        sink: for each head a logit in the denominator of the softmax; None is none.
-        softcap: c, where a scaled score s becomes c tanh(s / c) before the bias is added (Gemma 2); None is none.
-        dropout: probability of dropping an attention weight, 0 <= dropout < 1; pass 0 outside of training.
-        engine: `auto` is sdpa, or dense under transforms of torch.func and forward-mode derivatives, for which
-            PyTorch's kernels have no rule.
+    With softcap c, a scaled score s becomes c tanh(s / c) before the bias is added (Gemma 2). The engine `auto` is
+    sdpa, or dense under transforms of torch.func and forward-mode derivatives, for which PyTorch's kernels have no
+    rule.
 
-    Returns:
-        The outputs, in the dtype of q. Where dtypes differ, the widest is used for the computation. On the CPU a bias
-        is added in float32 at least, also to 16-bit queries; on other devices sdpa needs it in their dtype.
-
-    Raises:
-        SettingError: If the engine is unknown, dropout is out of range, or FlexAttention is chosen for dropout or
-            training that it does not support.
-        ShapeError: If the shapes do not match.
+    The outputs are of the dtype of q. Where dtypes differ, the widest is used for the computation. On the CPU a bias is
+    added in float32 at least, also to 16-bit queries; on other devices sdpa needs it in their dtype.
     """
     return _attend(q, k, v, scores, _How(scale, sink, dropout, softcap), engine)[0]
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial, reduce
 from operator import and_
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from jaxtyping import Bool
@@ -20,6 +20,8 @@ from whatwhere.where.base import Bound, InputEncoding, QueryKeyMap
 from whatwhere.where.score_bias import Element, ScoreBias, tabulate
 from whatwhere.where.window import Window
 
+T = TypeVar("T")
+
 
 class PassCache:
     """The tables of one forward pass, which its layers share; each is computed when it is first needed.
@@ -35,23 +37,21 @@ class PassCache:
 
     def encoding(self, scheme: InputEncoding) -> Tensor:
         """Return the vectors that are added to those of the tokens."""
-        vectors: Tensor = self._once(("encoding", scheme), lambda: scheme(self.queries), scheme)
-        return vectors
+        return self._once(("encoding", scheme), lambda: scheme(self.queries), scheme)
 
     def mapped(self, scheme: QueryKeyMap, positions: Positions) -> Bound:
         """Return a map, bound to the positions of the queries or of the keys."""
-        bound: Bound = self._once(
+        return self._once(
             ("mapped", scheme, positions is self.queries),
             lambda: scheme.bind_among(positions, (self.queries, self.keys), self.regime_length),
             scheme,
         )
-        return bound
 
     def window(self, window: Window | None) -> Window | None:
         """Return a window, or None where it masks no pair of queries and keys, as far as that is known."""
         if window is None or not self.run or torch.compiler.is_compiling():
             return window
-        covered: bool = self._once(("covered", window), lambda: window.covers(self.queries))
+        covered = self._once(("covered", window), lambda: window.covers(self.queries))
         return None if covered else window
 
     def allowed(self, causal: bool, window: Window | None) -> Allowed | None:
@@ -59,20 +59,18 @@ class PassCache:
         rule = self.queries.allowed(self.keys, causal)
         if window is None:
             return rule
-        within: Allowed = self._once(("window", window), lambda: window.allowed(self.queries, self.keys))
+        within = self._once(("window", window), lambda: window.allowed(self.queries, self.keys))
         return within if rule is None else _both_allow(rule, within)
 
     def mask(self, causal: bool, window: Window | None) -> Tensor | None:
         """Return the mask as a table."""
         if window is not None:
-            within: Tensor = self._once(
+            return self._once(
                 ("mask", causal, window), lambda: _both(self.mask(causal, None), window.mask(self.queries, self.keys))
             )
-            return within
         if self.queries.allowed(self.keys, causal) is None:
             return None
-        mask: Tensor = self._once(("mask", causal), lambda: self.queries.mask(self.keys, causal))
-        return mask
+        return self._once(("mask", causal), lambda: self.queries.mask(self.keys, causal))
 
     def visible(self, causal: bool, window: Window | None) -> Callable[[int, int], slice | Tensor] | None:
         """Return which keys a range of queries may see, where that can be read or follows from counting on."""
@@ -107,10 +105,9 @@ class PassCache:
         """Return a bias that does not depend on queries and keys, as a formula by element."""
         if scheme is None:
             return None
-        element: Element = self._once(
+        return self._once(
             ("element", scheme, causal), lambda: scheme.bind(self.queries, self.keys, causal=causal), scheme
         )
-        return element
 
     def by_blocks(self, scheme: ScoreBias | None, causal: bool, window: Window | None) -> ByBlocks | None:
         """Return bias and mask by blocks of query rows, where they have such a form and positions are consecutive."""
@@ -124,8 +121,7 @@ class PassCache:
                 return scheme.by_blocks(self.queries, causal, size)
             return toeplitz(torch.zeros(1, 2 * self.queries.tokens - 1), causal, size)
 
-        bias: ByBlocks | None = self._once(("blocks", scheme, causal, size), make, scheme)
-        return bias
+        return self._once(("blocks", scheme, causal, size), make, scheme)
 
     def table(self, scheme: ScoreBias | None, causal: bool) -> Tensor | None:
         """Return a bias as a table."""
@@ -134,17 +130,15 @@ class PassCache:
             return None
         rows = common_batch(self.queries, self.keys)
         sizes = (rows, scheme.num_heads, self.queries.tokens, self.keys.tokens, self.queries.device)
-        table: Tensor = self._once(("table", scheme, causal), lambda: tabulate(element, *sizes), scheme)
-        return table
+        return self._once(("table", scheme, causal), lambda: tabulate(element, *sizes), scheme)
 
     def added(self, scheme: ScoreBias | None, causal: bool, window: Window | None, dtype: torch.dtype) -> Tensor | None:
         """Return bias plus mask as one table."""
-        added: Tensor | None = self._once(
+        return self._once(
             ("added", scheme, causal, window, dtype),
             lambda: join(self.table(scheme, causal), self.mask(causal, window), dtype),
             scheme,
         )
-        return added
 
     def scores(
         self,
@@ -208,14 +202,14 @@ class PassCache:
             block_mask=lambda: self.block_mask(causal, window),
         )
 
-    def _once(self, key: tuple[Any, ...], compute: Callable[[], Any], scheme: nn.Module | None = None) -> Any:
+    def _once(self, key: tuple[Any, ...], compute: Callable[[], T], scheme: nn.Module | None = None) -> T:
         """Return a value that is kept for the layers after this one, where they may share it."""
         if scheme is not None and self._is_trained(scheme):
             if _stands_alone():
                 return compute()
             key = (*key, torch.is_grad_enabled())
         if key in self._values:
-            return self._values[key]
+            return self._values[key]  # type: ignore[no-any-return]  # of the type that was computed for the key
         value = compute()
         if not torch.compiler.is_compiling():  # nor may a traced checkpoint have such an effect beside its outputs
             self._values[key] = value
@@ -223,7 +217,7 @@ class PassCache:
 
     def _is_trained(self, scheme: nn.Module) -> bool:
         """Return whether a scheme has parameters that get gradients."""
-        trained: bool = self._once(("trained", scheme), lambda: any(each.requires_grad for each in scheme.parameters()))
+        trained = self._once(("trained", scheme), lambda: any(each.requires_grad for each in scheme.parameters()))
         if trained:
             _require_gathered(scheme)
         return trained

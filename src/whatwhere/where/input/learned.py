@@ -200,20 +200,8 @@ def resized_rows(
         ends     new row n is sampled at n (L - 1) / (L' - 1)       first and last row stay: align_corners=True
         cells    new row n is sampled at (n + 1/2) L / L' - 1/2     rows are centers of cells: align_corners=False
 
-    Args:
-        rows: L rows.
-        length: L', number of new rows.
-        rule: `linear` between two rows, or `cubic` (Keys 1981, a = -3/4) among four; beyond the ends the
-            first or last row.
-        align: which points correspond.
-
-    Raises:
-        ShapeError: If the length is not a positive whole number.
-        SettingError: If the rule or alignment is unknown.
-
-    Examples:
-        >>> resized_rows(torch.tensor([[0.0], [2.0]]), 3).flatten()
-        tensor([0., 1., 2.])
+    L rows become L'. `linear` reads between two rows, `cubic` (Keys 1981, a = -3/4) among four; beyond the ends is the
+    first or last row.
     """
     require_whole("resized", length=length)
     return resized_grid(rows, (len(rows), 1), (length, 1), rule, align)
@@ -229,19 +217,7 @@ def resized_grid(
 ) -> Float[Tensor, "new_cells dim"]:
     """Interpolate the rows of a two-dimensional grid, the last axis fastest, to another grid size.
 
-    Args:
-        rows: one row for each of old[0] * old[1] cells.
-        old, new: (height, width).
-        rule, align: along each axis, as for `resized_rows`.
-        antialias: widen the kernel where the grid shrinks, and use a = -1/2 for `cubic`, as timm does.
-
-    Raises:
-        ShapeError: If the table does not have the rows of the old grid, or a size is not a positive whole number.
-        SettingError: If the rule or alignment is unknown.
-
-    Examples:
-        >>> resized_grid(torch.tensor([[0.0], [1.0], [2.0], [3.0]]), (2, 2), (2, 3), "linear", "ends").flatten()
-        tensor([0.0000, 0.5000, 1.0000, 2.0000, 2.5000, 3.0000])
+    `antialias` widens the kernel where the grid shrinks, and uses a = -1/2 for `cubic`, as timm does.
     """
     require_choice("resized", "rule", rule, RULES)
     require_choice("resized", "align", align, ALIGNS)
