@@ -10,7 +10,8 @@ whatwhere.studio.wire packs it:
     Sequence[X], tuple[X, Y]        X[], [X, Y]
     Mapping[str, X]                 Record<string, X>; of literal keys Partial<Record<"a" | "b", X>>
     an array of NumPy or PyTorch    Tensor of wire.ts
-    a dataclass                     an interface of the same name; its docstring says what each field is
+    a dataclass                     an interface of the same name below the name of its module, where its docstring
+                                    says what each field is; it extends those of the dataclasses that it inherits
 """
 
 import ast
@@ -20,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 import torch
@@ -51,7 +52,10 @@ def typescript(answers: Mapping[str, Callable[..., Any]]) -> str:
     lines = [f'  "{name}": {interfaces.of(_returned(name, function))};' for name, function in answers.items()]
     table = ["/** Types of answers, by the name of the query or job. */", "export interface Answers {", *lines, "}"]
     uses = ['import type { Tensor } from "./wire";\n'] if interfaces.tensors else []
-    written = [interfaces.written[name] for name in sorted(interfaces.written)]
+    modules: dict[str, list[str]] = {}
+    for name in sorted(interfaces.written):
+        modules.setdefault(interfaces.classes[name].__module__, []).append(interfaces.written[name])
+    written = ["\n".join([f"/** {module} */", *modules[module]]) for module in sorted(modules)]
     return "\n".join([HEAD, *uses, *table, "", "\n\n".join(written), ""])
 
 
@@ -70,7 +74,7 @@ class _Interfaces:
     def __init__(self) -> None:
         self.written: dict[str, str] = {}
         self.tensors = False
-        self._classes: dict[str, type] = {}
+        self.classes: dict[str, type] = {}
 
     def of(self, kind: Any) -> str:
         """Return the TypeScript type of a Python type, and write the interfaces that it needs."""
@@ -78,6 +82,8 @@ class _Interfaces:
             return "number | null"
         if get_origin(kind) is Annotated:
             return self.of(get_args(kind)[0])
+        if isinstance(kind, TypeVar):
+            return kind.__name__
         if kind in _PLAIN:
             return _PLAIN[kind]
         if kind is np.ndarray or getattr(kind, "array_type", None) in (np.ndarray, torch.Tensor):
@@ -87,7 +93,7 @@ class _Interfaces:
             return self._interface(kind)
         origin = get_origin(kind)
         if isinstance(origin, type) and is_dataclass(origin):
-            return self._interface(origin, get_args(kind))
+            return f"{self._interface(origin)}<{', '.join(map(self.of, get_args(kind)))}>"
         return self._composed(kind, origin, get_args(kind))
 
     def _composed(self, kind: Any, origin: Any, parts: tuple[Any, ...]) -> str:
@@ -107,26 +113,25 @@ class _Interfaces:
             return f"({inner})[]" if " | " in inner else f"{inner}[]"
         raise TypeError(f"{kind} has no TypeScript type: see the list at the head of page_types.py.")
 
-    def _interface(self, kind: type, parts: tuple[Any, ...] = ()) -> str:
-        """Write a dataclass; one that is generic is written for each of the types that it is used with."""
-        name = "Of".join([kind.__name__, *(part.__name__ for part in parts)])
-        types_of = dict(zip(getattr(kind, "__parameters__", ()), parts, strict=True))
-        for base in getattr(kind, "__orig_bases__", ()):
-            generic = getattr(get_origin(base), "__parameters__", ())
-            types_of |= dict(zip(generic, get_args(base), strict=False))
-        if name in _TAKEN or self._classes.setdefault(name, kind) is not kind:
-            other = self._classes.get(name)
+    def _interface(self, kind: type) -> str:
+        name = kind.__name__
+        if name in _TAKEN or self.classes.setdefault(name, kind) is not kind:
+            other = self.classes.get(name)
             raise TypeError(f"{kind} needs a name of its own: {name} is {other or 'a type of TypeScript'}.")
         if name in self.written:
             return name
         self.written[name] = ""  # a class may hold itself
         found = hints(kind)
-        lines = [f"/** {kind.__module__}.{name} */", f"export interface {name} {{"]
+        bases = [
+            base for base in getattr(kind, "__orig_bases__", kind.__bases__) if is_dataclass(get_origin(base) or base)
+        ]
+        inherited = {field.name for base in bases for field in fields(get_origin(base) or base)}
+        parameters = ", ".join(each.__name__ for each in getattr(kind, "__parameters__", ()))
+        extended = f" extends {', '.join(map(self.of, bases))}" if bases else ""
+        lines = [f"export interface {name}{f'<{parameters}>' if parameters else ''}{extended} {{"]
         for field in fields(kind):
-            held = found[field.name]
-            if parameters := getattr(held, "__parameters__", ()):
-                held = held[tuple(types_of[each] for each in parameters)]
-            lines += _field(field.name, self.of(held))
+            if field.name not in inherited:
+                lines += _field(field.name, self.of(found[field.name]))
         self.written[name] = "\n".join([*lines, "}"])
         return name
 

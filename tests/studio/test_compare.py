@@ -94,7 +94,7 @@ def test_shifts_and_costs_are_those_of_the_file(session: Session, written: dict[
             assert measured.shift[scheme, n, 0] == pytest.approx(median, nan_ok=True)
     assert measured.command == written["command"]
     assert ["steps", "7"] in measured.settings.rows
-    assert [each.positions for each in measured.costs] == [8 * 16, 0]
+    assert [row[2] for row in measured.summary[1].rows] == ["128", "0"]
     assert "learned" in measured.sentences.answer
     assert "<" not in measured.sentences.answer
 
@@ -180,6 +180,7 @@ def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], s
     assert before == [2] * len(measured.schemes) + [1] * (len(before) - len(measured.schemes))
     assert hidden == before[1:]
     assert {line.split("\t")[0] for line in shown["tip"].split("\n")} >= set(names)
+    assert shown["read"].startswith("arguments 6: ")
     assert shown["overprinted"] == []
     assert shown["group"] == "#/compare?group=Max"
 

@@ -202,7 +202,7 @@ def test_the_page_opens_from_disk_in_a_frame_and_without_scripts(
     for said in ("Nearest to Max", "Suspicious rows of the token table", near.words[0]):
         assert said in seen["plain"]
     assert seen["stopped"] == [False, "stopped"]
-    assert (seen["framed"], seen["outside"], seen["saved"]) == ("Token map", "about:blank", "map-pca.csv")
+    assert (seen["framed"], seen["outside"], seen["saved"]) == ("Token map", "about:blank", "20-tokens-by-pca.csv")
     assert {url.partition(":")[0] for url in seen["requests"]} <= {"file", "data", "blob", "about"}
     assert seen["complaints"] == []
 

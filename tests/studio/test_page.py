@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from xml.etree import ElementTree
 
 import numpy as np
@@ -111,24 +110,6 @@ def test_modules_of_the_page_and_answers_read_by_it(tmp_path: Path) -> None:
     assert result["inside"][1]["values"] == [0.1]
     assert result["inside"][2] == {"kind": "Float32Array", "shape": [0], "values": []}
     assert result["bytes"]["values"] == [255]
-
-
-@node
-@chromium
-def test_parts_of_views_without_any_webgl() -> None:
-    result = driven("gallery.mjs", points=20_000)
-    assert result["violations"] == result["complaints"] == []
-    assert {urlsplit(url).scheme for url in result["requests"]} == {"file"}
-    assert result["second"] == (result["first"] + 1) % 20_000
-    assert result["spoken"] == f"point {result['second']}"
-    assert result["none"] == ""
-    assert result["clicked"] == result["first"] == result["expected"]
-    assert result["selected"] == 20_000
-    assert result["svg"].startswith("<svg ")
-    assert result["read"] == "length 8: up 3, gap 0.5"
-    assert "gap: greatest 3 at 1, least 0.5 at 8." in result["summary"]
-    assert result["drawn"] < 100
-    assert (result["last"], result["turned"]) == ("99,999", "99,999")
 
 
 @node

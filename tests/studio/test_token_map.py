@@ -249,7 +249,13 @@ def test_the_page_draws_stops_and_selects(
     )
     assert {*seen["printed"], "#7"} <= set(ElementTree.fromstring(seen["svg"]).itertext())
 
+    none, first, before, again, nothing, clicked = seen["walked"]
+    assert none == nothing == ""
+    assert int(before[1:]) == (int(first[1:]) - 1) % 400
+    assert again == first == clicked
     assert seen["all"] == "400 tokens in the rectangle"
+    assert seen["drawn_rows"] < 100
+    assert "399" in seen["last"]
     left, right, low, high = map(float, parse_qs(seen["box"].partition("?")[2])["box"][0].split(","))
     x, y = result.coordinates.T
     inside = np.flatnonzero((x >= left) & (x <= right) & (y >= low) & (y <= high))

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from ..running import script
 if TYPE_CHECKING:
     from whatwhere.records import Missing
 
+Row = TypeVar("Row")
 PROGRAM = WEB.parents[3] / "page_types.py"
 
 pytestmark = pytest.mark.skipif(not PROGRAM.is_file(), reason="not in a checkout")
@@ -31,12 +32,18 @@ class Leaf:
 
 
 @dataclass(frozen=True)
+class Rows(Generic[Row]):
+    rows: Sequence[Row]
+
+
+@dataclass(frozen=True)
 class Tree(Leaf):
     leaves: Mapping[str, Leaf]
     named: Mapping[Literal["left", "right"], "Tree"]
     point: tuple[int, float]
     many: tuple[str | bool, ...]
     missing: "Leaf | Missing"
+    rows: Rows[str]
 
 
 def tree() -> Tree:
@@ -65,28 +72,27 @@ export interface Answers {
   "trees.one": Tree;
 }
 
-/** tests.studio.test_types.Leaf */
+/** tests.studio.test_types */
 export interface Leaf {
   weights: Tensor;
   biases: (number | null)[];
   kind: "a" | "b" | null;
 }
-
-/** whatwhere.records.Missing */
-export interface Missing {
-  missing: string;
+export interface Rows<Row> {
+  rows: Row[];
 }
-
-/** tests.studio.test_types.Tree */
-export interface Tree {
-  weights: Tensor;
-  biases: (number | null)[];
-  kind: "a" | "b" | null;
+export interface Tree extends Leaf {
   leaves: Record<string, Leaf>;
   named: Partial<Record<"left" | "right", Tree>>;
   point: [number, number];
   many: (string | boolean)[];
   missing: Leaf | Missing;
+  rows: Rows<string>;
+}
+
+/** whatwhere.records */
+export interface Missing {
+  missing: string;
 }
 """
     )

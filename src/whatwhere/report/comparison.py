@@ -212,10 +212,17 @@ def _by_length(results: Comparison) -> list[Part]:
     parts += [Paragraph(f"What can be scored without positions. {'; '.join(known)}.")] if known else []
     parts.append(Table(f"By {unit}: {measured}", columns, rows, numeric))
     parts += [Paragraph(text)] if (text := groups_sentence(results)) else []
-    for group in results.task.groups:
-        caption = f"{name_text(group)} alone, by {unit}: {measured}"
-        parts.append(Table(caption, columns, _score_rows(results, lengths, group), numeric))
-    return parts
+    return [*parts, *by_group(results)]
+
+
+def by_group(results: Comparison) -> list[Table]:
+    """Return the scores of each group of targets by itself, by length."""
+    lengths = [*results.trained, *results.beyond]
+    columns = ["scheme", *map(str, lengths)]
+    measured = f"by {unit_of(results)}: {measure_text(results)}"
+    groups = {f"{name_text(group)} alone, {measured}": group for group in results.task.groups}
+    numeric = range(1, len(columns))
+    return [Table(text, columns, _score_rows(results, lengths, group), numeric) for text, group in groups.items()]
 
 
 def _score_rows(results: Scored, lengths: Sequence[int | None], group: str = ALL) -> list[list[str]]:

@@ -74,16 +74,6 @@ def safetensors(
     return struct.pack("<Q", len(text)) + text + b"".join(content for _, _, content in tensors.values())
 
 
-def model(folder: Path, rows: int, **files: Any) -> Path:
-    """Write a token table of two columns, and files beside it: bytes as they are, anything else as JSON."""
-    table = np.arange(2 * rows, dtype=np.float32)
-    (folder / "model.safetensors").write_bytes(safetensors({"wte.weight": ("F32", (rows, 2), table.tobytes())}))
-    for name, content in files.items():
-        text = content if isinstance(content, bytes) else json.dumps(content).encode()
-        (folder / (name.replace("__", ".") if "__" in name else f"{name}.json")).write_bytes(text)
-    return folder
-
-
 def finish(writer: Any) -> None:
     """Write what a writer of the package gguf has been given, and close its file."""
     writer.write_header_to_file()

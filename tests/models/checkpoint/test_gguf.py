@@ -97,34 +97,51 @@ def test_torch_gets_what_is_stored(tmp_path: Path) -> None:
 
 def test_the_package_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     q8 = gguf.quants.quantize(TABLE, Kind.Q8_0)
-    tables = {"plain": (TABLE, None), "token_embd.weight": (q8, Kind.Q8_0), "output.weight": (q8, Kind.Q8_0)}
-    path = write(tmp_path / "a.gguf", tables)
-    assert Checkpoint.open(path).tied is True
+    path = write(tmp_path / "a.gguf", {"plain": (TABLE, None), "q": (q8, Kind.Q8_0)})
     monkeypatch.setitem(sys.modules, "gguf", None)
     checkpoint = Checkpoint.open(path)
-    assert checkpoint.tied is None  # they cannot be compared
     assert np.array_equal(checkpoint.array("plain"), TABLE)
     with pytest.raises(ww.errors.MissingExtra, match=r"pip install 'whatwhere\[gguf\]'"):
-        checkpoint.array("output.weight")
+        checkpoint.array("q")
+
+
+def test_tokens_that_are_no_text(tmp_path: Path) -> None:
+    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
+    writer.add_token_list([b"a", b"\xff\xfe", b" ", b""])
+    writer.add_array("long", list(range(5000)))
+    writer.add_tensor("token_embd.weight", TABLE)
+    finish(writer)
+    checkpoint = Checkpoint.open(tmp_path / "a.gguf")
+    assert checkpoint.words == ["a", "\ufffd\ufffd", " ", ""]
+    assert checkpoint.metadata["long"].count == 5000  # its place alone is kept
+    assert (checkpoint.token_table, checkpoint.tied) == ("token_embd.weight", True)
 
 
 def test_a_header_of_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Long lists are passed over, of which the place alone is kept, and what stands behind them is found."""
+    """Long lists are passed over, and what stands behind them is found."""
     monkeypatch.setattr("whatwhere.models.checkpoint.gguf._CHUNK", 1000)
     words = [f"{n}" * (n % 50) for n in range(1000)]
     writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
     writer.add_array("numbers", list(range(4000)))
-    writer.add_token_list([*(word.encode() for word in words), b"\xff\xfe", b" ", b""])
+    writer.add_token_list(words)
     writer.add_string("long", "x" * 3000)
     writer.add_array("few", [1.5, 2.5])
     writer.add_tensor("token_embd.weight", TABLE)
     finish(writer)
     checkpoint = Checkpoint.open(tmp_path / "a.gguf")
-    assert checkpoint.words == [*words, "\ufffd\ufffd", " ", ""]  # some are no text
+    assert checkpoint.words == words
     assert checkpoint.metadata["numbers"].count == 4000
-    assert (checkpoint.metadata["few"], len(checkpoint.metadata["long"])) == ([1.5, 2.5], 3000)
-    assert (checkpoint.token_table, checkpoint.tied) == ("token_embd.weight", True)
+    assert checkpoint.metadata["few"] == [1.5, 2.5]
+    assert len(checkpoint.metadata["long"]) == 3000
     assert np.array_equal(checkpoint.array("token_embd.weight"), TABLE)
+
+
+def test_heads_that_cannot_be_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    q8 = gguf.quants.quantize(TABLE, Kind.Q8_0)
+    path = write(tmp_path / "a.gguf", {"token_embd.weight": (q8, Kind.Q8_0), "output.weight": (q8, Kind.Q8_0)})
+    assert Checkpoint.open(path).tied is True
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    assert Checkpoint.open(path).tied is None
 
 
 def test_a_model_in_parts(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Tokens by their text or number, and tables less the rows that cannot be used."""
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +20,13 @@ PIECES = ["<unk>", "▁king", "king", "▁Paris", "<0x0A>", "東", "▁", "#5", 
 
 def saved(folder: Path, words: list[str], tokenizer: Tokenizer | None = None, rows: int = 9) -> Checkpoint:
     """Save a table with its words, or with a tokenizer."""
-    if tokenizer is not None:
-        return Checkpoint.open(samples.model(folder, rows, tokenizer=tokenizer.to_str().encode()))
-    return Checkpoint.open(samples.model(folder, rows, vocab={word: n for n, word in enumerate(words)}))
+    content = samples.safetensors({"wte.weight": ("F32", (rows, 2), np.arange(2 * rows, dtype=np.float32).tobytes())})
+    (folder / "model.safetensors").write_bytes(content)
+    if tokenizer is None:
+        (folder / "vocab.json").write_text(json.dumps({word: n for n, word in enumerate(words)}))
+    else:
+        tokenizer.save(str(folder / "tokenizer.json"))
+    return Checkpoint.open(folder)
 
 
 @pytest.mark.parametrize(

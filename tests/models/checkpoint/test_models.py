@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -81,6 +82,23 @@ def test_what_it_is(opened: tuple[str, Checkpoint], model: tuple[str, nn.Module]
         assert "pairs of neighbors (interleaved=True)" in result.notes[-1]
     else:
         assert result.query_key == right.query_key
+
+
+def test_positions_on_three_axes_and_layers_without_any(tmp_path: Path) -> None:
+    """M-RoPE, and layers that are NoPE, are understood from the configuration beside the weights."""
+    for model_type in ("qwen2_5_vl_text", "smollm3", "cohere2"):
+        settings: dict[str, Any] = {"no_rope_layers": [1, 1, 1, 0]} if model_type == "smollm3" else {}
+        config = config_of(model_type, **settings)
+        folder = tmp_path / model_type
+        model_of(config).save_pretrained(folder)
+        checkpoint = ww.read(folder)
+        assert isinstance(checkpoint, Checkpoint)
+        assert checkpoint.description == ww.from_huggingface(config)
+        plans = checkpoint.description.query_key
+        assert all(plan is not None and plan.scheme == "rotary-multimodal" for plan in plans) is (
+            model_type == "qwen2_5_vl_text"
+        )
+        assert [plan is None for plan in plans] == [False, False, False, model_type != "qwen2_5_vl_text"]
 
 
 def test_a_part_of_a_model_of_two(tmp_path: Path) -> None:

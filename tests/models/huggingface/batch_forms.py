@@ -30,26 +30,32 @@ Form = Callable[[nn.Module, Tensor], Tensor | None]
 
 
 def ids() -> Tensor:
+    """Return two sequences without special tokens."""
     return torch.randint(5, 30, (2, TOKENS), generator=torch.Generator().manual_seed(0))
 
 
 def takes(model: nn.Module) -> set[str]:
+    """Return the names of the arguments of a model."""
     return set(inspect.signature(model.forward).parameters)
 
 
 def has_two_parts(model: nn.Module) -> bool:
+    """Return whether a model is an encoder and a decoder."""
     return "decoder_input_ids" in takes(model)
 
 
 def takes_positions(model: nn.Module) -> bool:
+    """Return whether a model can be given the positions of its tokens."""
     return "position_ids" in takes(model) and not has_two_parts(model)
 
 
 def description(model: nn.Module) -> Description | None:
+    """Return what the configuration of a model states; None of a type that is not read."""
     return ww.from_huggingface(model.config) if model.config.model_type in MODEL_TYPES else None
 
 
 def is_causal(model: nn.Module) -> bool:
+    """Return whether tokens attend to earlier ones alone."""
     read = description(model)
     return getattr(model.config, "is_decoder", "past_key_values" in takes(model)) if read is None else read.causal
 
@@ -74,6 +80,7 @@ def start_of(model: nn.Module, tokens: Tensor) -> int:
 
 
 def has_table(model: nn.Module) -> bool:
+    """Return whether a model looks up positions in a table."""
     tables = ("position_embeddings.weight", "positions_embed.weight", "embed_positions.weight", "wpe.weight")
     tables += ("embed_positions", "embed_positions.weights")
     named = (*model.named_parameters(), *model.named_buffers())

@@ -50,6 +50,7 @@ MODELS: dict[str, Callable[[], nn.Module]] = {
 
 
 def with_sinks(model: nn.Module) -> nn.Module:
+    """Set sinks that matter."""
     for name, parameter in model.named_parameters():
         if name.endswith("sinks"):
             nn.init.normal_(parameter)

@@ -102,6 +102,7 @@ def built(model_type: str, **others: Any) -> nn.Module:
 
 
 def computed(model: nn.Module) -> dict[str, Tensor]:
+    """Return what a model computes in each form of a batch that it takes."""
     with torch.no_grad():
         found = {name: form(model, ids()) for name, form in FORMS.items()}
     return {name: out for name, out in found.items() if out is not None}
@@ -119,6 +120,7 @@ def default_float64() -> Iterator[None]:
 
 
 def computed_in_float64(model: nn.Module) -> dict[str, Tensor]:
+    """Return what a model computes in float64, with its own buffers."""
     with default_float64():
         return computed(model.double())
 
@@ -175,6 +177,7 @@ def compare_loaded(model: nn.Module, theirs: dict[str, Tensor]) -> nn.Module:
 
 
 def compare_attention(model: nn.Module, theirs: dict[str, Tensor]) -> None:
+    """Compare with our attention, chosen for a model that is there."""
     model.set_attn_implementation("whatwhere")
     if model.config.model_type in LEAKS:
         theirs = {name: out for name, out in theirs.items() if name != "padded"}
@@ -217,6 +220,7 @@ def test_all_patched_types(model_type: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("model_type", DECODES)
 def test_encoders_that_can_decode(model_type: str) -> None:
+    """Encoders of BERT's kind can be decoders, with a KV cache."""
     model = built(model_type, is_decoder=True)
     assert decodes(model)
     compare(model, patches=True)

@@ -49,6 +49,7 @@ def made(model_type: str, **settings: object) -> nn.Module:
 
 
 def ids(tokens: int = TOKENS) -> Tensor:
+    """Sample two sequences without special tokens."""
     return torch.randint(4, 30, (2, tokens))
 
 
@@ -67,6 +68,7 @@ def gradients_of(model: nn.Module, tokens: Tensor) -> dict[str, Tensor]:
 
 
 def require_close(ours: Tensor, theirs: Tensor, factor: float = 1.0) -> None:
+    """Compare within 1e-5 of the largest number."""
     torch.testing.assert_close(ours, theirs, rtol=0, atol=factor * 1e-5 * float(theirs.abs().max()))
 
 
@@ -208,6 +210,7 @@ def test_parameters_are_those_of_the_model_also_when_others_are_loaded_meanwhile
 
 
 def test_a_shared_module_is_replaced_by_one() -> None:
+    """As transformers 4 has T5's token table."""
     model, tokens = made("t5"), ids()
     model.encoder.embed_tokens = model.decoder.embed_tokens = model.shared
     before = said(model, tokens)
@@ -314,6 +317,8 @@ def of_kinds(model_type: str, **settings: object) -> nn.Module:
 
 
 class Doubled(nn.Embedding):
+    """Look rows up, twice as large."""
+
     def forward(self, input: Tensor) -> Tensor:
         return 2 * super().forward(input)
 
@@ -333,12 +338,14 @@ def twice(module: nn.Module, method: str = "forward") -> None:
 
 
 def long_phi() -> nn.Module:
+    """Return a model that keeps its long frequencies."""
     model = made("phi3", rope_parameters=dict(LONGROPE), original_max_position_embeddings=16)
     said(model, ids(24))
     return model
 
 
 def grown() -> nn.Module:
+    """Return a model whose rotary module has a configuration of its own."""
     model = made("llama", rope_parameters=DYNAMIC, max_position_embeddings=32)
     model.model.rotary_emb.config = copy.deepcopy(model.config)
     return model

@@ -26,6 +26,7 @@ pytestmark = [
 
 
 def llama(tied: bool) -> nn.Module:
+    """Return a tiny model, the same at every call."""
     torch.manual_seed(0)
     return LlamaForCausalLM(
         LlamaConfig(
@@ -43,6 +44,7 @@ def adapted(model: nn.Module, adapter: str) -> nn.Module:
 
 
 def trained(model: nn.Module) -> torch.Tensor:
+    """Return the logits after three steps."""
     optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=0.1)
     for _ in range(3):
         optimizer.zero_grad()

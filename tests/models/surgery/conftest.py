@@ -61,6 +61,7 @@ def loaded(folder: Path, like: nn.Module) -> nn.Module:
 
 
 def logits(model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
+    """Return its logits."""
     more = {"decoder_input_ids": ids.flip(1)} if model.config.is_encoder_decoder else {}
     with torch.no_grad():
         result: torch.Tensor = model(input_ids=ids, **more).logits
@@ -88,6 +89,7 @@ def require_others_unchanged(before: Path, after: Path, report: Report) -> None:
 
 
 def json_of(folder: Path, name: str = "config.json") -> dict[str, Any]:
+    """Read a small file."""
     result: dict[str, Any] = json.loads((folder / name).read_text())
     return result
 
@@ -99,15 +101,18 @@ def change_json(folder: Path, name: str = "config.json", **values: Any) -> None:
 
 
 def old_ids(folder: Path) -> list[int]:
+    """Read which old id each new one was."""
     result: list[int] = json_of(folder, "id_map.json")["old_ids"]
     return result
 
 
 def metadata(path: Path) -> dict[str, str]:
+    """Read the metadata of a header."""
     with safe_open(path, "pt") as opened:
         result: dict[str, str] = opened.metadata()
     return result
 
 
 def tensor(folder: Path, name: str) -> torch.Tensor:
+    """Read a tensor."""
     return Checkpoint.open(folder).tensor(name)

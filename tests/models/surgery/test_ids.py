@@ -186,6 +186,7 @@ def test_a_live_table_with_more_rows_than_32_bits_count_is_refused(save: Save) -
 
 
 def gemma(model_type: str, rows: int) -> nn.Module:
+    """Make a small Gemma with vectors for each layer."""
     torch.manual_seed(0)
     more: dict[str, Any] = {"vocab_size_per_layer_input": rows, "hidden_size_per_layer_input": 8}
     if model_type == "gemma4_text":

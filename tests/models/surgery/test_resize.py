@@ -183,6 +183,7 @@ def test_a_padded_vocabulary_may_lose_its_padding_and_no_more(save: Save, tmp_pa
 
 
 def test_a_real_model(minilm: Path, tmp_path: Path) -> None:
+    """MiniLM: its parts for sentence-transformers come along, and its answers stay."""
     out = tmp_path / "out"
     report = resize_checkpoint(minilm, out, add_tokens=["electroencephalogram"], rows="subtokens", multiple_of=64)
     old, new = (tensor(one, "embeddings.word_embeddings.weight") for one in (minilm, out))

@@ -94,6 +94,7 @@ def unigram() -> Tokenizer:
 
 
 def words() -> Tokenizer:
+    """Whole words."""
     made = Tokenizer(models.WordLevel(unk_token="[UNK]"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     made.train_from_iterator(TRAINING, trainers.WordLevelTrainer(special_tokens=["[UNK]"]))

@@ -208,6 +208,7 @@ def test_what_is_there_stays_unless_forced(save: Save, tmp_path: Path) -> None:
 
 
 def test_another_who_is_faster_wins(save: Save, tmp_path: Path) -> None:
+    """What appears under the name while we write is not replaced."""
     folder, _ = save("gpt2")
     out = tmp_path / "out.safetensors"
     with writing_calls(lambda _: out.write_text("theirs")), pytest.raises(CheckpointError, match="created meanwhile"):

@@ -41,6 +41,10 @@ await used("#/compare", given.ready, async (page, result, context) => {
   await legend.first().click();
   result.hidden = [shown, await drawn()];
   await legend.first().click();
+  await figure.getByRole("application").focus();
+  await page.keyboard.press("End");
+  await page.waitForFunction(() => document.querySelector('[aria-live="polite"]').textContent.includes(":"));
+  result.read = await page.textContent('[aria-live="polite"]');
   const area = await figure.locator(".lines > svg").first().boundingBox();
   await page.mouse.move(area.x + area.width / 2, area.y + area.height / 2);
   result.tip = await figure.locator(".tip").innerText();

@@ -1,5 +1,5 @@
 // The Python below the figures of some views, as a reader would copy it.
-import { browser, given, report, watched } from "./driving.mjs";
+import { browser, given, quiet, report, watched } from "./driving.mjs";
 
 const started = await browser();
 const { page, seen } = await watched(started, { viewport: { width: 1400, height: 1000 } });
@@ -9,8 +9,7 @@ for (const [number, view] of given.views.entries()) {
   // A document of its own: within one, the last view's figures stay until the hash is noticed.
   await page.goto(`${new URL(given.url).origin}/?${number}#/${view}`);
   await page.waitForSelector("main .how, main .lead, main .note, main [role=alert]");
-  if (given.jobs) for (const button of await page.locator("main button.start").all()) await button.click();
-  await page.waitForFunction(() => !document.querySelector(".waiting, .stale, [aria-busy=true]"), null, { timeout: 120_000 });
+  await quiet(page);
   snippets[view] = await page.locator("main .how pre").allTextContents();
 }
 await started.close();

@@ -15,10 +15,32 @@ await used(`#/map?method=pca&token=%23${given.token}`, ".near", async (page, res
   result.csv = await saved(page, figure, "CSV");
   result.svg = await saved(page, figure, "SVG");
 
+  // From point to point by keyboard; the one with a ring by the pointer.
+  const token = () => new URLSearchParams(page.url().split("?")[1]).get("token");
+  const changed = async (act) => {
+    const before = token();
+    await act();
+    await page.waitForFunction((before) => new URLSearchParams(location.hash.split("?")[1]).get("token") !== before, before);
+    if (token()) await page.waitForFunction((token) => document.querySelector(".near h2 a")?.textContent === token, token());
+    return token();
+  };
+  await page.locator(".scatter .chart").focus();
+  const press = (key) => changed(() => page.keyboard.press(key));
+  result.walked = [await press("Escape"), await press("n"), await press("p"), await press("n")];
+  const ring = page.locator(".scatter .over circle").first();
+  const [x, y] = [Number(await ring.getAttribute("cx")), Number(await ring.getAttribute("cy"))];
+  result.walked.push(await press("Escape"), await changed(() => page.locator(".scatter canvas").click({ position: { x, y } })));
+
   // A rectangle by the keyboard holds all; by the pointer, what it covers; the address holds it.
   await page.locator(".scatter .chart").focus();
   await page.keyboard.press("s");
   result.all = await page.locator('[aria-label="Selected tokens"] h2').innerText();
+  // Of a table of many rows a few are drawn, and the right ones.
+  const table = page.getByRole("region", { name: "Selected tokens" }).last();
+  await table.evaluate((element) => element.scrollTo(0, element.scrollHeight));
+  await page.waitForFunction(() => document.querySelector(".scroll.tall").innerText.includes("399"));
+  result.drawn_rows = await table.locator("tbody tr").count();
+  result.last = await table.locator("tbody tr").last().innerText();
   await page.getByLabel("drag selects").check();
   await page.locator(".scatter canvas").evaluate((canvas) => canvas.scrollIntoView({ block: "end" }));
   const area = await page.locator(".scatter canvas").boundingBox();

@@ -51,36 +51,18 @@ assert.deepEqual([page.formatNumber(0.000123456), page.formatNumber(1234567), pa
 assert.deepEqual([page.fixed(-0.0001, 2), page.fixed(-1.5, 1)], ["0.00", "−1.5"]);
 assert.equal(page.csv(["a", "b"], [['x"y', 1], [null, "=1+1"]]), 'a,b\r\n"x""y",1\r\n,\'=1+1\r\n');
 
-// Points: the grid finds what a search of all finds.
-let state = 1;
-const random = () => (state = (Math.imul(state, 1103515245) + 12345) >>> 0) / 2 ** 32;
-const count = 3000;
-const points = { x: Float32Array.from({ length: count }, random), y: Float32Array.from({ length: count }, () => random() ** 3), group: null };
-const grid = new page.Grid(points);
-const away = (n, x, y) => (points.x[n] - x) ** 2 + (points.y[n] - y) ** 2;
-const all = [...points.x.keys()];
-for (let trial = 0; trial < 200; trial++) {
-  const [x, y, within] = [1.4 * random() - 0.2, 1.4 * random() - 0.2, 0.2 * random()];
-  const best = all.reduce((one, other) => (away(other, x, y) < away(one, x, y) ? other : one));
-  assert.equal(grid.nearest(x, y, within), away(best, x, y) <= within ** 2 ? best : null);
-  const [right, top] = [x + random() / 2, y + random() / 2];
-  const inside = all.filter((n) => points.x[n] >= x && points.x[n] <= right && points.y[n] >= y && points.y[n] <= top);
-  assert.deepEqual(grid.inside({ left: x, bottom: y, right, top }), inside);
-}
-assert.equal(new page.Grid({ x: new Float32Array(0), y: new Float32Array(0), group: null }).nearest(0, 0, 9), null);
-
 // Pixels: three points in the middle of an image, each where it should be, in its own color; the rest is ground.
 const image = { width: 101, height: 61, data: new Uint8ClampedArray(101 * 61 * 4) };
 const three = { x: new Float32Array([0, 20, 0]), y: new Float32Array([0, 0, 10]), group: new Uint8Array([0, 1, 2]) };
 const colors = Uint32Array.from(["#ff0000", "#00ff00", "#0000ff"], page.pixel);
-new page.Raster().draw(image, three, { x: 0, y: 0, scale: 2 }, colors, page.pixel("#ffffff"), 1);
+page.drawPoints(image, three, { x: 0, y: 0, scale: 2 }, colors, page.pixel("#ffffff"), { ratio: 1, zoom: 1 });
 const at = (x, y) => [...image.data.subarray(4 * (y * 101 + x), 4 * (y * 101 + x) + 4)];
 const strongest = ([red, green, blue]) => ["red", "green", "blue"][[red, green, blue].indexOf(Math.max(red, green, blue))];
 assert.deepEqual([at(50, 30), at(90, 30), at(50, 10)].map(strongest), ["red", "green", "blue"]);
 assert.deepEqual([at(70, 30), at(0, 0), at(50, 50)], Array(3).fill([255, 255, 255, 255]));
 
 // Few points are large, also where most are behind others; a point at the border is drawn as far as it is inside.
-new page.Raster().draw(image, { ...three, x: new Float32Array([-25.2, 20, 0]) }, { x: 0, y: 0, scale: 2 }, colors, page.pixel("#ffffff"), 1);
+page.drawPoints(image, { ...three, x: new Float32Array([-25.2, 20, 0]) }, { x: 0, y: 0, scale: 2 }, colors, page.pixel("#ffffff"), { ratio: 1, zoom: 1 });
 assert.equal(strongest(at(0, 30)), "red");
 assert.ok(page.radius(30000) < page.radius(30000, 9) && page.radius(30000, 9) < page.radius(50));
 assert.equal(page.before({ ...three, group: new Uint8Array([255, 1, 255]) }), 1);

@@ -166,6 +166,16 @@ def test_mixed_precision_leaves_out_steps_that_are_not_finite(models):
     same(*models)
 
 
+def test_autocast(models):
+    for ids in batches(10):
+        for model in models:
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = model.loss(ids)
+            loss.backward()
+            model.step()
+    same(*models)
+
+
 def test_a_closure():
     race = Race(sampled(V, D), **OPTIONS)
 

@@ -10,7 +10,7 @@ from jaxtyping import Float, Int32
 
 from whatwhere.analysis.checkpoint_difference import difference as compute_difference
 from whatwhere.comparison.read import Comparison
-from whatwhere.comparison.results import ALL, ParameterCount, Spread
+from whatwhere.comparison.results import ALL, Spread
 from whatwhere.comparison.statistics import paired_differences
 from whatwhere.errors import SettingError
 from whatwhere.escape import visible
@@ -116,11 +116,11 @@ class Measurements:
 
     Args:
         lengths: that were tested; the first `trained` of them were trained.
-        in_length: median, least and greatest for each scheme.
+        summary: the scores in and beyond the trained length, and what each scheme costs.
+        by_group: the scores of each group of targets by itself.
         layouts: the scores by layout, in groups, where layers differ or have windows.
         shifts: by how far every position is shifted; `shift` are the scores.
         differences: between the schemes in pairs, at the longest length; None where there are none.
-        costs, milliseconds: of each scheme, and of its training step.
         command: that repeats it; None where no command line can express it.
     """
 
@@ -130,7 +130,8 @@ class Measurements:
     seeds: Sequence[int]
     lengths: Int32[np.ndarray, " lengths"]
     trained: int
-    in_length: Float[np.ndarray, "schemes 3"]
+    summary: Sequence[Table]
+    by_group: Sequence[Table]
     scores: Mapping[str, Spreads]
     each: Float[np.ndarray, "schemes seeds lengths"]
     baselines: Sequence[Baseline]
@@ -138,8 +139,6 @@ class Measurements:
     shifts: Int32[np.ndarray, " shifts"]
     shift: Spreads
     differences: Table | None
-    costs: Sequence[ParameterCount]
-    milliseconds: Sequence[float]
     token_table: Table | None
     number_lines: Sequence[NumberLine]
     fingerprints: Sequence[FingerprintView]
@@ -223,7 +222,8 @@ def _measurements(results: Comparison) -> Measurements:
         seeds=results.seeds,
         lengths=np.array(lengths, np.int32),
         trained=len(results.trained),
-        in_length=_spreads([[results.score(scheme, None)] for scheme in schemes])[:, 0],
+        summary=[report.summary(results), report.costs(results)],
+        by_group=report.by_group(results),
         scores={
             text: _spreads([[results.score(s, n, group) for n in lengths] for s in schemes])
             for group, text in groups.items()
@@ -245,8 +245,6 @@ def _measurements(results: Comparison) -> Measurements:
         shifts=np.array(results.shifts, np.int32),
         shift=_spreads([[None if each is None else each.score for each in row] for row in shifted]),
         differences=None if isinstance(found, Missing) or not found.pairs else conclusions.table(results, found),
-        costs=[summary.parameters for summary in summaries],
-        milliseconds=[1000 * summary.seconds_per_step.median for summary in summaries],
         token_table=trained_table(results),
         number_lines=[replace(line, scheme=name_text(line.scheme)) for line in number_lines(results)],
         fingerprints=_fingerprints(results),

@@ -24,7 +24,6 @@ const STOPS: Record<MapName, string[]> = {
   amount: ["#440154", "#46327e", "#365c8d", "#277f8e", "#1fa187", "#4ac16d", "#a0da39", "#fde725"],
 };
 
-/** Return a table of 256 colors, four bytes each. */
 export function colorTable(name: MapName): Uint8ClampedArray {
   const stops = STOPS[name].map((color) => [1, 3, 5].map((at) => Number.parseInt(color.slice(at, at + 2), 16)));
   const table = new Uint8ClampedArray(256 * 4);

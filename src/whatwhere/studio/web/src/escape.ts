@@ -12,7 +12,7 @@ const UNSEEN = /[\p{C}\p{Z}\u115F\u1160\u3164\uFFA0\u2800\uFE00-\uFE0F\u{E0100}-
 const MARK = /^\p{M}$/u;
 
 /** The most characters of a token that are shown; of a longer one, the middle is replaced by an ellipsis. */
-export const MAX_TOKEN = 48;
+const MAX_TOKEN = 48;
 
 /** Return text in which every character can be seen: others are written as their code points. Spaces stay. */
 export function visible(text: string): string {
@@ -53,7 +53,6 @@ export function shownToken(word: string, text: string | null | undefined): strin
   return visibleToken(face(word, text ?? null));
 }
 
-/** Return such names of tokens side by side. */
 export function shownTokens({ words, texts }: { words: string[]; texts: (string | null)[] }): string[] {
   return words.map((word, n) => shownToken(word, texts[n]));
 }
@@ -92,7 +91,6 @@ function shortened(all: Shown[], most: number): Shown[] {
   return [...all.slice(0, fitting(sizes, begin)), { text: "…", replaced: false }, ...all.slice(last)];
 }
 
-/** Return how many sizes from the front sum to at most so many. */
 function fitting(sizes: number[], room: number): number {
   let sum = 0;
   const first = sizes.findIndex((size) => (sum += size) > room);

@@ -2,10 +2,10 @@
 
 import { Names } from "./views/map/labels";
 import { Problem, type Settings, type Source } from "./source";
-import type { Answers, FirstTokens } from "./types";
+import type { Answers, MapNeighbors, FirstTokens } from "./types";
 import { unpack } from "./wire";
 
-export interface Exported {
+interface Exported {
   /** Base64 of gzip of what studio/wire.py packs. */
   blocks: string[];
   /** By query, which block answers it. */
@@ -32,6 +32,7 @@ export class ExportedSource implements Source {
 
   async query<N extends keyof Answers>(name: N, settings: Settings): Promise<Answers[N]> {
     if (name === "tokens.find") return (await this.#find(settings)) as Answers[N];
+    if (name === "maps.near") return (await this.#near(settings)) as Answers[N];
     const block = this.#exported.answers[queryKey(name, settings)];
     if (block === undefined) {
       throw new Problem(
@@ -46,6 +47,17 @@ export class ExportedSource implements Source {
 
   run<N extends keyof Answers>(name: N, settings: Settings): Promise<Answers[N]> {
     return this.query(name, settings);
+  }
+
+  /** Return the true neighbors of a token: those of all are here. */
+  async #near({ token, ...settings }: Settings): Promise<MapNeighbors> {
+    const names = new Names(await this.query("maps.labels", settings));
+    const { of, ids } = await this.query("maps.neighbors", settings);
+    const id = names.find(String(token));
+    const row = id === null ? -1 : of.values.indexOf(id);
+    if (row < 0) throw new Problem(`No token here is ${token}.`, "exported");
+    const [, k = 0] = ids.shape;
+    return { id: id!, ids: { values: ids.values.slice(k * row, k * row + k), shape: [k] }, cosines: null };
   }
 
   /** Search tokens as the server does: equal ones first, then prefixes, then any that contain the text. */
@@ -74,7 +86,7 @@ export class ExportedSource implements Source {
 }
 
 /** Name a query as studio/export.py does. */
-export function queryKey(name: string, settings: Settings): string {
+function queryKey(name: string, settings: Settings): string {
   const sorted = Object.entries(settings).sort(([one], [other]) => (one < other ? -1 : 1));
   return `${name}?${JSON.stringify(Object.fromEntries(sorted))}`;
 }

@@ -7,8 +7,7 @@ import type { About, Answers } from "./types";
 import { currentTheme, onTheme, type Theme } from "./theme";
 
 export const SourceContext = createContext<Source | null>(null);
-/** The view that is shown. */
-export interface ViewState<S> {
+interface ViewState<S> {
   about: About;
   /** The run of a comparison which is looked at, or "". */
   run: string;
@@ -86,7 +85,6 @@ export function useTheme(): Theme {
   return theme;
 }
 
-/** Return a reference to an element and its width, which follows every resize. */
 export function useWidth<E extends HTMLElement>(): [{ current: E | null }, number] {
   const element = useRef<E>(null);
   const [width, setWidth] = useState(0);
@@ -100,7 +98,6 @@ export function useWidth<E extends HTMLElement>(): [{ current: E | null }, numbe
   return [element, width];
 }
 
-/** Wait until a value has rested for a while. */
 export function useRested<T>(value: T, milliseconds: number): T {
   const [rested, setRested] = useState(value);
   useEffect(() => {

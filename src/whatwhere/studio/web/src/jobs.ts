@@ -5,7 +5,7 @@ import { messageOf, useSource, useWithRun } from "./hooks";
 import type { Progress, Settings, Source } from "./source";
 import type { Answers } from "./types";
 
-export interface JobState<T> {
+interface JobState<T> {
   state: "idle" | "running" | "done" | "failed" | "stopped";
   progress: Progress | null;
   answer: T | null;

@@ -1,13 +1,12 @@
 /** Start the page. */
 
 import { render } from "preact";
-import { startAddress } from "./address";
+import { startAddress } from "./link";
 import { exportedHere, ExportedSource } from "./exported";
 import { Studio } from "./shell";
 import { LiveSource } from "./source";
 import { startTheme } from "./theme";
 import "./studio.css";
-import "./views";
 
 // The key is no longer needed: remove it from the address and the history.
 if (new URLSearchParams(location.search).has("token")) {

@@ -13,7 +13,6 @@ export function formatNumber(value: number | null | undefined, digits = 3): stri
   return written.includes(".") ? written.replace(/\.?0+$/, "") : written;
 }
 
-/** Return a number with so many decimal places. */
 export function fixed(value: number, decimals: number): string {
   if (!Number.isFinite(value)) return notFinite(value);
   const size = Math.abs(value);
@@ -31,7 +30,6 @@ function notFinite(value: number): string {
   return Number.isNaN(value) ? "not a number" : value > 0 ? "∞" : `${MINUS}∞`;
 }
 
-/** Return 0, 1, 2, ... */
 export function upTo(count: number): number[] {
   return Array.from({ length: count }, (_, n) => n);
 }

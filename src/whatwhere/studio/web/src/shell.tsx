@@ -2,14 +2,12 @@
 
 import { Component, type ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { followHash, go, hashNow } from "./address";
+import { carry, fitted, followHash, go, hashNow, readLink, writeLink } from "./link";
 import { messageOf, SourceContext, useTheme, ViewContext } from "./hooks";
-import { carry, fitted, readLink, writeLink } from "./link";
 import { whole } from "./numbers";
-import { announce, Announcer } from "./parts/announce";
+import { announce, Announcer, Waiting, Wrong } from "./parts/states";
 import { Choice } from "./parts/controls";
-import { Waiting, Wrong } from "./parts/states";
-import { type View, views } from "./register";
+import { type View, views } from "./views";
 import type { Settings, Source } from "./source";
 import type { About } from "./types";
 import { chooseTheme } from "./theme";
@@ -159,7 +157,6 @@ function Navigation({ shown, now }: { shown: View[]; now: View }) {
   );
 }
 
-/** Ctrl+K focuses the main field of the view. */
 function useMainField(): void {
   useEffect(() => {
     const keys = (event: KeyboardEvent) => {

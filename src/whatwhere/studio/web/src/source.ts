@@ -8,7 +8,6 @@ export type Settings = Record<string, string | number | boolean>;
 export interface Progress {
   id: number;
   state: "running" | "done" | "failed" | "stopped";
-  /** Of the job that is done, 0 to 1. */
   fraction: number;
   message: string;
 }
@@ -26,7 +25,6 @@ export interface Source {
   ): Promise<Answers[N]>;
 }
 
-/** An error of the server, in its words. */
 export class Problem extends Error {
   constructor(
     message: string,

@@ -31,7 +31,234 @@ export interface Answers {
   "compare.difference": Findings;
 }
 
-/** whatwhere.studio.api.about.About */
+/** whatwhere.analysis.added_positions */
+export interface TrainedPositions {
+  norms: Tensor;
+  neighbor_cosine: Tensor;
+  outliers: Tensor;
+  spectrum: Spectrum;
+  by_distance: Tensor;
+  shift: number | null;
+  trained: number;
+}
+
+/** whatwhere.analysis.biases */
+export interface EffectiveRange {
+  distance: Tensor;
+  half: Tensor;
+  peak: Tensor;
+  mean: Tensor;
+}
+
+/** whatwhere.analysis.pca */
+export interface Spectrum {
+  explained_variance_ratio: Tensor;
+  participation_ratio: number;
+  axes_for_90: number | null;
+  mean_cosine: number;
+  mean_row_norm: number;
+  rows: number;
+  dim: number;
+  sampled: boolean;
+}
+
+/** whatwhere.analysis.position_similarity */
+export interface ByDistance {
+  label: string;
+  curves: Record<string, Tensor>;
+}
+export interface Fingerprint {
+  label: string;
+  values: Tensor;
+}
+
+/** whatwhere.analysis.rotary */
+export interface RotarySpectrum {
+  wavelengths: Tensor;
+  unscaled: Tensor;
+  slowdown: Tensor;
+  rotations_trained: Tensor;
+  rotations_claimed: Tensor;
+  partial: Tensor;
+  unseen: Tensor;
+  constant: Tensor;
+}
+
+/** whatwhere.analysis.token_diagnostics */
+export interface BeyondVocabulary extends RowList<TokenRow> {
+  median_norm: number | null;
+}
+export interface Duplicates {
+  groups: number;
+  rows: number;
+  ids: number[][];
+  examples: TokenRow[][];
+}
+export interface FarRow extends TokenRow {
+  distance: number;
+  why: string | null;
+}
+export interface FarRows extends RowList<FarRow> {
+  median_norm: number | null;
+  median_distance: number | null;
+  lowest: FarRow[];
+  farthest: FarRow[];
+}
+export interface HubRow extends TokenRow {
+  times: number;
+}
+export interface Hubs {
+  queries: number;
+  neighbors: number;
+  expected: number;
+  rows: HubRow[];
+}
+export interface NotFiniteRow extends TokenRow {
+  nan: number;
+  infinite: number;
+}
+export interface RowList<Row> {
+  count: number;
+  ids: Tensor;
+  examples: Row[];
+}
+export interface TokenDiagnostics {
+  rows: number;
+  under_trained: UnderTrained;
+  far: FarRows;
+  unreachable: RowList<UnreachableRow> | Missing;
+  duplicates: Duplicates;
+  hubs: Hubs;
+  zero: RowList<TokenRow>;
+  not_finite: RowList<NotFiniteRow>;
+  beyond_vocabulary: BeyondVocabulary | Missing;
+  unmoved: RowList<UnmovedRow> | null;
+}
+export interface TokenRow extends NamedRow {
+  type: string;
+  norm: number;
+}
+export interface UnderTrained extends RowList<UnderTrainedRow> {
+  reference: Tensor;
+  threshold: number;
+  decisive: boolean;
+  highest: number | null;
+  also_unreachable: number | null;
+}
+export interface UnderTrainedRow extends TokenRow {
+  cosine: number;
+  proximity: number;
+  reachable: boolean | null;
+}
+export interface UnmovedRow extends TokenRow {
+  factor: number;
+}
+export interface UnreachableRow extends TokenRow {
+  tried: string;
+  read_as: string[];
+}
+
+/** whatwhere.analysis.token_map */
+export interface GroupNeighbors {
+  nearest: Tensor;
+  cosines: Tensor;
+  stay: number;
+  compared: number;
+  within: [number, number] | null;
+  between: [number, number] | null;
+}
+export interface NeighborsKept {
+  share: number;
+  k: number;
+  queries: number;
+  chance: number;
+}
+
+/** whatwhere.analysis.token_neighbors */
+export interface AnalogyAnswers extends SearchedTable {
+  rule: string;
+  question: NamedRow[];
+  without_inputs: Neighbor[];
+  with_inputs: Neighbor[];
+}
+export interface NamedRow {
+  token: string;
+  id: number;
+  text: string | null;
+}
+export interface Neighbor extends NamedRow {
+  score: number;
+}
+export interface SearchedTable {
+  path: string;
+  table: string;
+  rows: number;
+  dim: number;
+  dtype: string;
+  not_finite: NamedRow[];
+  centered: boolean;
+}
+
+/** whatwhere.comparison.results */
+export interface TokenProbability {
+  token: string;
+  id: number;
+  probability: number;
+}
+
+/** whatwhere.records */
+export interface Missing {
+  missing: string;
+}
+
+/** whatwhere.report.comparison */
+export interface NumberLine {
+  scheme: string;
+  coordinates: Tensor;
+  r: number;
+}
+
+/** whatwhere.report.section */
+export interface Chart {
+  kind: "histogram" | "lines" | "bars";
+  title: string;
+  x_label: string;
+  y_label: string;
+  x: number[];
+  series: Series[];
+  table: Table;
+  note: string;
+  method: string;
+  marks: [number, string][];
+  log_x: boolean;
+}
+export interface Headline {
+  headline: string;
+}
+export interface Paragraph {
+  text: string;
+}
+export interface Section {
+  name: string;
+  title: string;
+  parts: (Paragraph | Table | Chart)[];
+}
+export interface Series {
+  name: string;
+  values: (number | null)[];
+  look: number | null;
+}
+export interface Table {
+  caption: string;
+  columns: string[];
+  rows: string[][];
+  numeric: number[];
+  total: number | null;
+  bars: number[] | null;
+  shorten: "first" | "evenly" | "never";
+}
+
+/** whatwhere.studio.api.about */
 export interface About {
   kind: "checkpoint" | "results" | "fresh";
   name: string;
@@ -53,29 +280,14 @@ export interface About {
   analogy: string[];
   exported: boolean;
 }
-
-/** whatwhere.studio.api.token_map.AllNeighbors */
-export interface AllNeighbors {
-  of: Tensor;
-  ids: Tensor;
-}
-
-/** whatwhere.analysis.token_neighbors.AnalogyAnswers */
-export interface AnalogyAnswers {
-  path: string;
-  table: string;
+export interface TableHeader {
+  name: string;
   rows: number;
   dim: number;
   dtype: string;
-  not_finite: NamedRow[];
-  centered: boolean;
-  rule: string;
-  question: NamedRow[];
-  without_inputs: Neighbor[];
-  with_inputs: Neighbor[];
 }
 
-/** whatwhere.studio.api.ask.AskedAttention */
+/** whatwhere.studio.api.ask */
 export interface AskedAttention {
   run: string;
   scheme: string;
@@ -87,8 +299,6 @@ export interface AskedAttention {
   layers: Tensor;
   digits: Tensor | null;
 }
-
-/** whatwhere.studio.api.ask.AskedRun */
 export interface AskedRun {
   run: string;
   scheme: string;
@@ -100,8 +310,6 @@ export interface AskedRun {
   usual_correct_probability: number | null;
   missing: string | null;
 }
-
-/** whatwhere.studio.api.ask.AskedRuns */
 export interface AskedRuns {
   tokens: string[];
   usual: number[];
@@ -113,47 +321,13 @@ export interface AskedRuns {
   runs: AskedRun[];
 }
 
-/** whatwhere.studio.api.replay.Attention */
-export interface Attention {
-  run: string;
-  unit: string;
-  lengths: AttentionCurves[];
-  missing: string | null;
-}
-
-/** whatwhere.studio.api.replay.AttentionCurves */
-export interface AttentionCurves {
-  length: number;
-  distances: Tensor;
-  layers: Tensor;
-  uniform: Tensor | null;
-}
-
-/** whatwhere.studio.api.comparison.Baseline */
-export interface Baseline {
-  name: string;
-  description: string;
-  in_chart: boolean;
-  values: Tensor;
-}
-
-/** whatwhere.analysis.token_diagnostics.BeyondVocabulary */
-export interface BeyondVocabulary {
-  count: number;
-  ids: Tensor;
-  examples: TokenRow[];
-  median_norm: number | null;
-}
-
-/** whatwhere.studio.api.biases.BiasChoice */
+/** whatwhere.studio.api.biases */
 export interface BiasChoice {
   name: string;
   title: string;
   formula: string;
   url: string;
 }
-
-/** whatwhere.studio.api.biases.BiasFindings */
 export interface BiasFindings {
   missing: string | null;
   unavailable: Record<string, string>;
@@ -176,34 +350,13 @@ export interface BiasFindings {
   ranges_later: EffectiveRange | null;
 }
 
-/** whatwhere.analysis.position_similarity.ByDistance */
-export interface ByDistance {
-  label: string;
-  curves: Record<string, Tensor>;
-}
-
-/** whatwhere.studio.api.tokens.Character */
-export interface Character {
-  code: string;
+/** whatwhere.studio.api.comparison */
+export interface Baseline {
   name: string;
+  description: string;
+  in_chart: boolean;
+  values: Tensor;
 }
-
-/** whatwhere.report.section.Chart */
-export interface Chart {
-  kind: "histogram" | "lines" | "bars";
-  title: string;
-  x_label: string;
-  y_label: string;
-  x: number[];
-  series: Series[];
-  table: Table;
-  note: string;
-  method: string;
-  marks: [number, string][];
-  log_x: boolean;
-}
-
-/** whatwhere.studio.api.comparison.ComparedTask */
 export interface ComparedTask {
   unit: string;
   trained: number[];
@@ -214,8 +367,6 @@ export interface ComparedTask {
   groups: string[];
   shift_length: number;
 }
-
-/** whatwhere.studio.api.comparison.CurvesView */
 export interface CurvesView {
   scheme: string;
   label: string;
@@ -223,72 +374,6 @@ export interface CurvesView {
   distances: Tensor;
   values: Tensor;
 }
-
-/** whatwhere.studio.api.replay.DigitLine */
-export interface DigitLine {
-  along: Tensor;
-  r: Tensor;
-}
-
-/** whatwhere.studio.schemes.DoorScheme */
-export interface DoorScheme {
-  door: "input" | "query_key" | "score";
-  name: string;
-  repr: string;
-}
-
-/** whatwhere.analysis.token_diagnostics.Duplicates */
-export interface Duplicates {
-  groups: number;
-  rows: number;
-  ids: number[][];
-  examples: TokenRow[][];
-}
-
-/** whatwhere.analysis.biases.EffectiveRange */
-export interface EffectiveRange {
-  distance: Tensor;
-  half: Tensor;
-  peak: Tensor;
-  mean: Tensor;
-}
-
-/** whatwhere.analysis.token_diagnostics.FarRow */
-export interface FarRow {
-  token: string;
-  id: number;
-  text: string | null;
-  type: string;
-  norm: number;
-  distance: number;
-  why: string | null;
-}
-
-/** whatwhere.analysis.token_diagnostics.FarRows */
-export interface FarRows {
-  count: number;
-  ids: Tensor;
-  examples: FarRow[];
-  median_norm: number | null;
-  median_distance: number | null;
-  lowest: FarRow[];
-  farthest: FarRow[];
-}
-
-/** whatwhere.studio.api.settings.Findings */
-export interface Findings {
-  headline: string;
-  sections: Section[];
-  method: string;
-}
-
-/** whatwhere.analysis.position_similarity.Fingerprint */
-export interface Fingerprint {
-  label: string;
-  values: Tensor;
-}
-
-/** whatwhere.studio.api.comparison.FingerprintView */
 export interface FingerprintView {
   scheme: string;
   rows: string;
@@ -296,78 +381,6 @@ export interface FingerprintView {
   description: string;
   values: Tensor;
 }
-
-/** whatwhere.studio.api.tokens.FirstTokens */
-export interface FirstTokens {
-  ids: Tensor;
-  words: string[];
-  texts: (string | null)[];
-  kinds: string[];
-  count: number;
-}
-
-/** whatwhere.studio.api.replay.Frames */
-export interface Frames {
-  run: string;
-  words: string[];
-  loss_steps: Tensor;
-  losses: Tensor;
-  frames: TableFrames | null;
-  missing: string | null;
-}
-
-/** whatwhere.analysis.token_map.GroupNeighbors */
-export interface GroupNeighbors {
-  nearest: Tensor;
-  cosines: Tensor;
-  stay: number;
-  compared: number;
-  within: [number, number] | null;
-  between: [number, number] | null;
-}
-
-/** whatwhere.analysis.token_diagnostics.HubRow */
-export interface HubRow {
-  token: string;
-  id: number;
-  text: string | null;
-  type: string;
-  norm: number;
-  times: number;
-}
-
-/** whatwhere.analysis.token_diagnostics.Hubs */
-export interface Hubs {
-  queries: number;
-  neighbors: number;
-  expected: number;
-  rows: HubRow[];
-}
-
-/** whatwhere.studio.api.token_map.MapNeighbors */
-export interface MapNeighbors {
-  id: number;
-  ids: Tensor;
-  cosines: Tensor | null;
-}
-
-/** whatwhere.studio.api.token_map.MapPoints */
-export interface MapPoints {
-  method: "pca" | "tsne" | "umap";
-  table: string;
-  name: string;
-  rows: number;
-  shown: number;
-  not_finite: number;
-  missing: Partial<Record<"pca" | "tsne" | "umap", string>>;
-  kept: NeighborsKept | null;
-  explained: [number, number] | null;
-  ids: Tensor | null;
-  coordinates: Tensor | null;
-  named: NamedTokens | null;
-}
-
-/** whatwhere.studio.api.comparison.Measurements */
 export interface Measurements {
   task: ComparedTask;
   schemes: string[];
@@ -375,7 +388,8 @@ export interface Measurements {
   seeds: number[];
   lengths: Tensor;
   trained: number;
-  in_length: Tensor;
+  summary: Table[];
+  by_group: Table[];
   scores: Record<string, Tensor>;
   each: Tensor;
   baselines: Baseline[];
@@ -383,8 +397,6 @@ export interface Measurements {
   shifts: Tensor;
   shift: Tensor;
   differences: Table | null;
-  costs: ParameterCount[];
-  milliseconds: number[];
   token_table: Table | null;
   number_lines: NumberLine[];
   fingerprints: FingerprintView[];
@@ -394,295 +406,6 @@ export interface Measurements {
   settings: Table;
   runs: Table;
 }
-
-/** whatwhere.records.Missing */
-export interface Missing {
-  missing: string;
-}
-
-/** whatwhere.studio.api.token_map.MissingToken */
-export interface MissingToken {
-  text: string;
-  reason: string;
-}
-
-/** whatwhere.analysis.token_neighbors.NamedRow */
-export interface NamedRow {
-  token: string;
-  id: number;
-  text: string | null;
-}
-
-/** whatwhere.studio.api.token_map.NamedTokens */
-export interface NamedTokens {
-  groups: Tensor;
-  group_names: string[];
-  missing: MissingToken[];
-  neighbors: GroupNeighbors;
-}
-
-/** whatwhere.analysis.token_neighbors.Neighbor */
-export interface Neighbor {
-  token: string;
-  id: number;
-  text: string | null;
-  score: number;
-}
-
-/** whatwhere.studio.api.tokens.NeighborList */
-export interface NeighborList {
-  ids: Tensor;
-  words: string[];
-  texts: (string | null)[];
-  kinds: string[];
-  table: string;
-  name: string;
-  centered: boolean;
-  cosines: Tensor;
-  norms: Tensor;
-  rows: Tensor;
-}
-
-/** whatwhere.analysis.token_map.NeighborsKept */
-export interface NeighborsKept {
-  share: number;
-  k: number;
-  queries: number;
-  chance: number;
-}
-
-/** whatwhere.analysis.token_diagnostics.NotFiniteRow */
-export interface NotFiniteRow {
-  token: string;
-  id: number;
-  text: string | null;
-  type: string;
-  norm: number;
-  nan: number;
-  infinite: number;
-}
-
-/** whatwhere.report.comparison.NumberLine */
-export interface NumberLine {
-  scheme: string;
-  coordinates: Tensor;
-  r: number;
-}
-
-/** whatwhere.studio.api.token_map.PackedTexts */
-export interface PackedTexts {
-  bytes: Tensor;
-  ends: Tensor;
-}
-
-/** whatwhere.studio.api.rotary.PairRotations */
-export interface PairRotations {
-  python: string;
-  follows_length: boolean;
-  magnitude: number;
-  trained: number;
-  frequencies: Tensor;
-  spectrum: RotarySpectrum;
-  agreement: Tensor;
-}
-
-/** whatwhere.report.section.Paragraph */
-export interface Paragraph {
-  text: string;
-}
-
-/** whatwhere.studio.api.settings.Parameter */
-export interface Parameter {
-  name: string;
-  kind: "flag" | "choice" | "whole" | "number";
-  value: number | boolean | string;
-  low: number;
-  high: number;
-  least: number | null;
-  most: number | null;
-  base: number | null;
-  steps: number;
-  choices: string[];
-  help: string;
-  rare: boolean;
-}
-
-/** whatwhere.comparison.results.ParameterCount */
-export interface ParameterCount {
-  total: number;
-  tokens: number | null;
-  positions: number;
-}
-
-/** whatwhere.studio.api.replay.Plane */
-export interface Plane {
-  points: Tensor;
-  variance_explained: Tensor;
-}
-
-/** whatwhere.studio.api.positions.PositionFindings */
-export interface PositionFindings {
-  title: string;
-  notes: string[];
-  doors: DoorScheme[];
-  dim: number;
-  num_heads: number;
-  head_dim: number;
-  python: string;
-  door: "input" | "query_key" | "score" | null;
-  rows: number;
-  fingerprint: Fingerprint | null;
-  by_distance: ByDistance | null;
-  vectors: PositionVectors | Missing | null;
-  wavelengths: Tensor | null;
-}
-
-/** whatwhere.studio.api.positions.PositionVectors */
-export interface PositionVectors {
-  norms: Tensor;
-  neighbor_cosine: Tensor;
-  outliers: Tensor;
-  spectrum: Spectrum;
-  by_distance: Tensor;
-  shift: number | null;
-  trained: number;
-  compared: Tensor;
-  cosines: Tensor;
-  path: Tensor;
-  variance_explained: Tensor;
-}
-
-/** whatwhere.studio.api.rotary.RotaryConfiguration */
-export interface RotaryConfiguration {
-  preset: RotaryPreset;
-  scaling: string;
-  parameters: Parameter[];
-  problem: string | null;
-  rotations: PairRotations | null;
-}
-
-/** whatwhere.studio.api.rotary.RotaryLab */
-export interface RotaryLab {
-  missing: string | null;
-  presets: RotaryPreset[];
-  scalings: Record<string, SchemeDescription>;
-  claimed: number;
-  sides: [RotaryConfiguration, RotaryConfiguration];
-  distances: Tensor;
-  agreement: Tensor | null;
-}
-
-/** whatwhere.studio.api.pipeline.RotaryPairs */
-export interface RotaryPairs {
-  first: Tensor;
-  second: Tensor;
-  frequencies: Tensor;
-}
-
-/** whatwhere.studio.api.rotary.RotaryPreset */
-export interface RotaryPreset {
-  name: string;
-  title: string;
-  values: Record<string, number | boolean | string>;
-  claimed: number;
-  lengths: string;
-  lists: [number[], number[]] | null;
-}
-
-/** whatwhere.analysis.rotary.RotarySpectrum */
-export interface RotarySpectrum {
-  wavelengths: Tensor;
-  unscaled: Tensor;
-  slowdown: Tensor;
-  rotations_trained: Tensor;
-  rotations_claimed: Tensor;
-  partial: Tensor;
-  unseen: Tensor;
-  constant: Tensor;
-}
-
-/** whatwhere.studio.api.inspection.RowHistogram */
-export interface RowHistogram {
-  edges: Tensor;
-  groups: Record<string, Tensor>;
-}
-
-/** whatwhere.studio.api.tokens.RowInTable */
-export interface RowInTable {
-  name: string;
-  dtype: string;
-  rows: number;
-  counts: Tensor;
-  edges: Tensor;
-  median: number;
-  norm: number | null;
-  percentile: number | null;
-  row: Tensor | null;
-}
-
-/** whatwhere.analysis.token_diagnostics.RowListOfNotFiniteRow */
-export interface RowListOfNotFiniteRow {
-  count: number;
-  ids: Tensor;
-  examples: NotFiniteRow[];
-}
-
-/** whatwhere.analysis.token_diagnostics.RowListOfTokenRow */
-export interface RowListOfTokenRow {
-  count: number;
-  ids: Tensor;
-  examples: TokenRow[];
-}
-
-/** whatwhere.analysis.token_diagnostics.RowListOfUnmovedRow */
-export interface RowListOfUnmovedRow {
-  count: number;
-  ids: Tensor;
-  examples: UnmovedRow[];
-}
-
-/** whatwhere.analysis.token_diagnostics.RowListOfUnreachableRow */
-export interface RowListOfUnreachableRow {
-  count: number;
-  ids: Tensor;
-  examples: UnreachableRow[];
-}
-
-/** whatwhere.where.catalogue.entry.SchemeDescription */
-export interface SchemeDescription {
-  name: string;
-  door: "input" | "query_key" | "score" | null;
-  formula: string;
-  paper: string;
-  url: string;
-  year: number;
-  used_by: string[];
-  learned: boolean;
-  relative: boolean;
-  relative_below: number;
-  any_length: boolean;
-  causal_only: boolean;
-  follows_length: boolean;
-  keeps_norms: boolean;
-  tested_up_to: number;
-  distinct_up_to: number | null;
-  shift_invariance: string;
-  length: string;
-}
-
-/** whatwhere.studio.api.positions.SchemeList */
-export interface SchemeList {
-  schemes: SchemeDescription[];
-}
-
-/** whatwhere.report.section.Section */
-export interface Section {
-  name: string;
-  title: string;
-  parts: (Paragraph | Table | Chart)[];
-}
-
-/** whatwhere.studio.api.comparison.Sentences */
 export interface Sentences {
   answer: string;
   scope: string;
@@ -698,26 +421,11 @@ export interface Sentences {
   repeat: string;
 }
 
-/** whatwhere.report.section.Series */
-export interface Series {
-  name: string;
-  values: (number | null)[];
-  look: number | null;
+/** whatwhere.studio.api.inspection */
+export interface RowHistogram {
+  edges: Tensor;
+  groups: Record<string, Tensor>;
 }
-
-/** whatwhere.analysis.pca.Spectrum */
-export interface Spectrum {
-  explained_variance_ratio: Tensor;
-  participation_ratio: number;
-  axes_for_90: number | null;
-  mean_cosine: number;
-  mean_row_norm: number;
-  rows: number;
-  dim: number;
-  sampled: boolean;
-}
-
-/** whatwhere.studio.api.inspection.SuspiciousTokens */
 export interface SuspiciousTokens {
   name: string;
   found: TokenDiagnostics;
@@ -726,48 +434,13 @@ export interface SuspiciousTokens {
   cosines: RowHistogram;
 }
 
-/** whatwhere.report.section.Table */
-export interface Table {
-  caption: string;
-  columns: string[];
-  rows: string[][];
-  numeric: number[];
-  total: number | null;
-  bars: number[] | null;
-  shorten: "first" | "evenly" | "never";
+/** whatwhere.studio.api.pipeline */
+export interface RotaryPairs {
+  first: Tensor;
+  second: Tensor;
+  frequencies: Tensor;
 }
-
-/** whatwhere.studio.api.replay.TableFrames */
-export interface TableFrames {
-  steps: Tensor;
-  tables: Tensor;
-  planes: Partial<Record<"table" | "change", Plane>>;
-  norms: Tensor;
-  line: DigitLine | null;
-}
-
-/** whatwhere.studio.api.about.TableHeader */
-export interface TableHeader {
-  name: string;
-  rows: number;
-  dim: number;
-  dtype: string;
-}
-
-/** whatwhere.studio.api.pipeline.TextWalkthrough */
-export interface TextWalkthrough {
-  ids: Tensor;
-  words: string[];
-  texts: (string | null)[];
-  kinds: string[];
-  count: number;
-  title: string;
-  notes: string[];
-  doors: DoorScheme[];
-  dim: number;
-  num_heads: number;
-  head_dim: number;
-  python: string;
+export interface TextWalkthrough extends SchemeSummary, FirstTokens {
   tensor: string | null;
   factor: number;
   rows: Tensor;
@@ -787,7 +460,198 @@ export interface TextWalkthrough {
   seed: number;
 }
 
-/** whatwhere.studio.api.tokens.TokenCard */
+/** whatwhere.studio.api.positions */
+export interface PositionFindings extends SchemeSummary {
+  door: "input" | "query_key" | "score" | null;
+  rows: number;
+  fingerprint: Fingerprint | null;
+  by_distance: ByDistance | null;
+  vectors: PositionVectors | Missing | null;
+  wavelengths: Tensor | null;
+}
+export interface PositionVectors extends TrainedPositions {
+  compared: Tensor;
+  cosines: Tensor;
+  path: Tensor;
+  variance_explained: Tensor;
+}
+export interface SchemeList {
+  schemes: SchemeDescription[];
+}
+
+/** whatwhere.studio.api.replay */
+export interface Attention {
+  run: string;
+  unit: string;
+  lengths: AttentionCurves[];
+  missing: string | null;
+}
+export interface AttentionCurves {
+  length: number;
+  distances: Tensor;
+  layers: Tensor;
+  uniform: Tensor | null;
+}
+export interface DigitLine {
+  along: Tensor;
+  r: Tensor;
+}
+export interface Frames {
+  run: string;
+  words: string[];
+  loss_steps: Tensor;
+  losses: Tensor;
+  frames: TableFrames | null;
+  missing: string | null;
+}
+export interface Plane {
+  points: Tensor;
+  variance_explained: Tensor;
+}
+export interface TableFrames {
+  steps: Tensor;
+  tables: Tensor;
+  planes: Partial<Record<"table" | "change", Plane>>;
+  norms: Tensor;
+  line: DigitLine | null;
+}
+
+/** whatwhere.studio.api.rotary */
+export interface PairRotations {
+  python: string;
+  follows_length: boolean;
+  magnitude: number;
+  trained: number;
+  frequencies: Tensor;
+  spectrum: RotarySpectrum;
+  agreement: Tensor;
+}
+export interface RotaryConfiguration {
+  preset: RotaryPreset;
+  scaling: string;
+  parameters: Parameter[];
+  problem: string | null;
+  rotations: PairRotations | null;
+}
+export interface RotaryLab {
+  missing: string | null;
+  presets: RotaryPreset[];
+  scalings: Record<string, SchemeDescription>;
+  claimed: number;
+  sides: [RotaryConfiguration, RotaryConfiguration];
+  distances: Tensor;
+  agreement: Tensor | null;
+}
+export interface RotaryPreset {
+  name: string;
+  title: string;
+  values: Record<string, number | boolean | string>;
+  claimed: number;
+  lengths: string;
+  lists: [number[], number[]] | null;
+}
+
+/** whatwhere.studio.api.settings */
+export interface Findings extends Headline {
+  sections: Section[];
+  method: string;
+}
+export interface Parameter {
+  name: string;
+  kind: "flag" | "choice" | "whole" | "number";
+  value: number | boolean | string;
+  low: number;
+  high: number;
+  least: number | null;
+  most: number | null;
+  base: number | null;
+  steps: number;
+  choices: string[];
+  help: string;
+  rare: boolean;
+}
+
+/** whatwhere.studio.api.token_map */
+export interface AllNeighbors {
+  of: Tensor;
+  ids: Tensor;
+}
+export interface MapNeighbors {
+  id: number;
+  ids: Tensor;
+  cosines: Tensor | null;
+}
+export interface MapPoints {
+  method: "pca" | "tsne" | "umap";
+  table: string;
+  name: string;
+  rows: number;
+  shown: number;
+  not_finite: number;
+  missing: Partial<Record<"pca" | "tsne" | "umap", string>>;
+  kept: NeighborsKept | null;
+  explained: [number, number] | null;
+  ids: Tensor | null;
+  coordinates: Tensor | null;
+  named: NamedTokens | null;
+}
+export interface MissingToken {
+  text: string;
+  reason: string;
+}
+export interface NamedTokens {
+  groups: Tensor;
+  group_names: string[];
+  missing: MissingToken[];
+  neighbors: GroupNeighbors;
+}
+export interface PackedTexts {
+  bytes: Tensor;
+  ends: Tensor;
+}
+export interface TokenFrequencies {
+  corpus: string | null;
+  whole: boolean;
+  counts: Tensor | null;
+  total: number;
+}
+export interface TokenLabels {
+  words: PackedTexts;
+  texts: PackedTexts;
+  kinds: Tensor;
+  kind_names: string[];
+  scripts: Tensor;
+  script_names: string[];
+  norms: Tensor;
+}
+
+/** whatwhere.studio.api.tokens */
+export interface Character {
+  code: string;
+  name: string;
+}
+export interface FirstTokens extends Tokens {
+  count: number;
+}
+export interface NeighborList extends Tokens {
+  table: string;
+  name: string;
+  centered: boolean;
+  cosines: Tensor;
+  norms: Tensor;
+  rows: Tensor;
+}
+export interface RowInTable {
+  name: string;
+  dtype: string;
+  rows: number;
+  counts: Tensor;
+  edges: Tensor;
+  median: number;
+  norm: number | null;
+  percentile: number | null;
+  row: Tensor | null;
+}
 export interface TokenCard {
   id: number;
   word: string;
@@ -800,41 +664,6 @@ export interface TokenCard {
   reachable: boolean | null;
   tables: Partial<Record<"input" | "output", RowInTable>>;
 }
-
-/** whatwhere.analysis.token_diagnostics.TokenDiagnostics */
-export interface TokenDiagnostics {
-  rows: number;
-  under_trained: UnderTrained;
-  far: FarRows;
-  unreachable: RowListOfUnreachableRow | Missing;
-  duplicates: Duplicates;
-  hubs: Hubs;
-  zero: RowListOfTokenRow;
-  not_finite: RowListOfNotFiniteRow;
-  beyond_vocabulary: BeyondVocabulary | Missing;
-  unmoved: RowListOfUnmovedRow | null;
-}
-
-/** whatwhere.studio.api.token_map.TokenFrequencies */
-export interface TokenFrequencies {
-  corpus: string | null;
-  whole: boolean;
-  counts: Tensor | null;
-  total: number;
-}
-
-/** whatwhere.studio.api.token_map.TokenLabels */
-export interface TokenLabels {
-  words: PackedTexts;
-  texts: PackedTexts;
-  kinds: Tensor;
-  kind_names: string[];
-  scripts: Tensor;
-  script_names: string[];
-  norms: Tensor;
-}
-
-/** whatwhere.studio.api.tokens.TokenNeighbors */
 export interface TokenNeighbors {
   id: number;
   word: string;
@@ -842,64 +671,49 @@ export interface TokenNeighbors {
   mean: Partial<Record<"input" | "output", number>>;
   lists: NeighborList[];
 }
-
-/** whatwhere.comparison.results.TokenProbability */
-export interface TokenProbability {
-  token: string;
-  id: number;
-  probability: number;
-}
-
-/** whatwhere.analysis.token_diagnostics.TokenRow */
-export interface TokenRow {
-  token: string;
-  id: number;
-  text: string | null;
-  type: string;
-  norm: number;
-}
-
-/** whatwhere.analysis.token_diagnostics.UnderTrained */
-export interface UnderTrained {
-  count: number;
+export interface Tokens {
   ids: Tensor;
-  examples: UnderTrainedRow[];
-  reference: Tensor;
-  threshold: number;
-  decisive: boolean;
-  highest: number | null;
-  also_unreachable: number | null;
+  words: string[];
+  texts: (string | null)[];
+  kinds: string[];
 }
 
-/** whatwhere.analysis.token_diagnostics.UnderTrainedRow */
-export interface UnderTrainedRow {
-  token: string;
-  id: number;
-  text: string | null;
-  type: string;
-  norm: number;
-  cosine: number;
-  proximity: number;
-  reachable: boolean | null;
+/** whatwhere.studio.schemes */
+export interface DoorScheme {
+  door: "input" | "query_key" | "score";
+  name: string;
+  repr: string;
+}
+export interface SchemeSummary {
+  title: string;
+  notes: string[];
+  doors: DoorScheme[];
+  dim: number;
+  num_heads: number;
+  head_dim: number;
+  python: string;
 }
 
-/** whatwhere.analysis.token_diagnostics.UnmovedRow */
-export interface UnmovedRow {
-  token: string;
-  id: number;
-  text: string | null;
-  type: string;
-  norm: number;
-  factor: number;
+/** whatwhere.where.catalogue.entry */
+export interface SchemeDescription extends SchemeFacts {
+  shift_invariance: string;
+  length: string;
 }
-
-/** whatwhere.analysis.token_diagnostics.UnreachableRow */
-export interface UnreachableRow {
-  token: string;
-  id: number;
-  text: string | null;
-  type: string;
-  norm: number;
-  tried: string;
-  read_as: string[];
+export interface SchemeFacts {
+  name: string;
+  door: "input" | "query_key" | "score" | null;
+  formula: string;
+  paper: string;
+  url: string;
+  year: number;
+  used_by: string[];
+  learned: boolean;
+  relative: boolean;
+  relative_below: number;
+  any_length: boolean;
+  causal_only: boolean;
+  follows_length: boolean;
+  keeps_norms: boolean;
+  tested_up_to: number;
+  distinct_up_to: number | null;
 }

@@ -6,22 +6,18 @@ import { box, drawing, label, textWidth } from "./svg";
 
 export interface Bar {
   name: string;
-  /** The name on the page, where it is a link. */
   link?: ComponentChildren;
   /** The length, as a share of the longest, 0 to 1. */
   share: number;
   text: string;
-  /** A color of the page. */
   color?: string;
   /** Makes the name a button, which is pressed where it is the `chosen` one. */
   choose?(): void;
   chosen?: boolean;
   disabled?: boolean;
-  /** What is behind the text. */
   mark?: ComponentChildren;
 }
 
-/** Bars under a heading. */
 export interface BarList {
   heading: string;
   bars: Bar[];
@@ -75,7 +71,6 @@ export function barsSvg(title: string, bars: Bar[], width = 640): string {
   return drawing(width, 16 + ROW * bars.length, title, barRows(bars, 0, 4, width));
 }
 
-/** Draw lists of bars side by side. */
 export function barListsSvg(title: string, lists: BarList[]): string {
   const wide = 300;
   const longest = Math.max(...lists.map(({ bars }) => bars.length));

@@ -8,7 +8,6 @@ import type { Parameter } from "../types";
 
 interface Bound<T> {
   label: string;
-  /** The setting. */
   name: string;
   /** Shown instead of the setting. */
   value?: T;
@@ -120,7 +119,6 @@ export function Slider({ low = 0, base = null, steps = 1, whole = true, ...props
 
 type SliderScale = Partial<Scale> & Pick<Scale, "high">;
 
-/** Return the step of the slider at a number. */
 export function stepOf(value: number, { base, steps }: Scale): number {
   return base === null ? value * steps : (Math.log(Math.max(value, 1e-300)) / Math.log(base)) * steps;
 }

@@ -1,16 +1,14 @@
 /** Fields of a view: for a text, and to look up a token by a part of its text or by #id. */
 
 import { useEffect, useId, useState } from "preact/hooks";
-import { shownToken, visibleToken } from "../escape";
+import { characters, face, shownToken, visibleToken } from "../escape";
 import { useQuery, useRested } from "../hooks";
 import { whole } from "../numbers";
-import type { Settings } from "../source";
 import { useSetting } from "./controls";
-import { TokenLabel } from "./token";
+import type { Settings } from "../source";
 
 interface Props {
   label: string;
-  /** The setting. */
   name: string;
   hint?: string;
 }
@@ -133,5 +131,38 @@ export function TokenField({ label, name, main = false, hint }: Props & { main?:
         )}
       </ul>
     </div>
+  );
+}
+
+interface TokenProps {
+  word: string;
+  /** The text that the token decodes to; null where it is a part of a character's bytes. */
+  text?: string | null | undefined;
+  href?: string;
+}
+
+export function TokenLabel({ word, text = null, href }: TokenProps) {
+  const parts = characters(face(word, text)).map((shown, n) =>
+    shown.replaced ? (
+      <span key={n} class="replaced">
+        {shown.text}
+      </span>
+    ) : (
+      shown.text
+    ),
+  );
+  const title = `in the vocabulary: ${visibleToken(word)}`;
+  // bdi isolates: a token that is written from right to left changes the direction of nothing but itself.
+  const label = (
+    <bdi class="token" dir="auto">
+      {parts}
+    </bdi>
+  );
+  return href === undefined ? (
+    <span title={title}>{label}</span>
+  ) : (
+    <a href={href} title={title}>
+      {label}
+    </a>
   );
 }

@@ -2,36 +2,36 @@
 
 import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
-import { messageOf, useView } from "../hooks";
+import { messageOf, useView, useWidth } from "../hooks";
 import { upTo } from "../numbers";
+import { announce } from "./states";
+import { Heat, type HeatProps, heatSvg } from "./heat";
+import { Lines } from "./lines";
+import { type LinesProps, linesSvg } from "./plot";
+import { fileName, printAlone, savePng, saveSvg } from "./save";
+import { drawing } from "./svg";
+import { type Column, CsvButton, Table } from "./table";
 import { runnable } from "../python";
 import { inLight } from "../theme";
-import { announce } from "./announce";
-import { heatSvg, Heat, type HeatProps } from "./heat";
-import { Lines, type LinesProps, linesSvg } from "./lines";
-import { printAlone, savePng, saveSvg } from "./save";
-import { type Column, CsvButton, Table } from "./table";
 
 interface Common {
   title: string;
   /** One sentence: what is to be seen. */
   note?: ComponentChildren;
-  /** The name of the files. */
-  file: string;
   how: HowProps["text"];
   code?: HowProps["code"];
   children?: ComponentChildren;
 }
 
-export interface FigureProps<Row> extends Common {
-  /** The figure as a file. */
+interface FigureProps<Row> extends Common {
   svg(): string;
   columns: Column<Row>[];
   rows: Row[];
 }
 
-export function Figure<Row>({ title, note, file, svg, columns, rows, how, code, children }: FigureProps<Row>) {
+export function Figure<Row>({ title, note, svg, columns, rows, how, code, children }: FigureProps<Row>) {
   const [open, setOpen] = useState(false);
+  const file = fileName(title, useView().run);
   const heading = useRef<HTMLHeadingElement>(null);
   useLayoutEffect(() => {
     // Its title is one level below what stands above it: a section's title, or the view's.
@@ -68,7 +68,7 @@ export function Figure<Row>({ title, note, file, svg, columns, rows, how, code, 
             {kind}
           </button>
         ))}
-        <CsvButton title={title} file={file} columns={columns} rows={rows} />
+        <CsvButton title={title} columns={columns} rows={rows} />
       </div>
       {open && <Table caption={title} columns={columns} rows={rows} />}
       <How code={code} text={how} />
@@ -79,7 +79,6 @@ export function Figure<Row>({ title, note, file, svg, columns, rows, how, code, 
 interface HowProps {
   /** How something was computed, the formula and its inputs: a paragraph, or a list of them. */
   text: ComponentChildren;
-  /** Python that computes the same numbers. */
   code?: string | null | undefined;
 }
 
@@ -137,32 +136,67 @@ export function HeatFigure({ more = [], children, ...props }: HeatFigureProps & 
 }
 
 function tableOf(props: HeatProps, more: Column<number>[]): { rows: number[]; columns: Column<number>[] } {
-  const { cells, xLabel, yLabel, rowLabels, columnLabels = rowLabels, barLabel = "value", square = false } = props;
+  const { cells, xLabel, yLabel, labels, numbers, barLabel = "value", square = false } = props;
   const [height = 0, width = 0] = cells.shape;
   const { values } = cells;
-  const y = (row: number) => props.y?.[row] ?? row;
   if (!square) {
-    const named = rowLabels ? [{ title: yLabel, value: (row: number) => rowLabels[row] }] : [];
+    const named = labels ? [{ title: yLabel, value: (row: number) => labels[row] }] : [];
     const columns = upTo(width).map((column) => ({
       title: String(column),
       decimals: 4,
       value: (row: number) => values[row * width + column],
     }));
-    const number = { title: rowLabels ? "row" : yLabel, numeric: true, value: y };
+    const number = { title: labels ? "row" : yLabel, numeric: true, value: (row: number) => row };
     return { rows: upTo(height), columns: [number, ...named, ...columns] };
   }
-  const at = (title: string, of: (cell: number) => number, labels?: string[], axis?: ArrayLike<number>) => ({
+  const at = (title: string, of: (cell: number) => number): Column<number> => ({
     title,
     numeric: !labels,
-    value: (cell: number) => (labels ? `${of(cell)} ${labels[of(cell)]}` : (axis?.[of(cell)] ?? of(cell))),
+    value: (cell) => (labels ? `${of(cell)} ${labels[of(cell)]}` : (numbers?.[of(cell)] ?? of(cell))),
   });
   return {
     rows: upTo(height * width).filter((cell) => Number.isFinite(values[cell])),
     columns: [
-      at(yLabel, (cell) => Math.floor(cell / width), rowLabels, props.y),
-      at(xLabel, (cell) => cell % width, columnLabels, props.x),
+      at(yLabel, (cell) => Math.floor(cell / width)),
+      at(xLabel, (cell) => cell % width),
       ...more,
-      { title: barLabel, decimals: 4, value: (cell: number) => values[cell] },
+      { title: barLabel, decimals: 4, value: (cell) => values[cell] },
     ],
   };
+}
+
+export interface Sketch {
+  height: number;
+  parts: string[];
+}
+
+interface Props<Row> extends Omit<FigureProps<Row>, "svg"> {
+  draw(width: number): Sketch;
+  words: string;
+}
+
+const WIDE = 760;
+
+export function DrawnFigure<Row>({ draw, words, children, ...figure }: Props<Row>) {
+  const [holder, width] = useWidth<HTMLDivElement>();
+  const wide = Math.min(width, WIDE);
+  const { height, parts } = draw(wide || WIDE);
+  const file = () => {
+    const sketch = draw(WIDE);
+    return drawing(WIDE, sketch.height, figure.title, sketch.parts);
+  };
+  return (
+    <Figure {...figure} svg={file}>
+      {children}
+      <div ref={holder} class="chart still">
+        <svg
+          role="img"
+          aria-label={words}
+          viewBox={`0 0 ${wide || WIDE} ${height}`}
+          style={{ maxWidth: `${WIDE}px` }}
+          dangerouslySetInnerHTML={{ __html: parts.join("") }}
+        />
+      </div>
+    </Figure>
+  );
 }

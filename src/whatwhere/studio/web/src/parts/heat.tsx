@@ -5,33 +5,39 @@ import { colorTable, cssColor, type MapName } from "../colors";
 import { useWidth } from "../hooks";
 import { formatNumber } from "../numbers";
 import type { Tensor } from "../wire";
-import { announce } from "./announce";
-import { axis, counting, type Frame, tickRoom, UNDER, xAxisSvg, yAxisSvg } from "./axes";
-import { drawing, label, line, textWidth, upright } from "./svg";
+import { announce } from "./states";
+import {
+  axis,
+  counting,
+  drawing,
+  type Frame,
+  label,
+  line,
+  textWidth,
+  tickRoom,
+  UNDER,
+  upright,
+  xAxisSvg,
+  yAxisSvg,
+} from "./svg";
 
 export interface HeatProps {
   title: string;
   /** The numbers, (rows, columns); what is not finite stays clear. */
   cells: Tensor;
-  /** What a row and a column is. */
   yLabel: string;
   xLabel: string;
-  /** Written beside the rows and below the columns, instead of numbers. */
-  rowLabels?: string[];
-  columnLabels?: string[];
+  /** Written beside the rows, instead of numbers; and below the columns, where they are the same things. */
+  labels?: string[];
   /** The numbers of the rows and columns, evenly spaced; without, 0, 1, 2, ... */
-  y?: ArrayLike<number>;
-  x?: ArrayLike<number>;
-  /** What the colors are. */
+  numbers?: ArrayLike<number>;
   barLabel?: string;
   map?: MapName;
   /** The number at the ends of the colors; without, the greatest size among the values. */
   limit?: number;
-  /** A row that is framed. */
   framed?: number;
   /** Whether the color bar is left to the figure, as where many maps share one. */
   barless?: boolean;
-  /** The height of a cell, at most. */
   cell?: number;
   /** Whether rows and columns are the same things, so that cells are square. */
   square?: boolean;
@@ -100,7 +106,6 @@ interface TipProps {
   size: [number, number];
 }
 
-/** The number of one cell, beside it. */
 function Tip({ props, at: [row, column], frame, size: [width, height] }: TipProps) {
   const [rows = 0, columns = 0] = props.cells.shape;
   const x = frame.left + ((column + 0.5) / columns) * frame.width;
@@ -139,7 +144,6 @@ function barUrl(map: MapName, range: [number, number]): string {
   return canvasOf(image).toDataURL();
 }
 
-/** Return which of 256 colors a number has: 0 is in the middle of a signed map. */
 function colorAt(map: MapName, [low, high]: [number, number], value: number): number {
   const share = map === "signed" ? 0.5 + (0.5 * value) / Math.max(-low, high) : (value - low) / (high - low);
   return Math.min(255, Math.max(0, Math.round(share * 255)));
@@ -159,19 +163,18 @@ function labelRoom(texts: string[]): number {
 
 /** Return where the cells are in a drawing of this width, and how tall it is. */
 function laidOut(props: HeatProps, width: number): { frame: Frame; height: number } {
-  const { rowLabels, columnLabels, cell = 22 } = props;
+  const { labels, numbers, cell = 22, square = false } = props;
   const [rows = 0, columns = 0] = props.cells.shape;
   const tall = Math.max(rows * Math.min(cell, Math.max(1, 480 / rows)), 40);
-  const last = props.y?.[rows - 1] ?? rows - 1;
-  const left = rowLabels ? labelRoom(rowLabels) + 22 : tickRoom([last], props.yLabel, tall);
+  const last = numbers?.[rows - 1] ?? rows - 1;
+  const left = labels ? labelRoom(labels) + 22 : tickRoom([last], props.yLabel, tall);
   const across = Math.max(width - left - 10, 40);
   const side = Math.min(across, Math.max(tall, 240), 480);
-  const frame = { left, top: 6, width: props.square ? side : across, height: props.square ? side : tall };
-  const under = columnLabels && isTight(columnLabels, frame.width / columns) ? labelRoom(columnLabels) + 22 : UNDER;
+  const frame = { left, top: 6, width: square ? side : across, height: square ? side : tall };
+  const under = square && labels && isTight(labels, frame.width / columns) ? labelRoom(labels) + 22 : UNDER;
   return { frame, height: frame.top + frame.height + under };
 }
 
-/** Return whether labels have no room side by side. */
 function isTight(labels: string[], cell: number): boolean {
   return labels.some((text) => textWidth(cutLabel(text)) > cell - 6);
 }
@@ -179,46 +182,44 @@ function isTight(labels: string[], cell: number): boolean {
 function axesOf(props: HeatProps, frame: Frame): string {
   const muted = cssColor("muted");
   const { left, top, width, height } = frame;
-  const { rowLabels, columnLabels } = props;
+  const { labels, numbers, square = false } = props;
   const [rows = 0, columns = 0] = props.cells.shape;
-  const ends = (count: number, numbers?: ArrayLike<number>): [number, number] => {
+  const ends = (count: number): [number, number] => {
     const half = numbers && count > 1 ? (numbers[1]! - numbers[0]!) / 2 : 0.5;
     return [(numbers?.[0] ?? 0) - half, (numbers?.[count - 1] ?? count - 1) + half];
   };
   const parts: string[] = [];
   const tall = height / rows;
   const every = Math.ceil(13 / tall);
-  if (rowLabels) {
-    rowLabels.forEach((text, n) => {
+  if (labels) {
+    labels.forEach((text, n) => {
       if (n % every === 0) parts.push(label(left - 6, top + (n + 0.5) * tall + 4, cutLabel(text), "end"));
     });
     parts.push(upright(12, top + height / 2, props.yLabel, muted));
-  } else parts.push(yAxisSvg(frame, counting(axis(...ends(rows, props.y), top, top + height)), props.yLabel, false));
-  if (!columnLabels) {
-    parts.push(xAxisSvg(frame, counting(axis(...ends(columns, props.x), left, left + width)), props.xLabel));
+  } else parts.push(yAxisSvg(frame, counting(axis(...ends(rows), top, top + height)), props.yLabel, false));
+  if (!square || !labels) {
+    parts.push(xAxisSvg(frame, counting(axis(...ends(columns), left, left + width)), props.xLabel));
     return parts.join("");
   }
   const wide = width / columns;
-  const tight = isTight(columnLabels, wide);
+  const tight = isTight(labels, wide);
   const each = Math.ceil(13 / wide);
-  columnLabels.forEach((text, n) => {
+  labels.forEach((text, n) => {
     const x = left + (n + 0.5) * wide;
     if (!tight) parts.push(label(x, top + height + 17, cutLabel(text), "middle"));
     else if (n % each === 0) parts.push(upright(x + 4, top + height + 6, cutLabel(text), cssColor("ink"), "end"));
   });
-  const under = tight ? labelRoom(columnLabels) + 16 : 35;
+  const under = tight ? labelRoom(labels) + 16 : 35;
   parts.push(label(left + width / 2, top + height + under, props.xLabel, "middle", muted));
   return parts.join("");
 }
 
 function cellWords(props: HeatProps, row: number, column: number): string {
-  const named = (what: string, number: number, labels?: string[]) =>
-    `${what} ${number}${labels ? `, ${labels[number]}` : ""}`;
-  const words = [
-    named(props.yLabel, props.y?.[row] ?? row, props.rowLabels),
-    named(props.xLabel, props.x?.[column] ?? column, props.columnLabels),
-  ];
-  return `${words.join(", ")}: ${formatNumber(props.cells.values[row * props.cells.shape[1]! + column])}`;
+  const { yLabel, xLabel, labels, numbers, square = false, cells } = props;
+  const named = (what: string, n: number, labels?: string[]) =>
+    `${what} ${numbers?.[n] ?? n}${labels ? `, ${labels[n]}` : ""}`;
+  const words = `${named(yLabel, row, labels)}, ${named(xLabel, column, square ? labels : undefined)}`;
+  return `${words}: ${formatNumber(cells.values[row * cells.shape[1]! + column])}`;
 }
 
 /** Return the range of the colors: 0 is the middle of a signed map, or its end where all values have one sign. */
@@ -245,7 +246,6 @@ export function spread(...parts: ArrayLike<number>[]): number {
   return Math.min(3 * Math.sqrt(squares / Math.max(values.length, 1)), most) || 1;
 }
 
-/** Paint one pixel for each number. */
 function painted({ cells, map = "signed" }: HeatProps, range: [number, number]): HTMLCanvasElement {
   const [rows = 0, columns = 0] = cells.shape;
   const image = new ImageData(columns, rows);
@@ -277,7 +277,6 @@ function enlarged(small: HTMLCanvasElement, width: number, height: number): stri
   return large.toDataURL("image/png");
 }
 
-/** Draw the map as a file: with a heading above, axes, and a color bar below. */
 export function heatSvg(props: HeatProps, width: number): string {
   const { svg, height } = mapSvg(props, width);
   return drawing(width, height + 38, props.title, [svg, barSvg(props, width, height + 6)]);

@@ -1,6 +1,6 @@
 /** Labels in a cloud of points: as many as have room, the most important first. */
 
-export interface Label {
+interface Label {
   point: number;
   text: string;
   /** Where the text begins, and the middle of its height. */
@@ -17,8 +17,7 @@ interface Area {
   high: number;
 }
 
-export interface LabelOptions {
-  /** The points in the order of importance. */
+interface LabelOptions {
   order: Iterable<number>;
   position(point: number): [number, number];
   text(point: number): string;

@@ -4,12 +4,20 @@ import { useMemo, useState } from "preact/hooks";
 import { cssColor } from "../colors";
 import { useWidth } from "../hooks";
 import { formatNumber } from "../numbers";
-import { announce } from "./announce";
-import { legendName, summary, swatchSvg } from "./legend";
-import { colorOf, type Curve, cropped, type LinesProps, type Plot, plotOf, plotSvg } from "./plot";
-
-export { linesSvg } from "./legend";
-export { type Curve, type LinesProps, strokeOf } from "./plot";
+import { announce } from "./states";
+import {
+  colorOf,
+  cropped,
+  type Curve,
+  legendName,
+  type LinesProps,
+  type Plot,
+  plotOf,
+  plotSvg,
+  summary,
+  swatchSvg,
+} from "./plot";
+import { box, line, SELECTED } from "./svg";
 
 /** How near the cursor must be to a curve, in pixels, to put it before the others. */
 const NEAR = 24;
@@ -55,7 +63,7 @@ export function Lines(whole: LinesProps) {
   };
   const up = () => {
     setDrag(null);
-    if (!drag || Math.abs(drag[1] - drag[0]) < 8) return;
+    if (!drag || !isDrag(drag)) return;
     const [from, to] = drag.map((px) => nearest(plot, props.x, px) + first).sort((a, b) => a - b) as [number, number];
     if (to > from) setPart([from, to]);
   };
@@ -80,6 +88,13 @@ export function Lines(whole: LinesProps) {
     if (!next.delete(name)) next.add(name);
     setHidden(next);
   };
+  const { top, height: tall } = plot.frame;
+  const here = cursor === null ? 0 : plot.across(props.x[cursor]!);
+  const marked =
+    (cursor === null ? "" : line(here, top, here, top + tall, cssColor("muted"))) +
+    (drag && isDrag(drag)
+      ? box(Math.min(...drag), top, Math.abs(drag[1] - drag[0]), tall, SELECTED, cssColor("link"))
+      : "");
   return (
     <>
       <div
@@ -97,23 +112,11 @@ export function Lines(whole: LinesProps) {
         onPointerLeave={leave}
         onDblClick={() => setPart(null)}
       >
-        <svg
-          viewBox={`0 0 ${plot.width} ${plot.height}`}
-          aria-hidden="true"
-          dangerouslySetInnerHTML={{ __html: drawn }}
-        />
+        <svg viewBox={`0 0 ${plot.width} ${plot.height}`} aria-hidden="true">
+          <g dangerouslySetInnerHTML={{ __html: drawn }} />
+          <g dangerouslySetInnerHTML={{ __html: marked }} />
+        </svg>
         {cursor !== null && <Cursor props={props} plot={plot} hidden={hidden} at={cursor} focus={focus} />}
-        {drag && Math.abs(drag[1] - drag[0]) >= 8 && (
-          <div
-            class="selection"
-            style={{
-              left: `${Math.min(...drag)}px`,
-              width: `${Math.abs(drag[1] - drag[0])}px`,
-              top: `${plot.frame.top}px`,
-              height: `${plot.frame.height}px`,
-            }}
-          />
-        )}
       </div>
       {(curves.length > 1 || part) && (
         <p class="legend">
@@ -156,17 +159,18 @@ interface CursorProps {
   focus: number;
 }
 
+function isDrag([from, to]: [number, number]): boolean {
+  return Math.abs(to - from) >= 8;
+}
+
 /** The numbers at one x, beside a line through the curves. */
 function Cursor({ props, plot, hidden, at, focus }: CursorProps) {
-  const { width, height, frame, across } = plot;
+  const { width, frame, across } = plot;
   const left = across(props.x[at]!);
   const right = left > frame.left + frame.width / 2;
   const share = (value: number) => `${(100 * value) / width}%`;
   return (
     <>
-      <svg viewBox={`0 0 ${width} ${height}`} class="over" aria-hidden="true">
-        <line x1={left} x2={left} y1={frame.top} y2={frame.top + frame.height} stroke={cssColor("muted")} />
-      </svg>
       <div
         class="tip"
         aria-hidden="true"
@@ -202,14 +206,12 @@ function spoken(curves: Curve[], hidden: Set<string>, at: number): string {
     .join(", ");
 }
 
-/** Return the index of the x nearest to a pixel. */
 function nearest({ across }: Plot, x: ArrayLike<number>, px: number): number {
   let best = 0;
   for (let p = 1; p < x.length; p++) if (Math.abs(across(x[p]!) - px) < Math.abs(across(x[best]!) - px)) best = p;
   return best;
 }
 
-/** Return which curve passes near a pixel, or -1. */
 function nearestCurve({ up }: Plot, curves: Curve[], hidden: Set<string>, at: number, py: number): number {
   let [best, least] = [-1, NEAR];
   curves.forEach(({ name, values }, k) => {

@@ -1,26 +1,41 @@
 /** Curves as SVG: the same drawing on the page, in a file and on paper. */
 
 import { cssColor, cssSeries } from "../colors";
-import { type Axis, axis, counting, type Frame, tickRoom, UNDER, xAxisSvg, yAxisSvg, yTicks } from "./axes";
-import { haloed, label, line, n, textWidth } from "./svg";
+import { formatNumber } from "../numbers";
+import {
+  type Axis,
+  axis,
+  counting,
+  drawing,
+  type Frame,
+  haloed,
+  label,
+  line,
+  n,
+  textWidth,
+  tickRoom,
+  UNDER,
+  xAxisSvg,
+  yAxisSvg,
+  yTicks,
+} from "./svg";
 
 export interface Curve {
   name: string;
   values: ArrayLike<number | null>;
   /** Which color of the page, 0 to 7; without, the curve's index. */
   color?: number;
-  /** Lengths of strokes and gaps; without, the line is whole. */
-  dash?: number[];
+  /** Strokes and gaps; without, the line is whole. */
+  dash?: string;
   /** Which shape marks the values, 0 to 7; without, the curve's index. */
   marker?: number;
-  /** The ends of a band around the values. */
   low?: ArrayLike<number | null>;
   high?: ArrayLike<number | null>;
   /** A thin line to compare the others with, named at its right end. */
   baseline?: boolean;
 }
 
-export interface Level {
+interface Level {
   y: number;
   text: string;
 }
@@ -36,7 +51,6 @@ export interface LinesProps {
   logY?: boolean;
   /** Whether it is a histogram: x are the edges, and each value holds from its x to the next. */
   steps?: boolean;
-  /** Labeled points on the x axis. */
   marks?: { x: number; text: string }[];
   /** Points on the y axis, with a label or without one. */
   levels?: Level[];
@@ -47,7 +61,6 @@ export interface LinesProps {
   height?: number;
 }
 
-/** Curves and axes laid out in pixels. */
 export interface Plot {
   width: number;
   height: number;
@@ -56,19 +69,10 @@ export interface Plot {
   up: Axis;
 }
 
-const STROKES: (number[] | undefined)[] = [
-  undefined,
-  [8, 4],
-  [2, 3],
-  [8, 3, 2, 3],
-  [14, 4],
-  [5, 2],
-  [2, 6],
-  [12, 3, 3, 3, 3, 3],
-];
+const STROKES = [undefined, "8 4", "2 3", "8 3 2 3", "14 4", "5 2", "2 6", "12 3 3 3 3 3"];
 
 /** Paths of about seven pixels around a point. */
-export const MARKERS = [
+const MARKERS = [
   "m-3 0a3 3 0 1 0 6 0a3 3 0 1 0-6 0",
   "m-2.7-2.7h5.4v5.4h-5.4z",
   "m0-3.6l3.4 6h-6.8z",
@@ -83,13 +87,13 @@ export const MARKERS = [
 const NAMES_BESIDE = 560;
 
 /** Return the strokes and the marker of one of some curves: eight that differ without their color. */
-export function strokeOf(curve: number): { dash?: number[]; marker: number } {
+export function strokeOf(curve: number): { dash?: string; marker: number } {
   const dash = STROKES[curve % STROKES.length];
   return { ...(dash ? { dash } : {}), marker: curve % MARKERS.length };
 }
 
 /** Return the color, strokes and marker of a look, such as that of a scheme; with many, the pairs of them differ. */
-export function look(number: number): { color: number; dash?: number[]; marker: number } {
+export function look(number: number): { color: number; dash?: string; marker: number } {
   return { color: 1 + (number % 7), ...strokeOf(number + Math.floor(number / 7)) };
 }
 
@@ -101,7 +105,6 @@ export function finite(value: number | null | undefined): value is number {
   return value !== null && value !== undefined && Number.isFinite(value);
 }
 
-/** Return the part of the curves between two indices. */
 export function cropped(props: LinesProps, [from, to]: [number, number]): LinesProps {
   const x = Array.from(props.x).slice(from, to + 1);
   const part = (values: ArrayLike<number | null>) => Array.from(values).slice(from, to + 1);
@@ -152,14 +155,12 @@ export function readableBiases(curves: Curve[]): Pick<LinesProps, "y"> {
 
 export const DEEP_BIASES = `The axis ends ${DEEP} below the greatest bias of each curve: weights beyond it are less than 1 in 20,000 of the greatest. The table has all.`;
 
-/** Return the index of the last value of a curve, or -1. */
-export function lastKnown(values: ArrayLike<number | null>, count: number): number {
+function lastKnown(values: ArrayLike<number | null>, count: number): number {
   let last = count - 1;
   while (last >= 0 && !finite(values[last])) last--;
   return last;
 }
 
-/** Lay the curves out in so many pixels. */
 export function plotOf(props: LinesProps, width: number, height: number): Plot {
   const { x, curves, logX = false, logY = false, marks = [] } = props;
   const [low, high] = yEnds(props);
@@ -214,8 +215,8 @@ export function plotSvg(props: LinesProps, plot: Plot, hidden = new Set<string>(
   ].join("");
 }
 
-export function dashed({ dash }: Curve): string {
-  return dash ? ` stroke-dasharray="${dash.join(" ")}"` : "";
+function dashed({ dash }: Curve): string {
+  return dash ? ` stroke-dasharray="${dash}"` : "";
 }
 
 /** Draw a ring around the end of each curve that ends before the others, which may hide it. */
@@ -273,7 +274,6 @@ function bandSvg(curve: Curve, k: number, x: ArrayLike<number>, { across, up }: 
   return `<path class="band" d="${paths.join("")}" fill="${color}" fill-opacity="${opacity}" stroke="${color}" stroke-opacity="${2.5 * opacity}" stroke-width="0.75"/>`;
 }
 
-/** Return the contiguous runs of indices where a band is known. */
 function contiguousRuns({ low, high }: Curve): number[][] {
   const runs: number[][] = [];
   let before = -2;
@@ -325,7 +325,6 @@ function levelsSvg(props: LinesProps, plot: Plot): string {
     .join("");
 }
 
-/** Return whether a curve passes through a text. */
 function crossed(
   { curves, x }: LinesProps,
   { across, up }: Plot,
@@ -361,4 +360,55 @@ function marksSvg(props: LinesProps, { width, frame, across }: Plot): string {
       );
     })
     .join("");
+}
+
+/** Return the name of a curve for a legend: with what cannot be seen of it, where values are marked. */
+export function legendName({ name, values, baseline }: Curve, { x, dots, logY }: LinesProps): string {
+  if (!dots || baseline) return name;
+  const last = lastKnown(values, x.length);
+  if (last < 0) return `${name} (${logY ? "all 0" : "no values"})`;
+  return last < x.length - 1 ? `${name} (ends at ${formatNumber(x[last])})` : name;
+}
+
+export function swatchSvg(curve: Curve, k: number, dots: boolean, x = 0, y = 8): string {
+  const color = colorOf(curve, k);
+  const marker =
+    dots && !curve.baseline
+      ? `<path d="M${n(x + 13)} ${n(y)}${MARKERS[(curve.marker ?? k) % MARKERS.length]!}" fill="${color}"/>`
+      : "";
+  return `<line x1="${n(x)}" y1="${n(y)}" x2="${n(x + 26)}" y2="${n(y)}" stroke="${color}" stroke-width="2"${dashed(curve)}/>${marker}`;
+}
+
+export function linesSvg(props: LinesProps, width = 720): string {
+  const plot = plotOf(props, width, Math.round(Math.min(Math.max(0.52 * width, 224), 460)));
+  const parts = [plotSvg(props, plot)];
+  let [x, y] = [8, plot.height + 14];
+  if (props.curves.length > 1)
+    props.curves.forEach((curve, k) => {
+      const name = legendName(curve, props);
+      const room = 32 + textWidth(name);
+      if (x > 8 && x + room > width) [x, y] = [8, y + 18];
+      parts.push(swatchSvg(curve, k, props.dots ?? false, x, y - 4), label(x + 32, y, name));
+      x += room + 14;
+    });
+  return drawing(width, props.curves.length > 1 ? y + 10 : plot.height + 4, props.title, parts);
+}
+
+export function summary({ x, curves, xLabel, yLabel, marks = [], levels = [] }: LinesProps): string {
+  const range = x.length ? `${xLabel} from ${formatNumber(x[0])} to ${formatNumber(x[x.length - 1])}; ${yLabel}. ` : "";
+  const each = curves.map(({ name, values }) => {
+    const known = Array.from(values, (value, k) => ({ value, k })).filter((point) => finite(point.value)) as {
+      value: number;
+      k: number;
+    }[];
+    if (!known.length) return `${name}: no values.`;
+    const high = known.reduce((best, point) => (point.value > best.value ? point : best));
+    const low = known.reduce((best, point) => (point.value < best.value ? point : best));
+    return `${name}: greatest ${formatNumber(high.value)} at ${formatNumber(x[high.k])}, least ${formatNumber(low.value)} at ${formatNumber(x[low.k])}.`;
+  });
+  const labeled = [
+    ...marks.map((mark) => ({ text: mark.text, at: mark.x })),
+    ...levels.filter(({ text }) => text).map(({ text, y }) => ({ text, at: y })),
+  ];
+  return range + each.join(" ") + labeled.map(({ text, at }) => ` ${text}: ${formatNumber(at)}.`).join("");
 }

@@ -2,6 +2,11 @@
 
 export type Cell = string | number | null;
 
+export function fileName(...titles: string[]): string {
+  const words = titles.join(" ").toLowerCase();
+  return words.replace(/[^a-z0-9]+/g, "-").replace(/^-|-$/g, "") || "figure";
+}
+
 export function save(name: string, content: Blob): void {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(content);
@@ -14,7 +19,6 @@ export function saveSvg(name: string, svg: string): void {
   save(`${name}.svg`, new Blob([svg], { type: "image/svg+xml" }));
 }
 
-/** Render an SVG to twice as many pixels as it has. */
 export async function savePng(name: string, svg: string): Promise<void> {
   const image = new Image();
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(svg)}`;

@@ -3,39 +3,49 @@
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { colorTable, cssColor, cssSeries, pageColor, SERIES } from "../colors";
 import { useTheme, useWidth } from "../hooks";
-import { announce } from "./announce";
+import { announce } from "./states";
 import { Bar } from "./heat";
 import { placeLabels } from "./labels";
-import { before, BEHIND, type Box, Grid, pixel, type Points, radius, Raster, type Sight, whole } from "./raster";
-import { box, circle, drawing, haloed, label, line, textWidth, wrapped } from "./svg";
+import {
+  before,
+  BEHIND,
+  type Box,
+  drawPoints,
+  nearest,
+  pixel,
+  type Points,
+  pointsInside,
+  radius,
+  type Sight,
+  whole,
+} from "./raster";
+import { box, circle, drawing, haloed, label, line, SELECTED, textWidth, wrapped } from "./svg";
 
 export interface ScatterProps {
   title: string;
   points: Points;
-  /** What a point is, in words. */
   name(point: number): string;
   /** More of it, for the line below the map. */
-  detail?(point: number): string;
+  detail(point: number): string;
   /** What the groups are, in the order of the colors. */
   groups?: string[];
-  /** The one group that is shown before the others, and what chooses it. */
-  only?: string;
-  chooseGroup?(name: string): void;
   /** Groups are amounts, 0 to 254, and these are the numbers at both ends. */
   amount?: [number, number];
+  /** The one group that is shown before the others, and what chooses it. */
+  only: string;
+  chooseGroup(name: string): void;
   /** Lines of text on the map itself, so that every copy of the picture has them. */
-  printed?: string[];
+  printed: string[];
   chosen: number | null;
   choose(point: number | null): void;
-  select?(points: number[], box: Box): void;
+  select(box: Box): void;
   /** Whether a drag selects without the shift key. */
-  selecting?: boolean;
-  /** The rectangle that is selected now. */
-  framed?: Box | null;
+  selecting: boolean;
+  framed: Box | null;
   /** Points to which lines lead from the chosen one. */
-  joined?: number[];
+  joined: number[];
   /** The points by importance: the first are labelled first. */
-  order?: ArrayLike<number>;
+  order: number[];
 }
 
 const NEAR = 12;
@@ -46,17 +56,15 @@ const ROOM = 8000;
 const LINE = 16;
 
 export function Scatter(props: ScatterProps) {
-  const { title, points, name, chosen, choose, select, selecting = false, framed = null } = props;
+  const { title, points, name, chosen, choose, select, selecting, framed, printed } = props;
   const [holder, width] = useWidth<HTMLDivElement>();
   const height = Math.min(760, Math.max(320, Math.min(innerHeight - 250, Math.round(0.85 * width))));
   const canvas = useRef<HTMLCanvasElement>(null);
-  const raster = useRef(new Raster());
-  const grid = useMemo(() => new Grid(points), [points.x, points.y]);
   const [moved, setMoved] = useState<Sight | null>(null);
   const [over, setOver] = useState<number | null>(null);
   const [drag, setDrag] = useState<Drag | null>(null);
   const theme = useTheme();
-  const all = whole(grid.box, width || 1, height);
+  const all = useMemo(() => whole(points, width || 1, height), [points.x, width, height]);
   const sight = moved ?? all;
   const zoom = sight.scale / all.scale;
   useEffect(() => setMoved(null), [points.x]); // other colors leave the sight where it is
@@ -66,9 +74,7 @@ export function Scatter(props: ScatterProps) {
       const shown = canvas.current;
       if (!shown) return; // Preact cleans up after a paint: a frame may come before, when the map has left
       const began = performance.now();
-      shown
-        .getContext("2d")!
-        .putImageData(pictureOf(raster.current, props, sight, zoom, shown, devicePixelRatio), 0, 0);
+      shown.getContext("2d")!.putImageData(pictureOf(props, sight, zoom, shown, devicePixelRatio), 0, 0);
       shown.dataset["milliseconds"] = String(performance.now() - began);
     });
     return () => cancelAnimationFrame(next);
@@ -95,11 +101,11 @@ export function Scatter(props: ScatterProps) {
     if (event.button !== 0) return;
     canvas.current!.setPointerCapture(event.pointerId);
     const from = position(event);
-    setDrag({ from, to: from, sight, selects: (event.shiftKey || selecting) && select !== undefined });
+    setDrag({ from, to: from, sight, selects: event.shiftKey || selecting });
   };
   const move = (event: PointerEvent) => {
     const to = position(event);
-    if (!drag) return setOver(grid.nearest(...plane(to), NEAR / sight.scale));
+    if (!drag) return setOver(nearest(points, ...plane(to), NEAR / sight.scale));
     setDrag({ ...drag, to });
     const { scale, x, y } = drag.sight;
     if (!drag.selects)
@@ -108,15 +114,15 @@ export function Scatter(props: ScatterProps) {
   const take = (from: Spot, to: Spot) => {
     const [left, right] = [Math.min(from[0], to[0]), Math.max(from[0], to[0])];
     const [bottom, top] = [Math.min(from[1], to[1]), Math.max(from[1], to[1])];
-    const inside = grid.inside({ left, right, bottom, top });
-    announce(`${inside.length} points selected`);
-    select!(inside, { left, right, bottom, top });
+    const area = { left, right, bottom, top };
+    announce(`${pointsInside(points, area).length} points selected`);
+    select(area);
   };
   const up = () => {
     if (!drag) return;
     setDrag(null);
     const { from, to, selects } = drag;
-    if (Math.hypot(to[0] - from[0], to[1] - from[1]) < 4) choose(grid.nearest(...plane(to), NEAR / sight.scale));
+    if (Math.hypot(to[0] - from[0], to[1] - from[1]) < 4) choose(nearest(points, ...plane(to), NEAR / sight.scale));
     else if (selects) take(plane(from), plane(to));
   };
   const keys = (event: KeyboardEvent) => {
@@ -127,12 +133,12 @@ export function Scatter(props: ScatterProps) {
     else if (event.key === "-") nearer(1 / 1.4);
     else if (event.key === "0") setMoved(null);
     else if (event.key === "Escape") choose(null);
-    else if (event.key === "s" && select) take(plane([0, 0]), plane([width, height]));
+    else if (event.key === "s") take(plane([0, 0]), plane([width, height]));
     else if (event.key === "n" || event.key === "p") {
       const total = points.x.length;
       const next =
         chosen === null
-          ? (grid.nearest(sight.x, sight.y, Infinity) ?? 0)
+          ? (nearest(points, sight.x, sight.y, Infinity) ?? 0)
           : (chosen + (event.key === "n" ? 1 : total - 1)) % total;
       choose(next);
       announce(name(next));
@@ -149,8 +155,8 @@ export function Scatter(props: ScatterProps) {
     shown?.addEventListener("wheel", zoom, { passive: false });
     return () => shown?.removeEventListener("wheel", zoom);
   });
-  const printed = props.printed ?? [];
-  const words = `${[title, ...printed].join(". ")}. ${points.x.length} points. Arrow keys move, plus and minus zoom, 0 shows all, n and p go from point to point,${select ? " s selects what is in sight," : ""} Escape clears the choice.`;
+  const words = `${[title, ...printed].join(". ")}. ${points.x.length} points. Arrow keys move, plus and minus zoom, 0 shows all, n and p go from point to point, s selects what is in sight, Escape clears the choice.`;
+  const at = over ?? chosen;
   const marked = drag?.selects ? frameSvg(drag.from, drag.to) : framed && frameSvg(...corners(framed, view));
   return (
     <div ref={holder} class="scatter">
@@ -184,17 +190,15 @@ export function Scatter(props: ScatterProps) {
             Show all
           </button>
         )}
-        {printed.length > 0 && (
-          <p class="printed" aria-hidden="true">
-            {printed.map((text) => (
-              <span key={text}>{text}</span>
-            ))}
-          </p>
-        )}
+        <p class="printed" aria-hidden="true">
+          {printed.map((text) => (
+            <span key={text}>{text}</span>
+          ))}
+        </p>
       </div>
       <p class="under">
         <span>
-          <bdi>{caption(props, over ?? chosen)}</bdi>
+          <bdi>{at === null ? "Drag to move, scroll to zoom, shift-drag to select." : props.detail(at)}</bdi>
         </span>
         {props.amount ? <Bar map="amount" range={props.amount} /> : <Groups {...props} />}
       </p>
@@ -212,22 +216,11 @@ interface Drag {
   selects: boolean;
 }
 
-function caption({ name, detail = name, select }: ScatterProps, point: number | null): string {
-  if (point !== null) return detail(point);
-  return `Drag to move, scroll to zoom${select ? ", shift-drag to select" : ""}.`;
-}
-
-function Groups({ groups = [], only = "", chooseGroup }: ScatterProps) {
+function Groups({ groups = [], only, chooseGroup }: ScatterProps) {
   return (
     <span class="groups">
       {groups.map((text, n) => {
         if (text === "") return null;
-        const shown = (
-          <>
-            <i style={{ background: cssSeries(n) }} /> {text}
-          </>
-        );
-        if (!chooseGroup) return <span key={text}>{shown}</span>;
         return (
           <button
             key={text}
@@ -236,7 +229,7 @@ function Groups({ groups = [], only = "", chooseGroup }: ScatterProps) {
             title={`Show ${text} before all others`}
             onClick={() => chooseGroup(only === text ? "" : text)}
           >
-            {shown}
+            <i style={{ background: cssSeries(n) }} /> {text}
           </button>
         );
       })}
@@ -244,30 +237,24 @@ function Groups({ groups = [], only = "", chooseGroup }: ScatterProps) {
   );
 }
 
-/** Draw the points, in so many pixels for one of the page. */
-function pictureOf(
-  raster: Raster,
-  { points, amount }: ScatterProps,
-  sight: Sight,
-  zoom: number,
-  size: { width: number; height: number },
-  ratio: number,
-): ImageData {
+function pictureOf({ points, amount }: ScatterProps, sight: Sight, zoom: number, size: Size, ratio: number): ImageData {
   const image = new ImageData(size.width, size.height);
   const table = new Uint32Array(colorTable("amount").buffer);
   const series = Array.from({ length: SERIES }, (_, n) => pixel(pageColor(`c${n}`)));
   const colors = Uint32Array.from({ length: 256 }, (_, n) => (amount ? table[n]! : series[n % SERIES]!));
   colors[BEHIND] = pixel(pageColor("grid"));
   const scaled = { ...sight, scale: sight.scale * ratio };
-  raster.draw(image, points, scaled, colors, pixel(pageColor("page")), ratio, zoom);
+  drawPoints(image, points, scaled, colors, pixel(pageColor("page")), { ratio, zoom });
   return image;
 }
 
-/** What is seen, in so many pixels. */
-interface Seen {
-  sight: Sight;
+interface Size {
   width: number;
   height: number;
+}
+
+interface Seen extends Size {
+  sight: Sight;
   zoom: number;
 }
 
@@ -281,7 +268,7 @@ function corners({ left, right, bottom, top }: Box, seen: Seen): [Spot, Spot] {
 
 function frameSvg(from: Spot, to: Spot): string {
   const [x, y] = [Math.min(from[0], to[0]), Math.min(from[1], to[1])];
-  return box(x, y, Math.abs(to[0] - from[0]), Math.abs(to[1] - from[1]), "#7db7ff33", cssColor("link"));
+  return box(x, y, Math.abs(to[0] - from[0]), Math.abs(to[1] - from[1]), SELECTED, cssColor("link"));
 }
 
 const measuring = document.createElement("canvas").getContext("2d")!;
@@ -293,7 +280,7 @@ function measure(text: string): number {
 
 /** Draw what is around the points: rings and lines of the chosen one, and names by importance. */
 function annotated(props: ScatterProps, seen: Seen, over: number | null = null): string {
-  const { points, name, chosen, joined = [], order = [] } = props;
+  const { points, name, chosen, joined, order } = props;
   const at = (n: number) => spotAt(points.x[n]!, points.y[n]!, seen);
   const shown = before(points);
   const size = radius(shown, seen.zoom);
@@ -304,22 +291,14 @@ function annotated(props: ScatterProps, seen: Seen, over: number | null = null):
   const given = new Set(first);
   function* byImportance() {
     yield* first;
-    for (let k = 0; k < order.length; k++) {
-      const n = order[k]!;
-      if (points.group?.[n] !== BEHIND && !given.has(n)) yield n;
-    }
+    for (const n of order) if (points.group[n] !== BEHIND && !given.has(n)) yield n;
   }
   const { width, height } = seen;
   const all = shown <= FEW;
   const most = all ? FEW : Math.max(20, first.length + Math.round((width * height) / ROOM));
   const room = { width, height, radius: size, line: LINE, most, all };
-  for (const { point, text, x, y, leader } of placeLabels({
-    order: byImportance(),
-    position: at,
-    text: name,
-    measure,
-    ...room,
-  })) {
+  const labels = placeLabels({ order: byImportance(), position: at, text: name, measure, ...room });
+  for (const { point, text, x, y, leader } of labels) {
     if (leader) parts.push(line(...at(point), ...leader, cssColor("muted"), 0.7));
     parts.push(named(x, y, text, rings.has(point)));
   }
@@ -341,8 +320,8 @@ export function scatterSvg(props: ScatterProps): string {
   const [width, height] = [960, 768];
   const canvas = document.createElement("canvas");
   [canvas.width, canvas.height] = [2 * width, 2 * height];
-  const sight = whole(new Grid(props.points).box, width, height);
-  canvas.getContext("2d")!.putImageData(pictureOf(new Raster(), props, sight, 1, canvas, 2), 0, 0);
+  const sight = whole(props.points, width, height);
+  canvas.getContext("2d")!.putImageData(pictureOf(props, sight, 1, canvas, 2), 0, 0);
   const parts = [
     `<image x="0" y="0" width="${width}" height="${height}" href="${canvas.toDataURL("image/png")}"/>`,
     annotated(props, { sight, width, height, zoom: 1 }),
@@ -356,7 +335,7 @@ export function scatterSvg(props: ScatterProps): string {
     x += room + 14;
   });
   if (x > 8) y += 18;
-  const lines = (props.printed ?? []).flatMap((text) => wrapped(text, width - 16));
+  const lines = props.printed.flatMap((text) => wrapped(text, width - 16));
   lines.forEach((text, n) => parts.push(label(8, y + 12 + 16 * n, text)));
   return drawing(width, y + 16 * lines.length + 6, props.title, parts);
 }

@@ -13,7 +13,6 @@ const GROUPS: [SchemeDescription["door"], string][] = [
 ];
 const MIXTURES = ["sinusoidal+rotary+alibi", "rotary+alibi", "learned+alibi"];
 
-/** The choice, and what is set with it. */
 export function SchemeChoice({ also }: { also: Settings }) {
   const { about, run, settings } = useView<{ scheme: string }>();
   const { answer } = useQuery("schemes.list", {});
@@ -41,7 +40,6 @@ export function useCatalogue(): boolean {
   return settings.scheme !== "model" && !about.runs.includes(settings.scheme);
 }
 
-/** The scheme at each door, and what differs from the model. */
 export function SchemeFacts({ of }: { of: { title: string; doors: DoorScheme[]; notes: string[] } }) {
   return (
     <p class="note">

@@ -12,21 +12,20 @@ import { look } from "./plot";
 import type { Cell } from "./save";
 import { type Column, Table } from "./table";
 
-/** Rows of a table that is shown open; a longer one is folded. */
 const OPEN = 20;
 /** Points of a line that are marked, so that each can be seen. */
 const FEW = 20;
 /** Blues come first: as in the other views, the first color is that of all rows. */
 const COLORS = [2, 1, 0, 3, 4, 5, 6, 7];
 
-export function Parts({ section: { name, parts } }: { section: Section }) {
+export function Parts({ section: { parts } }: { section: Section }) {
   return (
     <>
       {parts.map((part, n) => {
         if ("text" in part) return <Prose key={n} text={part.text} />;
         if (!("series" in part)) return <TextTable key={n} table={part} />;
         const ChartFigure = part.kind === "bars" ? BarsFigure : CurvesFigure;
-        return <ChartFigure key={n} chart={part} file={`${name}-${fileOf(part.title)}`} />;
+        return <ChartFigure key={n} chart={part} />;
       })}
     </>
   );
@@ -65,13 +64,13 @@ function columnsOf({ columns, numeric, rows }: TableOfText, about: About, series
   });
 }
 
-function TextTable({ table }: { table: TableOfText }) {
+export function TextTable({ table }: { table: TableOfText }) {
   const { about } = useView();
   const caption = visible(table.caption);
   const { length } = table.rows;
   const shown = (
     <div>
-      <Table caption={caption} columns={columnsOf(table, about)} rows={upTo(length)} file={fileOf(caption)} />
+      <Table caption={caption} columns={columnsOf(table, about)} rows={upTo(length)} saved />
     </div>
   );
   if (length <= OPEN) return shown;
@@ -83,12 +82,7 @@ function TextTable({ table }: { table: TableOfText }) {
   );
 }
 
-interface Props {
-  chart: Chart;
-  file: string;
-}
-
-function BarsFigure({ chart, file }: Props) {
+function BarsFigure({ chart }: { chart: Chart }) {
   const { about } = useView();
   const { table, title, series } = chart;
   const [drawn] = series as [Series];
@@ -103,7 +97,6 @@ function BarsFigure({ chart, file }: Props) {
     <Figure
       title={title}
       note={visible(chart.note)}
-      file={file}
       svg={() => barsSvg(title, bars)}
       rows={upTo(table.rows.length)}
       columns={columnsOf(table, about, series)}
@@ -114,7 +107,7 @@ function BarsFigure({ chart, file }: Props) {
   );
 }
 
-function CurvesFigure({ chart, file }: Props) {
+function CurvesFigure({ chart }: { chart: Chart }) {
   const steps = chart.kind === "histogram";
   const curves = chart.series.map(({ look: number, ...series }, n) => ({
     ...series,
@@ -131,20 +124,14 @@ function CurvesFigure({ chart, file }: Props) {
       steps={steps}
       dots={!steps && chart.x.length <= FEW}
       marks={chart.marks.map(([x, text]) => ({ x, text }))}
-      height={220}
       note={visible(chart.note)}
-      file={file}
       how={visible(chart.method)}
     />
   );
 }
 
-function fileOf(title: string): string {
-  return title.replace(/[^a-z]+/gi, "-").toLowerCase();
-}
-
 /** Return a number that is written for readers, to sort by; or the text that replaces it. */
 function numberOf(cell: string): Cell {
-  const number = Number(cell.replace(/,|\u00A0?%$/g, "").replaceAll("−", "-"));
+  const number = Number(cell.replace(/,|\u00A0?%$| \(.*/g, "").replaceAll("−", "-"));
   return cell === "" ? null : Number.isFinite(number) ? number : visible(cell);
 }

@@ -2,9 +2,10 @@
 
 import type { ComponentChildren } from "preact";
 import { useMemo, useRef, useState } from "preact/hooks";
+import { useView } from "../hooks";
 import { fixed, formatNumber, whole } from "../numbers";
-import { announce } from "./announce";
-import { type Cell, csv, save } from "./save";
+import { announce } from "./states";
+import { type Cell, csv, fileName, save } from "./save";
 
 export interface Column<Row> {
   title: string;
@@ -21,8 +22,7 @@ interface Props<Row> {
   caption: string;
   columns: Column<Row>[];
   rows: Row[];
-  /** With a button that saves the table under this name. */
-  file?: string;
+  saved?: boolean;
 }
 
 /** With more rows than this, only those in sight are drawn. */
@@ -30,7 +30,7 @@ const MOST = 100;
 const HEIGHT = 32;
 const SPARE = 8;
 
-export function Table<Row>({ caption, columns, rows, file }: Props<Row>) {
+export function Table<Row>({ caption, columns, rows, saved = false }: Props<Row>) {
   const [sorted, setSorted] = useState<{ column: number; down: boolean } | null>(null);
   const [top, setTop] = useState(0);
   const scrolled = useRef<HTMLDivElement>(null);
@@ -50,9 +50,9 @@ export function Table<Row>({ caption, columns, rows, file }: Props<Row>) {
       next ? `sorted by ${columns[column]?.title}, ${down ? "descending" : "ascending"}` : "in the original order",
     );
   };
-  const tools = file !== undefined && (
+  const tools = saved && (
     <div class="tools">
-      <CsvButton title={caption} file={file} columns={columns} rows={rows} />
+      <CsvButton title={caption} columns={columns} rows={rows} />
     </div>
   );
   const table = (
@@ -116,12 +116,12 @@ export function Table<Row>({ caption, columns, rows, file }: Props<Row>) {
   );
 }
 
-/** Saves a table as CSV. */
-export function CsvButton<Row>({ title, file, columns, rows }: Omit<Props<Row>, "caption"> & { title: string }) {
+export function CsvButton<Row>({ title, columns, rows }: Omit<Props<Row>, "caption"> & { title: string }) {
   const header = columns.map((column) => column.title);
   const cells = () => rows.map((row) => columns.map((column) => valueOf(column, row)));
+  const { run } = useView();
   const press = () =>
-    save(`${file}.csv`, new Blob(["\uFEFF", csv(header, cells())], { type: "text/csv;charset=utf-8" }));
+    save(`${fileName(title, run)}.csv`, new Blob(["\uFEFF", csv(header, cells())], { type: "text/csv;charset=utf-8" }));
   return (
     <button type="button" aria-label={`Save ${title} as CSV`} onClick={press}>
       CSV

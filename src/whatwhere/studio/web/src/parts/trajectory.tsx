@@ -4,15 +4,13 @@ import { useMemo, useState } from "preact/hooks";
 import { colorTable, cssColor } from "../colors";
 import { useWidth } from "../hooks";
 import { formatNumber } from "../numbers";
-import { announce } from "./announce";
-import { type Axis, axis, type Frame, xAxisSvg, yAxisSvg } from "./axes";
-import { circle, drawing, haloed, line, textWidth } from "./svg";
+import { announce } from "./states";
+import { type Axis, axis, circle, drawing, type Frame, haloed, line, textWidth, xAxisSvg, yAxisSvg } from "./svg";
 
 export interface PathProps {
   title: string;
   x: number[];
   y: number[];
-  /** What a point is, such as "position 3". */
   name(point: number): string;
   xLabel: string;
   yLabel: string;
@@ -56,11 +54,10 @@ export function Path(props: PathProps) {
         onKeyDown={keys}
         onPointerMove={point}
       >
-        <svg
-          viewBox={`0 0 ${width} ${HEIGHT}`}
-          aria-hidden="true"
-          dangerouslySetInnerHTML={{ __html: drawn + cursor }}
-        />
+        <svg viewBox={`0 0 ${width} ${HEIGHT}`} aria-hidden="true">
+          <g dangerouslySetInnerHTML={{ __html: drawn }} />
+          <g dangerouslySetInnerHTML={{ __html: cursor }} />
+        </svg>
       </div>
       <p class="under">
         <span>{at >= 0 && words(at)}</span>
@@ -91,7 +88,6 @@ function fitted({ x, y }: PathProps, width: number, height: number): Plane {
   };
 }
 
-/** Draw the axes and the path, its ends named. */
 function pathParts({ x, y, name, xLabel, yLabel }: PathProps, { frame, across, up }: Plane, width: number): string {
   const table = colorTable("amount");
   // The palest end of the map is left out: on white it would not be seen.

@@ -7,19 +7,9 @@ import { LineFigure } from "../parts/figure";
 import { type Curve, look } from "../parts/plot";
 import { Answered } from "../parts/states";
 import { runCode } from "../python";
-import { register } from "../register";
 import type { Attention, AttentionCurves } from "../types";
 
-register({
-  id: "attention",
-  title: "Attention by distance",
-  question: "How much attention does each head of a trained model pay to tokens at each distance?",
-  defaults: () => ({ log: false }),
-  byRun: true,
-  Page: Page,
-});
-
-function Page() {
+export function AttentionByDistance() {
   const query = useQuery("replay.attention", { run: useView().run });
   return (
     <Answered query={query} what="reading the run">
@@ -62,7 +52,7 @@ function Layer({ answer, of, layer }: { answer: Attention; of: AttentionCurves; 
     values: part(layers.values, layer * heads + head),
     ...look(head),
   }));
-  if (plain) curves.push({ name: "uniform", values: plain, marker: 0, color: 0, dash: [1, 4], baseline: true });
+  if (plain) curves.push({ name: "uniform", values: plain, marker: 0, color: 0, dash: "1 4", baseline: true });
   return (
     <LineFigure
       title={`Layer ${layer}, ${of.length} ${answer.unit}`}
@@ -71,13 +61,11 @@ function Layer({ answer, of, layer }: { answer: Attention; of: AttentionCurves; 
       xLabel="tokens back"
       yLabel={log ? "mean weight, logarithmic" : "mean weight"}
       logY={log}
-      height={280}
       note={
         one
           ? "Only the query of the token whose answer is read is recorded, so each distance has one weight."
           : "Averaged over all queries with a key at that distance."
       }
-      file={`attention-${answer.run}-${of.length}-${layer}`}
       code={`${runCode(answer.run)}\nresults.trace(run)["attention@${of.length}"]  # layers, heads, distances`}
       how={
         "weight(h, d) = mean of a(h, i, i − d) over the queries i ≥ d and 100 new sequences, measured when the run " +

@@ -1,27 +1,28 @@
 /** Diagnostics: under-trained and unreachable tokens, duplicates, hubs, with the evidence. */
 
 import type { ComponentChildren } from "preact";
+import { shownToken, visibleToken } from "../escape";
 import { useView } from "../hooks";
+import { writeLink } from "../link";
 import { formatNumber, whole } from "../numbers";
 import { Bars, barsSvg } from "../parts/bars";
 import { Figure, LineFigure } from "../parts/figure";
-import { JobAnswer } from "../parts/progress";
-import { Table } from "../parts/table";
-import { register } from "../register";
-import type { RowHistogram, SuspiciousTokens } from "../types";
-import { columnsOf, countOf, type ListName, LISTS, NAMES, rowsOf } from "./diagnostics/lists";
+import { JobAnswer } from "../parts/states";
+import { type Column, Table } from "../parts/table";
+import { TokenLabel } from "../parts/field";
+import type {
+  FarRow,
+  HubRow,
+  NotFiniteRow,
+  RowHistogram,
+  SuspiciousTokens,
+  TokenDiagnostics,
+  TokenRow,
+  UnderTrainedRow,
+  UnreachableRow,
+} from "../types";
 
-register({
-  id: "diagnostics",
-  title: "Diagnostics",
-  question:
-    "Which tokens look under-trained, which are unreachable by any text, and which rows of the table are faulty?",
-  defaults: () => ({ list: "" }),
-  byRun: true,
-  Page: Diagnostics,
-});
-
-function Diagnostics() {
+export function Diagnostics() {
   return (
     <JobAnswer name="diagnostics.examine" what="examining the table">
       {(examined) => <SuspiciousLists examined={examined} />}
@@ -44,7 +45,6 @@ function SuspiciousLists({ examined }: { examined: SuspiciousTokens }) {
           of={examined.norms}
           title="Norms of the rows"
           xLabel="norm |x|"
-          file="norms"
           note="Under-trained rows often have low norms: weight decay shrinks rows that no update moves."
           how={
             <>
@@ -57,7 +57,6 @@ function SuspiciousLists({ examined }: { examined: SuspiciousTokens }) {
           of={examined.cosines}
           title="Cosine to the rows of lowest norm"
           xLabel="cosine to the mean of the rows of lowest norm"
-          file="cosines"
           marks={threshold < 1 ? [{ x: threshold, text: `suspected above ${above}` }] : []}
           note={
             (threshold < 1
@@ -105,7 +104,6 @@ function Summary({ examined, now }: ListProps) {
           ? "Choose a list; a row may be in several."
           : `No list has a row: all are finite, none is 0 or equal to another. ${examined.none_suspected}`
       }
-      file="diagnostics"
       svg={() => barsSvg(title, bars)}
       rows={NAMES}
       columns={[
@@ -140,9 +138,7 @@ function List({ examined, now }: ListProps) {
         {count !== 0 || now === "under_trained" || now === "unreachable" ? describe(examined) : "None."}
         {(count ?? 0) > rows.length && ` The first ${whole(rows.length)} are listed.`}
       </p>
-      {rows.length > 0 && (
-        <Table key={now} caption={`Rows: ${title}`} columns={columnsOf(now)} rows={rows} file={`diagnostics-${now}`} />
-      )}
+      {rows.length > 0 && <Table key={now} caption={`Rows: ${title}`} columns={columnsOf(now)} rows={rows} saved />}
     </section>
   );
 }
@@ -151,7 +147,6 @@ interface SpreadProps {
   of: RowHistogram;
   title: string;
   xLabel: string;
-  file: string;
   marks?: { x: number; text: string }[];
   note: string;
   how: ComponentChildren;
@@ -159,8 +154,138 @@ interface SpreadProps {
 
 const COLORS: Record<string, number> = { "all rows": 0, "under-trained": 1, unreachable: 2 };
 
-/** A histogram of all rows, and of those that are suspected. */
 function Spread({ of, ...figure }: SpreadProps) {
   const curves = Object.entries(of.groups).map(([name, { values }]) => ({ name, values, color: COLORS[name] ?? 0 }));
-  return <LineFigure x={of.edges.values} curves={curves} yLabel="rows" steps height={220} {...figure} />;
+  return <LineFigure x={of.edges.values} curves={curves} yLabel="rows" steps {...figure} />;
+}
+
+type ListName = Exclude<keyof TokenDiagnostics, "rows" | "unmoved">;
+
+/** Any row of the lists, with the evidence that its list has. */
+type Row = TokenRow & Partial<UnderTrainedRow & FarRow & UnreachableRow & HubRow & NotFiniteRow> & { group?: number };
+
+interface List {
+  title: string;
+  describe(examined: SuspiciousTokens): string;
+  more: Column<Row>[];
+}
+
+const LISTS: Record<ListName, List> = {
+  under_trained: {
+    title: "under-trained",
+    describe: ({ found: { under_trained: list }, none_suspected }) =>
+      none_suspected ||
+      `Suspected (“glitch tokens”), nearest to the mean of the ${list.reference.values.length} rows of lowest norm ` +
+        `first: cosine above ${formatNumber(list.threshold)}, which is 8 robust standard deviations from the median, ` +
+        "and at least 0.5." +
+        (list.also_unreachable === null ? "" : ` ${whole(list.also_unreachable)} of them are unreachable.`),
+    more: [
+      { title: "cosine to the reference", decimals: 3, value: ({ cosine }) => cosine },
+      { title: "proximity", decimals: 3, value: ({ proximity }) => proximity },
+      {
+        title: "from text",
+        value: ({ reachable }) => (reachable === null ? "not known" : reachable ? "reachable" : "unreachable"),
+      },
+    ],
+  },
+  far: {
+    title: "far from the others",
+    describe: () =>
+      "By norm or distance from the mean row, behind a gap that one in a thousand sound tables has: rows that " +
+      "training never moved, or that something broke.",
+    more: [
+      { title: "distance from the mean", decimals: 3, value: ({ distance }) => distance },
+      { title: "far by", value: ({ why }) => why },
+    ],
+  },
+  unreachable: {
+    title: "unreachable",
+    describe: ({ found: { unreachable: list } }) =>
+      "missing" in list
+        ? list.missing
+        : "No text that was tried is encoded to this token: its own text, behind seven beginnings, is encoded as other tokens.",
+    more: [
+      { title: "text tried", value: (row) => visibleToken(row.tried!) },
+      { title: "encoded as", value: (row) => row.read_as!.map((part) => visibleToken(part)).join(" · ") },
+    ],
+  },
+  duplicates: {
+    title: "duplicates",
+    describe: ({ found: { duplicates } }) =>
+      `Rows that are equal to the last bit, in ${whole(duplicates.groups)} groups: ` +
+      "the model cannot distinguish these tokens at its input.",
+    more: [{ title: "group", numeric: true, value: ({ group }) => group }],
+  },
+  hubs: {
+    title: "hubs",
+    describe: ({ found: { hubs } }) =>
+      `Among the ${hubs.neighbors} nearest neighbors of far more tokens than chance: ` +
+      `of ${whole(hubs.queries)} tokens sampled, a row is a neighbor of ${formatNumber(hubs.expected)} on average.`,
+    more: [{ title: "neighbor of", numeric: true, value: ({ times }) => times }],
+  },
+  zero: {
+    title: "zero",
+    describe: () => "Every number of the row is 0: such a token has no direction, and no nearest neighbors by cosine.",
+    more: [],
+  },
+  not_finite: {
+    title: "NaN or infinite",
+    describe: () => "The row holds NaN or infinity, which spreads to every number computed from it.",
+    more: [
+      { title: "NaN", numeric: true, value: ({ nan }) => nan },
+      { title: "infinite", numeric: true, value: ({ infinite }) => infinite },
+    ],
+  },
+  beyond_vocabulary: {
+    title: "beyond the vocabulary",
+    describe: ({ found: { beyond_vocabulary: list } }) =>
+      "missing" in list
+        ? list.missing
+        : "Rows without a token, often added to round the size of the table up" +
+          (list.median_norm === null ? "." : `; their median norm is ${formatNumber(list.median_norm)}.`),
+    more: [],
+  },
+};
+
+const NAMES = Object.keys(LISTS) as ListName[];
+
+/** How many rows a list has; null where that is not known. */
+function countOf({ found }: SuspiciousTokens, name: ListName): number | null {
+  if (name === "duplicates") return found.duplicates.rows;
+  if (name === "hubs") return found.hubs.rows.length;
+  const list = found[name];
+  return "missing" in list ? null : list.count;
+}
+
+export function rowsOf({ found }: SuspiciousTokens, name: ListName): Row[] {
+  if (name === "duplicates")
+    return found.duplicates.examples.flatMap((rows, n) => rows.map((row) => ({ ...row, group: n + 1 })));
+  if (name === "hubs") return found.hubs.rows;
+  const list = found[name];
+  return "missing" in list ? [] : list.examples;
+}
+
+export function columnsOf(name: ListName): Column<Row>[] {
+  const shown = ({ token, text }: Row) => shownToken(token, text);
+  const link = (view: string, { id }: Row) => writeLink(view, { token: `#${id}` }, {});
+  return [
+    {
+      title: "token",
+      value: shown,
+      cell: (row) => <TokenLabel word={row.token} text={row.text} href={link("tokens", row)} />,
+    },
+    { title: "id", numeric: true, value: ({ id }) => id, cell: ({ id }) => id },
+    { title: "type", value: ({ type }) => type },
+    { title: "norm", numeric: true, value: ({ norm }) => norm },
+    ...LISTS[name].more,
+    {
+      title: "on the map",
+      value: (row) => link("map", row),
+      cell: (row) => (
+        <a href={link("map", row)} aria-label={`${shown(row)} on the map`}>
+          map
+        </a>
+      ),
+    },
+  ];
 }

@@ -3,60 +3,46 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { visibleToken } from "../escape";
-import { type Query, useQuery, useSource, useView, useWithRun } from "../hooks";
+import { useQuery, useSource, useView, useWithRun } from "../hooks";
 import { type Followed, useJob } from "../jobs";
 import { fixed, whole, upTo } from "../numbers";
-import { announce } from "../parts/announce";
+import { announce, Answered, JobProgress, Wrong } from "../parts/states";
 import { Choice, type Option } from "../parts/controls";
-import { TokenField } from "../parts/field";
+import { TokenField, TokenLabel } from "../parts/field";
 import { Figure } from "../parts/figure";
-import { JobProgress } from "../parts/progress";
-import { BEHIND } from "../parts/raster";
+import { BEHIND, pointsInside } from "../parts/raster";
 import { Scatter, type ScatterProps, scatterSvg } from "../parts/scatter";
-import { Answered, Wrong } from "../parts/states";
 import { Table } from "../parts/table";
-import { TokenLabel } from "../parts/token";
-import { register } from "../register";
 import type { Settings } from "../source";
-import type { About, AllNeighbors, MapNeighbors, MapPoints } from "../types";
+import type { About, MapNeighbors, MapPoints } from "../types";
 import { byImportance, coloring, type Coloring } from "./map/coloring";
-import { matcher } from "./map/filter";
-import { Names } from "./map/labels";
-import { NamedFacts, NamedField } from "./map/named";
+import { matcher, Names } from "./map/labels";
 import {
   cardOf,
   type ComputedMap,
   isComputed,
   type Method,
   METHODS,
+  NamedFacts,
+  NamedField,
   Plane,
   pointColumns,
   readBox,
   trust,
   writeBox,
 } from "./map/points";
-import { tableName } from "./tokens/neighbors";
+import { tableName } from "./tokens";
 
-register({
-  id: "map",
-  title: "Token map",
-  question: "How are all tokens arranged, and how much of that does a map in two dimensions keep?",
-  defaults,
-  byRun: true,
-  Page: TokenMap,
-});
-
-function defaults({ begin, examples }: About): Settings {
+export function defaults({ begin, examples }: About): Settings {
   const { method = "pca", table = "input" } = begin["map"] ?? {};
   return { method, table, tokens: "", color: "type", find: "", only: "", token: examples[0] ?? "", box: "" };
 }
 
 type Choices = Record<"table" | "tokens" | "color" | "find" | "only" | "token" | "box", string> & { method: Method };
 
-/** Nothing is filtered or selected. */
 const UNFILTERED = { box: "", only: "", find: "" };
 
-function TokenMap() {
+export function TokenMap() {
   const { about, settings } = useView<Choices>();
   const { method, table, tokens } = settings;
   const byJob = method !== "pca" && tokens === "";
@@ -165,14 +151,8 @@ function counted(tokens: number): string {
   return tokens === 1 ? "1 token" : `${whole(tokens)} tokens`;
 }
 
-interface DrawingProps {
-  map: MapPoints;
-  method: Method;
-  job: Followed<MapPoints>;
-}
-
 /** Shown above the map while the requested one is not computed yet; it begins by itself. */
-function Drawing({ map, method, job }: DrawingProps) {
+function Drawing({ map, method, job }: { map: MapPoints; method: Method; job: Followed<MapPoints> }) {
   const name = METHODS[method];
   const extra = map.missing[method];
   useEffect(() => {
@@ -204,18 +184,13 @@ function Drawing({ map, method, job }: DrawingProps) {
   );
 }
 
-interface MapProps {
-  map: ComputedMap;
-  names: Names;
-}
-
-function MapFigure({ map, names }: MapProps) {
+function MapFigure({ map, names }: { map: ComputedMap; names: Names }) {
   const { about, settings, change } = useView<Choices>();
-  const { color, only, find } = settings;
+  const { color, only, find, token } = settings;
   const [selecting, setSelecting] = useState(false);
   const { named } = map;
   const frequencies = useQuery("maps.frequencies", color === "frequency" ? { table: map.table } : null).answer;
-  const near = useNear(map.table, names);
+  const near = useQuery("maps.near", token === "" ? null : { token, table: map.table });
   const plane = useMemo(() => new Plane(map), [map]);
   const colors = useMemo(
     () => coloring(color, plane.ids, names, only, frequencies, named),
@@ -234,7 +209,6 @@ function MapFigure({ map, names }: MapProps) {
     return { x: plane.x, y: plane.y, group };
   }, [plane, colors, passed]);
   const box = useMemo(() => readBox(settings.box), [settings.box]);
-  const inside = useMemo(() => plane.inside(box), [plane, box]);
   const columns = useMemo(() => pointColumns(plane, names), [plane, names]);
   const chosen = near.answer ? plane.point(near.answer.id) : null;
   const neighbors = chosen === null ? [] : Array.from(near.answer!.ids.values);
@@ -251,13 +225,13 @@ function MapFigure({ map, names }: MapProps) {
     printed: trust(map),
     chosen,
     choose: (point) => change({ token: point === null ? "" : `#${plane.ids[point]!}` }),
-    select: (_, area) => change({ box: writeBox(area) }),
+    select: (area) => change({ box: writeBox(area) }),
     selecting,
     framed: box,
     joined,
     order,
   };
-  const selected = box ? inside.filter((n) => points.group[n] !== BEHIND) : passed;
+  const selected = box ? pointsInside(points, box).filter((n) => points.group[n] !== BEHIND) : passed;
   return (
     <>
       {named && <NamedFacts named={named} />}
@@ -270,7 +244,6 @@ function MapFigure({ map, names }: MapProps) {
         <Figure
           title={title}
           note={<Trust map={map} colors={colors.note} />}
-          file={`map-${map.method}`}
           svg={() => scatterSvg(scatter)}
           rows={rows}
           columns={columns}
@@ -296,14 +269,13 @@ function MapFigure({ map, names }: MapProps) {
           <button type="button" onClick={() => (change(UNFILTERED), announce("nothing is selected"))}>
             Clear
           </button>
-          {selected.length > 0 && <Table caption="Selected tokens" columns={columns} rows={selected} file="selected" />}
+          {selected.length > 0 && <Table caption="Selected tokens" columns={columns} rows={selected} saved />}
         </section>
       )}
     </>
   );
 }
 
-/** What to do while no token is chosen. */
 function Invitation({ examples }: { examples: string[] }) {
   const { change } = useView();
   return (
@@ -321,26 +293,6 @@ function Invitation({ examples }: { examples: string[] }) {
       </ul>
     </section>
   );
-}
-
-/** Return the true neighbors of the chosen token; an exported page holds those of all. */
-function useNear(table: string, names: Names): Query<MapNeighbors> {
-  const { about, settings } = useView<Choices>();
-  const { token } = settings;
-  const { exported } = about;
-  const live = useQuery("maps.near", exported || token === "" ? null : { token, table });
-  const all = useQuery("maps.neighbors", exported && token !== "" ? { table } : null);
-  const stored = useMemo(() => all.answer && storedNear(all.answer, token, names), [all.answer, token]);
-  return exported ? (stored ?? { answer: null, problem: null, busy: all.busy }) : live;
-}
-
-function storedNear({ of, ids }: AllNeighbors, token: string, names: Names): Query<MapNeighbors> {
-  const id = names.find(token);
-  const row = id === null ? -1 : of.values.indexOf(id);
-  if (row < 0) return { answer: null, problem: `No token here is ${token}.`, busy: false };
-  const [, k = 0] = ids.shape;
-  const own = { values: ids.values.slice(k * row, k * row + k), shape: [k] };
-  return { answer: { id: id!, ids: own, cosines: null }, problem: null, busy: false };
 }
 
 function Trust({ map, colors }: { map: ComputedMap; colors: string }) {

@@ -5,12 +5,11 @@ import { visible } from "../escape";
 import { useView } from "../hooks";
 import { writeLink } from "../link";
 import { How } from "../parts/figure";
-import { JobAnswer } from "../parts/progress";
+import { JobAnswer } from "../parts/states";
 import { Parts } from "../parts/sections";
-import { register, views } from "../register";
+import { views } from ".";
 import type { Findings } from "../types";
 
-/** Views that show more of a section. */
 const MORE: Record<string, string> = {
   norms: "tokens",
   spectrum: "map",
@@ -20,16 +19,7 @@ const MORE: Record<string, string> = {
   biases: "biases",
 };
 
-register({
-  id: "overview",
-  title: "Overview",
-  question: "What are the tokens of this file, and how does the model encode positions?",
-  defaults: () => ({ section: "" }),
-  byRun: true,
-  Page: Overview,
-});
-
-function Overview() {
+export function Overview() {
   return (
     <JobAnswer name="overview.inspected" what="inspecting">
       {(inspection) => <Sections inspection={inspection} />}

@@ -3,33 +3,20 @@
 import { upTo } from "../numbers";
 import { shownTokens } from "../escape";
 import { type Query, useQuery, useView } from "../hooks";
-import { announce } from "../parts/announce";
+import { announce, Answered } from "../parts/states";
 import { Choice, Flag } from "../parts/controls";
-import { TextField } from "../parts/field";
+import { TextField, TokenLabel } from "../parts/field";
 import { SchemeChoice, SchemeFacts, useCatalogue } from "../parts/scheme";
-import { Answered } from "../parts/states";
-import { TokenLabel } from "../parts/token";
-import { register } from "../register";
 import type { FirstTokens, TextWalkthrough } from "../types";
 import { Equation } from "./pipeline/equation";
 import { BiasStep, RotationStep, ScoreStep } from "./pipeline/scores";
-import { PositionsStep, RowsStep, SumStep, TokensStep } from "./pipeline/steps";
-import { doorName, type StepId, STEPS } from "./pipeline/walk";
+import { doorName, PositionsStep, RowsStep, type StepId, STEPS, SumStep, TokensStep } from "./pipeline/steps";
 import "./pipeline.css";
-
-register({
-  id: "pipeline",
-  title: "Pipeline",
-  question: "How does a text become vectors and attention scores: its tokens, ids and rows, and its positions?",
-  defaults: (about) => ({ ...about.begin["pipeline"], step: "tokens", at: 2, other: 1, pair: 0 }),
-  byRun: true,
-  Page: Pipeline,
-});
 
 type Choices = Record<"text" | "tokens" | "scheme", string> &
   Record<"head" | "dim" | "heads" | "seed" | "at" | "other", number> & { causal: boolean; step: StepId };
 
-function Pipeline() {
+export function Pipeline() {
   const { about, settings } = useView<Choices>();
   const { text, tokens, scheme, head, causal, dim, heads, seed } = settings;
   const empty = text.trim() === "";
@@ -131,7 +118,6 @@ function Steps({ read, walk }: { read: FirstTokens; walk: Query<TextWalkthrough>
   );
 }
 
-/** The head, and the key that the query is compared with. */
 function Pairing({ walk }: { walk: TextWalkthrough }) {
   const keys = shownTokens(walk).map((name, n) => [n, `${n}: ${name}`] as const);
   return (

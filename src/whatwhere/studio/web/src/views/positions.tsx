@@ -1,27 +1,21 @@
 /** Positions: the vector or bias that a scheme, or the loaded table, has for each, and how they compare. */
 
+import { useMemo } from "preact/hooks";
 import { useQuery, useView } from "../hooks";
 import { writeLink } from "../link";
-import { whole } from "../numbers";
-import { Choice } from "../parts/controls";
+import { fixed, formatNumber, upTo, whole } from "../numbers";
+import { Choice, Flag, Slider } from "../parts/controls";
+import { Figure, HeatFigure, LineFigure } from "../parts/figure";
+import { spread } from "../parts/heat";
+import { type Curve, DEEP_BIASES, readableBiases, strokeOf } from "../parts/plot";
 import { SchemeChoice, SchemeFacts, useCatalogue } from "../parts/scheme";
 import { Answered } from "../parts/states";
-import { register } from "../register";
-import type { PositionFindings } from "../types";
-import * as figures from "./positions/figures";
+import { Path, type PathProps, pathSvg } from "../parts/trajectory";
+import type { PositionFindings, PositionVectors } from "../types";
 
 const DOORS = { input: "added to the vectors", query_key: "queries and keys", score: "scores" };
 
-register({
-  id: "positions",
-  title: "Positions",
-  question: "What is the vector or bias of each position, which positions are similar, and what path do they take?",
-  defaults: (about) => ({ ...about.begin["positions"], axes: "1,2", column: 4, log: false }),
-  byRun: true,
-  Page: Positions,
-});
-
-function Positions() {
+export function Positions() {
   const { about, settings } = useView<
     Record<"scheme" | "door", string> & Record<"rows" | "dim" | "heads" | "seed", number>
   >();
@@ -71,8 +65,8 @@ function Positions() {
               </p>
             )}
             <div class="halves">
-              {answer.fingerprint && <figures.Fingerprint shown={answer} />}
-              {answer.fingerprint && answer.door !== "score" && <figures.Columns shown={answer} />}
+              {answer.fingerprint && <Fingerprint shown={answer} />}
+              {answer.fingerprint && answer.door !== "score" && <Columns shown={answer} />}
             </div>
             <Compared shown={answer} />
           </>
@@ -83,17 +77,253 @@ function Positions() {
 }
 
 function Compared({ shown }: { shown: PositionFindings }) {
-  const vectors = figures.vectorsOf(shown);
+  const vectors = vectorsOf(shown);
   return (
     <>
       <div class="two even">
-        {vectors && <figures.Similarity shown={shown} vectors={vectors} />}
-        {vectors && <figures.PathOf shown={shown} vectors={vectors} />}
-        {shown.by_distance && <figures.ByDistance shown={shown} />}
-        {vectors && shown.door === "input" && <figures.Norms shown={shown} vectors={vectors} />}
-        {shown.wavelengths && <figures.Wavelengths shown={shown} />}
+        {vectors && <Similarity shown={shown} vectors={vectors} />}
+        {vectors && <PathOf shown={shown} vectors={vectors} />}
+        {shown.by_distance && <ByDistance shown={shown} />}
+        {vectors && shown.door === "input" && <Norms shown={shown} vectors={vectors} />}
+        {shown.wavelengths && <Wavelengths shown={shown} />}
       </div>
       {shown.vectors && "missing" in shown.vectors && <p class="lead">{shown.vectors.missing}.</p>}
     </>
+  );
+}
+
+export function vectorsOf({ vectors }: PositionFindings): PositionVectors | null {
+  return vectors === null || "missing" in vectors ? null : vectors;
+}
+
+/** Return the Python that builds the shown door alone, and then what a line computes of it. */
+function inPython({ python, door }: PositionFindings, line: string): string {
+  return `${python}\nwhere = ww.Where(${door}=where.${door})\n${line}`;
+}
+
+function rowsCode({ rows }: PositionFindings): string {
+  return `rows = ww.analysis.vectors(where, ${rows}).double().numpy()`;
+}
+
+interface Props {
+  shown: PositionFindings;
+}
+
+interface OfVectors extends Props {
+  vectors: PositionVectors;
+}
+
+export function Fingerprint({ shown }: Props) {
+  const { label, values } = shown.fingerprint!;
+  const [rows = 0] = values.shape;
+  const [heads, input] = [shown.door === "score", shown.door === "input"];
+  const of = heads ? "distance" : "position";
+  return (
+    <HeatFigure
+      title={heads ? "The bias of each distance" : "The fingerprint of each position"}
+      cells={values}
+      xLabel={heads ? "head" : input ? "feature" : label}
+      yLabel={of}
+      {...(input && { limit: spread(values.values) })}
+      note={`Rows are ${of}s 0 to ${rows - 1}, columns ${input ? "the features" : label}.`}
+      code={inPython(shown, `ww.analysis.fingerprint(where, ${rows}).values`)}
+      how={
+        "What the scheme itself gives." +
+        (input ? " The colors end at three standard deviations, so that an outlier does not fade the rest." : "")
+      }
+    />
+  );
+}
+
+/** Curves of so many columns that are side by side. */
+const SIDE_BY_SIDE = 4;
+
+export function Columns({ shown }: Props) {
+  const { column } = useView<{ column: number }>().settings;
+  const { label, values } = shown.fingerprint!;
+  const [rows = 0, columns = 0] = values.shape;
+  const count = Math.min(SIDE_BY_SIDE, columns);
+  const begin = Math.min(Math.max(column, 0), columns - count);
+  return (
+    <LineFigure
+      title="Single features by position"
+      x={upTo(rows)}
+      curves={upTo(count).map((k) => ({
+        name: `feature ${begin + k}`,
+        values: upTo(rows).map((row) => values.values[row * columns + begin + k]!),
+        color: k + 1,
+        ...strokeOf(k),
+      }))}
+      xLabel="position"
+      yLabel={shown.door === "input" ? "value" : label}
+      height={400}
+      note={`Features ${begin} to ${begin + count - 1} of ${columns}: columns of the picture, as curves.`}
+      code={inPython(shown, `ww.analysis.fingerprint(where, ${shown.rows}).values[:, ${begin}:${begin + count}]`)}
+      how="The same numbers as in the picture, a column as a curve."
+    >
+      {columns > count && <Slider label="first feature" name="column" value={begin} high={columns - count} />}
+    </LineFigure>
+  );
+}
+
+const COSINES = "units = rows / np.linalg.norm(rows, axis=1, keepdims=True)\nunits @ units.T";
+
+export function Similarity({ shown, vectors }: OfVectors) {
+  const at = vectors.compared.values;
+  const every = at.length < shown.rows ? `One position in ${at[1]! - at[0]!}. ` : "";
+  const of = shown.door === "query_key" ? "a query of ones, mapped at each position" : "the vectors that are added";
+  return (
+    <HeatFigure
+      title="Cosine of each pair of positions"
+      cells={vectors.cosines}
+      numbers={at}
+      xLabel="other position"
+      yLabel="position"
+      square
+      barLabel="cosine"
+      limit={1}
+      note={`${every}A band along the diagonal: near positions are similar. Further bands: so are some far ones.`}
+      code={inPython(shown, `${rowsCode(shown)}\n${COSINES}`)}
+      how={`cos(u, v) = ⟨u, v⟩ / (|u| |v|) of ${of}, in float64.`}
+    />
+  );
+}
+
+const AXES = ["1,2", "1,3", "2,3"];
+
+export function PathOf({ shown, vectors }: OfVectors) {
+  const { axes } = useView<{ axes: string }>().settings;
+  const chosen = AXES.includes(axes) ? axes : AXES[0]!;
+  const [rows = 0, columns = 3] = vectors.path.shape;
+  const coordinate = (row: number, axis: number) => vectors.path.values[row * columns + axis]!;
+  const { axes_for_90, participation_ratio } = vectors.spectrum;
+  const ninety = axes_for_90 === null ? "" : `; ${axes_for_90} axes explain 90 % of the variance`;
+  const props: PathProps = useMemo(() => {
+    const [a, b] = chosen.split(",").map((each) => Number(each) - 1) as [number, number];
+    const share = (axis: number) => `${fixed(100 * vectors.variance_explained.values[axis]!, 1)} %`;
+    return {
+      title: "The path of the positions",
+      x: upTo(rows).map((row) => coordinate(row, a)),
+      y: upTo(rows).map((row) => coordinate(row, b)),
+      name: (row) => `position ${row}`,
+      xLabel: `component ${a + 1}, ${share(a)} of the variance`,
+      yLabel: `component ${b + 1}, ${share(b)}`,
+    };
+  }, [vectors, chosen]);
+  return (
+    <Figure
+      title={props.title}
+      note={`The principal axes. The participation ratio is ${formatNumber(participation_ratio)}${ninety}.`}
+      svg={() => pathSvg(props)}
+      rows={upTo(rows)}
+      columns={[
+        { title: "position", numeric: true, value: (row) => row },
+        ...[0, 1, 2].map((axis) => ({
+          title: `component ${axis + 1}`,
+          decimals: 4,
+          value: (row: number) => coordinate(row, axis),
+        })),
+      ]}
+      code={inPython(shown, `${rowsCode(shown)}\nww.analysis.principal_components(rows, 3).coordinates`)}
+      how={
+        "The centered rows on their principal axes, by singular value decomposition in float64. Both axes have one " +
+        "scale, so that a circle is round."
+      }
+    >
+      <Choice label="components" name="axes" value={chosen} options={AXES} />
+      <Path {...props} />
+    </Figure>
+  );
+}
+
+export function ByDistance({ shown }: Props) {
+  const { log } = useView<{ log: boolean }>().settings;
+  const { label, curves: named } = shown.by_distance!;
+  const names = Object.keys(named);
+  const own = shown.door === "input" ? vectorsOf(shown)?.by_distance : null;
+  const count = shown.rows;
+  const first = log ? 1 : 0; // a logarithmic axis has no distance 0
+  const curves = names.slice(0, 8).map((name, n): Curve => ({
+    name,
+    values: named[name]!.values.subarray(first),
+    ...strokeOf(own ? 1 : n),
+    color: own ? 1 : n,
+  }));
+  if (own) curves.unshift({ name: "mean of all pairs", values: own.values.subarray(first, count), color: 2 });
+  const score = shown.door === "score";
+  const ends = score ? readableBiases(curves) : {};
+  return (
+    <LineFigure
+      title="By distance"
+      x={upTo(count).slice(first)}
+      curves={curves}
+      xLabel="distance"
+      logX={log}
+      yLabel={score ? "bias" : "similarity"}
+      {...ends}
+      note={`${label}${names.length > 8 ? `; the first 8 of ${names.length} heads` : ""}. ${ends.y ? DEEP_BIASES : ""}`}
+      code={inPython(shown, `ww.analysis.by_distance(where, ${shown.rows}).curves`)}
+      how={`${label}.${own ? " The mean is that of the cosines of all pairs of rows at a distance." : ""}`}
+    >
+      <Flag label="logarithmic distance" name="log" />
+    </LineFigure>
+  );
+}
+
+export function Norms({ shown, vectors }: OfVectors) {
+  const { values } = vectors.norms;
+  const out = Array.from(vectors.outliers.values);
+  const ends = vectors.trained < values.length;
+  const facts = [
+    out.length
+      ? `${out.length === 1 ? "outlier" : "outliers"}: ${out.slice(0, 6).join(", ")}${out.length > 6 ? ", …" : ""}`
+      : "no position is an outlier",
+    vectors.shift !== null &&
+      `a linear map from row to next row explains ${fixed(100 * vectors.shift, 1)} % of the variance of held-out rows`,
+    ends && `rows from ${vectors.trained} on are like no neighbor, and those before are: training seems to end there`,
+  ].filter(Boolean);
+  return (
+    <LineFigure
+      title="The norm of each position's vector"
+      x={upTo(values.length)}
+      // Without the rounding of float32, a scheme of constant norm is a straight line.
+      curves={[{ name: "norm", values: Array.from(values, (value) => Number(value.toPrecision(5))), color: 2 }]}
+      xLabel="position"
+      yLabel="norm |P|"
+      marks={ends ? [{ x: vectors.trained, text: "training seems to end here" }] : []}
+      note={`${facts.join("; ")}.`}
+      columns={[
+        { title: "position", numeric: true, value: (n) => n },
+        { title: "norm", numeric: true, value: (n) => values[n] },
+      ]}
+      code={inPython(shown, `${rowsCode(shown)}\nww.analysis.trained_positions(rows).norms`)}
+      how={
+        "|P[p]|; a position is an outlier if its norm is off the median by more than half of it, and by 6 robust " +
+        "standard deviations. The linear map is fitted on three quarters of the rows and tested on the others."
+      }
+    />
+  );
+}
+
+const WAVELENGTHS = `sinusoid = where.input
+pairs = sinusoid.dim // 2
+2 * np.pi * sinusoid.theta ** (np.arange(pairs) / (pairs - (sinusoid.layout == "tensor2tensor")))`;
+
+export function Wavelengths({ shown }: Props) {
+  const { values } = shown.wavelengths!;
+  return (
+    <LineFigure
+      title="Wavelength of each pair of features"
+      x={upTo(values.length)}
+      curves={[{ name: "wavelength", values, color: 2 }]}
+      xLabel="pair"
+      yLabel="positions for an oscillation"
+      logY
+      dots={values.length <= 64}
+      levels={[{ y: shown.rows, text: `${whole(shown.rows)} positions shown` }]}
+      note="A sine and a cosine share each; a pair above the line makes no full oscillation within the positions shown."
+      code={inPython(shown, WAVELENGTHS)}
+      how="wavelength = 2π / w, with the frequency w of the pair."
+    />
   );
 }

@@ -4,28 +4,16 @@ import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { visibleToken } from "../escape";
 import { useQuery, useView } from "../hooks";
 import { fixed, formatNumber, whole, upTo } from "../numbers";
-import { announce } from "../parts/announce";
+import { announce, Answered } from "../parts/states";
 import { Choice, type Option } from "../parts/controls";
-import { DrawnFigure } from "../parts/drawn";
-import { HeatFigure, LineFigure } from "../parts/figure";
+import { DrawnFigure, HeatFigure, LineFigure } from "../parts/figure";
 import { spread } from "../parts/heat";
-import { Answered } from "../parts/states";
-import { TokenLabel } from "../parts/token";
+import { TokenLabel } from "../parts/field";
 import { runCode } from "../python";
-import { register } from "../register";
 import type { Frames } from "../types";
 import { digitLines, mapSketch } from "./replay/frame_svg";
 
-const END = 1_000_000; // beyond any step: at the start of a training, nothing has been written that could be seen
-
-register({
-  id: "replay",
-  title: "Training replay",
-  question: "How does training change the token table and the loss, step by step?",
-  defaults: () => ({ at: END, of: "change" }),
-  byRun: true,
-  Page: Replay,
-});
+export const END = 1_000_000; // beyond any step: at the start of a training, nothing has been written that could be seen
 
 const PAUSE = 350;
 const OF: Option[] = [
@@ -33,7 +21,7 @@ const OF: Option[] = [
   ["table", "the table E"],
 ];
 
-function Replay() {
+export function Replay() {
   const query = useQuery("replay.frames", { run: useView().run });
   return (
     <Answered query={query} what="reading the run">
@@ -73,7 +61,6 @@ function Film({ answer }: { answer: Frames }) {
   );
 }
 
-/** Return the last loss that was recorded up to a step. */
 function lossAt({ loss_steps, losses }: Frames, step: number): number | null {
   let last: number | null = null;
   for (let n = 0; n < loss_steps.values.length && loss_steps.values[n]! <= step; n++) last = losses.values[n]!;
@@ -167,9 +154,7 @@ function Loss({ answer, step }: { answer: Frames; step: number | null }) {
       xLabel="step"
       yLabel="cross-entropy, nats"
       marks={step === null ? [] : [{ x: Math.max(step, loss_steps.values[0]!), text: `step ${whole(step)}` }]}
-      height={220}
       note="One random batch per point, so the curve is noisy."
-      file={`loss-${answer.run}`}
       how="Cross-entropy of the batch before the step is taken, as the run kept it about fifty times."
     />
   );
@@ -207,7 +192,6 @@ function Points({ answer, at, of }: Shown) {
     <DrawnFigure
       title={title}
       note={`The axes are those of the end, where they explain ${explained} % of the variance.`}
-      file={`tokens-${answer.run}-${steps.values[at]}`}
       draw={(width) => mapSketch(words, points, at, width)}
       words={`${title} after step ${steps.values[at]}. The table below has the coordinates.`}
       rows={upTo(count)}
@@ -245,7 +229,6 @@ function Line({ answer, at }: { answer: Frames; at: number }) {
           order and evenly spaced.
         </>
       }
-      file={`digits-${answer.run}-${steps.values[at]}`}
       draw={(width) => digitLines([{ points }], width)}
       words={`${title} after step ${steps.values[at]}: |r| ${known ? fixed(straight, 2) : "not defined"}.`}
       rows={upTo(10)}
@@ -274,12 +257,11 @@ function Rows({ answer, at, of }: Shown) {
     <HeatFigure
       title={`${of === "table" ? "The table" : "The change"} after step ${whole(steps.values[at]!)}`}
       cells={{ values: part(at), shape: [rows, columns] }}
-      {...(rows <= 40 && { rowLabels: answer.words.map((word) => visibleToken(word)) })}
+      {...(rows <= 40 && { labels: answer.words.map((word) => visibleToken(word)) })}
       xLabel="feature"
       yLabel="token"
       limit={limit}
       note="One row per token; all steps share one color scale."
-      file={`table-${answer.run}-${steps.values[at]}`}
       how="The numbers that the run recorded. The colors end at three standard deviations of the last table."
     />
   );

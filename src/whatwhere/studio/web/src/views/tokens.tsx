@@ -5,32 +5,20 @@ import { shownToken, shownTokens, visibleToken } from "../escape";
 import { type Query, useQuery, useView } from "../hooks";
 import { writeLink } from "../link";
 import { fixed, formatNumber, whole } from "../numbers";
-import { BarLists, barListsSvg } from "../parts/bars";
-import { Choice } from "../parts/controls";
-import { TokenField } from "../parts/field";
+import { type BarList, BarLists, barListsSvg } from "../parts/bars";
+import { Choice, Flag, type Option } from "../parts/controls";
+import { TokenField, TokenLabel } from "../parts/field";
 import { Figure, HeatFigure, LineFigure } from "../parts/figure";
 import { spread } from "../parts/heat";
 import { Answered } from "../parts/states";
-import { TokenLabel } from "../parts/token";
-import { register } from "../register";
-import type { About, NeighborList, RowInTable, TokenCard, TokenNeighbors } from "../types";
-import { Analogies } from "./tokens/analogies";
-import { barsOf, InEvery, nearColumns, nearRows, tableName } from "./tokens/neighbors";
+import type { Column } from "../parts/table";
+import type { About, AnalogyAnswers, NeighborList, RowInTable, TokenCard, TokenNeighbors } from "../types";
 
-register({
-  id: "tokens",
-  title: "Token card",
-  question: "What is a token, what is the norm of its vector, and which tokens are near it in the full space?",
-  defaults,
-  byRun: true,
-  Page: Tokens,
-});
-
-function defaults({ analogy: [a = "", b = "", c = ""], examples }: About) {
+export function defaults({ analogy: [a = "", b = "", c = ""], examples }: About) {
   return { token: examples[0] ?? "#0", k: 10, a, b, c, rule: "add", centered: false };
 }
 
-function Tokens() {
+export function Tokens() {
   const { about, settings, change } = useView<ReturnType<typeof defaults>>();
   const { token, k } = settings;
   const card = useQuery("tokens.card", { token });
@@ -141,7 +129,6 @@ function NormOf({ card, which, row }: { card: TokenCard; which: string; row: Row
       yLabel="tokens"
       steps
       marks={row.norm === null ? [] : [{ x: row.norm, text: shownToken(card.word, card.text) }]}
-      height={190}
       note={
         row.norm === null || row.percentile === null ? (
           "This row holds numbers that are not finite."
@@ -152,7 +139,6 @@ function NormOf({ card, which, row }: { card: TokenCard; which: string; row: Row
           </>
         )
       }
-      file={`norms-${which}`}
       code={`table = ww.read(PATH).array("${row.name}")\nnp.linalg.norm(table.astype(np.float64), axis=1)`}
       how={
         <>
@@ -165,13 +151,7 @@ function NormOf({ card, which, row }: { card: TokenCard; which: string; row: Row
   );
 }
 
-interface NeighborhoodProps {
-  near: TokenNeighbors;
-  k: number;
-  link(number: number): string;
-}
-
-function Neighborhood({ near, k, link }: NeighborhoodProps) {
+function Neighborhood({ near, k, link }: { near: TokenNeighbors; k: number; link(number: number): string }) {
   const lists = barsOf(near, link);
   const means = Object.entries(near.mean).map(
     ([which, size]) => `the mean row of the ${tableName(which)} has norm ${formatNumber(size)}`,
@@ -180,7 +160,6 @@ function Neighborhood({ near, k, link }: NeighborhoodProps) {
     <Figure
       title="Nearest tokens in the full space"
       note={`By cosine, over all rows; ${means.join(", ")}.`}
-      file={`neighbors-${near.id}`}
       svg={() => barListsSvg(`Nearest to ${visibleToken(near.word)}, by cosine`, lists)}
       rows={nearRows(near)}
       columns={nearColumns(link)}
@@ -210,16 +189,174 @@ function RowsOf({ near: { answer } }: { near: Query<TokenNeighbors> }) {
     <HeatFigure
       title="The row of the token, and below it those of its neighbors"
       cells={list.rows}
-      rowLabels={names.slice(0, list.rows.shape[0])}
+      labels={names.slice(0, list.rows.shape[0])}
       xLabel="feature"
       yLabel="token"
       limit={spread(list.rows.values)}
       note="Columns of one color show what these tokens share; the rows are those of the table, not centered."
-      file={`rows-${answer.id}`}
       how={
         `The numbers of the ${tableName(list.table)} as they are stored. The colors end at three standard deviations of ` +
         "what is shown, so that a few large features do not wash out the rest."
       }
     />
+  );
+}
+
+interface NearRow {
+  list: NeighborList;
+  rank: number;
+}
+
+export function tableName(which: string): string {
+  return which === "output" ? "output projection" : "token table";
+}
+
+function heading(list: NeighborList): string {
+  return `${tableName(list.table)}, ${list.centered ? "centered" : "as it is"}`;
+}
+
+/** Return the lists as bars; a mark is on tokens that are not in every list. */
+function barsOf(near: TokenNeighbors, link: (number: number) => string): BarList[] {
+  const everywhere = shared(near);
+  return near.lists.map((list, k) => ({
+    heading: heading(list),
+    bars: list.words.map((word, n) => {
+      const number = list.ids.values[n]!;
+      const text = list.texts[n];
+      const cosine = list.cosines.values[n]!;
+      return {
+        name: shownToken(word, text),
+        link: <TokenLabel word={word} text={text} href={link(number)} />,
+        share: cosine,
+        text: fixed(cosine, 3),
+        color: k % 2 ? "c1" : "c2",
+        mark: (
+          <span class="mark" title={everywhere.has(number) ? "in every list" : "not in every list"}>
+            {everywhere.has(number) ? "" : "◦"}
+          </span>
+        ),
+      };
+    }),
+  }));
+}
+
+function InEvery({ near }: { near: TokenNeighbors }) {
+  if (near.lists.length < 2) return null;
+  return (
+    <p class="note">
+      {shared(near).size} of {near.lists[0]!.words.length} are in every list; ◦ marks those that are not.
+    </p>
+  );
+}
+
+function shared({ lists }: TokenNeighbors): Set<number> {
+  const [first, ...rest] = lists.map((list) => new Set<number>(list.ids.values));
+  return new Set([...(first ?? [])].filter((id) => rest.every((list) => list.has(id))));
+}
+
+function nearRows(near: TokenNeighbors): NearRow[] {
+  return near.lists.flatMap((list) => list.words.map((_, rank) => ({ list, rank })));
+}
+
+function nearColumns(link: (number: number) => string): Column<NearRow>[] {
+  const number = ({ list, rank }: NearRow) => list.ids.values[rank]!;
+  return [
+    { title: "list", value: ({ list }) => heading(list) },
+    { title: "rank", numeric: true, value: ({ rank }) => rank + 1 },
+    {
+      title: "token",
+      value: ({ list, rank }) => visibleToken(list.words[rank]!),
+      cell: (row) => (
+        <TokenLabel word={row.list.words[row.rank]!} text={row.list.texts[row.rank]} href={link(number(row))} />
+      ),
+    },
+    { title: "id", numeric: true, value: number, cell: number },
+    { title: "type", value: ({ list, rank }) => list.kinds[rank] },
+    { title: "cosine", decimals: 4, value: ({ list, rank }) => list.cosines.values[rank] },
+    { title: "norm", numeric: true, value: ({ list, rank }) => list.norms.values[rank] },
+  ];
+}
+
+const SIDES = [
+  ["without_inputs", "words of the question excluded"],
+  ["with_inputs", "words of the question allowed"],
+] as const;
+
+const RULES: Option[] = [
+  ["add", "3CosAdd"],
+  ["multiply", "3CosMul"],
+];
+
+function Analogies({ link }: { link(number: number): string }) {
+  const { a, b, c, rule, centered } = useView<Record<"a" | "b" | "c" | "rule", string> & { centered: boolean }>()
+    .settings;
+  const query = useQuery("tokens.analogy", a && b && c ? { a, b, c, rule, centered, k: 5 } : null);
+  return (
+    <section class="analogy" aria-labelledby="analogies">
+      <h2 id="analogies">Analogies</h2>
+      <div class="controls">
+        <TokenField label="a" name="a" />
+        <span class="word">is to</span>
+        <TokenField label="b" name="b" />
+        <span class="word">as</span>
+        <TokenField label="c" name="c" />
+        <span class="word">is to …</span>
+        <Choice label="rule" name="rule" options={RULES} />
+        <Flag label="centered" name="centered" />
+      </div>
+      {a && b && c ? (
+        <Answered query={query} what="completing">
+          {(answer) => <Completed answer={answer} link={link} />}
+        </Answered>
+      ) : (
+        <p class="note">Enter three tokens, such as man, woman, king.</p>
+      )}
+    </section>
+  );
+}
+
+function Completed({ answer, link }: { answer: AnalogyAnswers; link(number: number): string }) {
+  const { question, table, rule, centered } = answer;
+  const [a, b, c] = question.map(({ token, text }) => shownToken(token, text));
+  const title = `${a} : ${b} = ${c} : ?`;
+  const rows = SIDES.flatMap(([side, name]) => answer[side].map((found, rank) => ({ ...found, name, rank })));
+  // Scores of 3CosMul may exceed 1, and all bars share one scale.
+  const most = Math.max(1, ...rows.map((row) => row.score));
+  const lists = SIDES.map(([side, heading]) => ({
+    heading,
+    bars: answer[side].map(({ token, id, text, score }) => ({
+      name: shownToken(token, text),
+      link: <TokenLabel word={token} text={text} href={link(id)} />,
+      share: score / most,
+      text: fixed(score, 3),
+      color: "c6",
+    })),
+  }));
+  const ids = question.map(({ id }) => id).join(", ");
+  return (
+    <Figure
+      title={title}
+      svg={() => barListsSvg(title, lists)}
+      rows={rows}
+      columns={[
+        { title: "answers", value: (row) => row.name },
+        { title: "rank", numeric: true, value: (row) => row.rank + 1 },
+        { title: "token", value: (row) => visibleToken(row.token) },
+        { title: "id", numeric: true, value: (row) => row.id, cell: (row) => row.id },
+        { title: "score", decimals: 4, value: (row) => row.score },
+      ]}
+      code={[
+        `table = ww.read(PATH).array(${JSON.stringify(table)})`,
+        `ww.analysis.analogy(table, ${ids}, k=5, rule="${rule}", centered=${centered ? "True" : "False"})`,
+      ].join("\n")}
+      how={
+        rule === "add"
+          ? "argmax over x of cos(x, b/|b| − a/|a| + c/|c|): Mikolov et al. 2013. With the words of the question " +
+            "allowed, the answer is often one of them."
+          : "argmax over x of s(x, b) s(x, c) / (s(x, a) + 0.001) with s = (cos + 1) / 2: Levy and Goldberg 2014."
+      }
+    >
+      <BarLists lists={lists} />
+    </Figure>
   );
 }

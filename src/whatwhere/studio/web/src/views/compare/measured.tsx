@@ -1,18 +1,16 @@
 /** What a comparison measured: scores by length with their range over seeds, shift test, how to repeat. */
 
 import { useQuery, useView } from "../../hooks";
-import { fixed, formatNumber, upTo } from "../../numbers";
+import { formatNumber, upTo } from "../../numbers";
 import { Choice, Flag } from "../../parts/controls";
 import { LineFigure } from "../../parts/figure";
 import { type Curve, look, type LinesProps } from "../../parts/plot";
-import { Parts } from "../../parts/sections";
+import { Parts, TextTable } from "../../parts/sections";
 import { Answered } from "../../parts/states";
-import { type Column, Table } from "../../parts/table";
+import type { Column } from "../../parts/table";
 import type { Measurements } from "../../types";
 import type { Tensor } from "../../wire";
-import { ByDistance, Fingerprints } from "./schemes";
-import { capital, TextTable } from "./shared";
-import { Learned } from "./token_table";
+import { ByDistance, capital, Fingerprints, Learned } from "./schemes";
 
 export function Measured() {
   const query = useQuery("compare.results", {});
@@ -23,7 +21,9 @@ export function Measured() {
           <p class="answer">{results.sentences.answer}</p>
           <p class="note reading">{results.sentences.scope}</p>
           <p class="note reading">{results.sentences.question}</p>
-          <Summary results={results} />
+          <section class="summary" aria-label="Scores and costs">
+            <Tables of={results.summary} />
+          </section>
           <Differences results={results} />
           <Scores results={results} />
           <Groups results={results} />
@@ -49,16 +49,9 @@ type Props = { results: Measurements };
 /** A score, or null where there is none; in percent where it is a share. */
 type Score = number | null;
 
-/** Over the seeds. */
 type Spread = [median: Score, least: Score, greatest: Score];
 
-/** Strokes of the baselines, which share a color. */
-const BASELINES = [
-  [1, 3],
-  [7, 4],
-  [12, 3, 2, 3],
-  [3, 7],
-];
+const BASELINES = ["1 3", "7 4", "12 3 2 3", "3 7"];
 
 function scoresOf({ task }: Measurements, values: ArrayLike<number>): Score[] {
   return Array.from(values, (value) => (Number.isFinite(value) ? value * (task.percent ? 100 : 1) : null));
@@ -154,7 +147,6 @@ function Scores({ results }: Props) {
       marks={[{ x: trained, text: `trained up to ${trained}` }]}
       height={380}
       note={results.sentences.scores}
-      file={`scores-${group}`}
       rows={[...rows, ...plain]}
       columns={[...scoreColumns(task.unit), ...(group === "all" ? bySeed : [])]}
       code={`${code}  # median, least, greatest; None is in length`}
@@ -194,7 +186,6 @@ function Shift({ results }: Props) {
       {...scoreAxis(results)}
       dots
       note={results.sentences.shift}
-      file="shift-scores"
       rows={rowsOf(results, spreads, shifts)}
       columns={scoreColumns("shifted by")}
       how={
@@ -205,107 +196,37 @@ function Shift({ results }: Props) {
   );
 }
 
-/** Return a column of scores with their ranges, where seeds differ. */
-function spreadColumn<R>({ task }: Measurements, title: string, spread: (row: R) => Spread): Column<R> {
-  const places = (score: Score) => fixed(score ?? Number.NaN, task.percent ? 1 : 3);
-  const cell = (row: R) => {
-    const [median, least, greatest] = spread(row);
-    if (median === null) return "no row";
-    const [low, high] = [places(least), places(greatest)];
-    return (
-      <>
-        {places(median)} {low !== high && <small>{`${low} to ${high}`}</small>}
-      </>
-    );
-  };
-  return { title, numeric: true, value: (row) => spread(row)[0], cell };
-}
-
-function Summary({ results }: Props) {
-  const { task, lengths, shifts, costs, milliseconds } = results;
-  const [inLength, scores, shifted] = [results.in_length, results.scores["all"]!, results.shift].map((tensor) =>
-    spreadsOf(results, tensor),
-  );
-  const column = (title: string, spreads: Spread[][] | undefined, at: number) =>
-    at < 0 ? [] : [spreadColumn(results, title, (scheme: number) => spreads![scheme]![at]!)];
-  const beyond = upTo(lengths.values.length).slice(results.trained);
-  return (
-    <section class="summary" aria-label="Scores and costs">
-      <Table
-        caption={`Scores: ${task.scored}; “at” counts ${task.unit}`}
-        rows={upTo(results.schemes.length)}
-        columns={[
-          { title: "scheme", value: (n) => results.schemes[n] },
-          ...column("in length", inLength, 0),
-          ...beyond.flatMap((n) => column(`at ${lengths.values[n]}`, scores, n)),
-          ...column("shifted by 1", shifted, shifts.values.indexOf(1)),
-          ...column("unshifted", shifted, shifts.values.indexOf(0)),
-          { title: "parameters", decimals: 0, value: (n) => costs[n]!.total },
-          { title: "of positions", decimals: 0, value: (n) => costs[n]!.positions },
-          { title: "ms per step", numeric: true, value: (n) => milliseconds[n] },
-        ]}
-      />
-      <p class="note">
-        Shifted: the same inputs with every position one higher, and as they are. No row: a learned table ends before
-        such a position.
-      </p>
-    </section>
-  );
-}
-
-/** The schemes in pairs, seed by seed. */
 function Differences({ results: { differences, sentences } }: Props) {
   if (!differences) return null;
-  const { length } = differences.rows;
   return (
     <section class="differences" aria-label="Paired differences">
-      {length > 15 ? (
-        <Folded summary={`${length} paired differences`} table={differences} />
-      ) : (
-        <TextTable table={differences} />
-      )}
+      <TextTable table={differences} />
       <p class="note">{sentences.differences}</p>
     </section>
   );
 }
 
-function Folded({ summary, table }: { summary: string; table: Parameters<typeof TextTable>[0]["table"] }) {
-  return (
-    <details class="how">
-      <summary>{summary}</summary>
-      <TextTable table={table} />
-    </details>
-  );
-}
-
-/** All groups in one table; the figure shows one at a time. */
-function Groups({ results }: Props) {
-  const { task, lengths, schemes, sentences } = results;
-  const groups = task.groups.slice(1);
-  if (!groups.length) return null;
-  const rows = groups.flatMap((group) => {
-    const spreads = spreadsOf(results, results.scores[group]!);
-    return schemes.map((scheme, n) => ({ group, scheme, spreads: spreads[n]! }));
-  });
-  type Row = (typeof rows)[number];
+/** All groups; the figure shows one at a time. */
+function Groups({ results: { by_group, sentences } }: Props) {
+  if (!by_group.length) return null;
   return (
     <section aria-label="Each group by itself">
       <p>{sentences.groups}</p>
       <details class="how">
         <summary>Every group by itself</summary>
-        <Table
-          caption={`By group and ${task.unit}: ${task.scored}`}
-          rows={rows}
-          columns={[
-            { title: "group", value: ({ group }) => group },
-            { title: "scheme", value: ({ scheme }) => scheme },
-            ...Array.from(lengths.values, (length, n) =>
-              spreadColumn(results, String(length), ({ spreads }: Row) => spreads[n]!),
-            ),
-          ]}
-        />
+        <Tables of={by_group} />
       </details>
     </section>
+  );
+}
+
+function Tables({ of }: { of: Measurements["by_group"] }) {
+  return (
+    <>
+      {of.map((table) => (
+        <TextTable key={table.caption} table={table} />
+      ))}
+    </>
   );
 }
 
@@ -325,8 +246,7 @@ function Reproduction({ results }: Props) {
           </pre>
         </>
       )}
-      <Folded summary="Every run" table={runs} />
-      <Folded summary="Settings, machine, versions" table={settings} />
+      <Tables of={[runs, settings]} />
     </section>
   );
 }

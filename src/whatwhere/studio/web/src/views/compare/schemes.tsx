@@ -1,9 +1,11 @@
 /** What the trained schemes of a comparison assign to positions: fingerprints, and similarity by distance. */
 
-import { HeatFigure, LineFigure } from "../../parts/figure";
+import { fixed, upTo } from "../../numbers";
+import { DrawnFigure, HeatFigure, LineFigure } from "../../parts/figure";
 import { type Curve, DEEP_BIASES, look, readableBiases, strokeOf } from "../../parts/plot";
-import type { CurvesView, Measurements } from "../../types";
-import { capital } from "./shared";
+import { TextTable } from "../../parts/sections";
+import type { CurvesView, Measurements, NumberLine } from "../../types";
+import { digitLines } from "../replay/frame_svg";
 
 export function Fingerprints({ results }: { results: Measurements }) {
   const shown = new Set(results.fingerprints.map(({ scheme }) => scheme));
@@ -26,7 +28,6 @@ export function Fingerprints({ results }: { results: Measurements }) {
             yLabel={view.rows}
             cell={4}
             note={view.description}
-            file={`fingerprint-${view.scheme}`}
             code={`ww.comparison.read_results(PATH).record.schemes[${JSON.stringify(view.scheme)}].fingerprint`}
             how="Computed from the trained scheme, and stored in results.json."
           />
@@ -68,7 +69,6 @@ function curvesOf({ scheme, names, values }: CurvesView, { schemes, looks }: Mea
   }));
 }
 
-/** All curves of one measure in one figure. */
 function Measure({ label, results }: { label: string; results: Measurements }) {
   const views = results.curves.filter((view) => view.label === label);
   const x = views.map(({ distances }) => distances.values).reduce((a, b) => (b.length > a.length ? b : a));
@@ -88,9 +88,64 @@ function Measure({ label, results }: { label: string; results: Measurements }) {
         alone.length > 0 && `${views.map(({ scheme }) => scheme).join(", ")}: ${alone.join(", ")}. `,
         y.y && DEEP_BIASES,
       ]}
-      file={`distance-${label}`}
       code={`ww.comparison.read_results(PATH).record.schemes[${JSON.stringify(views[0]!.scheme)}].by_distance`}
       how="Computed from the trained scheme of the first seed, and stored in results.json."
     />
   );
+}
+
+export function Learned({ results }: { results: Measurements }) {
+  const { token_table, number_lines, sentences } = results;
+  return (
+    <section class="apart" aria-labelledby="learned">
+      <h2 id="learned">What training changed in the token table</h2>
+      <p>{sentences.table}</p>
+      <p class="note reading">
+        The token table E holds one vector for each token: all that the model is given about the token’s identity. It is
+        random at first, E0, and is trained with the rest of the model. The change E − E0 of each run can be seen{" "}
+        <a href="#/replay">step by step</a>.
+      </p>
+      {token_table && (
+        <div class="trained">
+          <TextTable table={token_table} />
+        </div>
+      )}
+      {number_lines.length > 0 && <Digits lines={number_lines} />}
+    </section>
+  );
+}
+
+function Digits({ lines }: { lines: NumberLine[] }) {
+  const title = "The digits on a line, by scheme";
+  const each = lines.map(({ scheme, coordinates, r }) => ({
+    name: `${scheme}, |r| ${fixed(r, 2)}`,
+    points: coordinates.values,
+  }));
+  return (
+    <DrawnFigure
+      title={title}
+      note="No input tells the model that 3 is between 2 and 4. |r| is 1 if the digits are in order and evenly spaced."
+      draw={(width) => digitLines(each, width)}
+      words={`${title}: ${each.map(({ name }) => name).join("; ")}. The table has the coordinates.`}
+      rows={lines}
+      columns={[
+        { title: "scheme", value: ({ scheme }) => scheme },
+        ...upTo(10).map((digit) => ({
+          title: String(digit),
+          numeric: true,
+          value: ({ coordinates }: NumberLine) => coordinates.values[digit],
+        })),
+        { title: "|r|", decimals: 2, value: ({ r }) => r },
+      ]}
+      code={"[run.token_table[-1].number_line for run in ww.comparison.read_results(PATH).first_runs]  # |r|"}
+      how={
+        "The change of the ten digits’ embeddings, E − E0, along its first principal axis, for the first seed of each " +
+        "scheme."
+      }
+    />
+  );
+}
+
+export function capital(text: string): string {
+  return text.replace(/^./, (letter) => letter.toUpperCase());
 }

@@ -11,7 +11,6 @@ export interface Coloring {
   /** Their names, by color; "" is no group. */
   groups?: string[];
   amount?: [number, number];
-  /** How to read the colors. */
   note: string;
   /** What can be shown alone, each with its number of tokens. */
   choices: [string, number][];
@@ -30,13 +29,7 @@ const PARTS: Record<string, [number, number]> = {
   "highest 1 %": [0.99, 1],
 };
 
-export function byGroup(
-  points: number,
-  of: (point: number) => number,
-  names: string[],
-  what: string,
-  only: string,
-): Coloring {
+function byGroup(points: number, of: (point: number) => number, names: string[], what: string, only: string): Coloring {
   const counts = new Uint32Array(names.length);
   for (let n = 0; n < points; n++) counts[of(n)]!++;
   const order = names.map((_, n) => n).filter((n) => counts[n]! > 0);
@@ -66,7 +59,7 @@ export function byGroup(
 }
 
 /** Color by an amount; the range is from the 0.5 % to the 99.5 % quantile, so that outliers do not dominate it. */
-export function byAmount(values: Float64Array, note: string, only: string, log = false): Coloring {
+function byAmount(values: Float64Array, note: string, only: string, log = false): Coloring {
   const sorted = values.filter(Number.isFinite).sort();
   const low = sorted[Math.floor(0.005 * (sorted.length - 1))] ?? 0;
   const high = sorted[Math.ceil(0.995 * (sorted.length - 1))] ?? 1;
@@ -105,26 +98,18 @@ export function coloring(
 ): Coloring {
   const { labels } = names;
   const of = (numbers: Numbers) => (point: number) => numbers[ids[point]!]!;
+  const amounts = (of: (id: number) => number) => Float64Array.from(ids, of);
   if (named && named.group_names.length > 1)
     return byGroup(ids.length, (point) => named.groups.values[point]!, [...named.group_names], "group", only);
   if (by === "script") return byGroup(ids.length, of(labels.scripts.values), labels.script_names, "script", only);
-  if (by === "norm")
-    return byAmount(
-      Float64Array.from(ids, (id) => names.norm(id)),
-      "Colored by the norm of the row.",
-      only,
-    );
+  if (by === "norm") return byAmount(amounts(names.norm), "Colored by the norm of the row.", only);
   if (by !== "frequency") return byGroup(ids.length, of(labels.kinds.values), labels.kind_names, "type", only);
   const counts = frequencies?.counts?.values;
   if (counts) {
     const part = frequencies.whole ? "" : " the beginning of";
     const note = `Colored by frequency in${part} ${frequencies.corpus} (${whole(frequencies.total)}), logarithmic.`;
-    return byAmount(
-      Float64Array.from(ids, (id) => counts[id]!),
-      note,
-      only,
-      true,
-    );
+    const counted = amounts((id) => counts[id]!);
+    return byAmount(counted, note, only, true);
   }
   const note =
     "No text was given to count tokens in (whatwhere studio PATH --corpus TEXT), " +

@@ -1,17 +1,19 @@
 /** The points of the tokens on the plane, and how many neighbors the plane keeps. */
 
+import { useEffect, useState } from "preact/hooks";
+import { visible } from "../../escape";
+import { useView } from "../../hooks";
 import { writeLink } from "../../link";
 import { fixed, whole } from "../../numbers";
-import { type Box, Grid } from "../../parts/raster";
+import type { Box } from "../../parts/raster";
 import type { Column } from "../../parts/table";
-import { TokenLabel } from "../../parts/token";
-import type { MapPoints, NeighborsKept } from "../../types";
-import type { Numbers, Tensor } from "../../wire";
+import { TokenLabel } from "../../parts/field";
+import type { MapPoints, NamedTokens, NeighborsKept } from "../../types";
 import { type Names, percent } from "./labels";
+import type { Numbers, Tensor } from "../../wire";
 
 export type Method = MapPoints["method"];
 
-/** A map that is computed. */
 export type ComputedMap = MapPoints & { kept: NeighborsKept; ids: Tensor; coordinates: Tensor };
 
 export function isComputed(map: MapPoints | null): map is ComputedMap {
@@ -20,7 +22,6 @@ export function isComputed(map: MapPoints | null): map is ComputedMap {
 
 export const METHODS: Record<Method, string> = { pca: "PCA", tsne: "t-SNE", umap: "UMAP" };
 
-/** The two coordinates of each point, and the point of each id. */
 export class Plane {
   readonly x: Float32Array;
   readonly y: Float32Array;
@@ -40,10 +41,6 @@ export class Plane {
   point(id: number): number | null {
     const point = this.#points[id] ?? -1;
     return point < 0 ? null : point;
-  }
-
-  inside(box: Box | null): number[] {
-    return box ? new Grid({ x: this.x, y: this.y, group: null }).inside(box) : [];
   }
 
   /** Return how many of some points are among the nearest on the plane, ties included. */
@@ -81,12 +78,10 @@ export function writeBox({ left, right, bottom, top }: Box): string {
   return [down(left), up(right), down(bottom), up(top)].join(",");
 }
 
-/** Return the address of a token's card. */
 export function cardOf(id: number): string {
   return writeLink("tokens", { token: `#${id}` }, {});
 }
 
-/** Return the columns of a table of points. */
 export function pointColumns({ ids, x, y }: Plane, names: Names): Column<number>[] {
   const id = (point: number) => ids[point]!;
   return [
@@ -104,4 +99,90 @@ export function pointColumns({ ids, x, y }: Plane, names: Names): Column<number>
     { title: "x", decimals: 4, value: (point) => x[point] },
     { title: "y", decimals: 4, value: (point) => y[point] },
   ];
+}
+
+export function NamedField() {
+  const { about, settings, change } = useView<{ tokens: string }>();
+  const { method = "pca", example: given = "" } = about.begin["map"] ?? {};
+  const { tokens: value } = settings;
+  const example = String(given);
+  const choose = (tokens: string) =>
+    change({ tokens, token: "", box: "", only: "", find: "", method: tokens ? "pca" : method });
+  const [typed, setTyped] = useState(value);
+  useEffect(() => setTyped(value), [value]);
+  return (
+    <form
+      class="controls named"
+      onSubmit={(event) => {
+        event.preventDefault();
+        choose(typed.trim());
+      }}
+    >
+      <div class="field wide">
+        <label for="named-tokens">Only these tokens: commas between tokens, semicolons between groups</label>
+        <input
+          id="named-tokens"
+          type="text"
+          class="main"
+          spellcheck={false}
+          autocomplete="off"
+          maxLength={20000}
+          placeholder="king, queen, man, woman"
+          value={typed}
+          onInput={(event) => setTyped(event.currentTarget.value)}
+        />
+      </div>
+      <button type="submit">Draw these</button>
+      {example !== "" && example !== value && (
+        <button type="button" onClick={() => choose(example)}>
+          Example:{" "}
+          {example
+            .split(";")
+            .map((part) => part.split(":")[0]!.trim())
+            .join(", ")}
+        </button>
+      )}
+      {value !== "" && (
+        <button type="button" onClick={() => choose("")}>
+          All tokens
+        </button>
+      )}
+    </form>
+  );
+}
+
+/** Shows how many of the tokens have their nearest neighbor of the set in their own group. */
+export function NamedFacts({ named }: { named: NamedTokens }) {
+  const { missing, group_names } = named;
+  const { stay, compared, within, between } = named.neighbors;
+  const range = ([low, high]: readonly [number, number]) => `${fixed(low, 2)} to ${fixed(high, 2)}`;
+  const nearest = Array.from(named.neighbors.cosines.values);
+  return (
+    <>
+      {group_names.length > 1 && compared > 0 && (
+        <p class="answer">
+          <b>
+            {stay} of {compared}
+          </b>{" "}
+          tokens have their nearest neighbor of this set, by cosine, in their own group.
+        </p>
+      )}
+      <p>
+        Cosine to the nearest: {range([Math.min(...nearest), Math.max(...nearest)])}.
+        {within && group_names.length > 1 && ` Of all pairs within a group: ${range(within)}.`}
+        {between && ` Between groups: ${range(between)}.`}
+      </p>
+      {missing.length > 0 && (
+        <p>
+          Not drawn, for these are no single tokens here:{" "}
+          {missing.map(({ text, reason }, n) => (
+            <span key={n}>
+              {n > 0 && "; "}
+              <b>{visible(text)}</b> ({visible(reason)})
+            </span>
+          ))}
+        </p>
+      )}
+    </>
+  );
 }

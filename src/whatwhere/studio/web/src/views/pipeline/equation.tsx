@@ -2,8 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 import { formatNumber } from "../../numbers";
-import { TokenLabel } from "../../parts/token";
-import { cell, doorName, row, type StepId, type StepProps, vectorWords } from "./walk";
+import { TokenLabel } from "../../parts/field";
+import { cell, doorName, row, type StepId, type StepProps, vectorWords } from "./steps";
 
 interface Props extends StepProps {
   step: StepId;

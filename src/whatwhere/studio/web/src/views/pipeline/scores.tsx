@@ -5,20 +5,18 @@ import { shownTokens } from "../../escape";
 import { useView } from "../../hooks";
 import { formatNumber } from "../../numbers";
 import { Slider } from "../../parts/controls";
-import { DrawnFigure, type Sketch } from "../../parts/drawn";
-import { HeatFigure } from "../../parts/figure";
+import { DrawnFigure, HeatFigure, type Sketch } from "../../parts/figure";
 import { spread } from "../../parts/heat";
 import { box, circle, label, line } from "../../parts/svg";
 import type { RotaryPairs, TextWalkthrough } from "../../types";
 import type { Tensor } from "../../wire";
-import { sumCode, Vectors } from "./steps";
-import { cell, doorName, type StepProps } from "./walk";
+import { cell, doorName, type StepProps, sumCode, Vectors } from "./steps";
 
 export function RotationStep({ walk, at }: StepProps) {
   const scheme = doorName(walk, "query_key");
   const first = Math.floor((walk.head * walk.dim) / walk.num_heads);
   const from = `q and k are features ${first} and on of x: the norm and projections of a model are not applied.`;
-  const figure = { walk, limit: spread(walk.mapped_q.values), file: "queries" };
+  const figure = { walk, limit: spread(walk.mapped_q.values) };
   if (scheme === null)
     return (
       <>
@@ -65,7 +63,6 @@ interface Dial {
 
 const [ACROSS, TALL, RADIUS] = [104, 132, 40];
 
-/** A pair of features of each query as an arrow, before and after the rotation. */
 function Dials({ walk, at, pairs }: { walk: TextWalkthrough; at: number; pairs: RotaryPairs }) {
   const { pair } = useView<{ pair: number }>().settings;
   const count = pairs.frequencies.values.length;
@@ -86,7 +83,6 @@ function Dials({ walk, at, pairs }: { walk: TextWalkthrough; at: number; pairs: 
     <DrawnFigure
       title={title}
       note={`${formatNumber(speed)} rad for each position, one rotation in ${wavelength}. Thin: before; thick: after.`}
-      file="rotations"
       draw={(width) => dialsSketch(dials, at, width)}
       words={`${title}: ${angles.join(", ")}.`}
       rows={dials}
@@ -143,9 +139,8 @@ export function BiasStep({ walk, at, other }: StepProps) {
   return (
     <Matrix
       walk={walk}
-      tensor={walk.bias}
+      part="bias"
       title={`What ${scheme} adds to the score of each pair`}
-      file="bias"
       note={`Head ${walk.head}: ${bias} for query ${at} and key ${other}. Rows are queries, columns keys.`}
       how={`The formula of ${scheme} for every query and key${walk.causal ? "; later keys are masked" : ""}.`}
     />
@@ -156,9 +151,8 @@ export function ScoreStep({ walk }: StepProps) {
   return (
     <Matrix
       walk={walk}
-      tensor={walk.scores}
+      part="scores"
       title="The score of each query and key"
-      file="scores"
       note={`Head ${walk.head}, before the softmax${walk.causal ? "; later keys are masked (−∞)" : ""}.`}
       how={
         `⟨q, k⟩ × ${formatNumber(walk.scale)}${walk.bias ? ", plus the bias" : ""}. No trained projection comes between ` +
@@ -170,40 +164,36 @@ export function ScoreStep({ walk }: StepProps) {
 
 interface MatrixProps {
   walk: TextWalkthrough;
-  tensor: Tensor;
   title: string;
-  file: "bias" | "scores";
+  part: "bias" | "scores";
   note: string;
   how: string;
 }
 
-/** Every query against every key; the table has each part of the sum. */
-function Matrix({ walk, tensor, ...figure }: MatrixProps) {
-  const { values, shape } = tensor;
+function Matrix({ walk, part, ...figure }: MatrixProps) {
+  const { values, shape } = walk[part]!;
   const count = shape[0]!;
   const names = shownTokens(walk);
   const masked = (n: number) => walk.causal && n % count > Math.floor(n / count);
   const number = (title: string, of: Tensor | null) =>
     of ? [{ title, numeric: true, value: (n: number) => of.values[n] }] : [];
-  const { file } = figure;
   return (
     <HeatFigure
       {...figure}
       cells={{ values: Float32Array.from(values, (value, n) => (masked(n) ? Number.NEGATIVE_INFINITY : value)), shape }}
-      rowLabels={names}
-      columnLabels={names}
+      labels={names}
       xLabel="key"
       yLabel="query"
       square
-      barLabel={file === "bias" ? "bias" : "score"}
+      barLabel={part === "bias" ? "bias" : "score"}
       cell={30}
       more={[
         { title: "distance", numeric: true, value: (n) => Math.floor(n / count) - (n % count) },
         ...number("product before", walk.products),
         ...number("product", walk.mapped_products),
-        ...(file === "bias" ? number("score", walk.scores) : number("bias", walk.bias)),
+        ...(part === "bias" ? number("score", walk.scores) : number("bias", walk.bias)),
       ]}
-      code={scoreCode(walk, file)}
+      code={scoreCode(walk, part)}
     />
   );
 }

@@ -3,14 +3,13 @@
 import { cssColor } from "../../colors";
 import { shownTokens, visibleToken } from "../../escape";
 import { useView } from "../../hooks";
-import { formatNumber, whole, upTo } from "../../numbers";
+import { formatNumber, upTo, whole } from "../../numbers";
 import { Figure, HeatFigure } from "../../parts/figure";
 import { spread } from "../../parts/heat";
 import { box, drawing, label } from "../../parts/svg";
-import { TokenLabel } from "../../parts/token";
-import type { FirstTokens, TextWalkthrough } from "../../types";
+import { TokenLabel } from "../../parts/field";
+import type { DoorScheme, FirstTokens, TextWalkthrough } from "../../types";
 import type { Tensor } from "../../wire";
-import { doorName, row, type StepProps, vectorWords } from "./walk";
 
 export function TokensStep({ read, numbered }: { read: FirstTokens; numbered: boolean }) {
   const { about, settings } = useView<Record<"text" | "tokens", string>>();
@@ -31,7 +30,6 @@ export function TokensStep({ read, numbered }: { read: FirstTokens; numbered: bo
     <Figure
       title={title}
       note={note}
-      file={numbered ? "ids" : "tokens"}
       svg={() => chipsSvg(read, title, numbered)}
       rows={slots}
       columns={[
@@ -91,7 +89,6 @@ export function RowsStep({ walk, at }: StepProps) {
       walk={walk}
       cells={walk.rows}
       title="The row of each token"
-      file="rows"
       note={`E[${walk.ids.values[at]}] = ${vectorWords(row(walk.rows, at), 6)}: the same at every position.`}
       code={rowsCode(walk)}
       how={
@@ -120,7 +117,6 @@ export function PositionsStep({ walk, at }: StepProps) {
       walk={walk}
       cells={walk.position_rows}
       title="What is added at each position"
-      file="position-rows"
       note={`P[${at}] = ${vectorWords(row(walk.position_rows, at), 6)}: the same for every token.`}
       code={`${walk.python}\nwhere.input(ww.positions(${walk.words.length}))`}
       how={`${doorName(walk, "input")} computes a vector for each position 0, 1, 2, …; learned tables are read from the file.`}
@@ -136,7 +132,6 @@ export function SumStep({ walk, at }: StepProps) {
         walk={walk}
         cells={walk.vectors}
         title="The vector of each token at its position"
-        file="vectors"
         note={`x = ${vectorWords(row(walk.vectors, at), 6)} at position ${at}.`}
         code={sumCode(walk)}
         how={`x_i = E[id_i] + P[i], feature by feature.${walk.position_rows ? "" : " Nothing is added here."}`}
@@ -155,7 +150,6 @@ function rowsCode(walk: TextWalkthrough): string {
   return `rows = ${factor}torch.tensor(np.float32(ww.read(PATH).array(${JSON.stringify(walk.tensor)}, rows=${ids})))`;
 }
 
-/** Return the Python that computes the vector of each token at its position. */
 export function sumCode(walk: TextWalkthrough): string {
   const positions = walk.position_rows ? ` + where.input(ww.positions(${walk.words.length}))[0].detach()` : "";
   return `${walk.python}\n${rowsCode(walk)}\nx = rows${positions}`;
@@ -167,7 +161,6 @@ interface VectorsProps {
   limit?: number;
   title: string;
   note: string;
-  file: string;
   code: string;
   how: string;
 }
@@ -177,7 +170,7 @@ export function Vectors({ walk, how, ...figure }: VectorsProps) {
     <HeatFigure
       limit={limitOf(walk)}
       {...figure}
-      rowLabels={shownTokens(walk)}
+      labels={shownTokens(walk)}
       xLabel="feature"
       yLabel="token"
       how={`${how} The colors end at three standard deviations of rows and positions together, so that these pictures compare.`}
@@ -193,13 +186,12 @@ function SumOf({ walk, at, positions }: { walk: TextWalkthrough; at: number; pos
     <HeatFigure
       title={`${shownTokens(walk)[at]} at position ${at}: row, position, sum`}
       cells={{ values: Float32Array.from(parts.flatMap((part) => Array.from(part))), shape: [3, walk.dim] }}
-      rowLabels={names}
+      labels={names}
       xLabel="feature"
       yLabel="part"
       limit={limitOf(walk)}
       cell={34}
       note="Feature by feature, the third strip is the first plus the second."
-      file="sum"
       rows={upTo(walk.dim)}
       columns={[
         { title: "feature", numeric: true, value: (n) => n },
@@ -208,4 +200,44 @@ function SumOf({ walk, at, positions }: { walk: TextWalkthrough; at: number; pos
       how="The vectors of the steps before, and their sum, in float32."
     />
   );
+}
+
+export const STEPS = [
+  { id: "tokens", title: "Tokens" },
+  { id: "ids", title: "Ids" },
+  { id: "rows", title: "Rows" },
+  { id: "positions", title: "Positions" },
+  { id: "sum", title: "Sum" },
+  { id: "rotation", title: "Queries, keys" },
+  { id: "bias", title: "Bias" },
+  { id: "score", title: "Scores" },
+] as const;
+
+export type StepId = (typeof STEPS)[number]["id"];
+
+/** The text that is followed: the query at one position, a key at another. */
+export interface StepProps {
+  walk: TextWalkthrough;
+  at: number;
+  other: number;
+}
+
+export function doorName(walk: TextWalkthrough, door: DoorScheme["door"]): string | null {
+  return walk.doors.find((each) => each.door === door)?.name ?? null;
+}
+
+export function row({ values, shape }: Tensor, number: number): ArrayLike<number> {
+  const columns = shape[1] ?? 0;
+  return values.subarray(number * columns, (number + 1) * columns);
+}
+
+export function cell({ values, shape }: Tensor, i: number, j: number): number {
+  return values[i * (shape[1] ?? 0) + j] ?? Number.NaN;
+}
+
+/** Return the first numbers of a vector, and dots where there are more. */
+export function vectorWords(values: ArrayLike<number>, most = 4): string {
+  const first = Array.from(values).slice(0, most);
+  const rest = values.length - first.length;
+  return `(${first.map((value) => formatNumber(value)).join(", ")}${rest > 0 ? ", …" : ""})`;
 }

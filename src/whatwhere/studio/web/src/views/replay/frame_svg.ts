@@ -3,7 +3,7 @@
 import { upTo } from "../../numbers";
 import { cssColor, cssSeries } from "../../colors";
 import { visibleToken } from "../../escape";
-import type { Sketch } from "../../parts/drawn";
+import type { Sketch } from "../../parts/figure";
 import { placeLabels } from "../../parts/labels";
 import { circle, haloed, label, line, n, textWidth } from "../../parts/svg";
 import type { Tensor } from "../../wire";
@@ -75,7 +75,6 @@ export function mapSketch(words: string[], points: Tensor, at: number, width: nu
 
 const TALL = 128;
 
-/** Draw the digits on lines, each under its name. */
 export function digitLines(lines: { name?: string; points: ArrayLike<number> }[], width: number): Sketch {
   const step = lines.length > 1 ? TALL + 22 : TALL;
   const parts = lines.map(({ name = "", points }, k) => {
