@@ -1,7 +1,7 @@
-"""The answers of the studio: one file a view, plain functions of a session and settings.
+"""The answers of the studio: one file a view, functions of a session and settings, which `query` checks.
 
-A function takes (session, settings), with settings as JSON has them, and returns a dataclass, of which page_types.py
-makes a type of the page. None knows of the server, and none repeats a formula: these are in analysis.
+They return dataclasses, of which page_types.py makes types of the page. None knows of the server, and none repeats a
+formula: these are in analysis.
 """
 
 from collections.abc import Callable, Mapping
