@@ -64,9 +64,9 @@ def _measurements(measured: Measured) -> list[tuple[str, str]]:
             tokens = _facts({"tokens before": before, "tokens kept": kept, "of them requested": requested})
             return [*tokens, *_tables(measured.tables), *_corpus(measured.corpus)]
         case Retokenized():
-            tokens = {"tokens": measured.tokens, "copied": measured.copied}
-            tokens |= {_COMPOSED[measured.method]: measured.composed, "mean row": measured.mean_rows}
-            return [*_facts(tokens), *_tables(measured.tables)]
+            counts = {"tokens": measured.tokens, "copied": measured.copied}
+            counts |= {_COMPOSED[measured.method]: measured.composed, "mean row": measured.mean_rows}
+            return [*_facts(counts), *_tables(measured.tables)]
         case Cast():
             return _cast(measured)
         case Repaired():
