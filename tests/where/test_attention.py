@@ -358,12 +358,6 @@ def test_tensors_of_no_real_numbers_are_refused(dtype, engine):
         ww.Where().at(ww.positions(3)).attention(q, q, q, engine=engine)
 
 
-def test_no_key_heads_are_refused():
-    q = torch.ones(1, 2, 3, 8)
-    with pytest.raises(ww.errors.ShapeError, match="divide the query heads"):
-        ww.Where().at(ww.positions(3)).attention(q, q[:, :0], q[:, :0])
-
-
 NOBODY = ww.Positions.from_mask(torch.zeros(0, 3, dtype=torch.int64))
 
 

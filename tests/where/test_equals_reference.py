@@ -340,12 +340,12 @@ for start, settings in product((0, 1_000_000), ({}, {"dim": 12}, {"theta": 50.0}
         atol=2e-6,  # float32 sines in sums of a few dozen products of size 1 to 3
         slack=2e-5,
     )
-for rows in (3, 64):
+for rows, scale in ((3, None), (64, None), (3, 1.0), (1, None)):
     case(
-        f"cope-{rows}",
-        ww.CoPE(6, 4, rows),
+        f"cope-{rows}-{scale}",
+        ww.CoPE(6, 4, rows, scale),
         lambda scheme, q, k: bias(scheme, q, k, NEAR, NEAR).tril(),
-        lambda q, k, weight: reference.cope_bias(q, k, weight, 6**-0.5) * np.tri(6),
+        lambda q, k, weight, scale=scale: reference.cope_bias(q, k, weight, scale or 6**-0.5) * np.tri(6),
         *[(4, 6, 6)] * 2,
     )
 case(

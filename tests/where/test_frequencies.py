@@ -13,7 +13,6 @@ from whatwhere.where.frequencies import (
     angles,
     cos_sin,
     inverse_frequencies,
-    layout_frequencies,
     offset_map,
     sinusoid,
     tensor2tensor_frequencies,
@@ -40,12 +39,6 @@ def test_tensor2tensor_ends_at_exactly_one_turn_per_theta(dim):
     assert steps.tolist() == pytest.approx([steps[0].item()] * (dim // 2 - 1), rel=1e-12)
 
 
-def test_a_layout_has_its_frequencies():
-    assert torch.equal(layout_frequencies(8, 100.0, "interleaved"), inverse_frequencies(8, 100.0))
-    assert torch.equal(layout_frequencies(8, 100.0, "half"), inverse_frequencies(8, 100.0))
-    assert torch.equal(layout_frequencies(8, 100.0, "tensor2tensor"), tensor2tensor_frequencies(8, 100.0))
-
-
 def test_frequencies_are_made_on_a_device():
     assert inverse_frequencies(8, device="meta").device.type == "meta"
     assert tensor2tensor_frequencies(8, device="meta").device.type == "meta"
@@ -70,19 +63,6 @@ def test_autocast_leaves_angles_alone():
     assert made.tolist() == [[257.0], [1025.0]]
 
 
-def test_sinusoid_interleaved_puts_sine_and_cosine_side_by_side():
-    made = sinusoid(torch.tensor([0, 3, 1000]), 6, theta=50.0)
-    for row, p in zip(made.tolist(), (0, 3, 1000), strict=True):
-        expected = [f(p * 50.0 ** (-2 * i / 6)) for i in range(3) for f in (sin, cos)]
-        assert row == pytest.approx(expected, abs=1e-7)
-
-
-def test_the_half_layout_puts_all_sines_first():
-    (row,) = sinusoid(torch.tensor([5]), 6, layout="half").tolist()
-    turns = [5 * 10_000 ** (-2 * i / 6) for i in range(3)]
-    assert row == pytest.approx([*map(sin, turns), *map(cos, turns)], abs=1e-7)
-
-
 def test_sinusoid_tensor2tensor_has_other_frequencies():
     (row,) = sinusoid(torch.tensor([5]), 6, layout="tensor2tensor").tolist()
     turns = [5 * 10_000 ** (-i / 2) for i in range(3)]
@@ -104,12 +84,6 @@ def test_offset_map_shifts_every_position_equally(k, p, layout):
     matrix = offset_map(k, 12, layout=layout)
     assert torch.allclose(matrix @ before, after, atol=3e-7)
     assert torch.allclose(matrix @ matrix.T, torch.eye(12, dtype=torch.float64), atol=1e-12)
-
-
-def test_offset_maps_add_up():
-    there, back = offset_map(17, 8), offset_map(-17, 8)
-    assert torch.allclose(there @ back, torch.eye(8, dtype=torch.float64), atol=1e-14)
-    assert torch.allclose(offset_map(3, 8) @ offset_map(4, 8), offset_map(7, 8), atol=1e-14)
 
 
 def test_a_wavelength_is_one_full_turn():

@@ -380,6 +380,7 @@ Where(window="512") -> SettingError: window='512'
 Where(window=True) -> SettingError: window=True
 Where(window=4, chunk=4) -> SettingError: has one of them
 Where(chunk=0) -> ShapeError: size=0
+Where().at(3).attention(q(3), q(3)[:, :0], q(3)[:, :0]) -> ShapeError: divide the query heads
 attend(None, q(3), sink=Sink(4)) -> ShapeError: Sink was made for num_heads=4, but q has 2 heads
 Where(sink=torch.nn.Linear(1, 1)) -> SettingError: needs a Sink
 ALiBi(4).heads(3, 2) -> ShapeError: has 4 heads

@@ -1,6 +1,5 @@
 """Rotary positions of text, images and video: which pair turns by which coordinate."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -60,15 +59,6 @@ def test_interleaved_sections_of_real_models():
         made = ww.MultimodalRotary(2 * sum(sections), sections, layout="interleaved").axis_of_pair
         assert tuple(made.count(axis) for axis in range(3)) == sections
         assert list(made) == reference.multimodal_axes(sections, "interleaved")
-
-
-def test_as_many_axes_as_sections():
-    rope, q = ww.MultimodalRotary(16, (2, 2, 2, 2)), draw(1, 1, 3, 16)
-    assert rope.axes == 4
-    index = torch.arange(12).reshape(4, 1, 3)
-    wanted = reference.multimodal_rotary(q[0].numpy(), index[:, 0].numpy(), (2, 2, 2, 2))
-    made = rope(q, q, ww.Positions.from_position_ids(index))[0]
-    np.testing.assert_allclose(made[0].numpy(), wanted, rtol=0, atol=5e-7)
 
 
 def test_the_length_of_a_picture_is_its_largest_coordinate():

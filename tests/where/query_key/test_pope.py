@@ -31,16 +31,6 @@ def test_scores_are_the_papers():
     torch.testing.assert_close((mapped_q @ mapped_k.mT).double(), (lengths * angle.cos()).sum(-1), rtol=0, atol=5e-6)
 
 
-def test_magnitude_encodes_content_and_phase_encodes_position():
-    """The length of each feature's pair is softplus of the feature, wherever it stands: nothing is mixed."""
-    pope = sampled(8, 2)
-    q = draw(1, 2, 5, 8)
-    for p in (ww.positions(5), ww.positions(5, start=70_000)):
-        for x, mapped in zip((q, q), pope(q, q, p), strict=True):
-            along, across = mapped.chunk(2, dim=-1)
-            torch.testing.assert_close(torch.hypot(along, across), F.softplus(x), rtol=1e-6, atol=1e-6)
-
-
 def test_the_scale_is_that_of_the_original_head():
     where = ww.Where(query_key=ww.PoPE(16, 2))
     assert where.at(ww.positions(3)).scale == 16**-0.5

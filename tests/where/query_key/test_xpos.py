@@ -10,10 +10,6 @@ import whatwhere as ww
 LIMIT = 33_994  # of float32: 512 * ln(2 ** 120) / ln(3.5), where 3.5 = 1 / zeta_0
 
 
-def draw(*shape, seed=0, dtype=torch.float64):
-    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64).to(dtype)
-
-
 def test_each_pair_fades_at_its_own_rate_with_the_distance():
     """At a distance of scale_base, pair i has zeta_i of the score that rotary gives."""
     xpos, rope = ww.XPos(8, scale_base=100.0), ww.Rotary(8)
@@ -25,19 +21,6 @@ def test_each_pair_fades_at_its_own_rate_with_the_distance():
         zeta = (2 * pair + 0.4 * 8) / (1.4 * 8)
         assert float(scores[0] / scores[1]) == pytest.approx(zeta, rel=1e-5)
         assert float(xpos.decay[pair]) == pytest.approx(zeta, rel=1e-15)
-
-
-def test_a_large_scale_base_is_rotary():
-    q, p = draw(1, 2, 9, 16), ww.positions(9, start=100)
-    made, plain = ww.XPos(16, scale_base=1e12)(q, q, p), ww.Rotary(16)(q, q, p)
-    torch.testing.assert_close(made, plain, rtol=0, atol=3e-7)
-
-
-@pytest.mark.parametrize("center", [7, 60, 20_000])
-def test_the_center_plays_no_part_in_a_score(center):
-    q, k, p = draw(1, 2, 80, 16), draw(1, 2, 80, 16, seed=1), ww.positions(80)
-    near, far = ((a @ b.mT).tril() for a, b in (ww.XPos(16)(q, k, p), ww.XPos(16, center=center)(q, k, p)))
-    torch.testing.assert_close(far, near, rtol=0, atol=1e-5)
 
 
 def test_factors_stay_finite_up_to_the_maximum_distance_and_beyond_it_is_an_error():

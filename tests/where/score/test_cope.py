@@ -1,20 +1,13 @@
 """CoPE: positions that count only the keys that matter."""
 
-from itertools import accumulate, pairwise
-
-import numpy as np
-import pytest
 import torch
 from torch import Tensor
 from torch.testing import assert_close
 
 import whatwhere as ww
 from tests.samples import draw_float64 as draw
-from whatwhere import reference
 
 HEADS, KEY_HEADS, HEAD_DIM = 4, 2, 6
-DOCUMENTS = (3, 1, 5)
-ENGINES = ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)]
 
 
 def sampled(max_distance: int = 3, scale: float | None = None) -> ww.CoPE:
@@ -26,26 +19,6 @@ def vectors(tokens: int = 9) -> tuple[Tensor, ...]:
     return tuple(
         draw(2, count, tokens, HEAD_DIM, seed=seed) for seed, count in enumerate((HEADS, KEY_HEADS, KEY_HEADS))
     )
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize(("max_distance", "scale"), [(3, None), (64, None), (3, 1.0), (1, None)])
-@torch.no_grad()
-def test_it_is_the_papers_formula(max_distance, scale, engine):
-    scheme = sampled(max_distance, scale)
-    q, k, v = vectors()
-    factor = HEAD_DIM**-0.5 if scale is None else scale
-    weight, wide = scheme.weight.numpy(), [part.repeat_interleave(2, dim=1).numpy() for part in (k, v)]
-    expected = np.zeros(q.shape)
-    for b in range(2):
-        for first, end in pairwise(accumulate(DOCUMENTS, initial=0)):
-            part = slice(first, end)
-            parts = (q[b, :, part].numpy(), wide[0][b, :, part], wide[1][b, :, part])
-            bias = reference.cope_bias(*parts[:2], weight, factor)
-            expected[b, :, part] = reference.attention(*parts, bias, np.tri(end - first, dtype=bool), factor)
-    here = ww.Where(score=scheme).at(ww.Positions.packed(DOCUMENTS))
-    actual = here.attention(q, k, v, engine=engine)
-    assert_close(actual, torch.from_numpy(expected), rtol=0, atol=1e-12)
 
 
 def tabulated(scheme: ww.CoPE, q: Tensor, k: Tensor) -> Tensor:
@@ -97,27 +70,6 @@ def test_it_learns_from_zero():
 def test_the_scale_of_the_gates_is_that_of_the_softmax():
     assert ww.Where(score=sampled()).at(ww.positions(2)).scale == HEAD_DIM**-0.5
     assert ww.Where(score=sampled(scale=1.0)).at(ww.positions(2)).scale == 1.0
-    with pytest.raises(ww.errors.SettingError, match="different softmax scales"):
-        ww.Where(query_key=Unscaled(HEAD_DIM), score=sampled())
-
-
-class Unscaled(ww.QueryKeyMap):
-    """Change nothing, and ask for a softmax scale of 1."""
-
-    scale = 1.0
-
-    def __init__(self, head_dim: int) -> None:
-        super().__init__()
-        self.head_dim = head_dim
-
-    def bind(self, positions, lengths=None):
-        return ()
-
-    def map_query(self, q, bound):
-        return q
-
-    def map_key(self, k, bound):
-        return k
 
 
 @torch.no_grad()

@@ -74,12 +74,6 @@ def test_the_query_counts_within_its_document():
     assert_close(scheme(p[5:], p).detach(), alone[:, :, 5:], rtol=1e-14, atol=1e-15)
 
 
-def test_later_keys_are_read_by_their_distance():
-    scheme, p = sampled(), ww.positions(20)
-    table = scheme(p).detach()
-    assert torch.equal(table, table.mT)  # below the threshold
-
-
 def test_it_starts_at_the_papers_numbers_and_as_linear_layers_do():
     torch.manual_seed(0)
     scheme = ww.FIRE(400, width=100)

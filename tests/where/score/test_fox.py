@@ -1,9 +1,7 @@
 """FoX: each token says how much of what came before it is forgotten."""
 
 from copy import deepcopy
-from itertools import accumulate, pairwise
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -11,10 +9,8 @@ from torch.testing import assert_close
 
 import whatwhere as ww
 from tests.samples import draw_float64 as draw
-from whatwhere import reference
 
 DIM, HEADS, KEY_HEADS, HEAD_DIM = 12, 4, 2, 6
-DOCUMENTS = (3, 1, 5)
 ENGINES = ["dense", "sdpa", pytest.param("flex", marks=pytest.mark.compile)]
 
 
@@ -31,34 +27,6 @@ def vectors(tokens: int = 9) -> tuple[Tensor, ...]:
     """Token vectors, and q, k, v."""
     heads = (draw(2, count, tokens, HEAD_DIM, seed=seed) for seed, count in enumerate((HEADS, KEY_HEADS, KEY_HEADS)))
     return draw(2, tokens, DIM, seed=3), *heads
-
-
-def as_arrays(scheme: ww.FoX) -> tuple[np.ndarray, np.ndarray]:
-    return scheme.weight.detach().numpy(), scheme.bias.detach().numpy()
-
-
-def by_the_paper(scheme: ww.FoX, x: Tensor, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-    """Forgetting attention of each document by itself, in the reference's loops."""
-    y, groups = np.zeros(q.shape), q.shape[1] // k.shape[1]
-    k, v = (part.repeat_interleave(groups, dim=1).numpy() for part in (k, v))
-    for b in range(len(x)):
-        for first, end in pairwise(accumulate(DOCUMENTS, initial=0)):
-            part = slice(first, end)
-            gates = reference.fox_gates(x[b, part].numpy(), *as_arrays(scheme))
-            seen = np.tri(end - first, dtype=bool)
-            parts = (q[b, :, part].numpy(), k[b, :, part], v[b, :, part])
-            y[b, :, part] = reference.attention(*parts, reference.fox_bias(gates), seen)
-    return torch.from_numpy(y)
-
-
-@pytest.mark.parametrize("engine", ENGINES)
-@torch.no_grad()
-def test_it_is_the_papers_formula(engine):
-    scheme = sampled()
-    x, q, k, v = vectors()
-    here = ww.Where(score=scheme).at(ww.Positions.packed(DOCUMENTS))
-    actual = here.attention(q, k, v, gates=here.gates(x), engine=engine)
-    assert_close(actual, by_the_paper(scheme, x, q, k, v), rtol=0, atol=1e-12)
 
 
 @torch.no_grad()

@@ -37,14 +37,6 @@ def test_one_query_needs_its_own_gates_only():
             torch.testing.assert_close(y, wanted[:, :, t : t + 1], rtol=0, atol=1e-13)
 
 
-def test_earlier_keys_within_the_extent_only():
-    scheme, p = sampled(extent=3), ww.positions(6)
-    bias = table(scheme, p, p, gates=scheme.gates(draw(1, 6, 8)))[0, 0]
-    i = torch.arange(6)
-    n = i[:, None] - i
-    assert bool((bias != 0).eq((n >= 0) & (n < 3)).all())
-
-
 def test_a_temperature_multiplies_the_bias():
     curve, r = temperature.ClampedLog(alpha=0.5, length=4), draw(1, 2, 3, 4)
     warm, plain = (table(sampled(temperature=one), at(QUERIES), at(KEYS), gates=r) for one in (curve, None))
@@ -53,16 +45,9 @@ def test_a_temperature_multiplies_the_bias():
 
 
 @pytest.mark.usefixtures("our_own_checks")
-def test_gates_of_other_tokens_raise():
+def test_queries_that_are_not_among_the_keys_need_their_own_gates():
     scheme, p = sampled(), ww.positions(4)
-    q, here = torch.ones(1, 2, 4, 4), ww.Where(scheme).at(p)
-    with pytest.raises(ww.errors.SettingError, match="needs the gates of the queries"):
-        here.attention(q, q, q)
-    for gates in (draw(1, 2, 3, 4), draw(1, 3, 4, 4), draw(1, 2, 4, 5), draw(1, 2, 4)):
-        with pytest.raises(ww.errors.ShapeError, match="Inkling needs gates of shape"):
-            here.attention(q, q, q, gates=gates)
-    with pytest.raises(ww.errors.ShapeError, match="was made for dim=8"):
-        here.gates(torch.ones(1, 4, 9))
+    q = torch.ones(1, 2, 4, 4)
     late = ww.Where(scheme).at(ww.positions(2, start=9), p)
     with pytest.raises(ww.errors.ShapeError, match="a query is not among the keys"):
         late.attention(q[:, :, :2], q, q, gates=draw(1, 2, 4, 4))

@@ -23,12 +23,6 @@ def test_it_is_the_product_of_the_sinusoids_of_two_positions(num_heads, sinusoid
     assert_close(table, wanted, rtol=1e-6, atol=sinusoid_dim * 2**-24 * num_heads / 8)
 
 
-def test_each_head_has_its_ratio():
-    """At distance 0 all cosines are 1: half of the sinusoid's features, over 8/H, 16/H, ..., 8."""
-    table = ww.Sandwich(8)(ww.positions(1))
-    assert table.flatten().tolist() == pytest.approx([64 / h for h in range(1, 9)])
-
-
 def test_it_falls_about_as_a_logarithm():
     """Mean slope against ln(distance): the cosines of all waves shorter than the distance have died away.
 
