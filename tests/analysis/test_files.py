@@ -52,19 +52,40 @@ def test_a_table_alone(tmp_path: Path) -> None:
     )
 
 
+def spoiled() -> np.ndarray:
+    rng = np.random.default_rng(0)
+    table = rng.standard_normal((2000, 256)).astype(np.float32)
+    table[40:60] = 0.1 + 0.01 * rng.standard_normal((20, 256))
+    table[7] = 0
+    table[9] = table[11] = table[8]
+    table[12, 3] = np.nan
+    table[13, :2] = np.inf
+    table[14], table[15] = table[14] / 50, table[15] * 50
+    return table
+
+
 def test_suspicious_rows_are_listed_with_evidence(tmp_path: Path) -> None:
-    rows = ROWS.copy()
-    rows[7] = 0
-    rows[9, 3], rows[9, 4], rows[11, 0] = np.nan, np.inf, np.nan
-    rows[[20, 30]] = rows[5]
-    np.save(tmp_path / "table.npy", rows)
+    table = spoiled()
+    np.save(tmp_path / "table.npy", table)
     result = inspect(tmp_path / "table.npy")
-    suspicious = result.diagnostics
-    assert suspicious.zero.ids.tolist() == [7]
-    assert [(row.id, row.nan, row.infinite) for row in suspicious.not_finite.examples] == [(9, 1, 1), (11, 1, 0)]
-    assert suspicious.duplicates.ids == ((5, 20, 30),)
-    assert (result.norms.rows, result.norms.finite) == (300, 298)
-    sound = np.delete(rows, [7, 9, 11], axis=0).astype(np.float64)
+    found = result.diagnostics
+    assert sorted(found.under_trained.ids.tolist()) == list(range(40, 60))
+    assert found.under_trained.also_unreachable is None
+    assert [(row.id, row.why) for row in found.far.examples] == [(14, "low norm"), (15, "high norm")]
+    assert found.far.lowest[0].id == 14
+    assert [(row.id, row.why) for row in found.far.farthest[:1]] == [(15, "high norm")]
+    assert found.far.farthest[1].why is None
+    mean = np.delete(table, [7, 12, 13, 14, 15, *range(40, 60)], axis=0).mean(axis=0, dtype=np.float64)
+    np.testing.assert_allclose(
+        [row.distance for row in found.far.examples], np.linalg.norm(table[14:16] - mean, axis=1)
+    )
+    assert found.zero.ids.tolist() == [7]
+    assert (found.duplicates.groups, found.duplicates.ids) == (1, ((8, 9, 11),))
+    assert [row.id for row in found.duplicates.examples[0]] == [8, 9, 11]
+    assert [(row.id, row.nan, row.infinite) for row in found.not_finite.examples] == [(12, 1, 0), (13, 0, 2)]
+    assert "tokenizer" in found.unreachable.missing
+    assert (result.norms.rows, result.norms.finite) == (2000, 1998)
+    sound = np.delete(table, [7, 12, 13], axis=0).astype(np.float64)
     variances = np.linalg.eigvalsh(np.cov(sound.T, bias=True))
     assert result.spectrum.participation_ratio == pytest.approx(variances.sum() ** 2 / (variances**2).sum(), rel=1e-4)
     json.dumps(to_json(result), allow_nan=False)

@@ -2,14 +2,15 @@
 
 import json
 import re
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
+from whatwhere.analysis.token_map import make_map
 from whatwhere.models.checkpoint import Checkpoint
+from whatwhere.records import to_json
 from whatwhere.report.html import scatter
 
 from ..running import error_of, json_of, whatwhere
@@ -21,16 +22,15 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def test_every_model(saved: Saved, tmp_path: Path) -> None:
     result = json_of("map", saved.path, "--out", tmp_path / "map.json", "-k", "5")
-    table = saved.table.astype(np.float64)
-    centered = table - table.mean(axis=0)
-    _, singular, right = np.linalg.svd(centered, full_matrices=False)
-    written = json.loads((tmp_path / "map.json").read_text())
-    assert [point["token"] for point in written["points"]] == [named(n) for n in range(37)]
-    points = np.array([[point["x"], point["y"]] for point in written["points"]])
-    assert np.allclose(np.abs(points), np.abs(centered @ right[:2].T), atol=1e-6)
-    assert result["explained_variance_ratio"] == pytest.approx((singular[:2] ** 2 / (singular**2).sum()).tolist())
+    written, right = json.loads((tmp_path / "map.json").read_text()), make_map(saved.table, k=5)
+    points = written.pop("points")
+    assert written == result
+    assert [point["token"] for point in points] == [named(n) for n in range(37)]
+    assert {point["type"] for point in points} <= {"word", "no token", "special"}
+    np.testing.assert_allclose([[point["x"], point["y"]] for point in points], right.coordinates, atol=1e-6)
+    assert result["explained_variance_ratio"] == pytest.approx(right.explained_variance_ratio)
     assert (result["shown"], result["files"]) == (37, [str(tmp_path / "map.json")])
-    assert (result["kept"]["k"], result["kept"]["queries"]) == (5, 37)
+    assert result["kept"] == pytest.approx(to_json(right.kept), abs=1e-6)
 
 
 def test_the_picture_states_how_many_neighbors_it_preserves(saved: Saved, tmp_path: Path) -> None:
@@ -57,14 +57,6 @@ def test_coordinates_as_tsv_and_a_sample(minilm: Path, tmp_path: Path) -> None:
     assert len(lines) == 201 == result["shown"] + 1
     assert all(words[int(line[0])] == line[1] for line in lines[1:])
     assert {"word start", "continuation"} <= {line[2] for line in lines[1:]}
-
-
-def test_points_as_json(saved: Saved, tmp_path: Path) -> None:
-    """The file holds what --json prints, and the points with their types."""
-    result = json_of("map", saved.path, "--out", tmp_path / "map.json")
-    written = json.loads((tmp_path / "map.json").read_text())
-    assert {point["type"] for point in written.pop("points")} <= {"word", "no token", "special"}
-    assert written == result
 
 
 def test_the_table_for_the_projector_is_read_back(saved: Saved, tmp_path: Path) -> None:
@@ -131,14 +123,6 @@ def test_wrong_input(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     before = Path("projector/vectors.tsv").read_bytes()
     assert WRONG[line] in error_of("map", *line.split())
     assert Path("projector/vectors.tsv").read_bytes() == before
-
-
-@pytest.mark.parametrize(("method", "extra"), [("tsne", "map"), ("umap", "umap")])
-def test_a_missing_extra_is_named(method: str, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, {"tsne": "openTSNE", "umap": "umap"}[method], None)
-    np.save(tmp_path / "t.npy", np.random.default_rng(0).standard_normal((20, 3)))
-    said = error_of("map", tmp_path / "t.npy", "--method", method, "--out", tmp_path / "map.svg")
-    assert f'pip install "whatwhere[{extra}]"' in said
 
 
 def test_a_share_of_all_is_100_percent(tmp_path: Path) -> None:

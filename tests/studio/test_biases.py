@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from whatwhere import FIRE, KERPLE, reference
+from whatwhere import ScoreBias, positions, reference
 from whatwhere.studio.api import biases as api
 from whatwhere.studio.session import Session
 from whatwhere.where.catalogue import random_scheme
@@ -77,32 +77,31 @@ def test_the_models_own_table_first(t5: Session, number: int, part: str) -> None
         assert result.later is result.ranges_later is None
 
 
-def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(fresh: Session) -> None:
-    result = api.shown(fresh, {"scheme": "kerple", "options": "kind=power", "heads": 2, "tokens": 6, "seed": 4})
-    kerple = random_scheme("kerple", 2, 2, 4096, 4, kind="power").score
-    assert isinstance(kerple, KERPLE)
-    p, a = (value.detach().double().numpy() for value in (kerple.p, kerple.a))
-    right = reference.kerple_bias(np.arange(6), np.arange(6), p, a, "power")[0]
-    np.testing.assert_allclose(result.matrix, right, rtol=1e-5)
-    other = api.shown(fresh, {"scheme": "kerple", "options": "kind=power", "heads": 2, "tokens": 6, "seed": 5})
-    assert not np.allclose(other.matrix, result.matrix)
-
-    result = api.shown(fresh, {"scheme": "fire", "options": "threshold=3 c=0.5 width=4", "heads": 2, "tokens": 6})
-    fire = random_scheme("fire", 2, 2, 4096, 0, threshold=3.0, c=0.5, width=4).score
-    assert isinstance(fire, FIRE)
-    first, second = (
-        tuple(value.detach().double().numpy() for value in pair)
-        for pair in ((fire.weight_in, fire.bias_in), (fire.weight_out, fire.bias_out))
-    )
-    right = reference.fire_bias(np.arange(6), np.arange(6), 0.5, 3.0, first, second)[0]
+@pytest.mark.parametrize(
+    ("scheme", "options", "settings"),
+    [
+        ("kerple", "kind=power", {"kind": "power"}),
+        ("fire", "threshold=3 c=0.5 width=4", {"threshold": 3.0, "c": 0.5, "width": 4}),
+    ],
+)
+def test_learned_schemes_are_drawn_from_the_seed_and_turned_by_their_settings(
+    fresh: Session, scheme: str, options: str, settings: dict[str, Any]
+) -> None:
+    chosen = {"scheme": scheme, "options": options, "heads": 2, "tokens": 6}
+    result, other = (api.shown(fresh, {**chosen, "seed": seed}) for seed in (4, 5))
+    right = random_scheme(scheme, 2, 2, 4096, 4, **settings).score
+    assert isinstance(right, ScoreBias)
     lower = np.tril_indices(6)
-    np.testing.assert_allclose(result.matrix[lower], right[lower], rtol=1e-4, atol=1e-6)
-
+    expected = right(positions(6), causal=right.causal_only)[0, 0].detach().numpy()
+    np.testing.assert_allclose(result.matrix[lower], expected[lower], rtol=1e-6)
+    assert not np.allclose(other.matrix[lower], result.matrix[lower])
     said: dict[str, Any] = {}
     exec(result.python, said)
-    assert repr(said["scheme"]) == repr(fire)
-    assert (said["scheme"].weight_in == fire.weight_in).all()
+    assert repr(said["scheme"]) == repr(right)
+    assert all((said["scheme"].state_dict()[name] == value).all() for name, value in right.state_dict().items())
 
+
+def test_learned_buckets_are_turned_by_their_settings(fresh: Session) -> None:
     bias = api.shown(fresh, {"scheme": "t5", "options": "num_buckets=6 max_distance=24"})
     assert {parameter.name: parameter.value for parameter in bias.parameters} == {
         "num_buckets": 6,

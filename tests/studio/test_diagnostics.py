@@ -16,6 +16,7 @@ from whatwhere.studio.api import JOBS
 from whatwhere.studio.api.inspection import SuspiciousTokens
 from whatwhere.studio.session import Session
 
+from ..analysis.test_files import spoiled
 from .conftest import csv_rows, opened
 
 
@@ -25,32 +26,9 @@ def examined(session: Session) -> SuspiciousTokens:
 
 
 def test_what_was_spoiled_is_found(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    table = rng.standard_normal((2000, 256)).astype(np.float32)
-    table[40:60] = 0.1 + 0.01 * rng.standard_normal((20, 256))
-    table[7] = 0
-    table[9] = table[11] = table[8]
-    table[12, 3] = np.nan
-    table[13, :2] = np.inf
-    table[14], table[15] = table[14] / 50, table[15] * 50
-    np.save(tmp_path / "table.npy", table)
+    np.save(tmp_path / "table.npy", spoiled())
     result = examined(Session.open(tmp_path / "table.npy"))
-    lists = result.found
-    assert sorted(lists.under_trained.ids.tolist()) == list(range(40, 60))
-    assert lists.under_trained.also_unreachable is None
-    assert [(row.id, row.why) for row in lists.far.examples] == [(14, "low norm"), (15, "high norm")]
-    assert lists.far.lowest[0].id == 14
-    assert [(row.id, row.why) for row in lists.far.farthest[:1]] == [(15, "high norm")]
-    assert lists.far.farthest[1].why is None
-    sound = np.delete(table, [7, 12, 13, 14, 15, *range(40, 60)], axis=0).astype(np.float64)
-    np.testing.assert_allclose(
-        [row.distance for row in lists.far.examples], np.linalg.norm(table[14:16] - sound.mean(axis=0), axis=1)
-    )
-    assert lists.zero.ids.tolist() == [7]
-    assert (lists.duplicates.groups, lists.duplicates.ids) == (1, ((8, 9, 11),))
-    assert [row.id for row in lists.duplicates.examples[0]] == [8, 9, 11]
-    assert [(row.id, row.nan, row.infinite) for row in lists.not_finite.examples] == [(12, 1, 0), (13, 0, 2)]
-    assert "tokenizer" in lists.unreachable.missing
+    assert sorted(result.found.under_trained.ids.tolist()) == list(range(40, 60))
     assert result.norms.groups["all rows"].sum() == 1997  # less the zero and the broken ones
     assert result.cosines.groups["under-trained"].sum() == 20
 
@@ -72,8 +50,6 @@ def test_a_real_model(sampled: Session, minilm: Path) -> None:
     never = lists.under_trained
     np.testing.assert_allclose([row.norm for row in never.examples], np.linalg.norm(table[never.ids], axis=1))
     assert never.count == len(never.ids)
-    unused = [n for n, word in enumerate(sampled.words) if word.startswith("[unused")]
-    assert np.isin(unused, never.ids).mean() > 0.98
     tokenizer = Tokenizer.from_file(str(minilm / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.no_truncation()

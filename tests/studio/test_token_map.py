@@ -35,39 +35,15 @@ def texts(packed: Mapping[str, np.ndarray]) -> list[str]:
     return [raw[a:b].decode() for a, b in zip(starts, packed.ends.tolist(), strict=False)]
 
 
-def test_points_are_the_principal_components(real: Session, table: np.ndarray) -> None:
-    result = token_map.points(real, {})
-    kept, coordinates = result.kept, result.coordinates
-    assert kept is not None
-    assert result.explained is not None
-    assert coordinates is not None
+def test_points_are_the_principal_components(real: Session, fresh: Session, table: np.ndarray) -> None:
+    result, right = token_map.points(real, {}), make_map(table.astype(np.float32), "pca", queries=1000)
+    np.testing.assert_allclose(result.coordinates, right.coordinates, rtol=1e-5, atol=1e-6)
+    assert (result.kept, result.explained) == (right.kept, right.explained_variance_ratio)
     assert result.ids is not None
-    centered = table - table.mean(axis=0)
-    values, vectors = np.linalg.eigh(centered.T @ centered)
-    coordinates = coordinates.astype(np.float64)
-    # The axes come from 16,384 of the rows: they are those of all rows, but for the chance of the draw.
-    for axis in (0, 1):
-        assert abs(np.corrcoef(coordinates[:, axis], centered @ vectors[:, -1 - axis])[0, 1]) > 0.98
-        assert result.explained[axis] == pytest.approx(values[-1 - axis] / values.sum(), rel=0.05)
     assert result.ids.tolist() == list(range(30522))
-    assert (result.shown, result.not_finite, kept.queries) == (30522, 0, 1000)
-    assert kept.chance == pytest.approx(10 / 30521)
-
-
-def test_the_trust_is_what_brute_force_finds(fresh: Session) -> None:
-    result = token_map.points(fresh, {})
-    weight = fresh.table().weight.astype(np.float64)
-    unit = weight / np.linalg.norm(weight, axis=1, keepdims=True)
-    assert result.coordinates is not None
-    assert result.kept is not None
-    coordinates = result.coordinates.astype(np.float64)
-    same = 0
-    for n in range(20):
-        cosines, away = unit @ unit[n], np.linalg.norm(coordinates - coordinates[n], axis=1)
-        cosines[n], away[n] = -2, np.inf
-        same += len(set(np.argsort(-cosines)[:4].tolist()) & set(np.argsort(away)[:4].tolist()))
-    assert result.kept.k == 4  # ten of nineteen neighbors would be kept by chance
-    assert result.kept.share == pytest.approx(same / 80)
+    assert (result.shown, result.not_finite) == (30522, 0)
+    # Ten of nineteen neighbors would be kept by chance.
+    assert token_map.points(fresh, {}).kept == make_map(fresh.table().weight, "pca", k=4).kept
 
 
 def test_labels_say_what_the_vocabulary_does(real: Session, table: np.ndarray) -> None:
@@ -154,7 +130,6 @@ def test_a_named_set_is_drawn_alone(real: Session, table: np.ndarray) -> None:
 
 
 def test_large_tables_are_sampled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """As many rows as half a minute allows, by the shape of the table; all have the chance to be drawn."""
     np.save(tmp_path / "table.npy", np.random.default_rng(0).standard_normal((300, 4)).astype(np.float32))
     session = Session.open(tmp_path / "table.npy")
     monkeypatch.setattr(token_map, "rows_for_half_a_minute", lambda rows, dim: rows // 3 if dim == 4 else 0)

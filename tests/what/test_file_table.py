@@ -88,14 +88,6 @@ def rows(table: FileTokenEmbedding) -> torch.Tensor:
         return table(torch.arange(len(table.weight)))
 
 
-class Stopped(BaseException):
-    """A process ends here."""
-
-
-def stop(*_, **__):
-    raise Stopped
-
-
 @TYPES
 @pytest.mark.parametrize("init", ["normal", "fan_in_uniform"])
 def test_created_rows_are_those_of_a_table_in_memory(tmp_path: Path, dtype: torch.dtype, init) -> None:
@@ -395,28 +387,11 @@ def test_after_a_kill_at_any_write_of_their_flush_both_tables_are_at_the_same_st
     assert torch.allclose(wanted[15], own.weight, atol=1e-6, rtol=1e-6)
 
 
-def test_a_flush_that_only_some_tables_have_is_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_that_was_flushed_alone_needs_no_other(tmp_path: Path) -> None:
     tables = two_tables(tmp_path)
-    optimizer = FileRowAdamW(tables, **SETTINGS)
-    train_both(tables, optimizer, batches(3))
+    train_both(tables, optimizer := FileRowAdamW([{"params": [each]} for each in tables], **SETTINGS), batches(3))
     optimizer.flush()
-    wanted = rows(tables[0])
-    train_both(tables, optimizer, batches(3))
-    name = RowFiles._name_flush
-    with monkeypatch.context() as patch:
-        first = tables[0].rows_in_file.files
-        patch.setattr(RowFiles, "_name_flush", lambda self, *rest: name(self, *rest) if self is first else stop())
-        with pytest.raises(Stopped):
-            optimizer.flush()
-    for each in tables:
-        each.close()
-    tables = two_tables(tmp_path)  # each alone is at a flush
-    assert [each.rows_in_file.number for each in tables] == [6, 3]
-    optimizer = FileRowAdamW([{"params": [each]} for each in tables], **SETTINGS)
-    assert [each.rows_in_file.number for each in tables] == [3, 3]
-    assert torch.allclose(rows(tables[0]), wanted, atol=1e-7)
-    optimizer.flush()
-    FileRowAdamW(tables[0], **SETTINGS).flush()  # on its own, which no other table has to have
+    FileRowAdamW(tables[0], **SETTINGS).flush()
     for each in tables:
         each.close()
     FileRowAdamW(tables := two_tables(tmp_path), **SETTINGS)
@@ -622,6 +597,14 @@ def test_read_only_tables_are_shared_and_rows_that_are_behind_are_right(path: Pa
         readers[0].update_all_rows()
 
 
+def saved(own: FileTokenEmbedding, **tensors: torch.Tensor) -> Path:
+    save_file(tensors, own.path.with_name("saved.safetensors"))
+    return own.path.with_name("saved.safetensors")
+
+
+ONE, WHOLE = torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.int64)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "words"),
     [
@@ -635,6 +618,15 @@ def test_read_only_tables_are_shared_and_rows_that_are_behind_are_right(path: Pa
         (lambda own: FileRowAdamW([]), SettingError, "no embedding.\nPass a FileTokenEmbedding"),
         (lambda own: FileTokenEmbedding.create(own.path, V, D), CheckpointError, "exists already"),
         (lambda own: FileTokenEmbedding.create(own.path / "b", V, D, padding_idx=V), TokenError, "padding_idx"),
+        (lambda own: FileTokenEmbedding(own.path.with_name("none")), CheckpointError, "No such file"),
+        (lambda own: FileTokenEmbedding(saved(own, a=ONE, b=ONE + 1)), TokenError, "2 matrices"),
+        (lambda own: FileTokenEmbedding(saved(own, a=ONE), "c"), TokenError, "has no tensor 'c'"),
+        (lambda own: FileTokenEmbedding(saved(own, a=WHOLE), "a"), CheckpointError, "I64"),
+        (
+            lambda own: (FileRowAdamW(own), own.close(), FileRowAdagrad(FileTokenEmbedding(own.path))),
+            SettingError,
+            "state of adamw, not of adagrad",
+        ),
     ],
 )
 def test_what_does_not_fit_is_refused(path: Path, call, error: type[Exception], words: str) -> None:
@@ -642,24 +634,7 @@ def test_what_does_not_fit_is_refused(path: Path, call, error: type[Exception], 
         call(FileTokenEmbedding(path))
 
 
-def test_the_state_of_a_different_algorithm_is_refused(path: Path) -> None:
-    FileRowAdamW(own := FileTokenEmbedding(path))
-    own.close()
-    with pytest.raises(SettingError, match="state of adamw, not of adagrad"):
-        FileRowAdagrad(FileTokenEmbedding(path))
-
-
-def test_files_that_are_damaged_or_of_another_table_are_refused(path: Path, tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="No such file"):
-        FileTokenEmbedding(tmp_path / "none.safetensors")
-    save_file({"a": torch.zeros(2, 2), "b": torch.zeros(2, 2)}, tmp_path / "two.safetensors")
-    with pytest.raises(TokenError, match="2 matrices"):
-        FileTokenEmbedding(tmp_path / "two.safetensors")
-    with pytest.raises(TokenError, match="has no tensor 'c'"):
-        FileTokenEmbedding(tmp_path / "two.safetensors", "c")
-    save_file({"a": torch.zeros(2, 2, dtype=torch.int64)}, tmp_path / "whole.safetensors")
-    with pytest.raises(CheckpointError, match="I64"):
-        FileTokenEmbedding(tmp_path / "whole.safetensors", "a")
+def test_files_that_are_damaged_or_of_another_table_are_refused(path: Path) -> None:
     own = FileTokenEmbedding(path)
     FileRowAdamW(own)
     own.close()
