@@ -67,6 +67,8 @@ def test_batches_are_the_windows_that_the_generator_samples(files: list[Path]) -
         assert torch.equal(batch.targets, windows[:, 1:])
         held_out = task.test_set(32, 4)
         assert torch.equal(held_out.ids.flatten(), whole[cut : cut + 4 * 32])
+        assert torch.equal(held_out.targets.flatten(), whole[cut + 1 : cut + 4 * 32 + 1])
+        assert torch.equal(held_out.groups == 0, torch.arange(32).expand(4, -1) >= 24), "the last quarter"
         assert torch.equal(task.training_counts(), torch.bincount(whole[:cut], minlength=256))
 
 
@@ -144,13 +146,6 @@ def test_of_a_text_that_grows_while_it_is_copied_the_copy_is_the_text_that_was_o
     kept = keep_in_file(text, tmp_path / "tokens", grow)
     assert kept.files[0].read_bytes() == whole
     assert (len(kept), kept.sha256) == (len(whole), text.sha256)
-
-
-def test_a_file_with_the_same_bytes_at_another_time_is_the_same_text(files: list[Path]) -> None:
-    text = open_files(files)
-    os.utime(files[0], ns=(1, 1))
-    assert bytes(text.windows([2048], 3)[0]) == b"\nx\n"
-    assert open_files(files).sha256 == text.sha256
 
 
 def test_another_process_reads_the_whole_text_only_where_the_file_system_shows_a_change(

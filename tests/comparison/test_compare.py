@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from whatwhere.report.comparison_conclusions import headline
 
 from ..running import error_of, whatwhere
 from ..systems import unix
+from . import six_runs
 
 QUICK: dict[str, Any] = {"lengths": [8], "steps": 3, "test_sequences": 40, "workers": 1, "progress": False}
 
@@ -39,14 +39,14 @@ def test_processes_threads_and_this_process_have_the_same_results(tmp_path: Path
     torch.manual_seed(5)
     expected, count = torch.rand(3), torch.get_num_threads()
     torch.manual_seed(5)
-    here = compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
+    compare(schemes, out=tmp_path / "a", seeds=1, **QUICK)
     assert torch.equal(torch.rand(3), expected), "the caller's random state stays"
-    assert torch.get_num_threads() == count
-    pool = compare(schemes, out=tmp_path / "b", seeds=1, **QUICK | {"workers": 2})
+    compare(schemes, out=tmp_path / "b", seeds=1, **QUICK | {"workers": 2})
     with ThreadPoolExecutor(2) as threads:
-        own = compare(schemes, out=tmp_path / "c", seeds=1, executor=threads, **QUICK | {"workers": None})
-    found = [[replace(run, seconds=0.0, seconds_per_step=0.0) for run in each.runs] for each in (here, pool, own)]
-    assert found[0] == found[1] == found[2]
+        compare(schemes, out=tmp_path / "c", seeds=1, executor=threads, **QUICK | {"workers": None})
+    assert torch.get_num_threads() == count
+    for other in ("b", "c"):
+        six_runs.require_same(tmp_path / "a", tmp_path / other)
 
 
 def test_learned_positions_have_exactly_the_trained_rows(tmp_path: Path) -> None:
@@ -72,17 +72,8 @@ def test_custom_schemes_and_mixtures(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("task", ["recall", "text"])
 def test_other_tasks(task: str, tmp_path: Path) -> None:
-    report = compare(
-        ["alibi", "learned"],
-        task,
-        [72] if task == "text" else [9],
-        1,
-        tmp_path / "a",
-        steps=2,
-        test_sequences=50,
-        workers=1,
-        progress=False,
-    )
+    given = QUICK | {"lengths": [72] if task == "text" else [9], "steps": 2}
+    report = compare(["alibi", "learned"], task, seeds=1, out=tmp_path / "a", **given)
     assert report.task.name == task
     assert report.runs[0].token_table == ()
     assert headline(report, paired_differences(report, None)).startswith("Of 2 schemes, not one learned the task")

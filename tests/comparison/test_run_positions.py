@@ -30,9 +30,11 @@ class Watched(Transformer):
     def __init__(self, settings: Settings) -> None:
         super().__init__(20, [ww.Where()] * settings.layers, settings)
         self.seen: list[ww.Positions | None] = []
+        self.read: list[Tensor] = []
 
     def forward(self, ids: Tensor, at: int | None = None, p: ww.Positions | None = None) -> Tensor:
         self.seen.append(p)
+        self.read.append(ids)
         return super().forward(ids, at, p)
 
 
@@ -83,17 +85,11 @@ def test_training_samples_anew_for_each_step_and_sequence(positions: str) -> Non
 @pytest.mark.parametrize("positions", DRAWN)
 def test_drawing_leaves_the_batches_as_they_are(positions: str) -> None:
     """Schemes are compared on the same sequences, wherever these stand."""
-
-    class Reading(Watched):
-        def forward(self, ids: Tensor, at: int | None = None, p: ww.Positions | None = None) -> Tensor:
-            read.append(ids)
-            return super().forward(ids, at, p)
-
     result = []
     for settings in (small_settings(), small_settings(positions=positions)):
-        read: list[Tensor] = []
-        train(Reading(settings), 3, TASK, settings)
-        result.append(read)
+        model = watched(settings)
+        train(model, 3, TASK, settings)
+        result.append(model.read)
     assert all(torch.equal(a, b) for a, b in zip(*result, strict=True))
 
 

@@ -131,21 +131,6 @@ def test_a_run_is_kept_as_soon_as_it_is_done_in_whatever_order() -> None:
     assert kept.names == [("alibi", 1), ("rotary", 0), ("none", 0)]
 
 
-def test_the_same_seed_has_the_same_results_here_and_on_threads() -> None:
-    jobs, here, there = [job("learned", 3, steps=5), job("rotary", 3, steps=5)], Kept(), Kept()
-    on(None, jobs, here.append, workers=1)
-    torch.manual_seed(123)
-    before = torch.get_num_threads()
-    with ThreadPoolExecutor(2) as threads:
-        on(threads, jobs, there.append)
-    assert torch.get_num_threads() == before
-    for first, again in zip(sorted(here, key=identity), sorted(there, key=identity), strict=True):
-        times = {"seconds": 0.0, "seconds_per_step": 0.0}
-        assert replace(first.result, **times) == replace(again.result, **times)
-        assert all((first.tensors[name] == again.tensors[name]).all() for name in first.tensors)
-        assert first.view == again.view
-
-
 def test_a_run_that_raises_is_named_and_loses_no_other() -> None:
     class Partly(ByHand):
         def submitted(self) -> None:
@@ -383,21 +368,14 @@ def test_a_worker_with_other_versions_refuses_a_run() -> None:
 
 
 def test_runs_know_the_versions_and_the_device_of_the_comparison(tmp_path: Path) -> None:
-    jobs: list[Job] = []
-
-    class Remembers(Executor):
-        def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Run]:
-            jobs.append(args[0])
-            future: Future[Run] = Future()
-            future.set_result(fn(*args))
-            return future
-
     given: dict[str, Any] = {"lengths": [4], "seeds": 1, "steps": 1, "trained": (2, 3), "progress": False, **SMALL}
-    ww.compare(["none"], out=tmp_path / "a", executor=Remembers(), **given)
-    assert jobs[0].versions == running.versions()
-    assert jobs[0].settings.device == ("cuda" if torch.cuda.is_available() else "cpu")
-    assert jobs[0].channel is not None
-    assert jobs[0].channel.is_relative_to(tmp_path / "a"), "a disk that other machines may share"
+    executor = AtOnce()
+    ww.compare(["none"], out=tmp_path / "a", executor=executor, **given)
+    [(_, job)] = executor.work
+    assert job.versions == running.versions()
+    assert job.settings.device == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert job.channel is not None
+    assert job.channel.is_relative_to(tmp_path / "a"), "a disk that other machines may share"
 
 
 def test_a_rank_of_torchrun_uses_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

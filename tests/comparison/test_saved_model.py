@@ -1,6 +1,5 @@
 """The model of a run, saved and built again: the same answers, and every misfit refused."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ import whatwhere as ww
 from whatwhere.comparison import Comparison, compare, load_model, measure, read_results
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import one_thread
-from whatwhere.records import sealed
+
+from . import made_up
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 8, "test_sequences": 20, "steps": 4}
 CALL: dict[str, Any] = {"lengths": [4], "trained": [2, 3], "workers": 1, "progress": False}
@@ -75,21 +75,19 @@ def test_a_file_that_does_not_fit_is_refused(how: Any, words: str, results: Comp
         load_model(again, again.runs[0])
 
 
-def test_absurd_sizes_are_refused_before_anything_is_built(results: Comparison, tmp_path: Path) -> None:
-    folder = changed(results, tmp_path / "b", lambda tensors: None)
-    content = json.loads((folder / "results.json").read_text())
-    content["runs"][0]["max_length"] = 2**40
-    (folder / "results.json").write_text(json.dumps(sealed(content)))
-    with pytest.raises(ww.errors.ResultsError, match="1099511627776 positions"):
-        load_model(folder, read_results(folder).runs[0])
-
-
-def test_a_run_whose_scheme_is_not_named_is_refused(results: Comparison, tmp_path: Path) -> None:
-    folder = changed(results, tmp_path / "b", lambda tensors: None)
-    content = json.loads((folder / "results.json").read_text())
-    del content["runs"][0]["base"]
-    (folder / "results.json").write_text(json.dumps(sealed(content)))
-    with pytest.raises(ww.errors.ResultsError, match=r"does not name the scheme that the run 'learned', seed 3"):
+@pytest.mark.parametrize(
+    ("how", "words"),
+    [
+        (lambda run: run.update(max_length=2**40), "1099511627776 positions"),
+        (lambda run: run.pop("base"), r"does not name the scheme that the run 'learned', seed 3"),
+    ],
+    ids=["absurd sizes", "no scheme"],
+)
+def test_a_record_is_refused_before_anything_is_built(
+    how: Any, words: str, results: Comparison, tmp_path: Path
+) -> None:
+    folder = made_up.change(changed(results, tmp_path / "b", lambda tensors: None), lambda data: how(data["runs"][0]))
+    with pytest.raises(ww.errors.ResultsError, match=words):
         load_model(folder, read_results(folder).runs[0])
 
 

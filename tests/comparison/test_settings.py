@@ -3,7 +3,6 @@
 import math
 from typing import Any
 
-import jaxtyping
 import pytest
 import torch
 
@@ -14,12 +13,7 @@ from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.records import from_json, to_json
 
 FEATURES, HEADS, ROWS = 32, 2, 9
-
-
-@pytest.fixture(autouse=True)
-def _only_our_own_checks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep the run-time type check of the test suite from speaking first."""
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+pytestmark = pytest.mark.usefixtures("our_own_checks")
 
 
 def own(dim: int, num_heads: int, max_length: int) -> ww.Where:
@@ -43,28 +37,18 @@ def test_the_authors_recipe_is_the_tutorials_program() -> None:
     assert settings.steps * settings.batch == 50 * 8000
     assert (settings.batch, settings.direction, settings.trained) == (32, "encoder", (3,))
     # Adam is AdamW without decay.
-    assert (settings.learning_rate, settings.betas, settings.weight_decay, settings.schedule) == (
-        1e-3,
-        (0.9, 0.999),
-        0.0,
-        "constant",
-    )
+    assert (settings.learning_rate, settings.betas, settings.weight_decay) == (1e-3, (0.9, 0.999), 0.0)
+    assert settings.schedule == "constant"
     assert settings.init == 0.01
     assert (settings.layers, settings.dim, settings.heads, settings.feedforward) == (2, 64, 4, 256)
     assert all(length > 3 for length in settings.lengths)
 
 
 def test_given_settings_override_the_recipe_and_the_task() -> None:
-    settings = make_settings(
-        "expressions", [5], "author", steps=7, direction="decoder", trained=range(1, 3), batch=None
-    )
-    assert (settings.lengths, settings.steps, settings.direction, settings.trained, settings.batch) == (
-        (5,),
-        7,
-        "decoder",
-        (1, 2),
-        32,
-    )
+    given: dict[str, Any] = {"steps": 7, "direction": "decoder", "trained": range(1, 3), "batch": None}
+    settings = make_settings("expressions", [5], "author", **given)
+    assert (settings.lengths, settings.steps, settings.direction) == ((5,), 7, "decoder")
+    assert (settings.trained, settings.batch) == ((1, 2), 32)
 
 
 @pytest.mark.parametrize(

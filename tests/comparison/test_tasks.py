@@ -2,12 +2,13 @@
 
 import math
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import torch
 
 from whatwhere.comparison.experiment import make_task
-from whatwhere.comparison.tasks import Expressions, Recall, held_out
+from whatwhere.comparison.tasks import Expressions, Recall, Task, held_out
 from whatwhere.comparison.text_task import Text, python_documentation
 from whatwhere.errors import SettingError, TextError
 
@@ -134,17 +135,6 @@ def test_recall_holds_sequences_out() -> None:
     assert not tested & trained
 
 
-def test_text_predicts_the_next_byte_of_text_that_was_held_back() -> None:
-    content = bytes(range(200)) * 50
-    task = Text(content, trained=(16,))
-    exam = task.test_set(32, 5)
-    assert torch.equal(exam.ids[:, 1:], exam.targets[:, :-1])
-    tail = content[len(content) * 9 // 10 :]
-    assert bytes(exam.ids.flatten().tolist()) == tail[: 5 * 32]
-    assert (exam.groups == 0).float().mean().item() == 0.25
-    assert bool((exam.groups[:, 24:] == 0).all())
-
-
 def test_baselines_of_text_are_cross_entropies() -> None:
     content = b"aab" * 3000
     task = Text(content, trained=(8,))
@@ -160,6 +150,12 @@ def test_the_default_text_is_the_documentation_of_python() -> None:
 
 
 FOR_TEXTS = "files and a tokenizer are read by task='text' only"
+POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
+
+
+def text_of(path: Path, content: str) -> Task:
+    path.write_text(content)
+    return make_task("text", "decoder", None, [path])
 
 
 @pytest.mark.parametrize(
@@ -173,30 +169,13 @@ FOR_TEXTS = "files and a tokenizer are read by task='text' only"
         (lambda p: Text(b"x" * 3000, trained=(8, 16)), SettingError, "trained on one window"),
         (lambda p: make_task("poems", "decoder", None, ()), SettingError, "expressions, recall, text"),
         (lambda p: make_task("text", "encoder", None, ()), SettingError, "attends to the next byte"),
-        (
-            lambda p: make_task("recall", "decoder", None, [], p),
-            SettingError,
-            FOR_TEXTS,
-        ),
-        (
-            lambda p: make_task("recall", "decoder", None, [p]),
-            SettingError,
-            FOR_TEXTS,
-        ),
+        (lambda p: make_task("recall", "decoder", None, [], p), SettingError, FOR_TEXTS),
+        (lambda p: make_task("recall", "decoder", None, [p]), SettingError, FOR_TEXTS),
         (lambda p: make_task("text", "decoder", None, [p / "no.txt"]), TextError, "cannot be read"),
+        (lambda p: text_of(p / "empty.txt", ""), TextError, "is empty"),
+        (lambda p: text_of(p / "pointer.txt", POINTER), TextError, "git lfs pull"),
     ],
 )
 def test_wrong_tasks_are_refused(make, error, words, tmp_path) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(error, match=words):
         make(tmp_path)
-
-
-def test_an_empty_file_is_refused(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    (tmp_path / "empty.txt").write_bytes(b"")
-    with pytest.raises(TextError, match="is empty"):
-        make_task("text", "decoder", None, [tmp_path / "empty.txt"])
-    (tmp_path / "pointer.txt").write_text(
-        f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 9\n"
-    )
-    with pytest.raises(TextError, match="git lfs pull"):
-        make_task("text", "decoder", None, [tmp_path / "pointer.txt"])

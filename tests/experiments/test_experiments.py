@@ -1,6 +1,5 @@
 """Experiments: each statement is judged by the runs it names, under its precondition; and the exact ones by hand."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,8 @@ from whatwhere.comparison import read_results
 from whatwhere.comparison.model import with_max_length
 from whatwhere.comparison.plan import make_plans, make_task, rehearse
 from whatwhere.comparison.settings import make_settings
-from whatwhere.records import sealed
 
-from ..comparison.made_up import made_up_folder
+from ..comparison.made_up import change, made_up_folder
 
 
 class MadeUp(Bench):
@@ -29,19 +27,20 @@ class MadeUp(Bench):
         self.change = change
 
     def compare(self, name, schemes, seeds, **settings):
-        path = made_up_folder(self.folder / name, settings["task"], tuple(schemes), seeds)
-        data = json.loads((path / "results.json").read_text())
-        for run in data["runs"]:
-            run["in_length"] = 1.0
-            self.change(run)
-        (path / "results.json").write_text(json.dumps(sealed(data)))
-        return read_results(path)
+        def learned(data):
+            for run in data["runs"]:
+                run["in_length"] = 1.0
+                self.change(run)
+
+        return read_results(
+            change(made_up_folder(self.folder / name, settings["task"], tuple(schemes), seeds), learned)
+        )
 
 
-def set_score(at: int, scores: dict[str, float], spread: float = 0.0, group: str = "all"):
+def set_score(at: int, scores: dict[str, float], spread: float = 0.0):
     def change(run):
         if run["scheme"] in scores and str(at) in run["scores"]:
-            run["scores"][str(at)][group] = scores[run["scheme"]] + spread * (run["seed"] % 2)
+            run["scores"][str(at)]["all"] = scores[run["scheme"]] + spread * (run["seed"] % 2)
 
     return change
 

@@ -24,31 +24,22 @@ def test_nothing_measured_has_its_reason():
     assert result.reason == "no run learned the task"
 
 
-def differences(*values):
-    return judge_differences([(GAIN, values)], "python -m experiments run", "no pair learned")[0]
-
-
-def test_a_difference_holds_where_the_seeds_show_it():
-    result = differences(0.1, 0.2, 0.1, 0.3, 0.2, 0.1)
-    assert result.verdict == "holds"
-    assert result.p == pytest.approx(2 / 2**6)  # the one sign pattern of six, and its opposite
-
-
-def test_a_difference_of_the_opposite_sign_is_not_reproduced():
-    result = differences(-0.1, -0.2, -0.1, -0.3, -0.2, -0.1)
-    assert (result.verdict, result.reason) == ("not reproduced", "the difference has the opposite sign")
-
-
-def test_a_difference_that_the_seeds_do_not_show_is_not_reproduced():
-    result = differences(0.1, -0.2, 0.1, 0.3, -0.2, 0.1)
-    assert (result.verdict, result.reason) == ("not reproduced", "the seeds do not separate the two")
-
-
-def test_too_few_seeds_are_not_judged():
-    result = differences(0.1, 0.2, 0.1, 0.3, 0.2)
-    assert (result.verdict, result.p) == ("not measured", None)
-    assert result.reason == "5 pairs of runs; 6 are needed"
-    assert differences(None, None).reason == "no pair learned"
+@pytest.mark.parametrize(
+    ("values", "verdict", "reason"),
+    [
+        ([0.1, 0.2, 0.1, 0.3, 0.2, 0.1], "holds", ""),
+        ([-0.1, -0.2, -0.1, -0.3, -0.2, -0.1], "not reproduced", "the difference has the opposite sign"),
+        ([0.1, -0.2, 0.1, 0.3, -0.2, 0.1], "not reproduced", "the seeds do not separate the two"),
+        ([0.1, 0.2, 0.1, 0.3, 0.2], "not measured", "5 pairs of runs; 6 are needed"),
+        ([None, None], "not measured", "no pair learned"),
+    ],
+)
+def test_a_difference_holds_where_the_seeds_show_it(values, verdict, reason):
+    [result] = judge_differences([(GAIN, values)], "python -m experiments run", "no pair learned")
+    assert (result.verdict, result.reason) == (verdict, reason)
+    assert (result.p is None) == (verdict == "not measured")
+    if verdict == "holds":
+        assert result.p == pytest.approx(2 / 2**6)  # the one sign pattern of six, and its opposite
 
 
 def test_statements_of_one_experiment_are_one_family():

@@ -1,6 +1,5 @@
 """Verdicts: each turns over when its numbers do, names them, and decides nothing where its precondition is not met."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -274,68 +273,62 @@ def test_every_claim_has_been_tested_both_ways() -> None:
     assert {id for id, *_ in [*SIDES, *OF_THE_RECIPE]} | set(BY_THEMSELVES) == set(BY_ID)
 
 
+def untouched(run: dict[str, Any]) -> None:
+    """Leave a run as it is."""
+
+
+def at_sampled_positions(data: dict[str, Any]) -> None:
+    data["settings"]["positions"] = "randomized"
+    for run in data["runs"]:
+        run["max_length"] = 132
+
+
+def only_tested_in_length(data: dict[str, Any]) -> None:
+    for part in [*data["runs"], *data["summary"].values()]:
+        part["scores"] = {n: result for n, result in part["scores"].items() if int(n) <= 6}
+
+
+OF_LENGTH = {**EXTRAPOLATES, "0.32b": "learned"}
+OF_SCHEMES = {**OF_LENGTH, "0.18b": "none", "0.22b": "sinusoidal", "0.29b": "sinusoidal", "2.6b": "a relative"}
+NO_TARGET = {str(n): None for n in range(1, 7)}
+FAR_FROM_RELATIVE = shifted("60", largest_logit_change=5.0)
+
+
+# The claim, the scheme, what is changed in its run and in the whole file, and what the reason says.
 @pytest.mark.parametrize(
-    ("id", "scheme"),
+    ("id", "scheme", "edit", "whole", "words"),
     [
-        ("0.18b", "none"),
-        ("0.32b", "learned"),
-        ("0.22b", "sinusoidal"),
-        ("0.29b", "sinusoidal"),
-        ("2.6b", "a relative"),
-        *EXTRAPOLATES.items(),
+        *((id, "mine", untouched, untouched, "in this comparison") for id in OF_SCHEMES),
+        *(
+            (id, scheme, untouched, at_sampled_positions, "training sampled its positions.")
+            for id, scheme in {**OF_LENGTH, "0.29b": "sinusoidal"}.items()
+        ),
+        *((id, scheme, untouched, only_tested_in_length, "beyond") for id, scheme in OF_LENGTH.items()),
+        # Mixtures, and what follows the length, are not relative.
+        *(
+            ("2.6b", scheme, FAR_FROM_RELATIVE, untouched, "")
+            for scheme in ("rotary+alibi", "rotary-dynamic-ntk", "rotary-longrope")
+        ),
+        ("0.15", "rotary", grown(0.15, 0.3), untouched, "init=1"),
+        ("0.29b", "sinusoidal", shifted("1", score=None), untouched, ""),
+        ("0.22b", "sinusoidal", lambda run: run["token_table"][0].update(with_positions=None), untouched, ""),
+        ("0.18b", "none", first(NO_TARGET), untouched, ""),
+        ("0.11d", "rotary", at_end(None, "number_line"), untouched, ""),
     ],
 )
-def test_a_scheme_that_did_not_run_is_not_judged(id: str, scheme: str, tmp_path: Path) -> None:
-    result = judged(tmp_path, id, "mine", lambda run: None)
-    assert (result.verdict, result.measured.spread) == ("not measured", None)
-    assert scheme in result.precondition
-    assert "in this comparison" in reason(result)
-
-
-@pytest.mark.parametrize("id", [*EXTRAPOLATES, "0.29b", "0.32b"])
-def test_sampled_positions_do_not_decide_what_is_claimed_of_plain_ones(id: str, tmp_path: Path) -> None:
-    def sampled(data: dict[str, Any]) -> None:
-        data["settings"]["positions"] = "randomized"
-        for run in data["runs"]:
-            run["max_length"] = 132
-
-    scheme = EXTRAPOLATES.get(id, "learned" if id == "0.32b" else "sinusoidal")
-    result = judged(tmp_path, id, scheme, lambda run: None, whole=sampled)
-    assert (result.verdict, reason(result)) == ("not measured", "training sampled its positions.")
-
-
-@pytest.mark.parametrize("scheme", ["rotary+alibi", "rotary-dynamic-ntk", "rotary-longrope"])
-def test_mixtures_and_what_follows_the_length_are_not_judged_as_relative(scheme: str, tmp_path: Path) -> None:
-    result = judged(tmp_path, "2.6b", scheme, shifted("60", largest_logit_change=5.0))
+def test_what_was_not_measured_is_not_judged(
+    id: str, scheme: str, edit: Change, whole: Change, words: str, tmp_path: Path
+) -> None:
+    result = judged(tmp_path, id, scheme, edit, whole=whole)
     assert result.verdict == "not measured"
+    assert words in reason(result)
+    if scheme == "mine":
+        assert result.measured.spread is None
+        assert OF_SCHEMES[id] in result.precondition
 
 
-@pytest.mark.parametrize(("id", "scheme"), [("0.32b", "learned"), *EXTRAPOLATES.items()])
-def test_what_was_not_tested_beyond_is_not_judged(id: str, scheme: str, tmp_path: Path) -> None:
-    def cut(data: dict[str, Any]) -> None:
-        for part in [*data["runs"], *data["summary"].values()]:
-            part["scores"] = {n: result for n, result in part["scores"].items() if int(n) <= 6}
-
-    result = judged(tmp_path, id, scheme, lambda run: None, whole=cut)
-    assert result.verdict == "not measured"
-    assert "beyond" in reason(result)
-
-
-def test_a_wide_table_is_needed_to_judge_why_a_table_grows(tmp_path: Path) -> None:
-    result = judged(tmp_path, "0.15", "rotary", grown(0.15, 0.3))
-    assert result.verdict == "not measured"
-    assert "init=1" in reason(result)
-
-
-def test_missing_numbers_are_omitted(tmp_path: Path) -> None:
-    """A shift without a row, an operator without a target, digits that did not move."""
-    assert judged(tmp_path, "0.29b", "sinusoidal", shifted("1", score=None)).verdict == "not measured"
-    without = judged(tmp_path, "0.22b", "sinusoidal", lambda run: run["token_table"][0].update(with_positions=None))
-    assert without.verdict == "not measured"
-    missing = {str(n): None for n in range(1, 7)}
-    assert judged(tmp_path, "0.18b", "none", first(missing | {"2": 0.6})).verdict == "holds"
-    assert judged(tmp_path, "0.18b", "none", first(missing)).verdict == "not measured"
-    assert judged(tmp_path, "0.11d", "rotary", at_end(None, "number_line")).verdict == "not measured"
+def test_an_operator_without_a_target_is_omitted(tmp_path: Path) -> None:
+    assert judged(tmp_path, "0.18b", "none", first(NO_TARGET | {"2": 0.6})).verdict == "holds"
 
 
 def test_a_task_without_claims(tmp_path: Path) -> None:
@@ -351,8 +344,3 @@ def test_what_is_not_measured_comes_last(tmp_path: Path) -> None:
     decided = [each.verdict != "not measured" for each in verdicts(read_results(made_up_folder(tmp_path)))]
     assert set(decided) == {True, False}
     assert decided == sorted(decided, reverse=True)
-
-
-def test_verdicts_are_json(tmp_path: Path) -> None:
-    result = json.loads(json.dumps(to_json(verdicts(read_results(made_up_folder(tmp_path)))), allow_nan=False))
-    assert {"id", "claim", "precondition", "measured", "verdict", "schemes", "reason"} <= result[0].keys()

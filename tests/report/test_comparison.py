@@ -15,9 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
-from typer.testing import CliRunner
 
-from whatwhere.cli import app
 from whatwhere.comparison import paired_differences, read_results
 from whatwhere.errors import CheckpointError, MissingExtra, ResultsError
 from whatwhere.report import comparison_sentences as sentences
@@ -33,6 +31,7 @@ from whatwhere.studio.wire import unpack
 
 from ..comparison import made_up
 from ..comparison.made_up import SHIFTS, change, hostile_folder, made_up_folder
+from ..running import whatwhere
 from .page import Page
 
 TASKS = ("expressions", "recall", "text")
@@ -67,6 +66,11 @@ def report(folder: Path) -> Page:
     page.words = "\n".join(part.text for part in parts if isinstance(part, Paragraph))
     page.tables = [(p.caption, [list(p.columns), *map(list, p.rows)]) for p in parts if isinstance(p, Table)]
     return page
+
+
+def alike(score: float) -> dict[str, float]:
+    """Return the spread of runs that all have this score."""
+    return dict.fromkeys(("median", "min", "max"), score)
 
 
 @pytest.fixture(scope="module", params=TASKS)
@@ -253,10 +257,8 @@ def test_the_answer_comes_first_and_names_the_better_side(tmp_path: Path, task: 
     def decide(data: dict[str, Any]) -> None:
         longest = str(data["task"]["lengths"][-1])
         for scheme, score in (("rotary", 0.5), ("alibi", 0.9)):
-            data["summary"][scheme]["scores"][longest]["all"] = dict.fromkeys(("median", "min", "max"), score)
-            data["summary"][scheme]["in_length"] = dict.fromkeys(
-                ("median", "min", "max"), 0.92 if task != "text" else 0.49
-            )
+            data["summary"][scheme]["scores"][longest]["all"] = alike(score)
+            data["summary"][scheme]["in_length"] = alike(0.92 if task != "text" else 0.49)
 
     page = report(change(made_up_folder(tmp_path, task, schemes=("rotary", "alibi")), decide))
     assert page.words.startswith(f"Of 2 schemes, {best} has the best median at")
@@ -278,39 +280,36 @@ def test_where_no_scheme_generalizes_to_the_longest_length_the_answer_states_how
     def spoil(data: dict[str, Any]) -> None:
         for scheme, scores in (("rotary", rotary), ("alibi", alibi)):
             summary = data["summary"][scheme]
-            summary["in_length"] = dict.fromkeys(("median", "min", "max"), 1.0)
+            summary["in_length"] = alike(1.0)
             for length, score in zip(data["task"]["lengths"], scores, strict=True):
-                summary["scores"][str(length)]["all"] = dict.fromkeys(("median", "min", "max"), score)
+                summary["scores"][str(length)]["all"] = alike(score)
 
     answer = shown(change(made_up_folder(tmp_path, schemes=("rotary", "alibi")), spoil)).sentences.answer
     assert "No scheme holds at 32 arguments" in answer
     assert words in answer
 
 
-def test_the_group_that_loses_most_is_named(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("near", "far", "words"),
+    [
+        (
+            0.99,
+            0.4,
+            "Max loses most at 12 arguments: the median over all schemes goes from 99.0\u00a0% in length to 40.0",
+        ),
+        (0.2, 0.2, "No group loses 5 points more than another, in the median over all schemes."),
+    ],
+    ids=["named", "low in length too"],
+)
+def test_the_group_that_loses_most_is_named(tmp_path: Path, near: float, far: float, words: str) -> None:
     def spoil(data: dict[str, Any]) -> None:
         for summary in data["summary"].values():
             for length, scores in summary["scores"].items():
-                for group in data["task"]["groups"]:
-                    score = 0.4 if group == "Last" and int(length) > 8 else 0.99
-                    scores[group] = dict.fromkeys(("median", "min", "max"), score)
+                scores |= {group: alike(0.99) for group in data["task"]["groups"]}
+                scores["Max"] = alike(near if int(length) <= 8 else far)
 
     groups = shown(change(made_up_folder(tmp_path, schemes=("none", "alibi"), seeds=1), spoil)).sentences.groups
-    assert groups.startswith(
-        "Last loses most at 12 arguments: the median over all schemes goes from 99.0\u00a0% in length to 40.0\u00a0%, "
-    )
-
-
-def test_a_group_that_is_low_in_length_too_does_not_lose(tmp_path: Path) -> None:
-    def spoil(data: dict[str, Any]) -> None:
-        for summary in data["summary"].values():
-            for scores in summary["scores"].values():
-                scores["Max"] = dict.fromkeys(("median", "min", "max"), 0.2)
-                for group in ("First", "Second", "Last", "Min"):
-                    scores[group] = dict.fromkeys(("median", "min", "max"), 0.9)
-
-    groups = shown(change(made_up_folder(tmp_path, schemes=("none", "alibi"), seeds=1), spoil)).sentences.groups
-    assert groups == "No group loses 5 points more than another, in the median over all schemes."
+    assert groups.startswith(words)
 
 
 def test_which_schemes_change_under_a_shift_is_reported(tmp_path: Path) -> None:
@@ -342,8 +341,7 @@ def test_one_scheme_one_seed_and_no_test_beyond(tmp_path: Path) -> None:
 
 def test_scores_that_are_not_finite_are_named_so(tmp_path: Path) -> None:
     def diverge(data: dict[str, Any]) -> None:
-        broken = dict.fromkeys(("median", "min", "max"), math.nan)
-        data["summary"]["none"]["scores"]["32"]["all"] = data["summary"]["none"]["in_length"] = broken
+        data["summary"]["none"]["scores"]["32"]["all"] = data["summary"]["none"]["in_length"] = alike(math.nan)
 
     folder = made_up_folder(tmp_path, schemes=("none", "rotary"), seeds=1)
     save_file(
@@ -397,6 +395,9 @@ def nested(data: dict[str, Any], *path: Any) -> Any:
         (lambda data: nested(data, "summary", "none", "scores").update({"\ud800": {}}), "results.json"),
         (lambda data: data["settings"].update(steps=-1), "steps=-1"),
         (lambda data: data["task"].update(trained=[]), "no trained length"),
+        (lambda data: data.update(runs=[]), "in its summary or in its runs, but not in both"),
+        (lambda data: data["summary"].update(other=data["summary"].pop("none")), "or in its runs, but not in both"),
+        (lambda data: data["runs"].append(data["runs"][0]), "has the run 'none', seed 0, twice"),
     ],
 )  # fmt: skip
 def test_damaged_results_are_refused(tmp_path: Path, how: Any, message: str) -> None:
@@ -470,15 +471,14 @@ def first_sentences(folder: Path) -> str:
     return headline(results, paired_differences(results, last_length(results)))
 
 
+TOO_FEW = "cannot show any difference at the 5\u00a0% level: 1 pair of schemes needs at least 6 seeds."
+
+
 @pytest.mark.parametrize(
     ("seeds", "ahead", "conclusion"),
     [
-        (1, 1, "One seed cannot show any difference at the 5\u00a0% level: 1 pair of schemes needs at least 6 seeds."),
-        (
-            5,
-            5,
-            "Five seeds cannot show any difference at the 5\u00a0% level: 1 pair of schemes needs at least 6 seeds. ",
-        ),
+        (1, 1, f"One seed {TOO_FEW}"),
+        (5, 5, f"Five seeds {TOO_FEW}"),
         (6, 6, "alibi is better than rotary by 1.5 points, the mean of the paired differences (95\u00a0% interval "),
         (6, 5, "These seeds do not separate alibi from rotary."),
         (9, 8, "alibi is better than rotary by 1.2 points, "),  # 12 / 2^9: five gains are as small as the loss
@@ -585,28 +585,16 @@ def test_a_comparison_of_a_custom_scheme_has_no_command(tmp_path: Path) -> None:
 
 
 def test_compare_continues_without_a_page(tmp_path: Path, bundle: Path) -> None:
-    words = [
-        "compare",
-        "none",
-        "--lengths",
-        "8",
-        "--seeds",
-        "1",
-        "--steps",
-        "2",
-        "--set",
-        "test_sequences=20",
-        "--workers",
-        "1",
-    ]
-    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "a")])
-    assert done.exit_code == 0, done.output
+    words = ["compare", "none", "--lengths", "8", "--seeds", "1", "--steps", "2", "--set", "test_sequences=20"]
+    words += ["--workers", "1", "--out"]
+    done = whatwhere(*words, tmp_path / "a")
+    assert done.status == 0, done.err
     assert (tmp_path / "a/report.html").is_file()
-    assert "report.html" in done.output
+    assert "report.html" in done.out + done.err
     (bundle / "index.html").unlink()
-    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "a")])
-    assert done.exit_code == 0, done.output
-    assert "make page" in done.output
+    done = whatwhere(*words, tmp_path / "a")
+    assert done.status == 0, done.err
+    assert "make page" in done.out + done.err
     assert not (tmp_path / "a/report.html").exists(), "an older page would tell of other results"
 
 
