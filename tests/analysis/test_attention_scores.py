@@ -61,7 +61,6 @@ def test_heads_wider_than_their_slice_wrap_around_to_the_first_features(x: torch
 def test_pairs_are_the_features_that_rotate_together(name: str, interleaved: bool) -> None:
     scheme = ww.scheme(name, DIM, HEADS, TOKENS, interleaved=interleaved).query_key
     pairs = rotary_pairs(scheme)
-    assert pairs is not None
     at = ww.positions(4)
     for number, (first, second) in enumerate(zip(*(part.tolist() for part in pairs), strict=True)):
         q = torch.zeros(1, 1, 4, DIM // HEADS)

@@ -22,7 +22,6 @@ def pets(tmp_path: Path) -> Path:
 
 def test_neighbors_of_words_from_python(pets: Path) -> None:
     checkpoint = ww.read(pets)
-    assert isinstance(checkpoint, ww.Checkpoint)
     found = ww.neighbors(checkpoint, ["king", "#0"], k=2)
     assert [[row.token for row in token.neighbors] for token in found.tokens] == [
         ["queen", "prince"],

@@ -1,10 +1,11 @@
 """docs/minilm.md: its commands print what it says that they print."""
 
-import importlib.util
 import re
 from pathlib import Path
 
 import pytest
+
+from ..running import script
 
 ROOT = Path(__file__).parents[2]
 NUMBER = re.compile(r"-?\d[\d,]*\.?\d*")
@@ -13,11 +14,7 @@ NUMBER = re.compile(r"-?\d[\d,]*\.?\d*")
 @pytest.mark.usefixtures("minilm")
 def test_the_walk_is_up_to_date() -> None:
     """Words are equal; numbers may differ in the last digit, as libraries of matrices do."""
-    spec = importlib.util.spec_from_file_location("minilm", ROOT / "docs" / "minilm.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = script(ROOT / "docs" / "minilm.py")
     texts = (module.page(), module.PAGE.read_text(encoding="utf-8"))
     now, written = (re.sub(r"[█▉▊▋▌▍▎▏]+", "", text) for text in texts)
     assert words(now) == words(written), "run make docs"

@@ -22,7 +22,6 @@ import whatwhere as ww
 from whatwhere import cli
 from whatwhere.cli.app import program
 from whatwhere.records import sealed, to_json
-from whatwhere.what.expressions import expression_tokenizer
 from whatwhere.where.catalogue import describe
 
 from ..running import Output, json_of, whatwhere
@@ -182,48 +181,6 @@ def test_a_comparison_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     said = compare("none", "--set", "batch=3")
     assert (said.status, said.out) == (1, "")
     assert said.err.startswith(f"whatwhere: {tmp_path / 'out'} holds another comparison: there batch is 64, here 3.\n")
-
-
-CASES = [
-    # status, command, message; DIR is a folder with some files
-    (1, "encode x --scheme rotery", "Did you mean rotary"),
-    (1, "encode x --scheme sinusoidal+learned", "two schemes at the door 'input'"),
-    (1, "encode x --dim 7", "dim=7, but needs an even number"),
-    (1, "encode x --seed 99999999999999999999", "needs a whole number from 0"),
-    (1, "encode", "needs a text, a file or ids"),
-    (1, "encode ''", "the text is empty"),
-    (1, "encode --ids 4,-1", "id -1 at (1,) is negative"),
-    (1, "encode --ids 1,two", "--ids got '1,two', but needs comma-separated whole numbers"),
-    (1, "encode --ids 1,,2", "--ids got '1,,2', but needs comma-separated whole numbers"),
-    (1, "encode --ids 20 --tokenizer DIR/tokenizer.json", "id 20 is unknown to this tokenizer"),
-    (1, "encode x --tokenizer DIR/none.json", "there is no such file"),
-    (1, "encode x --tokenizer DIR/text.txt", "is not a tokenizer of the tokenizers library"),
-    (1, "encode --file DIR/none.txt", "cannot be read: No such file"),
-    (1, "encode --file DIR/latin.txt", "is not UTF-8: byte 0xf6"),
-    (1, "encode x --save DIR", "cannot be written: Is a directory"),
-    (1, "encode x --save DIR/none/x", "cannot be written: No such file"),
-    (1, "compare none --set direction", "needs name=value, as in"),
-    (1, "compare none --set lengths=8", "--set got lengths, which is no setting"),
-    (1, "compare none --steps 2 --set steps=3", "steps was passed twice"),
-    (1, "compare none --out DIR/text.txt/out", "cannot be written: Not a directory"),
-    (2, "encod x", "No such command 'encod'"),
-    (2, "encode x --dim eight", "Invalid value for '--dim'"),
-    (2, "compare none --workers 0", "Invalid value for '--workers'"),
-]
-
-
-@pytest.mark.parametrize(("status", "words", "message"), CASES)
-def test_wrong_input_gets_a_message(status, words, message, tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    (tmp_path / "text.txt").write_text(TEXT, encoding="utf-8")
-    (tmp_path / "latin.txt").write_bytes("zwölf".encode("latin-1"))
-    expression_tokenizer().save(str(tmp_path / "tokenizer.json"))
-    before = sorted(tmp_path.rglob("*"))
-    monkeypatch.chdir(tmp_path)
-    said = whatwhere(*(word.replace("DIR", str(tmp_path)) for word in shlex.split(words)))
-    assert (said.status, said.out) == (status, "")
-    assert said.err.startswith("whatwhere: " if status == 1 else "Usage: whatwhere")
-    assert message in said.err
-    assert sorted(tmp_path.rglob("*")) == before
 
 
 BEFALLS = [

@@ -16,7 +16,7 @@ from whatwhere.analysis.table_difference import movement
 from ..models.checkpoint import samples
 from ..models.checkpoint.forms import FORMS, TYPES
 from ..models.tiny import config_of
-from ..running import error_of, json_of, whatwhere
+from ..running import json_of, whatwhere
 from .conftest import Saved
 
 Zoo = dict[tuple[str, str], Saved]
@@ -234,24 +234,6 @@ def test_a_configuration_that_is_not_understood_is_compared_by_its_keys(tmp_path
     result = json_of("diff", tmp_path / "a", tmp_path / "b")["configuration"]
     assert result["keys"] == [{"name": "rope.theta", "first": 1, "second": 2}]
     assert "no such model" in result["not_understood"]
-
-
-WRONG = {
-    "nowhere a.vec": "nowhere",
-    "a.vec .": "holds no weights",
-    "a.vec v.npz": "nothing that could be compared",
-    "a.vec a.vec --table other": "nothing that could be compared",
-    "a.vec model.pt": "allow",
-}
-
-
-@pytest.mark.parametrize("line", WRONG)
-def test_wrong_input(line: str, rows: dict[str, np.ndarray], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    vectors(tmp_path / "a.vec", rows)
-    np.savez(tmp_path / "v.npz", a=np.ones(3), b=np.ones(4))
-    (tmp_path / "model.pt").write_bytes(samples.pickled())
-    assert WRONG[line] in error_of("diff", *line.split())
 
 
 def test_what_is_a_key_and_a_fact_is_listed_once(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.records import to_json
 from whatwhere.report.html import scatter
 
-from ..running import error_of, json_of, whatwhere
+from ..running import json_of, whatwhere
 from .conftest import Saved
 from .test_neighbors import named
 
@@ -93,36 +93,6 @@ def test_the_picture_is_to_scale() -> None:
     assert (right - corner)[0] == pytest.approx(2 * (corner - top)[1], abs=0.3)
     assert (corner - top)[1] > 100
     assert [(right - corner)[1], (top - corner)[0]] == [0, 0]
-
-
-WRONG = {
-    "t.npy --out map.png": "writes .svg, .tsv, .json",
-    "t.npy --out t.npy": "writes .svg",
-    "projector/vectors.tsv --out projector/vectors.tsv": "the model itself",
-    "t.npy --out folder.svg": "a folder",
-    "projector --tsv projector": "the model itself",
-    "projector/vectors.tsv --tsv projector": "the model itself",
-    "t.npy --out nowhere/map.svg": "cannot be written",
-    "t.npy --method mds": "knows only: pca, tsne, umap",
-    "two.npy": "at least 3 rows",
-    "t.npy --method tsne --rows 3": "at least 16 rows",
-    "nowhere": "cannot be read",
-    "t.npy --tsv t.npy": "cannot be written",
-}
-
-
-@pytest.mark.parametrize("line", WRONG)
-def test_wrong_input(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, our_own_checks: None) -> None:
-    monkeypatch.chdir(tmp_path)
-    table = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
-    np.save("t.npy", table)
-    np.save("two.npy", table[:2])
-    Path("folder.svg").mkdir()
-    Path("projector").mkdir()
-    Path("projector/vectors.tsv").write_text("1\t2\n3\t4\n5\t6\n")
-    before = Path("projector/vectors.tsv").read_bytes()
-    assert WRONG[line] in error_of("map", *line.split())
-    assert Path("projector/vectors.tsv").read_bytes() == before
 
 
 def test_a_share_of_all_is_100_percent(tmp_path: Path) -> None:

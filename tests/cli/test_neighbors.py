@@ -158,42 +158,6 @@ def test_pickles_are_read_where_they_are_allowed(tmp_path: Path) -> None:
     assert result["tokens"][0]["neighbors"][0]["id"] == right[0]
 
 
-WRONG = {
-    "neighbors v.vec nothing": "no token of",
-    "neighbors v.vec kin": "Similar are 'king'",
-    "neighbors v.vec #3": "id 3 lies outside the table, which has 3 rows",
-    "neighbors v.vec #99999999999999999": "lies outside",
-    "neighbors v.vec ''": "the text is empty",
-    "neighbors v.vec king --metric taxi": "knows only: cosine, dot, euclidean",
-    "neighbors v.vec king --table other": "has no tensor 'other'",
-    "neighbors v.vec king --table output": "has no output projection",
-    "neighbors one.npz king --table one": "a table has (rows, dim)",
-    "neighbors t.npy king": "has no tokens as text",
-    "neighbors nan.npy #0": "every row",
-    "neighbors complex.npy #0": "complex",
-    "neighbors empty.npy #0": "is empty",
-    "neighbors nowhere king": "cannot be read",
-    "neighbors config.json king": "is a configuration, without tensors",
-    "neighbors . king": "holds no weights",
-    "analogy v.vec king queen mat": "needs an answer beside its three words",
-    "analogy t.npy #0 #1 #2 --rule divide": "need one of: add, multiply",
-    "analogy t.npy #0 #1 #9": "id 9 lies outside",
-}
-
-
-@pytest.mark.parametrize("line", WRONG)
-def test_wrong_input(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, our_own_checks: None) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("v.vec").write_text("3 2\nking 1 0\nqueen 0.9 0.1\nmat 0 1\n")
-    np.save("t.npy", np.arange(8.0).reshape(4, 2))
-    np.save("nan.npy", np.full((3, 2), np.nan))
-    np.save("complex.npy", np.ones((3, 2), np.complex64))
-    np.save("empty.npy", np.ones((3, 0), np.float32))
-    np.savez("one.npz", one=np.ones(3), table=np.ones((3, 2)))
-    Path("config.json").write_text('{"model_type": "gpt2"}')
-    assert WRONG[line] in error_of(*[word if word != "''" else "" for word in line.split()])
-
-
 # Results of a comparison: each run has a table of its own
 
 

@@ -49,7 +49,6 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_task_may_take_its_attributes_from_another(own: Path) -> None:
     task = load_own([f"{own}:through"]).task
-    assert task is not None
     assert task.tested_in_length == Expressions((2, 3)).tested_in_length
 
 
@@ -59,7 +58,6 @@ def test_the_printed_command_repeats_schemes_and_tasks_of_ones_own(own: Path, tm
     assert done.status == 0, done.err
     first = read_results(tmp_path / "a")
     assert first.schemes == ["none", "steep"]
-    assert first.record.request is not None
     assert first.record.request.modules == (f"{own}:steep", f"{own}:task")
     assert whatwhere("compare", "--repeat", tmp_path / "a", "--out", tmp_path / "b", "--workers", "1").status == 0
     again = read_results(tmp_path / "b")

@@ -42,7 +42,6 @@ def test_a_changed_position_is_shown_beside_the_usual_one(session: Session, resu
     assert moved.usual == tuple(range(8))
     for one in moved.runs:
         before = usual[one.run]
-        assert one.usual is not None
         assert (one.usual, one.usual_correct_probability) == (before.top[0], before.correct_probability)
         assert one.correct_probability != before.correct_probability, "both schemes see positions"
 
@@ -81,8 +80,6 @@ def test_other_tasks_have_no_digits(tmp_path: Path) -> None:
         assert shown.digits is None
         assert (shown.at, shown.layers.shape) == (5, (2, 2, 6, 6))
         exported = api.exported(session)
-        assert exported is not None
-        assert exported.begin is not None
         assert exported.begin["text"] == api.FIRST[task]
 
 
@@ -108,7 +105,6 @@ def test_where_nothing_can_be_asked_the_reason_is_known(
 
 def test_an_exported_page_holds_the_first_question(session: Session) -> None:
     view = api.exported(session)
-    assert view is not None
     assert [name for name, _ in view.queries] == ["ask.answers", "ask.attention", "ask.attention"]
     assert {settings["run"] for name, settings in view.queries if name == "ask.attention"} == {
         one.run for one in api.answers(session, {"text": "Max(1,6,2)", "seeds": "0"}).runs

@@ -65,7 +65,6 @@ def test_an_exported_page_holds_what_the_api_answers(fresh: Session, bundle: Pat
 def cells(title: str, session: Session, table: int = 0) -> dict[str, list[str]]:
     """Give the rows of a table for readers without JavaScript, by their first cells; all are as long as the head."""
     exported = EXPORTS[title](session)
-    assert exported is not None
     tables = [part for section in exported.sections for part in section.parts if isinstance(part, Table)]
     read = tables[table]
     assert {len(row) for row in read.rows} == {len(read.columns)}

@@ -41,7 +41,6 @@ def studio(minilm: Path) -> Iterator[dict[str, Any]]:
     """Run the program on the real model."""
     command = [sys.executable, "-m", "whatwhere", "studio", str(minilm), "--no-browser", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         try:
             yield fitting("studio", process.stdout.readline())
         finally:

@@ -58,7 +58,6 @@ def test_texts_are_read_by_the_tokenizer_of_the_task(session: Session, fresh: Se
     made_up.change(folder, lambda data: data["task"].update(tokens=list(Recall.tokens)))
     checkpoint = Session.open(folder).checkpoint
     reader = reader_of(checkpoint)
-    assert reader is not None
     assert encode_text(checkpoint, reader, "aK cR?c") == Recall().encode("aK cR?c")
     assert not looks_up(checkpoint)
 
@@ -68,7 +67,6 @@ def test_an_exported_page_holds_the_first_run_of_each_scheme(session: Session) -
     assert about(session, {}).run == session.run == "learned-0"
     for name in ("overview", "tokens", "map", "diagnostics", "pipeline", "ask", "replay", "attention"):
         view = EXPORTS[name](session)
-        assert view is not None
         assert {settings["run"] for _, settings in view.queries if "run" in settings} == first, name
 
 

@@ -97,7 +97,6 @@ def program() -> Iterator[tuple[subprocess.Popen[str], dict[str, Any]]]:
     """Run `whatwhere studio --json --no-browser`, as a user does, and wait until it says where it is."""
     command = [sys.executable, "-m", "whatwhere", "studio", "--no-browser", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         try:
             yield process, fitting("studio", process.stdout.readline())
         finally:
@@ -132,7 +131,6 @@ def test_the_program_listens_on_this_machine_alone(program: tuple[Any, dict[str,
 def test_an_interrupt_ends_the_program_quietly_even_while_somebody_listens() -> None:
     command = [sys.executable, "-m", "whatwhere", "studio", "--no-browser"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
         with httpx2.Client(trust_env=False) as client:
             assert client.get(process.stdout.readline().strip()).status_code == 200
             process.send_signal(signal.SIGINT)

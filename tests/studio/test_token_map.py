@@ -39,7 +39,6 @@ def test_points_are_the_principal_components(real: Session, fresh: Session, tabl
     result, right = token_map.points(real, {}), make_map(table.astype(np.float32), "pca", queries=1000)
     np.testing.assert_allclose(result.coordinates, right.coordinates, rtol=1e-5, atol=1e-6)
     assert (result.kept, result.explained) == (right.kept, right.explained_variance_ratio)
-    assert result.ids is not None
     assert result.ids.tolist() == list(range(30522))
     assert (result.shown, result.not_finite) == (30522, 0)
     # Ten of nineteen neighbors would be kept by chance.
@@ -62,7 +61,6 @@ def test_true_neighbors_of_one_and_of_all(real: Session, fresh: Session, table: 
     cosines = table @ table[2332] / np.linalg.norm(table, axis=1) / np.linalg.norm(table[2332])
     cosines[2332] = -2
     assert result.ids.tolist() == np.argsort(-cosines)[:10].tolist()
-    assert result.cosines is not None
     np.testing.assert_allclose(result.cosines, np.sort(cosines)[::-1][:10])
     every = token_map.neighbors(fresh, {})
     for row, number in enumerate(every.of.tolist()):
@@ -76,7 +74,6 @@ def test_rows_that_are_left_out_keep_the_ids_of_the_others(tmp_path: Path) -> No
     session = Session.open(tmp_path / "table.npy")
     result = token_map.points(session, {})
     assert (result.not_finite, result.rows) == (1, 30)
-    assert result.ids is not None
     assert result.ids.tolist() == [n for n in range(30) if n != 4]
     labels = token_map.labels(session, {})
     assert np.isnan(labels.norms[4])
@@ -91,7 +88,6 @@ def test_a_corpus_is_counted(tmp_path: Path) -> None:
     session = Session.open(corpus=text)
     result = token_map.frequencies(session, {})
     words, counts = session.words, result.counts
-    assert counts is not None
     assert (result.corpus, result.whole, result.total) == ("corpus.txt", True, int(counts.sum()))
     assert [counts[words.index(word)] for word in ("Max", "First", "(", "Last")] == [3, 1, 1, 0]
     assert token_map.frequencies(Session.open(), {}).counts is None
@@ -104,9 +100,6 @@ def test_a_named_set_is_drawn_alone(real: Session, table: np.ndarray) -> None:
     begin = token_map.begin(real)
     assert begin["method"] == "tsne"
     result = token_map.points(real, {"tokens": begin["example"] + ", notsinglepiece"})
-    assert result.named is not None
-    assert result.ids is not None
-    assert result.kept is not None
     assert [real.words[n] for n in result.ids[:5]] == ["cat", "dog", "kitten", "puppy", "king"]
     assert (result.shown, result.named.neighbors.stay, result.named.neighbors.compared) == (16, 16, 16)
     assert [each.text for each in result.named.missing] == ["notsinglepiece"]
@@ -143,8 +136,6 @@ def test_large_tables_are_sampled(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
 
     monkeypatch.setattr(token_map, "run_in_subprocess", made)
     drawn = token_map.draw(session, {"method": "tsne"}, lambda fraction, message: None)
-    assert drawn.ids is not None
-    assert drawn.coordinates is not None
     np.testing.assert_array_equal(sent[0], session.table().weight[drawn.ids])
     assert drawn.ids.max() > 200
 
@@ -207,9 +198,6 @@ def test_the_page_draws_stops_and_selects(
     seen = look(session, "token_map.mjs", token=7)
 
     result, near = token_map.points(session, {}), token_map.near(session, {"token": "#7"})
-    assert result.kept is not None
-    assert result.coordinates is not None
-    assert near.cosines is not None
     assert seen["printed"][0].startswith(f"keeps {100 * result.kept.share:.1g}"[:7])
     assert seen["near"] == [f"#{n}" for n in near.ids]
     assert seen["cosines"] == [f"{cosine:.3f}" for cosine in near.cosines]
@@ -243,7 +231,6 @@ def test_the_page_draws_stops_and_selects(
     assert seen["found"] == [f"{ending} tokens", f"{ending} tokens pass the filters"]
     assert seen["reset"] == ""
     named = token_map.points(session, {"tokens": "a: #1, #2, #3; b: #4, nothing"}).named
-    assert named is not None
     assert seen["named"][0].startswith(
         f"{named.neighbors.stay} of {named.neighbors.compared} tokens have their nearest neighbor"
     )

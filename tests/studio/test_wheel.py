@@ -77,7 +77,6 @@ def test_an_installed_wheel_serves_every_asset(site: Path, tmp_path: Path) -> No
     with subprocess.Popen(
         command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(site)}, stdout=subprocess.PIPE, text=True
     ) as process:
-        assert process.stdout is not None
         try:
             said = fitting("studio", process.stdout.readline())
             with httpx2.Client(trust_env=False) as client:

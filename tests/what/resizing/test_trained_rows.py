@@ -52,7 +52,6 @@ def test_row_adamw_trains_these_rows_alone(dtype: torch.dtype) -> None:
     for ids in batches():
         optimizer.zero_grad()
         table(ids).square().sin().sum().backward()
-        assert table.weight.grad is not None
         assert set(table.weight.grad.coalesce().indices()[0].tolist()) <= set(IDS)
         optimizer.step()
     optimizer.flush()
