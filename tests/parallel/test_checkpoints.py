@@ -9,32 +9,16 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.distributed import checkpoint
 from torch.distributed.checkpoint import state_dict as states
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
-from torch.nn.functional import cross_entropy
 
 import whatwhere as ww
-from whatwhere.parallel import RowOwners, deal_rows, shard_vocabulary, vocabulary_cross_entropy
+from whatwhere.parallel import RowOwners, deal_rows, shard_vocabulary
 
 from .processes import on_ranks
+from .training import Model, loss_of, mesh_of_all, said, train
 
 ROWS, DIM = 97, 8
 SETTINGS: dict[str, Any] = {"lr": 1e-2, "weight_decay": 0.1}
-
-
-class Model(nn.Module):
-    """A token table, a layer, and logits by the table or by a projection of their own."""
-
-    def __init__(self, tied: bool) -> None:
-        super().__init__()
-        self.tokens = ww.TokenEmbedding(ROWS, DIM, 90)
-        self.middle = nn.Linear(DIM, DIM)
-        self.head = None if tied else nn.Linear(DIM, ROWS)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        hidden = self.middle(self.tokens(ids))
-        logits: Tensor = self.tokens.readout(hidden) if self.head is None else self.head(hidden)
-        return logits
 
 
 def trained(folders: dict[int, str], start: int, stop: int, tied: bool) -> tuple[list[float], dict[str, Tensor]]:
@@ -46,9 +30,9 @@ def trained(folders: dict[int, str], start: int, stop: int, tied: bool) -> tuple
         tied: with AdamW; else with RowAdamW for the table.
     """
     torch.manual_seed(start)  # what is resumed starts with other values
-    model = Model(tied)
+    model = Model(ROWS, DIM, 90, tied)
     if torch.distributed.is_initialized():
-        shard_vocabulary(model.tokens, init_device_mesh("cpu", (torch.distributed.get_world_size(),)))
+        shard_vocabulary(model.tokens, mesh_of_all())
     rest = [parameter for parameter in model.parameters() if tied or parameter is not model.tokens.weight]
     optimizers: list[torch.optim.Optimizer] = [torch.optim.AdamW(rest, **SETTINGS)]
     optimizers += [] if tied else [ww.RowAdamW(model.tokens, **SETTINGS)]
@@ -62,17 +46,12 @@ def trained(folders: dict[int, str], start: int, stop: int, tied: bool) -> tuple
         checkpoint.load(loaded, checkpoint_id=folders[start])
         states.set_model_state_dict(model, loaded["model"])
         states.set_optimizer_state_dict(model, optimizers, loaded["optimizer"])
-    losses = []
-    for number in range(start, stop):
-        ids = torch.randint(ROWS, (3, 6), generator=torch.Generator().manual_seed(number))
-        logits, targets = model(ids[:, :-1]), ids[:, 1:]
-        sharded = hasattr(logits, "placements")
-        loss = vocabulary_cross_entropy(logits, targets) if sharded else cross_entropy(logits.mT, targets)
-        loss.backward()
-        for optimizer in optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-        losses.append(loss.item())
+
+    def loss_at(step: int) -> Tensor:
+        ids = torch.randint(ROWS, (3, 6), generator=torch.Generator().manual_seed(step))
+        return loss_of(model(ids[:, :-1]), ids[:, 1:])
+
+    losses = train(range(start, stop), optimizers, loss_at)
     if stop in folders:
         checkpoint.save(state(), checkpoint_id=folders[stop])
     full = states.StateDictOptions(full_state_dict=True)
@@ -123,7 +102,7 @@ def dealt(folder: str, saves: bool, sizes: tuple[int, ...], start: int, stop: in
         if saved:
             model[0].load_state_dict({"weight": saved["table"]})
         if joined:
-            mesh = init_device_mesh("cpu", (ranks,))
+            mesh = mesh_of_all()
             fully_shard(model, mesh=mesh, ignored_params={deal_rows(model[0], mesh).weight})
         table, rest = ww.RowAdamW(model[0], **SETTINGS), torch.optim.AdamW(model[1].parameters(), **SETTINGS)
 
@@ -136,18 +115,15 @@ def dealt(folder: str, saves: bool, sizes: tuple[int, ...], start: int, stop: in
             checkpoint.load(loaded, checkpoint_id=before / "rest")
             states.set_model_state_dict(model[1], loaded["head"])
             states.set_optimizer_state_dict(model[1], rest, loaded["rest"])
-        losses[rows] = []
-        for number in range(start, stop):
-            ids = (torch.rand(8, 6, generator=torch.Generator().manual_seed(number)) ** 2 * rows).long()[rank::ranks]
-            loss = cross_entropy(model(ids)[:, :-1].mT, ids[:, 1:])
-            loss.backward()
-            for optimizer in (table, rest):
-                optimizer.step()
-                optimizer.zero_grad()
-            whole = loss.detach() / ranks
-            if joined:
-                torch.distributed.all_reduce(whole)
-            losses[rows].append(whole.item())
+
+        def loss_at(step: int, model: nn.Module = model, rows: int = rows) -> Tensor:
+            ids = (torch.rand(8, 6, generator=torch.Generator().manual_seed(step)) ** 2 * rows).long()[rank::ranks]
+            return loss_of(model(ids)[:, :-1], ids[:, 1:])
+
+        whole = torch.tensor(train(range(start, stop), (table, rest), loss_at)) / ranks
+        if joined:
+            torch.distributed.all_reduce(whole)
+        losses[rows] = whole.tolist()
         if saves:
             by_id = table.state_dict()
             moments = {name: model[0].whole(value) for name, value in by_id["state"][0].items() if name != "owners"}
@@ -180,13 +156,9 @@ def test_owners_resume_by_id_on_other_numbers_of_processes(chain: tuple[int, ...
 
 def patched() -> tuple[str, list[float]]:
     """Return what patch says after fully_shard, and losses of a model that was patched before."""
-    mesh, refused = init_device_mesh("cpu", (torch.distributed.get_world_size(),)), ""
-    model = llama()
+    mesh, model = mesh_of_all(), llama()
     fully_shard(model, mesh=mesh)
-    try:
-        ww.patch(model)
-    except ww.errors.SettingError as problem:
-        refused = str(problem)
+    refused = said(lambda: ww.patch(model))
     model = llama()
     ww.patch(model)
     fully_shard(model, mesh=mesh)
@@ -202,15 +174,12 @@ def llama() -> Any:
 
 
 def losses_of(model: Any) -> list[float]:
-    optimizer, losses = torch.optim.AdamW(model.parameters(), **SETTINGS), []
-    for number in range(3):
-        ids = torch.randint(ROWS, (2, 6), generator=torch.Generator().manual_seed(number))
-        loss = model(ids, labels=ids).loss
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+    def loss_at(step: int) -> Tensor:
+        ids = torch.randint(ROWS, (2, 6), generator=torch.Generator().manual_seed(step))
+        loss: Tensor = model(ids, labels=ids).loss
+        return loss
+
+    return train(range(3), [torch.optim.AdamW(model.parameters(), **SETTINGS)], loss_at)
 
 
 def test_a_model_is_patched_before_it_is_sharded(tmp_path: Path) -> None:
@@ -222,7 +191,7 @@ def test_a_model_is_patched_before_it_is_sharded(tmp_path: Path) -> None:
 
 def owners_saved(folder: str) -> Tensor:
     """Save rows on their owners, read them again in two ways, and return them by id."""
-    mesh, rows = init_device_mesh("cpu", (torch.distributed.get_world_size(),)), torch.arange(ROWS * DIM)
+    mesh, rows = mesh_of_all(), torch.arange(ROWS * DIM)
     read, other = (deal_rows(ww.TokenEmbedding(ROWS, DIM), mesh) for _ in range(2))
     saved = deal_rows(ww.TokenEmbedding.from_pretrained(rows.float().view(ROWS, DIM), freeze=False), mesh)
     even = deal_rows(ww.TokenEmbedding(ROWS - 1, DIM), mesh)
@@ -253,7 +222,7 @@ def moments_of(owners: RowOwners) -> tuple[ww.RowAdamW, dict[str, Any]]:
 
 def owners_refused(folder: str) -> list[str]:
     """Return what is said of rows of other owners, and of rows by id."""
-    mesh, said = init_device_mesh("cpu", (torch.distributed.get_world_size(),)), []
+    mesh = mesh_of_all()
     owners, whole = deal_rows(ww.TokenEmbedding(ROWS, DIM), mesh), ww.TokenEmbedding(ROWS, DIM)
     optimizer, moments = moments_of(owners)
     checkpoint.load({"moments": moments}, checkpoint_id=folder)  # into the moments themselves
@@ -276,25 +245,20 @@ def owners_refused(folder: str) -> list[str]:
         lambda: owners.load_state_dict(whole.state_dict()),
         lambda: checkpoint.load({"even": torch.empty(ROWS - 1, DIM)}, checkpoint_id=folder),  # a table without owners
     ]
-    for fault in faults:
-        try:
-            fault()
-        except (ww.errors.SettingError, checkpoint.CheckpointException) as problem:
-            said.append(str(problem))
-    return said
+    return list(map(said, faults))
 
 
 def test_rows_of_other_owners_are_refused(tmp_path: Path) -> None:
     folder = str(tmp_path / "saved")
     for rows in on_ranks(2, tmp_path / "two", owners_saved, folder):
         assert torch.equal(rows, torch.arange(ROWS * DIM).float().view(ROWS, DIM))
-    said = on_ranks(1, tmp_path / "one", owners_refused, folder)[0]
-    *of_optimizer, plain, dense = said[:4]
+    refused = on_ranks(1, tmp_path / "one", owners_refused, folder)[0]
+    *of_optimizer, plain, dense = refused[:4]
     assert len(of_optimizer) == 2
     assert all("optimizer's state are in the order of 2 owners, but this table has 1" in each for each in of_optimizer)
     assert "in the order of 2 owners, but this table is in the order of its ids" in plain
     assert "not known to be in the order of owners" in dense
-    *other, by_id, without_owners = said[4:]
+    *other, by_id, without_owners = refused[4:]
     assert len(other) == 3
     assert all("in the order of 2 owners, but this table has 1" in said for said in other)
     assert "the rows are by id" in by_id

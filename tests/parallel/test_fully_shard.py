@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 import whatwhere as ww
 
 from .processes import on_ranks
+from .training import said, train
 
 HEADS, HEAD_DIM, DIM, TOKENS, STEPS = 2, 8, 16, 6, 3
 SCHEMES = ("t5", "kerple", "fire", "fox", "shaw", "rotary-learned", "fope")
@@ -48,14 +49,8 @@ def made(name: str, shared: bool, checkpointed: bool = False) -> Any:
 
 def losses(model: nn.Module, own: slice) -> Tensor:
     x = torch.randn(4, TOKENS, DIM, generator=torch.Generator().manual_seed(1))
-    optimizer, found = torch.optim.AdamW(model.parameters(), lr=1e-2), []
-    for _ in range(STEPS):
-        loss = (model(x[own]) - x[own].flip(-1)).square().mean()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        found.append(loss.detach())
-    return torch.stack(found)
+    optimizers = [torch.optim.AdamW(model.parameters(), lr=1e-2)]
+    return torch.tensor(train(range(STEPS), optimizers, lambda _: (model(x[own]) - x[own].flip(-1)).square().mean()))
 
 
 def units(model: Any, kind: str) -> list[nn.Module]:
@@ -93,10 +88,7 @@ def on_each_rank() -> dict[str, Any]:
     model = made("rotary-learned", shared=False)
     for block in model[:2]:
         fully_shard(block)
-    try:
-        model[0].where.at(TOKENS)
-    except ww.errors.SettingError as problem:
-        found["refused"] = str(problem)
+    found["refused"] = said(lambda: model[0].where.at(TOKENS))
     return found
 
 

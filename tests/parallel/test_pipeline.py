@@ -6,13 +6,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
-from torch.nn.functional import cross_entropy
 
 import whatwhere as ww
 from whatwhere.comparison.model import Transformer, build_wheres
 from whatwhere.comparison.settings import make_settings
 
 from .processes import PYTORCH, on_ranks
+from .training import loss_of, train
 
 VOCABULARY, TOKENS, BATCH, STEPS, PARTS = 31, 12, 8, 3, 4
 SCHEMES = ("sinusoidal+t5", "fox", "learned+kerple")
@@ -40,10 +40,6 @@ class Stage(nn.Module):
         here = where.at(x.shape[1])
         y: Tensor = self.block(x if self.number else self.table(x, here), here)
         return y if self.norm is None else self.table.tokens.readout(self.norm(y))
-
-
-def loss_of(logits: Tensor, targets: Tensor) -> Tensor:
-    return cross_entropy(logits.mT, targets)
 
 
 def batch(step: int) -> tuple[Tensor, Tensor]:
@@ -77,16 +73,13 @@ def staged() -> dict[str, list[float]]:
 
 
 def alone(scheme: str, layers: int) -> list[float]:
-    model, losses = model_of(scheme, layers), []
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
-    for step in range(STEPS):
+    model = model_of(scheme, layers)
+
+    def loss_at(step: int) -> Tensor:
         ids, targets = batch(step)
-        loss = loss_of(model(ids), targets)
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+        return loss_of(model(ids), targets)
+
+    return train(range(STEPS), [torch.optim.AdamW(model.parameters(), lr=1e-2)], loss_at)
 
 
 @pytest.mark.skipif(

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import whatwhere as ww
@@ -14,6 +13,7 @@ from whatwhere.initialization import reset, reset_linear, row_blocks, sample_nor
 from whatwhere.where.catalogue import catalogue
 
 from .processes import on_ranks
+from .training import mesh_of_all
 
 VOCABULARY, DIM, HEADS, TOKENS = 97, 32, 4, 12
 LEARNED = [name for name, entry in catalogue.items() if entry.learned]
@@ -38,7 +38,7 @@ def schemes() -> dict[str, nn.Module]:
 def started(sharded: bool, seed: int | None) -> dict[str, Tensor]:
     """Return all initial values, made after the modules have left the meta device."""
     modules: dict[str, nn.Module] = {**tables(), "linear": nn.Linear(DIM, 7, device="meta"), **schemes()}
-    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),)) if sharded else None
+    mesh = mesh_of_all() if sharded else None
     torch.manual_seed(11)
     found = {}
     for name, module in modules.items():

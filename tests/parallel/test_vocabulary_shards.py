@@ -17,31 +17,11 @@ import whatwhere as ww
 from whatwhere.parallel import VocabularyParallel, VocabularyShards, shard_vocabulary, vocabulary_cross_entropy
 
 from .processes import on_ranks
+from .training import Model, loss_of, mesh_of_all, said, train
 
 DIM, STEPS = 16, 5
 CASES = [(96, None, True), (97, 3, True), (97, 90, False), (5, 0, True)]
 """Rows, padding row, and whether the table is tied: 97 rows do not divide, and of 5 some ranks have none."""
-
-
-class Model(nn.Module):
-    """A token table, a layer with rotary positions, and the table or another one as output projection."""
-
-    def __init__(self, vocab_size: int, padding_idx: int | None, tied: bool) -> None:
-        super().__init__()
-        self.tokens = ww.TokenEmbedding(vocab_size, DIM, padding_idx, scale="sqrt_dim")
-        self.where = ww.Where(ww.Rotary(DIM))
-        self.qkv = nn.Linear(DIM, 3 * DIM)
-        self.head = None if tied else nn.Linear(DIM, vocab_size, bias=False)
-
-    def hidden(self, ids: Tensor) -> Tensor:
-        here = self.where.at(ids.shape[1])
-        x = here.embed(self.tokens, ids)
-        q, k, v = self.qkv(x)[:, None].chunk(3, -1)
-        return x + here.attention(*here.query_key(q, k), v)[:, 0]
-
-    def forward(self, ids: Tensor) -> Tensor:
-        hidden = self.hidden(ids)
-        return self.tokens.readout(hidden) if self.head is None else self.head(hidden)
 
 
 def batch(number: int, vocab_size: int) -> Tensor:
@@ -52,31 +32,17 @@ def batch(number: int, vocab_size: int) -> Tensor:
 
 def model_of(vocab_size: int, padding_idx: int | None, tied: bool) -> Model:
     torch.manual_seed(3)
-    return Model(vocab_size, padding_idx, tied)
+    return Model(vocab_size, DIM, padding_idx, tied)
 
 
-def trained(model: Model, vocab_size: int, fused: bool = False) -> list[float]:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1, fused=fused)
-    losses = []
-    for number in range(STEPS):
-        ids = batch(number, vocab_size)
-        logits, targets = model(ids[:, :-1]), ids[:, 1:].clone()
+def trained(model: Model, rows: int) -> list[float]:
+    def loss_at(step: int) -> Tensor:
+        ids = batch(step, rows)
+        targets = ids[:, 1:].clone()
         targets[1, 2] = -100
-        sharded = hasattr(logits, "placements")
-        loss = (
-            vocabulary_cross_entropy(logits, targets)
-            if sharded
-            else cross_entropy(logits.flatten(0, 1), targets.flatten())
-        )
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.item())
-    return losses
+        return loss_of(model(ids[:, :-1]), targets)
 
-
-def mesh_of_all() -> Any:
-    return init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    return train(range(STEPS), [torch.optim.AdamW(model.parameters(), lr=1e-2, weight_decay=0.1)], loss_at)
 
 
 def sharded_training() -> list[Any]:
@@ -123,26 +89,15 @@ def looked_up() -> list[Any]:
         weight: Any = tokens.weight.grad
         weight = weight.full_tensor() if isinstance(tokens, VocabularyShards) else weight
         both.append((rows.detach(), logits.detach(), rows.grad, weight))
-    errors = []
-    for wrong in (torch.tensor([[5, 97]]), torch.tensor([[-1]]), torch.tensor([0.5])):
-        try:
-            shards(wrong)
-        except ww.errors.TokenError as problem:
-            errors.append(str(problem))
-    hidden = torch.zeros(2, DIM)
-    for targets in (torch.tensor([1, 97]), torch.tensor([-1, 1])):
-        try:
-            vocabulary_cross_entropy(shards.readout(hidden), targets)
-        except ww.errors.TokenError as problem:
-            errors.append(str(problem))
+
+    def loss_at_zero(targets: Tensor) -> Tensor:
+        return vocabulary_cross_entropy(shards.readout(torch.zeros(len(targets), DIM)), targets)
+
+    errors = [said(shards, wrong) for wrong in (torch.tensor([[5, 97]]), torch.tensor([[-1]]), torch.tensor([0.5]))]
+    errors += [said(loss_at_zero, wrong) for wrong in (torch.tensor([1, 97]), torch.tensor([-1, 1]))]
     changed = torch.distributed.get_rank()
     for unlike in (torch.tensor([1, 2 + changed]), torch.tensor([1 + changed, 2 - changed]), torch.ones(1 + changed)):
-        for compute in (lambda ids: shards(ids.long()), lambda ids: vocabulary_cross_entropy(
-            shards.readout(torch.zeros(len(ids), DIM)), ids.long())):  # fmt: skip
-            try:
-                compute(unlike)
-            except ww.errors.TokenError as problem:
-                errors.append(str(problem))
+        errors += [said(compute, unlike.long()) for compute in (shards, loss_at_zero)]
     return [both, errors]
 
 
@@ -155,9 +110,9 @@ def test_rows_are_those_of_the_table_and_wrong_ids_are_refused_on_all_alike(tmp_
         assert not table[1][..., 3].any()
         assert not shards[1][..., 3].any()
         assert not shards[3][3].any()
-        assert len(errors) == 11
-        assert all("ids differ among the processes" in said for said in errors[5::2])
-        assert all("targets differ among the processes" in said for said in errors[6::2])
+        assert all(error.startswith("TokenError") for error in errors)
+        assert all("ids differ among the processes" in error for error in errors[5::2])
+        assert all("targets differ among the processes" in error for error in errors[6::2])
         assert "id 97 at (0, 1) is outside" in errors[0]
         assert "target 97 at 1 is outside" in errors[3]
     assert results[0][1] == results[1][1]
@@ -207,17 +162,13 @@ def styled() -> list[Any]:
     tokens: Any = model["tokens"]
     tokens.reset_parameters(torch.Generator().manual_seed(8))
     rows = tokens(torch.arange(97)).detach()
-    refused = []
     kept = ww.TokenEmbedding(8, 4)
     optimizer = ww.RowAdamW(kept)
     mesh = init_device_mesh("cpu", (1, torch.distributed.get_world_size()))
     tied, head = ww.TokenEmbedding(8, 4), nn.Linear(4, 8, bias=False)
     head.weight = tied.weight
-    for table, own in ((tokens, mesh_of_all()), (kept, mesh_of_all()), (tied, mesh), (tied, mesh_of_all())):
-        try:
-            shard_vocabulary(table, own)
-        except ww.errors.SettingError as problem:
-            refused.append(str(problem))
+    given = ((tokens, mesh_of_all()), (kept, mesh_of_all()), (tied, mesh), (tied, mesh_of_all()))
+    refused = [said(shard_vocabulary, *each) for each in given]
     del optimizer
     unit = model_of(97, 3, True)
     fully_shard(unit.tokens, mesh=mesh_of_all())
@@ -231,6 +182,6 @@ def test_styles_starts_refusals_and_a_tied_table_as_a_unit_of_fsdp(tmp_path: Pat
     wanted = trained(model_of(97, 3, True), 97)
     for rows, refused, losses in on_ranks(2, tmp_path / "ranks", styled):
         assert torch.equal(rows, alone.weight.detach())
-        for said, words in zip(refused, ("Shard it once", "RowAdamW after", "mesh has 2", "same weight"), strict=True):
-            assert words in said
+        for error, words in zip(refused, ("Shard it once", "RowAdamW after", "mesh has 2", "same weight"), strict=True):
+            assert words in error
         assert losses == pytest.approx(wanted, abs=3e-6)
