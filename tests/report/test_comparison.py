@@ -79,7 +79,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     return results_of(folder), folder
 
 
-def test_the_page_contains_what_the_views_request(tmp_path: Path, bundle: Path) -> None:
+def test_the_page_contains_what_the_views_request(tmp_path: Path, bundle: None) -> None:
     folder = made_up_folder(tmp_path, seeds=2)
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     path = write_report(folder)
@@ -229,7 +229,7 @@ def test_the_positions_setting_is_reported(made: tuple[dict[str, Any], Path]) ->
     )
 
 
-def test_hostile_names_stay_text(tmp_path: Path, bundle: Path) -> None:
+def test_hostile_names_stay_text(tmp_path: Path, bundle: None) -> None:
     written = write_report(hostile_folder(tmp_path)).read_text(encoding="utf-8")
     page = Page(written)
     assert [tag for tag, _ in page.elements].count("script") == written.count("<script") == 2
@@ -353,7 +353,7 @@ def test_scores_that_are_not_finite_are_named_so(tmp_path: Path) -> None:
     assert re.search("[Oo]f 2 schemes, rotary", page.words)
 
 
-def test_without_the_trained_tables_the_page_lacks_their_pictures_alone(tmp_path: Path, bundle: Path) -> None:
+def test_without_the_trained_tables_the_page_lacks_their_pictures_alone(tmp_path: Path, bundle: None) -> None:
     folder = made_up_folder(tmp_path, seeds=1)
     shutil.rmtree(folder / "models")
     result = answers(write_report(folder).read_text(encoding="utf-8"))
@@ -365,7 +365,7 @@ def test_without_the_trained_tables_the_page_lacks_their_pictures_alone(tmp_path
 
 
 @pytest.mark.parametrize("file", ["../outside.safetensors", "/etc/hostname", "models/../../outside.safetensors"])
-def test_a_file_outside_the_folder_is_refused(tmp_path: Path, bundle: Path, file: str) -> None:
+def test_a_file_outside_the_folder_is_refused(tmp_path: Path, bundle: None, file: str) -> None:
     folder = made_up_folder(tmp_path / "inner", schemes=("rotary",), seeds=1)
     shutil.copy(folder / "models/rotary-0.safetensors", tmp_path / "outside.safetensors")
     with pytest.raises((ResultsError, CheckpointError), match=r"outside its own folder|only a plain name"):
@@ -407,7 +407,7 @@ def test_damaged_results_are_refused(tmp_path: Path, how: Any, message: str) -> 
     assert len(str(caught.value).splitlines()) > 1, "the way out is on a line of its own"
 
 
-def test_of_damaged_results_no_page_is_written_and_the_old_one_stays(tmp_path: Path, bundle: Path) -> None:
+def test_of_damaged_results_no_page_is_written_and_the_old_one_stays(tmp_path: Path, bundle: None) -> None:
     folder = made_up_folder(tmp_path, schemes=("none",), seeds=1)
     (folder / "report.html").write_text("the old page")
     change(folder, lambda data: data["summary"].update(none=None))
@@ -450,7 +450,7 @@ def test_a_damaged_table_is_refused(tmp_path: Path, content: bytes) -> None:
         sections(results)
 
 
-def test_a_damaged_trace_is_refused(tmp_path: Path, bundle: Path) -> None:
+def test_a_damaged_trace_is_refused(tmp_path: Path, bundle: None) -> None:
     folder = made_up_folder(tmp_path, schemes=("none",), seeds=1)
     (folder / "traces").mkdir()
     (folder / "traces/none-0.safetensors").write_bytes(b"no safetensors")
@@ -458,9 +458,11 @@ def test_a_damaged_trace_is_refused(tmp_path: Path, bundle: Path) -> None:
         write_report(change(folder, lambda data: data["runs"][0].update(trace="traces/none-0.safetensors")))
 
 
-def test_without_a_page_the_error_names_the_way_out(tmp_path: Path, bundle: Path) -> None:
+def test_without_a_page_the_error_names_the_way_out(
+    tmp_path: Path, bundle: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = made_up_folder(tmp_path, schemes=("none",), seeds=1)
-    (bundle / "index.html").unlink()
+    monkeypatch.setattr("whatwhere.studio.export.PAGE", tmp_path / "no page")
     with pytest.raises(MissingExtra, match="make page"):
         write_report(folder)
     assert not (folder / "report.html").exists()
@@ -584,14 +586,14 @@ def test_a_comparison_of_a_custom_scheme_has_no_command(tmp_path: Path) -> None:
     assert result.sentences.repeat.endswith(f"versions, threads and processor: {call}")
 
 
-def test_compare_continues_without_a_page(tmp_path: Path, bundle: Path) -> None:
+def test_compare_continues_without_a_page(tmp_path: Path, bundle: None, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["compare", "none", "--lengths", "8", "--seeds", "1", "--steps", "2", "--set", "test_sequences=20"]
     words += ["--workers", "1", "--out"]
     done = whatwhere(*words, tmp_path / "a")
     assert done.status == 0, done.err
     assert (tmp_path / "a/report.html").is_file()
     assert "report.html" in done.out + done.err
-    (bundle / "index.html").unlink()
+    monkeypatch.setattr("whatwhere.studio.export.PAGE", tmp_path / "no page")
     done = whatwhere(*words, tmp_path / "a")
     assert done.status == 0, done.err
     assert "make page" in done.out + done.err

@@ -18,12 +18,12 @@ from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.records import to_json
 from whatwhere.report.inspection import TITLES, headline
 from whatwhere.report.text import number
-from whatwhere.studio import export
 from whatwhere.studio.export import write_inspection
 
 from ..running import error_of, whatwhere
 from .page import Page
 
+pytestmark = pytest.mark.usefixtures("bundle")
 HOSTILE = [
     "<script>alert(1)</script>", "</title><img src=x onerror=alert(1)>", "\u202egnp.exe", "a\u200bb", "\x1b[31mred",
     " ", "\u0301", '" onload="x', "&amp;", "'", "\n", "{{7*7}}", "x" * 500, "http://evil.example/", "\u2066",
@@ -51,37 +51,16 @@ def write_model(words: list[str], tmp_path: Path, **config: Any) -> Path:
 
 
 @pytest.fixture(scope="module")
-def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a page of two files."""
-    folder = tmp_path_factory.mktemp("bundle")
-    for name in ("index.html", "studio.js", "studio.css"):
-        (folder / name).write_text("", encoding="utf-8")
-    return folder
-
-
-def bundled(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Write pages from a bundle in another folder than the installation's."""
-    patch.setattr(export, "PAGE", folder)
-
-
-@pytest.fixture(autouse=True)
-def _bundled(bundle: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundled(monkeypatch, bundle)
-
-
-@pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Make the folder of a model whose tokens are hostile."""
     return write_model(HOSTILE, tmp_path_factory.mktemp("hostile"))
 
 
 @pytest.fixture(scope="module")
-def page(hostile: Path, bundle: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def page(hostile: Path, bundle: None, tmp_path_factory: pytest.TempPathFactory) -> str:
     """Write its page."""
     folder = tmp_path_factory.mktemp("page")
-    with pytest.MonkeyPatch.context() as patch:
-        bundled(patch, bundle)
-        file = written(hostile, folder / "out.html")
+    file = written(hostile, folder / "out.html")
     assert [path.name for path in folder.iterdir()] == ["out.html"]
     return file.read_text(encoding="utf-8")
 
@@ -198,7 +177,7 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_without_a_bundle_it_is_refused_before_the_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    bundled(monkeypatch, tmp_path)
+    monkeypatch.setattr("whatwhere.studio.export.PAGE", tmp_path)
     np.save(tmp_path / "table.npy", np.eye(9, dtype=np.float32))
     with pytest.raises(MissingExtra, match="make page"):
         written(tmp_path / "table.npy", tmp_path / "page.html")
