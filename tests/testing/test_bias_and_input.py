@@ -2,7 +2,6 @@
 
 from functools import cache, partial
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -10,18 +9,12 @@ from torch import Tensor, nn
 
 import whatwhere as ww
 from whatwhere import reference
-from whatwhere.testing import Report, check_bias, check_input_encoding
+from whatwhere.testing import check_bias, check_input_encoding
 from whatwhere.where.frequencies import inverse_frequencies, sinusoid
 
+from .reports import failed, notes
+
 DIM, HEADS = 32, 6
-
-
-def failed(report: Report) -> set[str]:
-    return {finding.law for finding in report.failed}
-
-
-def notes(report: Report) -> str:
-    return "\n".join(finding.note for finding in report.findings)
 
 
 # Biases
@@ -256,34 +249,3 @@ def test_the_sinusoid_of_whatwhere_passes(layout):
     report = check_input_encoding(lambda p: encoding(p)[0], DIM, layout=layout, theta=500.0, module=encoding)
     report.require()
     assert {finding.outcome for finding in report.findings} == {"passes"}
-
-
-# What is refused
-
-
-def nothing(*given):
-    raise AssertionError("a setting that is refused must not be tried")
-
-
-@pytest.mark.parametrize(
-    ("check", "error", "words"),
-    [
-        (lambda: check_bias(nothing, 0), ww.errors.ShapeError, "num_heads=0"),
-        (lambda: check_bias(nothing, 4, expected="alibbi"), ww.errors.UnknownScheme, "alibi"),
-        (lambda: check_bias(nothing, 4, expected="rotary"), ww.errors.DoorError, "is no score bias"),
-        (lambda: check_bias(nothing, 4, expected="t5"), ww.errors.SettingError, "which has weights"),
-        (lambda: check_bias(nothing, 4, expected=7), ww.errors.SettingError, "needs the name of a scheme"),
-        (
-            lambda: check_bias(of_slopes([1.0]), 1, expected=lambda q, k: [0.0]),
-            ww.errors.ShapeError,
-            "returns the shape",
-        ),
-        (lambda: check_input_encoding(nothing, 7), ww.errors.ShapeError, "dim=7"),
-        (lambda: check_input_encoding(nothing, 2, layout="tensor2tensor"), ww.errors.ShapeError, "at least 4"),
-        (lambda: check_input_encoding(nothing, 8, layout="quarters"), ww.errors.SettingError, "quarters"),
-    ],
-)
-def test_settings_are_refused_before_anything_is_tried(check, error, words, monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its own word would come first
-    with pytest.raises(error, match=words):
-        check()

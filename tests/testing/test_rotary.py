@@ -3,26 +3,19 @@
 import json
 from dataclasses import FrozenInstanceError
 
-import jaxtyping
 import pytest
 import torch
 from torch import Tensor, nn
 
 import whatwhere as ww
 from whatwhere.kernels import rotary
-from whatwhere.testing import Report, check_rotary
+from whatwhere.testing import check_rotary
 from whatwhere.where.frequencies import inverse_frequencies
+
+from .reports import failed, notes
 
 DIM = 32
 FAR = {"far", "very far", "relative far away"}
-
-
-def failed(report: Report) -> set[str]:
-    return {finding.law for finding in report.failed}
-
-
-def notes(report: Report) -> str:
-    return "\n".join(finding.note for finding in report.findings)
 
 
 # Rotary
@@ -269,27 +262,6 @@ def test_a_report_names_the_position_the_size_and_the_reason():
     assert (held["passed"], held["settings"]["head_dim"], len(held["findings"])) == (False, DIM, 17)
     broken = check_rotary(BROKEN_ROTARY["undefined"][0], DIM).as_dict()
     assert json.loads(json.dumps(broken, allow_nan=False))["findings"][0]["error"] == "inf"
-
-
-def nothing(*given):
-    raise AssertionError("a setting that is refused must not be tried")
-
-
-@pytest.mark.parametrize(
-    ("check", "error", "words"),
-    [
-        (lambda: check_rotary(nothing, 7), ww.errors.ShapeError, "head_dim=7"),
-        (lambda: check_rotary(nothing, 8, rotary_dim=16), ww.errors.ShapeError, "only head_dim=8 features"),
-        (lambda: check_rotary(nothing, 8, rotary_dim=0), ww.errors.ShapeError, "rotary_dim=0"),
-        (lambda: check_rotary(nothing, 8, theta=0), ww.errors.SettingError, "theta=0"),
-        (lambda: check_rotary(nothing, 8, max_length=5), ww.errors.SettingError, "at least 64"),
-        (lambda: check_rotary(nothing, 8, scaling=4.0), ww.errors.SettingError, "needs a scaling, such as YaRN"),
-    ],
-)
-def test_settings_are_refused_before_anything_is_tried(check, error, words, monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # its own word would come first
-    with pytest.raises(error, match=words):
-        check()
 
 
 def test_a_wrong_ramp_of_a_scaling_is_explained_by_the_pair_that_differs():

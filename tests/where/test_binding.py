@@ -95,33 +95,30 @@ def test_input_is_added_and_keeps_the_dtype():
     assert torch.equal(y, (1 + scheme(ww.positions(3, start=7))).bfloat16().expand(2, 3, 4))
 
 
-def test_query_key_is_the_scheme_called_with_positions():
-    rope, p = ww.Rotary(4), ww.Positions.from_mask(torch.tensor([[0, 1, 1], [1, 1, 1]]))
-    q, k = draw((2, 4, 3, 4), (2, 2, 3, 4))
-    ours, direct = ww.Where(query_key=rope).at(p).query_key(q, k), rope(q, k, p)
-    assert all(torch.equal(a, b) for a, b in zip(ours, direct, strict=True))
+PADDED = ww.Positions.from_mask(torch.tensor([[0, 1, 1], [1, 1, 1]]))
+IDS = torch.tensor([[4, 5, 6], [0, 1, 2]])
+LATER = ww.positions(3, start=5)
 
 
-def test_keys_of_another_sequence_rotate_by_their_own_positions():
-    rope, queries, keys = ww.Rotary(4), ww.positions(2, start=5), ww.positions(3)
-    q, k = draw((1, 2, 2, 4), (1, 2, 3, 4))
-    rotated = ww.Where(query_key=rope).at(queries, keys).query_key(q, k)
-    assert torch.equal(rotated[0], rope(q, q, queries)[0])
-    assert torch.equal(rotated[1], rope(k, k, keys)[0])
-
-
-def test_new_rows_of_a_cache_rotate_by_the_positions_of_the_queries():
-    rope, p = ww.Rotary(4), ww.positions(6)
-    q, k = draw((1, 2, 1, 4), (1, 2, 1, 4))
-    rotated = ww.Where(query_key=rope).at(p[5:], p).query_key(q, k)
-    assert torch.equal(rotated[1], rope(k, k, p[5:])[1])
-
-
-def test_numbers_are_accepted_as_positions():
-    rope = ww.Rotary(4)
-    (q,) = draw((2, 2, 3, 4))
-    ids = torch.tensor([[4, 5, 6], [0, 1, 2]])
-    assert torch.equal(ww.Where(query_key=rope).at(ids).query_key(q, q)[0], rope(q, q, ids)[0])
+@pytest.mark.parametrize(
+    ("at", "at_queries", "at_keys"),
+    [
+        ((PADDED,), PADDED, PADDED),
+        ((IDS,), IDS, IDS),
+        ((LATER, ww.positions(3)), LATER, ww.positions(3)),
+        ((ww.positions(8)[5:], ww.positions(8)), LATER, LATER),
+    ],
+    ids=["padded", "numbers", "keys of a different sequence", "new rows of a cache"],
+)
+def test_queries_and_keys_rotate_by_their_own_positions(at, at_queries, at_keys):
+    rope, tokens = (
+        ww.Rotary(4),
+        [p.shape[-1] if isinstance(p, torch.Tensor) else p.tokens for p in (at_queries, at_keys)],
+    )
+    q, k = draw((2, 4, tokens[0], 4), (2, 2, tokens[1], 4))
+    rotated = ww.Where(query_key=rope).at(*at).query_key(q, k)
+    assert torch.equal(rotated[0], rope(q, q, at_queries)[0])
+    assert torch.equal(rotated[1], rope(k, k, at_keys)[1])
 
 
 def test_each_distinct_scheme_is_bound_once_for_all_layers():
