@@ -335,8 +335,8 @@ def _digest(path: Path) -> str:
 def _page_without_times(page: str) -> bytes:
     """Return an exported page with its answers unpacked: their numbers, and the text around them without its digits.
 
-    Durations and dates are left out, with what depends on them: the digits of the table of how to reproduce the
-    results, and the hash of the packed answers.
+    Durations and dates are left out, with what depends on them: the digits of the tables of costs, settings and runs,
+    and the hash of the packed answers.
     """
     from whatwhere.studio.wire import unpack
 
@@ -348,7 +348,8 @@ def _page_without_times(page: str) -> bytes:
         key: unpack(gzip.decompress(base64.b64decode(packed["blocks"][n]))) for key, n in packed["answers"].items()
     }
     results = answers["compare.results?{}"]
-    results["reproduction"] = _DIGITS.sub("#", json.dumps(results["reproduction"]))
+    for name in ("summary", "settings", "runs"):  # whose scores stand in `scores` too
+        results[name] = _DIGITS.sub("#", json.dumps(results[name]))
     around = re.sub(r"sha256-[\w+/=]+", "", page[: found.start(1)] + page[found.end(1) :])
     text = json.dumps(_without_times(answers), default=lambda array: [str(array.dtype), array.tolist()])
     # Sentences tell how long the runs took, and by how many processes.
