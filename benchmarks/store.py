@@ -117,7 +117,7 @@ def read(path: Path) -> Results:
             f"{path} cannot be read as JSON: {problem}.\nMove it away, or choose another file."
         ) from problem
     if not isinstance(results, dict) or results.get("format") != FORMAT:
-        raise ResultsError(f"{path} is no file of benchmark results.\nMove it away, or choose another file.")
+        raise ResultsError(f"{path} is not a file of benchmark results.\nMove it away, or choose another file.")
     if results.get("version") != VERSION:
         raise ResultsError(
             f"{path} is of version {results.get('version')}, but version {VERSION} is needed.\n"

@@ -34,7 +34,7 @@ LEFT_OUT = (
 )
 """Tests and models of peers, and pages that are written with the packages of `dev`; others that need peers skip."""
 ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("PIP_CONSTRAINT", "CI")}
-"""Without the versions of development as constraints; and a page without a browser is no mistake here, CI or not."""
+"""Without the versions of development as constraints; and a page without a browser is not a mistake here, CI or not."""
 
 
 def main() -> None:

@@ -77,7 +77,7 @@ id too large: ww.InputLayer(20, 8)(torch.tensor([[1, 2], [3, 20]]))
     TokenError: id 20 at (1, 1) … 0..19 … make the table larger
 id negative: ww.TokenEmbedding(20, 8)(torch.tensor([-100]))
     TokenError: id -100 at (0,) … 0..19 … Check that the tokenizer
-ids that are no whole numbers: ww.TokenEmbedding(20, 8)(torch.zeros(3))
+ids that are not whole numbers: ww.TokenEmbedding(20, 8)(torch.zeros(3))
     TokenError: torch.float32 … whole numbers … ids.long()
 ids that are truth values: ww.TokenEmbedding(20, 8)(torch.zeros(3, dtype=torch.bool))
     TokenError: torch.bool … whole numbers … ids.long()
@@ -101,7 +101,7 @@ a text longer than a learned table: ww.InputLayer(20, 8, input=ww.Learned(8, 4))
     PositionError: position 4 … (0..3) … Sinusoidal, Rotary or ALiBi
 positions that are a list: ww.Sinusoidal(8)([0, 1])
     PositionError: list … Positions, an integer tensor or a number … torch.tensor(
-positions that are no whole numbers: ww.Sinusoidal(8)(torch.tensor([0.0, 1.0]))
+positions that are not whole numbers: ww.Sinusoidal(8)(torch.tensor([0.0, 1.0]))
     PositionError: torch.float32 … whole numbers … Positions.from_mask(mask)
 positions of too many axes: ww.Positions.from_position_ids(tokens(1, 1, 1, 1))
     ShapeError: (1, 1, 1, 1) … (axes, batch, tokens) … ids.squeeze()

@@ -152,5 +152,5 @@ def test_a_link_to_itself_is_replaced(folder: Path) -> None:
 
 def test_a_table_in_a_pipe_is_refused(folder: Path) -> None:
     os.mkfifo(folder / "X")
-    with pytest.raises(ww.errors.CheckpointError, match="is no regular file"):
+    with pytest.raises(ww.errors.CheckpointError, match="is not a regular file"):
         MatrixFile(folder / "X")

@@ -107,7 +107,7 @@ def texts() -> dict[str, str]:
     listing = subprocess.run(["git", "ls-files", *FOLDERS], cwd=ROOT, capture_output=True, text=True, check=False)
     names = [name for name in listing.stdout.split() if name.endswith(SUFFIXES) and (ROOT / name).is_file()]
     if not names:
-        pytest.skip("this is no checkout")
+        pytest.skip("this is not a checkout")
     return {name: (ROOT / name).read_text(encoding="utf-8") for name in names}
 
 

@@ -40,14 +40,14 @@ LEGEND = (
 )
 MISSING = """## What is missing
 
-Schemes whose formula is known, but which are no entry:
+Schemes whose formula is known, but which are not entries:
 
 - Of Selective RoPE ([Movahedi et al. 2025](https://arxiv.org/abs/2511.17388)) the options of its repository beside the
   settings that it publishes for all tasks (`selective_rope.yaml`): a projection of full rank with normalized weights
   and SiLU after the convolution, which its sweep over language models uses, an added bias, learned or other
   frequencies.
 - PaTH ([Yang et al. 2025](https://arxiv.org/abs/2505.16381)): a product of one Householder matrix for each token
-  between key and query. It is no map of queries and keys one by one, and needs an attention of its own.
+  between key and query. It is not a map of queries and keys one by one, and needs an attention of its own.
 - The term of values of Shaw et al. 2018: here distances change scores, never values."""
 TRAPS: Mapping[str, Sequence[Mapping[str, Any]]] = tomllib.loads(
     Path(__file__).with_name("traps.toml").read_text(encoding="utf-8")
@@ -250,7 +250,7 @@ def _shown_by(id: str, evidence: Sequence[Evidence]) -> str:
         return f"[{id}](../evidence.md#{match[1].lower()}) ({said})"
     file, found, name = id.partition("::")
     if not found:
-        raise ValueError(f"{id!r} is no claim, no statement of the evidence and no test.")
+        raise ValueError(f"{id!r} is not a claim, a statement of the evidence or a test.")
     return f"[{name}](../../{file})"
 
 

@@ -48,8 +48,8 @@ def visible_token(text: str, most: int = MAX_TOKEN) -> str:
 def shown_token(token: str, text: str | None) -> str:
     """Return what is shown of a token, on every page and in every terminal: its text, or its spelling.
 
-    The spelling says more where a token is a part of a word, or has no text. Bytes that are no text, of which `text` is
-    None, are shown as such.
+    The spelling says more where a token is a part of a word, or has no text. Bytes that are not text, whose `text`
+    is None, are shown as such.
 
     Examples:
         >>> shown_token("Ġthe", " the"), shown_token("##ing", "ing"), shown_token("Ã", None)

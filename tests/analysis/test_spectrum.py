@@ -156,7 +156,7 @@ def test_positions_that_training_never_saw_are_no_outliers_each() -> None:
 
 @pytest.mark.parametrize("odd", [[127], [125, 126, 127]])
 def test_few_odd_rows_at_the_end_are_outliers(odd: list[int]) -> None:
-    """Where all others resemble their neighbors alike, one that does not is no end of training."""
+    """Where all others resemble their neighbors alike, one that does not is not an end of training."""
     angles = np.arange(128)[:, None] * np.array([[0.01, 0.02, 0.05, 0.1, 0.2, 0.3]])
     rows = np.concatenate([np.cos(angles), np.sin(angles)], axis=1)
     rows[odd] = 1.4 * np.roll(rows[odd], 3, axis=1) * np.array([[1], [-1], [1]])[: len(odd)]

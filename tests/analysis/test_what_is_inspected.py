@@ -1,4 +1,4 @@
-"""inspect of a configuration, of one run of a comparison, of random tables, and of what is no model."""
+"""inspect of a configuration, of one run of a comparison, of random tables, and of what is not a model."""
 
 import json
 from math import log

@@ -30,7 +30,7 @@ REFUSED = {
     "encode x --save none/x": "cannot be written: No such file",
     "encode x --run rotary-0": "--from",
     "compare none --set direction": "needs name=value, as in",
-    "compare none --set lengths=8": "--set got lengths, which is no setting",
+    "compare none --set lengths=8": "--set got lengths, which is not a setting",
     "compare none --steps 2 --set steps=3": "steps was passed twice",
     "compare none --out text.txt/out": "cannot be written: Not a directory",
     "neighbors v.vec nothing": "no token of",

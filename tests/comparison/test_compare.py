@@ -224,4 +224,4 @@ def test_the_demo_solves_its_task_within_the_trained_length(tmp_path: Path) -> N
 
 def test_numbers_of_an_option_are_one_word(tmp_path: Path) -> None:
     message = error_of("compare", "none", "--lengths", "8", "12", "--out", tmp_path / "a")
-    assert "--lengths 8,12 rather than 8 12" in message
+    assert "--lengths 8,12, not 8 12" in message

@@ -150,7 +150,7 @@ def test_numbers_that_are_no_parameters_but_want_a_gradient_are_refused(model: A
             self.more = [nn.Parameter(torch.ones(2))]
 
     scheme = ("mine", lambda dim, heads, rows: ww.Where(score=Listed()))
-    with pytest.raises(SettingError, match=r"a tensor of shape \(2,\) that requires a gradient, but is no parameter"):
+    with pytest.raises(SettingError, match=r"of shape \(2,\) that requires a gradient, but is not a parameter"):
         compare([scheme], seeds=1, out=tmp_path / "a", model=model, **SMALL, **CALL)
 
 

@@ -10,7 +10,7 @@ from ..kernels.inputs import LAYOUTS, rotary_tables, sampled
 rotary = pytest.importorskip("whatwhere.kernels.cuda.rotary", reason="needs Triton, which is not installed here")
 
 SHAPES = [(2, 5, 7, 16, 8), (1, 3, 4, 20, 6), (2, 1, 1, 2, 1), (1, 1, 3, 40, 4), (1, 2, 3, 6, 0)]
-"""batch, heads, tokens, features, pairs: sizes that are no powers of two, features that stay, and no rotation."""
+"""batch, heads, tokens, features, pairs: sizes that are not powers of two, features that stay, and no rotation."""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.float16])

@@ -1,6 +1,6 @@
 """A scheme of one's own that the library does not know: learned, gated, and dependent on queries and keys.
 
-It is no row of the catalogue, and yet every law that is chosen by its facts holds: doors carry it, not a list.
+It is not a row of the catalogue, and yet every law that is chosen by its facts holds: doors carry it, not a list.
 """
 
 from itertools import accumulate, pairwise

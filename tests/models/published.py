@@ -244,7 +244,7 @@ def layers_of(text: PreTrainedConfig) -> int:
 
 
 def is_learned(model: nn.Module) -> bool:
-    """Return whether the table of positions is no sinusoid."""
+    """Return whether the table of positions is not a sinusoid."""
     named = [type(module).__name__ for name, module in model.named_modules() if TABLES.search(name)]
     return bool(named) and "Sinusoid" not in named[0]
 

@@ -191,7 +191,7 @@ def test_what_cannot_be_loaded_is_refused(tmp_path: Path) -> None:
     ):
         ww.load_where(path / "model.safetensors")
     with pytest.raises(
-        SettingError, match=r"has no run 'rotary-0': it is no comparison with trained models\.\nName one"
+        SettingError, match=r"has no run 'rotary-0': it is not a comparison with trained models\.\nName one"
     ):
         ww.load_where(path / "model.safetensors", run="rotary-0")
     names = {"model.decoder.embed_tokens.weight": random(9, 8), "model.decoder.embed_positions.weight": random(2, 8)}

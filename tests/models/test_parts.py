@@ -107,7 +107,7 @@ def test_esm_has_a_table_or_rotates_and_scales_what_it_did_not_mask() -> None:
 
 
 def test_layers_of_muse_are_counted_from_the_last() -> None:
-    """Without a list, and by the list of the model's own configuration; theta 0 is no rotation."""
+    """Without a list, and by the list of the model's own configuration; theta 0 is not a rotation."""
     config = config_of("muse_glimmer_text", num_hidden_layers=6)
     bare = {**config.to_dict(), "layer_types": None, "layer_rope_theta": None}
     rotated = [plan is not None for plan in ww.from_huggingface(bare).query_key]

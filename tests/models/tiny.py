@@ -194,7 +194,7 @@ TEXT_ALONE: dict[str, Any] = {
     "musicgen_decoder": transformers.MusicgenForCausalLM,
     "musicgen_melody_decoder": transformers.MusicgenMelodyForCausalLM,
 }
-"""Types of text in a model of text and images -> the class of a model of the text alone, which is no automatic one."""
+"""Types of text in a model of text and images -> the class of a model of the text alone, which no automatic one is."""
 
 
 def inputs_of(model: nn.Module, tokens: Tensor) -> dict[str, Any]:

@@ -83,7 +83,7 @@ Positions.from_coordinates(INDEX, segment=torch.ones(2, 3).long()) ->
     ShapeError: segment has shape (2, 3), but needs (3) or (1, 3)
 Positions.from_coordinates(INDEX, order=torch.ones(3)) -> PositionError: order needs whole numbers, but has dtype
 Positions.from_coordinates(INDEX, segment=torch.tensor([0, -2, 0])) ->
-    PositionError: segment -2 at (0, 1) is no document
+    PositionError: segment -2 at (0, 1) is not a document
 Positions.abacus(IDS, []) -> TokenError: abacus got digit_ids=[], but needs the ids
 Positions.abacus(IDS, [0.5]) -> TokenError: abacus got digit_ids=[0.5]
 Positions.abacus(IDS, [1], -1) -> PositionError: got offset=-1, but needs a whole number of 0 or more

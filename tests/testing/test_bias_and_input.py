@@ -139,7 +139,7 @@ def test_t5_and_its_broken_readings(bidirectional):
 
 
 def test_a_bias_that_remembers_shapes():
-    """Looking back only, it would be off by a number for each query, which is no fault."""
+    """Looking back only, it would be off by a number for each query, which is not a fault."""
     cache = {}
     report = check_bias(
         lambda q, k: cache.setdefault((len(q), len(k)), of_slopes(AUTHORS)(q, k)), HEADS, causal=False, max_length=2001

@@ -24,7 +24,7 @@ PAPERS = (
     "Transformer-XL", "fairseq", "its authors' models", "the Image Transformer", "the original Transformer",
     "the paper's image models", "the paper's language models", "the paper's translation models",
 )  # fmt: skip
-"""Published code or experiments, which are no model type of transformers."""
+"""Published code or experiments, which are not a model type of transformers."""
 
 
 def users() -> dict[str, list[str]]:

@@ -22,7 +22,7 @@ class NamedRow:
     Args:
         token: as the vocabulary spells it, or #id.
         id: of the token.
-        text: that the token decodes to, with its leading space; None where its bytes are no text, or there is no token.
+        text: of the token, with its leading space; None where its bytes are not text, or there is no token.
     """
 
     token: str

@@ -61,7 +61,7 @@ class Walkthrough:
         table: name of the tensor that the rows were read from; None where they are random samples.
         factor: by which the rows were multiplied.
         notes: sentences on what differs from a model.
-        texts: that each token decodes to, with its leading space; None where its bytes are no text, or none are known.
+        texts: that each token decodes to, with its leading space; None where its bytes are not text, or none are known.
     """
 
     tokens: list[str] | None

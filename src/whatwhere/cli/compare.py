@@ -174,7 +174,7 @@ def compare(
     numbers, tested = _seeds(seeds), None if lengths is None else whole_numbers("--lengths", lengths)
     if number := next((name for name in schemes or () if name.isdigit()), None):
         raise SettingError(
-            f"{number!r} is no scheme. Numbers of an option are one word: --lengths 8,{number} rather than 8 {number}."
+            f"{number!r} is not a scheme. Numbers of an option are one word: --lengths 8,{number}, not 8 {number}."
         )
     requested: list[SchemeLike] = [*(schemes or ([] if own.schemes else catalogue)), *own.schemes.items()]
     options: dict[str, Any] = {"files": file or [], "recipe": recipe, "vary": _varied(vary or []), "workers": workers}
@@ -341,7 +341,7 @@ def settings_of(assignments: Sequence[str], options: Mapping[str, Any]) -> dict[
         if not equals:
             raise SettingError(f"--set got {part!r}, but needs name=value, as in --set direction=encoder.")
         if name in signature(run_compare).parameters:
-            raise SettingError(f"--set got {name}, which is no setting; its option, if any: whatwhere compare -h.")
+            raise SettingError(f"--set got {name}, which is not a setting; its option, if any: whatwhere compare -h.")
         if name in settings:
             raise SettingError(f"{name} was passed twice: {settings[name]!r} and {value!r}. Pass it once.")
         if name == "trained":

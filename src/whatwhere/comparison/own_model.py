@@ -274,7 +274,7 @@ def check_scheme(model: ComparedModel, ids: Int64[Tensor, "batch tokens"], setti
 
 
 def _require_registered(logits: Tensor, model: nn.Module, name: str) -> None:
-    """Raise where logits depend on a tensor that wants a gradient and is no parameter, as of a list of them."""
+    """Raise where logits depend on a tensor that wants a gradient and is not a parameter, as of a list of them."""
     known, seen, todo = set(map(id, model.parameters())), set[Any](), [logits.grad_fn]
     while todo:
         if (function := todo.pop()) is None or function in seen:

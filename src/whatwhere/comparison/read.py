@@ -272,7 +272,7 @@ class OwnScores(Scored):
 
     Raises:
         SettingError: If there are no scores, runs differ in their seeds or lengths, no length is a trained one, or a
-            score is no finite number, or no share although it is an accuracy.
+            score is not a finite number, or no share although it is an accuracy.
 
     Examples:
         >>> losses = {"rotary": {0: {64: 1.1, 256: 1.5}}, "alibi": {0: {64: 1.2, 256: 1.3}}}

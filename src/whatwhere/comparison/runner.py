@@ -130,7 +130,7 @@ def run_all(
         return
     shown = Display(jobs, show)
     with (
-        # The name is that of an unfinished file: what a killed process leaves of it is no result.
+        # The name is that of an unfinished file: what a killed process leaves of it is not a result.
         temporary_folder(folder.resolve() / "whatwhere-runs") as channels,
         shown.progress if shown.live else nullcontext(),  # rich before 14.3 ends one that is disabled by a line
         _opened(executor, jobs, workers) as (opened, slots),

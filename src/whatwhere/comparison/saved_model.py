@@ -147,7 +147,7 @@ def _require_sizes(path: Path, tensors: dict[str, Tensor], settings: Settings, r
     blocks = len({name.split(".")[1] for name in tensors if name.startswith("blocks.")})
     sizes = (settings.dim, settings.feedforward, settings.layers)
     if table is None or feed is None or table.dim() != 2 or (table.shape[1], feed.shape[0], blocks) != sizes:
-        raise _misfit(path, f"it is no model of dim, feedforward and layers {sizes}")
+        raise _misfit(path, f"it is not a model of dim, feedforward and layers {sizes}")
     if not 0 < run.max_length <= _MAX_POSITIONS:
         raise _misfit(path, f"the run names {run.max_length} positions")
 

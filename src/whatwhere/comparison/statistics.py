@@ -122,7 +122,7 @@ def paired_differences(results: Scored, length: int | None, against: str | None 
         The differences; the reason why there are none where SciPy is not installed.
 
     Raises:
-        SettingError: If the length was not tested, or `against` is no scheme of the comparison.
+        SettingError: If the length was not tested, or `against` is not a scheme of the comparison.
 
     Examples:
         >>> from whatwhere.comparison import OwnScores

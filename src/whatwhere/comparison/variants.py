@@ -122,7 +122,7 @@ def _word(word: str) -> tuple[str, Scalar]:
     if rank_of(word) is not None:
         return "table", word
     if word not in _WORDS:
-        raise SettingError(f"{word!r} is no setting: write name=value, or one of {', '.join(_WORDS)}, rank2.")
+        raise SettingError(f"{word!r} is not a setting: write name=value, or one of {', '.join(_WORDS)}, rank2.")
     return _WORDS[word]
 
 
@@ -146,7 +146,7 @@ def _normal(name: str, value: object) -> Scalar:
     """Return a value of a setting in its one form; raise SettingError where the setting cannot vary."""
     if name not in _DEFAULTS:
         known = ", ".join(sorted(_DEFAULTS.keys() - FIXED.keys()))
-        raise SettingError(f"{name!r} is no setting of a comparison. What can vary: {known}.")
+        raise SettingError(f"{name!r} is not a setting of a comparison. What can vary: {known}.")
     if name in FIXED:
         raise SettingError(f"{name} cannot vary within one comparison: {FIXED[name]}. Make another comparison for it.")
     if not isinstance(value, bool | int | float | str):

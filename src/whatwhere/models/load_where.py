@@ -377,7 +377,7 @@ def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
 
     names = checkpoint.runs
     if name not in names:
-        runs = f"it has {', '.join(names[:4])}, ..." if names else "it is no comparison with trained models"
+        runs = f"it has {', '.join(names[:4])}, ..." if names else "it is not a comparison with trained models"
         raise SettingError(f"{checkpoint.path} has no run {quoted(name)}: {runs}.\nName one of the runs.")
     dim, heads, rows, scheme = _run_settings(checkpoint, name)
     saved = {

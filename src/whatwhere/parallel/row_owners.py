@@ -79,7 +79,7 @@ class RowOwners(TokenEmbedding):
             SettingError: If it is called.
         """
         raise SettingError(
-            "rows that live on their owners are no output projection: its gradient has every row.\n"
+            "rows that live on their owners are not an output projection: its gradient has every row.\n"
             "Give the model an output projection of its own, or tie a table under shard_vocabulary or fully_shard."
         )
 

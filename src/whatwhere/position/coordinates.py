@@ -158,7 +158,7 @@ def require_documents(segment: Int64[Tensor, "batch tokens"]) -> None:
 
 def _not_a_document(value: int, slot: tuple[int, ...]) -> PositionError:
     return PositionError(
-        f"segment {value - 1} at {slot} is no document: they count from 0, and -1 is padding.\nNumber them so."
+        f"segment {value - 1} at {slot} is not a document: they count from 0, and -1 is padding.\nNumber them so."
     )
 
 

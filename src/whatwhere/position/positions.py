@@ -479,7 +479,7 @@ class Positions:
                 (tokens) or (batch, tokens).
             image_grids: frames, height and width of each image in patches (`image_grid_thw`), in the batch's order.
             video_grids: likewise of each video (`video_grid_thw`).
-            mask: False (or 0) at padding; None is no padding.
+            mask: False (or 0) at padding; None is without padding.
             merge: patches that make a token along height and width (`spatial_merge_size`), which must divide both.
             time_steps: by which the time coordinate goes on from frame to frame, for all videos or for each: in
                 Qwen2.5-VL tokens_per_second * second_per_grid_ts, else 1.

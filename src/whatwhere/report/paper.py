@@ -75,7 +75,7 @@ def write_tables(
         The names of the files. Where SciPy is not installed there are no differences.
 
     Raises:
-        SettingError: If a format is unknown, or `against` is no scheme of the comparison.
+        SettingError: If a format is unknown, or `against` is not a scheme of the comparison.
         ResultsError: If a file of the results is damaged.
     """
     for each in formats:

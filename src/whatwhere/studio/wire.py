@@ -20,7 +20,7 @@ MEDIA_TYPE = "application/vnd.whatwhere.answer"
 
 _ALIGN = 8
 _DTYPES = {"f4": "<f4", "f8": "<f8", "i4": "<i4", "u4": "<u4", "u2": "<u2", "u1": "|u1"}
-"""What JavaScript has typed arrays for; its 64-bit integers are no numbers."""
+"""What JavaScript has typed arrays for; its 64-bit integers are not numbers."""
 
 
 def pack(answer: object) -> bytes:

@@ -37,13 +37,13 @@ def of_arrays(fn: Callable[..., Any], convert: Callable[[np.ndarray], Any] = np.
             if x.dtype == torch.bfloat16:
                 raise NotImplementedError("NumPy has no bfloat16")
         result: Tensor = _as_tensor(fn(*(convert(x.detach().cpu().numpy()) for x in inputs)))
-        return result  # what is no tensor is named by the check
+        return result  # what is not a tensor is named by the check
 
     return of_tensors
 
 
 def _as_tensor(result: Any) -> Any:
-    """Return an array as a tensor of its own memory; what is no array is left to the check, which names it."""
+    """Return an array as a tensor of its own memory; what is not an array is left to the check, which names it."""
     if isinstance(result, Tensor | str | bytes) or result is None:
         return result
     if hasattr(result, "__array__") or isinstance(result, np.ndarray):

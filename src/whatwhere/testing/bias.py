@@ -275,7 +275,7 @@ class _Laws:
         return Verdict(False, note, first, "distance")
 
     def exact(self, keys: Int64[Tensor, " keys"]) -> Float[Tensor, "heads keys"]:
-        """Return the biases of the last key's query before any rounding to a type: equal ones are no fault of it."""
+        """Return the biases of the last key's query before any rounding to a type: equal ones are not a fault of it."""
         if self.expected is not None:
             return self.expected.at(keys[-1:], keys)[:, 0]
         keys = keys - keys[0] if self.relative else keys

@@ -57,7 +57,7 @@ def find_expected(expected: str | ScoreBias | Table, num_heads: int) -> Expected
         where, row = scheme(expected, 64 * num_heads, num_heads, max_length=512), catalogue.get(expected)
         if row is None or where.score is None:
             raise DoorError(
-                f"check_bias got expected={expected!r}, which is no score bias: choose a scheme of the door `score`."
+                f"check_bias got expected={expected!r}, which is not a score bias: choose a scheme of the door `score`."
             )
         if row.learned:
             raise SettingError(
@@ -178,8 +178,8 @@ def _mistakes(
         plain = torch.tensor([2.0 ** (-8 * h / heads) for h in range(1, heads + 1)], dtype=torch.float64)
         authors = torch.tensor(reference.alibi_slopes(heads), dtype=torch.float64)
         yield (
-            f"its slopes are 2 ** (-8 h / {heads}); the authors' rule differs where the number of heads is no power of "
-            "two",
+            f"its slopes are 2 ** (-8 h / {heads}); the authors' rule differs where the number of heads is not a "
+            "power of two",
             needed * (plain / authors)[:, None, None],
         )
     yield "its distance is key minus query, with the opposite sign", expected.at(keys, queries).mT

@@ -36,7 +36,7 @@ class OpenFile:
         self.close = weakref.finalize(self, os.close, self.number)
         if not stat.S_ISREG(os.fstat(self.number).st_mode):
             self.close()
-            raise CheckpointError(f"{path} is no regular file, so its size is not known.\nPass a file.")
+            raise CheckpointError(f"{path} is not a regular file, so its size is not known.\nPass a file.")
 
 
 @final
@@ -52,7 +52,7 @@ class MatrixFile:
         header: a digest of the header, with the size of the file.
 
     Raises:
-        CheckpointError: If the file cannot be opened, is damaged, or the tensor is no matrix of such numbers.
+        CheckpointError: If the file cannot be opened, is damaged, or the tensor is not a matrix of such numbers.
         SettingError: If this system cannot read at an offset, as Windows cannot.
         TokenError: If the file has no tensor of this name, or none is named and several fit.
     """
@@ -186,7 +186,7 @@ def _chosen(path: Path, tensor: str | None) -> tuple[str, dict[str, Any], int, s
         with own_errors(path), safe_open(path, "np") as checked:  # its reader checks the whole header
             names = list(checked.keys())
     except SafetensorError as problem:
-        raise CheckpointError(f"{path} is no whole safetensors file: {problem}.\n{_DAMAGED}") from None
+        raise CheckpointError(f"{path} is not a whole safetensors file: {problem}.\n{_DAMAGED}") from None
     with own_errors(path), path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
         content = file.read(length)

@@ -282,7 +282,7 @@ def single_token(tokenizer: Tokenizer, text: str) -> int | None:
     ids = encoding.ids
     if len(ids) != 1 or (_first_lost(text, encoding.offsets) is not None and may_drop(tokenizer)):
         return None
-    # Of a character in bytes, those that a vocabulary lacks are dropped: what is left is no character.
+    # Of a character in bytes, those that a vocabulary lacks are dropped: what is left is not a character.
     if _REPLACEMENT in tokenizer.decode(ids, skip_special_tokens=False) and _REPLACEMENT not in text:
         return None
     # Not every model tells its unknown token, but a letter that no vocabulary has is encoded to it.

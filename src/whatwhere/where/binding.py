@@ -595,7 +595,7 @@ def heads_of(wheres: Iterable[Where], first: int, count: int, *, total: int | No
 
 
 def require_door(owner: str, door: str, scheme: object) -> None:
-    """Check that a scheme belongs to a door; None is no scheme."""
+    """Check that a scheme belongs to a door; None passes."""
     kind, action = _DOORS[door]
     if scheme is None or isinstance(scheme, kind):
         return

@@ -195,7 +195,7 @@ def test_added_tokens_in_a_file_of_their_own(tmp_path: Path) -> None:
         ("tokenizer.json", b'{"model": {"vocab": {"a": 1e3}}}', "the token 'a' has the number '1000.0'"),
         ("tokenizer.json", b'{"model": {"vocab": {"a": 1000000000000}}}', "numbers 1 tokens up to 1,000,000,000,000"),
         ("tokenizer.json", b'{"model": {"vocab": [["a", 0], 3]}}', "the token 'None' has the number '1'"),
-        ("tokenizer.json", b'{"model": {"vocab": {}}, "added_tokens": [3]}', "added_tokens is no list of objects"),
+        ("tokenizer.json", b'{"model": {"vocab": {}}, "added_tokens": [3]}', "added_tokens is not a list of objects"),
         ("tokenizer.json", b'{"model": {"vocab": {}}, "added_tokens": [{}]}', "the token 'None' has the number 'None'"),
         ("tokenizer.json", b'{"a":' * 100_000, "nested too deeply"),
         ("vocab.json", b'{"a": 0, "a": 1}', "the key 'a' occurs twice"),

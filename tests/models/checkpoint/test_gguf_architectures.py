@@ -269,4 +269,4 @@ def test_what_the_code_of_llama_cpp_does_not_read_is_refused(
         (ww.errors.SettingError, ww.errors.ShapeError, ww.errors.CheckpointError), match=name
     ) as refused:
         _ = checkpoint.description
-    assert f"config.pop('{arch}." not in str(refused.value)  # a header is no configuration that one can change
+    assert f"config.pop('{arch}." not in str(refused.value)  # a header is not a configuration that one can change

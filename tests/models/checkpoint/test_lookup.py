@@ -43,7 +43,7 @@ def test_a_text_finds_its_token(words: list[str], text: str, token: str, tmp_pat
 
 
 def test_a_tokenizer_encodes_what_is_no_token(tmp_path: Path) -> None:
-    """It may lower, and pad; what it answers to what it does not know is no answer."""
+    """It may lower, and pad; what it answers to what it does not know is not an answer."""
     tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "king": 1, "[PAD]": 2}, unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.enable_padding(length=8, pad_id=2, pad_token="[PAD]")

@@ -71,7 +71,7 @@ def test_pairs_that_do_not_fit(tmp_path: Path) -> None:
     assert np.array_equal(Checkpoint.open(tmp_path).array("vectors"), WEIGHT)
     words = "metadata.tsv: it has 2 labels for 7 vectors"
     refused(tmp_path, words, read=lambda path: Checkpoint.open(path).words)
-    for content in (lines(separator="\t").replace(b"-", b"/", 1), b"a\tb\nc\td\n"):  # one damaged number is no label
+    for content in (lines(separator="\t").replace(b"-", b"/", 1), b"a\tb\nc\td\n"):  # one damaged number is not a label
         (tmp_path / "vectors.tsv").write_bytes(content)
         refused(tmp_path, "its first line holds no numbers between tabs")
 

@@ -138,7 +138,7 @@ def tensor(dtype: Any = "F32", shape: Any = (2, 3), offsets: Any = (0, 24)) -> d
         (tensor() | {"y": tensor(offsets=[4, 24], shape=[5])["x"]}, "'x' and 'y' share bytes"),
         (tensor(shape=[5], offsets=[0, 20]), "describes 20 bytes of tensors, but 24 follow"),
         (tensor(shape=[5], offsets=[4, 24]), "describes 20 bytes of tensors, but 24 follow"),
-        ({"__metadata__": 3, **tensor()}, "__metadata__ in its header is no object"),
+        ({"__metadata__": 3, **tensor()}, "__metadata__ in its header is not an object"),
         ([1], "holds a list, but an object is needed"),
         (b'{"x": 1, "x": 2}', "the key 'x' occurs twice"),
         (b"{", "is not JSON"),

@@ -48,7 +48,7 @@ def check(checkpoint: Checkpoint, words: list[str] = WORDS, weight: np.ndarray =
     ],
 )
 def test_text(name: str, content: bytes, format: str, tmp_path: Path) -> None:
-    """GloVe's 840B has the token ". . .", whose blanks are no separators: numbers are counted from the end."""
+    """GloVe's 840B has the token ". . .", whose blanks are not separators: numbers are counted from the end."""
     checkpoint = Checkpoint.open(write(tmp_path / name, content))
     assert checkpoint.format == format
     check(checkpoint)

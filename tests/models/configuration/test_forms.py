@@ -177,7 +177,7 @@ def test_what_never_ends_is_not_read(read: Callable[[Path], object], tmp_path: P
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "folder" / "config.json")
     for path in (tmp_path / "pipe", tmp_path / "folder", Path("/dev/null")):
-        with pytest.raises(ww.errors.CheckpointError, match="is no regular file"):
+        with pytest.raises(ww.errors.CheckpointError, match="is not a regular file"):
             read(path)
 
 
@@ -199,7 +199,7 @@ def test_text_with_images() -> None:
     assert by_default == ww.from_huggingface({**outer, "text_config": shorter})  # 2,048 is that of Llama
     with pytest.raises(ww.errors.SettingError, match="max_position_embeddings is 4096 beside text_config"):
         ww.from_huggingface({**outer, "text_config": shorter, "max_position_embeddings": 4096})
-    with pytest.raises(ww.errors.SettingError, match=r"text_config\.rope_factor=2 is no key"):
+    with pytest.raises(ww.errors.SettingError, match=r"text_config\.rope_factor=2 is not a key"):
         ww.from_huggingface({**outer, "text_config": {**LLAMA, "rope_factor": 2}})
 
 

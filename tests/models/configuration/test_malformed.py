@@ -82,7 +82,7 @@ def test_a_slip_that_repeats_what_is_read_is_harmless() -> None:
 
 
 def test_names_that_only_one_part_of_a_model_has() -> None:
-    """Alone, the other name is read, as transformers does; beside its like it is no contradiction."""
+    """Alone, the other name is read, as transformers does; beside its like it is not a contradiction."""
     bart = {"model_type": "bart", "vocab_size": 9, "d_model": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
     assert ww.from_huggingface(bart, part="encoder").num_heads == 4
     neo = of("gpt_neo", attention_types=[[["global"], 4]])
@@ -183,7 +183,7 @@ def test_configurations_with_unknown_keys_are_not_read_as_llama(model_type: str)
         ({"type_vocab_size": 2}, "type_vocab_size=2"),
         (
             {"alibi_x": 1, "position_y": 2},
-            r"alibi_x=1, position_y=2 are no keys of 'mine'(.|\n)*\('alibi_x', 'position_y'\)",
+            r"alibi_x=1, position_y=2 are not keys of 'mine'(.|\n)*\('alibi_x', 'position_y'\)",
         ),
         ({"rope_theta": None}, "its theta would be invented"),
         ({"model_type": "helium"}, "'helium' is known, so like='llama' is not needed"),

@@ -18,7 +18,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     # Names
     (of("llama", head_dims=32), r"almost 'head_dim'.*\nDid you mean 'head_dim'"),
     (of("llama", Head_Dim=32), "Did you mean 'head_dim'"),
-    (of("llama", num_key_value_head=1), "num_key_value_head=1 is no key .*almost 'num_key_value_heads'"),
+    (of("llama", num_key_value_head=1), "num_key_value_head=1 is not a key .*almost 'num_key_value_heads'"),
     (of("cohere2", layer_type=["full_attention"] * 4), "almost 'layer_types'"),
     (of("cohere2", sliding_windows_pattern=2), "Did you mean 'sliding_window_pattern'"),
     (of("granite", attention_multiplyer=0.5), "Did you mean 'attention_multiplier'"),
@@ -27,7 +27,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (of("deepseek_v3", qk_nope_head_dim=8, qk_rope_head_dim=8, rope_interleaved=False), "rope_interleaved is F"),
     (of("deberta-v2", position_biased_inputs=False), "Did you mean 'position_biased_input'"),
     (of("llama", use_rope=False), "use_rope is False, but"),
-    (of("llama", rope_percentage=0), "rope_percentage=0 is no key"),
+    (of("llama", rope_percentage=0), "rope_percentage=0 is not a key"),
     (of("bloom", alibi=False), "alibi is False, but .* would be True"),
     (of("qwen2_vl_text", head_dim=128, use_mrope=False), "use_mrope is False"),
     ({**LLAMA, 7: 8}, "has the key 7, but keys are strings"),
@@ -115,9 +115,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     (of("deberta", relative_attention=True, pos_att_type=[1]), "pos_att_type has 1"),
     (of("deberta", relative_attention=True, pos_att_type=3), "pos_att_type is 3"),
     (of("smollm3", no_rope_layers=[True] * 4), r"no_rope_layers\[0\] is True"),
-    (of("phimoe", rope_scaling={"type": "linear", "factor": 2.0, "short_mscale": 1.2}), "short_mscale=1.2 is no key"),
+    (of("phimoe", rope_scaling={"type": "linear", "factor": 2.0, "short_mscale": 1.2}), "short_mscale=1.2 is not a"),
     (of("llama", rope_scaling={**SU, "short_mscale": 1.2}), "short_mscale=1.2 is no"),
-    (of("hunyuan_v1_dense", rope_scaling={"type": "linear", "factor": 2.0, "alpha": 3.0}), "alpha=3.0 is no key"),
+    (of("hunyuan_v1_dense", rope_scaling={"type": "linear", "factor": 2.0, "alpha": 3.0}), "alpha=3.0 is not a key"),
     (of("llama", rope_scaling={**LLAMA3, "low_freq_factor": 4.5}),
      r"rope_scaling\.low_freq_factor=4\.5 and rope_scaling\.high_freq_factor=4\.0"),
     (of("gemma3_text", head_dim=16, rope_scaling={"type": "linear", "factor": 8.0}), "write rope_type='linear'"),
@@ -187,5 +187,5 @@ def test_what_is_no_configuration(config: Any, message: str) -> None:
 @pytest.mark.parametrize("model_type", MODEL_TYPES)
 def test_every_type_refuses_a_key_of_position_that_it_does_not_know(model_type: str) -> None:
     config = {**config_of(model_type).to_dict(), "rope_wavelength": 7}
-    with pytest.raises(ww.errors.SettingError, match="rope_wavelength=7 is no key"):
+    with pytest.raises(ww.errors.SettingError, match="rope_wavelength=7 is not a key"):
         ww.from_huggingface(config)

@@ -174,7 +174,7 @@ def test_windows_that_count_both_sides() -> None:
 )
 def test_a_type_without_windows_refuses_them(model_type: str) -> None:
     config = config_of(model_type).to_dict()
-    with pytest.raises(ww.errors.SettingError, match="sliding_window=3 is no key"):
+    with pytest.raises(ww.errors.SettingError, match="sliding_window=3 is not a key"):
         ww.from_huggingface({**config, "sliding_window": 3})
     assert not any(ww.from_huggingface({**config, "sliding_window": None, "use_sliding_window": False}).windows)
 

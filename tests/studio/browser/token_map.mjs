@@ -83,7 +83,7 @@ await used(`#/map?method=pca&token=%23${given.token}`, ".near", async (page, res
   await page.getByRole("heading", { name: "by t-SNE" }).waitFor();
   result.without = await page.getByRole("button", { name: "Draw by t-SNE" }).count();
 
-  // A named set is drawn alone, with all its labels; what is no token is named.
+  // A named set is drawn alone, with all its labels; what is not a token is named.
   await page.getByLabel("Only these tokens").fill("a: #1, #2, #3; b: #4, nothing");
   await page.getByRole("button", { name: "Draw these" }).click();
   await page.getByRole("heading", { name: "named tokens by PCA" }).waitFor();

@@ -1,4 +1,4 @@
-"""What RowAdamW refuses: settings, options, and modules that are no token table; and the code of its page."""
+"""What RowAdamW refuses: settings, options, and modules that are not a token table; and the code of its page."""
 
 import re
 from pathlib import Path

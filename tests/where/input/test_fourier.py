@@ -66,7 +66,7 @@ def test_max_length_is_a_scale_and_not_an_end():
 
 
 def test_a_grid_is_seen_whole():
-    """Unlike an axial sinusoid, a place is no sum of what its axes say."""
+    """Unlike an axial sinusoid, a place is not a sum of what its axes say."""
     rows = sampled(16, 8, axes=2, width=2.0)(ww.Positions.grid(2, 2))[0].detach()
     mixed = rows[0] - rows[1] - rows[2] + rows[3]
     assert mixed.abs().max() > 0.1 * rows.abs().max()

@@ -146,7 +146,7 @@ def _byte_range(name: str, head: bytes, file: File, begin: int, size: int, membe
     stream = BytesIO(head)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of headers of Python 2, and of what is no header
+            warnings.simplefilter("ignore")  # of headers of Python 2, and of what is not a header
             read_header = _READERS[np.lib.format.read_magic(stream)]
             shape, fortran_order, dtype = read_header(stream, max_header_size=_MAX_HEADER_BYTES)
     except Exception as problem:  # whatever NumPy and Python's parser raise of a header that may be anything

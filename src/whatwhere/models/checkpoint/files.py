@@ -44,7 +44,7 @@ class File:
             way_out = why_not_found(path) or "Pass the path of a file or folder."
             raise CheckpointError(f"{self.path} cannot be read: {detail}.\n{way_out}") from None
         if not stat.S_ISREG(status.st_mode):
-            raise CheckpointError(f"{self.path} is no regular file, so its size is not known.\nPass a file.")
+            raise CheckpointError(f"{self.path} is not a regular file, so its size is not known.\nPass a file.")
         self._remote = read_pointer(self.path, status.st_size)
         self.size: int = status.st_size if self._remote is None else self._remote.size
         small = len(LFS_POINTER) < status.st_size <= MAX_LFS_POINTER and self._remote is None

@@ -144,7 +144,7 @@ def _read_header(file: File) -> tuple[dict[str, Value], dict[str, ByteRange]]:
         headers = [_tensor(cursor) for _ in range(tensors)]
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or isinstance(alignment, bool) or not 1 <= alignment <= 1 << 24:
-            raise file.damaged(f"general.alignment is {str(alignment)[:40]}, which is no alignment")
+            raise file.damaged(f"general.alignment is {str(alignment)[:40]}, which is not an alignment")
         return metadata, _byte_ranges(file, headers, cursor.offset, alignment)
 
 

@@ -65,7 +65,7 @@ def _read_header(file: File) -> tuple[dict[str, ByteRange], Json]:
     metadata = header.pop("__metadata__", None)
     metadata = {} if metadata is None else metadata  # MLX writes null
     if not isinstance(metadata, dict):
-        raise file.damaged("__metadata__ in its header is no object")
+        raise file.damaged("__metadata__ in its header is not an object")
     begin = 8 + length
     # What has been read of the header is dropped, so that a tensor is not described twice in memory.
     ranges = {name: _byte_range(file, name, header.pop(name), begin) for name in list(header)}
@@ -92,7 +92,7 @@ def _byte_range(file: File, name: str, fields: Any, begin: int) -> ByteRange:
         )
     lists = isinstance(shape, list) and isinstance(offsets, list) and len(offsets) == 2
     if not lists or not all(map(is_whole_number, [*shape, *offsets])):
-        raise file.damaged(f"shape or data_offsets of the tensor {quoted(name)} are no whole numbers of bytes")
+        raise file.damaged(f"shape or data_offsets of the tensor {quoted(name)} are not whole numbers of bytes")
     size = checked_size(file, name, TYPES[dtype], tuple(shape))
     first, last = offsets
     if not first <= last <= file.size - begin or last - first != size:

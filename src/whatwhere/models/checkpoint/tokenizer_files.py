@@ -270,7 +270,7 @@ def _from_tokenizer(path: Path) -> list[str]:
     else:
         raise _wrong(path, "it has no vocabulary where model.vocab should be")
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
-        raise _wrong(path, "added_tokens is no list of objects")
+        raise _wrong(path, "added_tokens is not a list of objects")
     return _by_id(path, pairs, [(token.get("content"), token.get("id")) for token in added])
 
 

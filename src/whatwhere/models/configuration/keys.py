@@ -307,7 +307,7 @@ class Keys:
             )
         raise SettingError(
             f"{', '.join(f'{self.path}{each}={short_repr(self.values[each])}' for each in names)} "
-            f"{'are no keys' if more else 'is no key'} of {self.owner!r} that whatwhere knows, but "
+            f"{'are not keys' if more else 'is not a key'} of {self.owner!r} that whatwhere knows, but "
             f"{'their names suggest' if more else 'its name suggests'} positions: ignoring "
             f"{'them' if more else 'it'} could change every score.{'' if more else _near(name, self.known)}"
             f"\n{way}"
@@ -318,7 +318,7 @@ class Keys:
         key = misspelled_key(name, self.known)
         if key is not None and not equal_values(self.values.get(key), value):
             raise SettingError(
-                f"{self.path}{name}={short_repr(value)} is no key of {self.owner!r}, but almost {key!r}, which is "
+                f"{self.path}{name}={short_repr(value)} is not a key of {self.owner!r}, but almost {key!r}, which is "
                 f"read: ignoring a misspelled key would change the model silently.\nDid you mean {key!r}? If it is "
                 f"another matter, remove it: config.pop({name!r})."
             )

@@ -176,9 +176,9 @@ def _values(config: Config) -> Json:
     try:
         status = path.stat()
         if not S_ISREG(status.st_mode):  # a pipe or a device may never end
-            raise CheckpointError(f"{path} is no regular file.\nPass a config.json, or a folder with one.")
+            raise CheckpointError(f"{path} is not a regular file.\nPass a config.json, or a folder with one.")
         if status.st_size > MAX_FILE_SIZE:
-            raise CheckpointError(f"{path} has {status.st_size:,} bytes, which is no configuration.")
+            raise CheckpointError(f"{path} has {status.st_size:,} bytes, which is not a configuration.")
         values = loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as problem:
         if isinstance(problem, CheckpointError):

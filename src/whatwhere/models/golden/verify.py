@@ -56,7 +56,7 @@ def verify(
     for name, value in given.items():
         if name not in right:
             raise SettingError(
-                f"{numbers} has {quoted(name)}, which is no name of these golden vectors.\nThey are: "
+                f"{numbers} has {quoted(name)}, which is not a name of these golden vectors.\nThey are: "
                 f"{', '.join(list(right)[:12])}, ..."
             )
         if value.shape != right[name].shape:

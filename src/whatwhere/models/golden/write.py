@@ -165,7 +165,7 @@ def _numbers_of(layers: Layers, head_dim: int, causal: bool) -> tuple[dict[str, 
         if type(rotary).__name__ not in ("Rotary", "LearnedRotary"):
             left.append("coordinates that differ by axis: all have the position")
     elif where.query_key is not None and not hasattr(where.query_key, "curve") and not learned:
-        left.append(f"{type(where.query_key).__name__}, which is no rotation")
+        left.append(f"{type(where.query_key).__name__}, which is not a rotation")
     if learned and missing:
         left.append("the factors of queries, which are weights")
     elif learned:

@@ -91,8 +91,8 @@ def make_mask(
 
     Args:
         q_offset, kv_offset: counts of the first query and of the first key.
-        attention_mask: True at tokens and False at padding, from the first key on; None is no padding. A mask that was
-            made before stays as it is.
+        attention_mask: True at tokens and False at padding, from the first key on; None is without padding. A mask
+            that was made before stays as it is.
         use_vmap: whether the function takes single numbers alone.
     """
     from transformers.masking_utils import causal_mask_function, prepare_padding_mask, sdpa_mask

@@ -258,7 +258,7 @@ def _relative_alibi(
     """Compute BLOOM's bias from distances; its own uses positions of keys, which become equal in bfloat16.
 
     Args:
-        mask: (batch, keys), 1 at tokens and 0 at padding; None is no padding.
+        mask: (batch, keys), 1 at tokens and 0 at padding; None is without padding.
         keys: number of keys, including slots of a KV cache that are not filled yet.
         past: number of keys before the first query.
         like: the bias that it replaces, (batch * heads, 1, keys).

@@ -111,7 +111,7 @@ def _waves(table: np.ndarray) -> float:
 
 
 def _embedding_scale(model: nn.Module, first: Tensor) -> float | None:
-    """Return the factor of token vectors in the hidden states at position 0, or None if they are no multiple."""
+    """Return the factor of token vectors in the hidden states at position 0, or None if they are not a multiple."""
     try:
         table = model.get_input_embeddings()  # type: ignore[operator]
     except (AttributeError, NotImplementedError):

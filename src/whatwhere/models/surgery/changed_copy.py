@@ -209,7 +209,7 @@ def copy_other_files(folder: Path, out: Path, written: set[str], files: Mapping[
         elif name.endswith(WEIGHT_SUFFIXES):
             not_copied.append(NotCopied(name, "its weights are not changed with these"))
         elif not path.is_file():  # a pipe would never end
-            not_copied.append(NotCopied(name, "it is a folder" if path.is_dir() else "it is no regular file"))
+            not_copied.append(NotCopied(name, "it is a folder" if path.is_dir() else "it is not a regular file"))
         else:
             _copy(path, out / name)
     for name in modules:

@@ -157,7 +157,7 @@ def _pieces(copy: ChangedCopy, broken: Sequence[int]) -> Mapping[int, list[int]]
         )
     gone = set(broken) - (stay := needed(contents, ()))
     kept = [number for number, word in enumerate(words) if word and number not in gone]
-    plain = {**contents, "post_processor": None}  # what is put around texts is no piece of them
+    plain = {**contents, "post_processor": None}  # what is put around texts is not a piece of them
     tokenizer = built(trimmed(plain, {old: new for new, old in enumerate(kept)}))
     model = contents["model"]
     unusable = {model.get("unk_id"), ids_of(contents).get(str(model.get("unk_token"))), *broken}

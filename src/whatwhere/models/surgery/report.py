@@ -174,7 +174,7 @@ class RepairedRow:
 
     Args:
         id, token: of the row; None without a token.
-        text: that the token decodes to; None where its bytes are no text.
+        text: that the token decodes to; None where its bytes are not text.
         why: "zero", "not finite", "under-trained", "low norm", "high norm", "near the mean" or "requested".
         made_of: its direction: that of "pieces", "output row" or "covariance", a sample.
         pieces: ids of the tokens whose mean has its direction; none where it is made of something else.

@@ -65,7 +65,7 @@ def resize_checkpoint(
         positions: number of learned positions, which are interpolated; rows before position 0 are kept.
         rows: initial values of new rows: `mean`, `noise` or `covariance` (see Rearrangement), or `subtokens`: the mean
             of the rows of the tokens that the text was split into before. None is `noise` for tokens, so that
-            they differ and have norms as the others do, and `mean` for padding, which is no token's.
+            they differ and have norms as the others do, and `mean` for padding, which is not a token's.
         seed: of `noise` and `covariance`.
         rule, align: of the interpolation, see `whatwhere.where.input.learned`.
         force: replace an existing output.

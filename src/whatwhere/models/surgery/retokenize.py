@@ -76,7 +76,7 @@ def move_to_tokenizer(
     new_contents = tokenizer_json_in(other) if other.is_dir() else read_json(file, MAX_TOKENIZER_BYTES)
     if isinstance(new_contents, str):
         raise CheckpointError(f"{other}: {new_contents}.\nPass a tokenizer.json, or a folder with one.")
-    built(new_contents)  # raises an error if it is no tokenizer
+    built(new_contents)  # raises an error if it is not a tokenizer
     old, new = _by_id(ids_of(contents), copy.path), _by_id(ids_of(new_contents), file)
     shared = align(*token_keys(old, new))
     tables = vocabulary_tensors(copy)

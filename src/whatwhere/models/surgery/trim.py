@@ -67,7 +67,7 @@ def trim_checkpoint(
     tables = vocabulary_tensors(copy)
     contents = None if isinstance(copy.tokenizer, str) else copy.tokenizer
     if contents is not None:
-        built(contents)  # raises an error if it is no tokenizer
+        built(contents)  # raises an error if it is not a tokenizer
     rows = tables[0].shape[0]
     before = _encode_corpus(copy, corpus) if corpus else None
     requested = set(before.ids) if before is not None else _checked(keep_ids or (), rows)

@@ -59,7 +59,7 @@ class NamedTokens:
 
     Args:
         groups: the group of each token, as an index of group_names.
-        missing: words that are no token of the table.
+        missing: words that are not a token of the table.
     """
 
     groups: Int[np.ndarray, " tokens"]

@@ -74,7 +74,7 @@ class TokenCard:
     """What a token is.
 
     Args:
-        text: None where its bytes are no text.
+        text: None where its bytes are not text.
         script: of its characters; None where it has no text.
         bytes: of its text, the first 256 of `byte_count`.
         characters: of its text, the first 64.

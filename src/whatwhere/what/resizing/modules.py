@@ -277,7 +277,7 @@ class TrainedRows:
         head: an untied output projection, if get_output_embeddings() of the module does not return it.
 
     Raises:
-        SettingError: If no table is found, one is no plain parameter, RowAdamW trains it, or it has vectors for each
+        SettingError: If no table is found, one is not a plain parameter, RowAdamW trains it, or it has vectors for each
             layer; or there are no ids.
         TokenError: If an id is outside the table.
 
@@ -354,6 +354,6 @@ def _require_whole_rows(table: Table) -> None:
         )
     if table.column or any(getattr(owner, "keeper", None) is not None for owner, _ in table.owners):
         raise SettingError(
-            "another optimizer updates rows of this table (RowAdamW), or it is no table with a row for each token.\n"
+            "another optimizer updates rows of this table (RowAdamW), or it is not a table with a row for each token.\n"
             "Release it first: optimizer.release(); or train its rows by RowAdamW(table, rows=...)."
         )

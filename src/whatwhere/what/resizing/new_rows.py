@@ -281,7 +281,7 @@ def pursue(
             coefficients are zero.
 
     Raises:
-        ShapeError: If atoms and targets are no matrices of one dim, or there are no atoms.
+        ShapeError: If atoms and targets are not matrices of one dim, or there are no atoms.
 
     Examples:
         >>> ids, coefficients = pursue(torch.eye(3), torch.tensor([[0.0, 2.0, -5.0]]), most=2)

@@ -50,7 +50,7 @@ def find_tables(module: nn.Module, head: nn.Module | None = None) -> list[Table]
     """Return the token table, the output projection and their biases, each tensor once, the token table first.
 
     Raises:
-        SettingError: If there is not exactly one token table, or a table is no plain parameter.
+        SettingError: If there is not exactly one token table, or a table is not a plain parameter.
         ShapeError: If token table and output projection have different numbers of rows.
     """
     table = _input_of(module)
@@ -120,7 +120,7 @@ def plain(module: nn.Module, name: str) -> Tensor:
     nowhere = tensor is not None and tensor.numel() > 1 and not any(tensor.stride())  # its rows are in a file
     if tensor is None or type(tensor) is not nn.Parameter or type(tensor.data) is not Tensor or nowhere:
         raise SettingError(
-            f"{name} of {type(module).__name__} is no plain parameter, so another cannot replace it.\n"
+            f"{name} of {type(module).__name__} is not a plain parameter, so another cannot replace it.\n"
             "Resize the model before it is wrapped, sharded, quantized or parametrized; a table in a file by whatwhere "
             "resize."
         )

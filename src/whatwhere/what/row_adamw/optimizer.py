@@ -51,7 +51,7 @@ class RowAdamW(RowOptimizer[RowTable]):
     rejected, because its gradient is dense.
 
     Raises:
-        SettingError: If a setting is out of range, an option is not supported, or a module is no plain embedding.
+        SettingError: If a setting is out of range, an option is not supported, or a module is not a plain embedding.
         ShapeError: If a table is empty, or has no values yet.
 
     Examples:

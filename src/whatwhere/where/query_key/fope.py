@@ -33,7 +33,7 @@ class FoPE(QueryKeyMap):
     and S are initialized as the identity plus Xavier noise of `gain`, as theirs are, and are trained; in their code
     they keep their initial values.
 
-    With C and S the identity, and no wave too slow, this is Rotary exactly. Otherwise the map is no rotation: norms
+    With C and S the identity, and no wave too slow, this is Rotary exactly. Otherwise the map is not a rotation: norms
     change, and scores depend on more than the distance.
 
     Args:

@@ -145,7 +145,7 @@ function classOf(column: Column<never>): string | undefined {
   return isNumeric(column) ? "number" : undefined;
 }
 
-/** Return the value of a cell; what is not finite is no number. */
+/** Return the value of a cell; what is not finite is not a number. */
 function valueOf<Row>(column: Column<Row>, row: Row): Cell {
   const value = column.value(row) ?? null;
   return typeof value === "number" && !Number.isFinite(value) ? null : value;

@@ -8,7 +8,7 @@ import type { Names } from "./labels";
 
 export interface Coloring {
   group: Uint8Array;
-  /** Their names, by color; "" is no group. */
+  /** Their names, by color; "" is not a group. */
   groups?: string[];
   amount?: [number, number];
   note: string;

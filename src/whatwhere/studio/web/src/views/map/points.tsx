@@ -174,7 +174,7 @@ export function NamedFacts({ named }: { named: NamedTokens }) {
       </p>
       {missing.length > 0 && (
         <p>
-          Not drawn, for these are no single tokens here:{" "}
+          Not drawn, for these are not single tokens here:{" "}
           {missing.map(({ text, reason }, n) => (
             <span key={n}>
               {n > 0 && "; "}
