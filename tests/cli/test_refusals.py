@@ -63,7 +63,7 @@ REFUSED = {
     "map two.npy": "at least 3 rows",
     "map t.npy --method tsne --rows 3": "at least 16 rows",
     "map nowhere": "cannot be read",
-    "map t.npy --tsv t.npy": "cannot be written",
+    "map t.npy --tsv t.npy": "which is a file",
     "diff nowhere v.vec": "nowhere",
     "diff v.vec projector/none": "holds no weights",
     "diff v.vec v.npz": "nothing that could be compared",
@@ -106,6 +106,4 @@ def test_wrong_input_gets_a_message(line: str, tmp_path: Path, monkeypatch: pyte
     assert said.err.startswith("Usage: whatwhere" if line in USAGE else "whatwhere: ")
     assert (REFUSED | USAGE)[line] in said.err
     after = {path: path.is_file() and path.read_bytes() for path in tmp_path.rglob("*")}
-    if "--tsv t.npy" in line:  # the picture is written before the table
-        del after[tmp_path / "map.svg"]
     assert after == before

@@ -155,6 +155,8 @@ def _check_targets(out: Path, tsv: Path | None, checkpoint: "Checkpoint") -> Non
         raise SettingError(f"--out got {str(out)!r}, but writes {', '.join(SUFFIXES)}: map.svg is a picture.")
     if out.is_dir():
         raise SettingError(f"--out got {str(out)!r}, which is a folder.\nName a file.")
+    if tsv is not None and tsv.is_file():
+        raise SettingError(f"--tsv got {str(tsv)!r}, which is a file.\nName a folder.")
     sources = {entry.file for entry in checkpoint.tensors.values()}
     for target in (out, *(() if tsv is None else (tsv / VECTORS,))):
         if target.exists() and any(target.samefile(source) for source in sources):
