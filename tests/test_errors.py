@@ -235,7 +235,7 @@ an empty vocabulary: text.from_vocabulary({})
     TextError: empty … words with their ids … {"The": 0, "cat": 1}
 two words with one id: text.from_vocabulary({"a": 0, "b": 0})
     TextError: 'a' and 'b' share id 0 … one word … another id
-an id that is no number: text.from_vocabulary({"a": "0"})
+an id that is not a number: text.from_vocabulary({"a": "0"})
     TextError: '0' … whole numbers from 0 … an int
 an unknown word that is not there: text.from_vocabulary({"a": 0}, unknown="?")
     TextError: unknown='?' … not in the vocabulary … Add it

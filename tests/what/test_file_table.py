@@ -611,7 +611,7 @@ ONE, WHOLE = torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.int64)
         (lambda own: ww.RowAdamW(own), SettingError, "in a file"),
         (lambda own: own.readout(torch.zeros(D)), SettingError, "in a file"),
         (lambda own: own.reset_parameters(), SettingError, "not sampled anew"),
-        (lambda own: resize(own, V + 1), SettingError, "no plain parameter"),
+        (lambda own: resize(own, V + 1), SettingError, "not a plain parameter"),
         (lambda own: own(torch.tensor([V])), TokenError, "outside the vocabulary"),
         (lambda own: own.prefetch(torch.tensor([-1])), TokenError, "outside the vocabulary"),
         (lambda own: FileRowAdamW([{"params": [in_memory()]}]), SettingError, "trains FileTokenEmbedding"),
@@ -640,7 +640,7 @@ def test_files_that_are_damaged_or_of_another_table_are_refused(path: Path) -> N
     own.close()
     content = path.read_bytes()
     path.write_bytes(content[:-1])
-    with pytest.raises(CheckpointError, match="no whole safetensors"):
+    with pytest.raises(CheckpointError, match="not a whole safetensors"):
         FileTokenEmbedding(path)
     path.write_bytes(content)
     own = FileTokenEmbedding(path)

@@ -119,17 +119,17 @@ def tensor(dtype: Any = "F32", shape: Any = (2, 3), offsets: Any = (0, 24)) -> d
         (tensor(shape=[2, 4]), "needs 32 bytes, but its data_offsets are 0 to 24 of 24"),
         (tensor(offsets=[0, 2**62]), "data_offsets are 0 to"),
         (tensor(offsets=[24, 0]), "data_offsets are 24 to 0"),
-        (tensor(offsets=[-24, 0]), "no whole numbers"),
-        (tensor(offsets=[0, 24.0]), "no whole numbers"),
-        (tensor(offsets=[0]), "no whole numbers"),
-        (tensor(shape=[2, -3]), "no whole numbers"),
-        (tensor(shape=[True, 6]), "no whole numbers"),
-        (tensor(shape=[float("nan"), 6]), "no whole numbers"),
+        (tensor(offsets=[-24, 0]), "not whole numbers"),
+        (tensor(offsets=[0, 24.0]), "not whole numbers"),
+        (tensor(offsets=[0]), "not whole numbers"),
+        (tensor(shape=[2, -3]), "not whole numbers"),
+        (tensor(shape=[True, 6]), "not whole numbers"),
+        (tensor(shape=[float("nan"), 6]), "not whole numbers"),
         (tensor(shape=[2**40, 2**40]), "more than any memory holds"),
         (tensor(shape=[2**62, 0], offsets=[0, 0]), "more than any memory holds"),
         (tensor(shape=[1] * 33 + [6]), "more than any memory holds"),
-        (tensor(shape=[10**30]), "no whole numbers"),
-        (tensor(shape="23"), "no whole numbers"),
+        (tensor(shape=[10**30]), "not whole numbers"),
+        (tensor(shape="23"), "not whole numbers"),
         (tensor(dtype="F33"), "the type 'F33', which is not known"),
         (tensor(dtype=["F32"]), "no string"),
         (tensor(dtype="F4", shape=[7], offsets=[0, 3]), "in blocks of 2 values"),
@@ -194,7 +194,7 @@ def test_what_is_no_file(tmp_path: Path) -> None:
     null = r"cannot be read: (embedded null byte|stat: embedded null character in path)\."
     with pytest.raises(ww.errors.CheckpointError, match=null):
         Checkpoint.open("a\0b")
-    with pytest.raises(ww.errors.CheckpointError, match="no regular file"):
+    with pytest.raises(ww.errors.CheckpointError, match="not a regular file"):
         Checkpoint.open("/dev/zero")
 
 

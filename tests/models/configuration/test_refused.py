@@ -33,7 +33,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({**LLAMA, 7: 8}, "has the key 7, but keys are strings"),
     ({"model_type": "llava", "text_config": LLAMA, "tie_word_embedding": True}, "almost 'tie_word_embeddings'"),
     # Keys that contradict, miss or are of a different model
-    (of("llama", rope_thetha=5e5), r"rope_thetha=500000\.0 is no .*\nDid you mean 'rope_theta'"),
+    (of("llama", rope_thetha=5e5), r"rope_thetha=500000\.0 is not .*\nDid you mean 'rope_theta'"),
     (of("llama", alibi=True), r"remove it: config\.pop\('alibi'\)"),
     (of("llama", attn_scale=2.0), "attn_scale"),
     (of("llama", rope_scaling={**YARN, "beta_fst": 32}), "Did you mean 'beta_fast'"),
