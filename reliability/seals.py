@@ -22,7 +22,7 @@ def of_json(path: Path) -> Seal:
 
 
 def sealed_json(content: bytes) -> bytes:
-    """Write the checksum of the values into JSON, whose other bytes stay; what is no JSON object stays as it is."""
+    """Write the checksum of the values into JSON, whose other bytes stay; what is not a JSON object stays as it is."""
     try:
         value = json.loads(content[max(0, content.find(b"{")) :])
         return _stating(content, checksum(value)) if isinstance(value, dict) else content

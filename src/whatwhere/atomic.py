@@ -73,7 +73,7 @@ def atomic_file(out: str | Path, *, replace: bool = True, sync: bool = True, fol
 
 
 def _resolved(path: str | Path) -> Path:
-    """Return a path without links; one that leads to itself stays, where Path.resolve raises what is no OSError."""
+    """Return a path without links; one that leads to itself stays, where Path.resolve raises what is not an OSError."""
     return Path(os.path.realpath(path))
 
 

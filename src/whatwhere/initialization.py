@@ -147,7 +147,7 @@ def zero_row(weight: Tensor, row: int) -> None:
 
 
 def shard_offsets(parameter: Tensor) -> tuple[int, ...] | None:
-    """Return where the shard of this process begins in a parameter, by dimension; None of one that is no DTensor."""
+    """Return where the shard of this process begins in a parameter, by dimension; None of one that is not a DTensor."""
     if not torch.distributed.is_available() or not hasattr(parameter, "placements"):
         return None
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset

@@ -43,7 +43,7 @@ def element(tag: str, *children: str, attributes: Mapping[str, str] | None = Non
     """Return one element of markup and text, which is escaped.
 
     Args:
-        attributes: whose names are no Python names, such as "http-equiv".
+        attributes: whose names are not Python names, such as "http-equiv".
         more: other attributes, written as Python names: `class_` is class, `aria_label` is aria-label.
     """
     named = dict(attributes or {}) | {name.rstrip("_").replace("_", "-"): value for name, value in more.items()}

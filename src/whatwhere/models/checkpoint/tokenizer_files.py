@@ -293,7 +293,7 @@ def _from_sentencepiece(path: Path) -> list[str]:
     """Read the pieces of a SentencePiece model: in each field 1 of the protobuf message, its field 1."""
     messages = [message for number, message in _fields(path, _whole(path)) if number == 1]
     if not messages:
-        raise _wrong(path, "it is no SentencePiece model: it holds no pieces")
+        raise _wrong(path, "it is not a SentencePiece model: it holds no pieces")
     texts = (next((text for number, text in _fields(path, message) if number == 1), b"") for message in messages)
     return [text.decode("utf-8", "replace") for text in texts]
 
@@ -342,7 +342,7 @@ def _fields(path: Path, message: bytes) -> Iterator[tuple[int, bytes]]:
         nonlocal at
         ends = (n for n, byte in enumerate(message[at : at + 10]) if byte < 128)
         if (last := next(ends, None)) is None:
-            raise _wrong(path, "it is no SentencePiece model, or is truncated")
+            raise _wrong(path, "it is not a SentencePiece model, or is truncated")
         value = sum((byte & 127) << (7 * n) for n, byte in enumerate(message[at : at + last + 1]))
         at += last + 1
         return value
@@ -353,10 +353,10 @@ def _fields(path: Path, message: bytes) -> Iterator[tuple[int, bytes]]:
             number()
             continue
         if wire not in (1, 2, 5):
-            raise _wrong(path, "it is no SentencePiece model")
+            raise _wrong(path, "it is not a SentencePiece model")
         size = number() if wire == 2 else 8 if wire == 1 else 4
         if size > len(message) - at:
-            raise _wrong(path, "it is no SentencePiece model, or is truncated")
+            raise _wrong(path, "it is not a SentencePiece model, or is truncated")
         if wire == 2:
             yield field, message[at : at + size]
         at += size
