@@ -144,7 +144,7 @@ def test_losses_norms_and_tables_are_those_of_one_process(ranks: int, tmp_path: 
     for number, result in enumerate(results):
         ids, readout, reset, gathered, some, clip, tied, part, by_id, step = result["refused"]
         assert ids.startswith("TokenError: id 97 at (1,)" if number == 0 else "TokenError: an id is outside")
-        for text, words in ((readout, "no output projection"), (reset, "Reset the table before"),
+        for text, words in ((readout, "not an output projection"), (reset, "Reset the table before"),
                             (gathered, "gathered whole"), (some, "Train all rows"), (clip, "clip_gradient_norm"),
                             (tied, "dense gradient"), (part, "dealt to 1 processes")):  # fmt: skip
             assert text.startswith("SettingError")

@@ -284,7 +284,7 @@ def _require_registered(logits: Tensor, model: nn.Module, name: str) -> None:
         leaf = getattr(function, "variable", None)
         if isinstance(leaf, Tensor) and id(leaf) not in known:
             raise SettingError(
-                f"{name} computes with a tensor of shape {tuple(leaf.shape)} that requires a gradient, but is no "
+                f"{name} computes with a tensor of shape {tuple(leaf.shape)} that requires a gradient, but is not a "
                 "parameter of a module: it would not be trained, nor kept.\nMake it an nn.Parameter that is an "
                 "attribute of its module, or of an nn.ParameterList."
             )
