@@ -8,9 +8,11 @@ have norms of at most 1.
     BFLOAT16                cosine, product and sum rounded once each to bfloat16; the angle is not
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from math import inf
 from typing import Literal
 
@@ -26,6 +28,9 @@ UNIT = 2.0**-24
 
 LAST_POSITION = 1_000_000
 """The last position that is checked where the implementation's maximum length is not given."""
+
+NEAR, FAR = 15, 131_072
+"""The last of the first positions, and one that is far."""
 
 ROTATION = 6 * UNIT
 ROTATION_WHY = "float32 rounds cosine, product and sum by 2**-24 each, and twice that is allowed; the angle is exact"
@@ -99,6 +104,38 @@ class Verdict:
 
 Trial = tuple[Law, Callable[[], Measurement | Verdict]]
 """A law, and the function that measures an implementation by it."""
+
+
+class FormulaLaws(ABC):
+    """What laws of an implementation that follows a formula of positions share, up to the last one that it supports."""
+
+    last: int
+
+    @abstractmethod
+    def compare(self, positions: Int64[Tensor, " tokens"], tolerance: float) -> Measurement:
+        """Return the errors against the formula at these positions."""
+
+    @abstractmethod
+    def require_correct(self) -> None:
+        """Raise NotSupported where the formula fails from the start: further laws would only repeat that."""
+
+    @cached_property
+    def first(self) -> Measurement:
+        """The errors at the first positions; cached, since other laws depend on them."""
+        return self.compare(torch.arange(NEAR + 1), float32_tolerance(NEAR))
+
+    def any_positions(self) -> Measurement:
+        """Return the errors at positions that repeat, skip and decrease."""
+        self.require_correct()
+        irregular = torch.tensor([0, 1, 2, 0, 1, 2, 3, 4, 900, 5, 5, 257]).clamp(max=self.last)
+        return self.compare(irregular, float32_tolerance(int(irregular.amax())))
+
+    def at(self, position: int) -> Measurement:
+        """Return the errors at a position and those before it."""
+        if position > self.last:
+            raise NotSupported(f"the implementation supports positions up to {self.last:,}")
+        self.require_correct()
+        return self.compare(contiguous(position, 12, self.last), ROTATION)
 
 
 def judge(law: Law, result: Measurement | Verdict) -> Finding:

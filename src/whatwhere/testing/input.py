@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from math import atan2, exp, floor, log, log2
 
 import torch
@@ -13,9 +13,12 @@ from whatwhere import reference
 from whatwhere.checks import require_choice, require_even, require_positive, require_whole
 from whatwhere.testing import harness
 from whatwhere.testing.harness import (
+    FAR,
     LAST_POSITION,
+    NEAR,
     ROTATION,
     UNIT,
+    FormulaLaws,
     ImplementationError,
     Law,
     Measurement,
@@ -29,7 +32,6 @@ from whatwhere.testing.laws import Encode, inner_product_error, permutation_erro
 from whatwhere.testing.report import Report
 from whatwhere.where.frequencies import LAYOUTS, Layout, layout_frequencies
 
-NEAR, FAR = 15, 131_072
 _EXACT = "float32 rounds a sine by 2**-24, and six times that is allowed; the angle is exact"
 _ROUNDED = (
     "float32 rounds a sine by 2**-24, six times that is allowed, and an angle at position p by some 4 p times that"
@@ -110,7 +112,7 @@ class _Sinusoid:
 
 
 @dataclass(frozen=True, eq=False)
-class _Laws:
+class _Laws(FormulaLaws):
     """The laws, applied to one implementation."""
 
     fn: Encode
@@ -146,18 +148,11 @@ class _Laws:
         return vectors
 
     def compare(self, positions: Int64[Tensor, " tokens"], tolerance: float) -> Measurement:
-        """Return the errors against the formula at these positions."""
         result = self.call(positions)
         errors = (result.double() - self.formula.at(positions)).abs().amax(-1)
         return Measurement(errors, positions, tolerance, partial(_explain, self.formula, positions, result))
 
-    @cached_property
-    def first(self) -> Measurement:
-        """The errors at the first positions; cached, since other laws depend on them."""
-        return self.compare(torch.arange(NEAR + 1), float32_tolerance(NEAR))
-
     def require_correct(self) -> None:
-        """Raise NotSupported where the formula fails from the start: further laws would only repeat that."""
         try:
             correct = not self.first.exceeded.any()
         except ImplementationError:
@@ -188,22 +183,11 @@ class _Laws:
         order = torch.randperm(len(positions), generator=torch.Generator().manual_seed(0))
         return Measurement(permutation_error(self.call, positions, order), positions[order], ROTATION)
 
-    def any_positions(self) -> Measurement:
-        self.require_correct()
-        irregular = torch.tensor([0, 1, 2, 0, 1, 2, 3, 4, 900, 5, 5, 257]).clamp(max=self.last)
-        return self.compare(irregular, float32_tolerance(int(irregular.amax())))
-
     def products(self) -> Measurement:
         """<PE(p), PE(p + 17)> is a sum of cosines of the distance: PE(p + 17) is PE(p) rotated by the same angles."""
         starts, rows = [0, 1, 7, 30], self.call(torch.arange(48))
         errors = inner_product_error(lambda positions: rows[positions], 17, starts)
         return Measurement(errors, torch.tensor(starts), 2 * self.formula.dim * float32_tolerance(47))
-
-    def at(self, position: int) -> Measurement:
-        if position > self.last:
-            raise NotSupported(f"the implementation supports positions up to {self.last:,}")
-        self.require_correct()
-        return self.compare(contiguous(position, 12, self.last), ROTATION)
 
     def autocast(self) -> Measurement:
         positions = contiguous(4105, 13, self.last)

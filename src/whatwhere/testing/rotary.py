@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 
 import torch
 from jaxtyping import Float, Float64, Int64
@@ -12,8 +12,11 @@ from whatwhere.testing import harness
 from whatwhere.testing.expected_rotary import Formula, check_layout, explain_rotation
 from whatwhere.testing.harness import (
     BFLOAT16,
+    FAR,
     LAST_POSITION,
+    NEAR,
     ROTATION,
+    FormulaLaws,
     ImplementationError,
     Law,
     Measurement,
@@ -28,9 +31,7 @@ from whatwhere.testing.report import Report
 from whatwhere.where.query_key.rotary import Rotary
 from whatwhere.where.scaling import DynamicNTK, LongRoPE, Scaling
 
-NEAR = 15
-"""The last of the first positions."""
-FAR, SHIFT = 131_072, 100
+SHIFT = 100
 _OF_LOGITS_NEAR = f"a query and a key are each rounded at two positions: {harness.FLOAT32_WHY}"
 _OF_LOGITS_FAR = f"a query and a key are each rounded at two positions: {harness.ROTATION_WHY}"
 
@@ -99,7 +100,7 @@ def check_rotary(
 
 
 @dataclass(frozen=True, eq=False)
-class _Laws:
+class _Laws(FormulaLaws):
     """The laws, applied to a rotary implementation and the formula that it should follow."""
 
     fn: Rotate
@@ -119,17 +120,11 @@ class _Laws:
         return harness.sample(2, 3, tokens, self.formula.head_dim, seed=seed)
 
     def compare(self, positions: Int64[Tensor, " tokens"], tolerance: float) -> Measurement:
-        """Return the errors against the formula at these positions."""
         x = self.sample(len(positions))
         result = self.call(x, positions)
         errors = _by_token(result.double() - self.formula.rotate(x, positions))
         note = partial(explain_rotation, self.formula, x, positions, result)
         return Measurement(errors, positions, tolerance * self.formula.magnitude, note)
-
-    @cached_property
-    def first(self) -> Measurement:
-        """The errors at the first positions; cached, since other laws depend on them."""
-        return self.compare(torch.arange(NEAR + 1), float32_tolerance(NEAR))
 
     @property
     def correct(self) -> bool:
@@ -140,7 +135,6 @@ class _Laws:
             return False
 
     def require_correct(self) -> None:
-        """Raise NotSupported where the formula fails from the start: further laws would only repeat that."""
         if not self.correct:
             raise NotSupported("the law `formula` fails from the first positions on")
 
@@ -219,17 +213,6 @@ class _Laws:
         positions, q, k = torch.arange(12), self.sample(12), self.sample(12, seed=1)
         before, after = ([self.call(x, p, keys=x is k) for x in (q, k)] for p in (positions, positions + shift))
         return Measurement(_by_token(logit_error(before, after)), positions + shift, logit_tolerance(error))
-
-    def any_positions(self) -> Measurement:
-        self.require_correct()
-        irregular = torch.tensor([0, 1, 2, 0, 1, 2, 3, 4, 900, 5, 5, 257]).clamp(max=self.last)
-        return self.compare(irregular, float32_tolerance(int(irregular.amax())))
-
-    def at(self, position: int) -> Measurement:
-        if position > self.last:
-            raise NotSupported(f"the implementation supports positions up to {self.last:,}")
-        self.require_correct()
-        return self.compare(contiguous(position, 12, self.last), ROTATION)
 
     def gradient(self) -> Measurement:
         """R is orthogonal, so the gradient is R transposed times the incoming one: R at the opposite positions."""
