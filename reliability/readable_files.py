@@ -16,7 +16,7 @@ from reliability.flips import Readable, Values
 from reliability.seals import of_block, of_digest, of_json, of_steps, of_tensors
 from tests.models.checkpoint.damage import read_all
 from tests.models.checkpoint.samples import CONFIG, WORDS, make, tokenizer
-from whatwhere.comparison.byte_text import MemoryText
+from whatwhere.comparison.byte_text import in_memory
 from whatwhere.comparison.experiment import describe, record_of
 from whatwhere.comparison.folder import Folder
 from whatwhere.comparison.read import read_results
@@ -127,7 +127,7 @@ def _texts(folder: Path) -> Iterator[Readable]:
     (folder / "tokenizer.json").write_bytes(tokenizer(WORDS))
 
     def text() -> Values:
-        ids = tokenized(MemoryText(b"cat"), folder / "tokenizer.json", folder / "cache")
+        ids = tokenized(in_memory(b"cat"), folder / "tokenizer.json", folder / "cache")
         return {"tensor ids": ids.windows([0], len(ids)), **_plain(ids.about)}
 
     text()

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 
 import whatwhere as ww
 from whatwhere.comparison import token_text
-from whatwhere.comparison.byte_text import MemoryText, open_files
+from whatwhere.comparison.byte_text import in_memory, open_files
 from whatwhere.comparison.text_task import Text, python_documentation
 from whatwhere.comparison.token_text import encoded, pieces, tokenized
 from whatwhere.report.comparison import sections, summary
@@ -48,7 +48,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def ids_of(text: token_text.TokenText) -> list[int]:
     """Return all ids."""
-    return np.frombuffer(b"".join(text.chunks(len(text))), text.dtype).tolist()
+    return text.windows([0], len(text))[0].tolist()
 
 
 def bytes_of(file: Path, token: int) -> bytes:
@@ -142,12 +142,12 @@ def test_a_process_that_is_killed_leaves_nothing_half_read(bpe: Path, tmp_path: 
 def test_many_tokens_take_four_bytes(tmp_path: Path) -> None:
     words = {f"w{n}": n for n in range((1 << 16) + 1)}
     texts.from_vocabulary(words).save(str(tmp_path / "tokenizer.json"))
-    text = tokenized(MemoryText(b"w65536 w3\nw65535"), tmp_path, tmp_path)
+    text = tokenized(in_memory(b"w65536 w3\nw65535"), tmp_path, tmp_path)
     assert (text.dtype.itemsize, ids_of(text)) == (4, [65536, 3, 65535])
 
 
 def test_ids_beyond_the_vocabulary_are_refused(bpe: Path, tmp_path: Path) -> None:
-    text = tokenized(MemoryText(LINES.encode()), bpe, tmp_path)
+    text = tokenized(in_memory(LINES.encode()), bpe, tmp_path)
     fewer = token_text.TokenText(text.stored, text.about, 100, text.text_sha256)
     with pytest.raises(ww.errors.TextError, match="the vocabulary has 100 tokens"):
         fewer.windows([0], len(text))
@@ -164,7 +164,7 @@ def test_ids_beyond_the_vocabulary_are_refused(bpe: Path, tmp_path: Path) -> Non
 def test_texts_without_tokens_are_refused(content: bytes, words: str, tmp_path: Path) -> None:
     texts.words("the cat").save(str(tmp_path / "tokenizer.json"))
     with pytest.raises(ww.errors.TextError, match=words):
-        tokenized(MemoryText(content), tmp_path, tmp_path)
+        tokenized(in_memory(content), tmp_path, tmp_path)
     assert not [path for path in (tmp_path / "tokens").iterdir() if path.suffix != ".lock"]
 
 
@@ -172,13 +172,13 @@ def test_what_a_tokenizer_would_drop_is_refused(tmp_path: Path) -> None:
     tokenizer = Tokenizer(models.BPE({"a": 0, "b": 1}, []))
     tokenizer.pre_tokenizer, tokenizer.decoder = pre_tokenizers.Whitespace(), decoders.Fuse()
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    assert ids_of(tokenized(MemoryText(b"a b"), tmp_path, tmp_path)) == [0, 1]
+    assert ids_of(tokenized(in_memory(b"a b"), tmp_path, tmp_path)) == [0, 1]
     with pytest.raises(ww.errors.TextError, match="no token for 'c' at character 2"):
-        tokenized(MemoryText(b"a c"), tmp_path, tmp_path)
+        tokenized(in_memory(b"a c"), tmp_path, tmp_path)
 
 
 def test_tokens_are_held_out_and_counted_as_bytes_are(bpe: Path, tmp_path: Path) -> None:
-    text = tokenized(MemoryText(LINES.encode()), bpe, tmp_path)
+    text = tokenized(in_memory(LINES.encode()), bpe, tmp_path)
     task, ids = Text(text, trained=(16,)), torch.tensor(ids_of(text))
     cut = len(ids) * 9 // 10
     assert torch.equal(task.test_set(32, 3).ids.flatten(), ids[cut : cut + 3 * 32])
@@ -198,7 +198,7 @@ def test_bits_per_byte_are_of_the_tested_part(
     for piece in (5, 1000, 1 << 16):
         monkeypatch.setattr(token_text, "_PIECE", piece)
         (tmp_path / "notes.txt").write_bytes(content)
-        for text in (MemoryText(content), open_files([tmp_path / "notes.txt"])):
+        for text in (in_memory(content), open_files([tmp_path / "notes.txt"])):
             task = Text(tokenized(text, bpe, tmp_path / f"cache {piece}"), trained=(16,))
             tested = task.test_set(length, count).targets.flatten().tolist()
             expected = sum(len(bytes_of(bpe, n)) for n in tested) / len(tested)
@@ -213,7 +213,7 @@ def test_bits_per_byte_are_of_the_tested_part(
 def test_bytes_between_tokens_count(minilm: Path, tmp_path: Path) -> None:
     """WordPiece drops white space, lowercases, removes accents and makes one token of what it does not know."""
     content = "Élan  vital, 猫🙂.\n" * 500
-    task = Text(tokenized(MemoryText(content.encode()), minilm, tmp_path), trained=(16,))
+    task = Text(tokenized(in_memory(content.encode()), minilm, tmp_path), trained=(16,))
     assert task.tokenized is not None
     per_line = task.tokenized.tokens // 500
     assert task.bytes_per_token(per_line, 40) == pytest.approx(len(content.encode()) / 500 / per_line)
@@ -264,7 +264,7 @@ def test_a_comparison_in_tokens(bpe: Path, cache: Path, tmp_path: Path) -> None:
 
 
 def test_a_job_carries_the_path_of_its_tokenizer(bpe: Path, cache: Path, tmp_path: Path) -> None:
-    task = Text(tokenized(MemoryText(LINES.encode()), bpe), trained=(16,)).in_file(tmp_path / "kept")
+    task = Text(tokenized(in_memory(LINES.encode()), bpe), trained=(16,)).in_file(tmp_path / "kept")
     sent = pickle.dumps(task)
     assert len(sent) < 2000
     token_text.shown_tokens.cache_clear()
@@ -274,4 +274,4 @@ def test_a_job_carries_the_path_of_its_tokenizer(bpe: Path, cache: Path, tmp_pat
 def test_a_folder_that_cannot_be_written_is_said(bpe: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
     with pytest.raises(ww.errors.ResultsError, match="XDG_CACHE_HOME"):
-        tokenized(MemoryText(LINES.encode()), bpe, tmp_path / "file" / "below")
+        tokenized(in_memory(LINES.encode()), bpe, tmp_path / "file" / "below")

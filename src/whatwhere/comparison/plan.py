@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from whatwhere.comparison.byte_text import ByteText, MemoryText, open_files
+from whatwhere.comparison.byte_text import ByteText, in_memory, open_files
 from whatwhere.comparison.model import (
     SchemeLike,
     evaluation_generator,
@@ -63,7 +63,7 @@ def _text(files: Sequence[Path], tokenizer: Path | None, show: bool) -> bytes | 
     if tokenizer is None:
         return text
     content = python_documentation() if text is None else text
-    read = MemoryText(content) if isinstance(content, bytes) else content
+    read = in_memory(content) if isinstance(content, bytes) else content
     with bytes_read("tokenizing the text", len(read), show, _SLOW_FROM) as on_read:
         return tokenized(read, tokenizer, on_read=on_read)
 

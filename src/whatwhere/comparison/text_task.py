@@ -4,20 +4,18 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from math import log
 from pathlib import Path
-from typing import Any, final
+from typing import final
 
 import numpy as np
 import torch
 from jaxtyping import Int64
 from torch import Tensor
 
-from whatwhere.comparison.byte_text import ByteText, MemoryText, OnRead, keep_in_file, require_unchanged
+from whatwhere.comparison.byte_text import ByteText, OnRead, in_memory
 from whatwhere.comparison.results import TokenizedText
 from whatwhere.comparison.tasks import Batch
 from whatwhere.comparison.token_text import TokenText, encoded, first_held_out, load_tokenizer, shown_tokens
 from whatwhere.errors import SettingError, TextError
-
-BYTES = tuple(chr(n) if 32 < n < 127 else f"0x{n:02x}" for n in range(256))
 
 
 @final
@@ -41,7 +39,6 @@ class Text:
     name: str = "text"
     unit: str = "bytes"
     measure: str = "nats per byte"
-    vocab_size: int = 256
     groups: tuple[str, ...] = ("last quarter",)
 
     def __init__(self, text: bytes | ByteText | TokenText | None = None, trained: Sequence[int] = (64,)) -> None:
@@ -50,49 +47,35 @@ class Text:
         self.trained = self.tested_in_length = tuple(trained)
         self.shift_length = max(1, trained[0] // 2)
         content = python_documentation() if text is None else text
-        self._text: ByteText | TokenText = MemoryText(content) if isinstance(content, bytes) else content
-        self.tokenized: TokenizedText | None = None
-        if isinstance(self._text, TokenText):
+        content = in_memory(content) if isinstance(content, bytes) else content
+        self._text = TokenText(content) if isinstance(content, ByteText) else content
+        self.tokenized, self.identity, self.vocab_size = self._text.about, self._text.identity, self._text.vocab_size
+        if self.tokenized is not None:
             self.name, self.unit, self.measure = "text in tokens", "tokens", "nats per token"
-            self.vocab_size, self.identity = self._text.vocab_size, self._text.identity
-            self.tokenized = self._text.about
-        else:
-            self.identity = f"sha256 {self._text.sha256}"
         self._cut = first_held_out(len(self._text))
-        self._counts: Int64[Tensor, " vocab_size"] | None = None
         if self._cut <= trained[0] or len(self._text) - self._cut <= trained[0]:
             raise TextError(
                 f"the text has {len(self._text)} {self.unit}, too few for windows of {trained[0]}: nine tenths train, "
                 "one tenth tests.\nPass a longer text or a shorter window."
             )
 
-    @cached_property
+    @property
     def tokens(self) -> tuple[str, ...]:
         """The vocabulary, as it is shown."""
-        return BYTES if self.tokenized is None else shown_tokens(self.tokenized)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return what another process needs: it reads the vocabulary from its file."""
-        return {name: value for name, value in vars(self).items() if name != "tokens"}
+        return self._text.tokens
 
     def in_file(self, folder: Path, on_read: OnRead = lambda count: None) -> "Text":
         """Return the same task on a copy of the text in a folder, which is sent to other processes by its path."""
-        if isinstance(self._text, TokenText):
-            return Text(self._text.in_file(folder, on_read), self.trained)
-        return Text(keep_in_file(self._text, folder, on_read), self.trained)
+        return Text(self._text.in_file(folder, on_read), self.trained)
 
     def check(self) -> None:
         """Raise TextError if the text has changed, which a process may have to read it all for, once."""
-        require_unchanged(self._stored)
+        self._text.stored.require_unchanged()
 
     @property
     def size(self) -> int:
         """The number of bytes that are kept in a file."""
-        return len(self._stored)
-
-    @property
-    def _stored(self) -> ByteText:
-        return self._text.stored if isinstance(self._text, TokenText) else self._text
+        return len(self._text.stored)
 
     def token_count(self, length: int) -> int:
         """Return the length, which counts tokens."""
@@ -110,8 +93,6 @@ class Text:
 
     def bytes_per_token(self, length: int, count: int) -> float | None:
         """Return the mean bytes of the tokens that this test set predicts; None where the text is not there."""
-        if not isinstance(self._text, TokenText):
-            return 1.0
         starts = self._test_starts(length, count)
         # Each window predicts the first token of the next one, so that these are all tokens from the second on.
         tested = self._text.bytes_of(starts.start + 1, starts.stop + 1)
@@ -135,13 +116,11 @@ class Text:
 
     def training_counts(self) -> Int64[Tensor, " vocab_size"]:
         """Return how often each token occurs in the training text."""
-        if self._counts is None:
-            counts = np.zeros(self.vocab_size, np.int64)
-            dtype = self._text.dtype if isinstance(self._text, TokenText) else np.dtype(np.uint8)
-            for chunk in self._text.chunks(self._cut):
-                counts += np.bincount(np.frombuffer(chunk, dtype), minlength=self.vocab_size)
-            self._counts = torch.from_numpy(counts)
         return self._counts.clone()
+
+    @cached_property
+    def _counts(self) -> Tensor:
+        return torch.from_numpy(self._text.counts(self._cut))
 
     def _windows(self, starts: Sequence[int], length: int) -> Batch:
         ids = torch.from_numpy(self._text.windows(starts, length + 1).astype(np.int64))
@@ -157,7 +136,7 @@ class TextPrompts:
 
     def __init__(self, tokenized: TokenizedText | None = None) -> None:
         self._tokenizer = None if tokenized is None else load_tokenizer(tokenized)
-        self.tokens = BYTES if tokenized is None else shown_tokens(tokenized)
+        self.tokens = shown_tokens(tokenized)
 
     def token_count(self, length: int) -> int:
         """Return the length, which counts tokens."""

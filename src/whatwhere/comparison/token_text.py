@@ -25,7 +25,7 @@ from filelock import FileLock
 from jaxtyping import Int64, UInt
 
 from whatwhere.atomic import atomic_file, write_atomic
-from whatwhere.comparison.byte_text import ByteText, FileText, OnRead, keep_in_file, open_files
+from whatwhere.comparison.byte_text import ByteText, OnRead, keep_in_file, open_files
 from whatwhere.comparison.read import read_json
 from whatwhere.comparison.results import TokenizedText
 from whatwhere.errors import ResultsError, TextError
@@ -48,6 +48,7 @@ _NEXT = 1 << 12
 """Characters from a border where no token ends to the next that is tried."""
 _AT_ONCE = 16
 """Pieces that threads of the tokenizer encode together."""
+BYTES = tuple(chr(n) if 32 < n < 127 else f"0x{n:02x}" for n in range(256))
 _BORDER = re.compile(r"(?<=\n)(?=\S)|(?<=\S)(?=\n)")
 
 
@@ -63,33 +64,40 @@ class _Record:
 @final
 @dataclass(frozen=True)
 class TokenText:
-    """A text as ids in a file.
+    """A text as ids: those of its bytes, or of a tokenizer's tokens, which are in a file.
 
     Args:
-        stored: the file.
-        about: the tokenizer, and what it made of the text.
+        stored: the ids, as bytes.
+        about: the tokenizer, and what it made of the text; None of bytes.
         vocab_size: tokens of the tokenizer, up to the greatest id.
         text_sha256: of the text.
         source: the text itself, which a process that only trains does without.
         border: the last id up to the held-out ones at which a piece of the text begins, and the byte of it.
     """
 
-    stored: FileText
-    about: TokenizedText
-    vocab_size: int
-    text_sha256: str
+    stored: ByteText
+    about: TokenizedText | None = None
+    vocab_size: int = 256
+    text_sha256: str = ""
     source: ByteText | None = None
     border: tuple[int, int] = (0, 0)
 
     @property
     def dtype(self) -> np.dtype[np.unsignedinteger]:
-        """The type of the ids in the file."""
-        return _dtype(self.vocab_size)
+        """The type of the stored ids."""
+        return np.dtype(np.uint8) if self.about is None else _dtype(self.vocab_size)
 
     @property
     def identity(self) -> str:
         """What two runs must share to be compared."""
+        if self.about is None:
+            return f"sha256 {self.stored.sha256}"
         return f"sha256 {self.text_sha256}, tokenizer {self.about.tokenizer_sha256}, ids {_IDS}"
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """The vocabulary, as it is shown."""
+        return shown_tokens(self.about)
 
     def __len__(self) -> int:
         return len(self.stored) // self.dtype.itemsize
@@ -97,14 +105,17 @@ class TokenText:
     def windows(self, starts: Sequence[int], count: int) -> UInt[np.ndarray, "windows ids"]:
         """Return `count` ids from each start."""
         size = self.dtype.itemsize
-        bytes_ = self.stored.windows([start * size for start in starts], count * size)
-        ids = bytes_.view(self.dtype)
-        _require_known(ids, self.vocab_size, self.stored.files[0])
+        ids = self.stored.windows([start * size for start in starts], count * size).view(self.dtype)
+        if self.about is not None:
+            _require_known(ids, self.vocab_size, self.stored.files[0])
         return ids
 
-    def chunks(self, end: int) -> Iterator[bytes]:
-        """Yield the first `end` ids, as bytes, in parts of about a megabyte."""
-        yield from self.stored.chunks(end * self.dtype.itemsize)
+    def counts(self, end: int) -> Int64[np.ndarray, " vocab_size"]:
+        """Return how often each token occurs among the first `end` ids."""
+        counts = np.zeros(self.vocab_size, np.int64)
+        for chunk in self.stored.chunks(end * self.dtype.itemsize):
+            counts += np.bincount(np.frombuffer(chunk, self.dtype), minlength=self.vocab_size)
+        return counts
 
     def in_file(self, folder: Path, on_read: OnRead) -> "TokenText":
         """Return the same ids in a copy that a folder has, as `keep_in_file` makes it, without the text."""
@@ -116,6 +127,8 @@ class TokenText:
         What a tokenizer drops between two tokens, such as white space, counts with the second; a character of several
         tokens with the first of them.
         """
+        if self.about is None:
+            return stop - first
         if self.source is None:
             return None
         encoder = load_tokenizer(self.about)
@@ -176,13 +189,15 @@ def load_tokenizer(about: TokenizedText) -> "Tokenizer":
 
 
 @lru_cache(maxsize=4)
-def shown_tokens(about: TokenizedText) -> tuple[str, ...]:
-    """Return the token of each id, up to the greatest."""
+def shown_tokens(about: TokenizedText | None) -> tuple[str, ...]:
+    """Return the token of each id, up to the greatest; the bytes, where there is no tokenizer."""
+    if about is None:
+        return BYTES
     by_id = {number: token for token, number in load_tokenizer(about).get_vocab(with_added_tokens=True).items()}
     return tuple(by_id.get(number, f"[no token {number}]") for number in range(max(by_id) + 1))
 
 
-def _kept(ids: Path, record: Path) -> tuple[FileText, _Record] | None:
+def _kept(ids: Path, record: Path) -> tuple[ByteText, _Record] | None:
     """Return ids that were made before; None where they are absent, incomplete or damaged."""
     try:
         content = from_json(_Record, read_json(record, _SCHEMA), str(record))
@@ -194,7 +209,7 @@ def _kept(ids: Path, record: Path) -> tuple[FileText, _Record] | None:
 
 def _make(
     text: ByteText, encoder: "Tokenizer", file: Path, digest: str, size: int, ids: Path, record: Path, on_read: OnRead
-) -> tuple[FileText, _Record]:
+) -> tuple[ByteText, _Record]:
     """Tokenize a text into its two files."""
     unknown, lost = _unknown_id(encoder), 0
     sizes, counts = list[int](), list[int]()  # bytes and tokens of each piece
