@@ -1,24 +1,45 @@
-"""Reference implementation of every scheme in NumPy float64 and plain loops.
+"""Reference implementation of every scheme in NumPy float64, mostly plain loops.
 
 The library is tested against these files, and they can be read as a textbook. They are slow on purpose: one loop for
 each index of the formula. Gradients are here where a table collects them: of a lookup, of the tied output projection
 and of learned positions. In these g is dL/dy of the output y, and L any scalar loss.
 
-    what                 the token table: lookup, output projection, and AdamW with the updates that a skipped row owes
-    token_tables         what, beyond one table: by layer, hashed n-grams, factorized, added to values
-    frequencies          radians per position of each pair of features, and the RoPE scalings
-    input                door 1, added to the token's vector; tables of positions resized
-    query_key/rotation   door 2, rotations by position: rotary, several axes, xPos; Self-Extend, dual chunk attention
-    query_key/content    door 2, other maps: PoPE, FoPE, SSMax, the query temperature; CARoPE, Selective RoPE by content
-    score/distance       door 3, by distance: ALiBi, T5, KERPLE, Sandwich, FIRE; along two axes: Swin, Swin v2
-    score/content        door 3, by queries and keys: Shaw, SAM, DeBERTa, Transformer-XL; gated: FoX, CoPE, Inkling
-    attention            the three doors together; windows and sinks
-    checks               checks of arguments
+    what           the token table: lookup, output projection, and AdamW with the updates that a skipped row owes
+    token_tables   what, beyond one table: by layer, hashed n-grams, factorized, added to values
+    frequencies    radians per position of each pair of features, and the RoPE scalings
+    input          door 1, added to the token's vector; tables of positions resized
+    rotation       door 2, rotations by position: rotary, several axes, xPos; Self-Extend, dual chunk attention
+    query_key      door 2, other maps: PoPE, FoPE, SSMax, the query temperature; CARoPE, Selective RoPE by content
+    distance_bias  door 3, by distance: ALiBi, T5, KERPLE, Sandwich, FIRE; along two axes: Swin, Swin v2
+    content_bias   door 3, by queries and keys: Shaw, SAM, DeBERTa, Transformer-XL; gated: FoX, CoPE, Inkling
+    attention      the three doors together; windows and sinks
+    checks         checks of arguments
 """
 
 from whatwhere.reference.attention import attention as attention
 from whatwhere.reference.attention import attention_weights as attention_weights
 from whatwhere.reference.attention import window_mask as window_mask
+from whatwhere.reference.content_bias import cope_bias as cope_bias
+from whatwhere.reference.content_bias import cope_counts as cope_counts
+from whatwhere.reference.content_bias import deberta_bias as deberta_bias
+from whatwhere.reference.content_bias import deberta_row as deberta_row
+from whatwhere.reference.content_bias import fox_bias as fox_bias
+from whatwhere.reference.content_bias import fox_gates as fox_gates
+from whatwhere.reference.content_bias import inkling_bias as inkling_bias
+from whatwhere.reference.content_bias import inkling_gates as inkling_gates
+from whatwhere.reference.content_bias import sam_bias as sam_bias
+from whatwhere.reference.content_bias import shaw_bias as shaw_bias
+from whatwhere.reference.content_bias import transformer_xl_bias as transformer_xl_bias
+from whatwhere.reference.distance_bias import alibi_bias as alibi_bias
+from whatwhere.reference.distance_bias import alibi_slopes as alibi_slopes
+from whatwhere.reference.distance_bias import fire_bias as fire_bias
+from whatwhere.reference.distance_bias import fire_ratio as fire_ratio
+from whatwhere.reference.distance_bias import kerple_bias as kerple_bias
+from whatwhere.reference.distance_bias import sandwich_bias as sandwich_bias
+from whatwhere.reference.distance_bias import swin_bias as swin_bias
+from whatwhere.reference.distance_bias import swin_v2_table as swin_v2_table
+from whatwhere.reference.distance_bias import t5_bias as t5_bias
+from whatwhere.reference.distance_bias import t5_bucket as t5_bucket
 from whatwhere.reference.frequencies import dynamic_ntk_frequencies as dynamic_ntk_frequencies
 from whatwhere.reference.frequencies import inverse_frequencies as inverse_frequencies
 from whatwhere.reference.frequencies import linear_frequencies as linear_frequencies
@@ -37,48 +58,27 @@ from whatwhere.reference.input import learned_gradient as learned_gradient
 from whatwhere.reference.input import resized_grid as resized_grid
 from whatwhere.reference.input import resized_rows as resized_rows
 from whatwhere.reference.input import sinusoid as sinusoid
-from whatwhere.reference.query_key.content import carope as carope
-from whatwhere.reference.query_key.content import carope_increments as carope_increments
-from whatwhere.reference.query_key.content import clamped_log_temperature as clamped_log_temperature
-from whatwhere.reference.query_key.content import fope as fope
-from whatwhere.reference.query_key.content import log_n_temperature as log_n_temperature
-from whatwhere.reference.query_key.content import pope as pope
-from whatwhere.reference.query_key.content import power_temperature as power_temperature
-from whatwhere.reference.query_key.content import query_temperature as query_temperature
-from whatwhere.reference.query_key.content import selective_rope as selective_rope
-from whatwhere.reference.query_key.content import selective_rope_increments as selective_rope_increments
-from whatwhere.reference.query_key.content import ssmax as ssmax
-from whatwhere.reference.query_key.content import stepped_log_temperature as stepped_log_temperature
-from whatwhere.reference.query_key.rotation import axial_rotary as axial_rotary
-from whatwhere.reference.query_key.rotation import dual_chunk_distance as dual_chunk_distance
-from whatwhere.reference.query_key.rotation import mixed_rotary as mixed_rotary
-from whatwhere.reference.query_key.rotation import multimodal_axes as multimodal_axes
-from whatwhere.reference.query_key.rotation import multimodal_rotary as multimodal_rotary
-from whatwhere.reference.query_key.rotation import rotary as rotary
-from whatwhere.reference.query_key.rotation import rotary_scores as rotary_scores
-from whatwhere.reference.query_key.rotation import self_extend_distance as self_extend_distance
-from whatwhere.reference.query_key.rotation import xpos as xpos
-from whatwhere.reference.score.content import cope_bias as cope_bias
-from whatwhere.reference.score.content import cope_counts as cope_counts
-from whatwhere.reference.score.content import deberta_bias as deberta_bias
-from whatwhere.reference.score.content import deberta_row as deberta_row
-from whatwhere.reference.score.content import fox_bias as fox_bias
-from whatwhere.reference.score.content import fox_gates as fox_gates
-from whatwhere.reference.score.content import inkling_bias as inkling_bias
-from whatwhere.reference.score.content import inkling_gates as inkling_gates
-from whatwhere.reference.score.content import sam_bias as sam_bias
-from whatwhere.reference.score.content import shaw_bias as shaw_bias
-from whatwhere.reference.score.content import transformer_xl_bias as transformer_xl_bias
-from whatwhere.reference.score.distance import alibi_bias as alibi_bias
-from whatwhere.reference.score.distance import alibi_slopes as alibi_slopes
-from whatwhere.reference.score.distance import fire_bias as fire_bias
-from whatwhere.reference.score.distance import fire_ratio as fire_ratio
-from whatwhere.reference.score.distance import kerple_bias as kerple_bias
-from whatwhere.reference.score.distance import sandwich_bias as sandwich_bias
-from whatwhere.reference.score.distance import swin_bias as swin_bias
-from whatwhere.reference.score.distance import swin_v2_table as swin_v2_table
-from whatwhere.reference.score.distance import t5_bias as t5_bias
-from whatwhere.reference.score.distance import t5_bucket as t5_bucket
+from whatwhere.reference.query_key import carope as carope
+from whatwhere.reference.query_key import carope_increments as carope_increments
+from whatwhere.reference.query_key import clamped_log_temperature as clamped_log_temperature
+from whatwhere.reference.query_key import fope as fope
+from whatwhere.reference.query_key import log_n_temperature as log_n_temperature
+from whatwhere.reference.query_key import pope as pope
+from whatwhere.reference.query_key import power_temperature as power_temperature
+from whatwhere.reference.query_key import query_temperature as query_temperature
+from whatwhere.reference.query_key import selective_rope as selective_rope
+from whatwhere.reference.query_key import selective_rope_increments as selective_rope_increments
+from whatwhere.reference.query_key import ssmax as ssmax
+from whatwhere.reference.query_key import stepped_log_temperature as stepped_log_temperature
+from whatwhere.reference.rotation import axial_rotary as axial_rotary
+from whatwhere.reference.rotation import dual_chunk_distance as dual_chunk_distance
+from whatwhere.reference.rotation import mixed_rotary as mixed_rotary
+from whatwhere.reference.rotation import multimodal_axes as multimodal_axes
+from whatwhere.reference.rotation import multimodal_rotary as multimodal_rotary
+from whatwhere.reference.rotation import rotary as rotary
+from whatwhere.reference.rotation import rotary_scores as rotary_scores
+from whatwhere.reference.rotation import self_extend_distance as self_extend_distance
+from whatwhere.reference.rotation import xpos as xpos
 from whatwhere.reference.token_tables import expected_occupied as expected_occupied
 from whatwhere.reference.token_tables import factorized as factorized
 from whatwhere.reference.token_tables import factorized_readout as factorized_readout

@@ -7,19 +7,19 @@ import math
 
 import numpy as np
 
-from whatwhere.reference.checks import arrays, require_shape
+from whatwhere.reference.checks import Array, arrays, require_shape
 
 
 @arrays(q=3, k=3, v=3, bias=..., mask=..., sink=1)
 def attention(
-    q: np.ndarray,
-    k: np.ndarray,
-    v: np.ndarray,
-    bias: np.ndarray | None = None,
-    mask: np.ndarray | None = None,
+    q: Array,
+    k: Array,
+    v: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
     scale: float | None = None,
-    sink: np.ndarray | None = None,
-) -> np.ndarray:
+    sink: Array | None = None,
+) -> Array:
     """Return scaled dot-product attention: for each query, the mean of the values weighted by softmax of the scores.
 
         s_ij = <q_i, k_j> scale + bias_ij        a_ij = exp(s_ij) / sum_j exp(s_ij)        y_i = sum_j a_ij v_j
@@ -57,21 +57,17 @@ def attention(
 
 @arrays(q=3, k=3, bias=..., mask=..., sink=1)
 def attention_weights(
-    q: np.ndarray,
-    k: np.ndarray,
-    bias: np.ndarray | None = None,
-    mask: np.ndarray | None = None,
+    q: Array,
+    k: Array,
+    bias: Array | None = None,
+    mask: Array | None = None,
     scale: float | None = None,
-    sink: np.ndarray | None = None,
-) -> np.ndarray:
+    sink: Array | None = None,
+) -> Array:
     """Return the attention weights a_ij, as in attention.
 
-    Returns:
-        Shape (heads, queries, keys); each row sums to one, to less with a sink, or to zero where every key is masked.
-
-    Examples:
-        >>> attention_weights(np.zeros((1, 1, 2)), np.zeros((1, 4, 2)))
-        array([[[0.25, 0.25, 0.25, 0.25]]])
+    The result has the shape (heads, queries, keys); each row sums to one, to less with a sink, or to zero where every
+    key is masked.
     """
     heads, queries, head_dim = q.shape
     keys = k.shape[1]
@@ -98,8 +94,8 @@ def attention_weights(
 
 @arrays(query_positions=1, key_positions=1)
 def window_mask(
-    query_positions: np.ndarray, key_positions: np.ndarray, size: int, chunked: bool = False, first: int = 0
-) -> np.ndarray:
+    query_positions: Array, key_positions: Array, size: int, chunked: bool = False, first: int = 0
+) -> Array:
     """Return which keys a query sees through a window, for tokens of one document that count from its start.
 
         sliding    |p_i - p_j| < size   or   p_j < first
@@ -116,10 +112,6 @@ def window_mask(
 
     Returns:
         Bool, (queries, keys).
-
-    Examples:
-        >>> window_mask([5], [2, 3, 4, 5, 6], size=3).astype(int)
-        array([[0, 1, 1, 1, 1]])
     """
     mask = np.zeros((len(query_positions), len(key_positions)), dtype=bool)
     for i, at_query in enumerate(query_positions):

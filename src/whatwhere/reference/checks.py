@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+Array = np.ndarray
 Result = TypeVar("Result")
 Rank = int | EllipsisType | tuple[int, ...]
 
@@ -45,8 +46,8 @@ def _array(owner: str, value: Any, rank: Rank, annotation: Any, whole: bool) -> 
     if isinstance(rank, tuple):
         if not isinstance(value, tuple | list) or len(value) != len(rank):
             raise ValueError(f"{owner} as {type(value).__name__}, but needs {len(rank)} arrays in a tuple.")
-        return tuple(_array(owner, each, of, np.ndarray, whole) for each, of in zip(value, rank, strict=True))
-    if value is None and annotation != np.ndarray:
+        return tuple(_array(owner, each, of, Array, whole) for each, of in zip(value, rank, strict=True))
+    if value is None and annotation != Array:
         return None
     try:
         x = np.asarray(value)
@@ -63,7 +64,7 @@ def _array(owner: str, value: Any, rank: Rank, annotation: Any, whole: bool) -> 
     return x
 
 
-def require_rows(what: str, index: np.ndarray, rows: int) -> None:
+def require_rows(what: str, index: Array, rows: int) -> None:
     """Raise IndexError unless every index is a row of the table."""
     # NumPy would silently read row -1 as the last one.
     for value in np.ravel(index):
@@ -79,7 +80,7 @@ def require_even(name: str, value: int) -> None:
         )
 
 
-def require_shape(name: str, x: np.ndarray, shape: tuple[int, ...]) -> None:
+def require_shape(name: str, x: Array, shape: tuple[int, ...]) -> None:
     """Raise ValueError unless the array has the given shape."""
     if x.shape != shape:
         raise ValueError(f"{name} has shape {x.shape}, but {shape} is needed.")

@@ -27,10 +27,6 @@ def tensor2tensor_frequencies(dim: int, theta: float = 10_000.0) -> list[float]:
         w_i = theta ** (-i / (dim/2 - 1))        i = 0 .. dim/2 - 1
 
     Vaswani et al. 2018, https://arxiv.org/abs/1803.07416, as in its code.
-
-    Examples:
-        >>> tensor2tensor_frequencies(4)
-        [1.0, 0.0001]
     """
     require_even("dim", dim)
     if dim < 4:
@@ -47,10 +43,6 @@ def linear_frequencies(dim: int, theta: float, factor: float) -> list[float]:
         w'_i = w_i / s
 
     Chen et al. 2023, https://arxiv.org/abs/2306.15595.
-
-    Examples:
-        >>> linear_frequencies(4, 10_000.0, factor=4.0)
-        [0.25, 0.0025]
     """
     return [w / factor for w in inverse_frequencies(dim, theta)]
 
@@ -61,10 +53,6 @@ def ntk_frequencies(dim: int, theta: float, factor: float) -> list[float]:
         w'_i = (theta s ** (dim / (dim - 2))) ** (-2i / dim)
 
     bloc97 2023, in Peng et al. 2023, section 3.1, https://arxiv.org/abs/2309.00071.
-
-    Examples:
-        >>> [round(w, 6) for w in ntk_frequencies(4, 10_000.0, factor=4.0)]
-        [1.0, 0.0025]
     """
     return inverse_frequencies(dim, theta * factor ** (dim / (dim - 2)))
 
@@ -153,24 +141,13 @@ def longrope_frequencies(
         w'_i = w_i / short_i if length <= L_0, else w_i / long_i
 
     Ding et al. 2024, https://arxiv.org/abs/2402.13753, as in Phi-3.
-
-    Examples:
-        >>> longrope_frequencies(4, 10_000.0, [1.0, 1.0], [1.0, 4.0], original_length=100, length=101)
-        [1.0, 0.0025]
     """
     factors = short if length <= original_length else long
     return [w / f for w, f in zip(inverse_frequencies(dim, theta), factors, strict=True)]
 
 
 def longrope_magnitude(factor: float, original_length: int) -> float:
-    """Return LongRoPE's factor for queries and keys.
-
-        sqrt(1 + ln(s) / ln(L_0)) if s > 1, else 1
-
-    Examples:
-        >>> longrope_magnitude(factor=8.0, original_length=2) == math.sqrt(4.0)
-        True
-    """
+    """Return LongRoPE's factor for queries and keys: sqrt(1 + ln(s) / ln(L_0)) if s > 1, else 1."""
     return math.sqrt(1 + math.log(factor) / math.log(original_length)) if factor > 1 else 1.0
 
 
@@ -184,10 +161,6 @@ def llama3_frequencies(
         w'_i = (1 - t) w_i / s + t w_i          else, t = (L_0 w_i / (2 pi) - low) / (high - low)
 
     Dubey et al. 2024, https://arxiv.org/abs/2407.21783; the formula is in Meta's code. With low = high it is a step.
-
-    Examples:
-        >>> [round(w, 6) for w in llama3_frequencies(4, 10_000.0, factor=8.0, original_length=100)]
-        [1.0, 0.00125]
     """
     out = []
     for w in inverse_frequencies(dim, theta):
@@ -208,10 +181,6 @@ def proportional_frequencies(dim: int, theta: float, share: float, factor: float
         w'_i = w_i / s for i < floor(share dim / 2), else 0
 
     Barbero et al. 2024, https://arxiv.org/abs/2410.06205.
-
-    Examples:
-        >>> proportional_frequencies(4, 10_000.0, share=0.5)
-        [1.0, 0.0]
     """
     rotating = math.floor(share * dim / 2)
     return [w / factor if i < rotating else 0.0 for i, w in enumerate(inverse_frequencies(dim, theta))]

@@ -8,18 +8,14 @@ import math
 
 import numpy as np
 
-from whatwhere.reference.checks import arrays, require_rows, require_shape
+from whatwhere.reference.checks import Array, arrays, require_rows, require_shape
 from whatwhere.reference.frequencies import inverse_frequencies, tensor2tensor_frequencies
 
 
 @arrays(positions=...)
 def sinusoid(
-    positions: np.ndarray,
-    dim: int,
-    theta: float = 10_000.0,
-    layout: str = "interleaved",
-    cosines_first: bool = False,
-) -> np.ndarray:
+    positions: Array, dim: int, theta: float = 10_000.0, layout: str = "interleaved", cosines_first: bool = False
+) -> Array:
     """Compute the sinusoidal vector of each position.
 
         interleaved     PE[p, 2i] = sin(p w_i)   PE[p, 2i+1] = cos(p w_i)        w_i = theta ** (-2i / dim)
@@ -29,11 +25,8 @@ def sinusoid(
     Vaswani et al. 2017, section 3.5, https://arxiv.org/abs/1706.03762; i counts pairs of features. MusicGen has the
     cosine of each pair first.
 
-    Args:
-        dim: features, even.
-        theta: above 0.
-        layout: `interleaved`, `half` or `tensor2tensor`.
-        cosines_first: swap the sine and the cosine of each pair.
+    dim: features, even; theta: above 0; layout: `interleaved`, `half` or `tensor2tensor`; cosines_first: swap the sine
+    and the cosine of each pair.
 
     Raises:
         ValueError: If the layout is unknown, or dim is odd.
@@ -59,7 +52,7 @@ def sinusoid(
 
 
 @arrays(positions=...)
-def axial_sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, layout: str = "interleaved") -> np.ndarray:
+def axial_sinusoid(positions: Array, dim: int, theta: float = 10_000.0, layout: str = "interleaved") -> Array:
     """Compute one sinusoid for each axis, side by side.
 
         PE[p] = (S(p_1), ..., S(p_A))        S: of F features, F = 2 ceil(dim / 2A)
@@ -67,13 +60,7 @@ def axial_sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, lay
     The slowest pairs of the last axis are dropped where A F is more than dim. Parmar et al. 2018,
     https://arxiv.org/abs/1802.05751.
 
-    Args:
-        dim: features, even.
-        theta, layout: of each sinusoid, as in sinusoid.
-
-    Examples:
-        >>> axial_sinusoid(np.array([[0], [1]]), 4).round(4)
-        array([[0.    , 1.    , 0.8415, 0.5403]])
+    dim: features, even; theta, layout: of each sinusoid, as in sinusoid.
     """
     axes = len(positions)
     pairs = math.ceil(dim // 2 / axes)
@@ -90,14 +77,14 @@ def axial_sinusoid(positions: np.ndarray, dim: int, theta: float = 10_000.0, lay
 
 @arrays(positions=..., frequencies=2, weight_in=2, bias_in=1, weight_out=2, bias_out=1)
 def fourier(
-    positions: np.ndarray,
+    positions: Array,
     max_length: int,
-    frequencies: np.ndarray,
-    weight_in: np.ndarray,
-    bias_in: np.ndarray,
-    weight_out: np.ndarray,
-    bias_out: np.ndarray,
-) -> np.ndarray:
+    frequencies: Array,
+    weight_in: Array,
+    bias_in: Array,
+    weight_out: Array,
+    bias_out: Array,
+) -> Array:
     """Compute learned Fourier features of each position, through a two-layer perceptron.
 
         r = (cos(W_r p / L), sin(W_r p / L)) / sqrt(D)        x = W_2 gelu(W_1 r + b_1) + b_2
@@ -105,15 +92,8 @@ def fourier(
 
     Li et al. 2021, equations 2 and 6, https://arxiv.org/abs/2106.02795.
 
-    Args:
-        max_length: L, what positions are divided by.
-        frequencies: W_r, (D/2, axes).
-        weight_in, bias_in: W_1 (hidden, D) and b_1.
-        weight_out, bias_out: W_2 (dim, hidden) and b_2.
-
-    Examples:
-        >>> fourier(np.array([[0]]), 1, np.ones((1, 1)), np.eye(2), np.zeros(2), np.ones((1, 2)), np.zeros(1)).round(4)
-        array([[0.5376]])
+    max_length: L, what positions are divided by; frequencies: W_r, (D/2, axes); weight_in, bias_in: W_1 (hidden, D) and
+    b_1; weight_out, bias_out: W_2 (dim, hidden) and b_2.
     """
     shape, waves = positions.shape[1:], len(frequencies)
     out = np.zeros((*shape, len(bias_out)))
@@ -131,17 +111,15 @@ def fourier(
 
 
 @arrays(weight=2, positions=...)
-def learned(weight: np.ndarray, positions: np.ndarray, offset: int = 0) -> np.ndarray:
+def learned(weight: Array, positions: Array, offset: int = 0) -> Array:
     """Look up the trained row of each position.
 
         x_n = P[p_n + offset]
 
     Gehring et al. 2017, section 3.1, https://arxiv.org/abs/1705.03122.
 
-    Args:
-        weight: P, (offset + max_length, dim).
-        positions: whole numbers 0..max_length-1, any shape.
-        offset: rows before that of position 0.
+    weight: P, (offset + max_length, dim); positions: whole numbers 0..max_length-1, any shape; offset: rows before that
+    of position 0.
 
     Raises:
         IndexError: If a position is not below max_length.
@@ -158,21 +136,14 @@ def learned(weight: np.ndarray, positions: np.ndarray, offset: int = 0) -> np.nd
 
 
 @arrays(g=..., positions=...)
-def learned_gradient(g: np.ndarray, positions: np.ndarray, max_length: int, offset: int = 0) -> np.ndarray:
+def learned_gradient(g: Array, positions: Array, max_length: int, offset: int = 0) -> Array:
     """Compute dL/dP: each row sums the gradients of all tokens at its position.
 
         dL/dP[r] = sum over n with p_n + offset = r of g_n
 
     In a batch, every sequence adds to the rows of its positions; rows beyond the longest sequence stay at zero.
 
-    Args:
-        g: (*positions.shape, dim).
-        positions, offset: as in learned.
-        max_length: positions that P has rows for.
-
-    Examples:
-        >>> learned_gradient(np.ones((2, 2, 1)), np.array([[0, 1], [0, 1]]), max_length=3).T
-        array([[2., 2., 0.]])
+    g: (*positions.shape, dim); positions, offset: as in learned; max_length: positions that P has rows for.
     """
     require_rows("position", positions, max_length)
     total = np.zeros((offset + max_length, g.shape[-1]))
@@ -182,7 +153,7 @@ def learned_gradient(g: np.ndarray, positions: np.ndarray, max_length: int, offs
 
 
 @arrays(rows=2)
-def resized_rows(rows: np.ndarray, length: int, rule: str = "linear", align: str = "ends") -> np.ndarray:
+def resized_rows(rows: Array, length: int, rule: str = "linear", align: str = "ends") -> Array:
     """Interpolate a table of positions to another length.
 
         ends     new row n is read at t = n (L - 1) / (L' - 1)          first and last row stay
@@ -195,11 +166,7 @@ def resized_rows(rows: np.ndarray, length: int, rule: str = "linear", align: str
 
     Keys 1981, Cubic convolution interpolation for digital image processing.
 
-    Args:
-        rows: (L, dim).
-        length: L'.
-        rule: `linear` or `cubic`.
-        align: `ends` or `cells`.
+    rows: (L, dim); length: L'; rule: `linear` or `cubic`; align: `ends` or `cells`.
 
     Examples:
         >>> resized_rows(np.array([[0.0], [2.0]]), 4, align="cells").T
@@ -216,18 +183,11 @@ def resized_rows(rows: np.ndarray, length: int, rule: str = "linear", align: str
 
 @arrays(rows=2)
 def resized_grid(
-    rows: np.ndarray, old: tuple[int, int], new: tuple[int, int], rule: str = "cubic", align: str = "cells"
-) -> np.ndarray:
+    rows: Array, old: tuple[int, int], new: tuple[int, int], rule: str = "cubic", align: str = "cells"
+) -> Array:
     """Interpolate a table of grid positions to another grid: along its height, then along its width.
 
-    Args:
-        rows: (old[0] * old[1], dim), the width fastest.
-        old, new: (height, width).
-        rule, align: as in resized_rows.
-
-    Examples:
-        >>> resized_grid(np.array([[0.0], [1.0], [2.0], [3.0]]), (2, 2), (2, 3), "linear", "ends").T
-        array([[0. , 0.5, 1. , 2. , 2.5, 3. ]])
+    rows: (old[0] * old[1], dim), the width fastest; old, new: (height, width); rule, align: as in resized_rows.
     """
     dim = rows.shape[1]
     require_shape("rows", rows, (old[0] * old[1], dim))

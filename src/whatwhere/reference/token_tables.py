@@ -7,34 +7,23 @@ from math import sqrt
 
 import numpy as np
 
-from whatwhere.reference.checks import arrays, require_rows, require_shape
+from whatwhere.reference.checks import Array, arrays, require_rows, require_shape
 
 
 @arrays(weight=3, ids=..., x=..., projection=3, norm=1)
-def per_layer(
-    weight: np.ndarray, ids: np.ndarray, x: np.ndarray, projection: np.ndarray, norm: np.ndarray, eps: float = 1e-6
-) -> np.ndarray:
+def per_layer(weight: Array, ids: Array, x: Array, projection: Array, norm: Array, eps: float = 1e-6) -> Array:
     """Compute per-layer embeddings: the token's row for each layer, and its input vector, projected and normalized.
 
         y[n, l] = (sqrt(d) E[id_n, l] + g z / sqrt(mean(z^2) + eps)) / sqrt(2)        z = W_l x_n / sqrt(D)
 
     Gemma 3n and Gemma 4.
 
-    Args:
-        weight: E, (vocab_size, layers, d).
-        x: (*ids.shape, D).
-        projection: W, (layers, d, D).
-        norm: g, (d,).
-        eps: added to the mean square.
+    weight: E, (vocab_size, layers, d); x: (*ids.shape, D); projection: W, (layers, d, D); norm: g, (d,); eps: added to
+    the mean square.
 
     Raises:
         IndexError: If an id is not a row of the table.
         ValueError: If x has not one vector for each id.
-
-    Examples:
-        >>> weight, projection = np.ones((2, 1, 4)), np.ones((1, 4, 3))
-        >>> per_layer(weight, [1], np.ones((1, 3)), projection, np.ones(4)).round(4)
-        array([[[2.1213, 2.1213, 2.1213, 2.1213]]])
     """
     _, layers, d = weight.shape
     dim = projection.shape[-1]
@@ -79,13 +68,8 @@ def ngram_row(ids: list[int], multipliers: list[int], rows: int, xor: bool = Tru
 
 @arrays(ids=1, segments=1)
 def ngram_rows(
-    ids: np.ndarray,
-    multipliers: list[int],
-    rows: int,
-    padding_id: int,
-    segments: np.ndarray | None = None,
-    xor: bool = True,
-) -> np.ndarray:
+    ids: Array, multipliers: list[int], rows: int, padding_id: int, segments: Array | None = None, xor: bool = True
+) -> Array:
     """Compute the rows of the n-grams that end at each token of a sequence.
 
     A token of another document, and one before the first, counts as padding_id.
@@ -98,10 +82,6 @@ def ngram_rows(
 
     Returns:
         A row for each token.
-
-    Examples:
-        >>> ngram_rows([4, 2, 4], [3, 5], rows=7, padding_id=0, segments=[0, 0, 1])
-        array([5, 4, 5])
     """
     out = np.zeros(len(ids), dtype=np.int64)
     for i in range(len(ids)):
@@ -118,35 +98,23 @@ def expected_occupied(grams: int, rows: int) -> float:
 
         rows (1 - (1 - 1/rows)^grams)
 
-    Args:
-        grams: different n-grams.
-        rows: of the table.
-
-    Examples:
-        >>> round(expected_occupied(grams=2, rows=2), 3)
-        1.5
+    grams: different n-grams; rows: of the table.
     """
     return rows * (1 - (1 - 1 / rows) ** grams)
 
 
 @arrays(a=2, b=2, ids=...)
-def factorized(a: np.ndarray, b: np.ndarray, ids: np.ndarray) -> np.ndarray:
+def factorized(a: Array, b: Array, ids: Array) -> Array:
     """Look up rows of a factorized table.
 
         x_n[j] = sum_r A[id_n, r] B[r, j]
 
     Lan et al. 2019, https://arxiv.org/abs/1909.11942, section 3.1.
 
-    Args:
-        a: A, (vocab_size, rank).
-        b: B, (rank, dim).
+    a: A, (vocab_size, rank); b: B, (rank, dim).
 
     Raises:
         IndexError: If an id is not a row of the table.
-
-    Examples:
-        >>> factorized([[1.0], [2.0]], [[3.0, 4.0]], [1])
-        array([[6., 8.]])
     """
     require_rows("id", ids, a.shape[0])
     out = np.zeros((*ids.shape, b.shape[1]))
@@ -157,21 +125,12 @@ def factorized(a: np.ndarray, b: np.ndarray, ids: np.ndarray) -> np.ndarray:
 
 
 @arrays(hidden=..., a=2, b=2)
-def factorized_readout(hidden: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+def factorized_readout(hidden: Array, a: Array, b: Array) -> Array:
     """Compute logits with both factors of the table, as NeoMME does.
 
         logits[n, v] = sum_r sum_j h_n[j] B[r, j] A[v, r]
 
-    Args:
-        hidden: h, (..., dim).
-        a, b: as in factorized.
-
-    Returns:
-        Shape (..., vocab_size).
-
-    Examples:
-        >>> factorized_readout([[1.0, 1.0]], [[1.0], [2.0]], [[3.0, 4.0]])
-        array([[ 7., 14.]])
+    hidden: h, (..., dim); a, b: as in factorized. The result has the shape (..., vocab_size).
     """
     logits = np.zeros((*hidden.shape[:-1], a.shape[0]))
     for slot in np.ndindex(hidden.shape[:-1]):
@@ -182,28 +141,19 @@ def factorized_readout(hidden: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.n
 
 
 @arrays(values=3, weight=3, ids=1)
-def mixed_values(
-    values: np.ndarray, weight: np.ndarray, ids: np.ndarray, of_values: float = 1.0, of_tokens: float = 1.0
-) -> np.ndarray:
+def mixed_values(values: Array, weight: Array, ids: Array, of_values: float = 1.0, of_tokens: float = 1.0) -> Array:
     """Mix vectors of tokens into the values of attention.
 
         v'[h, n] = a v[h, n] + b T[id_n, h]
 
-    Args:
-        values: v, (heads, tokens, head_dim).
-        weight: T, (vocab_size, heads, head_dim).
-        ids: of the tokens.
-        of_values, of_tokens: a and b.
+    values: v, (heads, tokens, head_dim); weight: T, (vocab_size, heads, head_dim); ids: of the tokens; of_values,
+    of_tokens: a and b.
 
     Returns:
         The shape of the values.
 
     Raises:
         IndexError: If an id is not a row of the table.
-
-    Examples:
-        >>> mixed_values([[[1.0]]], [[[5.0]], [[7.0]]], [1], of_values=0.5)
-        array([[[7.5]]])
     """
     require_rows("id", ids, weight.shape[0])
     out = np.zeros(values.shape)

@@ -7,11 +7,11 @@ from math import sqrt
 
 import numpy as np
 
-from whatwhere.reference.checks import arrays, require_rows, require_shape
+from whatwhere.reference.checks import Array, arrays, require_rows, require_shape
 
 
 @arrays(weight=2, ids=...)
-def lookup(weight: np.ndarray, ids: np.ndarray, scale: float = 1.0) -> np.ndarray:
+def lookup(weight: Array, ids: Array, scale: float = 1.0) -> Array:
     """Look up the row of each id.
 
         x_n = s E[id_n]        the same numbers as s onehot(id_n) E
@@ -37,18 +37,12 @@ def lookup(weight: np.ndarray, ids: np.ndarray, scale: float = 1.0) -> np.ndarra
 
 
 @arrays(g=..., ids=...)
-def lookup_gradient(
-    g: np.ndarray, ids: np.ndarray, vocab_size: int, scale: float = 1.0, padding_idx: int | None = None
-) -> np.ndarray:
+def lookup_gradient(g: Array, ids: Array, vocab_size: int, scale: float = 1.0, padding_idx: int | None = None) -> Array:
     """Compute dL/dE of a lookup: each row sums the gradients of all slots that hold its token.
 
         dL/dE[v] = s sum over n with id_n = v of g_n        zero for a token that does not occur
 
-    Args:
-        g: (*ids.shape, dim).
-        ids: as in lookup.
-        vocab_size: rows of E.
-        padding_idx: a row whose gradient is zero.
+    g: (*ids.shape, dim); ids: as in lookup; vocab_size: rows of E; padding_idx: a row whose gradient is zero.
 
     Raises:
         ValueError: If g has not one vector for each id.
@@ -70,20 +64,15 @@ def lookup_gradient(
 
 
 @arrays(hidden=..., weight=2)
-def readout(hidden: np.ndarray, weight: np.ndarray, padding_idx: int | None = None) -> np.ndarray:
+def readout(hidden: Array, weight: Array, padding_idx: int | None = None) -> Array:
     """Compute the tied output projection (lm_head): one logit for each token of the vocabulary, from the same table.
 
         logits[n, v] = <h_n, E[v]>        logits = h E^T
 
     Press and Wolf 2017, https://arxiv.org/abs/1608.05859.
 
-    Args:
-        hidden: h, (..., dim).
-        weight: E, (vocab_size, dim).
-        padding_idx: a token whose logit is zero.
-
-    Returns:
-        Shape (..., vocab_size).
+    hidden: h, (..., dim); weight: E, (vocab_size, dim); padding_idx: a token whose logit is zero. The result has the
+    shape (..., vocab_size).
 
     Examples:
         >>> readout(np.array([[1.0, 2.0]]), np.array([[1.0, 0.0], [0.5, 0.5]]))
@@ -98,26 +87,17 @@ def readout(hidden: np.ndarray, weight: np.ndarray, padding_idx: int | None = No
 
 
 @arrays(g=..., hidden=..., weight=2)
-def readout_gradient(
-    g: np.ndarray, hidden: np.ndarray, weight: np.ndarray, padding_idx: int | None = None
-) -> tuple[np.ndarray, np.ndarray]:
+def readout_gradient(g: Array, hidden: Array, weight: Array, padding_idx: int | None = None) -> tuple[Array, Array]:
     """Compute dL/dh and dL/dE of the output projection.
 
         dL/dh_n = sum_v g[n, v] E[v]        dL/dE[v] = sum_n g[n, v] h_n
 
     The gradient of a tied table is the sum of this dL/dE and that of lookup_gradient.
 
-    Args:
-        g: (..., vocab_size).
-        hidden, weight, padding_idx: as in readout.
+    g: (..., vocab_size); hidden, weight, padding_idx: as in readout.
 
     Returns:
         dL/dh, (..., dim), and dL/dE, (vocab_size, dim).
-
-    Examples:
-        >>> dh, dE = readout_gradient(np.array([[1.0, 2.0]]), np.array([[3.0]]), np.array([[5.0], [7.0]]))
-        >>> dh, dE.T
-        (array([[19.]]), array([[3., 6.]]))
     """
     d_hidden, d_weight = np.zeros(hidden.shape), np.zeros(weight.shape)
     for slot in np.ndindex(hidden.shape[:-1]):
@@ -130,16 +110,16 @@ def readout_gradient(
 
 @arrays(p=..., m=..., v=..., g=...)
 def adamw(
-    p: np.ndarray,
-    m: np.ndarray,
-    v: np.ndarray,
-    g: np.ndarray,
+    p: Array,
+    m: Array,
+    v: Array,
+    g: Array,
     step: int,
     lr: float,
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     weight_decay: float = 0.01,
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+) -> tuple[Array, Array, Array]:
     """Compute weights and moments after one step of AdamW.
 
         m <- beta1 m + (1 - beta1) g        v <- beta2 v + (1 - beta2) g^2
@@ -155,12 +135,6 @@ def adamw(
 
     Returns:
         p, m and v after the step.
-
-    Examples:
-        >>> p, m, v = adamw(np.array([1.0]), np.zeros(1), np.zeros(1), np.array([3.0]), step=1, lr=0.1,
-        ... weight_decay=0.5)
-        >>> p.round(6), m.round(6), v.round(6)
-        (array([0.85]), array([0.3]), array([0.009]))
     """
     p, m, v = p.astype(float), m.astype(float), v.astype(float)
     for n in np.ndindex(p.shape):
@@ -173,33 +147,26 @@ def adamw(
 
 @arrays(m=..., v=...)
 def skipped_motion(
-    m: np.ndarray,
-    v: np.ndarray,
+    m: Array,
+    v: Array,
     last: int,
     rates: list[float],
     betas: tuple[float, float] = (0.9, 0.999),
     eps: float = 1e-8,
     weight_decay: float = 0.01,
-) -> np.ndarray:
+) -> Array:
     """Sum the updates by momentum alone, over steps without a gradient.
 
         m sum_s B_s / (x_s sqrt(v) + eps)      s = t + 1 .. n
         B_s = lr_s / (1 - beta1^s)  beta1^(s - t)  product over u = s + 1 .. n of (1 - lr_u weight_decay)
         x_s = beta2^((s - t) / 2) / sqrt(1 - beta2^s)
 
-    Args:
-        m, v: the moments after step t.
-        last: t, the step of the last gradient.
-        rates: lr of the steps t + 1 .. n.
-        betas, eps, weight_decay: of all steps.
+    m, v: the moments after step t; last: t, the step of the last gradient; rates: lr of the steps t + 1 .. n; betas,
+    eps, weight_decay: of all steps.
 
     Returns:
         What is subtracted: the weights after step n are those after step t times the product of all
         1 - lr weight_decay, minus this.
-
-    Examples:
-        >>> skipped_motion(np.array([0.3]), np.array([0.009]), last=1, rates=[0.1]).round(6)
-        array([0.067006])
     """
     motion = np.zeros(m.shape)
     for n in np.ndindex(m.shape):

@@ -10,32 +10,20 @@ import math
 
 import numpy as np
 
-from whatwhere.reference.checks import arrays, require_shape
+from whatwhere.reference.checks import Array, arrays, require_shape
 from whatwhere.reference.input import sinusoid
 
 
 @arrays(q=3, weight=2, query_positions=1, key_positions=1)
-def shaw_bias(
-    q: np.ndarray,
-    weight: np.ndarray,
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-    max_distance: int,
-) -> np.ndarray:
+def shaw_bias(q: Array, weight: Array, query_positions: Array, key_positions: Array, max_distance: int) -> Array:
     """Compute the dot product of each query with the vector of each clipped distance.
 
         bias[h, i, j] = <q_hi, E[clip(p_j - p_i, -max_distance, F) + max_distance]> / sqrt(head_dim)
 
     Shaw, Uszkoreit and Vaswani 2018, equation 5, https://arxiv.org/abs/1803.02155.
 
-    Args:
-        weight: E, (max_distance + 1 + F, head_dim), with F rows for later keys.
-        max_distance: distance at which earlier keys are clipped.
-
-    Examples:
-        >>> q, weight = np.ones((1, 1, 1)), np.array([[-2.0], [-1.0], [0.0]])
-        >>> shaw_bias(q, weight, np.array([5]), np.array([0, 4, 5, 6]), max_distance=2)
-        array([[[-2., -1.,  0.,  0.]]])
+    weight: E, (max_distance + 1 + F, head_dim), with F rows for later keys; max_distance: distance at which earlier
+    keys are clipped.
     """
     heads, queries, head_dim = q.shape
     require_shape("weight", weight, (weight.shape[0], head_dim))
@@ -47,22 +35,14 @@ def shaw_bias(
 
 
 @arrays(q=3, rows=2, columns=2, query_positions=2, key_positions=2)
-def sam_bias(
-    q: np.ndarray, rows: np.ndarray, columns: np.ndarray, query_positions: np.ndarray, key_positions: np.ndarray
-) -> np.ndarray:
+def sam_bias(q: Array, rows: Array, columns: Array, query_positions: Array, key_positions: Array) -> Array:
     """Compute the dot products of each query with the vectors of each pair's two distances.
 
         bias[h, i, j] = <q_hi, R[y_i - y_j + H - 1]> + <q_hi, C[x_i - x_j + W - 1]>, distances clipped to the tables
 
     Li et al. 2022, MViTv2, https://arxiv.org/abs/2112.01526.
 
-    Args:
-        rows, columns: R and C, (2 H - 1, head_dim) and (2 W - 1, head_dim).
-
-    Examples:
-        >>> one, at = np.ones((1, 1, 1)), np.array([[0], [1]])
-        >>> sam_bias(one, np.array([[1.0], [2.0], [3.0]]), np.array([[10.0], [20.0], [30.0]]), at, np.zeros((2, 1)))
-        array([[[32.]]])
+    rows, columns: R and C, (2 H - 1, head_dim) and (2 W - 1, head_dim).
     """
     bias = np.zeros((q.shape[0], q.shape[1], key_positions.shape[1]))
     for h, i, j in np.ndindex(bias.shape):
@@ -71,7 +51,7 @@ def sam_bias(
     return bias
 
 
-def _table_rows(query: np.ndarray, key: np.ndarray, *lengths: int) -> list[int]:
+def _table_rows(query: Array, key: Array, *lengths: int) -> list[int]:
     """Return the row of each axis's distance, query minus key, in tables of these lengths with 0 in the middle."""
     return [
         min(max(int(y) - int(z) + length // 2, 0), length - 1) for y, z, length in zip(query, key, lengths, strict=True)
@@ -106,32 +86,25 @@ def deberta_row(distance: int, span: int, max_distance: int | None = None) -> in
 
 @arrays(q=3, k=3, query_positions=1, key_positions=1, position_keys=3, position_queries=3)
 def deberta_bias(
-    q: np.ndarray,
-    k: np.ndarray,
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-    position_keys: np.ndarray | None,
-    position_queries: np.ndarray | None,
+    q: Array,
+    k: Array,
+    query_positions: Array,
+    key_positions: Array,
+    position_keys: Array | None,
+    position_queries: Array | None,
     max_distance: int | None = None,
-) -> np.ndarray:
+) -> Array:
     """Compute the terms content-to-position (c2p) and position-to-content (p2c) of disentangled attention.
 
         bias[h, i, j] = (<q_hi, K[r, h]> + <k_hj, Q[r, h]>) / sqrt(s head_dim)        r = row(p_i - p_j)
 
     He et al. 2021, equation 4; s is 1 plus the number of terms. A term without a table is dropped.
 
-    Args:
-        position_keys: K, (2 span, heads, head_dim).
-        position_queries: Q, of the same shape.
-        max_distance: as in deberta_row.
+    position_keys: K, (2 span, heads, head_dim); position_queries: Q, of the same shape; max_distance: as in
+    deberta_row.
 
     Raises:
         ValueError: If both tables are None, or their shapes do not fit.
-
-    Examples:
-        >>> one, at = np.ones((1, 1, 1)), np.array([0])
-        >>> deberta_bias(one, one, at, at, None, np.full((2, 1, 1), 6.0)) * np.sqrt(2)
-        array([[[6.]]])
     """
     tables = [table for table in (position_keys, position_queries) if table is not None]
     if not tables:
@@ -154,30 +127,22 @@ def deberta_bias(
 
 @arrays(q=3, k=3, query_positions=1, key_positions=1, u=2, v=2, weight=3)
 def transformer_xl_bias(
-    q: np.ndarray,
-    k: np.ndarray,
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-    u: np.ndarray,
-    v: np.ndarray,
-    weight: np.ndarray,
+    q: Array,
+    k: Array,
+    query_positions: Array,
+    key_positions: Array,
+    u: Array,
+    v: Array,
+    weight: Array,
     theta: float = 10_000.0,
-) -> np.ndarray:
+) -> Array:
     """Compute terms b, c and d of a score; term a is <q_hi, k_hj>.
 
         bias[h, i, j] = (<u_h, k_hj> + <q_hi + v_h, W_h R(p_i - p_j)>) / sqrt(head_dim)
 
     Dai et al. 2019, section 3.3, https://arxiv.org/abs/1901.02860; R is the sinusoid, sines before cosines.
 
-    Args:
-        u, v: (heads, head_dim).
-        weight: W, (heads, head_dim, dim).
-        theta: of the sinusoid.
-
-    Examples:
-        >>> one, at, zero = np.ones((1, 1, 1)), np.array([7]), np.zeros((1, 1))
-        >>> transformer_xl_bias(one, 5 * one, at, at, zero + 2, zero, np.ones((1, 1, 2)))  # 2 * 5 + (sin 0 + cos 0)
-        array([[[11.]]])
+    u, v: (heads, head_dim); weight: W, (heads, head_dim, dim); theta: of the sinusoid.
     """
     heads, queries, head_dim = q.shape
     require_shape("weight", weight, (heads, head_dim, weight.shape[-1]))
@@ -199,24 +164,14 @@ def sigmoid(y: float) -> float:
 
 
 @arrays(x=2, weight=2, bias=1)
-def fox_gates(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def fox_gates(x: Array, weight: Array, bias: Array) -> Array:
     """Compute the logarithm of each token's forget gate, in each head.
 
         ln f_t = ln sigmoid(<w_h, x_t> + b_h)
 
     Lin et al. 2025, https://arxiv.org/abs/2503.02130.
 
-    Args:
-        x: (tokens, dim).
-        weight: (heads, dim).
-        bias: (heads).
-
-    Returns:
-        Shape (heads, tokens).
-
-    Examples:
-        >>> np.exp(fox_gates(np.zeros((2, 3)), np.ones((1, 3)), np.zeros(1)))
-        array([[0.5, 0.5]])
+    x: (tokens, dim); weight: (heads, dim); bias: (heads). The result has the shape (heads, tokens).
     """
     out = np.zeros((len(weight), len(x)))
     for h, t in np.ndindex(out.shape):
@@ -225,15 +180,14 @@ def fox_gates(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray
 
 
 @arrays(gates=2)
-def fox_bias(gates: np.ndarray) -> np.ndarray:
+def fox_bias(gates: Array) -> Array:
     """Compute the sum of the log gates after each key, up to each query.
 
         bias[h, i, j] = sum_{t = j+1 .. i} ln f_t        j <= i
 
     Lin et al. 2025, https://arxiv.org/abs/2503.02130.
 
-    Args:
-        gates: ln f, (heads, tokens).
+    gates: ln f, (heads, tokens).
 
     Examples:
         >>> fox_bias(np.array([[-9.0, -1.0, -2.0]]))[0, 2]
@@ -248,7 +202,7 @@ def fox_bias(gates: np.ndarray) -> np.ndarray:
 
 
 @arrays(q=2, k=2)
-def cope_counts(q: np.ndarray, k: np.ndarray, rows: int, scale: float) -> np.ndarray:
+def cope_counts(q: Array, k: Array, rows: int, scale: float) -> Array:
     """Compute the contextual position of each key: the sum of the gates from the key up to the query.
 
         p_ij = min(sum_{t = j .. i} sigmoid(<q_i, k_t> scale), rows - 1)        j <= i
@@ -276,20 +230,14 @@ def cope_counts(q: np.ndarray, k: np.ndarray, rows: int, scale: float) -> np.nda
 
 
 @arrays(q=3, k=3, weight=2)
-def cope_bias(q: np.ndarray, k: np.ndarray, weight: np.ndarray, scale: float) -> np.ndarray:
+def cope_bias(q: Array, k: Array, weight: Array, scale: float) -> Array:
     """Compute the dot product of each query with the vector of each key's count, interpolated between whole counts.
 
         bias[h, i, j] = <q_i, (1 - r) e[floor p_ij] + r e[ceil p_ij]>        r = p_ij - floor p_ij,  j <= i
 
     Golovneva et al. 2024, https://arxiv.org/abs/2405.18719.
 
-    Args:
-        weight: e, (rows, head_dim).
-        scale: of the scores that the gates are computed from.
-
-    Examples:
-        >>> cope_bias(np.ones((1, 1, 1)), np.zeros((1, 1, 1)), np.array([[4.0], [8.0]]), scale=1.0)
-        array([[[6.]]])
+    weight: e, (rows, head_dim); scale: of the scores that the gates are computed from.
     """
     heads, tokens, _ = q.shape
     bias = np.zeros((heads, tokens, tokens))
@@ -304,8 +252,8 @@ def cope_bias(q: np.ndarray, k: np.ndarray, weight: np.ndarray, scale: float) ->
 
 @arrays(x=2, weight=2)
 def inkling_gates(
-    x: np.ndarray, weight: np.ndarray, num_heads: int, gain: np.ndarray | None = None, max_norm: float | None = None
-) -> np.ndarray:
+    x: Array, weight: Array, num_heads: int, gain: Array | None = None, max_norm: float | None = None
+) -> Array:
     """Compute the numbers by which each token's query mixes the profiles of Inkling's bias.
 
         r_hi = W_h x_i,  then with a largest norm M: r = gain_h r, and r M / |r| where |r| > M
@@ -320,12 +268,6 @@ def inkling_gates(
 
     Returns:
         Shape (heads, tokens, features).
-
-    Examples:
-        >>> inkling_gates(np.ones((1, 2)), np.array([[1.0, 2.0], [4.0, 0.0]]), num_heads=1)
-        array([[[3., 4.]]])
-        >>> inkling_gates(np.ones((1, 2)), np.array([[1.0, 2.0], [4.0, 0.0]]), 1, np.ones((1, 2)), max_norm=0.5)
-        array([[[0.3, 0.4]]])
     """
     features = len(weight) // num_heads
     out = np.zeros((num_heads, len(x), features))
@@ -340,20 +282,12 @@ def inkling_gates(
 
 
 @arrays(r=3, profiles=2, query_positions=1, key_positions=1)
-def inkling_bias(
-    r: np.ndarray, profiles: np.ndarray, query_positions: np.ndarray, key_positions: np.ndarray
-) -> np.ndarray:
+def inkling_bias(r: Array, profiles: Array, query_positions: Array, key_positions: Array) -> Array:
     """Compute Inkling's bias: each query's mixture of learned profiles of the distance.
 
         bias[h, i, j] = <r_hi, P[:, p_i - p_j]>        for 0 <= p_i - p_j < extent, else 0
 
-    Args:
-        r: numbers of the queries, (heads, queries, features).
-        profiles: P, (features, extent).
-
-    Examples:
-        >>> inkling_bias(np.full((1, 1, 1), 2.0), np.array([[5.0, 7.0]]), np.array([9]), np.array([7, 8, 9, 10]))
-        array([[[ 0., 14., 10.,  0.]]])
+    r: numbers of the queries, (heads, queries, features); profiles: P, (features, extent).
     """
     bias = np.zeros((len(r), len(query_positions), len(key_positions)))
     for h, i, j in np.ndindex(bias.shape):

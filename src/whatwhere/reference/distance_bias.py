@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from whatwhere.reference.checks import arrays
+from whatwhere.reference.checks import Array, arrays
 from whatwhere.reference.frequencies import inverse_frequencies
 
 
@@ -45,7 +45,7 @@ def alibi_slopes(num_heads: int) -> list[float]:
 
 
 @arrays(query_positions=1, key_positions=1)
-def alibi_bias(query_positions: np.ndarray, key_positions: np.ndarray, num_heads: int) -> np.ndarray:
+def alibi_bias(query_positions: Array, key_positions: Array, num_heads: int) -> Array:
     """Compute the penalty of each pair of positions, in each head.
 
         bias[h, i, j] = -m_h |p_i - p_j|
@@ -96,19 +96,13 @@ def t5_bucket(distance: int, num_buckets: int = 32, max_distance: int = 128, bid
 
 @arrays(weight=2, query_positions=1, key_positions=1)
 def t5_bias(
-    weight: np.ndarray,
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-    max_distance: int = 128,
-    bidirectional: bool = False,
-) -> np.ndarray:
+    weight: Array, query_positions: Array, key_positions: Array, max_distance: int = 128, bidirectional: bool = False
+) -> Array:
     """Compute the learned bias of each pair's bucket, in each head.
 
         bias[h, i, j] = W[bucket(p_i - p_j), h]
 
-    Args:
-        weight: W, (num_buckets, heads).
-        max_distance, bidirectional: as in t5_bucket.
+    weight: W, (num_buckets, heads); max_distance, bidirectional: as in t5_bucket.
 
     Examples:
         >>> t5_bias(np.array([[0.5], [0.7]]), np.array([9]), np.array([0, 8, 9]))
@@ -123,9 +117,7 @@ def t5_bias(
 
 
 @arrays(query_positions=1, key_positions=1, p=1, a=1)
-def kerple_bias(
-    query_positions: np.ndarray, key_positions: np.ndarray, p: np.ndarray, a: np.ndarray, kind: str = "log"
-) -> np.ndarray:
+def kerple_bias(query_positions: Array, key_positions: Array, p: Array, a: Array, kind: str = "log") -> Array:
     """Compute a learned kernel of the distance d = |p_i - p_j|, in each head.
 
         log      bias = -p_h ln(1 + a_h d)
@@ -137,10 +129,6 @@ def kerple_bias(
         p: (heads), above 0; for the power at most 2.
         a: (heads), above 0.
         kind: `log` or `power`.
-
-    Examples:
-        >>> kerple_bias(np.array([3]), np.array([0, 3]), p=np.array([1.0]), a=np.array([2.0]), kind="power")
-        array([[[-6., -0.]]])
     """
     bias = np.zeros((len(p), len(query_positions), len(key_positions)))
     for h, i, j in np.ndindex(bias.shape):
@@ -151,25 +139,15 @@ def kerple_bias(
 
 @arrays(query_positions=1, key_positions=1)
 def sandwich_bias(
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
-    num_heads: int,
-    sinusoid_dim: int = 128,
-    theta: float = 10_000.0,
-) -> np.ndarray:
+    query_positions: Array, key_positions: Array, num_heads: int, sinusoid_dim: int = 128, theta: float = 10_000.0
+) -> Array:
     """Compute the inner product of the sinusoids of each pair of positions, divided by a ratio of each head.
 
         bias[h, i, j] = sum_n cos((p_i - p_j) w_n) / (8 (h + 1) / H)        h = 0 .. H-1
 
     Chi et al. 2023, https://arxiv.org/abs/2212.10356, with w_n as in inverse_frequencies.
 
-    Args:
-        num_heads: H.
-        sinusoid_dim: twice the number of w_n, even.
-
-    Examples:
-        >>> sandwich_bias(np.array([5]), np.array([5]), num_heads=2, sinusoid_dim=8).ravel()
-        array([1. , 0.5])
+    num_heads: H; sinusoid_dim: twice the number of w_n, even.
     """
     bias = np.zeros((num_heads, len(query_positions), len(key_positions)))
     frequencies = inverse_frequencies(sinusoid_dim, theta)
@@ -185,10 +163,6 @@ def fire_ratio(distance: int, query: int, c: float, threshold: float) -> float:
         ratio = ln(|c d| + 1) / (ln(|c max(i, |threshold|)| + 1) + 1e-6)
 
     Li et al. 2024, https://arxiv.org/abs/2310.04418.
-
-    Examples:
-        >>> round(fire_ratio(1000, query=1000, c=0.1, threshold=512.0), 6)
-        1.0
     """
     largest = max(query, abs(threshold))
     return math.log(abs(c * distance) + 1) / (math.log(abs(c * largest) + 1) + 1e-6)
@@ -196,28 +170,20 @@ def fire_ratio(distance: int, query: int, c: float, threshold: float) -> float:
 
 @arrays(query_positions=1, key_positions=1, first=(1, 1), second=(2, 1))
 def fire_bias(
-    query_positions: np.ndarray,
-    key_positions: np.ndarray,
+    query_positions: Array,
+    key_positions: Array,
     c: float,
     threshold: float,
-    first: tuple[np.ndarray, np.ndarray],
-    second: tuple[np.ndarray, np.ndarray],
-) -> np.ndarray:
+    first: tuple[Array, Array],
+    second: tuple[Array, Array],
+) -> Array:
     """Compute a learned function of fire_ratio (a two-layer perceptron), in each head.
 
         bias[h, i, j] = b_h + sum_n V_hn max(0, U_n ratio + a_n)
 
     Li et al. 2024, https://arxiv.org/abs/2310.04418.
 
-    Args:
-        c, threshold: as in fire_ratio.
-        first: U and a, (width) each.
-        second: V, (heads, width), and b, (heads).
-
-    Examples:
-        >>> one = np.ones(1)
-        >>> fire_bias(np.array([7]), np.array([7]), 0.1, 512.0, (one, 2 * one), (3 * np.ones((1, 1)), one))
-        array([[[7.]]])
+    c, threshold: as in fire_ratio; first: U and a, (width) each; second: V, (heads, width), and b, (heads).
     """
     (u, a), (v, b) = first, second
     bias = np.zeros((len(b), len(query_positions), len(key_positions)))
@@ -239,22 +205,14 @@ def window_row(dy: int, dx: int, height: int, width: int) -> int:
 
 
 @arrays(weight=2, query_positions=2, key_positions=2)
-def swin_bias(
-    weight: np.ndarray, query_positions: np.ndarray, key_positions: np.ndarray, height: int, width: int
-) -> np.ndarray:
+def swin_bias(weight: Array, query_positions: Array, key_positions: Array, height: int, width: int) -> Array:
     """Compute the learned bias of each pair's distances, in each head.
 
         bias[h, i, j] = B[window_row(y_i - y_j, x_i - x_j), h]
 
     Liu et al. 2021, https://arxiv.org/abs/2103.14030.
 
-    Args:
-        weight: B, ((2 H - 1)(2 W - 1), heads).
-        height, width: H and W, the window in tokens.
-
-    Examples:
-        >>> swin_bias(np.array([[1.0], [2.0], [3.0]]), np.array([[0], [0]]), np.array([[0, 0], [0, 1]]), 1, 2)
-        array([[[2., 1.]]])
+    weight: B, ((2 H - 1)(2 W - 1), heads); height, width: H and W, the window in tokens.
     """
     bias = np.zeros((weight.shape[1], query_positions.shape[1], key_positions.shape[1]))
     for h, i, j in np.ndindex(bias.shape):
@@ -275,31 +233,16 @@ def log_distance(distance: int, trained: int) -> float:
 
 @arrays(weight_in=2, bias_in=1, weight_out=2)
 def swin_v2_table(
-    weight_in: np.ndarray,
-    bias_in: np.ndarray,
-    weight_out: np.ndarray,
-    window: tuple[int, int],
-    trained: tuple[int, int],
-) -> np.ndarray:
+    weight_in: Array, bias_in: Array, weight_out: Array, window: tuple[int, int], trained: tuple[int, int]
+) -> Array:
     """Compute the table of Swin v2, in the rows of swin_bias.
 
         B = 16 / (1 + exp(-W_2 max(0, W_1 (s(dy), s(dx)) + b_1)))
 
     Liu et al. 2022, https://arxiv.org/abs/2111.09883.
 
-    Args:
-        weight_in: W_1, (hidden, 2).
-        bias_in: b_1, (hidden).
-        weight_out: W_2, (heads, hidden).
-        window: height and width in tokens.
-        trained: those of training.
-
-    Returns:
-        Shape ((2 H - 1)(2 W - 1), heads).
-
-    Examples:
-        >>> swin_v2_table(np.zeros((1, 2)), np.zeros(1), np.zeros((1, 1)), (1, 1), (1, 1))
-        array([[8.]])
+    weight_in: W_1, (hidden, 2); bias_in: b_1, (hidden); weight_out: W_2, (heads, hidden); window: height and width in
+    tokens; trained: those of training. The result has the shape ((2 H - 1)(2 W - 1), heads).
     """
     rows = []
     for dy in range(1 - window[0], window[0]):

@@ -8,26 +8,25 @@ Everywhere x, q, k and the results have the shape (heads, tokens, head_dim), and
 Other arguments of a rotation are as in `rotary`, which comes first.
 """
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from whatwhere.reference.checks import arrays, require_shape
+from whatwhere.reference.checks import Array, arrays, require_shape
 from whatwhere.reference.frequencies import inverse_frequencies
 
 
 @arrays(x=3, positions=1)
 def rotary(
-    x: np.ndarray,
-    positions: np.ndarray,
+    x: Array,
+    positions: Array,
     theta: float = 10_000.0,
     interleaved: bool = False,
     rotary_dim: int | None = None,
     frequencies: list[float] | None = None,
     magnitude: float = 1.0,
     rotary_start: int = 0,
-) -> np.ndarray:
+) -> Array:
     """Rotate each pair of features of queries or keys by the angle p w_i.
 
         y_a = x_a cos - x_b sin        y_b = x_a sin + x_b cos        angle = p w_i,  w_i = theta ** (-2i / rotary_dim)
@@ -53,69 +52,73 @@ def rotary(
         >>> rotary(np.array([[[1.0, 0.0]]]), np.array([1])).round(4)
         array([[[0.5403, 0.8415]]])
     """
-    angles = _angles(positions, x.shape, theta, rotary_dim, frequencies, rotary_start)
-    return _rotate(x, angles, interleaved, magnitude, rotary_start)
+    _, tokens, head_dim = x.shape
+    require_shape("positions", positions, (tokens,))
+    dim = head_dim - rotary_start if rotary_dim is None else rotary_dim
+    if rotary_start < 0 or rotary_start + dim > head_dim:
+        raise ValueError(
+            f"rotary_dim is {dim} from feature {rotary_start} on, but a head has only {head_dim} features."
+        )
+    w = inverse_frequencies(dim, theta) if frequencies is None else frequencies
+    if len(w) != dim // 2:
+        raise ValueError(
+            f"got {len(w)} frequencies, but {dim} features that rotate need {dim // 2}: one for each pair."
+        )
+    angles = np.outer(positions, w)
+    return rotate(x, magnitude * np.cos(angles), magnitude * np.sin(angles), interleaved, rotary_start)
+
+
+def rotate(
+    x: Array, cosines: Array, sines: Array, interleaved: bool = False, start: int = 0, pairs: int | None = None
+) -> Array:
+    """Rotate pair n of each token by cosine and sine n, (tokens, rotating) or (heads, tokens, rotating); others stay.
+
+    pairs: of which features are made from `start` on; None: as many as rotate.
+    """
+    heads, tokens, head_dim = x.shape
+    rotating = cosines.shape[-1]
+    half = rotating if pairs is None else pairs
+    if 2 * rotating > head_dim:
+        raise ValueError(f"{2 * rotating} features are to rotate, but a head has only {head_dim}.")
+    cosines, sines = (np.broadcast_to(each, (heads, tokens, rotating)) for each in (cosines, sines))
+    out = np.array(x, dtype=np.float64)
+    for n in range(rotating):
+        a, b = (start + 2 * n, start + 2 * n + 1) if interleaved else (start + n, start + n + half)
+        for h, t in np.ndindex(heads, tokens):
+            out[h, t, a] = x[h, t, a] * cosines[h, t, n] - x[h, t, b] * sines[h, t, n]
+            out[h, t, b] = x[h, t, a] * sines[h, t, n] + x[h, t, b] * cosines[h, t, n]
+    return out
 
 
 @arrays(x=3, positions=2)
 def axial_rotary(
-    x: np.ndarray,
-    positions: np.ndarray,
-    sections: Sequence[int],
-    theta: float = 10_000.0,
-    interleaved: bool = False,
-) -> np.ndarray:
+    x: Array, positions: Array, sections: Sequence[int], theta: float = 10_000.0, interleaved: bool = False
+) -> Array:
     """Rotate the first pairs of queries or keys by the first coordinate, the next by the second, and so on.
 
         pair i of axis a rotates by p_a w_i        w_i = theta ** (-i / n_a),  i = 0 .. n_a - 1
 
     Heo et al. 2024, https://arxiv.org/abs/2403.13298.
 
-    Args:
-        positions: (axes, tokens).
-        sections: n_a, the pairs of each axis, head_dim / 2 in sum.
-
-    Examples:
-        >>> axial_rotary(np.array([[[1.0, 0.0, 1.0, 0.0]]]), np.array([[0], [1]]), [1, 1], interleaved=True).round(4)
-        array([[[1.    , 0.    , 0.5403, 0.8415]]])
+    positions: (axes, tokens); sections: n_a, the pairs of each axis, head_dim / 2 in sum.
     """
-    angles = [
-        [
-            int(positions[axis, token]) * theta ** (-i / pairs)
-            for axis, pairs in enumerate(sections)
-            for i in range(pairs)
-        ]
-        for token in range(x.shape[1])
-    ]
-    return _rotate(x, angles, interleaved)
+    w = [[theta ** (-i / pairs) for i in range(pairs)] for pairs in sections]
+    angles = np.concatenate([np.outer(at, of_axis) for at, of_axis in zip(positions, w, strict=True)], axis=1)
+    return rotate(x, np.cos(angles), np.sin(angles), interleaved)
 
 
 @arrays(x=3, positions=2, weight=3)
-def mixed_rotary(x: np.ndarray, positions: np.ndarray, weight: np.ndarray, interleaved: bool = False) -> np.ndarray:
+def mixed_rotary(x: Array, positions: Array, weight: Array, interleaved: bool = False) -> Array:
     """Rotate each pair of queries or keys by both coordinates, with a frequency for each.
 
         pair i of head h rotates by y u_hi + x v_hi
 
     Heo et al. 2024, section 3.2, https://arxiv.org/abs/2403.13298.
 
-    Args:
-        positions: rows and columns, (2, tokens).
-        weight: u and v, (2, heads, head_dim / 2).
-
-    Examples:
-        >>> one = np.array([[[1.0, 0.0]]])
-        >>> mixed_rotary(one, np.array([[1], [2]]), np.array([[[1.0]], [[-0.5]]])).round(4)
-        array([[[1., 0.]]])
+    positions: rows and columns, (2, tokens); weight: u and v, (2, heads, head_dim / 2).
     """
-    out = np.zeros(x.shape)
-    for head in range(x.shape[0]):
-        out[head] = _rotate(x[head : head + 1], _mixed_angles(positions, weight[:, head]), interleaved)[0]
-    return out
-
-
-def _mixed_angles(positions: np.ndarray, weight: np.ndarray) -> list[list[float]]:
-    """Return the angle of each pair of one head, for each token."""
-    return [[int(y) * float(u) + int(x) * float(v) for u, v in weight.T] for y, x in positions.T]
+    angles = np.einsum("at,ahi->hti", positions, weight)
+    return rotate(x, np.cos(angles), np.sin(angles), interleaved)
 
 
 def multimodal_axes(sections: Sequence[int], layout: str = "chunked") -> list[int]:
@@ -141,15 +144,15 @@ def multimodal_axes(sections: Sequence[int], layout: str = "chunked") -> list[in
 
 @arrays(x=3, positions=2)
 def multimodal_rotary(
-    x: np.ndarray,
-    positions: np.ndarray,
+    x: Array,
+    positions: Array,
     sections: Sequence[int],
     theta: float = 10_000.0,
     layout: str = "chunked",
     interleaved: bool = False,
     frequencies: list[float] | None = None,
     magnitude: float = 1.0,
-) -> np.ndarray:
+) -> Array:
     """Rotate each pair of queries or keys by the coordinate of its axis, as in multimodal_axes.
 
         pair i rotates by p_a(i) w_i        w_i = theta ** (-2i / rotary_dim)
@@ -158,30 +161,22 @@ def multimodal_rotary(
         positions: (axes, tokens).
         sections: pairs of each axis; twice their sum features rotate, the first ones.
         layout: as in multimodal_axes.
-
-    Examples:
-        >>> x, text = np.ones((1, 1, 6)), np.array([[7], [7], [7]])
-        >>> np.allclose(multimodal_rotary(x, text, [1, 1, 1]), rotary(x, text[0]))
-        True
     """
     w = inverse_frequencies(2 * sum(sections), theta) if frequencies is None else frequencies
-    axes = multimodal_axes(sections, layout)
-    angles = [
-        [int(positions[axis, token]) * w_i for axis, w_i in zip(axes, w, strict=True)] for token in range(x.shape[1])
-    ]
-    return _rotate(x, angles, interleaved, magnitude)
+    angles = positions[multimodal_axes(sections, layout)].T * w
+    return rotate(x, magnitude * np.cos(angles), magnitude * np.sin(angles), interleaved)
 
 
 @arrays(x=3, positions=1)
 def xpos(
-    x: np.ndarray,
-    positions: np.ndarray,
+    x: Array,
+    positions: Array,
     key: bool,
     theta: float = 10_000.0,
     interleaved: bool = False,
     scale_base: float = 512.0,
     center: int = 0,
-) -> np.ndarray:
+) -> Array:
     """Rotate queries or keys as rotary does; queries shrink with their position, and keys grow.
 
         query    R_p x zeta_i ** ((p - c) / 512)        zeta_i = (2i + 0.4 head_dim) / (1.4 head_dim)
@@ -190,72 +185,14 @@ def xpos(
     Sun et al. 2022, https://arxiv.org/abs/2212.10554. The gradient is rotated back and keeps the factor, which
     is `xpos(g, -positions, not key, theta, interleaved, scale_base, -center)`.
 
-    Args:
-        key: whether x are keys.
-        scale_base: 512 above.
-        center: c, the same for queries and keys.
-
-    Examples:
-        >>> xpos(np.array([[[3.5, 0.0]]]), np.array([512]), key=False, theta=1.0).round(4)
-        array([[[-0.9968,  0.0795]]])
+    key: whether x are keys; scale_base: 512 above; center: c, the same for queries and keys.
     """
-    heads, tokens, dim = x.shape
-    out = _rotate(x, _angles(positions, x.shape, theta), interleaved)
-    for head in range(heads):
-        for token in range(tokens):
-            exponent = (int(positions[token]) - center) / scale_base
-            for i, (a, b) in enumerate(feature_pairs(dim // 2, interleaved)):
-                zeta = (2 * i + 0.4 * dim) / (1.4 * dim)
-                factor = zeta**-exponent if key else zeta**exponent
-                out[head, token, a] = factor * out[head, token, a]
-                out[head, token, b] = factor * out[head, token, b]
-    return out
-
-
-def feature_pairs(pairs: int, interleaved: bool, start: int = 0) -> list[tuple[int, int]]:
-    """Return the two features of each pair that rotates, from a first one on."""
-    of_pair = [(2 * i, 2 * i + 1) if interleaved else (i, i + pairs) for i in range(pairs)]
-    return [(start + a, start + b) for a, b in of_pair]
-
-
-def _angles(
-    positions: np.ndarray,
-    shape: tuple[int, ...],
-    theta: float,
-    rotary_dim: int | None = None,
-    frequencies: list[float] | None = None,
-    start: int = 0,
-) -> list[list[float]]:
-    """Return the angle of each pair, for each token."""
-    _, tokens, head_dim = shape
-    require_shape("positions", positions, (tokens,))
-    dim = head_dim - start if rotary_dim is None else rotary_dim
-    if start < 0 or start + dim > head_dim:
-        raise ValueError(f"rotary_dim is {dim} from feature {start} on, but a head has only {head_dim} features.")
-    w = inverse_frequencies(dim, theta) if frequencies is None else frequencies
-    if len(w) != dim // 2:
-        raise ValueError(
-            f"got {len(w)} frequencies, but {dim} features that rotate need {dim // 2}: one for each pair."
-        )
-    return [[int(p) * w_i for w_i in w] for p in positions]
-
-
-def _rotate(
-    x: np.ndarray, angles: list[list[float]], interleaved: bool, magnitude: float = 1.0, start: int = 0
-) -> np.ndarray:
-    """Rotate each pair of each token by its angle and multiply by the magnitude; other features stay."""
-    heads, tokens, head_dim = x.shape
-    out = np.array(x, dtype=np.float64)
-    for head in range(heads):
-        for token in range(tokens):
-            pairs = len(angles[token])
-            if 2 * pairs > head_dim:
-                raise ValueError(f"{2 * pairs} features are to rotate, but a head has only {head_dim}.")
-            for (a, b), angle in zip(feature_pairs(pairs, interleaved, start), angles[token], strict=True):
-                x_a, x_b = float(x[head, token, a]), float(x[head, token, b])
-                out[head, token, a] = magnitude * (x_a * math.cos(angle) - x_b * math.sin(angle))
-                out[head, token, b] = magnitude * (x_a * math.sin(angle) + x_b * math.cos(angle))
-    return out
+    dim = x.shape[-1]
+    require_shape("positions", positions, x.shape[1:2])
+    zeta = (2 * np.arange(dim // 2) + 0.4 * dim) / (1.4 * dim)
+    factors = zeta ** ((-1 if key else 1) * (positions[:, None] - center) / scale_base)
+    angles = np.outer(positions, inverse_frequencies(dim, theta))
+    return rotate(x, factors * np.cos(angles), factors * np.sin(angles), interleaved)
 
 
 def self_extend_distance(query: int, key: int, window: int, group_size: int) -> int:
@@ -266,9 +203,7 @@ def self_extend_distance(query: int, key: int, window: int, group_size: int) -> 
 
     Jin et al. 2024, section 3, https://arxiv.org/abs/2401.01325.
 
-    Args:
-        window: W.
-        group_size: G.
+    window: W; group_size: G.
 
     Examples:
         >>> [self_extend_distance(9, key, window=4, group_size=2) for key in range(9, -1, -1)]
@@ -288,10 +223,7 @@ def dual_chunk_distance(query: int, key: int, chunk_size: int, max_distance: int
 
     An et al. 2024, section 3, https://arxiv.org/abs/2402.17463.
 
-    Args:
-        query, key: positions, the key's not after the query's chunk.
-        chunk_size: s.
-        max_distance: M, at least s.
+    query, key: positions, the key's not after the query's chunk; chunk_size: s; max_distance: M, at least s.
 
     Examples:
         >>> [dual_chunk_distance(13, key, chunk_size=6, max_distance=9) for key in range(13, -1, -1)]
@@ -305,27 +237,18 @@ def dual_chunk_distance(query: int, key: int, chunk_size: int, max_distance: int
 
 @arrays(q=3, k=3, distances=2)
 def rotary_scores(
-    q: np.ndarray,
-    k: np.ndarray,
-    distances: np.ndarray,
+    q: Array,
+    k: Array,
+    distances: Array,
     theta: float = 10_000.0,
     interleaved: bool = False,
     rotary_dim: int | None = None,
-) -> np.ndarray:
+) -> Array:
     """Return the dot product of each query, rotated by the distance of the pair, and each key.
 
         score(i, j) = < R(d_ij) q_i, k_j >
 
-    Args:
-        distances: d, (queries, keys), of any pairs of positions.
-
-    Returns:
-        Shape (heads, queries, keys).
-
-    Examples:
-        >>> one = np.array([[[1.0, 0.0]]])
-        >>> rotary_scores(one, one, np.array([[1]])).round(4)
-        array([[[0.5403]]])
+    distances: d, (queries, keys), of any pairs of positions. The result has the shape (heads, queries, keys).
     """
     heads, queries, _ = q.shape
     keys = k.shape[1]

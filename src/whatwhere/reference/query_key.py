@@ -11,13 +11,13 @@ import math
 
 import numpy as np
 
-from whatwhere.reference.checks import arrays, require_shape
+from whatwhere.reference.checks import Array, arrays, require_shape
 from whatwhere.reference.frequencies import inverse_frequencies
-from whatwhere.reference.query_key.rotation import feature_pairs
+from whatwhere.reference.rotation import rotate
 
 
 @arrays(x=3, positions=1, delta=2)
-def pope(x: np.ndarray, positions: np.ndarray, theta: float = 10_000.0, delta: np.ndarray | None = None) -> np.ndarray:
+def pope(x: Array, positions: Array, theta: float = 10_000.0, delta: Array | None = None) -> Array:
     """Compute each feature of a query or key in polar form: a magnitude and an angle.
 
         y_c = softplus(x_c) cos(p w_c - delta_c)        y_(d+c) = softplus(x_c) sin(p w_c - delta_c)
@@ -31,10 +31,6 @@ def pope(x: np.ndarray, positions: np.ndarray, theta: float = 10_000.0, delta: n
 
     Returns:
         Shape (heads, tokens, 2 d).
-
-    Examples:
-        >>> pope(np.zeros((1, 1, 1)), np.array([0])).round(4)
-        array([[[0.6931, 0.    ]]])
     """
     heads, tokens, d = x.shape
     require_shape("positions", positions, (tokens,))
@@ -49,13 +45,8 @@ def pope(x: np.ndarray, positions: np.ndarray, theta: float = 10_000.0, delta: n
 
 @arrays(x=3, positions=1, cosines=3, sines=3)
 def fope(
-    x: np.ndarray,
-    positions: np.ndarray,
-    cosines: np.ndarray,
-    sines: np.ndarray,
-    theta: float = 10_000.0,
-    interleaved: bool = False,
-) -> np.ndarray:
+    x: Array, positions: Array, cosines: Array, sines: Array, theta: float = 10_000.0, interleaved: bool = False
+) -> Array:
     """Rotate each pair of queries or keys by a mixture of waves; pairs beyond the mixed ones stay.
 
         y_a = x_a c - x_b s        y_b = x_a s + x_b c
@@ -66,27 +57,15 @@ def fope(
     Args:
         cosines, sines: C and S, (heads, waves, waves), for the waves of a frequency above 2 pi / trained length.
         interleaved: pairs are (2i, 2i+1); else (i, i + head_dim/2).
-
-    Examples:
-        >>> one = np.ones((1, 1, 1))
-        >>> fope(np.array([[[1.0, 5.0, 0.0, 5.0]]]), np.array([1]), one, one).round(4)
-        array([[[0.5403, 5.    , 0.8415, 5.    ]]])
     """
-    heads, tokens, head_dim = x.shape
-    require_shape("positions", positions, (tokens,))
-    out = np.array(x, dtype=np.float64)
-    for head in range(heads):
-        for token in range(tokens):
-            for n, (a, b) in enumerate(feature_pairs(head_dim // 2, interleaved)[: cosines.shape[-1]]):
-                c, s = _mixed(int(positions[token]), n, cosines[head], sines[head], head_dim, theta)
-                x_a, x_b = float(x[head, token, a]), float(x[head, token, b])
-                out[head, token, a] = x_a * c - x_b * s
-                out[head, token, b] = x_a * s + x_b * c
-    return out
+    require_shape("positions", positions, x.shape[1:2])
+    angles = np.outer(positions, inverse_frequencies(x.shape[-1], theta)[: cosines.shape[-1]])
+    c, s = (np.einsum("pm,hmn->hpn", *each) for each in ((np.cos(angles), cosines), (np.sin(angles), sines)))
+    return rotate(x, c, s, interleaved, pairs=x.shape[-1] // 2)
 
 
 @arrays(q=3, positions=1, weight=1, bias=1)
-def ssmax(q: np.ndarray, positions: np.ndarray, weight: np.ndarray, bias: np.ndarray | None = None) -> np.ndarray:
+def ssmax(q: Array, positions: Array, weight: Array, bias: Array | None = None) -> Array:
     """Multiply each query by the logarithm of the number of tokens that it attends to.
 
         y = (s_h ln(p + 1) + b_h) q
@@ -96,11 +75,6 @@ def ssmax(q: np.ndarray, positions: np.ndarray, weight: np.ndarray, bias: np.nda
     Args:
         weight: s, (heads).
         bias: b, (heads); None is 0.
-
-    Examples:
-        >>> ssmax(np.ones((1, 2, 1)), np.array([0, 9]), np.array([0.5])).round(4)
-        array([[[0.    ],
-                [1.1513]]])
     """
     out = np.zeros(q.shape)
     for head, token, c in np.ndindex(q.shape):
@@ -109,27 +83,13 @@ def ssmax(q: np.ndarray, positions: np.ndarray, weight: np.ndarray, bias: np.nda
     return out
 
 
-def _mixed(p: int, n: int, cosines: np.ndarray, sines: np.ndarray, head_dim: int, theta: float) -> tuple[float, float]:
-    """Return c_n and s_n of one head at one position."""
-    waves = list(enumerate(inverse_frequencies(head_dim, theta)[: len(cosines)]))
-    c = sum(math.cos(p * w) * float(cosines[m, n]) for m, w in waves)
-    s = sum(math.sin(p * w) * float(sines[m, n]) for m, w in waves)
-    return c, s
-
-
 @arrays(q=3, factors=1)
-def query_temperature(q: np.ndarray, factors: np.ndarray) -> np.ndarray:
+def query_temperature(q: Array, factors: Array) -> Array:
     """Multiply each query by the factor of its position.
 
         y = tau_p q
 
-    Args:
-        factors: tau of each token, (tokens), by one of the functions below.
-
-    Examples:
-        >>> query_temperature(np.ones((1, 2, 1)), power_temperature(np.array([0, 3]), 0.5, 4)).round(4)
-        array([[[1.118 ],
-                [1.4142]]])
+    factors: tau of each token, (tokens), by one of the functions below.
     """
     require_shape("factors", factors, q.shape[1:2])
     out = np.zeros(q.shape)
@@ -139,79 +99,46 @@ def query_temperature(q: np.ndarray, factors: np.ndarray) -> np.ndarray:
 
 
 @arrays(positions=1)
-def stepped_log_temperature(positions: np.ndarray, alpha: float, period: int, offset: int = 1) -> np.ndarray:
+def stepped_log_temperature(positions: Array, alpha: float, period: int, offset: int = 1) -> Array:
     """Compute the factor of Llama 4 (offset 1) and of Ministral 3 and Mistral 4 (offset 0).
 
-        tau_p = 1 + alpha ln(1 + floor((p + offset) / period))
-
-    Examples:
-        >>> stepped_log_temperature(np.array([2, 3]), alpha=1.0, period=4).round(4)
-        array([1.    , 1.6931])
+    tau_p = 1 + alpha ln(1 + floor((p + offset) / period)).
     """
     return np.array([1 + alpha * math.log(1 + (int(p) + offset) // period) for p in positions])
 
 
 @arrays(positions=1)
-def clamped_log_temperature(positions: np.ndarray, alpha: float, length: int) -> np.ndarray:
-    """Compute the factor of Inkling.
-
-        tau_p = 1 + alpha ln max(1, (p + 1) / length)
-
-    Examples:
-        >>> clamped_log_temperature(np.array([3, 7]), alpha=1.0, length=4).round(4)
-        array([1.    , 1.6931])
-    """
+def clamped_log_temperature(positions: Array, alpha: float, length: int) -> Array:
+    """Compute the factor of Inkling: tau_p = 1 + alpha ln max(1, (p + 1) / length)."""
     return np.array([1 + alpha * math.log(max(1.0, (int(p) + 1) / length)) for p in positions])
 
 
 @arrays(positions=1)
-def power_temperature(positions: np.ndarray, exponent: float, length: int) -> np.ndarray:
-    """Compute the factor of Beam.
-
-        tau_p = (1 + (p + 1) / length) ** exponent
-
-    Examples:
-        >>> power_temperature(np.array([3]), exponent=0.5, length=4).round(4)
-        array([1.4142])
-    """
+def power_temperature(positions: Array, exponent: float, length: int) -> Array:
+    """Compute the factor of Beam: tau_p = (1 + (p + 1) / length) ** exponent."""
     return np.array([(1 + (int(p) + 1) / length) ** exponent for p in positions])
 
 
 @arrays(positions=1)
-def log_n_temperature(positions: np.ndarray, original_length: int) -> np.ndarray:
+def log_n_temperature(positions: Array, original_length: int) -> Array:
     """Compute the factor of Qwen's first generation.
 
         tau_p = max(1, ln(p + 1) / ln original_length)
 
-    Args:
-        original_length: at least 2.
-
-    Examples:
-        >>> log_n_temperature(np.array([3, 15]), original_length=4)
-        array([1., 2.])
+    original_length: at least 2.
     """
     return np.array([max(1.0, math.log(int(p) + 1) / math.log(original_length)) for p in positions])
 
 
 @arrays(x=2, weight=2, bias=1)
-def carope_increments(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np.ndarray:
+def carope_increments(x: Array, weight: Array, bias: Array) -> Array:
     """Compute by how much each token rotates the second pair of features, in each head.
 
         f_t = 1 / (softplus(<w_h, x_t> + b_h) + 1)
 
     Veisi et al. 2025, https://arxiv.org/abs/2507.23083, which has no b.
 
-    Args:
-        x: (tokens, dim).
-        weight: (heads, dim).
-        bias: (heads).
-
-    Returns:
-        Shape (heads, tokens).
-
-    Examples:
-        >>> carope_increments(np.zeros((1, 3)), np.ones((1, 3)), np.zeros(1)).round(4)
-        array([[0.5906]])
+    x: (tokens, dim); weight: (heads, dim); bias: (heads). The result has the shape (heads, tokens).
     """
     out = np.zeros((len(weight), len(x)))
     for h, t in np.ndindex(out.shape):
@@ -221,38 +148,28 @@ def carope_increments(x: np.ndarray, weight: np.ndarray, bias: np.ndarray) -> np
 
 
 @arrays(x=3, increments=2)
-def carope(x: np.ndarray, increments: np.ndarray, interleaved: bool = False) -> np.ndarray:
+def carope(x: Array, increments: Array, interleaved: bool = False) -> Array:
     """Rotate pair n of a token by the sum of f^n over the tokens up to it.
 
         y_a = x_a cos - x_b sin        y_b = x_a sin + x_b cos        angle = f_1^n + ... + f_t^n
 
-    Args:
-        increments: f, (heads, tokens).
-
-    Examples:
-        >>> carope(np.array([[[1.0, 0.0], [1.0, 0.0]]]), np.array([[0.3, 0.3]])).round(4)
-        array([[[ 0.5403,  0.8415],
-                [-0.4161,  0.9093]]])
+    increments: f, (heads, tokens).
     """
     heads, tokens, head_dim = x.shape
     require_shape("increments", increments, (heads, tokens))
-    return _rotated(x, _powers(increments, head_dim // 2).cumsum(axis=1), interleaved)
-
-
-def _powers(increments: np.ndarray, pairs: int) -> np.ndarray:
-    """Return f^n of each pair n, (heads, tokens, pairs)."""
-    return np.stack([increments**n for n in range(pairs)], axis=-1)
+    angles = (increments[..., None] ** np.arange(head_dim // 2)).cumsum(axis=1)
+    return rotate(x, np.cos(angles), np.sin(angles), interleaved)
 
 
 @arrays(x=2, down=2, up=3, gate_weight=2, gate_bias=1)
 def selective_rope_increments(
-    x: np.ndarray,
-    down: np.ndarray,
-    up: np.ndarray,
-    gate_weight: np.ndarray | None = None,
-    gate_bias: np.ndarray | None = None,
+    x: Array,
+    down: Array,
+    up: Array,
+    gate_weight: Array | None = None,
+    gate_bias: Array | None = None,
     groups: int | None = None,
-) -> np.ndarray:
+) -> Array:
     """Compute what each token adds to each pair of features, before the convolution, and its gate.
 
         f_t = U_hn D u_t        g_t = sigmoid(<v_h, u_t> + b_h)        u_t = x_t / |x_t|, |x| of each part
@@ -268,10 +185,6 @@ def selective_rope_increments(
 
     Returns:
         Shape (heads, tokens, pairs), and with a gate (heads, tokens, pairs + 1), the gate last.
-
-    Examples:
-        >>> selective_rope_increments(np.array([[3.0, 4.0]]), np.array([[1.0, 0.0]]), np.ones((1, 1, 1))).round(4)
-        array([[[0.6]]])
     """
     unit = _unit(x, len(up) if groups is None else groups)
     heads, pairs, _ = up.shape
@@ -285,32 +198,16 @@ def selective_rope_increments(
 
 @arrays(x=3, increments=3, convolution=3)
 def selective_rope(
-    x: np.ndarray,
-    increments: np.ndarray,
-    convolution: np.ndarray,
-    theta: float = 500_000.0,
-    interleaved: bool = False,
-) -> np.ndarray:
+    x: Array, increments: Array, convolution: Array, theta: float = 500_000.0, interleaved: bool = False
+) -> Array:
     """Rotate pair n of a token by the sum of the convolved increments of the tokens up to it.
 
         angle = theta^(-2n / head_dim) (s_1 + ... + s_t)
         s_t = g_t (c_0 f_(t-3) + c_1 f_(t-2) + c_2 f_(t-1) + c_3 f_t)
 
-    Args:
-        increments: f, (heads, tokens, pairs), or with g behind it (heads, tokens, pairs + 1).
-        convolution: c, (heads, pairs, tokens that it sees).
-        theta: base of the frequencies.
-
-    Examples:
-        >>> x, f = np.array([[[1.0, 0.0], [1.0, 0.0]]]), np.array([[[1.0], [2.0]]])
-        >>> selective_rope(x, f, np.array([[[0.5, 0.0]]])).round(4)  # angles 0 and 0.5
-        array([[[1.    , 0.    ],
-                [0.8776, 0.4794]]])
+    increments: f, (heads, tokens, pairs), or with g behind it (heads, tokens, pairs + 1); convolution: c, (heads,
+    pairs, tokens that it sees); theta: base of the frequencies.
     """
-    return _rotated(x, _selective_angles(x, increments, convolution, theta), interleaved)
-
-
-def _selective_angles(x: np.ndarray, increments: np.ndarray, convolution: np.ndarray, theta: float) -> np.ndarray:
     heads, pairs, seen = convolution.shape
     tokens, gated = x.shape[1], increments.shape[2] == pairs + 1
     require_shape("x", x, (heads, tokens, 2 * pairs))
@@ -325,26 +222,12 @@ def _selective_angles(x: np.ndarray, increments: np.ndarray, convolution: np.nda
                 added += float(convolution[h, n, c] * increments[h, s, n]) if s >= 0 else 0.0
             total += added * (float(increments[h, t, pairs]) if gated else 1.0)
             angles[h, t, n] = theta ** (-2 * n / x.shape[2]) * total
-    return angles
+    return rotate(x, np.cos(angles), np.sin(angles), interleaved)
 
 
-def _norm(part: np.ndarray) -> float:
-    return math.sqrt(float(part @ part) + 1e-6)
-
-
-def _unit(x: np.ndarray, groups: int) -> np.ndarray:
+def _unit(x: Array, groups: int) -> Array:
     out, size = np.zeros(x.shape), x.shape[1] // groups
     for t, first in np.ndindex(len(x), groups):
         part = slice(first * size, (first + 1) * size)
-        out[t, part] = x[t, part] / _norm(x[t, part])
-    return out
-
-
-def _rotated(x: np.ndarray, angles: np.ndarray, interleaved: bool) -> np.ndarray:
-    """Rotate pair n of each head and token by angles[head, token, n]."""
-    out = np.zeros(x.shape)
-    for n, (a, b) in enumerate(feature_pairs(x.shape[-1] // 2, interleaved)):
-        cos, sin = np.cos(angles[..., n]), np.sin(angles[..., n])
-        out[..., a] = x[..., a] * cos - x[..., b] * sin
-        out[..., b] = x[..., a] * sin + x[..., b] * cos
+        out[t, part] = x[t, part] / math.sqrt(float(x[t, part] @ x[t, part]) + 1e-6)
     return out
