@@ -43,10 +43,11 @@ def probe(
 
     For scripts: whatwhere probe path/to/config.json --json
     """
+    from whatwhere.models.checkpoint.tokenizer_files import quiet
     from whatwhere.models.configuration.read import from_huggingface
     from whatwhere.models.probe import probe as measured
     from whatwhere.models.probe.differences import differences_of_parts
-    from whatwhere.models.probe.tiny import model_to_probe, quiet
+    from whatwhere.models.probe.tiny import model_to_probe
     from whatwhere.report.probe import ProbeRecord, headline, sections
 
     with progress() as show_step:

@@ -58,17 +58,6 @@ def test_a_table_alone_is_the_token_table(tmp_path: Path) -> None:
     assert Checkpoint.open(tmp_path / "two.npz").token_table is None
 
 
-def test_stored_arrays_are_read_by_rows(tmp_path: Path) -> None:
-    np.savez(tmp_path / "x.npz", x=np.ones((8192, 512), dtype=np.float32))
-    checkpoint = Checkpoint.open(tmp_path / "x.npz")
-    tracemalloc.start()
-    rows = checkpoint.array("x", [8000])
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    assert rows.sum() == 512
-    assert peak < 200_000
-
-
 def header(said: str, size: int = 112, length: int | None = None, magic: bytes = b"\x93NUMPY\1\0") -> bytes:
     text = said.encode("latin-1")
     return magic + struct.pack("<H", len(text) if length is None else length) + text + bytes(size)
@@ -193,7 +182,6 @@ def test_more_arrays_than_anybody_has(tmp_path: Path, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
 def test_damage_of_a_zip(write: Any, tmp_path: Path) -> None:
-    """Rows of stored numbers are read in place, where zip compares no checksum: so the whole is read once before."""
     write(path := tmp_path / "x.npz", x=np.random.default_rng(0).standard_normal((100, 100)))
     whole = path.read_bytes()
     path.write_bytes(whole[:-30])

@@ -18,6 +18,7 @@ import zlib
 from collections.abc import Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,13 +31,14 @@ from whatwhere.models.checkpoint.base import (
     STORED_TYPES,
     ByteRange,
     Chosen,
+    Computed,
     Contents,
     Entry,
     InTorch,
     checked_size,
     rows_of,
 )
-from whatwhere.models.checkpoint.files import File, Stream
+from whatwhere.models.checkpoint.files import File
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +58,7 @@ _READERS = {
 }
 _ZIP_ERRORS = (
     zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error, struct.error, EOFError, NotImplementedError, RuntimeError,
-    ValueError, LookupError, OverflowError, OSError,
+    ValueError, LookupError, OverflowError, OSError, MemoryError,
 )  # fmt: skip
 """Exceptions of the module zipfile for files that it cannot read."""
 
@@ -64,12 +66,16 @@ _ZIP_ERRORS = (
 def open_npy(file: File) -> Contents:
     """Read the header of an array, whose name is that of the file."""
     name = file.path.stem
-    return Contents("npy", {name: _byte_range(name, file.head(_MAX_HEADER_BYTES), file, 0, file.size)})
+    shape, dtype, fortran, begin = _read_array_header(file, name, file.head(_MAX_HEADER_BYTES), file.size)
+    big = dtype.str[0] == ">"
+    return Contents(
+        "npy", {name: ByteRange(name, shape, dtype.name, file.size - begin, file.path, file, begin, big, fortran)}
+    )
 
 
 def open_npz(file: File) -> Contents:
-    """Read the headers of a zip of arrays."""
-    arrays: dict[str, ByteRange] = {}
+    """Read the headers of a zip of arrays, each of which is read as a whole, with its checksum."""
+    arrays: dict[str, Entry] = {}
     _require_memory(file)
     with _own_errors(file), zipfile.ZipFile(file.path) as archive:
         listed = archive.infolist()
@@ -81,54 +87,27 @@ def open_npz(file: File) -> Contents:
         for info in listed:
             name = _checked_name(file, info, arrays)
             with archive.open(info) as opened:
-                head = opened.read(_MAX_HEADER_BYTES)
-            member = _Member(file, info, _begin(file, info, name))
-            where = (file, member.begin) if member.is_stored else (member, 0)
-            arrays[name] = _byte_range(name, head, *where, info.file_size, member)
+                header = _read_array_header(file, name, opened.read(_MAX_HEADER_BYTES), info.file_size)
+            size = info.file_size - header[-1]
+            read = partial(_read_member, file, info, *header)
+            arrays[name] = Computed(name, header[0], header[1].name, size, file.path, read)
     return Contents("npz", arrays)
 
 
-class _Member(File):
-    """An array of a zip, read as a file of its own: decompressed, and its checksum compared at the end."""
-
-    def __init__(self, file: File, info: zipfile.ZipInfo, begin: int) -> None:
-        self.path, self.size, self.begin, self._info = file.path, info.file_size, begin, info
-        self.is_stored = info.compress_type == zipfile.ZIP_STORED
-        self.is_intact = False
-
-    @contextmanager
-    def opened(self) -> Iterator[Stream]:
-        with _own_errors(self), super().opened() as stream:
-            yield stream
-
-    def _raw(self) -> zipfile.ZipExtFile:
-        raw = self.path.open("rb")
-        raw.seek(self.begin)
-        return zipfile.ZipExtFile(raw, "r", self._info, None, True)  # without reading the list of the zip again
-
-    def require_intact(self) -> None:
-        """Read it once, which compares its checksum."""
-        if not self.is_intact:
-            with self.opened() as stream:
-                for begin in range(0, self.size, _BLOCK):
-                    stream.read(begin, min(_BLOCK, self.size - begin))
-            self.is_intact = True
-
-
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Zipped(ByteRange):
-    """An array of a zip: read in place after one reading that compares the checksum; a compressed one as a whole."""
-
-    member: _Member
-
-    def array(self, rows: Chosen | None) -> np.ndarray:
-        if self.member.is_stored:
-            self.member.require_intact()
-            return super().array(rows)
-        return rows_of(super().array(None if rows is None else range(self.shape[0])), rows)
-
-    def tensor(self, rows: Chosen | None) -> "Tensor":
-        return Entry.tensor(self, rows)
+def _read_member(
+    file: File,
+    info: zipfile.ZipInfo,
+    shape: tuple[int, ...],
+    dtype: np.dtype,
+    fortran: bool,
+    begin: int,
+    rows: Chosen | None,
+) -> np.ndarray:
+    with _own_errors(file), zipfile.ZipFile(file.path) as archive, archive.open(info) as opened:
+        content = opened.read()
+    whole = np.frombuffer(content, dtype, offset=begin).reshape(shape, order="F" if fortran else "C")
+    chosen = rows_of(whole, rows)
+    return chosen.astype(np.float32 if dtype.name == "float16" else dtype.newbyteorder("="))
 
 
 def _require_memory(file: File) -> None:
@@ -142,13 +121,14 @@ def _require_memory(file: File) -> None:
     file.require_memory(members * _MEMBER, f"its list of up to {members:,} arrays")
 
 
-def _byte_range(name: str, head: bytes, file: File, begin: int, size: int, member: _Member | None = None) -> ByteRange:
+def _read_array_header(file: File, name: str, head: bytes, size: int) -> tuple[tuple[int, ...], np.dtype, bool, int]:
+    """Return shape, type, order (Fortran's or C's) and the offset of the numbers, which end with `size`."""
     stream = BytesIO(head)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of headers of Python 2, and of what is not a header
             read_header = _READERS[np.lib.format.read_magic(stream)]
-            shape, fortran_order, dtype = read_header(stream, max_header_size=_MAX_HEADER_BYTES)
+            shape, fortran, dtype = read_header(stream, max_header_size=_MAX_HEADER_BYTES)
     except Exception as problem:  # whatever NumPy and Python's parser raise of a header that may be anything
         reason = quoted(str(problem).strip().partition("\n")[0], 160)
         raise file.damaged(f"the array {quoted(name)} has no header that NumPy reads: {reason}") from None
@@ -163,8 +143,7 @@ def _byte_range(name: str, head: bytes, file: File, begin: int, size: int, membe
     needed, left = checked_size(file, name, dtype.name, shape), size - stream.tell()
     if needed != left:
         raise file.damaged(f"the array {quoted(name)} of shape {shape} needs {needed:,} bytes, but {left:,} follow")
-    read = (name, shape, dtype.name, needed, file.path, file, begin + stream.tell(), dtype.str[0] == ">", fortran_order)
-    return ByteRange(*read) if member is None else _Zipped(*read, member=member)
+    return shape, dtype, fortran, stream.tell()
 
 
 def _checked_name(file: File, info: zipfile.ZipInfo, known: Container[str]) -> str:
@@ -186,18 +165,6 @@ def _checked_name(file: File, info: zipfile.ZipInfo, known: Container[str]) -> s
             "If you trust it, save it uncompressed: numpy.savez(path, **numpy.load(path)).",
         )
     return name
-
-
-def _begin(file: File, info: zipfile.ZipInfo, name: str) -> int:
-    offset = info.header_offset
-    if not 0 <= offset <= file.size - 30:
-        raise file.damaged(f"the array {quoted(name)} is at byte {offset:,}, beyond the end of the file")
-    names, extra = struct.unpack_from("<HH", file.read(offset, 30), 26)
-    begin = offset + 30 + int(names) + int(extra)
-    other = info.compress_type == zipfile.ZIP_STORED and info.file_size != info.compress_size
-    if begin + info.compress_size > file.size or other:
-        raise file.damaged(f"the array {quoted(name)} goes beyond the end of the file")
-    return begin
 
 
 @contextmanager

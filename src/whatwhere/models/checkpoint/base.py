@@ -63,6 +63,17 @@ class Entry:
 
 
 @dataclass(frozen=True, eq=False)
+class Computed(Entry):
+    """A tensor that a function reads, given rows."""
+
+    rows: Callable[[Chosen | None], np.ndarray]
+
+    def array(self, rows: Chosen | None) -> np.ndarray:
+        """Read rows, or all."""
+        return self.rows(rows)
+
+
+@dataclass(frozen=True, eq=False)
 class Contents:
     """The contents of a file or folder, read from its headers: its tensors in the order of the file, and the rest.
 

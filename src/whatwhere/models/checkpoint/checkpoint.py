@@ -41,11 +41,11 @@ LAYOUT_KEY = "whatwhere.rotary_layout"
 class Checkpoint:
     """A model in a file or folder of any format: headers are read on opening, tensors on request.
 
-    Reading takes the memory of the returned rows, and a few MB to widen them; text and compressed files are scanned as
-    a whole once. Names and words take at most 4 times the size of the files and 64 MiB (40 times that of a tokenizer's
-    JSON); a file of so many tiny entries that it would take more is refused. Only `tensor`, 8-bit floats and
-    pickles import torch. Files are not trusted: lengths, offsets and shapes are compared with the size of the file
-    before anything is allocated, and raise CheckpointError if they do not fit.
+    Reading takes the memory of the returned rows, and a few MB to widen them; text is scanned as a whole once, and an
+    array of .npz is read as a whole. Names and words take at most 4 times the size of the files and 64 MiB (40 times
+    that of a tokenizer's JSON); a file of so many tiny entries that it would take more is refused. Only `tensor`, 8-bit
+    floats and pickles import torch. Files are not trusted: lengths, offsets and shapes are compared with the size of
+    the file before anything is allocated, and raise CheckpointError if they do not fit.
 
     Supported are safetensors (one file, or shards with their index), Hugging Face folders, GGUF, word2vec (text and
     binary), GloVe, fastText .vec, .npy and .npz, the TSV pair of the Embedding Projector, folders of

@@ -10,7 +10,7 @@ is allocated, the numbers of the header are compared with the size of the file.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -22,7 +22,7 @@ from whatwhere.atomic import atomic_file
 from whatwhere.errors import CheckpointError, ShapeError
 from whatwhere.escape import quoted
 from whatwhere.large_arrays import row_blocks
-from whatwhere.models.checkpoint.base import Chosen, Contents, Entry, contiguous_runs
+from whatwhere.models.checkpoint.base import Chosen, Computed, Contents, contiguous_runs
 from whatwhere.models.checkpoint.files import File, Stream
 
 NAME = "vectors"
@@ -39,16 +39,16 @@ _BOM = b"\xef\xbb\xbf"
 """The byte order mark that editors write before UTF-8; it belongs to no word."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Vectors(Entry):
-    reader: "_Text | _Binary"
-
-    def array(self, rows: Chosen | None) -> Float32[np.ndarray, "rows dim"]:
-        return self.reader.array(range(self.shape[0]) if rows is None else rows)
-
-
 def _contents(format: str, reader: "_Text | _Binary", size: int = 0) -> Contents:
-    entry = _Vectors(NAME, (reader.rows, reader.dim), "float32", size, reader.file.path, reader)
+    shape = (reader.rows, reader.dim)
+    entry = Computed(
+        NAME,
+        shape,
+        "float32",
+        size,
+        reader.file.path,
+        lambda rows: reader.array(range(shape[0]) if rows is None else rows),
+    )
     return Contents(format, {NAME: entry}, words=reader.words, token_table=NAME)
 
 

@@ -1,11 +1,9 @@
 """The model that is probed: tiny and random, shrunk from the configuration of a type or file, or with its weights."""
 
 import inspect
-import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping
+from contextlib import suppress
 from importlib import import_module
-from logging import ERROR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +14,7 @@ from whatwhere.errors import CheckpointError, MissingExtra, SettingError
 from whatwhere.initialization import seeded
 from whatwhere.models.checkpoint.files import File
 from whatwhere.models.checkpoint.hub import locate, ranges_folder, why_not_found
+from whatwhere.models.checkpoint.tokenizer_files import quiet
 from whatwhere.models.probe.tiny_sizes import (
     HEAD_COUNTS,
     HEAD_DIM,
@@ -260,18 +259,3 @@ def class_of(config: "PreTrainedConfig") -> Any:
     if not found:
         raise CheckpointError(f"transformers has no model class for {type(config).__name__}.")
     return found[0]
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Silence the warnings of transformers, which speak of settings that are shrunk on purpose."""
-    from transformers.utils import logging
-
-    level = logging.get_verbosity()
-    logging.set_verbosity(ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.set_verbosity(level)
