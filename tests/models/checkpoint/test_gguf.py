@@ -216,7 +216,7 @@ HUGE = 2**62
             made(tensors=described(offset=4) + bytes(32)),
             "at byte 4 of the data, but the tensors before it end at byte 0",
         ),
-        (made(tensors=described(), counts=(0, 0)), "bytes follow the 0 tensors of its header"),
+        (made(tensors=described(), counts=(0, 0)), "bytes follow the tensors of its header"),
         (made(tensors=described(kind=5)), "the type 5, which is not known"),
         (made(tensors=described(shape=(4, 40))), "ends at byte"),
         (made(tensors=described(offset=HUGE)), "ends at byte"),

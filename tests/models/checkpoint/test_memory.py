@@ -13,7 +13,6 @@ import pytest
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.base import rows_of
 from whatwhere.models.checkpoint.files import File, parse_json
 
 from .samples import safetensors, single
@@ -101,4 +100,3 @@ def test_rows_of_a_compressed_array_do_not_keep_the_others(tmp_path: Path) -> No
         assert np.array_equal(rows, table[3:5])
         assert rows.base is None or rows.base.nbytes == rows.nbytes
         assert np.array_equal(checkpoint.array(name), table)
-    assert rows_of(table, range(100)) is table

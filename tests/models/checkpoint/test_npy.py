@@ -168,7 +168,7 @@ def test_offsets_beyond_the_file(tmp_path: Path) -> None:
     path.write_bytes(content[:28] + struct.pack("<H", 60_000) + content[30:])  # the length of the extra field
     with pytest.raises(
         ww.errors.CheckpointError,
-        match=r"decompressed: (EOFError|Overlapped entries: 'x\.npy')|goes beyond the end of the file",
+        match=r"cannot be read: (EOFError|Overlapped entries: 'x\.npy')|goes beyond the end of the file",
     ):
         Checkpoint.open(path)
 
@@ -185,9 +185,9 @@ def test_damage_of_a_zip(write: Any, tmp_path: Path) -> None:
     write(path := tmp_path / "x.npz", x=np.random.default_rng(0).standard_normal((100, 100)))
     whole = path.read_bytes()
     path.write_bytes(whole[:-30])
-    refused(path, "it cannot be decompressed")
+    refused(path, "it cannot be read")
     path.write_bytes(whole[:40_000] + bytes([whole[40_000] ^ 1]) + whole[40_001:])
-    refused(path, "it cannot be decompressed: ", read=lambda path: Checkpoint.open(path).array("x", [0]))
+    refused(path, "it cannot be read: ", read=lambda path: Checkpoint.open(path).array("x", [0]))
 
 
 def test_a_directory_that_hides_a_member(tmp_path: Path) -> None:

@@ -1,6 +1,5 @@
 """Safetensors: every type, only what is asked for, and every lie of a header."""
 
-import gc
 import json
 import struct
 import subprocess
@@ -116,7 +115,7 @@ def tensor(dtype: Any = "F32", shape: Any = (2, 3), offsets: Any = (0, 24)) -> d
 @pytest.mark.parametrize(
     ("said", "message"),
     [
-        (tensor(shape=[2, 4]), "needs 32 bytes, but its data_offsets are 0 to 24 of 24"),
+        (tensor(shape=[2, 4]), "needs 32 bytes, but its data_offsets are 0 to 24"),
         (tensor(offsets=[0, 2**62]), "data_offsets are 0 to"),
         (tensor(offsets=[24, 0]), "data_offsets are 24 to 0"),
         (tensor(offsets=[-24, 0]), "not whole numbers"),
@@ -135,9 +134,9 @@ def tensor(dtype: Any = "F32", shape: Any = (2, 3), offsets: Any = (0, 24)) -> d
         (tensor(dtype="F4", shape=[7], offsets=[0, 3]), "in blocks of 2 values"),
         ({"x": 3}, "lacks dtype, shape or data_offsets"),
         ({"x": {"dtype": "F32", "shape": [6]}}, "lacks dtype, shape or data_offsets"),
-        (tensor() | {"y": tensor(offsets=[4, 24], shape=[5])["x"]}, "'x' and 'y' share bytes"),
-        (tensor(shape=[5], offsets=[0, 20]), "describes 20 bytes of tensors, but 24 follow"),
-        (tensor(shape=[5], offsets=[4, 24]), "describes 20 bytes of tensors, but 24 follow"),
+        (tensor() | {"y": tensor(offsets=[4, 24], shape=[5])["x"]}, "'y' is at byte 4 of the data"),
+        (tensor(shape=[5], offsets=[0, 20]), "4 bytes follow the tensors of its header"),
+        (tensor(shape=[5], offsets=[4, 24]), "at byte 4 of the data, but the tensors before it end at byte 0"),
         ({"__metadata__": 3, **tensor()}, "__metadata__ in its header is not an object"),
         ([1], "holds a list, but an object is needed"),
         (b'{"x": 1, "x": 2}', "the key 'x' occurs twice"),
@@ -145,7 +144,7 @@ def tensor(dtype: Any = "F32", shape: Any = (2, 3), offsets: Any = (0, 24)) -> d
         (b'{"\xff": 1}', "is not JSON"),
         (b'{"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
         (b'{"x": ' + b"9" * 10_000 + b"}", "is not JSON"),
-        (tensor(shape=[2**31, 2**20], offsets=[0, 2**53]), "data_offsets are 0 to 9,007,199,254,740,992"),
+        (tensor(shape=[2**31, 2**20], offsets=[0, 2**53]), "the tensor 'x' ends at byte 9,007,199,254,741"),
     ],
 )  # fmt: skip
 def test_claims(said: Any, message: str, tmp_path: Path) -> None:
@@ -164,8 +163,8 @@ WHOLE = safetensors({"x": ("F32", (2, 3), bytes(24))})
             for length in (2**64 - 1, 100_000_001, 1000)
         ),
         *((b"1234567"[:n], f"it has {n} bytes, but safetensors begin with a length of 8") for n in (0, 7)),
-        (WHOLE[:-1], "data_offsets are 0 to 24 of 23"),
-        (WHOLE + b"\0", "describes 24 bytes of tensors, but 25 follow it"),
+        (WHOLE[:-1], "the tensor 'x' ends at byte"),
+        (WHOLE + b"\0", "1 bytes follow the tensors of its header"),
     ],
 )
 def test_lengths(content: bytes, message: str, tmp_path: Path) -> None:
@@ -270,15 +269,3 @@ def test_widening_costs_little_beyond_the_array(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert result.nbytes == 2**24
     assert peak < 2**24 + 2**23
-
-
-@pytest.mark.parametrize("enabled", [True, False])
-def test_the_collector_goes_on_after_a_damaged_header(enabled: bool, tmp_path: Path) -> None:
-    path = tmp_path / "model.safetensors"
-    path.write_bytes(safetensors({"x": ("F32", (2,), b"")}))
-    (gc.enable if enabled else gc.disable)()
-    try:
-        refused(path)
-        assert gc.isenabled() is enabled
-    finally:
-        gc.enable()

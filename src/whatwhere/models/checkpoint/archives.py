@@ -15,13 +15,14 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Container, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
+from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
@@ -29,14 +30,11 @@ from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
 from whatwhere.models.checkpoint.base import (
     STORED_TYPES,
-    ByteRange,
     Chosen,
     Computed,
     Contents,
-    Entry,
     InTorch,
     checked_size,
-    rows_of,
 )
 from whatwhere.models.checkpoint.files import File
 
@@ -66,16 +64,15 @@ _ZIP_ERRORS = (
 def open_npy(file: File) -> Contents:
     """Read the header of an array, whose name is that of the file."""
     name = file.path.stem
-    shape, dtype, fortran, begin = _read_array_header(file, name, file.head(_MAX_HEADER_BYTES), file.size)
-    big = dtype.str[0] == ">"
-    return Contents(
-        "npy", {name: ByteRange(name, shape, dtype.name, file.size - begin, file.path, file, begin, big, fortran)}
-    )
+    header = _read_array_header(file, name, file.head(_MAX_HEADER_BYTES), file.size)
+    order: Literal["F", "C"] = "F" if header.fortran_order else "C"
+    read = partial(np.memmap, file.path, header.dtype, "r", header.end, header.shape, order)
+    return Contents("npy", {name: _entry(file, name, header, read)})
 
 
 def open_npz(file: File) -> Contents:
     """Read the headers of a zip of arrays, each of which is read as a whole, with its checksum."""
-    arrays: dict[str, Entry] = {}
+    arrays: dict[str, Computed] = {}
     _require_memory(file)
     with _own_errors(file), zipfile.ZipFile(file.path) as archive:
         listed = archive.infolist()
@@ -88,26 +85,28 @@ def open_npz(file: File) -> Contents:
             name = _checked_name(file, info, arrays)
             with archive.open(info) as opened:
                 header = _read_array_header(file, name, opened.read(_MAX_HEADER_BYTES), info.file_size)
-            size = info.file_size - header[-1]
-            read = partial(_read_member, file, info, *header)
-            arrays[name] = Computed(name, header[0], header[1].name, size, file.path, read)
+            arrays[name] = _entry(file, name, header, partial(_read_member, file, info, header))
     return Contents("npz", arrays)
 
 
-def _read_member(
-    file: File,
-    info: zipfile.ZipInfo,
-    shape: tuple[int, ...],
-    dtype: np.dtype,
-    fortran: bool,
-    begin: int,
-    rows: Chosen | None,
-) -> np.ndarray:
-    with _own_errors(file), zipfile.ZipFile(file.path) as archive, archive.open(info) as opened:
-        content = opened.read()
-    whole = np.frombuffer(content, dtype, offset=begin).reshape(shape, order="F" if fortran else "C")
-    chosen = rows_of(whole, rows)
-    return chosen.astype(np.float32 if dtype.name == "float16" else dtype.newbyteorder("="))
+def _read_member(file: File, info: zipfile.ZipInfo, header: "_Header") -> np.ndarray:
+    with zipfile.ZipFile(file.path) as archive, archive.open(info) as opened:
+        content = opened.read()  # which compares its checksum
+    whole = np.frombuffer(content, header.dtype, offset=header.end)
+    return whole.reshape(header.shape, order="F" if header.fortran_order else "C")
+
+
+def _entry(file: File, name: str, header: "_Header", read: Callable[[], np.ndarray]) -> Computed:
+    stored = header.dtype
+
+    def rows_of(rows: Chosen | None) -> np.ndarray:
+        with _own_errors(file):
+            whole = read()
+            if rows is not None:
+                whole = whole[rows.start : rows.stop] if isinstance(rows, range) else whole[rows]
+            return np.array(whole, np.float32 if stored.name == "float16" else stored.newbyteorder("="), copy=True)
+
+    return Computed(name, header.shape, stored.name, prod(header.shape) * stored.itemsize, file.path, rows_of)
 
 
 def _require_memory(file: File) -> None:
@@ -121,8 +120,15 @@ def _require_memory(file: File) -> None:
     file.require_memory(members * _MEMBER, f"its list of up to {members:,} arrays")
 
 
-def _read_array_header(file: File, name: str, head: bytes, size: int) -> tuple[tuple[int, ...], np.dtype, bool, int]:
-    """Return shape, type, order (Fortran's or C's) and the offset of the numbers, which end with `size`."""
+class _Header(NamedTuple):
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    fortran_order: bool
+    end: int
+
+
+def _read_array_header(file: File, name: str, head: bytes, size: int) -> _Header:
+    """Return the header of an array that ends with `size`."""
     stream = BytesIO(head)
     try:
         with warnings.catch_warnings():
@@ -143,7 +149,7 @@ def _read_array_header(file: File, name: str, head: bytes, size: int) -> tuple[t
     needed, left = checked_size(file, name, dtype.name, shape), size - stream.tell()
     if needed != left:
         raise file.damaged(f"the array {quoted(name)} of shape {shape} needs {needed:,} bytes, but {left:,} follow")
-    return shape, dtype, fortran, stream.tell()
+    return _Header(shape, dtype, fortran, stream.tell())
 
 
 def _checked_name(file: File, info: zipfile.ZipInfo, known: Container[str]) -> str:
@@ -174,7 +180,7 @@ def _own_errors(file: File) -> Iterator[None]:
     except CheckpointError:
         raise
     except _ZIP_ERRORS as problem:
-        raise file.damaged(f"it cannot be decompressed: {str(problem) or type(problem).__name__}") from None
+        raise file.damaged(f"it cannot be read: {str(problem) or type(problem).__name__}") from None
 
 
 # Pickles
@@ -288,7 +294,7 @@ def _checked_members(file: File) -> Set[tuple[int, int]]:
                         while member.read(_BLOCK):
                             pass
     except _ZIP_ERRORS as problem:
-        raise file.damaged(f"it cannot be decompressed: {problem}") from None
+        raise file.damaged(f"it cannot be read: {problem}") from None
     return stored
 
 

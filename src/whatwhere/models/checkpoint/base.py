@@ -1,6 +1,6 @@
 """What all formats share: tensors that are known from headers alone, and read their rows on request, exactly."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, partial
 from math import prod
@@ -59,7 +59,8 @@ class Entry:
         """Read rows as a torch tensor, in the stored type if torch has it."""
         import torch
 
-        return torch.from_numpy(self.array(rows))
+        widened = torch.from_numpy(self.array(rows))
+        return widened.to(getattr(torch, self.dtype, None) or widened.dtype)
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,13 +125,6 @@ def _new_rows(entry: Entry, shape: tuple[int, ...], dtype: str | np.dtype) -> np
             f"{entry.file}: the tensor {quoted(entry.name)} needs {size:,} bytes, more than is free.\n"
             "Read some of its rows: checkpoint.array(name, rows=slice(0, 1000))."
         ) from None
-
-
-def rows_of(whole: np.ndarray, rows: Chosen | None) -> np.ndarray:
-    """Return rows of an array that was read as a whole; a copy if they are fewer, for a view would keep the others."""
-    if rows is None or not isinstance(rows, range):
-        return whole if rows is None else whole[rows]
-    return whole if len(rows) == len(whole) else whole[rows.start : rows.stop].copy("K")
 
 
 def contiguous_runs(rows: Chosen, max_rows: int | None = None) -> Iterator[tuple[int, int, int]]:
@@ -256,14 +250,11 @@ STORED_TYPES: dict[str, StoredType] = {
 class ByteRange(Entry):
     """A tensor that a file stores as one range of bytes, of which only the requested rows are read and widened.
 
-    Files are read rather than mapped: one may shrink, or be at a server. In Fortran's order the first dimension is
-    contiguous.
+    Files are read rather than mapped: one may shrink, or be at a server.
     """
 
     source: File
     offset: int
-    big_endian: bool = False
-    fortran_order: bool = False
 
     def array(self, rows: Chosen | None) -> np.ndarray:
         """Read rows and widen them, block by block."""
@@ -287,21 +278,14 @@ class ByteRange(Entry):
         return raw if raw.dtype == dtype else raw.view(dtype)
 
     def _rows(self, rows: Chosen | None, kind: StoredType, widen: _Widen | None) -> np.ndarray:
-        if self.fortran_order and len(self.shape) > 1:
-            whole = self._read(range(self.shape[-1]), self.shape[::-1], kind, widen).transpose()
-            return rows_of(whole, rows)
-        if rows is None:
-            return self._read(range(1), (1,), kind, widen).reshape(())
-        return self._read(rows, self.shape, kind, widen)
-
-    def _read(self, rows: Chosen, shape: tuple[int, ...], kind: StoredType, widen: _Widen | None) -> np.ndarray:
-        out = _new_rows(self, (len(rows), *shape[1:]), kind.stored if widen is None else kind.wide)
+        row = self.shape[1:]
+        out = _new_rows(self, (1 if rows is None else len(rows), *row), kind.stored if widen is None else kind.wide)
         if not out.size:
             return out
-        stored = np.dtype(kind.stored).newbyteorder(">" if self.big_endian else "<")
-        row_bytes, step = prod(shape[1:]) // kind.block * kind.bytes, _BLOCK // kind.bytes * kind.block
+        stored = np.dtype(kind.stored).newbyteorder("<")
+        row_bytes, step = prod(row) // kind.block * kind.bytes, _BLOCK // kind.bytes * kind.block
         with self.source.opened() as stream:
-            for start, first, count in contiguous_runs(rows):
+            for start, first, count in contiguous_runs(range(1) if rows is None else rows):
                 flat = out[start : start + count].reshape(-1)
                 offset = self.offset + first * row_bytes
                 if widen is None and stored.isnative:
@@ -313,7 +297,7 @@ class ByteRange(Entry):
                     stream.read_into(offset + begin // kind.block * kind.bytes, raw)
                     raw = raw.astype(stored.newbyteorder("="), copy=False)
                     target[...] = raw if widen is None else widen(raw)
-        return out
+        return out.reshape(()) if rows is None else out
 
 
 def checked_size(file: File, name: str, dtype: str, shape: tuple[int, ...]) -> int:
@@ -332,6 +316,24 @@ def checked_size(file: File, name: str, dtype: str, shape: tuple[int, ...]) -> i
             "The file is damaged: create or download it again.",
         )
     return size
+
+
+def require_adjacent(file: File, ranges: Iterable[ByteRange], begin: int, alignment: int = 1) -> None:
+    """Raise CheckpointError unless tensors follow one another from `begin` to the end of the file, as aligned."""
+    end = begin
+    for one in sorted(ranges, key=lambda one: (one.offset, one.bytes)):
+        if one.offset + one.bytes > file.size:
+            raise file.damaged(
+                f"the tensor {quoted(one.name)} ends at byte {one.offset + one.bytes:,}, but the file at {file.size:,}"
+            )
+        if one.offset != end:
+            raise file.damaged(
+                f"the tensor {quoted(one.name)} is at byte {one.offset - begin:,} of the data, but the tensors before "
+                f"it end at byte {end - begin:,}"
+            )
+        end += -(-one.bytes // alignment) * alignment
+    if end + alignment <= file.size:
+        raise file.damaged(f"{file.size - end:,} bytes follow the tensors of its header")
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,11 +1,10 @@
 """Untrusted files: only regular files, read within the size that they had when they were opened; and their JSON."""
 
-import gc
 import json
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from io import BufferedIOBase, RawIOBase
+from functools import partial
 from pathlib import Path
 from typing import Any, final
 
@@ -14,7 +13,7 @@ import numpy as np
 from whatwhere.atomic import IS_LFS_POINTER, LFS_POINTER, MAX_LFS_POINTER
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.hub import RangeReader, read_pointer, why_not_found
+from whatwhere.models.checkpoint.hub import read_pointer, read_range, why_not_found
 from whatwhere.models.configuration.keys import Json
 
 TIMES, BASE = 4, 64 << 20
@@ -55,16 +54,15 @@ class File:
     def opened(self) -> "Iterator[Stream]":
         """Open the file in a `with` block, as a stream that reads at any offset."""
         try:
-            with self._raw() as raw:
-                yield Stream(self, raw)
+            if self._remote is not None:
+                blocks = self.path.parent / ".blocks" / self.path.name
+                yield Stream(self, partial(read_range, self._remote, blocks))
+                return
+            with self.path.open("rb", buffering=0) as raw:
+                yield Stream(self, lambda offset, view: raw.readinto(view) if raw.seek(offset) == offset else 0)
         except OSError as problem:
             detail = problem.strerror or problem
             raise CheckpointError(f"{self.path} cannot be read: {detail}.\nTry again, or copy it again.") from None
-
-    def _raw(self) -> RawIOBase | BufferedIOBase:
-        if self._remote is None:
-            return self.path.open("rb", buffering=0)
-        return RangeReader(self._remote, self.path.parent / ".blocks" / self.path.name)
 
     def require_local(self) -> None:
         """Raise CheckpointError if the bytes are at huggingface.co, for work that needs them all."""
@@ -99,43 +97,33 @@ class File:
 
 @final
 class Stream:
-    """An open file that is read at offsets."""
+    """An open file; `fill` writes bytes from an offset into a view, and returns how many."""
 
-    def __init__(self, file: File, raw: RawIOBase | BufferedIOBase) -> None:
-        self.file = file
-        self._raw = raw
+    def __init__(self, file: File, fill: Callable[[int, memoryview], int]) -> None:
+        self.file, self._fill = file, fill
 
     def read(self, offset: int, count: int) -> bytes:
         """Return `count` bytes from an offset; raise CheckpointError if they are not inside the file."""
-        self._raw.seek(self._inside(offset, count))
-        pieces, left = [], count
-        while left:
-            pieces.append(piece := self._raw.read(left))
-            left -= self._progressed(len(piece))
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        self._require_inside(offset, count)
+        return self.read_into(offset, np.empty(count, np.uint8)).tobytes()
 
     def read_into(self, offset: int, array: np.ndarray) -> np.ndarray:
         """Fill a contiguous array with the bytes at an offset, and return it."""
-        self._raw.seek(self._inside(offset, array.nbytes))
+        self._require_inside(offset, array.nbytes)
         view = memoryview(array.reshape(-1).data).cast("B") if array.nbytes else memoryview(b"")
         done = 0
         while done < len(view):
-            # In pieces: a compressed stream makes bytes of each, which would be a second copy of the whole.
-            done += self._progressed(self._raw.readinto(view[done : done + (1 << 22)]))
+            if not (count := self._fill(offset + done, view[done:])):
+                raise self.file.wrong("it became shorter while it was read", "Try again when it is complete.")
+            done += count
         return array
 
-    def _progressed(self, count: int | None) -> int:
-        if not count:
-            raise self.file.wrong("it became shorter while it was read", "Try again when it is complete.")
-        return count
-
-    def _inside(self, offset: int, count: int) -> int:
+    def _require_inside(self, offset: int, count: int) -> None:
         if offset < 0 or count < 0 or offset + count > self.file.size:
             raise self.file.wrong(
                 f"bytes {offset:,} to {offset + count:,} are outside its {self.file.size:,} bytes",
                 "It is truncated, or was changed while it was read.",
             )
-        return offset
 
 
 _FEWER = "No model has so many entries of so few bytes: store their numbers in fewer and larger tensors or rows."
@@ -179,18 +167,6 @@ def parse_json(text: bytes, where: str, most: int | None = None) -> Json:
     if not isinstance(value, dict):
         raise CheckpointError(f"{where} holds a {type(value).__name__}, but an object is needed.\nCreate it again.")
     return value
-
-
-@contextmanager
-def paused_collector() -> Iterator[None]:
-    """Pause the garbage collector: it would traverse all tensors of a large header, again and again, and find none."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def read_json(path: str | Path, max_bytes: int, times: int = JSON_TIMES) -> Json:

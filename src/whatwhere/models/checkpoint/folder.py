@@ -146,20 +146,31 @@ def _open_folder(folder: Path, allow_pickle: bool) -> Contents:
 
 def _open_weights(format: str, weights: list[Path], allow_pickle: bool) -> Contents:
     """Read the headers of an index, one file, or several safetensors; and what stands beside them."""
+    entries: dict[str, Entry] = {}
     metadata: Json = {}
-    entries: Mapping[str, Entry]
     if weights[0].name.endswith(INDEX):
         entries, metadata = _open_shards(weights[0], allow_pickle)
-    elif weights[0].suffix == ".safetensors" or format == "safetensors":
-        entries, metadata = _open_safetensors(weights)
-    elif allow_pickle:
-        entries = load_pickle(File(weights[0]))
     else:
-        raise refuse_pickle(weights[0])
+        for path in weights:
+            more, metadata = _header(path, format, allow_pickle)
+            if both := entries.keys() & more.keys():
+                raise CheckpointError(
+                    f"{path}: the tensor {quoted(min(both))} is also in {entries[min(both)].file.name}.\n"
+                    "The folder holds several models, or one twice: pass one of the files."
+                )
+            entries |= more
     for file in {entry.file for entry in entries.values()}:
         require_up_to_date(file)
     folder = weights[0].parent
     return _with_tokenizer(format, folder, entries, _config_in(folder), metadata)
+
+
+def _header(path: Path, format: str, allow_pickle: bool) -> tuple[Mapping[str, Entry], Json]:
+    if format == "safetensors" or path.suffix == ".safetensors":
+        return read_header(path)
+    if not allow_pickle:
+        raise refuse_pickle(path)
+    return load_pickle(File(path)), {}
 
 
 def _with_tokenizer(
@@ -173,33 +184,15 @@ def _config_in(folder: Path) -> Json | None:
     return read_json(path, _MAX_CONFIG_BYTES, TIMES) if path.is_file() else None
 
 
-def _open_safetensors(weights: list[Path]) -> tuple[Mapping[str, Entry], Json]:
-    entries: dict[str, Entry] = {}
-    metadata: Json = {}
-    for path in weights:
-        more, metadata = read_header(path)
-        if both := entries.keys() & more.keys():
-            raise CheckpointError(
-                f"{path}: the tensor {quoted(min(both))} is also in {entries[min(both)].file.name}.\n"
-                "The folder holds several models, or one twice: pass one of the files."
-            )
-        entries |= more
-    return entries, metadata
-
-
-def _open_shards(index: Path, allow_pickle: bool) -> tuple[Mapping[str, Entry], Json]:
+def _open_shards(index: Path, allow_pickle: bool) -> tuple[dict[str, Entry], Json]:
     contents = read_json(index, _MAX_INDEX_BYTES, TIMES)
     shards, metadata = contents.get("weight_map"), contents.get("metadata") or {}
     if not isinstance(shards, dict) or not shards or not isinstance(metadata, dict):
         raise CheckpointError(f"{index} has no weight_map from tensors to files.\nDownload it again.")
     names = sorted({plain_name(name, str(index)) for name in shards.values()})
-    headers: dict[str, Mapping[str, Entry]]
-    if all(name.endswith(".safetensors") for name in names):
-        headers = {name: read_header(_shard(index, name))[0] for name in names}
-    elif allow_pickle:
-        headers = {name: load_pickle(File(_shard(index, name))) for name in names}
-    else:
+    if not allow_pickle and not all(name.endswith(".safetensors") for name in names):
         raise refuse_pickle(index, [index.with_name(name) for name in names])
+    headers = {name: _header(_shard(index, name), "folder", allow_pickle)[0] for name in names}
     wrong = next((tensor for tensor in shards if tensor not in headers[shards[tensor]]), None)
     if wrong is not None:
         raise CheckpointError(

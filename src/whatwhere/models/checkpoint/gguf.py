@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, final
 
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import ByteRange, Contents, checked_size
+from whatwhere.models.checkpoint.base import ByteRange, Contents, checked_size, require_adjacent
 from whatwhere.models.checkpoint.files import File, Stream
 from whatwhere.models.checkpoint.gguf_config import config_of
 from whatwhere.models.checkpoint.tokenizer_files import tokenizer_beside
@@ -141,11 +141,19 @@ def _read_header(file: File) -> tuple[dict[str, Value], dict[str, ByteRange]]:
             if name in metadata:
                 raise file.damaged(f"the key {quoted(name)} occurs twice in its header")
             metadata[name] = _value(cursor, cursor.number("I", f"the type of {quoted(name)}"), name)
-        headers = [_tensor(cursor) for _ in range(tensors)]
+        described = [_tensor(cursor) for _ in range(tensors)]
         alignment = metadata.get("general.alignment", 32)
         if not isinstance(alignment, int) or isinstance(alignment, bool) or not 1 <= alignment <= 1 << 24:
             raise file.damaged(f"general.alignment is {str(alignment)[:40]}, which is not an alignment")
-        return metadata, _byte_ranges(file, headers, cursor.offset, alignment)
+        begin = -(-cursor.offset // alignment) * alignment
+        ranges: dict[str, ByteRange] = {}
+        for name, shape, dtype, offset in described:
+            if name in ranges:
+                raise file.damaged(f"the tensor {quoted(name)} occurs twice in its header")
+            size = checked_size(file, name, dtype, shape)
+            ranges[name] = ByteRange(name, shape, dtype, size, file.path, file, begin + offset)
+        require_adjacent(file, ranges.values(), begin, alignment)
+        return metadata, ranges
 
 
 def _value(cursor: _Cursor, kind: int, name: str) -> Value:
@@ -176,47 +184,19 @@ def _value(cursor: _Cursor, kind: int, name: str) -> Value:
     return long_list
 
 
-def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], int, int]:
+def _tensor(cursor: _Cursor) -> tuple[str, tuple[int, ...], str, int]:
     name = cursor.text("the name of a tensor").decode("utf-8", "replace")
     dimensions = cursor.number("I", f"the dimensions of {quoted(name)}")
     if dimensions > 8:
         raise cursor.file.damaged(f"the tensor {quoted(name)} claims {dimensions:,} dimensions")
     shape = struct.unpack(f"<{dimensions}Q", cursor.take(8 * dimensions, f"the shape of {quoted(name)}"))
     kind, offset = struct.unpack("<IQ", cursor.take(12, f"the type of {quoted(name)}"))
-    return name, shape[::-1], kind, offset  # the file has the contiguous dimension first
-
-
-def _byte_ranges(
-    file: File, headers: list[tuple[str, tuple[int, ...], int, int]], end: int, alignment: int
-) -> dict[str, ByteRange]:
-    """Return the byte range of each tensor: one after another, aligned, behind the end of the header."""
-    ranges: dict[str, ByteRange] = {}
-    begin, next_offset = -(-end // alignment) * alignment, 0
-    for name, shape, number, offset in headers:
-        if name in ranges:
-            raise file.damaged(f"the tensor {quoted(name)} occurs twice in its header")
-        if number not in TYPES:
-            raise file.wrong(
-                f"the tensor {quoted(name)} has the type {number}, which is not known",
-                "Quantize the model another way, such as Q8_0.",
-            )
-        size = checked_size(file, name, TYPES[number], shape)
-        if begin + offset + size > file.size:
-            raise file.damaged(
-                f"the tensor {quoted(name)} ends at byte {begin + offset + size:,}, but the file at {file.size:,}"
-            )
-        if offset != next_offset:  # ggml requires the same
-            raise file.damaged(
-                f"the tensor {quoted(name)} is at byte {offset:,} of the data, but the tensors before it end at byte "
-                f"{next_offset:,}, with padding"
-            )
-        next_offset += -(-size // alignment) * alignment
-        ranges[name] = ByteRange(name, shape, TYPES[number], size, file.path, file, begin + offset)
-    if begin + next_offset + alignment <= file.size:
-        raise file.damaged(
-            f"{file.size - begin - next_offset:,} bytes follow the {len(ranges):,} tensors of its header"
+    if kind not in TYPES:
+        raise cursor.file.wrong(
+            f"the tensor {quoted(name)} has the type {kind}, which is not known",
+            "Quantize the model another way, such as Q8_0.",
         )
-    return ranges
+    return name, shape[::-1], TYPES[kind], offset  # the file has the contiguous dimension first
 
 
 def _others(file: File, metadata: Mapping[str, Value]) -> list[File]:

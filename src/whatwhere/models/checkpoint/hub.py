@@ -14,18 +14,13 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cache
 from hashlib import sha256
-from io import RawIOBase
 from pathlib import Path
-from typing import TYPE_CHECKING, final
 
 from whatwhere.atomic import write_atomic
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import visible
 from whatwhere.long_work import downloads
 from whatwhere.records import Schema, from_json
-
-if TYPE_CHECKING:
-    from _typeshed import WriteableBuffer
 
 _NAME = re.compile(
     r"(?!.*\.\.)[A-Za-z0-9][\w.-]{0,95}(/[A-Za-z0-9][\w.-]{0,95})?(@[A-Za-z0-9][\w./-]{0,95})?", re.ASCII
@@ -220,73 +215,55 @@ def _files(name: str, commit: str, listed: list[tuple[str, int | None]]) -> Iter
 # Byte ranges. HfFileSystem takes an answer of any length for the range that was requested, and keeps nothing on disk.
 
 
-@final
-class RangeReader(RawIOBase):
-    """A file at huggingface.co as an open file: reading requests the blocks that the folder `blocks` lacks."""
+def read_range(file: HubFile, blocks: Path, offset: int, view: memoryview) -> int:
+    """Fill a view from an offset, with at most 16 MB; request the blocks that the folder `blocks` lacks."""
+    count = min(len(view), file.size - offset, _MAX_REQUEST)
+    first, last = offset // BLOCK, (offset + count - 1) // BLOCK
+    missing = [block for block in range(first, last + 1) if not _is_cached(file, blocks, block)]
+    while missing:  # contiguous ones by one request
+        length = next((n for n in range(1, len(missing)) if missing[n] != missing[0] + n), len(missing))
+        _fetch(file, blocks, missing[:length], left=len(view) - count)
+        missing = missing[length:]
+    done = 0
+    for block in range(first, last + 1):
+        begin = offset + done - block * BLOCK
+        with (blocks / f"{block:06}").open("rb") as cached:
+            cached.seek(begin)
+            part = cached.read(min(BLOCK - begin, count - done))
+        if not part:
+            raise file.wrong(
+                f"block {block} of the cache is too short", f"Remove the folder {blocks}: it is made again."
+            )
+        view[done : done + len(part)] = part
+        done += len(part)
+    return done
 
-    def __init__(self, file: HubFile, blocks: Path) -> None:
-        self._file, self._blocks, self._at = file, blocks, 0
 
-    def seek(self, offset: int, whence: int = 0) -> int:
-        """Go to an offset from the beginning; a different `whence` is not supported."""
-        if whence:
-            raise ValueError("only offsets from the beginning are supported")
-        self._at = offset
-        return offset
+def _fetch(file: HubFile, blocks: Path, run: list[int], left: int) -> None:
+    begin, end = run[0] * BLOCK, min((run[-1] + 1) * BLOCK, file.size)
+    content = download_range(file, begin, end)
+    with _cache_errors(blocks):
+        blocks.mkdir(parents=True, exist_ok=True)
+        for n, block in enumerate(run):
+            part = content[n * BLOCK : (n + 1) * BLOCK]
+            write_atomic(blocks / f"{block:06}", part + sha256(part).digest(), follow=False)
+    if (report := downloads.get()) is not None:
+        report(len(content), left)
 
-    def readinto(self, buffer: "WriteableBuffer") -> int:
-        """Fill a buffer from the current offset, with at most 16 MB; return the number of bytes."""
-        view = memoryview(buffer).cast("B")
-        count = min(len(view), self._file.size - self._at, _MAX_REQUEST)
-        first, last = self._at // BLOCK, (self._at + count - 1) // BLOCK
-        self._fetch(first, last, left=len(view) - count)
-        done = 0
-        for block in range(first, last + 1):
-            begin = self._at + done - block * BLOCK
-            with self._path(block).open("rb") as cached:
-                cached.seek(begin)
-                part = cached.read(min(BLOCK - begin, count - done))
-            if not part:
-                raise self._file.wrong(
-                    f"block {block} of the cache is too short", f"Remove the folder {self._blocks}: it is made again."
-                )
-            view[done : done + len(part)] = part
-            done += len(part)
-        self._at += done
-        return done
 
-    def _path(self, block: int) -> Path:
-        return self._blocks / f"{block:06}"
-
-    def _fetch(self, first: int, last: int, left: int) -> None:
-        """Download the blocks that the cache lacks, contiguous ones by one request."""
-        missing = [block for block in range(first, last + 1) if not self._is_cached(block)]
-        while missing:
-            count = next((n for n in range(1, len(missing)) if missing[n] != missing[0] + n), len(missing))
-            run, missing = missing[:count], missing[count:]
-            begin, end = run[0] * BLOCK, min((run[-1] + 1) * BLOCK, self._file.size)
-            content = download_range(self._file, begin, end)
-            with _cache_errors(self._blocks):
-                self._blocks.mkdir(parents=True, exist_ok=True)
-                for n, block in enumerate(run):
-                    part = content[n * BLOCK : (n + 1) * BLOCK]
-                    write_atomic(self._path(block), part + sha256(part).digest(), follow=False)
-            if (report := downloads.get()) is not None:
-                report(len(content), left)
-
-    def _is_cached(self, block: int) -> bool:
-        """Return whether the cache has a block, with the checksum behind it, which is compared once."""
-        path = self._path(block)
-        if not path.is_file() or path.stat().st_size != min(BLOCK, self._file.size - block * BLOCK) + _DIGEST:
+def _is_cached(file: HubFile, blocks: Path, block: int) -> bool:
+    """Return whether the cache has a block, with the checksum behind it, which is compared once."""
+    path = blocks / f"{block:06}"
+    if not path.is_file() or path.stat().st_size != min(BLOCK, file.size - block * BLOCK) + _DIGEST:
+        return False
+    status = path.stat()
+    known = status.st_mtime_ns, status.st_ino
+    if _intact.get(path) != known:
+        content = path.read_bytes()
+        if sha256(content[:-_DIGEST]).digest() != content[-_DIGEST:]:
             return False
-        status = path.stat()
-        known = status.st_mtime_ns, status.st_ino
-        if _intact.get(path) != known:
-            content = path.read_bytes()
-            if sha256(content[:-_DIGEST]).digest() != content[-_DIGEST:]:
-                return False
-            _intact[path] = known
-        return True
+        _intact[path] = known
+    return True
 
 
 def download_range(file: HubFile, begin: int, end: int) -> bytes:

@@ -12,15 +12,14 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from hashlib import sha256
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whatwhere.atomic import atomic_file, atomic_folder
 from whatwhere.errors import CheckpointError
 from whatwhere.escape import quoted
-from whatwhere.models.checkpoint.base import STORED_TYPES, ByteRange, checked_size
-from whatwhere.models.checkpoint.files import BASE, TIMES, File, is_whole_number, parse_json, paused_collector
+from whatwhere.models.checkpoint.base import STORED_TYPES, ByteRange, checked_size, require_adjacent
+from whatwhere.models.checkpoint.files import BASE, TIMES, File, is_whole_number, parse_json
 from whatwhere.models.configuration.keys import Json
 from whatwhere.records import CHECKSUM, Schema
 
@@ -49,11 +48,7 @@ def is_safetensors(head: bytes) -> bool:
 
 def read_header(path: str | Path) -> tuple[dict[str, ByteRange], Json]:
     """Read the header: the byte range of each tensor by name, and the metadata."""
-    with paused_collector():
-        return _read_header(File(path))
-
-
-def _read_header(file: File) -> tuple[dict[str, ByteRange], Json]:
+    file = File(path)
     if file.size < 8:
         raise file.damaged(f"it has {file.size} bytes, but safetensors begin with a length of 8")
     length = int.from_bytes(file.head(8), "little")
@@ -69,14 +64,7 @@ def _read_header(file: File) -> tuple[dict[str, ByteRange], Json]:
     begin = 8 + length
     # What has been read of the header is dropped, so that a tensor is not described twice in memory.
     ranges = {name: _byte_range(file, name, header.pop(name), begin) for name in list(header)}
-    end, before = 0, ""
-    for one in sorted((one for one in ranges.values() if one.bytes), key=attrgetter("offset")):
-        if one.offset < end:
-            raise file.damaged(f"the tensors {quoted(before)} and {quoted(one.name)} share bytes")
-        end, before = one.offset + one.bytes, one.name
-    described = sum(one.bytes for one in ranges.values())
-    if begin + described != file.size:
-        raise file.damaged(f"its header describes {described:,} bytes of tensors, but {file.size - begin:,} follow it")
+    require_adjacent(file, ranges.values(), begin)
     return ranges, metadata
 
 
@@ -95,10 +83,10 @@ def _byte_range(file: File, name: str, fields: Any, begin: int) -> ByteRange:
         raise file.damaged(f"shape or data_offsets of the tensor {quoted(name)} are not whole numbers of bytes")
     size = checked_size(file, name, TYPES[dtype], tuple(shape))
     first, last = offsets
-    if not first <= last <= file.size - begin or last - first != size:
+    if last - first != size:
         raise file.damaged(
             f"the tensor {quoted(name)} of shape {quoted(str(shape))} and type {dtype} needs {size:,} bytes, but its "
-            f"data_offsets are {first:,} to {last:,} of {file.size - begin:,}"
+            f"data_offsets are {first:,} to {last:,}"
         )
     return ByteRange(name, tuple(shape), TYPES[dtype], size, file.path, file, begin + first)
 
