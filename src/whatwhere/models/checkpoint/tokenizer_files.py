@@ -136,17 +136,17 @@ def _from_tokenizer(path: Path) -> list[str]:
         raise _wrong(path, "it has no vocabulary where model.vocab should be")
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
         raise _wrong(path, "added_tokens is not a list of objects")
-    return _by_id(path, pairs, [(token.get("content"), token.get("id")) for token in added])
+    return by_id(path, pairs, [(token.get("content"), token.get("id")) for token in added])
 
 
 def _from_json(path: Path) -> list[str]:
-    return _by_id(path, read_json(path, MAX_TOKENIZER_BYTES).items(), _added_beside(path))
+    return by_id(path, read_json(path, MAX_TOKENIZER_BYTES).items(), _added_beside(path))
 
 
 def _from_text(path: Path) -> list[str]:
     """Read vocab.txt, as BERT has it: one token on each line; bytes that are not UTF-8 become U+FFFD."""
     lines = [line.rstrip(b"\r\n").decode("utf-8", "replace") for line in BytesIO(_whole(path))]
-    return _by_id(path, [(line, n) for n, line in enumerate(lines)], _added_beside(path))
+    return by_id(path, [(line, n) for n, line in enumerate(lines)], _added_beside(path))
 
 
 def _added_beside(path: Path) -> list[tuple[Any, Any]]:
@@ -185,7 +185,7 @@ def _whole(path: Path) -> bytes:
     return file.head(file.size)
 
 
-def _by_id(path: Path, *parts: Iterable[tuple[Any, Any]]) -> list[str]:
+def by_id(path: Path, *parts: Iterable[tuple[Any, Any]]) -> list[str]:
     """Return tokens by id, of tables that can be read twice; the token of an unused id is the empty string."""
     count = given = 0
     for token, number in chain(*parts):

@@ -2,20 +2,22 @@
 
 import json
 import shutil
-from collections.abc import Callable, Mapping
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from math import prod
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from whatwhere.errors import CheckpointError
 from whatwhere.long_work import counted
-from whatwhere.models.checkpoint.base import NO_TOKENIZER, Entry
+from whatwhere.models.checkpoint.base import NO_TOKENIZER, QUANTIZED, Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import File, parse_json, plain_name, read_json
 from whatwhere.models.checkpoint.folder import INDEX, weight_files
 from whatwhere.models.checkpoint.hub import locate
 from whatwhere.models.checkpoint.safetensors import (
+    TYPES,
     Part,
     computed,
     copied,
@@ -49,6 +51,7 @@ class ChangedCopy:
         path: of a folder, of an index in it, or of one file.
         out: a file or folder, as the input is.
         force: replace an existing output.
+        source: an open checkpoint of any format, which is written as one file of weights; None opens safetensors.
 
     Attributes:
         parts: tensors that replace those of their names.
@@ -56,45 +59,56 @@ class ChangedCopy:
         files: name of a small file -> its new content, or None to omit it.
         metadata: key of the headers' metadata -> its new value, or None to remove it.
         notes: for the user.
-
-    Raises:
-        CheckpointError: If the input cannot be read or is of another format, or the output cannot be written.
     """
 
-    def __init__(self, path: str | Path, out: str | Path, force: bool) -> None:
+    def __init__(self, path: str | Path, out: str | Path, force: bool, source: Checkpoint | None = None) -> None:
         path = locate(path)
         path = path.parent if path.name.endswith(INDEX) else path
         self.path, self.out, self.force = path, Path(out), force
-        self.checkpoint = Checkpoint.open(path)
+        self.checkpoint = Checkpoint.open(path) if source is None else source
         self.folder: Path | None = path if path.is_dir() else None
-        files = dict.fromkeys(entry.file for entry in self.checkpoint.tensors.values())
-        if self.checkpoint.format not in ("safetensors", "folder") or any(
-            file.suffix != ".safetensors" for file in files if len(files) > 1 or self.folder is not None
-        ):
-            if runs := self.checkpoint.runs:
-                raise CheckpointError(
-                    f"{path} holds {len(runs)} runs of a comparison.\n"
-                    f"Pass the file of one: models/{runs[0]}.safetensors."
-                )
-            raise CheckpointError(
-                f"{path} is {self.checkpoint.format}, but only safetensors can be changed.\n"
-                "Convert it first: whatwhere convert PATH OUT.safetensors --format safetensors."
-            )
-        for file in files:
-            File(file).require_local()
-        self.headers = {file: read_header(file) for file in files}
-        first = None if self.folder is None else next(iter(weight_files(self.folder)), None)  # files may vanish
-        self.index = first if first is not None and first.name.endswith(INDEX) else None
-        self._require_output()
+        inputs = list(dict.fromkeys(entry.file for entry in self.checkpoint.tensors.values()))
+        require_writable_output(self.out, [path, *inputs], force)
+        self.index: Path | None = None
+        self._weights: dict[str, tuple[list[Part], Json]] = {}  # of each new file: its tensors and metadata
+        if source is None:
+            self._require_safetensors(inputs)
+            for file in inputs:
+                ranges, metadata = read_header(file)
+                stored = sorted(ranges.values(), key=attrgetter("offset"))
+                self._weights[file.name] = [copied(each) for each in stored], metadata
+            first = None if self.folder is None else next(iter(weight_files(self.folder)), None)  # files may vanish
+            self.index = first if first is not None and first.name.endswith(INDEX) else None
+            self._require_same_kind()
+        else:
+            self.folder = None if self.out.suffix == ".safetensors" else self.folder
+            metadata = {k: v for k, v in source.metadata.items() if isinstance(v, str) and len(v) < 1000}
+            self._weights["model.safetensors"] = _widened(source), {"format": "pt", **metadata}
         self.parts: dict[str, Part] = {}
         self.changed: list[Changed] = []
         self.files: dict[str, bytes | None] = {}
         self.metadata: dict[str, str | None] = {}
         self.notes: list[str] = []
 
-    def _require_output(self) -> None:
+    def _require_safetensors(self, files: Sequence[Path]) -> None:
+        one = self.folder is None and len(files) == 1  # whose name may be any
+        if self.checkpoint.format not in ("safetensors", "folder") or not (
+            one or all(file.suffix == ".safetensors" for file in files)
+        ):
+            if runs := self.checkpoint.runs:
+                raise CheckpointError(
+                    f"{self.path} holds {len(runs)} runs of a comparison.\n"
+                    f"Pass the file of one: models/{runs[0]}.safetensors."
+                )
+            raise CheckpointError(
+                f"{self.path} is {self.checkpoint.format}, but only safetensors can be changed.\n"
+                "Convert it first: whatwhere convert PATH OUT.safetensors --format safetensors."
+            )
+        for file in files:
+            File(file).require_local()
+
+    def _require_same_kind(self) -> None:
         out = self.out
-        require_writable_output(out, [*self.headers, self.path], self.force)
         if self.folder is None and out.suffix != ".safetensors":
             raise CheckpointError(
                 f"the input is one file, {self.path.name}, so the output is one too, but {out.name} does not end in "
@@ -134,53 +148,41 @@ class ChangedCopy:
         self.replace(entry, computed(entry.name, entry.dtype, entry.shape if shape is None else shape, make), what)
 
     def write(self, command: str, measured: Callable[[], Measured | None] = lambda: None) -> Report:
-        """Write the copy atomically, and report what was changed and what was measured meanwhile.
-
-        Raises:
-            CheckpointError: If it cannot be written, or a tensor to be changed is stored in parts.
-        """
+        """Write the copy atomically, and report what was changed and what was measured meanwhile."""
         self.checkpoint.require_stored(self.parts)
         not_copied: list[NotCopied] = []
-        if self.folder is None:
-            with new_file(self.out, self.force) as path:
-                size = self._write_weights(dict.fromkeys(self.headers, path))
-        else:
-            with new_folder(self.out, self.force) as path:
-                names = {file.name for file in (*self.headers, self.index) if file is not None}
-                not_copied = copy_other_files(self.folder, path, names, self.files)
-                size = self._write_weights({file: path / file.name for file in self.headers})
-                if self.index is not None:
-                    (path / self.index.name).write_bytes(self._new_index(self.index))
-        kept = sum(len(ranges) for ranges, _ in self.headers.values()) - len(self.parts)
+        files = {name: (self._parts(name), self._edited(metadata)) for name, (_, metadata) in self._weights.items()}
+        total = sum(part.bytes for parts, _ in files.values() for part in parts)
+        with (new_file if self.folder is None else new_folder)(self.out, self.force) as path:
+            if self.folder is not None:
+                written = {*files, *([] if self.index is None else [self.index.name])}
+                not_copied = copy_other_files(self.folder, path, written, self.files)
+            with counted("writing", total, "bytes") as advance:
+                size = sum(
+                    write_safetensors(path if self.folder is None else path / name, *content, advance)
+                    for name, content in files.items()
+                )
+            if self.index is not None:
+                everything = [part for parts, _ in files.values() for part in parts]
+                (path / self.index.name).write_bytes(self._new_index(self.index, everything))
+        kept = sum(len(parts) for parts, _ in files.values()) - len(self.parts)
         return Report(
             command, str(self.path), str(self.out), tuple(self.changed), kept, size, measured(), tuple(self.notes),
             tuple(not_copied),
         )  # fmt: skip
 
-    def _write_weights(self, paths: Mapping[Path, Path]) -> int:
-        """Write each file of weights under its new path; return their size."""
-        with counted("writing", sum(part.bytes for file in paths for part in self._parts(file)), "bytes") as advance:
-            return sum(
-                write_safetensors(path, self._parts(file), self._edited(self.headers[file][1]), advance)
-                for file, path in paths.items()
-            )
-
-    def _parts(self, file: Path) -> list[Part]:
-        parts = []
-        for name, source in sorted(self.headers[file][0].items(), key=lambda item: item[1].offset):
-            entry = self.checkpoint.tensors.get(name)
-            # A file may hold a tensor that, by the index, is in another one: this copy is not changed.
-            indexed = entry is not None and entry.file == file
-            parts.append(self.parts[name] if indexed and name in self.parts else copied(source))
-        return parts
+    def _parts(self, file: str) -> list[Part]:
+        parts, _ = self._weights[file]
+        # A file may hold a tensor that, by the index, is in another one: this copy is not changed.
+        own = {name for name in self.parts if len(self._weights) == 1 or self.checkpoint.entry(name).file.name == file}
+        return [self.parts[part.name] if part.name in own else part for part in parts]
 
     def _edited(self, metadata: Json) -> Json:
         return {key: value for key, value in {**metadata, **self.metadata}.items() if value is not None}
 
-    def _new_index(self, index: Path) -> bytes:
+    def _new_index(self, index: Path, parts: Sequence[Part]) -> bytes:
         """Return the index, with the totals in its metadata updated."""
         contents = dict(read_json(index, _MAX_JSON_BYTES))
-        parts = [part for file in self.headers for part in self._parts(file)]
         totals = {
             "total_size": sum(part.bytes for part in parts),
             "total_parameters": sum(prod(part.shape) for part in parts),
@@ -188,6 +190,16 @@ class ChangedCopy:
         metadata = contents.get("metadata") or {}
         contents["metadata"] = self._edited({key: totals.get(key, value) for key, value in metadata.items()})
         return as_json(contents)
+
+
+def _widened(checkpoint: Checkpoint) -> list[Part]:
+    """Return every tensor in its stored type, or in float32 where safetensors has no such type."""
+    checkpoint.require_stored(checkpoint.tensors)
+    parts = []
+    for entry in checkpoint.tensors.values():
+        dtype = entry.dtype if entry.dtype in TYPES.values() and entry.dtype not in QUANTIZED else "float32"
+        parts.append(computed(entry.name, dtype, entry.shape, partial(checkpoint.tensor, entry.name)))
+    return parts
 
 
 def copy_other_files(folder: Path, out: Path, written: set[str], files: Mapping[str, bytes | None]) -> list[NotCopied]:

@@ -50,17 +50,11 @@ def repair_checkpoint(
     the median norm of those that are not broken, or the mean norm of the pieces that they are made of.
 
     Args:
-        path, out, force: as in `resize_checkpoint`.
         rows: the direction of new rows: `covariance` takes that of the token's row in an output projection which is not
             tied, where that row is not broken, and else samples from mean and covariance of the rows that are not
             broken; `subtokens` is the mean of the rows of the tokens into which the text is split without the broken
             ones, and `covariance` where it cannot be split.
         ids: rows to repair in every table instead, broken or not.
-
-    Raises:
-        SettingError: If `rows` is unknown, nothing is to be repaired, or `subtokens` lacks a tokenizer.
-        TokenError: If an id is out of range.
-        CheckpointError: If the checkpoint cannot be changed, or the output cannot be written.
     """
     require_choice("repair", "rows", rows, METHODS)
     copy = ChangedCopy(path, out, force)
@@ -72,24 +66,21 @@ def repair_checkpoint(
     broken = {each.name: _broken(copy.checkpoint, each) if requested is None else requested for each in tables}
     # Special tokens are trained apart from the text, if at all: a low norm, as that of BERT's [MASK], may be learned.
     left = {n for reasons in broken.values() for n, why in reasons.items() if why in FAR} & _special(copy)
-    broken = {
-        name: kept
-        for name, reasons in broken.items()
-        if (kept := {n: why for n, why in reasons.items() if n not in left or why not in FAR})
-    }
-    if not broken:
+    for name, reasons in broken.items():
+        broken[name] = {n: why for n, why in reasons.items() if n not in left or why not in FAR}
+    every = sorted({n for reasons in broken.values() for n in reasons})
+    if not every:
         raise SettingError(
             f"{copy.path} has no row of zeros, none that is not finite, and none that is found to be under-trained "
             "or far from the others, so there is nothing to repair.\nName rows yourself: --ids FILE."
         )
-    pieces = _pieces(copy, sorted({n for reasons in broken.values() for n in reasons})) if rows == "subtokens" else {}
+    pieces = _pieces(copy, every) if rows == "subtokens" else {}
     measured: list[RepairedTable] = []
-    for entry in tables:
-        if reasons := broken.get(entry.name):
-            new, made_of = _new_rows(copy.checkpoint, entry, broken, pieces)
-            measured.append(_measured(copy.checkpoint, entry, reasons, new, pieces, made_of))
-            part = Part(entry.name, entry.dtype, entry.shape, partial(_repaired, copy.checkpoint, entry, new))
-            copy.replace(entry, part, f"{len(reasons):,} rows repaired")
+    for entry in (each for each in tables if broken[each.name]):
+        new, repaired = _repaired(copy.checkpoint, entry, broken, pieces)
+        measured.append(repaired)
+        part = Part(entry.name, entry.dtype, entry.shape, partial(_with_new_rows, copy.checkpoint, entry, new))
+        copy.replace(entry, part, f"{len(new):,} rows repaired")
     if left:
         named = ", ".join(map(str, sorted(left)))
         copy.notes.append(
@@ -171,23 +162,21 @@ def _pieces(copy: ChangedCopy, broken: Sequence[int]) -> Mapping[int, list[int]]
     return pieces
 
 
-def _new_rows(
+def _repaired(
     checkpoint: Checkpoint, entry: Entry, broken: Mapping[str, Mapping[int, str]], pieces: Mapping[int, list[int]]
-) -> tuple[NewRows, dict[int, str]]:
-    """Return the new rows of a table by id, and what the direction of each is."""
-    table, reasons = read_rows(checkpoint, entry.name), broken[entry.name]
-    whole = finite_rows(table)
-    for part in row_blocks(len(table), rows_at_a_time(table.shape[1])):
-        whole[part] &= table[part].any(axis=1)
+) -> tuple[NewRows, RepairedTable]:
+    """Return the new rows of a table by id, and what is reported of them."""
+    table, words, reasons = read_rows(checkpoint, entry.name), checkpoint.words, broken[entry.name]
+    whole, norms = finite_rows(table), row_norms(table)
+    whole &= norms > 0
     whole[[n for each in broken.values() for n in each]] = False
-    if checkpoint.words is not None:
-        whole[len(checkpoint.words) :] = False
+    whole[len(table) if words is None else len(words) :] = False
     if not whole.any():
         raise CheckpointError(
             f"{entry.name} has no row that is not to be repaired, so there is nothing to sample from.\n"
             "Repair fewer rows: --ids FILE."
         )
-    sound, norms = np.flatnonzero(whole), row_norms(table)
+    sound = np.flatnonzero(whole)
     typical = float(np.median(norms[sound]))
     # In the order of preference; a direction of length 0, as of pieces that cancel out, leaves the next one.
     offered: list[tuple[str, NewRows]] = [
@@ -196,13 +185,17 @@ def _new_rows(
         ("covariance", _sampled(selected_rows(table, sound[:: -(-len(sound) // _SAMPLE)]), reasons)),
     ]
     new: dict[int, np.ndarray] = {}
-    made_of: dict[int, str] = {}
-    for name, directions in offered:
-        for n, direction in directions.items():
-            if n not in new and np.linalg.norm(direction) > 0:
-                norm = float(norms[pieces[n]].mean()) if name == "pieces" else typical
-                new[n], made_of[n] = direction * (norm / np.linalg.norm(direction)), name
-    return {n: new.get(n, np.zeros(table.shape[1])) for n in reasons}, made_of
+    rows = []
+    names = [words[n] if words and n < len(words) else "" for n in reasons]
+    for (n, why), word, text in zip(reasons.items(), names, shown_texts(names, words or ()), strict=True):
+        made_of, direction = next((name, each[n]) for name, each in offered if n in each and each[n].any())
+        own = pieces[n] if made_of == "pieces" else []
+        new[n] = direction * ((norms[own].mean() if own else typical) / np.linalg.norm(direction))
+        before = float(norms[n]) if np.isfinite(norms[n]) else None
+        token = word if words and n < len(words) else None
+        rows.append(RepairedRow(n, token, text, why, made_of, tuple(own), before, float(np.linalg.norm(new[n]))))
+    usable = np.delete(norms, list(reasons))
+    return new, RepairedTable(entry.name, tuple(rows), float(np.median(usable[np.isfinite(usable)])))
 
 
 def _output_rows(checkpoint: Checkpoint, entry: Entry, broken: Mapping[str, Mapping[int, str]]) -> NewRows:
@@ -223,34 +216,7 @@ def _sampled(rows: np.ndarray, reasons: Mapping[int, str]) -> NewRows:
     return dict(zip(reasons, change.apply(torch.from_numpy(rows).double()).numpy(), strict=True))
 
 
-def _measured(
-    checkpoint: Checkpoint,
-    entry: Entry,
-    reasons: Mapping[int, str],
-    new: NewRows,
-    pieces: Mapping[int, list[int]],
-    made_of: Mapping[int, str],
-) -> RepairedTable:
-    norms, words = row_norms(read_rows(checkpoint, entry.name)), checkpoint.words or []
-    usable = np.delete(norms, list(reasons))
-    decoded = shown_texts([words[number] if number < len(words) else "" for number in reasons], words)
-    rows = [
-        RepairedRow(
-            id=number,
-            token=words[number] if number < len(words) else None,
-            text=shown,
-            why=why,
-            made_of=made_of[number],
-            pieces=tuple(pieces.get(number, ())) if made_of[number] == "pieces" else (),
-            norm_before=float(norms[number]) if np.isfinite(norms[number]) else None,
-            norm_after=float(np.linalg.norm(new[number])),
-        )
-        for (number, why), shown in zip(reasons.items(), decoded, strict=True)
-    ]
-    return RepairedTable(entry.name, tuple(rows), float(np.median(usable[np.isfinite(usable)])))
-
-
-def _repaired(checkpoint: Checkpoint, entry: Entry, new: NewRows) -> Iterator[Chunk]:
+def _with_new_rows(checkpoint: Checkpoint, entry: Entry, new: NewRows) -> Iterator[Chunk]:
     """Yield the bytes of a table with new rows, some rows at a time; all other rows keep their bits."""
     import torch
 

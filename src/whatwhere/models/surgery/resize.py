@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from whatwhere.checks import require_choice
 from whatwhere.errors import CheckpointError, SettingError, ShapeError
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.names import is_per_layer
 from whatwhere.models.surgery.changed_copy import ChangedCopy, as_json
 from whatwhere.models.surgery.report import Report, Resized, RowStatistics, TableRows
 from whatwhere.models.surgery.selection import (
+    change_added_tokens,
     ids_in_configs,
     notes_on_vocabulary,
     position_tensors,
@@ -25,7 +27,7 @@ from whatwhere.models.surgery.selection import (
     with_rows,
 )
 from whatwhere.models.surgery.tokenizer_json import STALE, built, with_added
-from whatwhere.what.text import encodings
+from whatwhere.what.text import ids_of_each
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -66,22 +68,14 @@ def resize_checkpoint(
         rows: initial values of new rows: `mean`, `noise` or `covariance` (see Rearrangement), or `subtokens`: the mean
             of the rows of the tokens that the text was split into before. None is `noise` for tokens, so that
             they differ and have norms as the others do, and `mean` for padding, which is not a token's.
-        seed: of `noise` and `covariance`.
         rule, align: of the interpolation, see `whatwhere.where.input.learned`.
         force: replace an existing output.
-
-    Raises:
-        SettingError: If no size is given, or they contradict each other.
-        ShapeError: If there are too few rows for the tokenizer, or more than fit on the disk.
-        CheckpointError: If the checkpoint cannot be changed, or the output cannot be written.
-        TokenError: If a text cannot become a token.
     """
     copy = ChangedCopy(path, out, force)
     words = copy.checkpoint.words or ()
-    default = rows is None and (words or add_tokens)  # tokens are known from padding
+    default = rows is None and bool(words or add_tokens)  # tokens are known from padding
     rows = rows or ("noise" if default else "mean")
-    if rows not in ROWS:
-        raise SettingError(f"resize got rows={rows!r}, but knows only: {', '.join(ROWS)}.")
+    require_choice("resize", "rows", rows, ROWS)
     if rows == "subtokens" and not add_tokens:
         raise SettingError("--rows subtokens needs tokens with a text.\nAdd some: --add-token TEXT.")
     resized = vocab_size is not None or bool(add_tokens) or multiple_of is not None
@@ -91,20 +85,12 @@ def resize_checkpoint(
     measured: list[TableRows] = []
     config = copy.checkpoint.config if copy.folder is not None else None
     if resized:
-        from whatwhere.what.resizing import Rearrangement
-
         pieces = _add(copy, add_tokens, rows)
         tables = vocabulary_tensors(copy, renumbering=False)
-        old, size = tables[0].shape[0], _size(copy, tables[0], vocab_size, max(pieces, default=-1) + 1, multiple_of)
-        draw = "mean" if rows == "subtokens" else rows
-        change = Rearrangement.enlarged(old, size, pieces, draw, seed, min(len(words), old) or None)
-        change.source[[n for n in pieces if n < size]] = -1  # a padded vocabulary may have had a row there
-        if default:
-            sampled = np.flatnonzero(change.sampled).tolist()
-            named = pieces.keys() | {n for n in sampled if n < len(words) and words[n]}
-            change = replace(change, padding=[n for n in sampled if n not in named])
+        size = _size(copy, tables[0], vocab_size, max(pieces, default=-1) + 1, multiple_of)
+        change = _enlarged(tables[0].shape[0], size, pieces, rows, seed, words, default)
         measured = rearrange(copy, change, tables)
-        config = None if config is None else with_rows(config, tables, old, size)
+        config = None if config is None else with_rows(config, tables, change.rows, size)
         if copy.folder is None:
             copy.notes.append(
                 "the input is one file, so no configuration was changed: its vocab_size must be that of the table"
@@ -120,37 +106,53 @@ def resize_checkpoint(
     return copy.write("resize", lambda: Resized(tuple(pieces), tuple(measured)))
 
 
+def _enlarged(
+    old: int, size: int, pieces: Mapping[int, list[int]], rows: Rows, seed: int, words: Sequence[str], default: bool
+) -> "Rearrangement":
+    """Return the change of the table; by default, rows that no token has are its mean whatever `rows` is."""
+    from whatwhere.what.resizing import Rearrangement
+
+    draw = "mean" if rows == "subtokens" else rows
+    change = Rearrangement.enlarged(old, size, pieces, draw, seed, min(len(words), old) or None)
+    change.source[[n for n in pieces if n < size]] = -1  # a padded vocabulary may have had a row there
+    if not default:
+        return change
+    sampled = np.flatnonzero(change.sampled).tolist()
+    return replace(change, padding=[n for n in sampled if n not in pieces and not (n < len(words) and words[n])])
+
+
 def rearrange(copy: ChangedCopy, change: "Rearrangement", tables: Sequence[Entry]) -> list[TableRows]:
     """Rearrange the tables of the vocabulary; return their statistics, a list that is filled as they are written."""
     measured: list[TableRows] = []
     known, empty = int((change.source != -1).sum()), len(change.padding)
     what = f"{known:,} rows kept, {len(change.source) - known - empty:,} new{f', {empty:,} padding' if empty else ''}"
+
+    def make(entry: Entry, own_change: "Rearrangement") -> "Tensor":
+        old = copy.checkpoint.tensor(entry.name)
+        if entry.shape[0] == 1 and len(entry.shape) == 2:
+            return own_change.apply(old[0])[None]
+        new = own_change.apply(old)
+        if new.dim() == 2:
+            added = np.flatnonzero(change.source == -1)
+            if len(added) > empty:  # padding rows are alike
+                added = np.setdiff1d(added, list(change.padding))
+            kept = _statistics(old, own_change.source[own_change.source != -1])
+            measured.append(TableRows(entry.name, kept, _statistics(new, added) if len(added) else None))
+        return new
+
     for entry in tables:
         shape = (1, len(change.source)) if entry.shape[0] == 1 else (len(change.source), *entry.shape[1:])
         own_change = change.of_rows(entry.shape[0]) if is_per_layer(entry.name) else change
-        copy.compute(entry, partial(_rearranged, copy, own_change, entry, measured), what, shape)
+        copy.compute(entry, partial(make, entry, own_change), what, shape)
     return measured
-
-
-def _rearranged(copy: ChangedCopy, change: "Rearrangement", entry: Entry, measured: list[TableRows]) -> "Tensor":
-    old = copy.checkpoint.tensor(entry.name)
-    if entry.shape[0] == 1 and len(entry.shape) == 2:
-        return change.apply(old[0])[None]
-    new = change.apply(old)
-    if new.dim() == 2:
-        kept, added = change.source[change.source != -1], np.flatnonzero(change.source == -1)
-        if len(added) > len(change.padding):  # of rows that are alike
-            added = np.setdiff1d(added, list(change.padding))
-        measured.append(TableRows(entry.name, _statistics(old, kept), _statistics(new, added) if len(added) else None))
-    return new
 
 
 def _statistics(table: "Tensor", rows: np.ndarray) -> RowStatistics:
     import torch
 
     some = torch.from_numpy(rows)[torch.linspace(0, len(rows) - 1, min(len(rows), 2048)).long()]
-    bits = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[table.element_size()]
-    values = table.view(bits)[some].view(table.dtype).double()
+    # By bytes: torch selects no rows of 8-bit floating-point types.
+    values = table.view(torch.uint8)[some].view(table.dtype).double()
     spread = float((values - values.mean(0)).square().mean().sqrt()) if len(rows) > 1 else None
     return RowStatistics(len(rows), float(values.norm(dim=1).median()), spread)
 
@@ -167,14 +169,12 @@ def _add(copy: ChangedCopy, texts: Sequence[str], rows: Rows) -> dict[int, list[
     if copy.folder is not None and any((copy.folder / name).is_file() for name in STALE):
         listed = dict(zip(texts, ids, strict=True))  # older tokenizers read added tokens from this file
         copy.files["added_tokens.json"] = as_json({**(copy.json("added_tokens.json") or {}), **listed})
-    settings = copy.json("tokenizer_config.json")
-    if settings is not None and isinstance(settings.get("added_tokens_decoder"), dict):
-        entries = [dict(token) for token in extended["added_tokens"][-len(ids) :]]
-        decoder = settings["added_tokens_decoder"] | {str(entry.pop("id")): entry for entry in entries}
-        copy.files["tokenizer_config.json"] = as_json({**settings, "added_tokens_decoder": decoder})
+    new = extended["added_tokens"][-len(ids) :]
+    entries = {str(token["id"]): {key: token[key] for key in token if key != "id"} for token in new}
+    change_added_tokens(copy, lambda decoder: {**decoder, **entries})
     if rows != "subtokens":
         return {number: [] for number in ids}
-    return {n: encoding.ids for n, encoding in zip(ids, encodings(built(contents), texts), strict=True)}
+    return dict(zip(ids, ids_of_each(built(contents), texts), strict=True))
 
 
 def _size(copy: ChangedCopy, table: Entry, vocab_size: int | None, least: int, multiple_of: int | None) -> int:
@@ -215,11 +215,9 @@ def _notes_on_new_rows(change: "Rearrangement", pieces: Mapping[int, list[int]],
         notes.append(
             f"the rows of new tokens are sampled by {rows}, seed {change.seed}: they differ, and need training"
         )
-    equal = [n for n in pieces if change.sampled[n]] if rows == "mean" else []
-    if rows == "subtokens":
-        parts = [tuple(sorted(ids)) for ids in pieces.values()]
-        equal = [n for n, own in zip(pieces, parts, strict=True) if parts.count(own) > 1]
-    if len(equal) > 1:
+    made_of = {n: tuple(sorted(ids)) for n, ids in pieces.items() if rows == "subtokens" or change.sampled[n]}
+    equal = [n for n, own in made_of.items() if list(made_of.values()).count(own) > 1]
+    if len(equal) > 1 and rows in ("mean", "subtokens"):
         named = ", ".join(f"#{n}" for n in equal[:8]) + (", ..." if len(equal) > 8 else "")
         notes.append(
             f"the rows of {named} are equal, so the model cannot tell these tokens apart before training; "
@@ -232,8 +230,7 @@ def _notes_on_new_rows(change: "Rearrangement", pieces: Mapping[int, list[int]],
 
 def _interpolate(copy: ChangedCopy, positions: int, rule: "Rule", align: "Align") -> tuple[int, int]:
     """Interpolate the position tables; return the old length, and the row of position 0."""
-    offset = copy.checkpoint.position_offset
-    tables = position_tensors(copy.checkpoint)
+    offset, tables = copy.checkpoint.position_offset, position_tensors(copy.checkpoint)
     if offset is None:
         raise CheckpointError(
             f"the row of position 0 in {tables[0].name} is not known for this model, and rows before it must stay.\n"

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from whatwhere.analysis.table_difference import Alignment, align, token_keys
-from whatwhere.errors import CheckpointError, SettingError
+from whatwhere.checks import require_choice
+from whatwhere.errors import CheckpointError
 from whatwhere.long_work import begin_step, counted
 from whatwhere.models.checkpoint.base import Entry
 from whatwhere.models.checkpoint.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.files import File, read_json
-from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, TOKENIZER, tokenizer_json_in
+from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, TOKENIZER, by_id, tokenizer_json_in
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.surgery.changed_copy import ChangedCopy, as_json
 from whatwhere.models.surgery.report import Report, Retokenized
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 Method = Literal["subtokens", "omp"]
 METHODS: tuple[Method, ...] = ("subtokens", "omp")
-_MAX_UNUSED_IDS = 1 << 16
 _OTHER_FILES = ("tokenizer_config.json", "special_tokens_map.json", "chat_template.jinja")
 
 
@@ -47,42 +47,33 @@ def move_to_tokenizer(
     path: str | Path, out: str | Path, tokenizer: str | Path, *, method: Method = "subtokens", atoms: int = 64,
     force: bool = False,
 ) -> Report:  # fmt: skip
-    """Write a checkpoint with the tokens of another tokenizer.
+    """Write a checkpoint with the tokens of another tokenizer: a tokenizer.json, or that of a folder.
 
     A token of both tokenizers keeps its rows exactly; if the two mark words differently, tokens are matched by their
     text, and by whether they begin a word. Any other token gets the mean row of the tokens that the old tokenizer
-    splits its text into; if these are only unknown tokens, the mean of all rows. The model then needs some training.
+    splits its text into; if these are only unknown tokens, the mean of all rows. By the method `omp` it gets instead a
+    sum of shared tokens, see `whatwhere.what.resizing.pursue`, computed in the table of the model in the folder of the
+    tokenizer. The model then needs some training.
 
     If positions are counted from pad_token_id (as in RoBERTa), the learned position table is shifted with it, so that
     each position keeps its row. Sinusoidal positions (M2M-100) cannot be shifted, so the padding token must keep its id
     there.
-
-    Args:
-        path, out, force: as in `resize_checkpoint`.
-        tokenizer: path of a tokenizer.json, or of a folder with a tokenizer.
-        method: `subtokens`, as described; or `omp`, orthogonal matching pursuit, see `whatwhere.what.resizing.pursue`.
-            Then the folder must contain a model, whose rows of shared tokens are the atoms.
-
-    Raises:
-        SettingError: If the method is not known.
-        CheckpointError: If there is no tokenizer, or the vocabulary cannot be changed, or a special token that the
-            model needs is not in the new tokenizer.
     """
+    from whatwhere.what.resizing import Rearrangement
+
     copy, other = ChangedCopy(path, out, force), Path(tokenizer)
-    if method not in METHODS:
-        raise SettingError(f"convert got method={method!r}, but knows only: {', '.join(METHODS)}.")
+    require_choice("convert", "method", method, METHODS)
     contents = copy.require_tokenizer("its tokens are not known", "Pass a folder with its tokenizer.")
     file = other / TOKENIZER if other.is_dir() else other
     new_contents = tokenizer_json_in(other) if other.is_dir() else read_json(file, MAX_TOKENIZER_BYTES)
     if isinstance(new_contents, str):
         raise CheckpointError(f"{other}: {new_contents}.\nPass a tokenizer.json, or a folder with one.")
     built(new_contents)  # raises an error if it is not a tokenizer
-    old, new = _by_id(ids_of(contents), copy.path), _by_id(ids_of(new_contents), file)
-    shared = align(*token_keys(old, new))
+    old, new = by_id(copy.path, ids_of(contents).items()), by_id(file, ids_of(new_contents).items())
     tables = vocabulary_tensors(copy)
     rows = tables[0].shape[0]
-    inside = shared.first < rows
-    shared = Alignment(shared.first[inside], shared.second[inside], shared.removed, shared.new)
+    old_keys, new_keys = token_keys(old, new)
+    shared = align(old_keys[:rows], new_keys)
     origin = np.full(len(new), -1, dtype=np.int64)
     origin[shared.second] = shared.first
     missing = [n for n in np.flatnonzero(origin == -1).tolist() if new[n]]
@@ -90,31 +81,15 @@ def move_to_tokenizer(
         mixtures = _matching_pursuit(other, shared, missing, len(new), atoms)
     else:
         mixtures = _means_of_subtokens(contents, old, new, missing, rows)
-    from whatwhere.what.resizing import Rearrangement
-
     measured = rearrange(copy, Rearrangement(origin, rows, mixtures, known=min(len(old), rows)), tables)
     new_ids = dict(zip(shared.first.tolist(), shared.second.tolist(), strict=True))
     _write_files(copy, file, new_contents, new_ids, tables, len(new))
     copy.notes = ["the model needs some training with the new tokenizer"]
     copy.notes += notes_on_vocabulary(copy, tables, renumbered=True)
-    means = len(new) - len(shared.first) - len(mixtures)
+    means = len(new) - len(new_ids) - len(mixtures)
     return copy.write(
-        "convert",
-        lambda: Retokenized(len(new), len(shared.first), len(mixtures), method, means, tuple(measured)),
+        "convert", lambda: Retokenized(len(new), len(new_ids), len(mixtures), method, means, tuple(measured))
     )
-
-
-def _by_id(known: Mapping[str, int], path: Path) -> list[str]:
-    """Return tokens by id; "" for an unused id."""
-    last = max(known.values(), default=-1)
-    if not 0 <= last < 16 * len(known) + _MAX_UNUSED_IDS:
-        raise CheckpointError(
-            f"{path} numbers {len(known):,} tokens up to {last:,}, more than a table should have.\nCreate it again."
-        )
-    tokens = [""] * (last + 1)
-    for token, number in known.items():
-        tokens[number] = token
-    return tokens
 
 
 def _means_of_subtokens(
@@ -179,9 +154,7 @@ def _write_files(
             file = File(folder / name)
             content = file.head(min(file.size, MAX_TOKENIZER_BYTES))
             copy.files[TOKENIZER if name == tokenizer.name else name] = content
-    stated: Json = {}
-    if (folder / "config.json").is_file():
-        stated = read_json(folder / "config.json", MAX_TOKENIZER_BYTES)
+    stated = _read(folder / "config.json")
     for name, before in configs_of(copy).items():
         _require_timestamps(before, new_ids, rows)
         config: dict[Any, Any] = renumbered(before, rows, new_ids.get)
@@ -197,6 +170,10 @@ def _write_files(
             moved = _move_positions(copy, before, _with_padding_of(config, contents, folder), new_ids)
             config = dict(with_rows(moved, tables, rows, size))
         copy.files[name] = as_json(config)
+
+
+def _read(path: Path) -> Json:
+    return read_json(path, MAX_TOKENIZER_BYTES) if path.is_file() else {}
 
 
 def _require_timestamps(config: Json, new_ids: Mapping[int, int], rows: int) -> None:
@@ -218,9 +195,8 @@ def _with_padding_of(config: Json, tokenizer: Json, folder: Path) -> Json:
     if config.get("pad_token_id", 0) is not None:
         return config
     number = (tokenizer.get("padding") or {}).get("pad_id")
-    settings = folder / "tokenizer_config.json"
-    if number is None and settings.is_file():
-        token = read_json(settings, MAX_TOKENIZER_BYTES).get("pad_token")
+    if number is None:
+        token = _read(folder / "tokenizer_config.json").get("pad_token")
         token = token.get("content") if isinstance(token, Mapping) else token
         number = ids_of(tokenizer).get(str(token))
     return {**config, "pad_token_id": number}

@@ -1,6 +1,6 @@
 """Select what surgery changes: tensors of the vocabulary and of positions, and keys of configurations."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from whatwhere.models.checkpoint.names import (
 from whatwhere.models.configuration.keys import Json
 from whatwhere.models.configuration.model_types import TEXT_KEYS, nested_text
 from whatwhere.models.configuration.read import from_huggingface
-from whatwhere.models.surgery.changed_copy import ChangedCopy
+from whatwhere.models.surgery.changed_copy import ChangedCopy, as_json
 from whatwhere.what.token_ids import nested_configs, padding_dependence, shares_vocabulary, token_ids, why_fixed
 
 if TYPE_CHECKING:
@@ -47,17 +47,9 @@ _TEXT = (*TEXT_KEYS, "thinker_config", "decoder")
 
 
 def vocabulary_tensors(copy: ChangedCopy, renumbering: bool = True) -> list[Entry]:
-    """Find every tensor with one row, or one value, for each token, of a model whose vocabulary can be changed.
+    """Return what `token_tensors` does, but refuse a model whose token ids are more than row numbers of one table.
 
-    Args:
-        renumbering: whether tokens get other ids, rather than rows being added or removed at the end.
-
-    Returns:
-        The token table first, then its copies, the output projection, and biases of logits.
-
-    Raises:
-        CheckpointError: If token ids are more than row numbers of one table, no token table is known, or one is stored
-            in parts, as quantized tables are.
+    `renumbering` tells whether tokens get other ids, rather than rows being added or removed at the end.
     """
     checkpoint = copy.checkpoint
     if (why := why_fixed(checkpoint.config or {}, checkpoint.tensors, renumbering)) is not None:
@@ -90,7 +82,10 @@ def _extra_rows(checkpoint: Checkpoint) -> int:
 
 
 def token_tensors(checkpoint: Checkpoint) -> list[Entry]:
-    """Find every tensor with one row, or one value, for each token, as `vocabulary_tensors` does, of any model."""
+    """Find every tensor with one row, or one value, for each token.
+
+    The token table comes first, then its copies, the output projection, and biases of logits.
+    """
     table = checkpoint.token_table
     if table is None:
         raise checkpoint.without_table("Its tensors are listed by whatwhere.read(path).tensors.")
@@ -164,24 +159,22 @@ def position_tensors_after_padding(checkpoint: Checkpoint) -> list[Entry]:
 def recompute_buffers(copy: ChangedCopy, old: int, new: int, offset: int = 0) -> None:
     """Recompute buffers of older files that depend on the number of positions: ids of positions, and causal masks.
 
-    Args:
-        old, new: numbers of positions.
-        offset: rows of the tables before position 0.
+    `offset` rows of the tables come before position 0.
     """
     import torch
 
-    def numbers(entry: Entry) -> "Tensor":
-        ids = torch.arange(new + offset)[None]
-        return (ids if entry.name.endswith("position_ids") else ids * 0).to(getattr(torch, entry.dtype))
-
-    def mask(entry: Entry) -> "Tensor":
-        return torch.ones(new, new, dtype=torch.bool).tril()[None, None].to(getattr(torch, entry.dtype))
+    def make(entry: Entry) -> "Tensor":
+        if entry.name.endswith("attn.bias"):
+            made = torch.ones(new, new, dtype=torch.bool).tril()[None, None]
+        else:
+            made = torch.arange(new + offset)[None] * entry.name.endswith("position_ids")
+        return made.to(getattr(torch, entry.dtype))
 
     for entry in copy.checkpoint.tensors.values():
         if entry.name.endswith(("position_ids", "token_type_ids")) and entry.shape == (1, old + offset):
-            copy.compute(entry, partial(numbers, entry), "recomputed", (1, new + offset))
+            copy.compute(entry, partial(make, entry), "recomputed", (1, new + offset))
         elif entry.name.endswith("attn.bias") and entry.shape == (1, 1, old, old):
-            copy.compute(entry, partial(mask, entry), "recomputed", (1, 1, new, new))
+            copy.compute(entry, partial(make, entry), "recomputed", (1, 1, new, new))
 
 
 def _has_suffix(name: str, suffixes: Sequence[str]) -> bool:
@@ -197,14 +190,7 @@ def is_other_modality(entry: Entry) -> bool:
 
 
 def with_rows(config: Json, tables: Sequence[Entry], old: int, new: int) -> Json:
-    """Return a configuration with another vocabulary size, wherever the old one is stated or is the default.
-
-    Examples:
-        >>> with_rows({"vocab_size": 5, "text_config": {"vocab_size": 5}}, [], 5, 8)
-        {'vocab_size': 8, 'text_config': {'vocab_size': 8}}
-        >>> with_rows({"text_config": {"model_type": "gemma3_text"}}, [], 5, 8)
-        {'text_config': {'model_type': 'gemma3_text', 'vocab_size': 8}}
-    """
+    """Return a configuration with another vocabulary size, wherever the old one is stated or is the default."""
     changed = _with_sizes(config, _VOCABULARY_SIZES, {old: new})
     if not any(key in part for part in nested_configs(config) for key in (*_VOCABULARY_SIZES, "tgt_vocab_size")):
         changed = _with_text_size(changed, "vocab_size", new)
@@ -222,12 +208,7 @@ def _with_text_size(config: Json, key: str, size: int) -> Json:
 
 
 def with_position_count(config: Json, old: int, new: int, offset: int = 0) -> Json:
-    """Return a configuration with another number of positions, with or without the rows before position 0.
-
-    Examples:
-        >>> with_position_count({"max_position_embeddings": 514}, old=512, new=1024, offset=2)
-        {'max_position_embeddings': 1026}
-    """
+    """Return a configuration with another number of positions, with or without the rows before position 0."""
     return _with_sizes(config, _LENGTHS, {old: new, old + offset: new + offset})
 
 
@@ -246,27 +227,21 @@ def configs_of(copy: ChangedCopy) -> dict[str, Json]:
 
     After renumbering tokens, the default of the model type would be another token, or none at all.
     """
-    found = {name: copy.json(name) for name in _CONFIGS}
-    configs = {name: config for name, config in found.items() if config is not None}
-    if "config.json" in configs:
-        table = copy.checkpoint.token_table
-        rows = copy.checkpoint.entry(table).shape[0] if table is not None else 1
-        configs["config.json"] = _with_stated_padding(configs["config.json"], rows)
-    return configs
-
-
-def _with_stated_padding(config: Json, rows: int) -> Json:
-    if any("pad_token_id" in part for part in nested_configs(config)):
-        return config
+    configs = {name: config for name in _CONFIGS if (config := copy.json(name)) is not None}
+    config = configs.get("config.json")
+    if config is None or any("pad_token_id" in part for part in nested_configs(config)):
+        return configs
+    table = copy.checkpoint.token_table
+    rows = copy.checkpoint.entry(table).shape[0] if table is not None else 1
     try:
         padding = from_huggingface(with_rows(config, [], rows, rows)).padding_idx
     except WhatWhereError:  # a model type that is not known or not supported
         padding = (padding_dependence(config) or (None, None))[1]
-    if padding is None:
-        return config
-    key, text = nested_text(config)
-    stated = {"pad_token_id": padding}
-    return {**config, key: {**text, **stated}} if key else {**config, **stated}
+    if padding is not None:
+        key, text = nested_text(config)
+        stated = {"pad_token_id": padding}
+        configs["config.json"] = {**config, key: {**text, **stated}} if key else {**config, **stated}
+    return configs
 
 
 def ids_in_configs(copy: ChangedCopy, rows: int) -> dict[str, dict[str, list[int]]]:
@@ -274,16 +249,18 @@ def ids_in_configs(copy: ChangedCopy, rows: int) -> dict[str, dict[str, list[int
     return {name: token_ids(config, rows) for name, config in configs_of(copy).items()}
 
 
+def change_added_tokens(copy: ChangedCopy, change: Callable[[Json], Json]) -> None:
+    """Change the tokens by id in tokenizer_config.json, where it lists them."""
+    settings = copy.json("tokenizer_config.json") or {}
+    if isinstance(decoder := settings.get("added_tokens_decoder"), dict):
+        copy.files["tokenizer_config.json"] = as_json({**settings, "added_tokens_decoder": change(decoder)})
+
+
 # Notes for the user
 
 
 def notes_on_vocabulary(copy: ChangedCopy, tables: Sequence[Entry], renumbered: bool) -> list[str]:
-    """Return notes on what may belong to the vocabulary and is not changed: ids in other files, sizes and tensors.
-
-    Args:
-        tables: that are changed.
-        renumbered: whether tokens get other ids.
-    """
+    """Return notes on what may belong to the vocabulary and is not changed: ids in other files, sizes and tensors."""
     rows, others = tables[0].shape[0], _possibly_missed(copy.checkpoint, tables)
     others_with_ids = ("preprocessor_config.json", "processor_config.json", "adapter_config.json") if renumbered else ()
     notes = [

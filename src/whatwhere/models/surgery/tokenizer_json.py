@@ -1,14 +1,14 @@
 """Add tokens to tokenizer.json, or remove and renumber them: as JSON, so that unknown fields are kept."""
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from whatwhere.errors import CheckpointError, TokenError
 from whatwhere.escape import byte_alphabet, quoted
 from whatwhere.models.configuration.keys import Json
-from whatwhere.what.text import encodings, single_token, tokenizer_of_json
+from whatwhere.what.text import ids_of_each, single_token, tokenizer_of_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -50,32 +50,28 @@ def ids_of(contents: Json) -> dict[str, int]:
 def with_added(contents: Json, texts: Sequence[str]) -> tuple[Json, list[int]]:
     """Add tokens, matched anywhere in normalized text as by transformers, and return their ids, which follow the last.
 
-    Raises:
-        TokenError: If a text is empty, is a token already or the spelling of one, occurs twice, or is encoded
-            as other added tokens.
+    A text is refused that is empty, is a token already or the spelling of one, occurs twice, or is encoded as other
+    added tokens.
     """
     known, before = ids_of(contents), built(contents)
     for text in texts:
         why = "is empty" if not text else _why_not_new(before, text, known)
         if why is not None:
             raise TokenError(f"the token {quoted(text)} {why}.\nChoose others.")
-    if len(set(texts)) < len(texts):
-        raise TokenError(
-            f"{quoted(max(texts, key=texts.count))} occurs twice among the tokens to add.\nPass each token once."
-        )
-    first = max(known.values(), default=-1) + 1
+        if texts.count(text) > 1:
+            raise TokenError(f"{quoted(text)} occurs twice among the tokens to add.\nPass each token once.")
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": True, "special": False}
-    new: list[dict[str, Any]] = [{"id": first + n, "content": text, **flags} for n, text in enumerate(texts)]
+    first = max(known.values(), default=-1) + 1
+    ids = list(range(first, first + len(texts)))
+    new = [{"id": number, "content": text, **flags} for number, text in zip(ids, texts, strict=True)]
     changed = {**contents, "added_tokens": [*(contents.get("added_tokens") or []), *new]}
-    tokenizer = built(changed)
-    for token in new:
-        encoded = encodings(tokenizer, [token["content"]])[0].ids
-        if encoded != [token["id"]]:
+    for number, text, encoded in zip(ids, texts, ids_of_each(built(changed), texts), strict=True):
+        if encoded != [number]:
             raise TokenError(
-                f"with the token {quoted(token['content'])} added, the tokenizer makes {len(encoded)} tokens of that "
-                "text, not the new one.\nIt contains other added tokens: choose another text."
+                f"with the token {quoted(text)} added, the tokenizer makes {len(encoded)} tokens of that text, not the "
+                "new one.\nIt contains other added tokens: choose another text."
             )
-    return changed, [token["id"] for token in new]
+    return changed, ids
 
 
 def _why_not_new(tokenizer: "Tokenizer", text: str, known: Mapping[str, int]) -> str | None:
@@ -99,7 +95,7 @@ def needed(contents: Json, ids: Iterable[int]) -> set[int]:
             "trimmed."
         )
     stay = set(ids) | {int(token["id"]) for token in contents.get("added_tokens") or []}
-    stay |= _ids_around(contents.get("post_processor"))
+    _processed(contents.get("post_processor"), stay.add)
     stay |= {known[token] for token in (model.get("unk_token"),) if token in known}
     if isinstance(model.get("unk_id"), int):
         stay.add(model["unk_id"])
@@ -113,19 +109,17 @@ def needed(contents: Json, ids: Iterable[int]) -> set[int]:
 def trimmed(contents: Json, new_ids: Mapping[int, int]) -> Json:
     """Keep the tokens in `new_ids`, old id -> new id, with at least those of `needed`, and remove the others."""
     changed, model = dict(contents), dict(contents["model"])
-    vocabulary = model["vocab"]
-    if isinstance(vocabulary, Mapping):
-        kept = [(token, new_ids[number]) for token, number in vocabulary.items() if number in new_ids]
+    if isinstance(model["vocab"], Mapping):
+        kept = [(token, new_ids[number]) for token, number in model["vocab"].items() if number in new_ids]
         model["vocab"] = dict(sorted(kept, key=lambda pair: pair[1]))
     else:
-        kept_rows = [(new_ids[number], row) for number, row in enumerate(vocabulary) if number in new_ids]
-        kept_rows.sort(key=lambda pair: pair[0])
-        if [number for number, _ in kept_rows] != list(range(len(kept_rows))):
+        pieces = sorted((new_ids[number], row) for number, row in enumerate(model["vocab"]) if number in new_ids)
+        if [number for number, _ in pieces] != list(range(len(pieces))):
             raise CheckpointError(
                 "pieces of tokenizer.json are numbered by their order, but some ids to keep are not pieces.\n"
                 "Keep only ids that are tokens."
             )
-        model["vocab"] = [row for _, row in kept_rows]
+        model["vocab"] = [row for _, row in pieces]
     if isinstance(model.get("unk_id"), int):
         model["unk_id"] = new_ids[model["unk_id"]]
     if model["type"] == "BPE":
@@ -135,35 +129,26 @@ def trimmed(contents: Json, new_ids: Mapping[int, int]) -> Json:
     changed["added_tokens"] = [{**token, "id": new_ids[token["id"]]} for token in contents.get("added_tokens") or []]
     if isinstance(contents.get("padding"), Mapping) and contents["padding"].get("pad_id") in new_ids:
         changed["padding"] = {**contents["padding"], "pad_id": new_ids[contents["padding"]["pad_id"]]}
-    changed["post_processor"] = _processed(contents.get("post_processor"), new_ids)
+    changed["post_processor"] = _processed(contents.get("post_processor"), new_ids.__getitem__)
     return changed
 
 
-def _processed(processor: Any, new_ids: Mapping[int, int]) -> Any:
-    """Return a post-processor with new ids."""
+def _processed(processor: Any, new_id: Callable[[int], Any]) -> Any:
+    """Return a post-processor with new ids of the tokens that it puts around a text."""
     if not isinstance(processor, Mapping):
         return processor
     changed = dict(processor)
     if isinstance(processor.get("special_tokens"), Mapping):
         changed["special_tokens"] = {
-            name: {**token, "ids": [new_ids[number] for number in token["ids"]]}
+            name: {**token, "ids": [new_id(number) for number in token["ids"]]}
             for name, token in processor["special_tokens"].items()
         }
     for name in ("sep", "cls"):
         if isinstance(processor.get(name), list):
-            changed[name] = [processor[name][0], new_ids[processor[name][1]]]
+            changed[name] = [processor[name][0], new_id(processor[name][1])]
     if isinstance(processor.get("processors"), list):
-        changed["processors"] = [_processed(one, new_ids) for one in processor["processors"]]
+        changed["processors"] = [_processed(one, new_id) for one in processor["processors"]]
     return changed
-
-
-def _ids_around(processor: Any) -> set[int]:
-    """Return the ids of the tokens that a post-processor puts around a text."""
-    if not isinstance(processor, Mapping):
-        return set()
-    ids = {number for token in (processor.get("special_tokens") or {}).values() for number in token["ids"]}
-    ids |= {processor[name][1] for name in ("sep", "cls") if isinstance(processor.get(name), list)}
-    return ids.union(*(_ids_around(one) for one in processor.get("processors") or []))
 
 
 def _merges_of(model: Json) -> list[Merge]:
@@ -192,30 +177,24 @@ def _with_merge_parts(contents: Json, ids: Iterable[int], known: Mapping[str, in
         )
     ranks = {merge: rank for rank, merge in reversed(list(enumerate(_merges_of(model))))}
     tokens, suffix = {number: token for token, number in known.items()}, model.get("end_of_word_suffix") or ""
-    stay = {number for number in ids if number in tokens}
+    stay = set(ids)
     # Characters that represent bytes, as in GPT-2, can encode any text.
     if "ByteLevel" in str(contents.get("decoder")) + str(contents.get("pre_tokenizer")):
         stay |= {known[token] for letter in byte_alphabet() for token in (letter, letter + suffix) if token in known}
     added = {token["id"] for token in contents.get("added_tokens") or []}
-    for number in stay - added:  # added tokens are matched as a whole
-        stay |= {known[part] for part in _intermediate(_characters(tokens[number], suffix), ranks) if part in known}
-    return stay | {number for number in ids if number not in tokens}
+    for number in stay.intersection(tokens) - added:  # added tokens are matched as a whole
+        stay |= {known[part] for part in _merged(tokens[number], suffix, ranks) if part in known}
+    return stay
 
 
-def _characters(token: str, suffix: str) -> list[str]:
+def _merged(token: str, suffix: str, ranks: Mapping[Merge, int]) -> set[str]:
+    """Return all tokens that occur while the characters of one are merged as in BPE, the lowest rank first."""
+    parts = list(token)
     if suffix and token.endswith(suffix) and len(token) > len(suffix):
-        word = token.removesuffix(suffix)
-        return [*word[:-1], word[-1] + suffix]
-    return list(token)
-
-
-def _intermediate(characters: list[str], ranks: Mapping[Merge, int]) -> set[str]:
-    """Return all tokens that occur while characters are merged as in BPE, the lowest rank first."""
-    parts, tokens = list(characters), set(characters)
-    while len(parts) > 1:
-        pairs = [(ranks[pair], n) for n, pair in enumerate(pairwise(parts)) if pair in ranks]
-        if not pairs:
-            break
+        parts = list(token.removesuffix(suffix))
+        parts[-1] += suffix
+    tokens = set(parts)
+    while pairs := [(ranks[pair], n) for n, pair in enumerate(pairwise(parts)) if pair in ranks]:
         _, n = min(pairs)
         parts[n : n + 2] = [parts[n] + parts[n + 1]]
         tokens.add(parts[n])

@@ -1,7 +1,7 @@
 """Trim the vocabulary of a checkpoint to tokens by id or by a corpus, and those that these need."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 from io import TextIOWrapper
 from pathlib import Path
@@ -19,13 +19,14 @@ from whatwhere.models.surgery.changed_copy import ChangedCopy, as_json
 from whatwhere.models.surgery.report import CorpusCheck, Report, Trimmed
 from whatwhere.models.surgery.resize import rearrange
 from whatwhere.models.surgery.selection import (
+    change_added_tokens,
     configs_of,
     ids_in_configs,
     notes_on_vocabulary,
     vocabulary_tensors,
     with_rows,
 )
-from whatwhere.models.surgery.tokenizer_json import STALE, built, needed, trimmed
+from whatwhere.models.surgery.tokenizer_json import STALE, built, ids_of, needed, trimmed
 from whatwhere.what.text import encodings
 from whatwhere.what.token_ids import padding_dependence, renumbered
 
@@ -44,45 +45,44 @@ def trim_checkpoint(
 ) -> Report:
     """Write a checkpoint with fewer tokens, and its tokenizer and configuration with new ids.
 
-    Kept are the requested ids, or those of the tokens in the corpus, and with them: ids in the configuration, added
-    tokens, tokens that the tokenizer puts around a text, and the unknown token; the parts from which byte-pair merges
-    build the kept tokens; the piece with the lowest score, by which Unigram scores unknown characters; and, if
-    positions are counted from pad_token_id (as in RoBERTa), all ids up to it, so that positions keep their rows. Tokens
-    keep their order, and `id_map.json` maps new to old ids. A text of kept tokens is encoded to the same tokens as
-    before.
-
-    Args:
-        path, out, force: as in `resize_checkpoint`.
-        corpus: text files in UTF-8, which are encoded line by line; needs the tokenizer.
-
-    Raises:
-        SettingError: If both of corpus and keep_ids are given, or neither.
-        TokenError: If an id is out of range.
-        TextError: If the corpus cannot be read, or is empty.
-        CheckpointError: If the checkpoint cannot be changed, or the output cannot be written.
+    Kept are the requested ids, or those of the tokens in the corpus (text files in UTF-8, encoded line by line), and
+    with them: ids in the configuration, added tokens, tokens that the tokenizer puts around a text, and the unknown
+    token; the parts from which byte-pair merges build the kept tokens; the piece with the lowest score, by which
+    Unigram scores unknown characters; and, if positions are counted from pad_token_id (as in RoBERTa), all ids up to
+    it, so that positions keep their rows. Tokens keep their order, and `id_map.json` maps new to old ids. A text of
+    kept tokens is encoded to the same tokens as before.
     """
+    from whatwhere.what.resizing import Rearrangement
+
     copy = ChangedCopy(path, out, force)
     if bool(corpus) == (keep_ids is not None):
         raise SettingError("trim needs texts or ids.\nPass either --corpus FILE... or --keep-ids FILE.")
     tables = vocabulary_tensors(copy)
-    contents = None if isinstance(copy.tokenizer, str) else copy.tokenizer
-    if contents is not None:
-        built(contents)  # raises an error if it is not a tokenizer
     rows = tables[0].shape[0]
-    before = _encode_corpus(copy, corpus) if corpus else None
-    requested = set(before.ids) if before is not None else _checked(keep_ids or (), rows)
+    contents = None if isinstance(copy.tokenizer, str) else copy.tokenizer
+    before: Counter[int] = Counter()
+    digest = b""
+    if keep_ids is None:
+        contents = copy.require_tokenizer(
+            "the tokens of a text are not known", "Pass the folder of the model, or ids: --keep-ids FILE."
+        )
+        same_ids = np.arange(max(ids_of(contents).values(), default=0) + 1)
+        before, digest = _encoded(contents, corpus, same_ids, "encoding the corpus")
+        if not before:
+            raise TextError("the corpus holds no token.\nPass files with text.")
+    elif contents is not None:
+        built(contents)  # raises an error if it is not a tokenizer
+    requested = set(before) if keep_ids is None else _checked(keep_ids, rows)
     ids = _with_required(copy, contents, requested, rows)
     new_ids = {old: new for new, old in enumerate(ids)}
     smaller = None if contents is None else trimmed(contents, new_ids)
     _write_files(copy, smaller, tables, new_ids)
-    from whatwhere.what.resizing import Rearrangement
-
     measured = rearrange(copy, Rearrangement.kept(rows, ids), tables)
     check = None
-    if before is not None and smaller is not None:
-        old = np.array(ids, dtype=np.int64)
-        after = _corpus_tokens(smaller, corpus, old, "encoding the corpus again, by the trimmed tokenizer")
-        check = CorpusCheck(before.tokens, before.unknown, after.digest == before.digest)
+    if before and contents is not None and smaller is not None:
+        step = "encoding the corpus again, by the trimmed tokenizer"
+        same = _encoded(smaller, corpus, np.array(ids, np.int64), step)[1] == digest
+        check = CorpusCheck(before.total(), before[_unknown_id(contents)], same)
     id_map = as_json({"format": "whatwhere-id-map", "version": 1, "rows_before": rows, "old_ids": ids})
     saved = sum(copy.checkpoint.entry(name).bytes - part.bytes for name, part in copy.parts.items())
 
@@ -101,11 +101,7 @@ def trim_checkpoint(
 
 
 def read_ids(path: str | Path) -> list[int]:
-    """Read ids from a file, in its order: a list in JSON, or integers separated by spaces, commas or line breaks.
-
-    Raises:
-        CheckpointError: If it cannot be read, or holds anything else.
-    """
+    """Read ids from a file, in its order: a list in JSON, or integers separated by spaces, commas or line breaks."""
     file = File(path)
     if file.size > _MAX_IDS_BYTES:
         raise file.wrong(f"it has {file.size:,} bytes, but ids take at most {_MAX_IDS_BYTES:,}", "Pass another file.")
@@ -114,16 +110,6 @@ def read_ids(path: str | Path) -> list[int]:
         return [int(part) for part in text.strip("[]").replace(",", " ").split()]
     except ValueError:
         raise file.wrong("it holds more than whole numbers", "Write one id per line, or a list in JSON.") from None
-
-
-@dataclass(frozen=True, eq=False)
-class _CorpusTokens:
-    """The tokens of a corpus: how many, the distinct ids, the unknown ones, and a hash of all ids in order."""
-
-    tokens: int
-    ids: frozenset[int]
-    unknown: int
-    digest: bytes
 
 
 def _lines(corpus: Sequence[str | Path], advance: Callable[[int], None]) -> Iterator[list[str]]:
@@ -142,29 +128,19 @@ def _lines(corpus: Sequence[str | Path], advance: Callable[[int], None]) -> Iter
             raise TextError(f"{path} cannot be read: {problem.strerror}.\nPass a file that you may read.") from None
 
 
-def _corpus_tokens(contents: Json, corpus: Sequence[str | Path], old: np.ndarray | None, step: str) -> _CorpusTokens:
-    """Encode a corpus; `old` maps ids to the ids that are hashed, and `step` names the work."""
-    tokenizer, model = built(contents), contents["model"]
-    unknown: Any = tokenizer.token_to_id(str(model["unk_token"])) if model.get("unk_token") else model.get("unk_id")
-    count, unknown_count, digest = 0, 0, sha256()
-    distinct: set[int] = set()
+def _encoded(contents: Json, corpus: Sequence[str | Path], old: np.ndarray, step: str) -> tuple[Counter[int], bytes]:
+    """Encode a corpus: how often each id occurs, and a hash of all in order, mapped to `old` ids."""
+    tokenizer, counts, digest = built(contents), Counter[int](), sha256()
     with counted(step, sum(File(path).size for path in corpus), "bytes") as advance:
         for ids in (one.ids for lines in _lines(corpus, advance) for one in encodings(tokenizer, lines)):
-            count, unknown_count = count + len(ids), unknown_count + ids.count(unknown)
-            distinct.update(ids)
-            numbers = np.asarray(ids, dtype=np.int64)
-            digest.update(np.append(numbers if old is None else old[numbers], -1).tobytes())
-    return _CorpusTokens(count, frozenset(distinct), unknown_count, digest.digest())
+            counts.update(ids)
+            digest.update(np.append(old[np.asarray(ids, np.int64)], -1).tobytes())
+    return counts, digest.digest()
 
 
-def _encode_corpus(copy: ChangedCopy, corpus: Sequence[str | Path]) -> _CorpusTokens:
-    contents = copy.require_tokenizer(
-        "the tokens of a text are not known", "Pass the folder of the model, or ids: --keep-ids FILE."
-    )
-    tokens = _corpus_tokens(contents, corpus, None, "encoding the corpus")
-    if not tokens.tokens:
-        raise TextError("the corpus holds no token.\nPass files with text.")
-    return tokens
+def _unknown_id(contents: Json) -> Any:
+    model = contents["model"]
+    return ids_of(contents).get(str(model["unk_token"])) if model.get("unk_token") else model.get("unk_id")
 
 
 def _checked(ids: Iterable[int], rows: int) -> set[int]:
@@ -211,14 +187,8 @@ def _write_files(copy: ChangedCopy, contents: Json | None, tables: Sequence[Entr
         new = with_rows(new, tables, rows, len(new_ids)) if name == "config.json" else new
         if new != copy.json(name):
             copy.files[name] = as_json(new)
-    settings = copy.json("tokenizer_config.json")
-    if settings is not None and isinstance(settings.get("added_tokens_decoder"), dict):
-        decoder = {
-            str(new_ids[int(n)]): token
-            for n, token in settings["added_tokens_decoder"].items()
-            if n.isdecimal() and int(n) in new_ids
-        }
-        copy.files["tokenizer_config.json"] = as_json({**settings, "added_tokens_decoder": decoder})
+    kept = {str(old): str(new) for old, new in new_ids.items()}
+    change_added_tokens(copy, lambda decoder: {kept[n]: token for n, token in decoder.items() if n in kept})
     copy.notes += notes_on_vocabulary(copy, tables, renumbered=True)
     checkpoint = copy.checkpoint
     depends = padding_dependence(checkpoint.config or {}) is not None
