@@ -1,12 +1,12 @@
 """What is fuzzed: samples of the formats of others, and files of ours, whose checksums fit again after each damage."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from reliability.flips import Readable
 from reliability.readable_files import OWN
-from reliability.seals import Seal, within_steps
+from reliability.seals import Seal
 from tests.models.checkpoint.damage import refuses_or_reads, withstands
 from tests.models.checkpoint.samples import FORMATS, Sample, make
 
@@ -54,11 +54,7 @@ def _of_sample(name: str, sample: Sample, folder: Path) -> Target:
 def _of_own(folder: Path, name: str) -> list[Target]:
     files = list(OWN[name](folder))
     kept = _Kept(folder)
-    made = [_of_file(each, each.path.read_bytes(), each.seal or _unsealed(each.path), kept) for each in files]
-    steps = [each for each in files if each.path.name == "steps.safetensors"]
-    return made + [
-        _of_file(replace(each, name=f"{each.name}, their JSON"), *within_steps(each.path), kept) for each in steps
-    ]
+    return [_of_file(each, each.path.read_bytes(), each.seal or _unsealed(each.path), kept) for each in files]
 
 
 def _unsealed(path: Path) -> Seal:

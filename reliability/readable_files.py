@@ -13,7 +13,7 @@ import torch
 import whatwhere as ww
 from experiments.suite import read_evidence
 from reliability.flips import Readable, Values
-from reliability.seals import of_block, of_digest, of_json, of_steps, of_tensors
+from reliability.seals import of_block, of_digest, of_json, of_tensors
 from tests.models.checkpoint.damage import read_all
 from tests.models.checkpoint.samples import CONFIG, WORDS, make, tokenizer
 from whatwhere.comparison.byte_text import in_memory
@@ -160,8 +160,8 @@ def _table(folder: Path) -> Iterator[Readable]:
         finally:
             files.close()
 
-    steps, state = (path.with_name("rows.safetensors.training") / f"{name}.safetensors" for name in ("steps", "state"))
-    yield Readable("steps of a table in training", steps, read, True, seal=of_steps(steps))
+    steps, state = (path.with_name("rows.safetensors.training") / name for name in ("steps.json", "state.safetensors"))
+    yield Readable("steps of a table in training", steps, read, True, seal=of_json(steps))
     yield Readable("rows of a table in training", path, read, False)
     yield Readable("state of a table in training", state, read, False)
 

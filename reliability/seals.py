@@ -6,9 +6,6 @@ from collections.abc import Callable, Mapping
 from hashlib import sha256
 from pathlib import Path
 
-import numpy as np
-from safetensors.numpy import load, save
-
 from whatwhere.records import CHECKSUM, checksum
 
 Seal = Callable[[bytes], Mapping[Path, bytes]]
@@ -60,31 +57,6 @@ def of_digest(path: Path, record: Path) -> Seal:
 def of_block(path: Path) -> Seal:
     """Return the seal of a block, behind which is its SHA-256."""
     return lambda content: {path: content[:-32] + sha256(content[:-32]).digest()}
-
-
-def of_steps(path: Path) -> Seal:
-    """Return the seal of the steps of a table: damaged is their JSON, or the settings beside it."""
-
-    def seal(content: bytes) -> Mapping[Path, bytes]:
-        try:
-            tensors = load(content)
-            digest = sha256(tensors["settings"].tobytes()).hexdigest().encode()
-            text = re.sub(rb'("settings": ")\w{64}', rb"\g<1>" + digest, tensors["steps"].tobytes())
-            return {path: save({**tensors, "steps": np.frombuffer(sealed_json(text), np.uint8)})}
-        except Exception:  # no library reads it
-            return {path: content}
-
-    return seal
-
-
-def within_steps(path: Path) -> tuple[bytes, Seal]:
-    """Return the JSON of the steps of a table, and a seal that puts damaged JSON into the place of it."""
-    tensors = load(path.read_bytes())
-
-    def seal(content: bytes) -> Mapping[Path, bytes]:
-        return {path: save({**tensors, "steps": np.frombuffer(sealed_json(content), np.uint8)})}
-
-    return tensors["steps"].tobytes(), seal
 
 
 def _stating(content: bytes, right: str) -> bytes:

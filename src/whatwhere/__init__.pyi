@@ -27,10 +27,10 @@ from whatwhere.studio.export import export as export
 from whatwhere.studio.export import show as show
 from whatwhere.what import text as text
 from whatwhere.what.embedding import TokenEmbedding as TokenEmbedding
-from whatwhere.what.hashed_ngrams import HashedNGramEmbedding as HashedNGramEmbedding
 from whatwhere.what.model_tables import FactorizedEmbedding as FactorizedEmbedding
 from whatwhere.what.model_tables import PerLayerEmbedding as PerLayerEmbedding
 from whatwhere.what.model_tables import ValueEmbedding as ValueEmbedding
+from whatwhere.what.ngram_hash import HashedNGramEmbedding as HashedNGramEmbedding
 from whatwhere.what.row_adamw.optimizer import RowAdamW as RowAdamW
 from whatwhere.where import frequencies as frequencies
 from whatwhere.where import scaling as scaling

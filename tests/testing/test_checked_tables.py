@@ -8,8 +8,14 @@ from torch import Tensor, nn
 
 import whatwhere as ww
 from whatwhere.testing import check_lookup, check_ngram_rows
-from whatwhere.what.hashed_ngrams import MERGES
-from whatwhere.what.ngram_hash import NGramHash, longcat_hashes, multipliers_of_qwen4_exp, polynomial_hashes, xor_hashes
+from whatwhere.what.ngram_hash import (
+    MERGES,
+    NGramHash,
+    longcat_hashes,
+    multipliers_of_qwen4_exp,
+    polynomial_hashes,
+    xor_hashes,
+)
 
 VOCABULARY = 150_000
 XOR = xor_hashes(multipliers_of_qwen4_exp(VOCABULARY, n=3, layer=0), [[10_007, 10_009], [10_037]])

@@ -17,7 +17,7 @@ from whatwhere.records import Missing
 from whatwhere.what.text import encodings
 
 if TYPE_CHECKING:
-    from whatwhere.what.hashed_ngrams import HashedNGramEmbedding
+    from whatwhere.what.ngram_hash import HashedNGramEmbedding
 
 MAX_TOKENS = 1 << 20
 """Tokens that are counted, unless others are requested: with 16 hashes of up to 3 tokens, measured, in 0.7 GB."""

@@ -23,8 +23,8 @@ from whatwhere.what.token_ids import nested_configs
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from whatwhere.what.hashed_ngrams import HashedNGramEmbedding
     from whatwhere.what.model_tables import FactorizedEmbedding, PerLayerEmbedding, ValueEmbedding
+    from whatwhere.what.ngram_hash import HashedNGramEmbedding
 
     Sibling = FactorizedEmbedding | HashedNGramEmbedding | PerLayerEmbedding | ValueEmbedding
 
@@ -84,7 +84,7 @@ def load_token_table(
 
 def ngram_embedding(checkpoint: Checkpoint, table: TokenTable) -> "HashedNGramEmbedding":
     """Return the module of a table of hashed n-grams without its rows, which are on the meta device."""
-    from whatwhere.what.hashed_ngrams import HashedNGramEmbedding
+    from whatwhere.what.ngram_hash import HashedNGramEmbedding
 
     if table.form == "engram":
         raise CheckpointError(

@@ -21,7 +21,7 @@ from whatwhere.testing.expected_bias import (
     explain_bias,
     find_expected,
 )
-from whatwhere.testing.harness import ImplementationError, Law, Measurement, NotSupported, Trial, Verdict, contiguous
+from whatwhere.testing.harness import Fault, Law, Measurement, NotSupported, Trial, contiguous
 from whatwhere.testing.laws import repeated
 from whatwhere.testing.report import Report
 from whatwhere.where.score_bias import ScoreBias, as_finite
@@ -137,6 +137,13 @@ class _Laws:
         distances = self.distances(queries, keys)
         return distances >= 0 if self.causal else torch.ones_like(distances, dtype=torch.bool)
 
+    def against(
+        self, wanted: Tensor, table: Tensor, queries: Tensor, keys: Tensor, rounding: float = ROUNDING
+    ) -> Measurement:
+        """Return the errors of a table of these positions against one that it should be."""
+        distances, allowed = self.distances(queries, keys), self.allowed(queries, keys)
+        return compare(table, wanted.double(), distances, allowed, rounding=rounding)
+
     def call_unchecked(
         self, queries: Tensor, keys: Tensor, dtype: torch.dtype | None = None
     ) -> Float[Tensor, "heads queries keys"]:
@@ -148,7 +155,7 @@ class _Laws:
         shape = (self.num_heads, len(queries), len(keys))
         table = harness.require_shape(result, shape, "(heads, queries, keys)").cpu()
         if not table.is_floating_point():
-            raise ImplementationError(f"it returned {table.dtype}, but a table of floating point is needed")
+            raise Fault(f"it returned {table.dtype}, but a table of floating point is needed")
         if dtype is None or cast_by_fn:
             return table if dtype is None else table.to(dtype)
         return torch.where(table.isfinite(), as_finite(table, dtype), table.to(dtype))
@@ -215,21 +222,21 @@ class _Laws:
         yield Law("autocast", "autocast to bfloat16 rounds no position", BFLOAT16_WHY), self.autocast
         yield Law("call order", "no call affects a later one", ROUNDING_WHY), self.call_order
 
-    def shape(self) -> Verdict:
+    def shape(self) -> None:
         queries, keys = self.block
         bad = ~self.call_unchecked(queries, keys).isfinite() & self.allowed(queries, keys)
         if not bad.any():
-            return Verdict(True)
+            return
         distances = self.distances(queries, keys).expand_as(bad)[bad].tolist()
         first = min(distances, key=abs)
         hint = " (later keys): pass causal=True if it is made for causal attention" if max(distances) < 0 else ""
-        return Verdict(False, f"{int(bad.sum())} numbers are not finite{hint}", first, "distance")
+        raise Fault(f"{int(bad.sum())} numbers are not finite{hint}", first, "distance")
 
-    def input_unmodified(self) -> Verdict:
+    def input_unmodified(self) -> None:
         inputs = [index.to(self.device, copy=True) for index in self.block]
         harness.call(self.fn, *inputs)
         same = all(torch.equal(index.cpu(), before) for index, before in zip(inputs, self.block, strict=True))
-        return Verdict(same, "it modifies the positions that it is called with")
+        harness.require(same, "it modifies the positions that it is called with")
 
     def shifted(self, shift: int, strict: bool) -> Measurement:
         queries, keys = self.block
@@ -238,41 +245,41 @@ class _Laws:
         scale = before if strict else before.abs().maximum(after.abs())
         return compare(after, before, self.distances(queries, keys), self.allowed(queries, keys), scale)
 
-    def not_relative(self) -> Verdict:
+    def not_relative(self) -> None:
         changes = bool(self.shifted(self.shift, strict=False).exceeded.any())
-        return Verdict(changes, "relative=False, but shifting all positions changes nothing")
+        harness.require(changes, "relative=False, but shifting all positions changes nothing")
 
     def decoding(self) -> Measurement:
         queries, keys = self.block
         last = keys[: int(queries[-1]) + 1] if self.causal else keys
-        alone, among = self.call(queries[-1:], last), self.call(queries, keys)[:, -1:, : len(last)].double()
-        return compare(alone, among, self.distances(queries[-1:], last), self.allowed(queries[-1:], last))
+        alone, among = self.call(queries[-1:], last), self.call(queries, keys)[:, -1:, : len(last)]
+        return self.against(among, alone, queries[-1:], last)
 
     def any_positions(self) -> Measurement:
         self.require_correct()
         return self.compare(torch.tensor([3, 9, 40]), torch.tensor([0, 1, 5, 8, 40, 55, 61]))
 
-    def finite(self, dtype: torch.dtype) -> Verdict:
+    def finite(self, dtype: torch.dtype) -> None:
         """Check distances 0, 1, 2, 4, 8, ... and the largest."""
         far = self.last
         keys = far - torch.tensor([far, *(2**n for n in reversed(range(far.bit_length())) if 2**n < far), 0])
         table = self.call_unchecked(torch.tensor([far]), keys, dtype)[:, 0]
         bad = (~table.isfinite()).nonzero()
         if not len(bad):
-            return Verdict(True)
+            return
         head, key = max(bad.tolist(), key=lambda index: index[1])
-        return Verdict(False, f"head {head} returns {table[head, key].item()} there", far - int(keys[key]), "distance")
+        raise Fault(f"head {head} returns {table[head, key].item()} there", far - int(keys[key]), "distance")
 
-    def distinct(self, dtype: torch.dtype) -> Verdict:
+    def distinct(self, dtype: torch.dtype) -> None:
         if self.near is None:
             raise NotSupported("no distance is claimed up to which they differ: pass near=")
         keys = contiguous(FAR, self.near + 1, self.last)
         same = repeated(self.call(keys[-1:], keys, dtype)[:, 0].flip(-1), self.exact(keys).flip(-1))
         if not same.any():  # nearest first
-            return Verdict(True)
+            return
         heads, first = int(same.any(-1).sum()), int(same.any(0).nonzero()[0])
         note = f"{heads} of {self.num_heads} heads have the same bias at two of the nearest {self.near} distances"
-        return Verdict(False, note, first, "distance")
+        raise Fault(note, first, "distance")
 
     def exact(self, keys: Int64[Tensor, " keys"]) -> Float[Tensor, "heads keys"]:
         """Return the biases of the last key's query before any rounding to a type: equal ones are not a fault of it."""
@@ -283,24 +290,21 @@ class _Laws:
 
     def autocast(self) -> Measurement:
         queries, keys = self.far_block
-        outside = self.call(queries, keys)[:, :-1, :-1].double()
-        fewer = queries[:-1], keys[:-1]
+        outside, fewer = self.call(queries, keys)[:, :-1, :-1], (queries[:-1], keys[:-1])
         with torch.autocast(self.device.type, torch.bfloat16):  # other inputs, so that no cache can answer
             inside = self.call(*fewer)
-        return compare(inside, outside, self.distances(*fewer), self.allowed(*fewer), rounding=BFLOAT16)
+        return self.against(outside, inside, *fewer, BFLOAT16)
 
     def call_order(self) -> Measurement:
         """Repeat the first call at the end; between, call with the same shape at other positions, and other shapes."""
         queries, keys = self.block
-        before = self.call(queries, keys).double()
+        before, shifted = self.call(queries, keys), (queries - 5, keys[:-1])
         self.call(queries + 7, keys + 7, torch.bfloat16)
         elsewhere = self.call(queries - 5, keys)[..., :-1]
-        in_another_shape = self.call(queries - 5, keys[:-1]).double()
+        in_another_shape = self.call(*shifted)
         again = self.call(queries, keys)
-        shifted = queries - 5, keys[:-1]
-        cached = compare(elsewhere, in_another_shape, self.distances(*shifted), self.allowed(*shifted))
-        distances, allowed = self.distances(queries, keys), self.allowed(queries, keys)
-        return cached if cached.exceeded.any() else compare(again, before, distances, allowed)
+        cached = self.against(in_another_shape, elsewhere, *shifted)
+        return cached if cached.exceeded.any() else self.against(before, again, queries, keys)
 
     def bfloat16_module(self, module: nn.Module | None) -> Trial:
         """Return the law that converts the module."""
@@ -311,8 +315,7 @@ class _Laws:
         fewer = queries[:-1], keys[:-1]
 
         def against(before: Tensor, after: Tensor) -> Measurement:
-            wanted = before[:, :-1, :-1].double()
-            return compare(after, wanted, self.distances(*fewer), self.allowed(*fewer), rounding=rounding)
+            return self.against(before[:, :-1, :-1], after, *fewer, rounding)
 
         law = Law("bfloat16 module", f"converting the module to bfloat16 {effect}", why)
         return harness.converted(law, module, lambda: self.call(queries, keys), lambda: self.call(*fewer), against)

@@ -1,8 +1,7 @@
 """The expected rotation, and the explanation of a wrong one by the mistakes that are known."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 from math import exp, floor, log, log2
 
 import torch
@@ -10,7 +9,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from whatwhere import reference
-from whatwhere.testing.harness import Verdict, float32_tolerance
+from whatwhere.testing.harness import Fault, explained, float32_tolerance
 from whatwhere.where.scaling import Scaling
 
 
@@ -75,8 +74,8 @@ class Formula:
         return torch.from_numpy(rotated).view(x.shape)
 
 
-def check_layout(formula: Formula, rotated: Float[Tensor, "features head_dim"]) -> Verdict:
-    """Return whether the layout is the expected one, from each unit vector rotated at position 1.
+def check_layout(formula: Formula, rotated: Float[Tensor, "features head_dim"]) -> None:
+    """Raise Fault unless the layout is the expected one, from each unit vector rotated at position 1.
 
     A feature contributes to its partner and to no other, whatever the angle.
     """
@@ -84,18 +83,16 @@ def check_layout(formula: Formula, rotated: Float[Tensor, "features head_dim"]) 
     partners = {a: int(row.argmax()) for a, row in enumerate(crossed) if row.amax() > 0}
     needed, other = formula.partners(), formula.other
     if partners == needed:
-        return Verdict(True)
+        return
     if partners == other.partners():
-        return Verdict(
-            False,
+        raise Fault(
             f"this is the {other.layout} layout: feature 0 is paired with feature {partners[0]}. Pass interleaved="
             f"{other.interleaved} if the weights are in this layout; else queries and keys are silently scrambled",
         )
     if not partners:
-        return Verdict(False, "no feature changes another at position 1: nothing is rotated there")
+        raise Fault("no feature changes another at position 1: nothing is rotated there")
     first = next(a for a in range(formula.head_dim) if partners.get(a) != needed.get(a))
-    return Verdict(
-        False,
+    raise Fault(
         f"{len(partners)} features rotate, {len(needed)} are expected; feature {first} is paired with "
         f"{partners.get(first, 'none')}, in the {formula.layout} layout with {needed.get(first, 'none')}",
     )
@@ -109,34 +106,27 @@ def explain_rotation(
 ) -> str:
     """Return the known mistake that explains a wrong rotation, or its angles; "" where none fits."""
     tolerance = float32_tolerance(int(positions.amax())) * max(1.0, formula.magnitude)
-    for explanation, mistake in _mistakes(formula, x, positions):
-        if (result.double() - mistake()).abs().amax() <= tolerance:
-            return explanation
-    return _explain_frequencies(formula, x, positions, result)
+    known = explained(result, _mistakes(formula, x, positions), tolerance)
+    return known or _explain_frequencies(formula, x, positions, result)
 
 
-def _mistakes(formula: Formula, x: Tensor, positions: Tensor) -> Iterator[tuple[str, Callable[[], Tensor]]]:
+def _mistakes(formula: Formula, x: Tensor, positions: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield the mistakes that are common, each with the rotation that it gives."""
     step = 2.0 ** (floor(log2(max(int(positions.amax()), 1))) - 23)
-    yield (
-        f"angles in float32 explain it: their spacing here is {step:.2g} radians",
-        partial(formula.rotate, x, positions),
-    )
-    yield f"it is correct in the {formula.other.layout} layout", partial(formula.other.rotate, x, positions)
+    yield f"angles in float32 explain it: their spacing here is {step:.2g} radians", formula.rotate(x, positions)
+    yield f"it is correct in the {formula.other.layout} layout", formula.other.rotate(x, positions)
     rounded = positions.bfloat16().long()
-    yield (
-        f"positions in bfloat16 explain it: {int(positions[-1]):,} becomes {int(rounded[-1]):,}",
-        partial(formula.rotate, x, rounded),
-    )
-    yield "it rotates the other way: its sine has the opposite sign", partial(formula.rotate, x, -positions)
-    yield "it is one position ahead: it counts from 1", partial(formula.rotate, x, positions + 1)
+    became = f"{int(positions[-1]):,} becomes {int(rounded[-1]):,}"
+    yield f"positions in bfloat16 explain it: {became}", formula.rotate(x, rounded)
+    yield "it rotates the other way: its sine has the opposite sign", formula.rotate(x, -positions)
+    yield "it is one position ahead: it counts from 1", formula.rotate(x, positions + 1)
     if formula.rotary_dim < formula.head_dim:
         whole = reference.inverse_frequencies(formula.head_dim, formula.theta)[: formula.rotary_dim // 2]
         explanation = "its exponents are divided by head_dim, those of a partial rotation by rotary_dim"
-        yield explanation, partial(formula.rotate, x, positions, frequencies=whole)
+        yield explanation, formula.rotate(x, positions, frequencies=whole)
     if formula.scaling is not None:
-        yield "the scaling is not applied", partial(replace(formula, scaling=None).rotate, x, positions)
-        yield "the scaling's magnitude is not applied", partial(formula.rotate, x, positions, magnitude=1.0)
+        yield "the scaling is not applied", replace(formula, scaling=None).rotate(x, positions)
+        yield "the scaling's magnitude is not applied", formula.rotate(x, positions, magnitude=1.0)
 
 
 def _explain_frequencies(formula: Formula, x: Tensor, positions: Tensor, result: Tensor) -> str:

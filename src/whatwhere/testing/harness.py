@@ -23,6 +23,8 @@ from torch import Tensor, nn
 from whatwhere.errors import SettingError
 from whatwhere.testing.report import Finding
 
+Unit = Literal["position", "distance"]
+
 UNIT = 2.0**-24
 """Unit roundoff of float32: the relative error of one rounding."""
 
@@ -48,8 +50,15 @@ class NotSupported(Exception):
     """Raised where a law does not apply, because the implementation does not support what it is about."""
 
 
-class ImplementationError(Exception):
-    """Raised where the implementation raised an error, or returned a wrong type, shape or dtype."""
+class Fault(Exception):
+    """Raised where an implementation raised an error, returned something wrong, or fails a law without a tolerance.
+
+    `first` is the first position or distance at which it does, if any, and `unit` which of the two.
+    """
+
+    def __init__(self, note: str, first: int | None = None, unit: Unit = "position") -> None:
+        super().__init__(note)
+        self.first, self.unit = first, unit
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,7 @@ class Measurement:
     tolerance: float | Float64[Tensor, " errors"]
     note: Callable[[], str] = str
     remark: str = ""
-    unit: Literal["position", "distance"] = "position"
+    unit: Unit = "position"
 
     @property
     def ratios(self) -> Float64[Tensor, " errors"]:
@@ -92,18 +101,8 @@ class Measurement:
         return self.ratios > 1
 
 
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a law without a tolerance passes, and the first position or distance at which it fails, if any."""
-
-    passes: bool
-    note: str = ""
-    first: int | None = None
-    unit: Literal["position", "distance"] = "position"
-
-
-Trial = tuple[Law, Callable[[], Measurement | Verdict]]
-"""A law, and the function that measures an implementation by it."""
+Trial = tuple[Law, Callable[[], Measurement | None]]
+"""A law, and the function that measures an implementation by it; by a law without a tolerance it raises Fault."""
 
 
 class FormulaLaws(ABC):
@@ -115,14 +114,23 @@ class FormulaLaws(ABC):
     def compare(self, positions: Int64[Tensor, " tokens"], tolerance: float) -> Measurement:
         """Return the errors against the formula at these positions."""
 
-    @abstractmethod
-    def require_correct(self) -> None:
-        """Raise NotSupported where the formula fails from the start: further laws would only repeat that."""
-
     @cached_property
     def first(self) -> Measurement:
         """The errors at the first positions; cached, since other laws depend on them."""
         return self.compare(torch.arange(NEAR + 1), float32_tolerance(NEAR))
+
+    @property
+    def correct(self) -> bool:
+        """Whether the implementation follows the formula at the first positions."""
+        try:
+            return not bool(self.first.exceeded.any())
+        except (NotSupported, Fault):
+            return False
+
+    def require_correct(self) -> None:
+        """Raise NotSupported where the formula fails from the start: further laws would only repeat that."""
+        if not self.correct:
+            raise NotSupported("the law `formula` fails from the first positions on")
 
     def any_positions(self) -> Measurement:
         """Return the errors at positions that repeat, skip and decrease."""
@@ -138,12 +146,10 @@ class FormulaLaws(ABC):
         return self.compare(contiguous(position, 12, self.last), ROTATION)
 
 
-def judge(law: Law, result: Measurement | Verdict) -> Finding:
-    """Return the finding of a law from its measurement or verdict."""
-    if isinstance(result, Verdict):
-        if result.passes:
-            return Finding(law.name, law.statement, "passes")
-        return Finding(law.name, law.statement, "fails", first=result.first, unit=result.unit, note=result.note)
+def judge(law: Law, result: Measurement | None) -> Finding:
+    """Return the finding of a law from its measurement."""
+    if result is None:
+        return Finding(law.name, law.statement, "passes")
     exceeded, worst = result.exceeded, int(result.ratios.argmax())
     error = result.errors.nan_to_num(nan=inf, posinf=inf)[worst].item()
     tolerance = float(torch.as_tensor(result.tolerance).expand(len(result.errors))[worst])
@@ -161,9 +167,17 @@ def run_all(trials: Iterable[Trial]) -> tuple[Finding, ...]:
             findings.append(judge(law, measure()))
         except NotSupported as reason:
             findings.append(Finding(law.name, law.statement, "does not apply", note=str(reason)))
-        except ImplementationError as fault:
-            findings.append(Finding(law.name, law.statement, "fails", note=str(fault)))
+        except Fault as fault:
+            findings.append(
+                Finding(law.name, law.statement, "fails", first=fault.first, unit=fault.unit, note=str(fault))
+            )
     return tuple(findings)
+
+
+def explained(result: Tensor, mistakes: Iterable[tuple[str, Tensor]], tolerance: float) -> str:
+    """Return the first of the known mistakes that gives this result; "" where none does."""
+    same = (text for text, mistake in mistakes if (result.double() - mistake).abs().amax() <= tolerance)
+    return next(same, "")
 
 
 def call(fn: Callable[..., Tensor], *inputs: Tensor, gradient: bool = False) -> Tensor:
@@ -171,23 +185,32 @@ def call(fn: Callable[..., Tensor], *inputs: Tensor, gradient: bool = False) -> 
     try:
         with torch.set_grad_enabled(gradient):
             result = fn(*inputs)
-    except (NotSupported, ImplementationError):
+    except (NotSupported, Fault):
         raise
     except NotImplementedError as reason:
         raise NotSupported(f"the implementation does not support this: {_first_line(reason)}") from reason
     except Exception as error:
-        raise ImplementationError(f"it raised {type(error).__name__}: {_first_line(error)}") from error
+        raise Fault(f"it raised {type(error).__name__}: {_first_line(error)}") from error
     if not isinstance(result, Tensor):
-        raise ImplementationError(f"it returned a {type(result).__name__}, but a tensor is needed")
+        raise Fault(f"it returned a {type(result).__name__}, but a tensor is needed")
     return result
 
 
+def require(keeps: bool | Tensor, note: str, first: int | None = None, unit: Unit = "position") -> None:
+    """Raise Fault unless an implementation keeps a law."""
+    if not keeps:
+        raise Fault(note, first, unit)
+
+
+def require_none(slots: Int64[Tensor, " slots"], note: str) -> None:
+    """Raise Fault at the first of some slots, if there are any."""
+    require(not len(slots), note, int(slots[0]) if len(slots) else None)
+
+
 def require_shape(result: Tensor, shape: tuple[int, ...], description: str) -> Tensor:
-    """Return the result; raise ImplementationError unless it has the given shape."""
+    """Return the result; raise Fault unless it has the given shape."""
     if tuple(result.shape) != shape:
-        raise ImplementationError(
-            f"it returned the shape {tuple(result.shape)}, but {description} is needed, here {shape}"
-        )
+        raise Fault(f"it returned the shape {tuple(result.shape)}, but {description} is needed, here {shape}")
     return result
 
 

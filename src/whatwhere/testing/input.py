@@ -18,13 +18,12 @@ from whatwhere.testing.harness import (
     NEAR,
     ROTATION,
     UNIT,
+    Fault,
     FormulaLaws,
-    ImplementationError,
     Law,
     Measurement,
     NotSupported,
     Trial,
-    Verdict,
     contiguous,
     float32_tolerance,
 )
@@ -144,7 +143,7 @@ class _Laws(FormulaLaws):
         result = harness.call(self.fn, positions.to(self.device, copy=True))
         vectors = harness.require_shape(result, (len(positions), self.formula.dim), "(tokens, dim)").cpu()
         if not vectors.is_floating_point():
-            raise ImplementationError(f"it returned {vectors.dtype}, but vectors of floating point are needed")
+            raise Fault(f"it returned {vectors.dtype}, but vectors of floating point are needed")
         return vectors
 
     def compare(self, positions: Int64[Tensor, " tokens"], tolerance: float) -> Measurement:
@@ -152,26 +151,17 @@ class _Laws(FormulaLaws):
         errors = (result.double() - self.formula.at(positions)).abs().amax(-1)
         return Measurement(errors, positions, tolerance, partial(_explain, self.formula, positions, result))
 
-    def require_correct(self) -> None:
-        try:
-            correct = not self.first.exceeded.any()
-        except ImplementationError:
-            correct = False
-        if not correct:
-            raise NotSupported("the law `formula` fails from the first positions on")
+    def layout(self) -> None:
+        _check_layout(self.formula, self.call(torch.arange(2))[0])
 
-    def layout(self) -> Verdict:
-        return _check_layout(self.formula, self.call(torch.arange(2))[0])
-
-    def shape(self) -> Verdict:
+    def shape(self) -> None:
         self.call(torch.arange(4))
-        return Verdict(True)
 
-    def input_unmodified(self) -> Verdict:
+    def input_unmodified(self) -> None:
         positions = torch.arange(3, 7, device=self.device)
         harness.call(self.fn, positions)
         same = torch.equal(positions.cpu(), torch.arange(3, 7))
-        return Verdict(same, "it modifies the positions that it is called with")
+        harness.require(same, "it modifies the positions that it is called with")
 
     def bounded(self) -> Measurement:
         near, far = torch.arange(NEAR + 1), contiguous(LAST_POSITION, 12, self.last)
@@ -217,34 +207,28 @@ class _Laws(FormulaLaws):
         return harness.converted(law, module, lambda: self.call(positions), lambda: self.call(positions[:-1]), compare)
 
 
-def _check_layout(formula: _Sinusoid, row: Float[Tensor, " dim"]) -> Verdict:
-    """Return whether the layout is the expected one, from position 0: every sine is 0 there, and every cosine 1."""
+def _check_layout(formula: _Sinusoid, row: Float[Tensor, " dim"]) -> None:
+    """Raise Fault unless the layout is the expected one, from position 0: every sine is 0 there, and every cosine 1."""
     if (row.double() - formula.at(torch.tensor([0]))[0]).abs().amax() <= ROTATION:
-        return Verdict(True)
+        return
     known: dict[str, Tensor] = {}
     layouts: tuple[Layout, ...] = ("interleaved", "half")
     for layout in layouts:
         zeros = replace(formula, layout=layout).at(torch.tensor([0]))[0]
         known |= {f"{layout} layout": zeros, f"{layout} layout with cosines first": 1 - zeros}
     for name, zeros in known.items():
-        if (row.double() - zeros).abs().amax() <= ROTATION:
-            return Verdict(False, f"this is the {name}, by the zeros and ones of position 0", first=0)
+        other = (row.double() - zeros).abs().amax() <= ROTATION
+        harness.require(~other, f"this is the {name}, by the zeros and ones of position 0", first=0)
     raise NotSupported("position 0 has other numbers than zeros and ones, so it does not show the layout")
 
 
 def _explain(formula: _Sinusoid, positions: Int64[Tensor, " tokens"], result: Float[Tensor, "tokens dim"]) -> str:
     """Return the known mistake that explains wrong vectors; "" where none fits."""
-    tolerance = float32_tolerance(int(positions.amax()))
-    for explanation, mistake in _mistakes(formula, positions):
-        if (result.double() - mistake).abs().amax() <= tolerance:
-            return explanation
-    factor = float(result.double()[0].norm() / formula.at(positions)[0].norm())
-    if (result.double() - factor * formula.at(positions)).abs().amax() <= tolerance:
-        return f"it is {factor:.4g} times the formula"
-    return _explain_theta(formula, positions, result)
+    known = harness.explained(result, _mistakes(formula, positions, result), float32_tolerance(int(positions.amax())))
+    return known or _explain_theta(formula, positions, result)
 
 
-def _mistakes(formula: _Sinusoid, positions: Tensor) -> Iterator[tuple[str, Tensor]]:
+def _mistakes(formula: _Sinusoid, positions: Tensor, result: Tensor) -> Iterator[tuple[str, Tensor]]:
     """Yield the mistakes that are common, each with the vectors that it gives."""
     step = 2.0 ** (floor(log2(max(int(positions.amax()), 1))) - 23)
     yield f"angles in float32 explain it: their spacing here is {step:.2g} radians", formula.at(positions)
@@ -257,6 +241,8 @@ def _mistakes(formula: _Sinusoid, positions: Tensor) -> Iterator[tuple[str, Tens
     pairs = (-1, 2) if formula.layout == "interleaved" else (2, -1)
     swapped = formula.at(positions).unflatten(-1, pairs).flip(-1 if formula.layout == "interleaved" else -2)
     yield "its cosines come first", swapped.flatten(-2)
+    factor = float(result.double()[0].norm() / formula.at(positions)[0].norm())
+    yield f"it is {factor:.4g} times the formula", factor * formula.at(positions)
 
 
 def _explain_theta(formula: _Sinusoid, positions: Tensor, result: Tensor) -> str:

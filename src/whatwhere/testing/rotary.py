@@ -17,12 +17,10 @@ from whatwhere.testing.harness import (
     NEAR,
     ROTATION,
     FormulaLaws,
-    ImplementationError,
     Law,
     Measurement,
     NotSupported,
     Trial,
-    Verdict,
     contiguous,
     float32_tolerance,
 )
@@ -126,18 +124,6 @@ class _Laws(FormulaLaws):
         note = partial(explain_rotation, self.formula, x, positions, result)
         return Measurement(errors, positions, tolerance * self.formula.magnitude, note)
 
-    @property
-    def correct(self) -> bool:
-        """Whether the implementation follows the formula at the first positions."""
-        try:
-            return not bool(self.first.exceeded.any())
-        except (NotSupported, ImplementationError):
-            return False
-
-    def require_correct(self) -> None:
-        if not self.correct:
-            raise NotSupported("the law `formula` fails from the first positions on")
-
     def trials(self) -> Iterator[Trial]:
         """Yield the laws in the order of the checks: the first call is an ordinary one, which fills caches."""
         end = self.last
@@ -174,10 +160,10 @@ class _Laws(FormulaLaws):
         error = self.call(x, positions).double() - self.formula.rotate(x, positions)
         return Measurement(_by_token(error), positions, ROTATION * self.formula.magnitude)
 
-    def layout(self) -> Verdict:
+    def layout(self) -> None:
         """Rotate each unit vector alone: the other feature that changes is its partner, whatever the angle."""
         units = torch.eye(self.formula.head_dim)[:, None, None].expand(-1, 1, 2, -1)
-        return check_layout(self.formula, self.call(units, torch.arange(2))[:, 0, 1])
+        check_layout(self.formula, self.call(units, torch.arange(2))[:, 0, 1])
 
     def like_queries(self) -> Measurement:
         if self.keys is None:
@@ -186,20 +172,18 @@ class _Laws(FormulaLaws):
         error = self.call(x, positions, keys=True).double() - self.call(x, positions).double()
         return Measurement(_by_token(error), positions, float32_tolerance(NEAR) * self.formula.magnitude)
 
-    def shape_and_dtype(self) -> Verdict:
+    def shape_and_dtype(self) -> None:
         for dtype in (torch.float32, torch.bfloat16):
             returned = self.call(self.sample(4).to(dtype), torch.arange(4)).dtype
-            if returned != dtype:
-                return Verdict(False, f"queries in {dtype} are returned in {returned}")
-        return Verdict(True)
+            harness.require(returned == dtype, f"queries in {dtype} are returned in {returned}")
 
-    def input_unmodified(self) -> Verdict:
+    def input_unmodified(self) -> None:
         x, positions = self.sample(4).to(self.device), torch.arange(3, 7, device=self.device)
         before = x.clone(), positions.clone()
         harness.call(self.fn, x, positions)
-        if not torch.equal(x, before[0]):
-            return Verdict(False, "it writes its result into x: whatever reads x later is wrong, gradients too")
-        return Verdict(torch.equal(positions, before[1]), "it modifies positions")
+        written = "it writes its result into x: whatever reads x later is wrong, gradients too"
+        harness.require(torch.equal(x, before[0]), written)
+        harness.require(torch.equal(positions, before[1]), "it modifies positions")
 
     def norms(self) -> Measurement:
         positions, x = contiguous(LAST_POSITION, 12, self.last), self.sample(12)

@@ -12,7 +12,7 @@ from whatwhere import reference
 from whatwhere.checks import require_choice, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.testing import harness
-from whatwhere.testing.harness import UNIT, ImplementationError, Law, Measurement, NotSupported, Trial, Verdict
+from whatwhere.testing.harness import UNIT, Fault, Law, Measurement, NotSupported, Trial
 from whatwhere.testing.report import Report
 from whatwhere.what.ngram_hash import NGramHash
 
@@ -136,23 +136,21 @@ class _NGramLaws:
         result = harness.call(self.fn, ids.to(self.device, copy=True), documents.to(self.device, copy=True))
         rows = harness.require_shape(result, (len(ids), len(self.hashed.hashes)), "(tokens, hashes)").cpu()
         if rows.is_floating_point() or rows.dtype == torch.bool:
-            raise ImplementationError(f"it returned {rows.dtype}, but rows are whole numbers")
+            raise Fault(f"it returned {rows.dtype}, but rows are whole numbers")
         return rows.long()
 
-    def compare(self, ids: Tensor, segments: Tensor | None = None) -> Verdict:
-        """Return whether the rows are those of the reference."""
+    def compare(self, ids: Tensor, segments: Tensor | None = None) -> None:
+        """Raise Fault unless the rows are those of the reference."""
         documents = torch.zeros_like(ids) if segments is None else segments
         rows, wanted = self.call(ids, documents), self.hashed.rows(ids, documents)
-        return self.verdict(rows, wanted, lambda: self.explain(ids, documents, rows))
+        self.require_equal(rows, wanted, lambda: self.explain(ids, documents, rows))
 
-    def verdict(self, rows: Tensor, wanted: Tensor, note: Callable[[], str] = str) -> Verdict:
-        """Return the first slot at which rows differ, and in how many hashes."""
+    def require_equal(self, rows: Tensor, wanted: Tensor, note: Callable[[], str] = str) -> None:
+        """Raise Fault with the first slot at which rows differ, and in which hashes."""
         wrong = (rows != wanted).any(-1).nonzero().flatten()
-        if not len(wrong):
-            return Verdict(True)
-        hashes = (rows != wanted).any(0).nonzero().flatten().tolist()
-        found = f"hashes {', '.join(map(str, hashes[:6]))} read other rows"
-        return Verdict(False, note() or found, first=int(wrong[0]))
+        if len(wrong):
+            hashes = (rows != wanted).any(0).nonzero().flatten().tolist()
+            raise Fault(note() or f"hashes {', '.join(map(str, hashes[:6]))} read other rows", int(wrong[0]))
 
     def explain(self, ids: Tensor, segments: Tensor, rows: Tensor) -> str:
         """Return the known mistake that explains wrong rows; "" where none fits."""
@@ -173,44 +171,44 @@ class _NGramLaws:
         offsets = self.hashed.rows(ids, segments) - torch.tensor([0, *(h.rows for h in hashes[:-1])]).cumsum(0)
         return "rows are counted from the first of each table, not of all" if torch.equal(rows, offsets) else ""
 
-    def formula(self) -> Verdict:
-        return self.compare(self.ids())
+    def formula(self) -> None:
+        self.compare(self.ids())
 
-    def large(self) -> Verdict:
-        return self.compare(torch.arange(self.vocab_size - 1, max(self.vocab_size - 9, -1), -1))
+    def large(self) -> None:
+        self.compare(torch.arange(self.vocab_size - 1, max(self.vocab_size - 9, -1), -1))
 
-    def own_table(self) -> Verdict:
+    def own_table(self) -> None:
         rows = self.call(self.ids())
         sizes = torch.tensor([each.rows for each in self.hashed.hashes])
         first = sizes.cumsum(0) - sizes
         outside = ((rows < first) | (rows >= first + sizes)).any(-1).nonzero().flatten()
-        return Verdict(not len(outside), "a row is outside of its table", int(outside[0]) if len(outside) else None)
+        harness.require_none(outside, "a row is outside of its table")
 
-    def documents(self) -> Verdict:
-        return self.compare(self.ids(), torch.tensor([0] * 9 + [1] + [2] * (_TOKENS - 10)))
+    def documents(self) -> None:
+        self.compare(self.ids(), torch.tensor([0] * 9 + [1] + [2] * (_TOKENS - 10)))
 
-    def padding(self) -> Verdict:
+    def padding(self) -> None:
         ids, before = self.ids(), 6
         padded = torch.cat([ids.flip(0)[:before], ids])  # of any id: the segments alone say which tokens are padding
         segments = torch.tensor([0] * before + [1] * len(ids))
-        return self.verdict(self.call(padded, segments)[before:], self.call(ids))
+        self.require_equal(self.call(padded, segments)[before:], self.call(ids))
 
-    def border(self) -> Verdict:
+    def border(self) -> None:
         if self.hashed.border_id is None:
             raise NotSupported("there is no border id")
         ids = self.ids()
         ids[[4, 11, 12]] = self.hashed.border_id
-        return self.compare(ids)
+        self.compare(ids)
 
-    def decoding(self) -> Verdict:
+    def decoding(self) -> None:
         ids = self.ids()
         last = ids[-self.hashed.longest :]
-        return self.verdict(self.call(last)[-1:], self.call(ids)[-1:])
+        self.require_equal(self.call(last)[-1:], self.call(ids)[-1:])
 
-    def input_kept(self) -> Verdict:
+    def input_kept(self) -> None:
         ids = self.ids().to(self.device)
         harness.call(self.fn, ids, torch.zeros_like(ids))
-        return Verdict(torch.equal(ids.cpu(), self.ids()), "it modifies the ids that it is called with")
+        harness.require(torch.equal(ids.cpu(), self.ids()), "it modifies the ids that it is called with")
 
 
 def check_lookup(
@@ -300,7 +298,7 @@ class _LookupLaws:
         """Return the rows that no token reads."""
         return torch.ones(len(self.weight), dtype=torch.bool).index_fill(0, self.rows.flatten(), False).nonzero()[:, 0]
 
-    def these_rows_alone(self) -> Verdict:
+    def these_rows_alone(self) -> None:
         before, kept = self.call().detach().clone(), self.weight.detach().clone()
         try:
             with torch.no_grad():
@@ -309,8 +307,7 @@ class _LookupLaws:
         finally:
             with torch.no_grad():
                 self.weight.copy_(kept)
-        wrong = (before != after).any(-1).nonzero().flatten()
-        return Verdict(not len(wrong), "it reads other rows too", int(wrong[0]) if len(wrong) else None)
+        harness.require_none((before != after).any(-1).nonzero().flatten(), "it reads other rows too")
 
     def gradients(self) -> tuple[Float64[Tensor, "rows dim"], Float64[Tensor, "rows dim"]]:
         """Return the gradient of a weighted sum of the vectors, and that which is expected."""
@@ -318,10 +315,10 @@ class _LookupLaws:
         factors = harness.sample(*vectors.shape).to(vectors)
         self.weight.grad = None
         if not vectors.requires_grad:
-            raise ImplementationError("its vectors have no gradient")
+            raise Fault("its vectors have no gradient")
         (vectors * factors).sum().backward()
         if (own := self.weight.grad) is None:
-            raise ImplementationError("no gradient reaches the table")
+            raise Fault("no gradient reaches the table")
         each = factors.detach().double()
         each = each.unflatten(-1, (self.rows.shape[1], -1)) if self.merge == "concatenate" else each[:, None]
         each = each.expand(*self.rows.shape, self.weight.shape[1]).flatten(0, 1) * self.scale
@@ -334,19 +331,15 @@ class _LookupLaws:
         own, wanted = self.gradients()
         return Measurement((own - wanted).abs().amax(-1), torch.arange(len(own)), self.tolerance(wanted))
 
-    def other_rows(self) -> Verdict:
+    def other_rows(self) -> None:
         own, unread = self.gradients()[0], self.unread()
-        wrong = unread[(own[unread] != 0).any(-1)]
-        return Verdict(
-            not len(wrong), "a row that no token reads gets a gradient", int(wrong[0]) if len(wrong) else None
-        )
+        harness.require_none(unread[(own[unread] != 0).any(-1)], "a row that no token reads gets a gradient")
 
-    def padding_row(self) -> Verdict:
+    def padding_row(self) -> None:
         if self.padding_idx is None:
             raise NotSupported("there is no padding row")
         reads = (self.rows == self.padding_idx).all(-1)
         if not reads.any():
             raise NotSupported("none of the ids reads the padding row")
-        if bool((self.call().detach()[reads] != 0).any()):
-            return Verdict(False, "its vectors are not 0", int(reads.nonzero()[0]))
-        return Verdict(not bool((self.gradients()[0][self.padding_idx] != 0).any()), "it gets a gradient")
+        harness.require(~self.call().detach()[reads].any(), "its vectors are not 0", int(reads.nonzero()[0]))
+        harness.require(~self.gradients()[0][self.padding_idx].any(), "it gets a gradient")

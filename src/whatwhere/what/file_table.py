@@ -188,17 +188,11 @@ class FileTokenEmbedding(TokenEmbedding):
                 "safetensors.torch.save_file, and open that file; then load the state without them."
             )
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "FileTokenEmbedding":
-        """Raise SettingError: two copies would write to one file."""
-        raise SettingError(
-            f"the table in {self.path} cannot be copied: both would write to one file.\nCopy the file, and open it."
-        )
-
     def __reduce__(self) -> Any:
-        """Raise SettingError: an open file cannot be pickled."""
+        """Raise SettingError: a copy would write to the same file."""
         raise SettingError(
-            f"the table in {self.path} cannot be pickled.\nSave model.state_dict(), which leaves it out, and open the "
-            "file again."
+            f"the table in {self.path} cannot be copied or pickled: both would write to one file.\nCopy the file, and "
+            "open it; or save model.state_dict(), which leaves the table out."
         )
 
 
@@ -280,9 +274,7 @@ class _FileRowOptimizer(RowOptimizer[RowKeeper]):
         """Load the settings, and require that the files are at the same step."""
         groups = [dict(group) for group in state_dict["param_groups"]]
         for group in groups:
-            # States of checkouts before 0.2.0 do not name it.
-            algorithm = group.pop("algorithm", ADAMW if "betas" in group else ADAGRAD)
-            if algorithm != self.algorithm:
+            if (algorithm := group.pop("algorithm", None)) not in (None, self.algorithm):
                 raise SettingError(
                     f"{type(self).__name__} cannot load a state of the algorithm {algorithm}: it needs one of "
                     f"{self.algorithm}.\nTrain on with the optimizer that saved it."

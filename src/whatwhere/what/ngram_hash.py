@@ -1,16 +1,26 @@
-"""Hashes of n-grams: exact integer functions of a token's id and of those before it, in 64 bits."""
+"""Hashed n-gram embeddings: rows of tables that a token and those before it choose together, by a hash in 64 bits."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from math import isqrt
 from typing import Literal, final
 
-from whatwhere.checks import require_choice, require_whole
-from whatwhere.errors import SettingError
+import torch
+from jaxtyping import Float, Int64, Integer
+from torch import Tensor, nn
 
+from whatwhere.checks import require_choice, require_whole
+from whatwhere.errors import SettingError, ShapeError
+from whatwhere.position.positions import Positions
+from whatwhere.tensor_checks import require_ids
+from whatwhere.what.embedding import Init, TokenEmbedding, require_equal_shape
+
+Merge = Literal["concatenate", "sum"]
+MERGES: tuple[Merge, ...] = ("concatenate", "sum")
 Combine = Literal["xor", "sum"]
 COMBINES: tuple[Combine, ...] = ("xor", "sum")
-_WORD = 1 << 64
+_WORD, _GOLDEN = 1 << 64, 0x9E3779B97F4A7C15
 
 BLT_PRIMES = (
     1_000_000_007, 5_915_587_277, 1_500_450_271, 3_267_000_013, 5_754_853_343, 4_093_082_899, 9_576_890_767,
@@ -38,8 +48,9 @@ class NGramHash:
         SettingError: If there are no multipliers, one does not fit into 64 bits, or `combine` is unknown.
 
     Examples:
-        >>> NGramHash(rows=7, multipliers=(3, 5)).row([4, 2])  # (3 * 4) xor (5 * 2) = 12 xor 10 = 6
-        6
+        >>> hashed = HashedNGramEmbedding([NGramHash(rows=7, multipliers=(3, 5))], dim=1, padding_id=0)
+        >>> hashed.rows_of(torch.tensor([4, 2])).tolist()  # (3 * 4) xor (5 * 2) = 12 xor 10 = 6
+        [6]
     """
 
     rows: int
@@ -55,26 +66,13 @@ class NGramHash:
                 f"NGramHash needs multipliers of 64 bits, one for each token, but got {self.multipliers}.\n"
                 "Pass multipliers=(m_0, ..., m_(n-1)), that of the token itself first."
             )
-        object.__setattr__(self, "multipliers", tuple(map(_signed, self.multipliers)))
+        signed = tuple((m + _WORD // 2) % _WORD - _WORD // 2 for m in self.multipliers)
+        object.__setattr__(self, "multipliers", signed)
 
     @property
     def n(self) -> int:
         """The length of the n-gram."""
         return len(self.multipliers)
-
-    def row(self, ids: Sequence[int]) -> int:
-        """Return the row of one n-gram, by Python's integers.
-
-        Raises:
-            SettingError: If there are not n.
-        """
-        if len(ids) != self.n:
-            raise SettingError(f"a hash of {self.n} tokens got {len(ids)}.\nPass the token and those before it.")
-        products = [m * t for m, t in zip(self.multipliers, ids, strict=True)]
-        total = 0
-        for product in products:
-            total = _signed(total + product) if self.combine == "sum" else _signed(total ^ product)
-        return total % self.rows
 
 
 def xor_hashes(multipliers: Sequence[int], rows_of: Sequence[Sequence[int]]) -> tuple[NGramHash, ...]:
@@ -133,9 +131,6 @@ def multipliers_of_qwen4_exp(vocab_size: int, n: int, layer: int, seed: int = 12
     return tuple(2 * (_split_mix(state) % half) + 1 for state in states)
 
 
-_GOLDEN = 0x9E3779B97F4A7C15
-
-
 def _split_mix(state: int) -> int:
     """Return the number of SplitMix64 after a state: Steele, Lea and Flood 2014."""
     z = (state + _GOLDEN) % _WORD
@@ -155,6 +150,187 @@ def primes_from(start: int, count: int, skip: int = 0) -> tuple[int, ...]:
     return tuple(primes[skip:])
 
 
-def _signed(number: int) -> int:
-    number %= _WORD
-    return number - _WORD if number >= _WORD // 2 else number
+@final
+class HashedNGramEmbedding(nn.Module):
+    """Store tables whose rows belong to n-grams; look up those that end at each token, by their hashes.
+
+        y_i = concat_h T_h[hash_h(t_i, t_(i-1), ..., t_(i-n_h+1))]        or the sum over h
+
+    The tables lie in one, one after another. Engram (https://arxiv.org/abs/2601.07372) and Qwen4-Exp concatenate, with
+    `xor_hashes`; BLT sums, with `polynomial_hashes`, and adds the bytes' own rows. What a layer does with y is part of
+    the layer: in Engram and Qwen4-Exp a gate by the hidden state and a short convolution, which are not built here.
+
+    The n-gram of a token ends where its document begins: tokens of another segment count as `padding_id`, and so do
+    those before the first, and those up to a `border_id`. Tokens are neighbors by slot, whatever their coordinates.
+
+    Args:
+        hashes: of the tables, see NGramHash.
+        dim: features of a row.
+        padding_id: the id that stands for a missing token: the end of text in Qwen4-Exp, 0 in BLT.
+        border_id: a token after which a document begins: the end of text in Qwen4-Exp. None: segments alone count.
+        merge: `concatenate` the rows of a token, in the order of the hashes, or `sum` them.
+        num_embeddings: rows of all tables together, where unused rows follow; None is the sum of theirs.
+        init: how rows are sampled, see TokenEmbedding.
+        table: whose rows are looked up, such as a FileTokenEmbedding; None is a new TokenEmbedding.
+
+    Learned: `table`, one TokenEmbedding, so RowAdamW trains the rows of the batch.
+
+    Raises:
+        SettingError: If there are no hashes, or `merge` is unknown.
+        ShapeError: If a size is not a whole number of at least 1, or num_embeddings is too small.
+
+    Examples:
+        >>> hashed = HashedNGramEmbedding(xor_hashes((3, 5, 9), [[7, 11], [13]]), dim=4, padding_id=0)
+        >>> ids = torch.tensor([[8, 2, 8, 2]])
+        >>> hashed.rows(ids)[0, :, :2].tolist()  # of 2 tokens: slots 1 and 3 end the same
+        [[3, 9], [4, 9], [4, 14], [4, 9]]
+        >>> hashed(ids).shape
+        torch.Size([1, 4, 12])
+    """
+
+    __call__: Callable[..., Tensor]
+
+    def __init__(
+        self,
+        hashes: Sequence[NGramHash],
+        dim: int,
+        padding_id: int,
+        *,
+        border_id: int | None = None,
+        merge: Merge = "concatenate",
+        num_embeddings: int | None = None,
+        init: Init | float = "normal",
+        table: TokenEmbedding | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        require_whole("HashedNGramEmbedding", dim=dim)
+        require_choice("HashedNGramEmbedding", "merge", merge, MERGES)
+        if not hashes:
+            raise SettingError("HashedNGramEmbedding got no hashes.\nPass those of xor_hashes or polynomial_hashes.")
+        super().__init__()
+        self.hashes = tuple(hashes)
+        self.offsets = (0, *accumulate(each.rows for each in self.hashes))
+        if table is not None:
+            require_equal_shape("HashedNGramEmbedding", table, num_embeddings, dim)
+            num_embeddings = table.num_embeddings
+        rows = self.offsets[-1] if num_embeddings is None else num_embeddings
+        if rows < self.offsets[-1]:
+            raise ShapeError(
+                f"the hashes have {self.offsets[-1]:,} rows together, but num_embeddings is {rows:,}.\n"
+                "Pass that many or more, or None."
+            )
+        self.table = table or TokenEmbedding(rows, dim, init=init, device=device, dtype=dtype)
+        self.padding_id, self.border_id, self.merge = padding_id, border_id, merge
+
+    def reset_parameters(self, generator: torch.Generator | None = None) -> None:
+        """Initialize the rows again; SettingError if the generator is on another device."""
+        self.table.reset_parameters(generator)
+
+    @property
+    def context(self) -> int:
+        """How many tokens before a token its rows depend on: n - 1 of the longest n-gram."""
+        return max(each.n for each in self.hashes) - 1
+
+    def rows(
+        self, ids: Integer[Tensor, "batch tokens"], positions: Positions | None = None
+    ) -> Int64[Tensor, "batch tokens hashes"]:
+        """Compute the rows of the table that each token reads, exactly; positions as in `forward`.
+
+        Raises:
+            ShapeError: If ids are not (batch, tokens), or positions have another number of tokens.
+            TokenError: If ids are not whole numbers.
+        """
+        return self.rows_of(self.ngrams(ids, positions))
+
+    def rows_of(self, ngrams: Integer[Tensor, "*shape n"]) -> Int64[Tensor, "*shape hashes"]:
+        """Compute the rows of the table that n-grams read: ids, that of the token itself first.
+
+        Raises:
+            ShapeError: If there are fewer ids than the longest n-gram has.
+        """
+        if ngrams.shape[-1] <= self.context:
+            raise ShapeError(
+                f"the hashes read {self.context + 1} tokens, but these n-grams have {ngrams.shape[-1]}.\n"
+                "Pass those that `ngrams` returns."
+            )
+        before = ngrams.long().unbind(-1)
+        sums: dict[tuple[tuple[int, ...], str], Tensor] = {}  # tables of one n often differ by their sizes alone
+        for each in self.hashes:
+            key = (each.multipliers, each.combine)
+            if key not in sums:
+                total = before[0] * each.multipliers[0]
+                for k in range(1, each.n):
+                    product = before[k] * each.multipliers[k]
+                    total = total + product if each.combine == "sum" else total ^ product
+                sums[key] = total
+        found = [
+            sums[each.multipliers, each.combine].remainder(each.rows) + offset
+            for each, offset in zip(self.hashes, self.offsets, strict=False)
+        ]
+        return torch.stack(found, dim=-1)
+
+    def forward(
+        self, ids: Integer[Tensor, "batch tokens"], positions: Positions | None = None, last: int | None = None
+    ) -> Float[Tensor, "batch last_tokens features"]:
+        """Look up the rows of each token: dim features for each hash, or dim where they are summed.
+
+        Args:
+            ids: of the tokens, 0 or more. In decoding, the new tokens behind the `context` tokens before them, or all
+                there are.
+            positions: of the same tokens; their segments are the documents. None: each sequence is one document.
+            last: return the vectors of so many last tokens alone: in decoding, those of the new ones.
+
+        Raises:
+            ShapeError: If ids are not (batch, tokens), positions have another number of tokens, or `last` more.
+            TokenError: If ids are not whole numbers.
+        """
+        if last is not None and not 0 <= last <= ids.shape[-1]:
+            raise ShapeError(f"last={last} of {ids.shape[-1]} tokens.\nPass 0 to {ids.shape[-1]}, or None for all.")
+        rows = self.rows(ids, positions)
+        vectors = self.table(rows if last is None else rows[:, rows.shape[1] - last :])
+        return vectors.flatten(-2) if self.merge == "concatenate" else vectors.sum(-2)
+
+    def ngrams(
+        self, ids: Integer[Tensor, "batch tokens"], positions: Positions | None = None
+    ) -> Int64[Tensor, "batch tokens n"]:
+        """Return the n-gram that ends at each token: its id, that of the token before it, and so on, as for `rows`.
+
+        What is not of the same document is `padding_id`.
+
+        Raises:
+            ShapeError, TokenError: As `rows` raises them.
+        """
+        require_ids(ids)
+        if ids.dim() != 2:
+            raise ShapeError(f"n-grams need ids (batch, tokens), but got {tuple(ids.shape)}.\nPass ids[None].")
+        ids = ids.long()
+        batch, tokens = ids.shape
+        segment = None if positions is None else positions.segment
+        if positions is not None and (positions.tokens != tokens or positions.batch not in (1, batch)):
+            raise ShapeError(
+                f"ids are {batch} sequences of {tokens} tokens, but positions are {positions.batch} of "
+                f"{positions.tokens}.\nPass positions of the same tokens."
+            )
+        inside = torch.ones_like(ids, dtype=torch.bool)
+        found = [ids]
+        for k in range(1, self.context + 1):
+            earlier = _shifted(ids, k, self.padding_id)
+            inside = inside & _shifted(torch.ones_like(inside), k, False)
+            if segment is not None:
+                inside = inside & (segment == _shifted(segment, k, -1))
+            if self.border_id is not None:
+                inside = inside & (earlier != self.border_id)
+            found.append(torch.where(inside, earlier, self.padding_id))
+        return torch.stack(found, dim=-1)
+
+    def extra_repr(self) -> str:
+        """Return the settings, for `repr`."""
+        lengths = sorted({each.n for each in self.hashes})
+        border = "" if self.border_id is None else f", border_id={self.border_id}"
+        return f"hashes={len(self.hashes)}, n={lengths}, padding_id={self.padding_id}{border}, merge={self.merge!r}"
+
+
+def _shifted(x: Tensor, k: int, fill: int | bool) -> Tensor:
+    tokens = x.shape[-1]
+    return torch.cat([x.new_full((*x.shape[:-1], min(k, tokens)), fill), x[..., : max(tokens - k, 0)]], dim=-1)

@@ -1,38 +1,39 @@
 """The rows of a table and their optimizer state in files: those of one flush, whatever happens to the process.
 
 Changed rows are in memory until they have 64 MB or the table is flushed. Before a row is changed in place, its old
-value is on the disk, in the file `undo`. A flush waits for the disk, then steps.safetensors names it, and appears whole
-or not at all. Where `undo` leads back to the flush that is named there, its rows are written back when the table is
-opened. It is kept until the next change, so a flush that other tables of the same optimizer lack can be taken back.
+value is on the disk, in the file `undo`. A flush waits for the disk, then steps.json names it, and appears whole or not
+at all. Where `undo` leads back to the flush that is named there, its rows are written back when the table is opened. It
+is kept until the next change, so a flush that other tables of the same optimizer lack can be taken back.
 """
 
 import json
 import os
-from array import array
-from collections.abc import Iterator, MutableSequence, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from hashlib import blake2b, sha256
+from hashlib import blake2b
+from math import isfinite
 from pathlib import Path
 from secrets import token_hex
 from typing import final
 
 import numpy as np
-from jaxtyping import Float64, Int64, UInt8
+from jaxtyping import Int64, UInt8
 
 from whatwhere.atomic import write_atomic
 from whatwhere.errors import CheckpointError, ResultsError, SettingError
 from whatwhere.records import Schema, from_json
 from whatwhere.what.matrix_file import MatrixFile, OpenFile, own_errors, write_matrix, write_records
 
-_STATE, _STEPS, _UNDO = "state.safetensors", "steps.safetensors", "undo"
+_STATE, _STEPS, _UNDO = "state.safetensors", "steps.json", "undo"
+_STEPS_BEFORE = "steps.safetensors"
+"""The name up to version 0.2."""
 _IN_MEMORY = 1 << 26
 """Bytes of changed rows that are in memory before they are written."""
 _COMPARED = 64
 """Rows that tell a file from others, of the table and of the last change."""
 _MOST_STEPS = 1 << 31
 """Rows store the step of their last update in 32 bits."""
-_SETTINGS = 6
 _SCHEMA = Schema(
     "whatwhere-steps",
     4,
@@ -50,8 +51,8 @@ class Steps:
         base: the step up to which every row is up to date.
         number: of the last step.
         eps, betas: at the base.
-        settings: of the steps after the base, where rows may have missed them: for each run of steps with the same
-            settings their number, lr, beta1, beta2, eps and weight_decay, one run after another.
+        runs: of the steps after the base, where rows may have missed them: for each run of steps with the same
+            settings their number, lr, beta1, beta2, eps and weight_decay.
     """
 
     algorithm: str
@@ -59,44 +60,33 @@ class Steps:
     number: int = 0
     eps: float = 0.0
     betas: tuple[float, float] = (0.0, 0.0)
-    settings: MutableSequence[float] = field(default_factory=lambda: array("d"))
-
-    @property
-    def runs(self) -> Float64[np.ndarray, "runs settings"]:
-        """The settings, a run in each row."""
-        return np.array(self.settings, np.float64).reshape(-1, _SETTINGS)
+    runs: list[tuple[int, float, float, float, float, float]] = field(default_factory=list)
 
     def record(self, lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
-        """Add a step to the settings."""
-        own = array("d", (lr, *betas, eps, weight_decay))
-        if self.settings[1 - _SETTINGS :] == own:
-            self.settings[-_SETTINGS] += 1
-        else:
-            self.settings.extend((1, *own))
+        """Add a step to the runs."""
+        settings = (lr, *betas, eps, weight_decay)
+        same = self.runs.pop()[0] if self.runs and self.runs[-1][1:] == settings else 0
+        self.runs.append((same + 1, *settings))
 
 
 @dataclass(frozen=True)
 class Flush:
-    """What steps.safetensors says of the last flush, beside the settings of steps.
+    """What steps.json says of the last flush.
 
     Args:
         name, before: at random, of this flush and of the one before.
         together: headers of the tables that were flushed together, this one's too.
-        tensor, shape, type, header: of the table.
+        header: of the table.
         rows, digest: some rows, and a digest of their values.
-        steps: of the optimizer, with the SHA-256 of its settings in place of these.
+        steps: of the optimizer.
     """
 
     name: str
     before: str
     together: list[str]
-    tensor: str
-    shape: tuple[int, int]
-    type: str
     header: str
     rows: list[int]
     digest: str
-    settings: str
     steps: Steps
 
 
@@ -119,22 +109,25 @@ class RowFiles:
         self.weight = MatrixFile(path, tensor, writable=writable)
         self.folder = training_folder(self.weight.path)
         self.writable = writable
-        self._lock()
         self.state: MatrixFile | None = None
-        self.steps: Steps | None = None
         self._flush: Flush | None = None
         self._changed: dict[int, np.ndarray] = {}
-        self._size = 0
         self._undo: OpenFile | None = None
         self._end = 0
         self._kept: set[int] = set()
         self._failed = False
         try:
-            if (self.folder / _STEPS).exists():
-                self._open_state()
+            self._lock()
+            if (flush := _last_flush(self.folder)) is not None:
+                self._open_state(flush)
         except BaseException:
             self.close()
             raise
+
+    @property
+    def steps(self) -> Steps | None:
+        """The steps of the optimizer; None before there are any."""
+        return None if self._flush is None else self._flush.steps
 
     def fail(self) -> None:
         """Refuse to go on: what was changed since the last flush is not that of any step."""
@@ -154,28 +147,26 @@ class RowFiles:
             self.folder.mkdir(exist_ok=True)
             (self.folder / _UNDO).unlink(missing_ok=True)
         write_matrix(self.folder / _STATE, "state", "F32", (self.weight.shape[0], columns), None, replace=True)
-        self.steps = steps
+        own = replace(steps, runs=[])  # tables of one optimizer begin with the same
+        self._flush = Flush("", "", [], self.weight.header, [], "", own)
         self._name_flush(token_hex(16), [])
-        self._open_state()
+        self._open_state(self._flush)
 
     def read(self, rows: Int64[np.ndarray, " rows"]) -> tuple[UInt8[np.ndarray, "rows bytes"], np.ndarray | None]:
         """Read rows, ascending and each once, and their state; None before there is any."""
-        changed = list(map(self._changed.get, rows.tolist())) if self._changed else []
-        old = np.array([each is None for each in changed], bool)
-        if self.state is None or old.all():
+        stored = np.array([row not in self._changed for row in rows.tolist()], bool)
+        if self.state is None or stored.all():
             return self.weight.read(rows), None if self.state is None else self.state.read(rows)
         both = np.empty((len(rows), self.weight.row_bytes + self.state.row_bytes), np.uint8)
-        both[~old] = np.stack([each for each in changed if each is not None])
-        if old.any():
-            both[old] = self._stored(rows[old])
+        both[stored] = self._stored(rows[stored])
+        both[~stored] = np.stack([self._changed[row] for row in rows[~stored].tolist()])
         weight, state = np.split(both, [self.weight.row_bytes], axis=1)
         return weight.copy(), state.copy()
 
     def read_ahead(self, rows: Int64[np.ndarray, " rows"]) -> None:
         """Read rows that will be needed soon into the cache of the operating system."""
-        for each in (self.weight, self.state):
-            if each is not None:
-                each.read(rows)
+        for each in self._files:
+            each.read(rows)
 
     def write(
         self,
@@ -186,8 +177,7 @@ class RowFiles:
         """Change rows, ascending and each once."""
         both = np.concatenate([weight, state], axis=1)
         self._changed.update(zip(rows.tolist(), both, strict=True))
-        self._size += both.nbytes
-        if self._size >= _IN_MEMORY:
+        if len(self._changed) * both.shape[1] >= _IN_MEMORY:
             self.write_changes()
 
     def write_changes(self) -> None:
@@ -196,24 +186,27 @@ class RowFiles:
         self._keep_old(rows[[row not in self._kept for row in rows.tolist()]])
         if len(rows):
             self._put(rows, np.stack([self._changed[row] for row in rows.tolist()]))
-        self._changed, self._size = {}, 0
+        self._changed = {}
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk."""
+        for each in self._files:
+            each.sync()
 
     def take_back(self) -> None:
         """Return to the flush that `undo` leads to."""
-        assert self.state is not None
-        before = _head(self.folder / _UNDO)
+        undo, steps = self.folder / _UNDO, self.folder / _STEPS
+        before = _head(undo)
         if before is None:
-            raise CheckpointError(f"{self.folder / _UNDO} is missing or damaged.\nPut it back from a copy.")
+            raise CheckpointError(f"{undo} is missing or damaged.\nPut it back from a copy.")
         with own_errors(self.folder):
-            write_atomic(self.folder / _STEPS, before, follow=False)  # first: then this is repeated after a kill
+            write_atomic(steps, before, follow=False)  # first: then this is repeated after a kill
         for rows, both in self._old_rows(len(before)):
             self._put(rows, both)
-        for each in (self.weight, self.state):
-            each.sync()
+        self.sync()
         with own_errors(self.folder):
-            (self.folder / _UNDO).unlink()
-        self._flush = _parsed(before, self.folder / _STEPS)
-        self.steps = self._flush.steps
+            undo.unlink()
+        self._flush = _parsed(before, steps)
 
     def close(self) -> None:
         """Close the files; what was not flushed is given up."""
@@ -222,19 +215,19 @@ class RowFiles:
             self._undo = None
             with suppress(CheckpointError):  # else when the table is opened again
                 self.take_back()
-        for each in (self.weight, self.state):
-            if each is not None:
-                each.close()
+        for each in self._files:
+            each.close()
+
+    @property
+    def _files(self) -> list[MatrixFile]:
+        return [self.weight] if self.state is None else [self.weight, self.state]
 
     def _stored(self, rows: Int64[np.ndarray, " rows"]) -> UInt8[np.ndarray, "rows bytes"]:
-        assert self.state is not None
-        return np.concatenate([self.weight.read(rows), self.state.read(rows)], axis=1)
+        return np.concatenate([each.read(rows) for each in self._files], axis=1)
 
     def _put(self, rows: Int64[np.ndarray, " rows"], both: UInt8[np.ndarray, "rows bytes"]) -> None:
-        assert self.state is not None
-        weight, state = np.split(both, [self.weight.row_bytes], axis=1)
-        self.weight.write(rows, weight)
-        self.state.write(rows, state)
+        for each, part in zip(self._files, np.split(both, [self.weight.row_bytes], axis=1), strict=True):
+            each.write(rows, part)
 
     def _keep_old(self, rows: Int64[np.ndarray, " rows"]) -> None:
         """Append old rows to `undo`, which begins with the steps of the last flush, and wait for the disk.
@@ -266,8 +259,7 @@ class RowFiles:
 
     def _old_rows(self, begin: int) -> Iterator[tuple[Int64[np.ndarray, " rows"], UInt8[np.ndarray, "rows bytes"]]]:
         """Yield the parts of `undo` that are whole, behind the steps."""
-        assert self.state is not None
-        size = self.weight.row_bytes + self.state.row_bytes
+        size = sum(each.row_bytes for each in self._files)
         path = self.folder / _UNDO
         with own_errors(path), path.open("rb") as file:
             file.seek(8 + begin)
@@ -280,58 +272,44 @@ class RowFiles:
 
     def _name_flush(self, name: str, together: list[str]) -> None:
         """Write the steps, atomically: from then on the flush has happened."""
-        steps, last = self.steps, self._flush
-        assert steps is not None
-        spread = np.linspace(0, self.weight.shape[0] - 1, min(self.weight.shape[0], _COMPARED)).astype(np.int64)
-        kept = np.array(sorted(self._kept) or (() if last is None else last.rows), np.int64)
-        rows = np.union1d(spread, kept[np.linspace(0, len(kept) - 1, min(len(kept), _COMPARED)).astype(np.int64)])
-        settings = steps.runs
-        flush = Flush(
-            name, "" if last is None else last.name, together,
-            self.weight.tensor, self.weight.shape, self.weight.type, self.weight.header,
-            rows.tolist(), _digest(self.weight.read(rows).tobytes()).hex(), sha256(settings.tobytes()).hexdigest(),
-            replace(steps, settings=[]),
-        )  # fmt: skip
-        from safetensors.numpy import save
-
-        text = np.frombuffer(json.dumps(_SCHEMA.sealed(flush)).encode(), np.uint8)
-        with own_errors(self.folder / _STEPS):
-            write_atomic(self.folder / _STEPS, save({"steps": text, "settings": settings}), follow=False)
+        last = self._flush
+        assert last is not None
+        kept = np.array(sorted(self._kept) or last.rows, np.int64)
+        rows = np.union1d(_spread(self.weight.shape[0]), kept[_spread(len(kept))])
+        digest = _digest(self.weight.read(rows).tobytes()).hex()
+        flush = replace(last, name=name, before=last.name, together=together, rows=rows.tolist(), digest=digest)
+        path = self.folder / _STEPS
+        with own_errors(path):
+            write_atomic(path, json.dumps(_SCHEMA.sealed(flush)), follow=False)
         self._flush = flush
         if self._undo is not None:
             self._undo.close()
         self._undo, self._end, self._kept = None, 0, set()
 
-    def _open_state(self) -> None:
-        with own_errors(self.folder / _STEPS):
-            flush = self._flush = _parsed((self.folder / _STEPS).read_bytes(), self.folder / _STEPS)
-        self.steps = flush.steps
-        for name in ("tensor", "shape", "type"):
-            if getattr(flush, name) != getattr(self.weight, name):
-                raise self._foreign(f"belongs to a table with {name} {getattr(flush, name)}")
+    def _open_state(self, flush: Flush) -> None:
         if flush.header != self.weight.header:
             raise self._foreign("belongs to a file with another header or size")
+        self._flush = flush
         self.state = MatrixFile(self.folder / _STATE, "state", writable=self.writable)
         if self.state.shape[0] != self.weight.shape[0]:
             raise self._foreign(f"has the state of {self.state.shape[0]:,} rows")
-        head = _head(self.folder / _UNDO)
-        interrupted = head is not None and _parsed(head, self.folder / _UNDO).name == flush.name
-        self._require_own_rows(flush, len(head) if interrupted and head is not None else None)
-        if interrupted and not self.writable:
+        head = _interrupted(self.folder, flush)
+        self._require_own_rows(flush, head)
+        if head is not None and not self.writable:
             raise CheckpointError(
                 f"{self.weight.path} has changes that were interrupted before a flush.\n"
                 "Open it once without read_only=True, which takes them back."
             )
-        if interrupted:
+        if head is not None:
             self.take_back()
 
-    def _require_own_rows(self, flush: Flush, begin: int | None) -> None:
+    def _require_own_rows(self, flush: Flush, head: bytes | None) -> None:
         """Raise CheckpointError unless some rows, or their old values in `undo`, are as the last flush left them."""
-        rows = np.array(flush.rows, np.int64)
-        if not len(rows) or not 0 <= rows.min() <= rows.max() < self.weight.shape[0]:
+        if not flush.rows or not 0 <= min(flush.rows) <= max(flush.rows) < self.weight.shape[0]:
             raise self._foreign("is damaged: it names no rows of the table")
+        rows = np.array(flush.rows, np.int64)
         values = self.weight.read(rows)
-        for some, both in self._old_rows(begin) if begin is not None else ():
+        for some, both in () if head is None else self._old_rows(len(head)):
             _, own, old = np.intersect1d(rows, some, return_indices=True)
             values[own] = both[old, : self.weight.row_bytes]
         if _digest(values.tobytes()).hex() != flush.digest:
@@ -351,14 +329,12 @@ class RowFiles:
         try:
             fcntl.flock(self.weight.fd.number, (fcntl.LOCK_EX if self.writable else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except BlockingIOError:
-            self.weight.close()
             raise SettingError(
                 f"{self.weight.path} is open already, in this process or in another one"
                 + (".\n" if self.writable else " that trains it.\n")
                 + "Close it there first: one process trains a table, and no other one reads it meanwhile."
             ) from None
         except OSError as problem:
-            self.weight.close()
             raise CheckpointError(
                 f"{self.weight.path} cannot be locked: {problem.strerror}.\nPut it on a file system that knows locks."
             ) from None
@@ -372,9 +348,7 @@ def flush_files(tables: Sequence[RowFiles]) -> None:
     for each in tables:
         each.write_changes()
     for each in tables:
-        for file in (each.weight, each.state):
-            assert file is not None
-            file.sync()
+        each.sync()
     name, together = token_hex(16), [each.weight.header for each in tables] if len(tables) > 1 else []
     try:
         for each in tables:
@@ -407,21 +381,32 @@ def training_folder(path: Path) -> Path:
 
 def require_up_to_date(path: Path) -> None:
     """Raise CheckpointError if rows of a safetensors file have missed steps, or changes of them were interrupted."""
-    steps = training_folder(path) / _STEPS
-    if not steps.is_file():
+    flush = _last_flush(folder := training_folder(path))
+    if flush is None:
         return
-    undo = steps.with_name(_UNDO)
-    with own_errors(steps):
-        flush = _parsed(steps.read_bytes(), steps)
-    head = _head(undo)
-    interrupted = head is not None and _parsed(head, undo).name == flush.name
-    if len(flush.steps.settings) or interrupted:
-        missed = f"rows may have missed some of the last {int(flush.steps.runs[:, 0].sum()):,} steps"
+    interrupted = _interrupted(folder, flush) is not None
+    if flush.steps.runs or interrupted:
+        missed = f"rows may have missed some of the last {sum(run[0] for run in flush.steps.runs):,} steps"
         raise CheckpointError(
             f"{path} is being trained row by row: {'changes were interrupted' if interrupted else missed}.\nBring all "
             "rows up to date first, in Python: from whatwhere.what.file_table import FileTokenEmbedding; "
             "FileTokenEmbedding(path).update_all_rows()."
         )
+
+
+def _last_flush(folder: Path) -> Flush | None:
+    """Return what the last flush wrote; None before there is any."""
+    path = folder / _STEPS
+    if (folder / _STEPS_BEFORE).exists():
+        raise CheckpointError(f"{folder} was written by version 0.2 of whatwhere.\n{_SCHEMA.way_out}")
+    with own_errors(path):
+        return _parsed(path.read_bytes(), path) if path.exists() else None
+
+
+def _interrupted(folder: Path, flush: Flush) -> bytes | None:
+    """Return the steps that `undo` begins with where it leads back to this flush, because changes of it were begun."""
+    head = _head(folder / _UNDO)
+    return head if head is not None and _parsed(head, folder / _UNDO).name == flush.name else None
 
 
 def _head(undo: Path) -> bytes | None:
@@ -436,34 +421,27 @@ def _head(undo: Path) -> bytes | None:
 
 def _parsed(content: bytes, path: Path) -> Flush:
     """Return what a file of steps says."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load
-
     try:
-        tensors = load(content)
-        settings = tensors.get("settings", np.empty(0))
-        flush = from_json(
-            Flush, _SCHEMA.opened(json.loads(tensors["steps"].tobytes()), str(path), CheckpointError), "it"
-        )
+        flush = from_json(Flush, _SCHEMA.opened(json.loads(content), str(path), CheckpointError), "it")
         steps = flush.steps
-        if sha256(settings.tobytes()).hexdigest() != flush.settings:
-            raise CheckpointError(f"{path} is damaged: its settings are others.\n{_SCHEMA.way_out}")
-        if settings.dtype != np.float64 or settings.ndim != 2 or settings.shape[1] != _SETTINGS:
-            raise ValueError("its settings have another shape or type")
         if not 0 <= steps.base <= steps.number < _MOST_STEPS:
             raise ValueError(f"it is at step {steps.number}, from {steps.base}")
-        if len(settings) and (settings[:, 0].min() < 1 or settings[:, 0].sum() != steps.number - steps.base):
+        if any(run[0] < 1 for run in steps.runs) or sum(run[0] for run in steps.runs) != steps.number - steps.base:
             raise ValueError(f"it has no settings of each step from {steps.base} to {steps.number}")
-        values = np.append(settings[:, 1:].ravel(), [steps.eps, *steps.betas])
-        if not (np.isfinite(values) & (values >= 0)).all() or max(steps.betas) >= 1:
+        values = [steps.eps, *steps.betas, *(value for run in steps.runs for value in run[1:])]
+        if not all(isfinite(value) and value >= 0 for value in values) or max(steps.betas) >= 1:
             raise ValueError("a setting of a step is negative or not finite, or beta is not below 1")
     except CheckpointError:
         raise
-    except (ResultsError, SafetensorError, KeyError, TypeError, ValueError, RecursionError) as problem:
+    except (ResultsError, ValueError, OverflowError, RecursionError) as problem:
         first = str(problem).partition("\n")[0].rstrip(".")
         raise CheckpointError(f"{path} has no steps of an optimizer: {first}.\n{_SCHEMA.way_out}") from None
-    steps.settings = array("d", settings.reshape(-1).tolist())
     return flush
+
+
+def _spread(count: int) -> Int64[np.ndarray, " some"]:
+    """Return at most `_COMPARED` of so many numbers, spread evenly."""
+    return np.linspace(0, count - 1, min(count, _COMPARED)).astype(np.int64)
 
 
 def _digest(content: bytes) -> bytes:

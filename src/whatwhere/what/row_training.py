@@ -40,8 +40,8 @@ class _AdamW:
         self.steps, self._dtype, self._dim, self._limit = steps, TYPES[type], dim, max(MIN_HISTORY, rows)
         # One after another: RowAdamW brings all rows up to date where a history ends, here they follow when read.
         self._histories = [(steps.eps, _history(steps.base, steps.betas, steps.eps))]
-        for count, lr, beta1, beta2, eps, weight_decay in steps.runs.tolist():
-            for _ in range(int(count)):
+        for count, lr, beta1, beta2, eps, weight_decay in steps.runs:
+            for _ in range(count):
                 self._record(lr, (beta1, beta2), eps, weight_decay)
 
     @staticmethod
@@ -91,7 +91,7 @@ class _AdamW:
         """Forget the steps that all rows have caught up with."""
         eps, last = self._histories[-1]
         self.steps.base, self.steps.eps, self.steps.betas = self.steps.number, eps, last.betas
-        del self.steps.settings[:]
+        self.steps.runs.clear()
         self._histories = [(eps, _history(self.steps.base, last.betas, eps))]
 
     def _record(self, lr: float, betas: tuple[float, float], eps: float, weight_decay: float) -> None:
@@ -265,7 +265,7 @@ class RowKeeper:
         """Bring all rows up to date, and flush; `progress` gets the number of rows that are, and that of all."""
         self.require_trainable()
         self.files.require_whole()
-        if self.algorithm is None or self.files.state is None or not self.algorithm.steps.settings:
+        if self.algorithm is None or self.files.state is None or not self.algorithm.steps.runs:
             flush_files([self.files])
             return
         count = len(self.weight)
