@@ -13,7 +13,7 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 from transformers.models.diffusion_gemma.modeling_diffusion_gemma import DiffusionGemmaEncoderTextModel
 
 from whatwhere.models.configuration.model_types import HEARING
-from whatwhere.models.probe.forward import encoded
+from whatwhere.models.probe.record import encoded
 from whatwhere.models.probe.tiny import class_of
 
 from .checkpoint.forms import LAYERS, VOCABULARY

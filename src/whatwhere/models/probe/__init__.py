@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 import torch
 
 from whatwhere.models.probe.findings import Probe as Probe
-from whatwhere.models.probe.forward import subject_of
-from whatwhere.models.probe.input_change import input_of
-from whatwhere.models.probe.measure import layers_of
+from whatwhere.models.probe.measure import input_of, layers_of, natural_run
+from whatwhere.models.probe.record import subject_of
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -46,8 +45,9 @@ def probe(model: "PreTrainedModel") -> Probe:
         model.train(False)
         try:
             subject = subject_of(model)
-            layers, follows = layers_of(subject, notes)
-            change, embedding_scale = input_of(subject)
+            run = natural_run(subject)
+            layers, follows = layers_of(subject, run, notes)
+            change, embedding_scale = input_of(subject, run)
         finally:
             model.train(training)
     return Probe(

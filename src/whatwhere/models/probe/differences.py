@@ -12,40 +12,30 @@ import torch
 from whatwhere.errors import SettingError
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.plan import Plan
-from whatwhere.models.probe.findings import NONE, NOT_MEASURED, ROTARY, SCALED, FeatureMap, Layer, Probe, Span
+from whatwhere.models.probe.findings import NONE, NOT_MEASURED, SCALED, FeatureMap, Layer, Probe, Span
 from whatwhere.models.probe.measure import BELOW_TABLE, FAR, NEAR
 from whatwhere.models.probe.solve import merged, solve
 from whatwhere.position.positions import Positions
 from whatwhere.where.binding import Where
 
 if TYPE_CHECKING:
-    from whatwhere.where.base import QueryKeyMap
-    from whatwhere.where.score.alibi import ALiBi
     from whatwhere.where.window import Window
 
 RELATIVE = 3e-6
 """Largest relative difference of frequencies, scales and slopes: both sides are float32 at some step."""
 
-
-_Stated = tuple[str, str, str]
+_Stated = Iterator[tuple[str, str, str]]
 """What is stated, as measured, and as read."""
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One statement on which a probe and the registry differ.
+    """One statement on which a probe and the registry differ."""
 
-    Args:
-        layer: its number, or None for the whole model.
-        what: that is stated, such as "query frequencies".
-        measured: by the probe.
-        read: from the configuration.
-    """
-
-    layer: int | None
-    what: str
-    measured: str
-    read: str
+    layer: int | None  # None of the whole model
+    what: str  # that is stated, such as "query frequencies"
+    measured: str  # by the probe
+    read: str  # from the configuration
 
 
 def differences(found: Probe, description: Description) -> list[Difference]:
@@ -54,15 +44,15 @@ def differences(found: Probe, description: Description) -> list[Difference]:
     A statement that the probe did not measure, or that the description does not make, is left out.
     """
     layers = _layers_of_part(found, description)
-    whole = [Difference(None, *each) for each in _whole(found, description)]
+    listed = [Difference(None, *each) for each in _whole(found, description)]
     if not layers:
         missing = Difference(None, "layers", "no attention", f"{description.layers} layers")
-        return whole + [missing] * bool(description.heads)
+        return listed + [missing] * bool(description.heads)
     if not description.heads:
         return [Difference(None, "layers", f"{len(layers)} with attention", "no attention")]
-    return whole + [
-        Difference(number, *each) for number, layer in layers for each in _of_layer(number, layer, description)
-    ]
+    for number, layer in layers:
+        listed += [Difference(number, *each) for each in _of_layer(number, layer, description)]
+    return listed
 
 
 def differences_of_parts(found: Probe, read: Callable[[str | None], Description]) -> list[Difference]:
@@ -90,7 +80,7 @@ def _layers_of_part(found: Probe, description: Description) -> list[tuple[int, L
     return list(zip(numbers, layers, strict=True))
 
 
-def _whole(found: Probe, description: Description) -> Iterator[_Stated]:
+def _whole(found: Probe, description: Description) -> _Stated:
     if description.part in (None, "decoder") and found.input.kind not in (NOT_MEASURED, "other", "table"):
         scheme = NONE if description.input is None else description.input.scheme
         if scheme != found.input.kind:
@@ -104,7 +94,7 @@ def _whole(found: Probe, description: Description) -> Iterator[_Stated]:
             yield "embedding scale", f"{found.embedding_scale:.6g}", f"{read:.6g}"
 
 
-def _of_layer(number: int, layer: Layer, description: Description) -> Iterator[_Stated]:
+def _of_layer(number: int, layer: Layer, description: Description) -> _Stated:
     if number >= description.layers:
         yield "layers", layer.module, f"{description.layers} layers"
         return
@@ -119,37 +109,33 @@ def _of_layer(number: int, layer: Layer, description: Description) -> Iterator[_
         yield "sinks", str(layer.sinks), str(sinks)
 
 
-def _expected_maps(scheme: "QueryKeyMap | None", positions: Sequence[int]) -> tuple[FeatureMap, FeatureMap]:
+def _expected_maps(scheme: Any, positions: Sequence[int]) -> list[FeatureMap]:
     """Return the maps of queries and keys of a scheme at increasing positions, solved as those of a probe are."""
     if scheme is None:
-        return FeatureMap(NONE), FeatureMap(NONE)
-    size: Any = scheme.head_dim
+        return [FeatureMap(NONE)] * 2
+    size = scheme.head_dim
     generator = torch.Generator().manual_seed(0)
     base = torch.randn(2 * size, 1, 1, size, generator=generator).expand(-1, -1, len(positions), -1).contiguous()
-    axes = getattr(scheme, "axes", 1)
     slots = torch.tensor(positions)[None]
-    here = Where(query_key=scheme).at(Positions(slots.expand(axes, 1, -1), slots))
+    here = Where(query_key=scheme).at(Positions(slots.expand(getattr(scheme, "axes", 1), 1, -1), slots))
     with torch.no_grad():
-        query, key = here.query_key(base, base)
-    return solve(query.double().numpy(), positions), solve(key.double().numpy(), positions)
+        return [solve(each.double().numpy(), positions) for each in here.query_key(base, base)]
 
 
-def _query_key(number: int, layer: Layer, description: Description) -> Iterator[_Stated]:
+def _query_key(number: int, layer: Layer, description: Description) -> _Stated:
     plan = description.query_key[number]
     built: Any = None if plan is None else plan.build()
     curve = description.temperatures[number] if description.temperatures else None
-    learned = curve is not None and not curve.is_curve
+    learned = curve is not None and not curve.is_curve  # by factors that are weights
     scheme = built if learned else description.where(number).query_key
     for index, name in enumerate(("query", "key")):
-        measured = getattr(layer, name)
+        measured: FeatureMap = getattr(layer, name)
         if measured.kind == NOT_MEASURED:
             continue
-        if learned and name == "query":  # by factors that are weights
-            kind = NONE if measured.kind == SCALED else measured.kind
-            measured = replace(measured, kind=kind, scales=())
-        at = measured.positions
-        read = _expected_maps(scheme, at)[index]
-        if at in (FAR, BELOW_TABLE):
+        if learned and name == "query":
+            measured = replace(measured, kind=NONE if measured.kind == SCALED else measured.kind, scales=())
+        read = _expected_maps(scheme, measured.positions)[index]
+        if measured.positions in (FAR, BELOW_TABLE):
             read = merged(_expected_maps(scheme, NEAR)[index], read)
         if plan is not None and plan.scheme == "rotary-learned":  # by frequencies that are weights
             read = replace(read, frequencies=measured.frequencies, far_frequencies=measured.far_frequencies)
@@ -161,28 +147,22 @@ def _query_key(number: int, layer: Layer, description: Description) -> Iterator[
             yield "magnitude", f"{layer.magnitude:.7g}", f"{magnitude:.7g}"
 
 
-def _maps(measured: FeatureMap, read: FeatureMap) -> Iterator[_Stated]:
+def _maps(measured: FeatureMap, read: FeatureMap) -> _Stated:
     if measured.kind != read.kind:
         yield "map", measured.kind + (f": {measured.reason}" if measured.reason else ""), read.kind
         return
-    if measured.kind == ROTARY:
-        layout = measured.projected_layout or measured.layout
-        if layout != read.layout and measured.rotary_dim != 2:
-            yield "layout", str(layout), str(read.layout)
-        for name in ("frequencies", "far_frequencies"):
-            one, other = getattr(measured, name), getattr(read, name)
-            if not _alike(one, other, 1e-8 if name == "frequencies" else 1e-9):
-                yield name.replace("_", " "), _numbers(one), _numbers(other)
-    if not _alike(measured.scales, read.scales, 5e-4):
-        yield "factors by position", _numbers(measured.scales), _numbers(read.scales)
+    layout = measured.projected_layout or measured.layout
+    if layout != read.layout and measured.rotary_dim != 2:
+        yield "layout", str(layout), str(read.layout)
+    yield from _numbers("frequencies", measured.frequencies, read.frequencies, 1e-8)
+    yield from _numbers("far frequencies", measured.far_frequencies, read.far_frequencies, 1e-9)
+    yield from _numbers("factors by position", measured.scales, read.scales, 5e-4)
 
 
-def _alike(one: Sequence[float], other: Sequence[float], absolute: float) -> bool:
-    return len(one) == len(other) and bool(np.allclose(one, other, rtol=RELATIVE, atol=absolute))
-
-
-def _numbers(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:.6g}" for value in values) or "none"
+def _numbers(what: str, one: Sequence[float], other: Sequence[float], absolute: float) -> _Stated:
+    if len(one) != len(other) or not np.allclose(one, other, rtol=RELATIVE, atol=absolute):
+        measured, read = (", ".join(f"{value:.6g}" for value in values) or "none" for values in (one, other))
+        yield what, measured, read
 
 
 _BIASES = {
@@ -192,18 +172,16 @@ _BIASES = {
 """Scheme -> its kind of bias, as a probe measures it."""
 
 
-def _score(layer: Layer, plan: Plan | None) -> Iterator[_Stated]:
+def _score(layer: Layer, plan: Plan | None) -> _Stated:
     scheme, kind = None if plan is None else plan.scheme, layer.bias.kind
     if kind != NOT_MEASURED and kind != _BIASES.get(scheme, kind):
         yield "bias", kind, str(scheme)
     elif kind != NOT_MEASURED and plan is not None and scheme == "alibi":
-        built: ALiBi = plan.build()
-        slopes = built.slopes.double().tolist()
-        if not _alike(layer.bias.slopes, slopes, 1e-5):
-            yield "slopes", _numbers(layer.bias.slopes), _numbers(slopes)
+        built: Any = plan.build()
+        yield from _numbers("slopes", layer.bias.slopes, built.slopes.tolist(), 1e-5)
 
 
-def _span(span: Span, window: "Window | None", causal: bool) -> Iterator[_Stated]:
+def _span(span: Span, window: "Window | None", causal: bool) -> _Stated:
     if span.causal is None:
         return
     if span.causal != causal:

@@ -1,4 +1,8 @@
-"""What a probe measured of a model, by layer: each statement with its residual, or with the reason why it has none."""
+"""What a probe measured of a model, by layer: each statement with its residual, or with the reason why it has none.
+
+A residual is the largest deviation from the form that is reported, relative to the largest value. What is None was not
+measured, or is not there.
+"""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -11,94 +15,54 @@ NONE, ROTARY, SCALED, OTHER, NOT_MEASURED = "none", "rotary", "scaled", "other",
 class FeatureMap:
     """How the queries, or keys, of a layer change with position: vector(p) = vector(0) A(p).
 
-    Args:
-        kind: "none" (A = 1 at all positions), "rotary" (pairs of features rotate), "scaled" (a factor by position
-            alone), "other" (a linear map of another form), or "not measured".
-        residual: largest difference between the vectors and the map that is reported, relative to the largest value.
-        positions: at which it was measured.
-        layout: of the pairs as they reach the scores; "other" if neither half nor interleaved.
-        projected_layout: the layout in the order of the projection's own features, where it could be found.
-        start: first feature that rotates.
-        rotary_dim: number of features that rotate.
-        frequencies: radians per position, of each pair by its first feature, in float64; from short sequences.
-        far_frequencies: those of a sequence that reaches the last position, where they differ.
-        scales: factor at each position, relative to position 0; empty if it is 1 at all.
-        reason: why it was not measured, or what the other form is.
+    Its kind is "none" (A = 1 at all positions), "rotary" (pairs of features rotate), "scaled" (a factor by position
+    alone), "other" (a linear map of another form), or "not measured".
     """
 
     kind: str
     residual: float = 0.0
-    positions: tuple[int, ...] = ()
-    layout: Layout | None = None
-    projected_layout: Layout | None = None
-    start: int | None = None
-    rotary_dim: int | None = None
-    frequencies: tuple[float, ...] = ()
-    far_frequencies: tuple[float, ...] = ()
-    scales: tuple[float, ...] = ()
-    reason: str | None = None
+    positions: tuple[int, ...] = ()  # at which it was measured
+    layout: Layout | None = None  # of the pairs as they reach the scores
+    projected_layout: Layout | None = None  # in the order of the projection's own features
+    start: int | None = None  # first feature that rotates
+    rotary_dim: int | None = None  # number of features that rotate
+    frequencies: tuple[float, ...] = ()  # radians per position, of each pair by its first feature, of short sequences
+    far_frequencies: tuple[float, ...] = ()  # of a sequence that reaches the last position, where they differ
+    scales: tuple[float, ...] = ()  # factor at each position, relative to position 0; empty if it is 1 at all
+    reason: str | None = None  # why it was not measured, or what the other form is
 
 
 @dataclass(frozen=True)
 class Bias:
     """What a layer adds to the scores by position, apart from the mask.
 
-    Args:
-        kind: "none", "linear" (slope times distance), "by distance", "by positions" (of both), "by content", or "not
-            measured".
-        residual: largest deviation from that form.
-        slopes: of each head, per token of distance into the past, if it is linear.
-        distances: at which values are listed: query minus key.
-        values: of the first head at these distances.
-        reason: why it was not measured.
+    Its kind is "none", "linear" (slope times distance), "by distance", "by positions" (of both), "by content", or "not
+    measured". What it adds to all scores of a query alike changes no softmax, and is left out.
     """
 
     kind: str
     residual: float = 0.0
-    slopes: tuple[float, ...] = ()
-    distances: tuple[int, ...] = ()
-    values: tuple[float, ...] = ()
+    slopes: tuple[float, ...] = ()  # of each head, per token of distance into the past, if it is linear
+    distances: tuple[int, ...] = ()  # query minus key, at which values are listed
+    values: tuple[float, ...] = ()  # of the first head, less that at distance 0
     reason: str | None = None
 
 
 @dataclass(frozen=True)
 class Span:
-    """Which keys a query sees, from the mask that reached attention.
+    """Which keys a query sees, from the mask that reached attention."""
 
-    Args:
-        causal: whether later keys are hidden; None if no mask was passed and no flag says it.
-        before: number of earlier tokens that are seen at most; None if all of the sequence.
-        after: number of later tokens that are seen at most; None if all, 0 if causal.
-        chunk: size of the chunks, if tokens attend within chunks.
-        tokens: length of the sequence in which this was measured.
-        named: the sliding window that was passed by name beside the mask.
-    """
-
-    causal: bool | None
-    before: int | None = None
-    after: int | None = None
-    chunk: int | None = None
-    tokens: int = 0
-    named: int | None = None
+    causal: bool | None  # whether later keys are hidden; None if no mask was passed and no flag says it
+    before: int | None = None  # number of earlier tokens that are seen at most; None if all of the sequence
+    after: int | None = None  # number of later tokens that are seen at most; None if all, 0 if causal
+    chunk: int | None = None  # size of the chunks, if tokens attend within chunks
+    tokens: int = 0  # length of the sequence in which this was measured
+    named: int | None = None  # the sliding window that was passed by name beside the mask
 
 
 @dataclass(frozen=True)
 class Layer:
-    """One attention of the model.
-
-    Args:
-        module: its name in the model.
-        num_heads, key_heads, head_dim: of queries and keys as they reach the scores.
-        query, key: how they change with position.
-        magnitude: factor of rotated queries and keys at position 0, as the rotary module's cosine has it; None if no
-            such module was seen.
-        scale: softmax scale; with the factor between projections and queries and keys at position 0 where these are a
-            multiple of one another, as they are not where a norm is between.
-        bias: added to the scores.
-        span: which keys are seen.
-        sinks: whether a learned sink joins the softmax.
-        softcap: cap of the scores, or None.
-    """
+    """One attention of the model, by the name of its module; sizes are those that reach the scores."""
 
     module: str
     num_heads: int
@@ -106,11 +70,11 @@ class Layer:
     head_dim: int
     query: FeatureMap
     key: FeatureMap
-    magnitude: float | None
-    scale: float | None
+    magnitude: float | None  # factor of rotated queries and keys at position 0, as the rotary module's cosine has it
+    scale: float | None  # of the softmax, with the factor from projections to queries and keys where it is one number
     bias: Bias
     span: Span
-    sinks: bool
+    sinks: bool  # whether a learned sink joins the softmax
     softcap: float | None
 
 
@@ -118,49 +82,30 @@ class Layer:
 class InputChange:
     """Whether hidden states depend on position before the first attention.
 
-    Args:
-        kind: "none", "learned", "sinusoidal", "table" (added, of unknown origin), "other" (not a sum), or "not
-            measured".
-        residual: largest deviation from that form.
-        module: name of the module whose rows are read by position, or None.
-        rows: of that table.
-        offset: its row of position 0.
-        reason: why it was not measured.
+    Its kind is "none", "learned", "sinusoidal", "table" (added, of unknown origin), "other" (not a sum), or "not
+    measured".
     """
 
     kind: str
     residual: float = 0.0
-    module: str | None = None
-    rows: int | None = None
-    offset: int | None = None
+    module: str | None = None  # whose rows are read by position
+    rows: int | None = None  # of that table
+    offset: int | None = None  # its row of position 0
     reason: str | None = None
 
 
 @dataclass(frozen=True)
 class Probe:
-    """What a probe measured of a model.
-
-    Args:
-        model_type: of its configuration.
-        model: name of its class.
-        method: "interface" (transformers' AttentionInterface) or "functions" (PyTorch's softmax and products).
-        positions: whether position ids were followed, so that far positions could be measured.
-        input: hidden states before the first attention.
-        layers: each attention over one sequence, in order.
-        crossing: number of attentions over another sequence, which are not measured.
-        embedding_scale: factor of token vectors before the first layer; None if not measured.
-        notes: what was not measured, with the reason.
-        torch, transformers: versions.
-    """
+    """What a probe measured of a model."""
 
     model_type: str
-    model: str
-    method: str
-    positions: bool
+    model: str  # its class
+    method: str  # "interface" (transformers' AttentionInterface) or "functions" (PyTorch's softmax and products)
+    positions: bool  # whether position ids were followed, so that far positions could be measured
     input: InputChange
-    layers: tuple[Layer, ...]
-    crossing: int
-    embedding_scale: float | None
-    notes: tuple[str, ...]
+    layers: tuple[Layer, ...]  # each attention over one sequence, in order
+    crossing: int  # number of attentions over another sequence, which are not measured
+    embedding_scale: float | None  # factor of token vectors before the first layer
+    notes: tuple[str, ...]  # what was not measured, with the reason
     torch: str
     transformers: str

@@ -1,20 +1,22 @@
-"""Measure the attention of each layer: map of queries and keys, scale, bias, span and sink."""
+"""Measure the attention of each layer, map of queries and keys, scale, bias, span and sink, and the input of the first.
 
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+The input is measured by whether hidden states depend on position before the first attention, and by the factor with
+which token vectors enter.
+"""
+
+from dataclasses import replace
 from math import ceil, prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from whatwhere.errors import CheckpointError
-from whatwhere.models.probe.findings import NONE, NOT_MEASURED, ROTARY, SCALED, FeatureMap, Layer, Layout
-from whatwhere.models.probe.forward import SHORT, Subject
+from whatwhere.models.probe.findings import NONE, NOT_MEASURED, ROTARY, SCALED, FeatureMap, InputChange, Layer, Layout
+from whatwhere.models.probe.record import FIRST_TOKEN, SHORT, Call, Run, Subject
 from whatwhere.models.probe.score import bias_of, scale_of, span_of
 from whatwhere.models.probe.solve import BY_HEAD, layout_of, merged, solve
-from whatwhere.models.probe.watch import Call
 
 NEAR, FAR = (0, 1, 2, 4, 8, 16), (0, 1, 4, 16, 64, 256, 1024, 4096, 20_000)
 """Positions of short sequences, and of those that reach far."""
@@ -27,48 +29,50 @@ _TOKENS, _LEAST_CONTENTS, _LONGEST = 24, 16, 4100
 """Tokens of a sequence at the model's own positions, sequences at least, and tokens at most to see a window end."""
 _ALIKE, _SAME = 0.75, 0.9999
 """Correlation over contents above which features are taken for one another (a norm may lie between), and for equal."""
+_EQUAL, _WAVES = 1e-5, 1e-3
+"""Largest difference of hidden states, and of a column from a sinusoid, relative to the largest value, that is none."""
+
+Maps = dict[str, list[FeatureMap]]
+"""Of the queries and of the keys of one layer, where they follow position ids: at near positions, and at far ones."""
 
 
-def layers_of(subject: Subject, notes: list[str]) -> tuple[tuple[Layer, ...], bool]:
+def natural_run(subject: Subject) -> Run:
+    """Return a run at the model's own positions, of so many sequences that they determine the maps of all layers."""
+    needed = [
+        1.5 * call.query.shape[3] / len({tuple(head[:, 0, :4].flatten().tolist()) for head in call.key.transpose(0, 1)})
+        for call in subject.run(*SHORT).calls  # heads that are repeated add nothing to a fit
+    ]
+    contents = max(_LEAST_CONTENTS, *map(ceil, needed))
+    contents += contents in (_TOKENS, _TOKENS + 1)  # so that no axis is taken for another one
+    return subject.run(contents, _TOKENS)
+
+
+def layers_of(subject: Subject, run: Run, notes: list[str]) -> tuple[tuple[Layer, ...], bool]:
     """Return what is measured of each attention over one sequence, and whether the model follows position ids.
 
     Args:
+        run: at the model's own positions.
         notes: gets a line for all that could not be measured.
     """
-    first, _ = subject.calls(*SHORT)
-    contents = max(_LEAST_CONTENTS, *(ceil(1.5 * call.query.shape[3] / _independent(call)) for call in first))
-    contents += contents in (_TOKENS, _TOKENS + 1)  # so that no axis is taken for another one
-    with _watched_projections(subject, contents) as projected:
-        natural, replaced = subject.calls(contents, _TOKENS)
-    if any(call.query_sinks for call in natural):
+    if any(call.query_sinks for call in run.calls):
         notes.append("sinks: each query has one of its own, which its token determines, and which is not measured")
-    maps = _at_positions(subject, contents, notes)
+    found = _at_positions(subject, run.contents, notes)
     layers = []
-    for call, span, found in zip(natural, _long_enough(subject, natural), maps, strict=True):
-        if call.module not in replaced:
+    for call, longer, maps in zip(run.calls, _long_enough(subject, run.calls), found, strict=True):
+        if call.module not in run.replaced:
             reason = "its module is not given hidden states (batch, tokens, features) that could be made equal"
             query = key = FeatureMap(NOT_MEASURED, reason=reason)
         else:
-            query, key = (_map(found.get(side, []), call, side, any(maps)) for side in ("query", "key"))
-        layers.append(_layer(call, span, query, key, projected.get(call.module)))
-    return tuple(layers), any(maps)
+            query, key = (_map(maps.get(side, []), call, side, any(found)) for side in ("query", "key"))
+        layers.append(_layer(call, longer, query, key))
+    return tuple(layers), any(found)
 
 
-def _independent(call: Call) -> int:
-    """Return how many heads have keys of their own: repeated ones add nothing to a fit."""
-    keys = call.key[:, :, 0]
-    return len({tuple(head[:, :4].flatten().tolist()) for head in keys.transpose(0, 1)})
-
-
-def _layer(call: Call, span: Call, query: FeatureMap, key: FeatureMap, seen: "_Projected | None") -> Layer:
-    magnitude, factor, scale = None, 1.0, scale_of(call)
-    if seen is not None:
-        magnitude = seen.magnitude
-        query, factor_query = seen.compared(call.query[:, :, 0], query)
-        key, factor_key = seen.compared(call.key[:, :, 0], key)
-        of_rotation = magnitude if query.kind == ROTARY and magnitude else 1.0
-        factor = prod(each / of_rotation for each in (factor_query, factor_key) if each is not None)
-        factor = 1.0 if query.reason == BY_HEAD else factor
+def _layer(call: Call, longer: Call, query: FeatureMap, key: FeatureMap) -> Layer:
+    (query, of_query), (key, of_key) = _projected(call, "query", query), _projected(call, "key", key)
+    of_rotation = call.magnitude if query.kind == ROTARY and call.magnitude else 1.0
+    factor = prod(each / of_rotation for each in (of_query, of_key) if each is not None)
+    scale = scale_of(call)
     return Layer(
         call.module,
         call.query.shape[1],
@@ -76,11 +80,11 @@ def _layer(call: Call, span: Call, query: FeatureMap, key: FeatureMap, seen: "_P
         call.query.shape[3],
         query,
         key,
-        magnitude,
-        None if scale is None else scale * factor,
+        call.magnitude,
+        None if scale is None else scale if query.reason == BY_HEAD else scale * factor,
         bias_of(call),
-        span_of(span),
-        call.sinks is not None,
+        span_of(longer),
+        call.sinks,
         call.softcap,
     )
 
@@ -90,9 +94,9 @@ def _solved(call: Call, side: str, positions: tuple[int, ...]) -> FeatureMap:
     return solve(getattr(call, side).cpu().numpy(), positions)
 
 
-def _at_positions(subject: Subject, contents: int, notes: list[str]) -> list[dict[str, list[FeatureMap]]]:
-    """Return the maps of each layer's queries and keys at NEAR and at far positions, where they follow position ids."""
-    none: list[dict[str, list[FeatureMap]]] = [{} for _ in subject.modules]
+def _at_positions(subject: Subject, contents: int, notes: list[str]) -> list[Maps]:
+    """Return the maps of each layer at NEAR and at far positions, of what follows position ids."""
+    none: list[Maps] = [{} for _ in subject.modules]
     if not subject.accepts_positions:
         notes.append("far positions: the model takes no position ids")
         return none
@@ -102,7 +106,7 @@ def _at_positions(subject: Subject, contents: int, notes: list[str]) -> list[dic
     except Exception as problem:
         notes.append(f"far positions: with position ids the model fails ({type(problem).__name__})")
         return none
-    if not subject.names_positions and not any(_changes(call, "query", "key") for call in near):
+    if not subject.names_positions and not any(_changes(call, side) for call in near for side in ("query", "key")):
         notes.append("far positions: the model names no position ids, and nothing changes with them")
         return none
     found = [
@@ -127,16 +131,16 @@ def _at_positions(subject: Subject, contents: int, notes: list[str]) -> list[dic
 
 def _calls_at(subject: Subject, contents: int, positions: tuple[int, ...]) -> list[Call]:
     """Return calls at position ids, without the first tokens, which a convolution over tokens sees otherwise."""
-    calls, _ = subject.calls(contents, _WARM + len(positions), (*positions[:1] * _WARM, *positions))
+    calls = subject.run(contents, _WARM + len(positions), (*positions[:1] * _WARM, *positions)).calls
     if any(call.query.shape[2] != _WARM + len(positions) for call in calls):
         raise CheckpointError("the model changes the number of tokens.")
     return [replace(call, query=call.query[:, :, _WARM:], key=call.key[:, :, _WARM:]) for call in calls]
 
 
-def _changes(call: Call, *sides: str) -> bool:
+def _changes(call: Call, side: str) -> bool:
     """Return whether queries or keys differ between tokens of the same content."""
-    named = [getattr(call, side) for side in sides]
-    return any(bool((each - each[:, :, :1]).abs().max() > 1e-5 * each.abs().max()) for each in named)
+    vectors: Tensor = getattr(call, side)
+    return bool((vectors - vectors[:, :, :1]).abs().max() > _EQUAL * vectors.abs().max())
 
 
 def _map(found: list[FeatureMap], natural: Call, side: str, others_follow: bool) -> FeatureMap:
@@ -154,44 +158,30 @@ def _map(found: list[FeatureMap], natural: Call, side: str, others_follow: bool)
 def _long_enough(subject: Subject, natural: list[Call]) -> list[Call]:
     """Return calls on a sequence that is longer than each window that was passed by name."""
     longest = max((call.window or 0 for call in natural), default=0)
-    if 2 * longest + 2 <= _TOKENS or longest == 0:
+    if 2 * longest + 2 <= _TOKENS:
         return natural
     try:
-        return subject.calls(1, min(longest + 3, _LONGEST))[0]
+        return subject.run(1, min(longest + 3, _LONGEST)).calls
     except (CheckpointError, RuntimeError, IndexError, torch.OutOfMemoryError):
         return natural
 
 
-# Projections: the order of features in them, and the factor from there to the scores
-
-
-@dataclass
-class _Projected:
-    """What one attention module was given and projected in its first call."""
-
-    outputs: list[Tensor] = field(default_factory=list)  # of each linear layer, at position 0: (contents, features)
-    magnitude: float | None = None  # of the cosine at position 0
-
-    def compared(self, vectors: Tensor, found: FeatureMap) -> tuple[FeatureMap, float | None]:
-        """Return the map with its layout in the projection's order, and the factor between both, or None.
-
-        Args:
-            vectors: queries or keys at position 0: (contents, heads, features).
-        """
-        candidates = [each for each in self.outputs if each.shape[0] == vectors.shape[0]]
-        if not candidates or vectors.shape[0] < 8:
-            return found, None
-        # A later bias, as in DeBERTa, is the same for all contents: deviations from the mean are compared.
-        features, head = (each - each.mean(dim=0) for each in (torch.cat(candidates, dim=1), vectors[:, 0]))
-        cosine = torch.nan_to_num((features / features.norm(dim=0)).mT @ (head / head.norm(dim=0)))
-        best, source = cosine.abs().max(dim=0)
-        factor = None
-        if bool((best > _SAME).all()):
-            ratios = (features[:, source] * head).sum(dim=0) / (features[:, source] ** 2).sum(dim=0)
-            middle = float(ratios.median())
-            if float((ratios - middle).abs().max()) < 1e-4 * abs(middle):
-                factor = middle
-        return replace(found, projected_layout=_projected_layout(found, best, source)), factor
+def _projected(call: Call, side: str, found: FeatureMap) -> tuple[FeatureMap, float | None]:
+    """Return the map with its layout in the order of projections, and the factor from there to the scores, or None."""
+    vectors: Tensor = getattr(call, side)[:, :, 0]
+    candidates = [each for each in call.projected if len(each) == len(vectors)]
+    if not candidates or len(vectors) < 8:
+        return found, None
+    # A later bias, as in DeBERTa, is the same for all contents: deviations from the mean are compared.
+    features, head = (each - each.mean(dim=0) for each in (torch.cat(candidates, dim=1), vectors[:, 0]))
+    cosine = torch.nan_to_num((features / features.norm(dim=0)).mT @ (head / head.norm(dim=0)))
+    best, source = cosine.abs().max(dim=0)
+    factor = None
+    if bool((best > _SAME).all()):
+        ratios = (features[:, source] * head).sum(dim=0) / (features[:, source] ** 2).sum(dim=0)
+        middle = float(ratios.median())
+        factor = middle if float((ratios - middle).abs().max()) < 1e-4 * abs(middle) else None
+    return replace(found, projected_layout=_projected_layout(found, best, source)), factor
 
 
 def _projected_layout(found: FeatureMap, best: Tensor, source: Tensor) -> Layout | None:
@@ -202,44 +192,71 @@ def _projected_layout(found: FeatureMap, best: Tensor, source: Tensor) -> Layout
     if float(best[start : start + 2 * count].min()) < _ALIKE:
         return None
     step, other = (1, count) if found.layout == "half" else (2, 1)
-    firsts = [start + step * index for index in range(count)]
-    pairs = [(int(source[one]), int(source[one + other])) for one in firsts]
-    layout, _ = layout_of(sorted((min(pair), max(pair)) for pair in pairs))
+    pairs = [sorted(source[[one, one + other]].tolist()) for one in range(start, start + step * count, step)]
+    layout, _ = layout_of(sorted((one, two) for one, two in pairs))
     return None if layout == "other" else layout
 
 
-@contextmanager
-def _watched_projections(subject: Subject, contents: int) -> Iterator[Mapping[str, _Projected]]:
-    """Keep what attention modules are given and project in their first call within a block, by their names."""
-    kept: dict[str, _Projected] = {}
-    done: set[str] = set()
-
-    def enter(name: str, options: Mapping[str, Any]) -> None:
-        given = options.get("position_embeddings")
-        if isinstance(given, tuple | list) and len(given) == 2 and isinstance(given[0], Tensor):
-            given = given[0]
-        if isinstance(given, Tensor) and name not in done and given.dim() >= 3:
-            cosine = given.abs() if given.is_complex() else given
-            kept.setdefault(name, _Projected()).magnitude = float(cosine[..., 0, :].double().max())
-
-    def leave(name: str, output: Any) -> None:
-        if isinstance(output, Tensor) and output.dim() == 3 and name not in done:
-            first = output[:, 0] if output.shape[0] == contents else output[0]  # tokens may be the first axis
-            kept.setdefault(name, _Projected()).outputs.append(first.detach().double())
-
-    with ExitStack() as hooks:
-        for name in filter(None, dict.fromkeys(subject.modules)):
-            module = subject.model.get_submodule(name)
-            hooks.enter_context(
-                module.register_forward_pre_hook(lambda _, __, given, name=name: enter(name, given), with_kwargs=True)
-            )
-            hooks.enter_context(module.register_forward_hook(lambda *_, name=name: done.add(name)))
-            for part in filter(_is_projection, module.modules()):
-                hooks.enter_context(part.register_forward_hook(lambda _, __, output, name=name: leave(name, output)))
-        yield kept
+# The input of the first attention
 
 
-def _is_projection(module: nn.Module) -> bool:
-    """Return whether a module has a matrix as weight: a linear layer, or GPT-2's Conv1D."""
-    weight = getattr(module, "weight", None)
-    return isinstance(weight, Tensor) and weight.dim() == 2
+def input_of(subject: Subject, run: Run) -> tuple[InputChange, float | None]:
+    """Return how hidden states depend on position before the first attention, and the factor of token vectors."""
+    stack = _first_block(subject.model, subject.modules[-1])
+    if stack is None:
+        return InputChange(NOT_MEASURED, reason="no list of layers is around the attention modules"), None
+    states = run.first.get(stack)
+    if states is None:
+        return InputChange(NOT_MEASURED, reason=f"{stack} is not given hidden states (batch, tokens, features)"), None
+    return _input_change(states, run), _embedding_scale(subject.model, states[:, 0])
+
+
+def _first_block(model: nn.Module, module: str) -> str | None:
+    """Return the name of the first layer of the list of layers that an attention module is in."""
+    parts = module.split(".")
+    for end in range(1, len(parts)):
+        if isinstance(model.get_submodule(".".join(parts[:end])), nn.ModuleList):
+            return ".".join([*parts[:end], "0"])
+    return None
+
+
+def _input_change(states: Tensor, run: Run) -> InputChange:
+    """Return the form of the difference between positions."""
+    size = float(states.abs().max())
+    difference = states - states[:, :1]
+    largest = float(difference.abs().max())
+    if largest < _EQUAL * size:
+        return InputChange(NONE, largest / size)
+    common = difference.mean(dim=0)
+    spread = float((difference - common).abs().max()) / size
+    for name, table, rows in run.lookups:
+        if bool((rows[:, 1:] - rows[:, :-1] == 1).all()) and bool((rows == rows[:1]).all()):  # by position alone
+            offset = int(rows[0, 0])
+            waves = _waves(table[offset : offset + run.tokens])
+            return InputChange("sinusoidal" if waves < _WAVES else "learned", spread, name, len(table), offset)
+    if spread > 10 * _EQUAL:
+        return InputChange("other", spread, reason="hidden states change by position, but not by the same sum for all")
+    return InputChange("sinusoidal" if _waves(common.diff(dim=0)) < _WAVES else "table", spread)
+
+
+def _waves(rows: Tensor) -> float:
+    """Return how far columns are from sinusoids: v(p+1) + v(p-1) = 2 cos(w) v(p)."""
+    table = rows.double().cpu().numpy()
+    middle, sides = table[1:-1], table[2:] + table[:-2]
+    factor = (middle * sides).sum(axis=0) / np.maximum((middle * middle).sum(axis=0), 1e-30)
+    return float(np.abs(sides - factor * middle).max() / max(np.abs(table).max(), 1e-30))
+
+
+def _embedding_scale(model: Any, first: Tensor) -> float | None:
+    """Return the factor of token vectors in the hidden states at position 0, or None if they are not a multiple."""
+    try:
+        weight = getattr(model.get_input_embeddings(), "weight", None)
+    except (AttributeError, NotImplementedError):
+        return None
+    if weight is None or weight.dim() != 2 or weight.shape[1] != first.shape[1]:
+        return None
+    ids = FIRST_TOKEN + torch.arange(len(first), device=weight.device) % (len(weight) - FIRST_TOKEN)
+    token = weight[ids].detach().double()
+    token, state = token - token.mean(dim=0), first - first.mean(dim=0)
+    scale = float((token * state).sum() / (token * token).sum().clamp(min=1e-30))
+    return scale if float((state - scale * token).abs().max()) < 1e-4 * float(state.abs().max()) else None
