@@ -1,14 +1,12 @@
-"""Jobs: bounded, followed, stopped, and never in the way of the rest."""
+"""Jobs: followed, stopped, and never in the way of the rest."""
 
 import threading
 import time
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from whatwhere.errors import SettingError
-from whatwhere.studio.jobs import Job, Jobs, Report
+from whatwhere.studio.jobs import Job, Report
 
 
 def ended(job: Job) -> str:
@@ -20,81 +18,48 @@ def ended(job: Job) -> str:
     raise AssertionError("the job did not end")
 
 
-@pytest.fixture
-def gate() -> Iterator[threading.Event]:
-    """Hold jobs back until the test is over."""
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_job_reports_until_it_ends_or_is_stopped(stopped: bool) -> None:
     gate = threading.Event()
-    yield gate
-    gate.set()
 
-
-def waiting(gate: threading.Event) -> Callable[[Report], dict[str, Any]]:
-    """Return a job that waits, and reports meanwhile."""
-
-    def job(report: Report) -> dict[str, Any]:
+    def waiting(report: Report) -> dict[str, int]:
         while not gate.wait(0.005):
             report(0.5, "half")
         return {"found": 3}
 
-    return job
-
-
-def test_a_job_reports_and_ends_with_its_answer(gate: threading.Event) -> None:
-    job = Jobs().start(waiting(gate))
+    job = Job(waiting)
     while job.message != "half":
         time.sleep(0.002)
-    assert job.progress() == {"id": job.id, "state": "running", "fraction": 0.5, "message": "half"}
-    gate.set()
-    assert (ended(job), job.answer, job.fraction) == ("done", {"found": 3}, 1.0)
+    assert job.progress() == {"state": "running", "fraction": 0.5, "message": "half"}
+    job.stopping = stopped
+    if not stopped:
+        gate.set()
+    assert (ended(job), job.answer) == (("stopped", None) if stopped else ("done", {"found": 3}))
+    assert job.fraction == (0.5 if stopped else 1)
 
 
-def test_a_job_that_is_stopped_ends_where_it_next_reports(gate: threading.Event) -> None:
-    jobs = Jobs()
-    job = jobs.start(waiting(gate))
-    jobs.stop(job.id)
-    assert (ended(job), job.answer) == ("stopped", None)
+@pytest.mark.parametrize(
+    ("problem", "message"),
+    [
+        (SettingError("seven is too many."), "seven is too many."),
+        (MemoryError(), "There is too little memory for this."),
+        (ZeroDivisionError("/home/somebody"), "This failed; the terminal that runs the studio has the error."),
+    ],
+)
+def test_errors_of_the_library_are_shown_and_others_go_to_the_terminal(
+    problem: Exception, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    raised: list[object] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: raised.append(args.exc_value))
 
+    def fail(report: Report) -> None:
+        raise problem
 
-def test_a_bounded_number_of_jobs_runs_at_a_time(gate: threading.Event) -> None:
-    jobs = Jobs(running=2)
-    first, second = jobs.start(waiting(gate)), jobs.start(waiting(gate))
-    with pytest.raises(SettingError, match="2 jobs are at work"):
-        jobs.start(waiting(gate))
-    jobs.stop(first.id)
-    ended(first)
-    assert jobs.start(waiting(gate)).id not in (first.id, second.id)
-
-
-def test_old_answers_are_forgotten_and_running_jobs_never(gate: threading.Event) -> None:
-    jobs = Jobs(running=2, kept=3)
-    running = jobs.start(waiting(gate))
-    done = []
-    for _ in range(6):
-        done.append(jobs.start(lambda report: {}))
-        ended(done[-1])
-    assert jobs.find(running.id) is running
-    assert jobs.find(done[-1].id) is done[-1]
-    with pytest.raises(SettingError, match="is forgotten"):
-        jobs.find(done[0].id)
-
-
-def test_errors_of_the_library_are_shown_and_others_go_to_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(report: Report) -> dict[str, Any]:
-        raise SettingError("too many rows.")
-
-    job = Jobs().start(refuse)
-    assert (ended(job), job.message) == ("failed", "too many rows.")
-    seen: list[Any] = []
-    monkeypatch.setattr(threading, "excepthook", seen.append)
-
-    def fall(report: Report) -> dict[str, Any]:
-        raise ZeroDivisionError("a secret path")
-
-    job = Jobs().start(fall)
-    assert ended(job) == "failed"
-    assert "secret" not in job.message
-    for _ in range(200):
-        if seen:
+    job = Job(fail)
+    assert (ended(job), job.message) == ("failed", message)
+    unexpected = isinstance(problem, ZeroDivisionError)
+    for _ in range(200 * unexpected):
+        if raised:
             break
         time.sleep(0.005)
-    assert seen[0].exc_type is ZeroDivisionError
+    assert raised == [problem] * unexpected

@@ -6,10 +6,10 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import pytest
 from starlette.testclient import TestClient
 
 from whatwhere.studio.jobs import Report
-from whatwhere.studio.server import AT_ONCE, PAGE, Key, bound, create_app
+from whatwhere.studio.server import AT_ONCE, JOBS_AT_ONCE, PAGE, Key, bound, create_app, served
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import MEDIA_TYPE, unpack
 
@@ -37,36 +37,46 @@ def test_a_question_is_answered_in_binary(inside: TestClient) -> None:
     assert unpack(answer.content)["tables"]["input"]["row"].shape == (64,)
 
 
-def test_a_job_is_started_followed_and_fetched(fresh: Session, key: Key, page: Path) -> None:
-    gate = threading.Event()
+def work(session: Session, settings: Any, report: Report) -> dict[str, Any]:
+    """Report as often as is requested."""
+    for n in range(settings["times"]):
+        report(n / settings["times"], f"at {n}")
+        time.sleep(0.02)
+    return {"rows": session.table().rows}
 
-    def work(session: Session, settings: Any, report: Report) -> dict[str, Any]:
-        while not gate.wait(0.005):
-            report(0.25, settings["word"])
-        return {"rows": session.table().rows}
 
-    app = create_app(fresh, key, page, {}, {"work": work})
-    with TestClient(app, base_url=ADDRESS) as client:
+def test_a_job_is_followed_to_its_answer(fresh: Session, key: Key, page: Path) -> None:
+    with TestClient(create_app(fresh, key, page, {}, {"work": work}), base_url=ADDRESS) as client:
         client.get("/", params={"token": key.token})
-        number = client.post("/jobs/work", json={"word": "going"}).json()["id"]
-        assert client.get(f"/jobs/{number}").status_code == 409
-        threading.Timer(0.3, gate.set).start()
-        reports = []
-        with client.stream("GET", f"/jobs/{number}/events") as events:
-            assert events.headers["content-type"].startswith("text/event-stream")
-            reports = [
-                json.loads(line.removeprefix("data: ")) for line in events.iter_lines() if line.startswith("data")
-            ]
-        assert reports[-1] == {"id": number, "state": "done", "fraction": 1.0, "message": "going"}
-        assert any(each["fraction"] == 0.25 for each in reports)
-        assert unpack(client.get(f"/jobs/{number}").content) == {"rows": 20}
-        gate.clear()
-        other = client.post("/jobs/work", json={"word": "again"}).json()["id"]
-        assert client.delete(f"/jobs/{other}").status_code == 200
-        with client.stream("GET", f"/jobs/{other}/events") as events:
-            last = [line for line in events.iter_lines() if line.startswith("data")][-1]
-        assert json.loads(last.removeprefix("data: "))["state"] == "stopped"
-        assert client.get("/jobs/99").status_code == 400
+        rest, reports = client.post("/jobs/work", json={"times": 20}).content, []
+        while not reports or reports[-1]["state"] == "running":
+            line, _, rest = rest.partition(b"\n")
+            reports.append(json.loads(line))
+    assert reports[-1] == {"state": "done", "fraction": 1.0, "message": "at 19"}
+    assert 3 < len(reports) < 20
+    assert unpack(rest) == {"rows": 20}
+
+
+def test_some_jobs_are_at_work_at_a_time_and_stop_when_their_readers_leave(fresh: Session, page: Path) -> None:
+    with served(fresh, page, {}, {"work": work}) as url, httpx2.Client(trust_env=False) as client, ExitStack() as left:
+        client.get(url)
+        base = url.partition("/?")[0]
+
+        def start(times: int) -> httpx2.Response:
+            return left.enter_context(client.stream("POST", f"{base}/jobs/work", json={"times": times}))
+
+        def refused() -> bool:
+            answer = client.post(f"{base}/jobs/work", json={"times": 0})
+            return answer.status_code == 400 and f"{JOBS_AT_ONCE} jobs are at work" in answer.json()["message"]
+
+        started = [start(1_000_000) for _ in range(JOBS_AT_ONCE)]
+        assert refused()
+        started[0].close()
+        for _ in range(100):
+            if not refused():
+                return
+            time.sleep(0.05)
+        raise AssertionError("the job whose reader left did not stop")
 
 
 def test_a_few_queries_are_answered_at_a_time(fresh: Session, key: Key, page: Path) -> None:

@@ -1,11 +1,10 @@
-"""Jobs in the background: functions that take seconds or minutes, with progress, and stopped on request."""
+"""Jobs: functions that take seconds or minutes, each in a thread of its own, with progress, stopped on request."""
 
 import multiprocessing
 import os
 import threading
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Literal, TypeVar, final
 
@@ -16,8 +15,6 @@ State = Literal["running", "done", "failed", "stopped"]
 Report = Callable[[float, str], None]
 """Called by a job with its progress: the fraction that is done, and a message. It raises Stopped to end the job."""
 
-RUNNING, KEPT = 4, 16
-"""Jobs at a time, of which a token map begins by itself; and jobs whose answers are kept."""
 _NICENESS = 10
 """Of a subprocess, which runs where the page leaves the processor idle."""
 _EVERY = 0.1
@@ -28,87 +25,42 @@ class Stopped(Exception):
     """Raised inside a job that was stopped."""
 
 
-@dataclass(eq=False)
-class Job:
-    """The state of one job; `message` is what it does, or why it failed, `changes` how often any of this changed."""
-
-    id: int
-    state: State = "running"
-    fraction: float = 0.0
-    message: str = ""
-    answer: Any = None
-    changes: int = 0
-    stopping: bool = False
-
-    def progress(self) -> dict[str, int | float | str]:
-        """Return its progress, as the page reads it."""
-        return {"id": self.id, "state": self.state, "fraction": self.fraction, "message": self.message}
-
-    def change(self, **fields: Any) -> None:
-        """Set fields, then count the change: a reader who sees the new count sees the new fields."""
-        for name, value in fields.items():
-            setattr(self, name, value)
-        self.changes += 1
-
-
 @final
-class Jobs:
-    """Run a bounded number of jobs, one thread each, and keep the answers of the last ones."""
+class Job:
+    """A function at work in a thread; `message` is what it does, or why it failed. It stops at its next report."""
 
-    def __init__(self, running: int = RUNNING, kept: int = KEPT) -> None:
-        self._running, self._kept = running, kept
-        self._jobs: dict[int, Job] = {}
-        self._door = threading.Lock()
-        self._next = 0
+    def __init__(self, function: Callable[[Report], Any]) -> None:
+        self.state: State = "running"
+        self.fraction, self.message = 0.0, ""
+        self.answer: Any = None
+        self.stopping = False
+        threading.Thread(target=self._run, args=(function,), daemon=True).start()
 
-    def start(self, function: Callable[[Report], Any]) -> Job:
-        """Run a function as a job, or raise SettingError where as many are running as may run at a time."""
-        with self._door:
-            if sum(job.state == "running" for job in self._jobs.values()) >= self._running:
-                raise SettingError(
-                    f"{self._running} jobs are at work, and no more are taken at a time.\nWait for one, or stop it."
-                )
-            job = self._jobs[self._next] = Job(self._next)
-            self._next += 1
-            finished = [number for number, old in self._jobs.items() if old.state != "running"]
-            for number in finished[: max(len(self._jobs) - self._kept, 0)]:
-                del self._jobs[number]
-        threading.Thread(target=_run, args=(job, function), daemon=True).start()
-        return job
+    def progress(self) -> dict[str, float | str]:
+        """Return its progress, as the page reads it."""
+        return {"state": self.state, "fraction": self.fraction, "message": self.message}
 
-    def find(self, number: int) -> Job:
-        """Return the job of a number, or raise SettingError."""
-        with self._door:
-            if (job := self._jobs.get(number)) is None:
-                raise SettingError(f"there is no job {number}: it was never started, or is forgotten.")
-            return job
-
-    def stop(self, number: int) -> Job:
-        """Request a job to stop, which it does at its next report."""
-        job = self.find(number)
-        job.stopping = True
-        return job
-
-
-def _run(job: Job, function: Callable[[Report], Any]) -> None:
-    def report(fraction: float, message: str = "") -> None:
-        if job.stopping:
+    def _report(self, fraction: float, message: str = "") -> None:
+        if self.stopping:
             raise Stopped
-        job.change(fraction=min(max(fraction, 0.0), 1.0), message=message)
+        self.fraction, self.message = min(max(fraction, 0.0), 1.0), message
 
-    try:
-        answer = function(report)
-    except Stopped:
-        job.change(state="stopped")
-    except WhatWhereError as problem:
-        job.change(state="failed", message=str(problem))
-    except MemoryError:
-        job.change(state="failed", message="There is too little memory for this.")
-    except BaseException:
-        job.change(state="failed", message="This failed; the terminal that runs the studio has the error.")
-        raise  # the thread's own report goes to the terminal
-    else:
-        job.change(state="done", fraction=1.0, answer=answer)
+    def _run(self, function: Callable[[Report], Any]) -> None:
+        state: State = "failed"
+        try:
+            self.answer = function(self._report)
+            self.fraction, state = 1.0, "done"
+        except Stopped:
+            state = "stopped"
+        except WhatWhereError as problem:
+            self.message = str(problem)
+        except MemoryError:
+            self.message = "There is too little memory for this."
+        except BaseException:
+            self.message = "This failed; the terminal that runs the studio has the error."
+            raise  # the thread's own report goes to the terminal
+        finally:
+            self.state = state  # last: who sees it sees the rest
 
 
 def run_in_subprocess(function: Callable[..., Result], report: Report, **settings: Any) -> Result:

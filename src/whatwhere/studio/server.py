@@ -12,6 +12,7 @@ through the address that the program printed:
 
 import hashlib
 import json
+import mimetypes
 import secrets
 import socket
 import threading
@@ -30,23 +31,24 @@ from starlette.datastructures import Headers, MutableHeaders, QueryParams
 from starlette.exceptions import HTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import FileResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, PlainTextResponse, Response, StreamingResponse
 from starlette.routing import Route
+from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.studio.api import JOBS, QUERIES, JobFunction, Query
 from whatwhere.studio.export import PAGE as PAGE
 from whatwhere.studio.export import check_page
-from whatwhere.studio.jobs import Job, Jobs
+from whatwhere.studio.jobs import Job
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import MEDIA_TYPE, pack
 
 LARGEST_REQUEST = 1 << 17
 PATIENCE = 20.0
 """Seconds in which the settings of a query must be there."""
-AT_ONCE, CONNECTIONS = 4, 64
-"""Queries that are answered at a time, and connections; more are refused until later."""
+AT_ONCE, JOBS_AT_ONCE, CONNECTIONS = 4, 4, 64
+"""Queries that are answered at a time, jobs, and connections; more of these are refused until later."""
 HOSTS = ("127.0.0.1", "localhost")
 """The port is not checked: a tunnel may lead another port of this machine here."""
 LARGEST_HEAD = 1 << 14
@@ -67,7 +69,6 @@ BLOCKED = frozenset(
     (1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, *range(6665, 6670), 6679, 6697, 10080)
 )
 """Ports above 1023 that browsers refuse to open, https://fetch.spec.whatwg.org/#port-blocking."""
-_KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".txt": "text/plain"}
 
 
 @final
@@ -142,17 +143,6 @@ class Guard:
         return None
 
 
-def confined(root: Path, name: str) -> Path:
-    """Return the file of a name below a folder, links followed, or raise SettingError where it would be elsewhere."""
-    if "\0" not in name:
-        base = root.resolve()
-        with suppress(OSError):  # a name that is longer than names of files may be
-            path = (base / name).resolve()
-            if path.is_relative_to(base) and path.is_file():
-                return path
-    raise SettingError(f"there is no file {name[:80]!r} here.")
-
-
 def create_app(
     session: Session,
     key: Key,
@@ -161,19 +151,13 @@ def create_app(
     jobs: Mapping[str, JobFunction] = JOBS,
 ) -> ASGIApp:
     """Return the application that serves one session to the holder of one key."""
-    started = Jobs()
+    static = StaticFiles(directory=page, html=True)
+    mimetypes.add_type("text/javascript", ".js")  # on Windows, another program may have named another type
+    at_work: list[Job] = []
 
     @cache
     def limit() -> anyio.CapacityLimiter:  # belongs to the event loop, which runs only when a query comes
         return anyio.CapacityLimiter(AT_ONCE)
-
-    async def asset(request: Request) -> Response:
-        name = request.path_params.get("name", "index.html")
-        try:
-            path = confined(page, name)
-            return FileResponse(path, media_type=_KINDS[path.suffix])
-        except (SettingError, KeyError):
-            raise HTTPException(404, "There is no such page.") from None
 
     async def query(request: Request) -> Response:
         function = _named(queries, request)
@@ -181,33 +165,23 @@ def create_app(
         packed = await to_thread.run_sync(lambda: pack(function(session, settings)), limiter=limit())
         return Response(packed, media_type=MEDIA_TYPE)
 
-    async def start(request: Request) -> Response:
+    async def job(request: Request) -> Response:
         function = _named(jobs, request)
         settings = await _settings(request)
-        job = started.start(lambda report: function(session, settings, report))
-        return JSONResponse(job.progress(), 202)
-
-    async def answer(request: Request) -> Response:
-        job = started.find(request.path_params["number"])
-        if job.answer is None:
-            raise HTTPException(409, f"This job is {job.state}.")
-        return Response(await to_thread.run_sync(pack, job.answer), media_type=MEDIA_TYPE)
-
-    async def stop(request: Request) -> Response:
-        return JSONResponse(started.stop(request.path_params["number"]).progress())
-
-    async def events(request: Request) -> Response:
-        job = started.find(request.path_params["number"])
-        return StreamingResponse(_events(job), media_type="text/event-stream")
+        at_work[:] = [each for each in at_work if each.state == "running"]
+        if len(at_work) >= JOBS_AT_ONCE:
+            raise SettingError(
+                f"{JOBS_AT_ONCE} jobs are at work, and no more are taken at a time.\nWait for one, or stop it."
+            )
+        started = Job(lambda report: function(session, settings, report))
+        at_work.append(started)
+        return StreamingResponse(_followed(started), media_type=MEDIA_TYPE)
 
     routes = [
-        Route("/", asset, methods=["GET"]),
+        Route("/", static),
         Route("/query/{name}", query, methods=["POST"]),
-        Route("/jobs/{name}", start, methods=["POST"]),
-        Route("/jobs/{number:int}", answer, methods=["GET"]),
-        Route("/jobs/{number:int}", stop, methods=["DELETE"]),
-        Route("/jobs/{number:int}/events", events, methods=["GET"]),
-        Route("/{name}", asset, methods=["GET"]),
+        Route("/jobs/{name}", job, methods=["POST"]),
+        Route("/{name}", static),
     ]
     handlers: Mapping[Any, Any] = {WhatWhereError: _ours, HTTPException: _http, Exception: _unexpected}
     app = Starlette(routes=routes, exception_handlers=handlers)
@@ -222,21 +196,23 @@ def _named(functions: Mapping[str, Any], request: Request) -> Any:
     return function
 
 
-async def _events(job: Job, every: float = 0.1, patience: float = 10.0) -> AsyncIterator[str]:
-    """Yield the progress of a job until its end as server-sent events; comments show whether anybody reads."""
-    seen, silent = -1, 0.0
-    while True:
-        over = job.state != "running"  # read first: a change after this is sent in the next round
-        if job.changes != seen:
-            seen, silent = job.changes, 0.0
-            yield f"data: {json.dumps(job.progress())}\n\n"
-        elif silent > patience:
-            silent = 0.0
-            yield ": still here\n\n"
-        if over:
-            return
-        await anyio.sleep(every)
-        silent += every
+async def _followed(job: Job, every: float = 0.1) -> AsyncIterator[bytes]:
+    """Yield the progress of a job as lines of JSON, of which the last says how it ended, then its answer.
+
+    A reader who leaves stops the job.
+    """
+    before = None
+    try:
+        while before is None or before["state"] == "running":
+            if (now := job.progress()) != before:
+                yield json.dumps(now).encode() + b"\n"
+            else:
+                await anyio.sleep(every)
+            before = now
+        if before["state"] == "done":
+            yield await to_thread.run_sync(pack, job.answer)
+    finally:
+        job.stopping = True
 
 
 async def _settings(request: Request) -> dict[str, Any]:
@@ -278,26 +254,21 @@ async def _unexpected(request: Request, problem: Exception) -> Response:
 
 
 def bound(port: int | None = None) -> socket.socket:
-    """Open a socket of 127.0.0.1, at a port of the system's choosing that browsers do not refuse."""
+    """Open a socket of 127.0.0.1; None is a port of the system's choosing."""
     if port in BLOCKED:
         raise SettingError(f"browsers refuse to open port {port}.\nChoose another, or leave --port out.")
-    while True:
-        # The protocol is named because asyncio sends small answers at once (TCP_NODELAY) only where it is.
-        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-        try:
-            if port is not None and socket.SO_REUSEADDR and not hasattr(socket, "SO_EXCLUSIVEADDRUSE"):
-                listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # again, right after the last time
-            listening.bind(("127.0.0.1", port or 0))
-            listening.listen(CONNECTIONS)
-        except (OSError, OverflowError) as problem:
-            listening.close()
-            reason = getattr(problem, "strerror", None) or problem
-            raise SettingError(
-                f"port {port} cannot be opened: {reason}.\nChoose another, or leave --port out."
-            ) from None
-        if listening.getsockname()[1] not in BLOCKED:
-            return listening
+    # The protocol is named because asyncio sends small answers at once (TCP_NODELAY) only where it is.
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    try:
+        if port is not None and socket.SO_REUSEADDR and not hasattr(socket, "SO_EXCLUSIVEADDRUSE"):
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # again, right after the last time
+        listening.bind(("127.0.0.1", port or 0))
+        listening.listen(CONNECTIONS)
+    except (OSError, OverflowError) as problem:
         listening.close()
+        reason = getattr(problem, "strerror", None) or problem
+        raise SettingError(f"port {port} cannot be opened: {reason}.\nChoose another, or leave --port out.") from None
+    return listening
 
 
 def serve(session: Session, port: int | None, browser: bool, on_start: Callable[[str, int], None]) -> None:

@@ -38,7 +38,6 @@ export class ExportedSource implements Source {
       throw new Problem(
         "This is an exported page: it holds some answers, and not this one.\n" +
           "Open the studio on the file itself: whatwhere studio PATH",
-        "exported",
       );
     }
     if (!this.#kept.has(block)) this.#kept.set(block, unzipped(this.#exported.blocks[block]!));
@@ -55,7 +54,7 @@ export class ExportedSource implements Source {
     const { of, ids } = await this.query("maps.neighbors", settings);
     const id = names.find(String(token));
     const row = id === null ? -1 : of.values.indexOf(id);
-    if (row < 0) throw new Problem(`No token here is ${token}.`, "exported");
+    if (row < 0) throw new Problem(`No token here is ${token}.`);
     const [, k = 0] = ids.shape;
     return { id: id!, ids: { values: ids.values.slice(k * row, k * row + k), shape: [k] }, cosines: null };
   }

@@ -6,7 +6,6 @@ import { unpack } from "./wire";
 export type Settings = Record<string, string | number | boolean>;
 
 export interface Progress {
-  id: number;
   state: "running" | "done" | "failed" | "stopped";
   fraction: number;
   message: string;
@@ -25,14 +24,8 @@ export interface Source {
   ): Promise<Answers[N]>;
 }
 
-export class Problem extends Error {
-  constructor(
-    message: string,
-    readonly kind: string,
-  ) {
-    super(message);
-  }
-}
+/** What is said to the reader in the words of its message. */
+export class Problem extends Error {}
 
 export class LiveSource implements Source {
   holds(): boolean {
@@ -40,7 +33,7 @@ export class LiveSource implements Source {
   }
 
   async query<N extends keyof Answers>(name: N, settings: Settings, signal?: AbortSignal): Promise<Answers[N]> {
-    const answer = await call("POST", `query/${name}`, settings, signal);
+    const answer = await call(`query/${name}`, settings, signal);
     return unpack<Answers[N]>(await answer.arrayBuffer());
   }
 
@@ -50,69 +43,38 @@ export class LiveSource implements Source {
     onProgress: (progress: Progress) => void,
     signal: AbortSignal,
   ): Promise<Answers[N]> {
-    const { id } = (await (await call("POST", `jobs/${name}`, settings)).json()) as Progress;
-    const stop = () => void call("DELETE", `jobs/${id}`).catch(() => undefined);
-    signal.addEventListener("abort", stop, { once: true });
-    addEventListener("pagehide", stop); // nobody would read its answer
-    try {
-      if (signal.aborted) {
-        stop(); // aborted while the job was being started
-        throw new DOMException("stopped", "AbortError");
+    const reader = (await call(`jobs/${name}`, settings, signal)).body!.getReader();
+    let bytes = new Uint8Array();
+    let last: Progress | null = null;
+    for (;;) {
+      const { done, value } = await reader.read().catch(gone);
+      if (done) break;
+      bytes = new Uint8Array(await new Blob([bytes, value]).arrayBuffer());
+      // Lines of progress, then the answer.
+      for (let end = 0; last?.state !== "done" && (end = bytes.indexOf(10)) >= 0; bytes = bytes.slice(end + 1)) {
+        last = JSON.parse(new TextDecoder().decode(bytes.subarray(0, end))) as Progress;
+        onProgress(last);
       }
-      const last = await this.#follow(id, onProgress, signal);
-      if (last.state !== "done") throw new Problem(last.message || `This was ${last.state}.`, last.state);
-      return unpack<Answers[N]>(await (await call("GET", `jobs/${id}`, undefined, signal)).arrayBuffer());
-    } finally {
-      signal.removeEventListener("abort", stop);
-      removeEventListener("pagehide", stop);
     }
-  }
-
-  #follow(id: number, onProgress: (progress: Progress) => void, signal: AbortSignal): Promise<Progress> {
-    return new Promise((resolve, reject) => {
-      const events = new EventSource(`jobs/${id}/events`);
-      const end = () => events.close();
-      events.onmessage = (event: MessageEvent<string>) => {
-        const progress = JSON.parse(event.data) as Progress;
-        onProgress(progress);
-        if (progress.state !== "running") {
-          end();
-          resolve(progress);
-        }
-      };
-      events.onerror = () => {
-        end();
-        reject(new Problem(GONE, "connection"));
-      };
-      signal.addEventListener("abort", () => {
-        end();
-        reject(new DOMException("stopped", "AbortError"));
-      });
-    });
+    if (last?.state !== "done") throw last ? new Problem(last.message) : gone(last);
+    return unpack<Answers[N]>(bytes.buffer);
   }
 }
 
 const GONE = "The studio does not answer. If its program has ended, start it again: whatwhere studio.";
 
-async function call(method: string, path: string, settings?: Settings, signal?: AbortSignal): Promise<Response> {
-  let answer: Response;
-  try {
-    const body = settings === undefined ? null : JSON.stringify(settings);
-    const headers = { "content-type": "application/json" };
-    // A request that stops a job is sent even while the page is closed.
-    answer = await fetch(path, { method, body, headers, signal: signal ?? null, keepalive: method === "DELETE" });
-  } catch (problem) {
-    if (problem instanceof DOMException && problem.name === "AbortError") throw problem;
-    throw new Problem(GONE, "connection");
-  }
+async function call(path: string, settings: Settings, signal?: AbortSignal): Promise<Response> {
+  const headers = { "content-type": "application/json" };
+  const request = { method: "POST", body: JSON.stringify(settings), headers, signal: signal ?? null };
+  const answer = await fetch(path, request).catch(gone);
   if (answer.ok) return answer;
   const body = await answer.text();
-  let message = body;
-  let kind = `status ${answer.status}`;
-  try {
-    ({ message, error: kind } = JSON.parse(body) as { message: string; error: string });
-  } catch {
-    // The server's guard answers in plain text.
-  }
-  throw new Problem(message, kind);
+  // The server's guard answers in plain text.
+  const json = answer.headers.get("content-type") === "application/json";
+  throw new Problem(json ? (JSON.parse(body) as { message: string }).message : body);
+}
+
+function gone(problem: unknown): never {
+  if (problem instanceof DOMException && problem.name === "AbortError") throw problem;
+  throw new Problem(GONE);
 }
