@@ -275,7 +275,8 @@ def _post(door: Door, name: str, body: bytes, kind: str = "application/json") ->
 async def _answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
     head = await reader.readuntil(b"\r\n\r\n")
     named = dict(line.lower().split(b": ", 1) for line in head.strip().split(b"\r\n")[1:])
-    return int(head[9:12]), await reader.readexactly(int(named[b"content-length"]))
+    # That of a job has no length: who has read its head leaves, and it stops.
+    return int(head[9:12]), await reader.readexactly(int(named.get(b"content-length", 0)))
 
 
 async def _good(
@@ -376,7 +377,7 @@ async def _malformed(door: Door, draws: random.Random, seen: Seen) -> None:
         writer.write(_post(door, path, body, kind))
         status, answer = await asyncio.wait_for(_answer(reader), 60)
         seen.statuses[status] += 1
-        if status not in (200, 202, 400, 413, 415, 503):
+        if status not in (200, 400, 413, 415, 503):
             seen.failures.append(f"{path}, {kind!r}, {body[:200]!r}: {status} {answer[:200]!r}")
     finally:
         writer.close()

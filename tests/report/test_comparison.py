@@ -86,7 +86,7 @@ def test_the_page_contains_what_the_views_request(tmp_path: Path, bundle: None) 
     written = path.read_text(encoding="utf-8")
     result = answers(written)
     about = result["about?{}"]
-    assert (about["views"][0], about["exported"], about["path"]) == ("compare", True, "")
+    assert (next(iter(about["views"])), about["exported"], about["path"]) == ("compare", True, "")
     assert {"compare", "replay", "attention", "tokens", "map", "diagnostics"} <= set(about["views"])
     right = shown(folder)
     assert result["compare.results?{}"]["sentences"] == asdict(right.sentences)

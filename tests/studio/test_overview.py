@@ -86,7 +86,7 @@ def test_views_share_what_was_found(model: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_of_results_it_shows_one_table(results: Path) -> None:
     session = Session.open(results)
-    answer = overview(session)
+    answer = overview(session, run=session.run)
     # Positions may be another run's than tokens, so they are not compared.
     assert [section.name for section in answer.sections] == ["sizes", "norms", "spectrum", "diagnostics"]
     weight = session.table().weight

@@ -22,7 +22,7 @@ from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.base import Contents, InTorch
 from whatwhere.report.html import Markup, element, paragraph, sections
 from whatwhere.studio.api import EXPORTS, JOBS, QUERIES
-from whatwhere.studio.api.about import about
+from whatwhere.studio.api.about import VIEWS, about
 from whatwhere.studio.api.settings import ExportedView
 from whatwhere.studio.schemes import first_names
 from whatwhere.studio.session import Corpus, Session
@@ -188,7 +188,8 @@ def _exported(session: Session, views: Mapping[str, ExportedView]) -> dict[str, 
     begin = {**opened.begin, **{name: view.begin for name, view in views.items() if view.begin is not None}}
     held = first_names(session)
     titles = {name: title for name, title in zip(opened.runs, opened.run_titles, strict=True) if name in held}
-    opened = replace(opened, path="", begin=begin, exported=True, views=[*views])
+    opened = replace(opened, path="", begin=begin, exported=True)
+    opened = replace(opened, views={name: opened.views[name] for name in views})
     opened = replace(opened, runs=[*titles], run_titles=[*titles.values()])
     functions: Mapping[str, Callable[..., Any]] = {**QUERIES, **JOBS}
     known: dict[bytes, int] = {}
@@ -212,7 +213,7 @@ def _hash(content: str) -> str:
 
 def _without_javascript(session: Session, views: Mapping[str, ExportedView]) -> Markup:
     """Return what the views show as sentences and tables."""
-    links = element("ol", *(element("li", element("a", view.title, href=f"#{name}")) for name, view in views.items()))
+    links = element("ol", *(element("li", element("a", VIEWS[name].title, href=f"#{name}")) for name in views))
     return element(
         "main",
         element("h1", f"{session.name} · whatwhere studio"),
@@ -221,7 +222,7 @@ def _without_javascript(session: Session, views: Mapping[str, ExportedView]) -> 
         *(
             element(
                 "section",
-                element("h2", view.title),
+                element("h2", VIEWS[name].title),
                 *map(paragraph, view.text),
                 *sections(view.sections, level=3, prefix=f"{name}-"),
                 id=name,

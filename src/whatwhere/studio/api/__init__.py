@@ -6,10 +6,8 @@ formula: these are in analysis.
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import wraps
-from typing import Any, TypeVar
+from typing import Any
 
-from whatwhere.errors import SettingError
 from whatwhere.studio.api import (
     about,
     ask,
@@ -31,23 +29,6 @@ from whatwhere.studio.session import Session
 Query = Callable[[Session, Mapping[str, Any]], Any]
 JobFunction = Callable[[Session, Mapping[str, Any], Report], Any]
 Export = Callable[[Session], ExportedView | None]
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def _of_run(function: Function) -> Function:
-    """Return a query or job that of a comparison looks at the model of one run, by a further setting: run."""
-
-    @wraps(function)
-    def answer(session: Session, settings: Mapping[str, Any], *report: Report) -> Any:
-        if not session.runs:
-            return function(session, settings, *report)
-        others = {name: value for name, value in settings.items() if name != "run"}
-        run = settings.get("run", "")
-        if not isinstance(run, str):
-            raise SettingError("run must be a text.")
-        return function(session.of_run(run), others, *report)
-
-    return answer  # type: ignore[return-value]
 
 
 def _by_run(exported: Export) -> Export:
@@ -70,15 +51,15 @@ def _queries() -> Mapping[str, Query]:  # in a circle of imports, mypy knows dec
         "pipeline.read": pipeline.read,
         "pipeline.walk": pipeline.walk,
         "positions.shown": positions.positions,
-        "tokens.find": _of_run(tokens.find),
-        "tokens.card": _of_run(tokens.card),
-        "tokens.neighbors": _of_run(tokens.neighbors),
-        "tokens.analogy": _of_run(tokens.analogy),
-        "maps.points": _of_run(token_map.points),
-        "maps.labels": _of_run(token_map.labels),
-        "maps.frequencies": _of_run(token_map.frequencies),
-        "maps.near": _of_run(token_map.near),
-        "maps.neighbors": _of_run(token_map.neighbors),
+        "tokens.find": tokens.find,
+        "tokens.card": tokens.card,
+        "tokens.neighbors": tokens.neighbors,
+        "tokens.analogy": tokens.analogy,
+        "maps.points": token_map.points,
+        "maps.labels": token_map.labels,
+        "maps.frequencies": token_map.frequencies,
+        "maps.near": token_map.near,
+        "maps.neighbors": token_map.neighbors,
         "rotary.lab": rotary.lab,
         "biases.shown": biases.shown,
         "compare.results": comparison.results,
@@ -91,9 +72,9 @@ def _queries() -> Mapping[str, Query]:  # in a circle of imports, mypy knows dec
 
 def _jobs() -> Mapping[str, JobFunction]:
     return {
-        "maps.draw": _of_run(token_map.draw),
-        "diagnostics.examine": _of_run(inspection.examine),
-        "overview.inspected": _of_run(inspection.inspected),
+        "maps.draw": token_map.draw,
+        "diagnostics.examine": inspection.examine,
+        "overview.inspected": inspection.inspected,
         "compare.difference": comparison.difference,
     }
 

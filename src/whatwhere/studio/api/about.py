@@ -21,6 +21,44 @@ class TableHeader:
 
 
 @dataclass(frozen=True)
+class View:
+    """A view of the page: its heading, what it answers, and whether it looks at one run of a comparison."""
+
+    title: str
+    question: str
+    by_run: bool = False
+
+
+_WHOLE = ("compare", "rotary", "biases")
+VIEWS: Mapping[str, View] = {
+    name: View(title, question, name not in _WHOLE)
+    for name, title, question in (
+        (
+            "compare",
+            "Compare",
+            "Which positional encoding holds beyond the trained length, or how do checkpoints differ?",
+        ),
+        ("pipeline", "Pipeline", "How does a text become vectors and attention scores, by its tokens and positions?"),
+        ("overview", "Overview", "What are the tokens of this file, and how does the model encode positions?"),
+        ("tokens", "Token card", "What is a token, what is the norm of its vector, and which tokens are near it?"),
+        ("map", "Token map", "How are all tokens arranged, and how much of that does a map in two dimensions keep?"),
+        (
+            "diagnostics",
+            "Diagnostics",
+            "Which tokens look under-trained, which are unreachable, and which rows are faulty?",
+        ),
+        ("positions", "Positions", "What is the vector or bias of each position, which are similar, and on what path?"),
+        ("rotary", "Rotary lab", "How many rotations does each pair make, and what does a scaling change?"),
+        ("biases", "Biases", "What do positions add to the attention scores, and how far does each head attend?"),
+        ("replay", "Training replay", "How does training change the token table and the loss, step by step?"),
+        ("attention", "Attention by distance", "How much attention does each head of a trained model pay by distance?"),
+        ("ask", "Ask", "What do trained models answer, what does each head attend to, and do positions matter?"),
+    )
+}
+"""By their names in the address."""
+
+
+@dataclass(frozen=True)
 class About:
     """What is open.
 
@@ -28,7 +66,7 @@ class About:
         path: of the file or folder; "" where nothing was opened, and in an exported page.
         guessed: whether the token table was chosen by its size, for no name is known.
         begin: the settings that some views begin with, by the names of the views.
-        views: those that have something to show, in their order; the first is opened.
+        views: those that have something to show, by name, in their order; the first is opened.
         own: whether the file itself describes positions, by a configuration or a table.
         runs: of a comparison, such as "rotary-0"; on an exported page those of which it holds something.
         run: the one that views begin with; "" where there are none.
@@ -44,7 +82,7 @@ class About:
     guessed: bool
     positions: Sequence[int] | None
     begin: Mapping[str, Mapping[str, str | int | float | bool]]
-    views: Sequence[str]
+    views: Mapping[str, View]
     own: bool
     runs: Sequence[str]
     run_titles: Sequence[str]
@@ -89,8 +127,8 @@ def about(session: Session) -> About:
     )
 
 
-def views(session: Session) -> list[str]:
-    """Return the views that have something to show of what is open, in their order; the first is opened."""
+def views(session: Session) -> dict[str, View]:
+    """Return the views that have something to show of what is open, in their order."""
     results, table, own = session.kind == "results", bool(session.tables), has_own(session)
     doors = used_doors(session)
     shown = {
@@ -108,7 +146,8 @@ def views(session: Session) -> list[str]:
         "ask": ask.cannot_ask(session) is None,
     }
     names = [name for name, some in shown.items() if some]
-    return names if session.other is None or results else [*names, "compare"]
+    names += [] if session.other is None or results else ["compare"]
+    return {name: VIEWS[name] for name in names}
 
 
 def _tables(session: Session) -> dict[Which, TableHeader]:

@@ -167,8 +167,6 @@ def attention(session: Session, *, text: str, positions: str = "", run: str) -> 
 
 def exported(session: Session) -> ExportedView | None:
     """Return the first question with the answers and attention of the first run of each scheme."""
-    if cannot_ask(session) is not None:
-        return None
     first = begin(session) | {"seeds": str(find_run(session, first_names(session)[0]).seed)}
     question = {"text": first["text"], "positions": ""}
     try:
@@ -181,7 +179,7 @@ def exported(session: Session) -> ExportedView | None:
         *(("ask.attention", question | {"run": each.run}) for each in heads),
     ]
     section = Section("ask", "Answers, and what the models attend to", [_table(asked), *map(_heads_table, heads)])
-    return ExportedView("Ask", queries, begin=first, sections=[section])
+    return ExportedView(queries, begin=first, sections=[section])
 
 
 def _positions(written: str) -> list[int] | None:

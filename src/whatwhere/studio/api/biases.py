@@ -179,7 +179,7 @@ def exported(session: Session) -> ExportedView:
     }
     table = columns(f"Effective range of each head: {bias.repr}", {"head": range(bias.heads), **texts})
     queries = [("biases.shown", first), ("biases.shown", {**first, "weights": True})]
-    return ExportedView("Biases", queries, sections=[Section("biases", "Effective ranges", [table])])
+    return ExportedView(queries, sections=[Section("biases", "Effective ranges", [table])])
 
 
 def _matrix(scheme: "ScoreBias", tokens: int, head: int, weights: bool) -> Float[np.ndarray, "queries keys"]:

@@ -172,11 +172,9 @@ def results(session: Session) -> Measurements:
     return session.once("measurements", lambda: _measurements(comparison))
 
 
-def exported(session: Session) -> ExportedView | None:
+def exported(session: Session) -> ExportedView:
     """Return what an exported page needs of this view: the report of a comparison."""
-    if session.kind != "results":
-        return None
-    return ExportedView("Compare", [("compare.results", {})], sections=report.sections(session.results))
+    return ExportedView([("compare.results", {})], sections=report.sections(session.results))
 
 
 @query

@@ -50,22 +50,16 @@ class SuspiciousTokens:
 @query
 def inspected(session: Session, report: Report) -> Findings:
     """Return the inspection. It is a job, for a large table takes half a minute."""
-    if not _inspectable(session):
+    if not session.tables and session.kind != "checkpoint":
         raise SettingError("there is no token table here, so there is nothing to inspect.\nOpen a model.")
     return _findings(session.inspection(in_steps(report, 10)))
 
 
-def exported_overview(session: Session) -> ExportedView | None:
+def exported_overview(session: Session) -> ExportedView:
     """Return the inspection for an exported page."""
-    if not _inspectable(session):
-        return None
     found = _findings(session.inspection(lambda step: None))
     text = [f"{found.headline}.", found.method]
-    return ExportedView("Overview", [("overview.inspected", {})], sections=found.sections, text=text)
-
-
-def _inspectable(session: Session) -> bool:
-    return bool(session.tables) or session.kind == "checkpoint"
+    return ExportedView([("overview.inspected", {})], sections=found.sections, text=text)
 
 
 def _findings(inspection: Inspection) -> Findings:
@@ -90,10 +84,8 @@ def examine(session: Session, report: Report) -> SuspiciousTokens:
     return session.once("diagnostics view", lambda: _examined(session, report))
 
 
-def exported_diagnostics(session: Session) -> ExportedView | None:
+def exported_diagnostics(session: Session) -> ExportedView:
     """Return the answer for an exported page, whose overview lists the rows for readers without JavaScript."""
-    if not session.tables:
-        return None
     found = examine(session, {}, lambda fraction, message: None).found
     lists: dict[str, Any] = {
         "under-trained": found.under_trained,
@@ -108,7 +100,7 @@ def exported_diagnostics(session: Session) -> ExportedView | None:
     table = columns("Suspicious rows of the token table", {"list": counts, "rows": counts.values()})
     text = ["The overview lists these rows, under Diagnostics of the token table."]
     sections = [Section("lists", "Suspicious rows", [table])]
-    return ExportedView("Diagnostics", [("diagnostics.examine", {})], sections=sections, text=text)
+    return ExportedView([("diagnostics.examine", {})], sections=sections, text=text)
 
 
 def _examined(session: Session, report: Report) -> SuspiciousTokens:

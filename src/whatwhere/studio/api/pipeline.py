@@ -142,7 +142,7 @@ def exported(session: Session) -> ExportedView | None:
     vectors = [", ".join(number(float(value)) for value in row[:_SHOWN]) + ", ..." for row in steps.vectors]
     values = {"position": range(len(vectors)), "token": steps.words, "id": map(str, steps.ids), "vector": vectors}
     sections = [Section("pipeline", "A text and its vectors", [columns(str(first["text"]), values)])]
-    return ExportedView("Pipeline", queries, sections=sections)
+    return ExportedView(queries, sections=sections)
 
 
 @query

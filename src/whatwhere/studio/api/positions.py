@@ -110,7 +110,7 @@ def exported(session: Session) -> ExportedView | None:
         values = {"position, or distance": range(len(norms)), "norm of the vector": norms}
         values["mean cosine at this distance"] = shown.vectors.by_distance
         tables.append(columns(f"Positions: {shown.title}", values, shorten="evenly"))
-    return ExportedView("Positions", queries, begin=first, sections=[Section("positions", "Positions", tables)])
+    return ExportedView(queries, begin=first, sections=[Section("positions", "Positions", tables)])
 
 
 @query

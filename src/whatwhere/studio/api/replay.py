@@ -120,18 +120,16 @@ def attention(session: Session, *, run: str) -> Attention:
     return Attention(run, results.task.unit, lengths, None if lengths else "no attention was recorded for this run.")
 
 
-def exported(session: Session) -> ExportedView | None:
+def exported(session: Session) -> ExportedView:
     """Return what an exported page needs of the replay: the first run of each scheme."""
-    if not (names := first_names(session)):
-        return None
+    names = first_names(session)
     queries = [("replay.frames", {"run": name}) for name in names]
-    return ExportedView("Training replay", queries, sections=[_frames_section(frames(session, {"run": names[0]}))])
+    return ExportedView(queries, sections=[_frames_section(frames(session, {"run": names[0]}))])
 
 
-def exported_attention(session: Session) -> ExportedView | None:
+def exported_attention(session: Session) -> ExportedView:
     """Return what an exported page needs of the heads: those of the first run of each scheme."""
-    if not (names := first_names(session)):
-        return None
+    names = first_names(session)
     view = attention(session, {"run": names[0]})
     queries = [("replay.attention", {"run": name}) for name in names]
     parts: list[Part] = []
@@ -143,7 +141,7 @@ def exported_attention(session: Session) -> ExportedView | None:
         values = {"tokens back": each.distances[powers], **by_head(each.layers[:, :, powers])}
         parts.append(columns(f"{view.run}: mean weight by tokens back, at {each.length} {view.unit}", values))
     sections = [Section("attention", "Attention by distance", parts)]
-    return ExportedView("Attention by distance", queries, sections=sections)
+    return ExportedView(queries, sections=sections)
 
 
 def _frames_section(view: Frames) -> Section:

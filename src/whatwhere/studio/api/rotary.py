@@ -181,7 +181,7 @@ def exported(session: Session) -> ExportedView:
                 "rotations in the text": of.rotations_claimed,
             }
             tables.append(columns(f"{name}: {pairs.python}", values, shorten="evenly"))
-    return ExportedView("Rotary lab", [("rotary.lab", _EXPORTED)], sections=[Section("rotary", "Pairs", tables)])
+    return ExportedView([("rotary.lab", _EXPORTED)], sections=[Section("rotary", "Pairs", tables)])
 
 
 def _begin(presets: Sequence[RotaryPreset]) -> tuple[str, str]:

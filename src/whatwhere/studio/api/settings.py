@@ -33,12 +33,17 @@ def query(function: Callable[..., Answer]) -> Callable[..., Answer]:
 
     Args:
         function: (session[, report], *, ...): its settings are the arguments behind the star. Their annotations are
-            what they may be: str, bool, Literal, or Annotated[int, least, greatest].
+            what they may be: str, bool, Literal, or Annotated[int, least, greatest]. Of a comparison, one without a
+            setting `run` takes it all the same, and gets the session on the model of that run.
     """
     known = {name: each for name, each in signature(function).parameters.items() if each.kind is each.KEYWORD_ONLY}
 
     @wraps(function)
     def answer(session: Session, settings: Mapping[str, Any], *report: Report) -> Answer:
+        if session.runs and "run" in settings and "run" not in known:
+            run, settings = settings["run"], {name: value for name, value in settings.items() if name != "run"}
+            _require("run", run, str)
+            session = session.of_run(run)
         if other := sorted(set(settings) - set(known)):
             raise SettingError(f"this query has no setting {other[0]!r}; it has: {', '.join(known) or 'none'}.")
         given = {name: None if each.default is each.empty else each.default for name, each in known.items()}
@@ -95,7 +100,6 @@ class ExportedView:
         text: sentences above the sections, the answer first.
     """
 
-    title: str
     queries: Sequence[tuple[str, Mapping[str, Any]]]
     sections: Sequence[Section] = ()
     begin: Mapping[str, Any] | None = None

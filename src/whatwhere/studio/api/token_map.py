@@ -258,10 +258,8 @@ def neighbors(session: Session, *, table: str = "input") -> AllNeighbors:
     return AllNeighbors(opened.ids, ids.astype(np.uint16) if opened.rows <= 1 << 16 else ids)
 
 
-def exported(session: Session) -> ExportedView | None:
+def exported(session: Session) -> ExportedView:
     """Return the map by PCA, others that were computed, and the neighbors of all tokens, for an exported page."""
-    if not session.tables or session.table().rows < MINIMUM_ROWS["pca"]:
-        return None
     table = {"table": "input"}
     maps = [points(session, {"method": method, **table}) for method in METHODS]
     made = [(each, each.kept) for each in maps if each.kept is not None]
@@ -287,7 +285,7 @@ def exported(session: Session) -> ExportedView | None:
     ]
     # Whoever computed another map wants to see it.
     first = {"method": made[-1][0].method, "table": "input", "example": written}
-    return ExportedView("Token map", queries, begin=first, sections=[Section("map", "Map", tables)])
+    return ExportedView(queries, begin=first, sections=[Section("map", "Map", tables)])
 
 
 def example(session: Session) -> str:

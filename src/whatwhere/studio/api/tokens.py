@@ -201,10 +201,8 @@ def analogy(
     return answered_analogy(session.checkpoint, table, search, question, k, rule)
 
 
-def exported(session: Session) -> ExportedView | None:
+def exported(session: Session) -> ExportedView:
     """Return the cards of the examples, and one analogy, for an exported page."""
-    if not session.tables:
-        return None
     queries: list[tuple[str, Mapping[str, Any]]] = []
     tables = []
     usable = set(session.table().ids.tolist())
@@ -221,7 +219,7 @@ def exported(session: Session) -> ExportedView | None:
     if words and usable.issuperset(find_token(session.checkpoint, word) for word in words):
         named = dict(zip("abc", words, strict=True))
         queries.append(("tokens.analogy", {**named, "rule": "add", "centered": False, "k": 5}))
-    return ExportedView("Token card", queries, sections=[Section("neighbors", "Nearest neighbors", tables)])
+    return ExportedView(queries, sections=[Section("neighbors", "Nearest neighbors", tables)])
 
 
 def examples(session: Session) -> list[str]:

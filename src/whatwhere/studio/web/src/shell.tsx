@@ -59,7 +59,7 @@ function Opened({ about }: { about: About }) {
   const usual = about.runs.length ? { run: about.run } : {};
   const run = String(fitted(link.given, usual)["run"] ?? "");
   carry(run ? { run } : {}, usual);
-  const defaults = (run: string) => ofRun({ ...view.defaults(about), ...(view.byRun && usual) }, about, run);
+  const defaults = (run: string) => ofRun({ ...view.defaults(about), ...(view.by_run && usual) }, about, run);
   const settings = fitted(link.given, defaults(run));
   const change = (some: Settings, replace = false) => {
     const next = { ...settings, ...some };
@@ -81,7 +81,7 @@ function Opened({ about }: { about: About }) {
             {view.title}
           </h1>
           <p>{view.question}</p>
-          {view.byRun && run && (
+          {view.by_run && run && (
             <Choice label="run" name="run" options={about.runs.map((name, n) => [name, about.run_titles[n] ?? name])} />
           )}
         </header>

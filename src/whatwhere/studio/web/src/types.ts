@@ -269,7 +269,7 @@ export interface About {
   guessed: boolean;
   positions: number[] | null;
   begin: Record<string, Record<string, string | number | boolean>>;
-  views: string[];
+  views: Record<string, View>;
   own: boolean;
   runs: string[];
   run_titles: string[];
@@ -285,6 +285,11 @@ export interface TableHeader {
   rows: number;
   dim: number;
   dtype: string;
+}
+export interface View {
+  title: string;
+  question: string;
+  by_run: boolean;
 }
 
 /** whatwhere.studio.api.ask */
