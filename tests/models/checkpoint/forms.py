@@ -6,7 +6,7 @@ import gguf
 import torch
 from torch import nn
 
-from .samples import finish
+from . import samples
 
 VOCABULARY, LAYERS = 37, 4
 TYPES = ["llama", "gpt2", "t5", "bloom", "gemma"]
@@ -15,30 +15,21 @@ FORMS = ["single", "shards", "gguf"]
 
 
 def write_gguf(path: Path, model: nn.Module, model_type: str) -> None:
-    """Write a model with the package of the format, its keys as the converter of llama.cpp writes them."""
+    """Write a model with the keys of llama.cpp's converter."""
     config = model.config
-    writer = gguf.GGUFWriter(path, model_type)
-    writer.add_embedding_length(64)
-    writer.add_block_count(LAYERS)
-    writer.add_head_count(4)
-    writer.add_context_length(64)
+    keys = {"embedding_length": 64, "block_count": LAYERS, "attention.head_count": 4, "context_length": 64}
     if model_type in ("llama", "gemma"):
-        writer.add_head_count_kv(config.num_key_value_heads)
-        writer.add_rope_freq_base(config.rope_parameters["rope_theta"])
-        writer.add_rope_dimension_count(16)
+        keys |= {"attention.head_count_kv": config.num_key_value_heads, "rope.dimension_count": 16}
+        keys |= {"rope.freq_base": float(config.rope_parameters["rope_theta"])}
     if model_type in ("gemma", "t5"):
-        writer.add_key_length(16)
+        keys |= {"attention.key_length": 16}
     if model_type == "t5":
-        writer.add_relative_attn_buckets_count(32)
-        writer.add_decoder_block_count(LAYERS)
-    writer.add_tokenizer_model("gpt2")
-    writer.add_token_list(WORDS)
+        keys |= {"attention.relative_buckets_count": 32, "decoder_block_count": LAYERS}
+    tokens = {"tokenizer.ggml.model": "gpt2", samples.GGUF_TOKENS: WORDS}
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH[model_type.upper()], LAYERS)
-    for name, value in saved(model).items():
-        other = names.get_name(name, try_suffixes=(".weight", ".bias"))
-        if other is not None:
-            writer.add_tensor(other, value.numpy())
-    finish(writer)
+    renamed = {names.get_name(name, (".weight", ".bias")): value.numpy() for name, value in saved(model).items()}
+    renamed.pop(None, None)
+    samples.write_gguf(path, model_type, keys | tokens, renamed)
 
 
 def saved(model: nn.Module) -> dict[str, torch.Tensor]:

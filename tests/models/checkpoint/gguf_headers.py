@@ -3,10 +3,9 @@
 from pathlib import Path
 from typing import Any
 
-import gguf
 import numpy as np
 
-from .samples import finish
+from .samples import write_gguf
 
 LAYERS, DIM, HEADS, LENGTH, ROWS, THETA = 8, 64, 4, 64, 37, 12_345.0
 TABLE = np.zeros((ROWS, DIM), np.float32)
@@ -20,20 +19,9 @@ def write(
     path: Path, arch: str, keys: dict[str, Any], tensors: dict[str, list[float]] | None = None, tied: bool = True
 ) -> Path:
     sizes = {"embedding_length": DIM, "block_count": LAYERS, "attention.head_count": HEADS, "context_length": LENGTH}
-    writer = gguf.GGUFWriter(path, arch)
-    for name, value in {**sizes, **keys}.items():
-        kinds = {
-            bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32,
-            str: writer.add_string, list: writer.add_array,
-        }  # fmt: skip
-        kinds[type(value)](f"{arch}.{name}", value)
-    writer.add_tensor("token_embd.weight", TABLE)
-    if not tied:
-        writer.add_tensor("output.weight", TABLE + 1)
-    for name, numbers in (tensors or {}).items():
-        writer.add_tensor(name, np.array(numbers, np.float32))
-    finish(writer)
-    return path
+    tables = {"token_embd.weight": TABLE} | ({} if tied else {"output.weight": TABLE + 1})
+    more = {name: np.array(numbers, np.float32) for name, numbers in (tensors or {}).items()}
+    return write_gguf(path, arch, {**sizes, **keys}, tables | more)
 
 
 def rope(**others: Any) -> dict[str, Any]:

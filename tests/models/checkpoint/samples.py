@@ -74,30 +74,38 @@ def safetensors(
     return struct.pack("<Q", len(text)) + text + b"".join(content for _, _, content in tensors.values())
 
 
-def finish(writer: Any) -> None:
-    """Write what a writer of the package gguf has been given, and close its file."""
+GGUF_TOKENS = "tokenizer.ggml.tokens"
+
+
+def write_gguf(path: Path, arch: str, keys: Mapping[str, Any], tensors: Mapping[str, Any], split: int = 0) -> Path:
+    """Write keys, named without their architecture, and arrays or bytes of a type, by the package of the format."""
+    import gguf
+
+    writer = gguf.GGUFWriter(path, arch, split_max_tensors=split)
+    kinds = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32, str: writer.add_string}
+    for name, value in keys.items():
+        add = kinds.get(type(value), writer.add_array)
+        add(name if name.startswith("tokenizer.") else f"{arch}.{name}", value)
+    for name, value in tensors.items():
+        array, kind = value if isinstance(value, tuple) else (value, None)
+        writer.add_tensor(name, array, raw_dtype=kind)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+    return path
 
 
 def gguf_file(path: Path, words: list[str] = WORDS, table: np.ndarray | None = None) -> bytes:
-    """Write a model of a few tensors with the authors' package; the table has 32 columns."""
+    """Write a model of a few tensors; the table has 32 columns."""
     import gguf
 
-    writer = gguf.GGUFWriter(path, "gpt2")
-    writer.add_embedding_length(32)
-    writer.add_block_count(1)
-    writer.add_head_count(2)
-    writer.add_context_length(5)
-    writer.add_array("some.numbers", [1, 2, 3])
-    writer.add_token_list(words)
     table = np.linspace(-1, 1, 7 * 32, dtype=np.float32).reshape(7, 32) if table is None else table
     kind = gguf.GGMLQuantizationType.Q8_0
-    writer.add_tensor("token_embd.weight", gguf.quants.quantize(table, kind), raw_dtype=kind)
-    writer.add_tensor("position_embd.weight", table[:5].astype(np.float16))
-    finish(writer)
+    sizes = {"embedding_length": 32, "block_count": 1, "attention.head_count": 2, "context_length": 5}
+    coded = {"token_embd.weight": (gguf.quants.quantize(table, kind), kind)}
+    tensors = {**coded, "position_embd.weight": table[:5].astype(np.float16)}
+    write_gguf(path, "gpt2", {**sizes, "some.numbers": [1, 2, 3], GGUF_TOKENS: words}, tensors)
     return path.read_bytes()
 
 

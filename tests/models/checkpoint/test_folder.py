@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer
 
 import whatwhere as ww
 from whatwhere.models.checkpoint import Checkpoint
@@ -174,12 +173,6 @@ def test_words_of_every_model_are_those_of_the_library(kind: str, tmp_path: Path
     assert checkpoint.tokenizer.encode("the cat").ids == made.encode("the cat").ids
 
 
-def test_words_of_the_packaged_model_are_those_of_its_own_tokenizer(minilm: Path) -> None:
-    right = AutoTokenizer.from_pretrained(minilm)
-    words = Checkpoint.open(minilm).words
-    assert words == right.convert_ids_to_tokens(range(len(right)))
-
-
 def test_added_tokens_in_a_file_of_their_own(tmp_path: Path) -> None:
     files = {"vocab__json": b'{"a": 0, "b": 1}', "added_tokens__json": b'{"<pad>": 4}'}
     assert Checkpoint.open(folder(tmp_path, **files)).words == ["a", "b", "", "", "<pad>"]
@@ -257,37 +250,53 @@ def test_a_padded_vocabulary(tmp_path: Path) -> None:
     assert Checkpoint.open(tmp_path).token_table == "less"
 
 
-def tied(tmp_path: Path, config: dict[str, Any] | None, lm_head: np.ndarray | None) -> bool | None:
-    """Write a checkpoint with these parts, and return whether it is tied."""
+def with_head(path: Path, config: dict[str, Any] | None, head: np.ndarray | None) -> Checkpoint:
+    """Write a table, perhaps an output projection and a configuration, and open them."""
     tensors = {"wte.weight": ("F32", (7, 4), WEIGHT.tobytes())}
-    if lm_head is not None:
-        tensors["lm_head.weight"] = ("F32", lm_head.shape, lm_head.astype("<f4").tobytes())
-    (tmp_path / "model.safetensors").write_bytes(safetensors(tensors))
+    if head is not None:
+        tensors["lm_head.weight"] = ("F32", head.shape, head.astype("<f4").tobytes())
+    (path / "model.safetensors").write_bytes(safetensors(tensors))
     if config is not None:
-        (tmp_path / "config.json").write_text(json.dumps(config))
-    return Checkpoint.open(tmp_path).tied
+        (path / "config.json").write_text(json.dumps(config))
+    return Checkpoint.open(path)
+
+
+GPT2 = {name: value for name, value in CONFIG.items() if name != "tie_word_embeddings"}  # whose type ties
+TIED, UNTIED = GPT2 | {"tie_word_embeddings": True}, GPT2 | {"tie_word_embeddings": False}
 
 
 @pytest.mark.parametrize(
-    ("config", "head", "expected"),
+    ("config", "head", "tied", "contradicts"),
     [
-        (None, None, None),
-        ({"tie_word_embeddings": True}, None, True),
-        ({"tie_word_embeddings": False}, None, None),  # a body without its head
-        ({"text_config": {"tie_word_embeddings": True}}, None, True),
-        ({"architectures": ["GPT2LMHeadModel"]}, None, True),
-        ({"architectures": ["BertModel"]}, None, None),
-        (None, WEIGHT, True),  # two copies of one table
-        ({"tie_word_embeddings": True}, WEIGHT + 1, False),
-        (None, np.where(np.arange(7)[:, None] == 6, 0, WEIGHT), False),
-        (None, WEIGHT[:, :3], False),
-        (None, WEIGHT[:5], False),  # the last two tokens are read and never written
-        (None, np.concatenate([WEIGHT, WEIGHT]), None),  # no output projection of these tokens
-        (None, np.full_like(WEIGHT, np.nan), False),
+        (None, None, None, False),
+        ({"tie_word_embeddings": True}, None, True, False),
+        ({"tie_word_embeddings": False}, None, None, False),  # a body without its head
+        ({"text_config": {"tie_word_embeddings": True}}, None, True, False),
+        ({"architectures": ["GPT2LMHeadModel"]}, None, True, False),
+        ({"architectures": ["BertModel"]}, None, None, False),
+        (None, WEIGHT, True, False),  # two copies of one table
+        ({"tie_word_embeddings": True}, WEIGHT + 1, False, True),
+        (None, np.where(np.arange(7)[:, None] == 6, 0, WEIGHT), False, False),
+        (None, WEIGHT[:, :3], False, False),
+        (None, WEIGHT[:5], False, False),  # the last two tokens are read and never written
+        (None, np.concatenate([WEIGHT, WEIGHT]), None, False),  # no output projection of these tokens
+        (None, np.full_like(WEIGHT, np.nan), False, False),
+        (TIED, WEIGHT, True, False),
+        (TIED, WEIGHT + 1, False, True),
+        (TIED, None, True, False),
+        (UNTIED, WEIGHT, True, True),
+        (UNTIED, WEIGHT + 1, False, False),
+        (UNTIED, None, None, True),
+        (GPT2, WEIGHT + 1, False, True),
+        (GPT2, WEIGHT, True, False),
     ],
 )
-def test_tied_and_untied(config: Any, head: np.ndarray | None, expected: bool | None, tmp_path: Path) -> None:
-    assert tied(tmp_path, config, head) is expected
+def test_tied_and_untied(
+    config: Any, head: np.ndarray | None, tied: bool | None, contradicts: bool, tmp_path: Path
+) -> None:
+    checkpoint = with_head(tmp_path, config, head)
+    assert (checkpoint.tied, checkpoint.contradicts_tie) == (tied, contradicts)
+    assert ("But" in " ".join(map(str, sizes(ww.inspect(tmp_path).sizes)))) is contradicts
 
 
 def test_tied_in_all_rows_and_types(tmp_path: Path) -> None:
@@ -304,34 +313,8 @@ def test_tied_in_all_rows_and_types(tmp_path: Path) -> None:
         assert Checkpoint.open(tmp_path).tied is equal
 
 
-@pytest.mark.parametrize(
-    ("stated", "head", "contradicts", "said"),
-    [
-        (True, WEIGHT, False, "stored twice."),
-        (True, WEIGHT + 1, True, "But the configuration states tie_word_embeddings: true"),
-        (True, None, False, "Tied: the output projection is the token table."),
-        (False, WEIGHT, True, "But the configuration states tie_word_embeddings: false"),
-        (False, WEIGHT + 1, False, "a table of its own."),
-        (False, None, True, "the file is incomplete"),
-        (None, WEIGHT + 1, True, "or its type ties them"),  # as GPT-2 does
-        (None, WEIGHT, False, "stored twice."),
-    ],
-)
-def test_files_that_contradict_their_configuration(
-    tmp_path: Path, stated: bool | None, head: np.ndarray | None, contradicts: bool, said: str
-) -> None:
-    config = CONFIG | {"tie_word_embeddings": stated}
-    if stated is None:
-        del config["tie_word_embeddings"]
-    tied(tmp_path, config, head)
-    assert Checkpoint.open(tmp_path).contradicts_tie is contradicts
-    text = " ".join(str(part) for part in sizes(ww.inspect(tmp_path).sizes))
-    assert said in text
-    assert ("But" in text) == contradicts
-
-
 def test_a_folder_has_the_wheres_of_its_configuration(tmp_path: Path) -> None:
-    tied(tmp_path, CONFIG, None)
+    with_head(tmp_path, CONFIG, None)
     wheres = ww.read(tmp_path).wheres(dtype=torch.float64)
     alone = ww.read(tmp_path / "config.json").wheres(dtype=torch.float64)
     assert [str(one) for one in wheres] == [str(one) for one in alone]
@@ -341,30 +324,28 @@ def test_a_folder_has_the_wheres_of_its_configuration(tmp_path: Path) -> None:
 # Pointers of Git LFS, in place of any file
 
 POINTER = f"version https://git-lfs.github.com/spec/v1\noid sha256:{'a' * 64}\nsize 2669283096\n".encode()
-POINTERS = [
-    "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json", "a.gguf",
-    "a.npy", "a.npz", "glove.txt", "words.bin", "words.kv", "tensors.tsv", "config.json", "tokenizer.json", "a.pt",
-]  # fmt: skip
+FOLDERS = (
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+    "a.gguf",
+)
 
 
-@pytest.mark.parametrize("name", POINTERS)
+@pytest.mark.parametrize(
+    "name", [*FOLDERS, "a.npy", "a.npz", "glove.txt", "words.bin", "words.kv", "tensors.tsv", "config.json", "a.pt"]
+)
 def test_pointers_of_git_lfs(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_bytes(POINTER)
-    with pytest.raises(ww.errors.CheckpointError, match="git lfs pull"):
-        ww.inspect(tmp_path / name)
-    if "." + name.split(".", 1)[1] in (".safetensors", ".gguf", ".bin") and name != "words.bin":
+    for path in (tmp_path / name, tmp_path) if name in FOLDERS else (tmp_path / name,):
         with pytest.raises(ww.errors.CheckpointError, match="git lfs pull"):
-            ww.inspect(tmp_path)
+            ww.inspect(path)
 
 
 @pytest.mark.parametrize("name", ["tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "b.safetensors"])
 def test_pointers_beside_weights(tmp_path: Path, name: str) -> None:
-    tied(tmp_path, CONFIG, None)
-    if name == "b.safetensors":
-        (tmp_path / "model.safetensors").rename(tmp_path / "a.safetensors")
-        index = {"weight_map": {"wte.weight": "a.safetensors", "wpe.weight": name}}
-        (tmp_path / "model.safetensors.index.json").write_text(json.dumps(index))
-    (tmp_path / name).write_bytes(POINTER)
+    (folder(tmp_path) / name).write_bytes(POINTER)
     with pytest.raises(ww.errors.CheckpointError, match="git lfs pull"):
         ww.neighbors(tmp_path, "cat")
     with pytest.raises(ww.errors.TextError, match="git lfs pull"):

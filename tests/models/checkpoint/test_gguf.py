@@ -15,7 +15,7 @@ from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.gguf import TYPES
 
 from .damage import refused
-from .samples import finish
+from .samples import GGUF_TOKENS, write_gguf
 
 Kind = gguf.GGMLQuantizationType
 RNG = np.random.default_rng(0)
@@ -30,22 +30,6 @@ def quantized(kind: Kind) -> np.ndarray | None:
         return None
 
 
-def write(path: Path, tensors: dict[str, tuple[np.ndarray, Kind | None]], arch: str = "llama", **keys: Any) -> Path:
-    writer = gguf.GGUFWriter(path, arch)
-    for name, value in keys.items():
-        key = f"{arch}.{name.replace('__', '.')}"
-        if isinstance(value, str):
-            writer.add_string(key, value)
-        elif isinstance(value, float):
-            writer.add_float32(key, value)
-        else:
-            writer.add_uint32(key, value)
-    for name, (array, kind) in tensors.items():
-        writer.add_tensor(name, array, raw_dtype=kind)
-    finish(writer)
-    return path
-
-
 @pytest.mark.parametrize("kind", list(Kind), ids=lambda kind: kind.name)
 def test_every_type(kind: Kind, tmp_path: Path) -> None:
     """The numbers are those of the package, whole and by rows; what it cannot widen is refused."""
@@ -53,7 +37,7 @@ def test_every_type(kind: Kind, tmp_path: Path) -> None:
     block, size = gguf.GGML_QUANT_SIZES[kind]
     if raw is None:
         raw = RNG.integers(0, 256, (9, 512 // block * size)).astype(np.uint8)
-    path = write(tmp_path / "a.gguf", {"token_embd.weight": (raw, kind), "other": (TABLE[:2], None)})
+    path = write_gguf(tmp_path / "a.gguf", "llama", {}, {"token_embd.weight": (raw, kind), "other": TABLE[:2]})
     checkpoint = Checkpoint.open(path)
     entry = checkpoint.tensors["token_embd.weight"]
     assert entry.shape == (9, 512)
@@ -87,7 +71,7 @@ def test_types_have_the_numbers_of_the_package() -> None:
 def test_torch_gets_what_is_stored(tmp_path: Path) -> None:
     raw = gguf.quants.quantize(TABLE, Kind.BF16)
     q8 = gguf.quants.quantize(TABLE, Kind.Q8_0)
-    path = write(tmp_path / "a.gguf", {"half": (raw, Kind.BF16), "q": (q8, Kind.Q8_0)})
+    path = write_gguf(tmp_path / "a.gguf", "llama", {}, {"half": (raw, Kind.BF16), "q": (q8, Kind.Q8_0)})
     checkpoint = Checkpoint.open(path)
     assert checkpoint.tensor("half").dtype == torch.bfloat16
     assert torch.equal(checkpoint.tensor("half"), torch.from_numpy(TABLE).bfloat16())
@@ -97,7 +81,7 @@ def test_torch_gets_what_is_stored(tmp_path: Path) -> None:
 
 def test_the_package_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     q8 = gguf.quants.quantize(TABLE, Kind.Q8_0)
-    path = write(tmp_path / "a.gguf", {"plain": (TABLE, None), "q": (q8, Kind.Q8_0)})
+    path = write_gguf(tmp_path / "a.gguf", "llama", {}, {"plain": TABLE, "q": (q8, Kind.Q8_0)})
     monkeypatch.setitem(sys.modules, "gguf", None)
     checkpoint = Checkpoint.open(path)
     assert np.array_equal(checkpoint.array("plain"), TABLE)
@@ -106,14 +90,9 @@ def test_the_package_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_tokens_that_are_no_text(tmp_path: Path) -> None:
-    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
-    writer.add_token_list([b"a", b"\xff\xfe", b" ", b""])
-    writer.add_array("long", list(range(5000)))
-    writer.add_tensor("token_embd.weight", TABLE)
-    finish(writer)
-    checkpoint = Checkpoint.open(tmp_path / "a.gguf")
+    keys = {GGUF_TOKENS: [b"a", b"\xff\xfe", b" ", b""]}
+    checkpoint = Checkpoint.open(write_gguf(tmp_path / "a.gguf", "llama", keys, {"token_embd.weight": TABLE}))
     assert checkpoint.words == ["a", "\ufffd\ufffd", " ", ""]
-    assert checkpoint.metadata["long"].count == 5000  # its place alone is kept
     assert (checkpoint.token_table, checkpoint.tied) == ("token_embd.weight", True)
 
 
@@ -121,43 +100,36 @@ def test_a_header_of_many_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """Long lists are passed over, and what stands behind them is found."""
     monkeypatch.setattr("whatwhere.models.checkpoint.gguf._CHUNK", 1000)
     words = [f"{n}" * (n % 50) for n in range(1000)]
-    writer = gguf.GGUFWriter(tmp_path / "a.gguf", "llama")
-    writer.add_array("numbers", list(range(4000)))
-    writer.add_token_list(words)
-    writer.add_string("long", "x" * 3000)
-    writer.add_array("few", [1.5, 2.5])
-    writer.add_tensor("token_embd.weight", TABLE)
-    finish(writer)
-    checkpoint = Checkpoint.open(tmp_path / "a.gguf")
+    keys = {"numbers": list(range(4000)), GGUF_TOKENS: words, "long": "x" * 3000, "few": [1.5, 2.5]}
+    checkpoint = Checkpoint.open(write_gguf(tmp_path / "a.gguf", "llama", keys, {"token_embd.weight": TABLE}))
     assert checkpoint.words == words
-    assert checkpoint.metadata["numbers"].count == 4000
-    assert checkpoint.metadata["few"] == [1.5, 2.5]
-    assert len(checkpoint.metadata["long"]) == 3000
+    assert checkpoint.metadata["llama.numbers"].count == 4000
+    assert checkpoint.metadata["llama.few"] == [1.5, 2.5]
+    assert len(checkpoint.metadata["llama.long"]) == 3000
     assert np.array_equal(checkpoint.array("token_embd.weight"), TABLE)
 
 
 def test_heads_that_cannot_be_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     q8 = gguf.quants.quantize(TABLE, Kind.Q8_0)
-    path = write(tmp_path / "a.gguf", {"token_embd.weight": (q8, Kind.Q8_0), "output.weight": (q8, Kind.Q8_0)})
+    tables = dict.fromkeys(("token_embd.weight", "output.weight"), (q8, Kind.Q8_0))
+    path = write_gguf(tmp_path / "a.gguf", "llama", {}, tables)
     assert Checkpoint.open(path).tied is True
     monkeypatch.setitem(sys.modules, "gguf", None)
     assert Checkpoint.open(path).tied is None
 
 
 def test_a_model_in_parts(tmp_path: Path) -> None:
-    writer = gguf.GGUFWriter(tmp_path / "m.gguf", "llama", split_max_tensors=1)
-    writer.add_tensor("token_embd.weight", TABLE)
-    writer.add_tensor("output.weight", TABLE + 1)
-    finish(writer)
+    tables = {"token_embd.weight": TABLE, "output.weight": TABLE + 1}
+    write_gguf(tmp_path / "m.gguf", "llama", {}, tables, split=1)
     first = tmp_path / "m-00001-of-00002.gguf"
     checkpoint = Checkpoint.open(first)
     assert np.array_equal(checkpoint.array("output.weight"), TABLE + 1)
     assert checkpoint.tensors["output.weight"].file.name == "m-00002-of-00002.gguf"
     assert checkpoint.tied is False
     assert Checkpoint.open(tmp_path).tensors.keys() == checkpoint.tensors.keys()
-    write(tmp_path / "mmproj-of-images.gguf", {"x": (TABLE, None)})
+    write_gguf(tmp_path / "mmproj-of-images.gguf", "llama", {}, {"x": TABLE})
     assert Checkpoint.open(tmp_path).token_table == "token_embd.weight"
-    write(tmp_path / "another.gguf", {"x": (TABLE, None)})
+    write_gguf(tmp_path / "another.gguf", "llama", {}, {"x": TABLE})
     with pytest.raises(ww.errors.CheckpointError, match=r"holds 2 models: 'another\.gguf', 'm-00001-of-00002\.gguf'"):
         Checkpoint.open(tmp_path)
     with pytest.raises(ww.errors.CheckpointError, match="it is one of 2 parts"):
@@ -240,32 +212,33 @@ def test_claims(content: bytes, message: str, tmp_path: Path) -> None:
 # What a header means
 
 
+def described_by(path: Path, factors: np.ndarray | None, more: dict[str, np.ndarray] | None = None) -> Any:
+    sizes = {"embedding_length": 256, "block_count": 2, "attention.head_count": 4, "context_length": 131_072}
+    tables = {"token_embd.weight": TABLE[:, :256].copy(), **({} if factors is None else {"rope_freqs.weight": factors})}
+    return Checkpoint.open(write_gguf(path, "llama", sizes | ROPE, {**tables, **(more or {})})).description
+
+
+ROPE = {"rope.freq_base": 500_000.0, "rope.dimension_count": 64}
+
+
 def test_scaling_of_llama3_is_recovered_from_the_factors(tmp_path: Path) -> None:
     """GGUF keeps what the rule makes of each pair; the rule that our own reader knows must give these factors."""
     rule = ww.scaling.Llama3(8.0, 8192)
-    plain = ww.Rotary(head_dim=64, theta=500_000.0).inverse_frequencies
-    scaled = ww.Rotary(head_dim=64, theta=500_000.0, scaling=rule).inverse_frequencies
+    plain, scaled = (ww.Rotary(head_dim=64, theta=500_000.0, scaling=one).inverse_frequencies for one in (None, rule))
     factors = (plain / scaled).float().numpy()
-    sizes = {"embedding_length": 256, "block_count": 2, "attention__head_count": 4, "context_length": 131_072,
-             "rope__freq_base": 500_000.0, "rope__dimension_count": 64}  # fmt: skip
-    tables = {"token_embd.weight": (TABLE[:, :256].copy(), None), "rope_freqs.weight": (factors, None)}
-    description = Checkpoint.open(write(tmp_path / "a.gguf", tables, **sizes)).description
-    assert description.query_key[0] is not None
+    description = described_by(tmp_path / "a.gguf", factors)
     assert description.query_key[0].settings["scaling"].build() == rule
     for strange in (factors * 1.01, factors[:-1].copy(), factors * 0.1, factors * np.float32(np.inf)):
-        other = tables | {"rope_freqs.weight": (strange, None)}
         with pytest.raises(ww.errors.SettingError, match=r"rope_freqs\.weight"):
-            _ = Checkpoint.open(write(tmp_path / "b.gguf", other, **sizes)).description
-    long = tables | {"rope_factors_long.weight": (factors, None)}
+            described_by(tmp_path / "b.gguf", strange)
     with pytest.raises(ww.errors.SettingError, match=r"rope_factors_long\.weight"):
-        _ = Checkpoint.open(write(tmp_path / "c.gguf", long, **sizes)).description
+        described_by(tmp_path / "c.gguf", factors, {"rope_factors_long.weight": factors})
 
 
-def test_the_largest_gemmas_divide_by_another_number(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("layers", "divisor"), [(46, 32), (42, 64)])
+def test_the_largest_gemmas_divide_by_another_number(layers: int, divisor: int, tmp_path: Path) -> None:
     """Of their 27B llama.cpp knows by the layers that scores are divided by the root of dim / heads."""
-    keys = {"embedding_length": 256, "block_count": 46, "attention__head_count": 8, "attention__key_length": 64,
+    keys = {"embedding_length": 256, "block_count": layers, "attention.head_count": 8, "attention.key_length": 64,
             "context_length": 64}  # fmt: skip
-    tables = {"token_embd.weight": (TABLE[:, :256].copy(), None)}
-    assert Checkpoint.open(write(tmp_path / "a.gguf", tables, "gemma2", **keys)).description.scale == 32**-0.5
-    smaller = write(tmp_path / "b.gguf", tables, "gemma2", **keys | {"block_count": 42})
-    assert Checkpoint.open(smaller).description.scale == 64**-0.5
+    path = write_gguf(tmp_path / "a.gguf", "gemma2", keys, {"token_embd.weight": TABLE[:, :256].copy()})
+    assert Checkpoint.open(path).description.scale == divisor**-0.5

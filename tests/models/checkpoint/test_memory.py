@@ -13,7 +13,7 @@ import pytest
 
 from whatwhere.errors import CheckpointError
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.models.checkpoint.files import File, parse_json
+from whatwhere.models.checkpoint.files import parse_json
 
 from .samples import safetensors, single
 
@@ -78,15 +78,6 @@ def test_json_is_measured_before_it_is_parsed() -> None:
     with pytest.raises(CheckpointError, match="its JSON would take up to"):
         parse_json(json.dumps({"a": [[]] * 1_000_000}).encode(), "a.json", 10_000_000)
     assert parse_json(json.dumps({"a": [[]] * 1000}).encode(), "a.json", 10_000_000) == {"a": [[]] * 1000}
-
-
-def test_a_file_states_its_bound(tmp_path: Path) -> None:
-    """Four times the size and 64 MiB, to the byte."""
-    (tmp_path / "a").write_bytes(bytes(1000))
-    file = File(tmp_path / "a")
-    file.require_memory(4 * 1000 + (64 << 20), "it")
-    with pytest.raises(CheckpointError, match="it would take up to"):
-        file.require_memory(4 * 1000 + (64 << 20) + 1, "it")
 
 
 def test_rows_of_a_compressed_array_do_not_keep_the_others(tmp_path: Path) -> None:

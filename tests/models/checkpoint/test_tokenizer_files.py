@@ -190,14 +190,9 @@ def test_surgery_of_older_files_is_what_transformers_reads(kind: str, tmp_path: 
 
 
 def test_a_tokenizer_beside_a_gguf_file_is_its_own_if_the_tokens_agree(tmp_path: Path) -> None:
-    from gguf import GGUFWriter
-
-    tokenizer = Tokenizer(models.WordLevel({"the": 0, "cat": 1}))
-    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    Tokenizer(models.WordLevel({"the": 0, "cat": 1})).save(str(tmp_path / "tokenizer.json"))
+    table = {"token_embd.weight": np.zeros((3, 32), np.float32)}
     for name, words in (("same", ["the", "cat", "[PAD2]"]), ("other", ["the", "dog", "[PAD2]"])):
-        writer = GGUFWriter(tmp_path / f"{name}.gguf", "llama")
-        writer.add_token_list(words)
-        writer.add_tensor("token_embd.weight", np.zeros((3, 32), np.float32))
-        samples.finish(writer)
+        samples.write_gguf(tmp_path / f"{name}.gguf", "llama", {samples.GGUF_TOKENS: words}, table)
     assert Checkpoint.open(tmp_path / "same.gguf").tokenizer is not None
     assert "has other tokens than its header" in str(Checkpoint.open(tmp_path / "other.gguf").why_no_tokenizer)
