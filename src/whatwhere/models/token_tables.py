@@ -102,19 +102,20 @@ def _require_rows_of(checkpoint: Checkpoint, table: TokenTable, module: "HashedN
     """Raise CheckpointError if a table of the file is not that of a module, or begins its parts elsewhere."""
     shape = tuple(module.table.weight.shape)
     if (table.rows, table.features) != shape:
-        raise CheckpointError(
+        raise _contradiction(
             f"{quoted(table.name)} has {table.rows:,} rows of {table.features} features, but the hashes need "
-            f"{shape[0]:,} of {shape[1]}.\nThe configuration belongs to another model, or the file is incomplete."
+            f"{shape[0]:,} of {shape[1]}"
         )
-    if "offsets" not in table.others:
-        return
-    stored = _whole_numbers(checkpoint, table.others["offsets"])
+    stored = _whole_numbers(checkpoint, table.others["offsets"]) if "offsets" in table.others else module.offsets[:-1]
     if stored != module.offsets[:-1]:
-        raise CheckpointError(
+        raise _contradiction(
             f"{quoted(table.others['offsets'])} begins {', '.join(map(str, stored[:4]))}, but the hashes of "
-            f"{quoted(table.name)} begin at {', '.join(map(str, module.offsets[:4]))}.\n"
-            "The hashes belong to another model, or the file is damaged."
+            f"{quoted(table.name)} begin at {', '.join(map(str, module.offsets[:4]))}"
         )
+
+
+def _contradiction(what: str) -> CheckpointError:
+    return CheckpointError(f"{what}.\nThe file is damaged or incomplete, or the configuration is of a different model.")
 
 
 def _chosen(checkpoint: Checkpoint, name: str | None) -> TokenTable:
@@ -137,19 +138,13 @@ def _chosen(checkpoint: Checkpoint, name: str | None) -> TokenTable:
 
 def _other(checkpoint: Checkpoint, table: TokenTable, role: str) -> str:
     if role not in table.others:
-        raise CheckpointError(
-            f"{checkpoint.path} has the table {quoted(table.name)}, but no {role} for it beside it.\n"
-            "The file is incomplete, or of a model type that is not known."
-        )
+        raise _contradiction(f"{checkpoint.path} has the table {quoted(table.name)}, but no {role} for it beside it")
     return table.others[role]
 
 
 def _require_shape(checkpoint: Checkpoint, name: str, shape: tuple[int, ...], because: str) -> None:
     if (stored := checkpoint.entry(name).shape) != shape:
-        raise CheckpointError(
-            f"{quoted(name)} has the shape {stored}, but {shape} is needed, because {because}.\n"
-            "The file is damaged, or of a model type that is not known."
-        )
+        raise _contradiction(f"{quoted(name)} has the shape {stored}, but {shape} is needed, because {because}")
 
 
 def _fill(module: Any, parameter: str, values: "Tensor") -> None:
@@ -174,9 +169,9 @@ def _per_layer(checkpoint: Checkpoint, table: TokenTable) -> "PerLayerEmbedding"
     projection, norm = (_other(checkpoint, table, role) for role in ("projection", "norm"))
     size = checkpoint.entry(norm).shape
     if len(size) != 1 or not size[0] or table.features % size[0]:
-        raise CheckpointError(
+        raise _contradiction(
             f"{quoted(norm)} has the shape {size}, which does not divide the {table.features} columns of "
-            f"{quoted(table.name)} into layers.\nThe file is damaged, or of a model type that is not known."
+            f"{quoted(table.name)} into layers"
         )
     columns = checkpoint.entry(projection).shape[-1] if checkpoint.entry(projection).shape else 0
     _require_shape(
@@ -234,10 +229,7 @@ def _values(checkpoint: Checkpoint, table: TokenTable) -> "ValueEmbedding":
     head_dim = settings.whole("head_dim", default=None)
     if table.features % heads or (head_dim is not None and heads * head_dim != table.features):
         needed = f"{heads} heads" if head_dim is None else f"{heads} heads of {head_dim} features"
-        raise CheckpointError(
-            f"{quoted(table.name)} has {table.features} columns, but the configuration has {needed}.\n"
-            "The configuration belongs to another model."
-        )
+        raise _contradiction(f"{quoted(table.name)} has {table.features} columns, but the configuration has {needed}")
     module = ValueEmbedding(table.rows, heads, table.features // heads, device="meta")
     _fill(module.tokens, "weight", _rows(checkpoint, table))
     return module
@@ -298,9 +290,8 @@ def _blt(checkpoint: Checkpoint, table: TokenTable) -> Hashing:
     functions = settings.whole("encoder_hash_byte_group_nb_functions", default=1, most=len(BLT_PRIMES))
     found = polynomial_hashes(lengths, rows, BLT_PRIMES[:functions])
     if sum(each.rows for each in found) != table.rows:
-        raise CheckpointError(
-            f"{quoted(table.name)} has {table.rows:,} rows, but the configuration has {len(found)} tables of "
-            f"{rows:,}.\nThe configuration belongs to another model."
+        raise _contradiction(
+            f"{quoted(table.name)} has {table.rows:,} rows, but the configuration has {len(found)} tables of {rows:,}"
         )
     return found, {"padding_id": 0, "merge": "sum"}
 
@@ -310,9 +301,9 @@ def _longcat(checkpoint: Checkpoint, table: TokenTable) -> Hashing:
     n, each = settings.whole("emb_neighbor_num", least=2, most=64), settings.whole("emb_split_num")
     rows = [checkpoint.entry(name).shape[0] for name in table.tensors]
     if len(rows) != (n - 1) * each or len({checkpoint.entry(name).shape[1] for name in table.tensors}) != 1:
-        raise CheckpointError(
+        raise _contradiction(
             f"{quoted(table.name)} is the first of {len(rows)} tables, but {(n - 1) * each} of one width are needed: "
-            f"emb_neighbor_num is {n} and emb_split_num {each}.\nThe file is incomplete, or of another model."
+            f"emb_neighbor_num is {n} and emb_split_num {each}"
         )
     found = longcat_hashes(settings.whole("vocab_size"), [rows[at : at + each] for at in range(0, len(rows), each)])
     return found, {"padding_id": 0, "border_id": settings.whole("eos_token_id", default=2, least=0)}
@@ -321,9 +312,8 @@ def _longcat(checkpoint: Checkpoint, table: TokenTable) -> Hashing:
 def _whole_numbers(checkpoint: Checkpoint, name: str) -> tuple[int, ...]:
     entry = checkpoint.entry(name)
     if len(entry.shape) != 1 or not 0 < entry.shape[0] <= _MAX_HASHES or "int" not in entry.dtype:
-        raise CheckpointError(
-            f"{quoted(name)} is {entry.dtype} of the shape {entry.shape}, but a list of whole numbers is needed.\n"
-            "The file is damaged."
+        raise _contradiction(
+            f"{quoted(name)} is {entry.dtype} of the shape {entry.shape}, but a list of whole numbers is needed"
         )
     return tuple(int(number) for number in checkpoint.array(name))
 

@@ -1,8 +1,7 @@
 """Files of NumPy and of PyTorch: arrays (.npy), zips of them (.npz), and pickles (.pt, .pth, .bin).
 
-NumPy reads the headers of arrays, of limited size and without evaluating them as code
-(https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html); what they claim is compared with the size of
-the file before anything is allocated, and objects, which are pickles, are refused.
+NumPy reads the headers of arrays, of limited size and without evaluating them as code; what they claim is compared with
+the size of the file before anything is allocated, and objects, which are pickles, are refused.
 
 Reading a pickle executes a program in it, so that is done only if the caller allows it. `torch.load(weights_only=True)`
 restricts it to tensors and plain containers, which is reliable since torch 2.6 (before, CVE-2025-32434); with
@@ -17,7 +16,6 @@ import zipfile
 import zlib
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from math import prod
@@ -220,39 +218,7 @@ def refuse_gensim(file: File) -> None:
         )
 
 
-@dataclass(frozen=True, eq=False)
-class _Pickled(InTorch):
-    """A tensor that torch has mapped; with the sizes and checksums of all storages, and the addresses of those read."""
-
-    source: File
-    stored: Set[tuple[int, int]]
-    intact: set[int]
-
-    def tensor(self, rows: Chosen | None) -> "Tensor":
-        """Read a copy of rows in the stored type."""
-        # With a stride of zero, a single stored value can stand for any number of them.
-        if self.values.nbytes > self.source.size:
-            raise self.source.wrong(
-                f"the tensor {quoted(self.name)} of shape {self.shape} claims more bytes than the file has",
-                "Save it with .contiguous().",
-            )
-        self._require_intact()
-        return super().tensor(rows)
-
-    def _require_intact(self) -> None:
-        import torch
-
-        storage = self.values.untyped_storage()
-        if storage.data_ptr() in self.intact or not storage.nbytes():
-            return
-        found = zlib.crc32(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data)
-        # torch writes zeros where its checksums are switched off.
-        if not {(storage.nbytes(), found), (storage.nbytes(), 0)} & self.stored:
-            raise self.source.damaged(f"the checksum of the tensor {quoted(self.name)} is another")
-        self.intact.add(storage.data_ptr())
-
-
-def load_pickle(file: File) -> dict[str, _Pickled]:
+def load_pickle(file: File) -> dict[str, InTorch]:
     """Unpickle the tensors of a file, and no other objects; values stay in the file until they are read."""
     import torch
 
@@ -277,8 +243,28 @@ def load_pickle(file: File) -> dict[str, _Pickled]:
             raise file.damaged(
                 f"the values of the tensor {quoted(name)} claim {claimed:,} bytes, which no part of the file has"
             )
-    more = {"source": file, "stored": stored, "intact": set()}
-    return {name: _Pickled.of(name, tensor, file.path, **more) for name, tensor in tensors.items()}
+    intact: set[int] = set()
+
+    def require_intact(name: str, values: "Tensor") -> None:
+        # With a stride of zero, a single stored value can stand for any number of them.
+        if values.nbytes > file.size:
+            raise file.wrong(
+                f"the tensor {quoted(name)} of shape {tuple(values.shape)} claims more bytes than the file has",
+                "Save it with .contiguous().",
+            )
+        storage = values.untyped_storage()
+        if storage.data_ptr() in intact or not storage.nbytes():
+            return
+        found = zlib.crc32(torch.empty(0, dtype=torch.uint8).set_(storage).numpy().data)
+        # torch writes zeros where its checksums are switched off.
+        if not {(storage.nbytes(), found), (storage.nbytes(), 0)} & stored:
+            raise file.damaged(f"the checksum of the tensor {quoted(name)} is another")
+        intact.add(storage.data_ptr())
+
+    return {
+        name: InTorch.of(name, tensor, file.path, partial(require_intact, name, tensor))
+        for name, tensor in tensors.items()
+    }
 
 
 def _checked_members(file: File) -> Set[tuple[int, int]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from math import prod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float32, UInt8
@@ -30,7 +30,6 @@ _BLOCK = 1 << 20
 """Bytes that are widened at once, so that reading needs only a few MB more than the returned array."""
 _COMPUTED = 1 << 18
 """Numbers of a combined tensor that are computed at once."""
-_InTorch = TypeVar("_InTorch", bound="InTorch")
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,15 +337,16 @@ def require_adjacent(file: File, ranges: Iterable[ByteRange], begin: int, alignm
 
 @dataclass(frozen=True, eq=False)
 class InTorch(Entry):
-    """A tensor that torch has in memory, or mapped."""
+    """A tensor that torch has in memory, or mapped; `check` is called before its values are read."""
 
     values: "Tensor"
+    check: Callable[[], None]
 
     @classmethod
-    def of(cls: type[_InTorch], name: str, values: "Tensor", file: Path, **more: Any) -> _InTorch:
-        """Describe a tensor; `more` are the fields of a subclass."""
+    def of(cls, name: str, values: "Tensor", file: Path, check: Callable[[], None] = lambda: None) -> "InTorch":
+        """Describe a tensor."""
         dtype = str(values.dtype).removeprefix("torch.")
-        return cls(name, tuple(values.shape), dtype, values.nbytes, file, values, **more)
+        return cls(name, tuple(values.shape), dtype, values.nbytes, file, values, check)
 
     def array(self, rows: Chosen | None) -> np.ndarray:
         """Read a copy of rows, numbers of fewer than 32 bits widened."""
@@ -358,6 +358,7 @@ class InTorch(Entry):
         """Read a copy of rows in the stored type."""
         import torch
 
+        self.check()
         chosen = self.values.detach()
         if isinstance(rows, range):
             chosen = chosen[rows.start : rows.stop]

@@ -375,19 +375,23 @@ class Checkpoint:
         part = self._part if architecture is None or self._part is not None else architecture.part
         description = from_huggingface(self.config, part=part, like=self._like)
         rotated = {bool(plan.settings["interleaved"]) for plan in description.query_key if plan is not None}
-        if architecture is not None and rotated - {interleaved := architecture.pairs == "interleaved"}:
-            note = "queries and keys of this GGUF file have pairs of"
-            pairs = "neighbors (interleaved=True)" if interleaved else "the two halves (interleaved=False)"
-            return _with_layout(description, interleaved, f"{note} {pairs}")
-        layout = self.metadata.get(LAYOUT_KEY)
-        if layout is None:
-            return description
-        if layout not in LAYOUTS:
+        if (layout := self.metadata.get(LAYOUT_KEY)) in LAYOUTS:
+            note = f"the header states {layout} rotary pairs"
+        elif layout is not None:
             raise CheckpointError(
                 f"the header of {self.path} has {LAYOUT_KEY}={quoted(str(layout))}, but the known layouts are "
                 f"{', '.join(LAYOUTS)}.\nWrite it again, or pass the configuration alone: whatwhere.read(config)."
             )
-        return _with_layout(description, layout == "interleaved", f"the header states {layout} rotary pairs")
+        elif architecture is not None and rotated - {architecture.pairs == "interleaved"}:
+            layout, note = architecture.pairs, "queries and keys of this GGUF file have pairs of "
+            note += "neighbors (interleaved=True)" if layout == "interleaved" else "the two halves (interleaved=False)"
+        else:
+            return description
+        plans = tuple(
+            plan and replace(plan, settings={**plan.settings, "interleaved": layout == "interleaved"})
+            for plan in description.query_key
+        )
+        return replace(description, query_key=plans, notes=(*description.notes, note))
 
     def __repr__(self) -> str:
         return f"Checkpoint({str(self.path)!r}, format={self.format!r}, {len(self.tensors):,} tensors)"
@@ -406,11 +410,3 @@ class Checkpoint:
             )
         except MissingExtra:
             return None
-
-
-def _with_layout(description: Description, interleaved: bool, note: str) -> Description:
-    plans = tuple(
-        None if plan is None else replace(plan, settings={**plan.settings, "interleaved": interleaved})
-        for plan in description.query_key
-    )
-    return replace(description, query_key=plans, notes=(*description.notes, note))

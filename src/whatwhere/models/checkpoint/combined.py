@@ -68,17 +68,13 @@ def model2vec(contents: Contents) -> Contents:
     if not ours or table is None or len(table.shape) != 2 or (mapping is weights is None and table.dtype != "int8"):
         return contents
     rows = (mapping or weights or table).shape[0] if (mapping or weights or table).shape else 0
-    sides = [entry for entry in (mapping, weights) if entry is not None]
-    if any(entry.shape != (rows,) for entry in sides) or (mapping is None and rows != table.shape[0]):
-        shapes = ", ".join(f"{entry.name} {entry.shape}" for entry in (table, *sides))
+    parts = [entry for entry in (table, mapping, weights) if entry is not None]
+    fits = all(entry.shape == (rows,) for entry in parts[1:]) and (mapping is not None or rows == table.shape[0])
+    if not fits or (mapping is not None and ("int" not in mapping.dtype or rows * table.shape[1] > _MOST)):
+        given = ", ".join(f"{entry.name} {entry.dtype} {entry.shape}" for entry in parts)
         raise CheckpointError(
-            f"{table.file}: the shapes of model2vec's tensors contradict each other: {shapes}.\n"
-            "`mapping` and `weights` have a number for each token: save the model again."
-        )
-    if mapping is not None and ("int" not in mapping.dtype or rows * table.shape[1] > _MOST):
-        raise CheckpointError(
-            f"{table.file}: `mapping` has the type {mapping.dtype} and {rows:,} rows of {table.shape[1]:,} numbers; "
-            f"whole numbers are needed, and at most {_MOST:,} numbers are read.\nSave the model again."
+            f"{table.file}: the tensors of model2vec contradict each other, or make more than {_MOST:,} numbers: "
+            f"{given}.\n`mapping` has a whole number and `weights` a factor for each token: save the model again."
         )
 
     def read(chosen: Chosen) -> np.ndarray:
@@ -95,15 +91,13 @@ def model2vec(contents: Contents) -> Contents:
         values = values.astype(np.float32) if values.dtype.kind in "iu" else values
         return values if weights is None else values * weights.array(chosen).astype(values.dtype)[:, None]
 
-    parts = (table, *sides)
     label = table.dtype if mapping is None else f"{table.dtype}, shared by tokens"
     dtype = f"{label}{', weighted' if weights else ''}"
     named = ", ".join(one.name for one in parts)
     why = f"is stored in {len(parts)} tensors of model2vec ({named}), which are not changed together"
     learned = prod(table.shape) + (rows if weights else 0)
     way_out = "Distill the model again with the tokens it needs."
-    shape = (rows, table.shape[1])
-    whole = Combined.of(table.name, shape, dtype, parts, read, why, way_out, learned)
+    whole = Combined.of(table.name, (rows, table.shape[1]), dtype, parts, read, why, way_out, learned)
     return with_combined(contents, {table.name: whole})
 
 
@@ -171,10 +165,9 @@ def _change(module: str, base: Entry, changes: Mapping[str, Entry], settings: Js
         raise Unread(f"is changed by an adapter, but no {_CONFIG} beside it states how")
     if kinds.keys() == {"trainable_tokens_delta"}:
         return _replaced(module, base, kinds["trainable_tokens_delta"], settings)
-    if kinds.keys() == {"lora_embedding_A", "lora_embedding_B"}:
-        return _added(module, base, kinds["lora_embedding_A"], kinds["lora_embedding_B"], settings, True)
-    if kinds.keys() == {"lora_A", "lora_B"}:
-        return _added(module, base, kinds["lora_A"], kinds["lora_B"], settings, False)
+    for begin in ("lora_embedding_", "lora_"):
+        if kinds.keys() == {f"{begin}A", f"{begin}B"}:
+            return _added(module, base, kinds[f"{begin}A"], kinds[f"{begin}B"], settings, begin != "lora_")
     raise Unread(f"is changed by {', '.join(sorted(kinds))} together, whose rule is not known here")
 
 

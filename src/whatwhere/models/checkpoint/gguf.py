@@ -105,16 +105,11 @@ def open_gguf(path: str | Path) -> Contents:
             raise other.damaged(f"the tensor {quoted(min(both))} is in an earlier part too")
         ranges |= more
 
-    def factors(name: str) -> list[float] | None:
-        one = ranges.get(name)
-        short = one is not None and len(one.shape) == 1 and one.shape[0] <= _SHORT_LIST
-        return [float(value) for value in one.array(range(one.shape[0]))] if one is not None and short else None
-
     return Contents(
         "gguf",
         ranges,
         words=lambda: _tokens(file, metadata),
-        config=config_of(metadata, ranges, factors),
+        config=config_of(metadata, ranges),
         metadata=metadata,
         tokenizer=lambda: tokenizer_beside(file.path, _tokens(file, metadata) or []),
     )

@@ -54,6 +54,9 @@ _SCALED = {"attention.scale": "attention_multiplier", "embedding_scale": "embedd
 _GROK = {"attention.output_scale": "attention_multiplier", "embedding_scale": "embedding_multiplier"}
 
 
+Pairs = Literal["interleaved", "half"]
+
+
 @dataclass(frozen=True)
 class Architecture:
     """One architecture of GGUF.
@@ -63,20 +66,19 @@ class Architecture:
         pairs: which features of a query or key are a pair in the file: llama.cpp's NORM is interleaved, NEOX half;
             None without rotation. Where transformers has halves and llama.cpp NORM, its converter permutes rows.
         keys: key of GGUF -> key of transformers.
-        fraction_key: key of the part of a head that is rotated; None if `keys` has one of the features themselves.
-        settings: keys of transformers whose values the code of llama.cpp implies.
-        pattern: whether layers have a window or not by `attention.sliding_window_pattern`, else by the model type.
-        full_first: whether a period of `attention.sliding_window_pattern` begins with the layer without a window.
+        fraction_key: of the part of a head that is rotated; None if `keys` has one of the features themselves.
+        settings: of transformers, as the code of llama.cpp implies them.
+        pattern: whether `attention.sliding_window_pattern` tells layers with a window, else the model type.
+        full_first: whether a period of it begins with the layer without a window.
         windowed_type: model type of files that have a window, if it is another.
-        recurrent: type of layers that have 0 key heads, in place of attention; None if heads cannot differ, "" if the
-            description does not tell layers apart.
+        recurrent: type of layers that have 0 key heads; None if heads cannot differ, "" if types are not told apart.
         needs_window: whether llama.cpp refuses headers without a window.
         causal: whether tokens attend to earlier ones only.
         part: the part of a model of two parts that the file has.
     """
 
     model_type: str
-    pairs: Literal["interleaved", "half"] | None
+    pairs: Pairs | None
     keys: Mapping[str, str] = field(default_factory=lambda: LLAMA)
     fraction_key: str | None = "partial_rotary_factor"
     settings: Mapping[str, object] = field(default_factory=dict)
@@ -87,9 +89,6 @@ class Architecture:
     needs_window: bool = False
     causal: bool = True
     part: Literal["encoder"] | None = None
-
-
-Pairs = Literal["interleaved", "half"]
 
 
 def _llama(model_type: str, pairs: Pairs, more: Mapping[str, str] | None = None, **others: Any) -> Architecture:
@@ -135,18 +134,10 @@ _LISTED: Mapping[str, Architecture] = {
     "dots1": _llama("dots1", "half", settings={"sliding_window": None}),
     "exaone-moe": _windowed("exaone_moe", "half", needs_window=True),
     "exaone4": _windowed("exaone4", "half"),
-    "falcon": Architecture(
-        "falcon", "half", _FALCON, fraction_key=None, settings={"new_decoder_architecture": True, "alibi": False}
-    ),
+    "falcon": Architecture("falcon", "half", _FALCON, None, {"new_decoder_architecture": True, "alibi": False}),
     "falcon-h1": _llama("falcon_h1", "half", settings={"key_multiplier": 1.0, "embedding_multiplier": 1.0}),
-    "gemma-embedding": _windowed(
-        "gemma3_text",
-        "half",
-        _LOCAL_THETA,
-        settings={"use_bidirectional_attention": True},
-        needs_window=True,
-        causal=False,
-    ),
+    "gemma-embedding": _windowed("gemma3_text", "half", _LOCAL_THETA, causal=False, needs_window=True,
+                                 settings={"use_bidirectional_attention": True}),
     "gemma2": _windowed("gemma2", "half"),
     "gemma3": _windowed("gemma3_text", "half", _LOCAL_THETA),
     "gemma3n": _windowed("gemma3n_text", "half", _LOCAL_THETA, needs_window=True),
@@ -164,20 +155,13 @@ _LISTED: Mapping[str, Architecture] = {
     "jina-bert-v3": Architecture("jina_embeddings_v3", "half", _JINA, causal=False),
     "lfm2": _llama("lfm2", "half", recurrent="conv"),
     "lfm2moe": _llama("lfm2_moe", "half", recurrent="conv"),
-    "llama4": _llama(
-        "llama4_text", "interleaved", settings={"attention_chunk_size": 8192, "no_rope_layer_interval": 4}
-    ),
+    "llama4": _llama("llama4_text", "interleaved",
+                     settings={"attention_chunk_size": 8192, "no_rope_layer_interval": 4}),
     "minicpm": _llama("granite", "interleaved", {"embedding_scale": "embedding_multiplier"}),
     "minicpm3": Architecture("minicpm3", "half", _LATENT, fraction_key=None, settings={"scale_emb": 12.0}),
     "minimax-m2": _llama("minimax_m2", "half", {"rope.dimension_count": "rotary_dim"}, fraction_key=None),
-    "modern-bert": _llama(
-        "modernbert",
-        "half",
-        {**_THETAS, "attention.sliding_window": "local_attention"},
-        pattern=True,
-        full_first=True,
-        causal=False,
-    ),
+    "modern-bert": _llama("modernbert", "half", {**_THETAS, "attention.sliding_window": "local_attention"},
+                          pattern=True, full_first=True, causal=False),
     "mpt": Architecture("mpt", None, _MPT),
     "nemotron_h": Architecture("nemotron_h", None, _UNROTATED, recurrent=""),
     "nemotron_h_moe": Architecture("nemotron_h", None, _UNROTATED, recurrent=""),
@@ -198,7 +182,7 @@ _LISTED: Mapping[str, Architecture] = {
     "step35": Architecture("step3p5", "half", {**_BY_TYPE, **_WINDOW}, None, pattern=True, needs_window=True),
     "t5": Architecture("t5", None, _T5),
     "t5encoder": Architecture("t5", None, _T5, causal=False, part="encoder"),
-}
+}  # fmt: skip
 ARCHITECTURES: Mapping[str, Architecture] = dict(sorted(_LISTED.items()))
 """Name of an architecture -> what llama.cpp does in it."""
 
@@ -220,12 +204,7 @@ NOT_READ: Mapping[str, tuple[str, ...]] = {
 
 
 def why_unread(metadata: Mapping[str, object]) -> str | None:
-    """Return why positions are not read of the architecture in a header of GGUF; None if they are, or of other files.
-
-    Examples:
-        >>> why_unread({"general.architecture": "gptj"})
-        "positions of the GGUF architecture 'gptj' are not read: llama.cpp has a name for it, but no code"
-    """
+    """Return why positions of the architecture in a header of GGUF are not read; None if they are."""
     name = metadata.get("general.architecture")
     if not isinstance(name, str) or name in ARCHITECTURES:
         return None

@@ -4,7 +4,7 @@ What llama.cpp does not read, or takes whatever the header says, becomes a key t
 refuses: under its whole name, or as `header.NAME`. Ignoring it could change every score.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from math import inf, isclose, log, pi
 from typing import Any
 
@@ -78,15 +78,8 @@ class Header:
         return {"rope_type": kind, **{key: value for key, value in stated.items() if value is not None}}
 
 
-def config_of(
-    metadata: Mapping[str, object],
-    entries: Mapping[str, Entry],
-    factors: Callable[[str], Sequence[float] | None],
-) -> Json | None:
-    """Return the configuration that a header describes, some of it by `factors` of a short tensor by its name.
-
-    None for an unknown architecture.
-    """
+def config_of(metadata: Mapping[str, object], entries: Mapping[str, Entry]) -> Json | None:
+    """Return the configuration that a header and its short tensors describe; None for an unknown architecture."""
     name, table = metadata.get("general.architecture"), entries.get("token_embd.weight")
     if not isinstance(name, str) or name not in ARCHITECTURES or table is None or len(table.shape) != 2:
         return None
@@ -105,9 +98,9 @@ def config_of(
         **_windows(header),
         **_direction(header),
     }
-    frequencies = factors(_FREQUENCIES) if _FREQUENCIES in entries else None
+    frequencies = _factors(entries, _FREQUENCIES)
     special, known = _special(header, config, frequencies)
-    long = _longrope(header, entries, factors)
+    long = _longrope(header, entries)
     known = (*known, _ATTN_FACTOR) if "rope_scaling" in long else (*known, *_neutral_magnitudes(header))
     config |= {**special, **long, **_unread(header, known)}
     if isinstance(padding := metadata.get("tokenizer.ggml.padding_token_id"), int):
@@ -317,10 +310,7 @@ def _plamo3(header: Header) -> Settings:
     return {
         "layer_types": _types(windowed and layer % period < period - 1 for layer in range(header.layers)),
         "rope_scaling": None,
-        "rope_parameters": {
-            "full_attention": {"rope_type": "default", "rope_theta": header.theta(), **header.scaling()},
-            "sliding_attention": {"rope_type": "default", "rope_theta": header.theta(_THETA_SWA)},
-        },
+        **_by_type(header, header.scaling()),
     }
 
 
@@ -358,13 +348,17 @@ def _recurrent(header: Header) -> Settings:
 # Frequency factors that GGUF stores as tensors
 
 
-def _longrope(
-    header: Header, entries: Mapping[str, Entry], factors: Callable[[str], Sequence[float] | None]
-) -> Settings:
+def _factors(entries: Mapping[str, Entry], name: str) -> list[float] | None:
+    one = entries.get(name)
+    short = one is not None and len(one.shape) == 1 and one.shape[0] <= MAX_LAYERS
+    return [float(value) for value in one.array(range(one.shape[0]))] if one is not None and short else None
+
+
+def _longrope(header: Header, entries: Mapping[str, Entry]) -> Settings:
     """Return LongRoPE of the two tensors of factors, which are refused in other models than Phi-3."""
     names = [name for name in ("rope_factors_long.weight", "rope_factors_short.weight") if name in entries]
     original = header.get("rope.scaling.original_context_length")
-    long, short = map(factors, names) if len(names) == 2 else (None, None)
+    long, short = (_factors(entries, name) for name in names) if len(names) == 2 else (None, None)
     if header.name not in ("phi3", "phimoe") or not long or not short or original is None:
         return dict.fromkeys(names, "a tensor")
     factor, length = header.get(_ATTN_FACTOR, 1.0), {"original_max_position_embeddings": original}
@@ -372,6 +366,17 @@ def _longrope(
     if header.name == "phimoe":
         return {"rope_scaling": {**rope, "short_mscale": factor, "long_mscale": factor, **length}}
     return {"rope_scaling": {**rope, "attention_factor": factor}, **length}
+
+
+def _by_type(header: Header, full: Settings, **sliding: Any) -> Settings:
+    """Return the rotary of layers without a window, and with one."""
+    default: Settings = {"rope_type": "default"}
+    return {
+        "rope_parameters": {
+            "full_attention": {**default, "rope_theta": header.theta(), **full},
+            "sliding_attention": {**default, "rope_theta": header.theta(_THETA_SWA), **sliding},
+        }
+    }
 
 
 def _llama3(header: Header, config: Settings, factors: Sequence[float] | None) -> Settings:
@@ -413,7 +418,6 @@ def _gemma4(header: Header, config: Settings, factors: Sequence[float] | None) -
     for key, dim in ((_ROTARY_DIM, wide), ("rope.dimension_count_swa", usual)):
         if header.get(key, wide) != dim:  # llama.cpp takes that of layers without a window for all
             return {**unknown, **header.refused(key)}
-    full = {"rope_type": "proportional", "partial_rotary_factor": 2 * rotated / wide, "rope_theta": header.theta()}
     return {
         "head_dim": usual,
         "num_key_value_heads": heads[0] if heads else None,
@@ -421,10 +425,7 @@ def _gemma4(header: Header, config: Settings, factors: Sequence[float] | None) -
             str(layer): {"head_dim": wide if each == "full_attention" else usual, "num_key_value_heads": key_heads}
             for layer, (each, key_heads) in enumerate(zip(types, heads, strict=False))
         },
-        "rope_parameters": {
-            "full_attention": full,
-            "sliding_attention": {"rope_type": "default", "rope_theta": header.theta(_THETA_SWA)},
-        },
+        **_by_type(header, {"rope_type": "proportional", "partial_rotary_factor": 2 * rotated / wide}),
     }
 
 
@@ -437,22 +438,20 @@ def _step35(header: Header, config: Settings, factors: Sequence[float] | None) -
     types = found["layer_types"] = types[: header.layers]
     if not isinstance(dim, int):
         return {**found, **header.refused(_KEY_LENGTH)}
-    heads, key_heads = _by_type(header, _HEADS, types), _by_type(header, _KV, types)
+    heads, key_heads = (_heads_by_type(header, key, types) for key in (_HEADS, _KV))
     if heads is None or key_heads is None or key_heads[0] != key_heads[1]:
         return {**found, **header.refused(_HEADS if heads is None else _KV)}
     found["num_attention_heads"], found["num_sliding_attention_heads"] = heads
     found["num_key_value_heads"] = key_heads[0]
-    full: Settings | None = {"rope_type": "default"}
+    full: Settings | None = {}
     if factors is not None:
         full = _parameters(factors[: dim // 4], header) if 2 * len(factors) == dim else None
         if full is None or any(one != 1.0 for one in factors[dim // 4 :]):
             return {**found, _FREQUENCIES: "a tensor"}
-    sliding = {"rope_type": "default", "rope_theta": header.theta(_THETA_SWA), "partial_rotary_factor": 1.0}
-    full = {**(full or {}), "rope_theta": header.theta(), "partial_rotary_factor": 0.5}
-    return {**found, "rope_parameters": {"full_attention": full, "sliding_attention": sliding}}
+    return {**found, **_by_type(header, {**full, "partial_rotary_factor": 0.5}, partial_rotary_factor=1.0)}
 
 
-def _by_type(header: Header, key: str, types: Sequence[object]) -> tuple[object, object] | None:
+def _heads_by_type(header: Header, key: str, types: Sequence[object]) -> tuple[object, object] | None:
     """Return the heads of layers without a window and with one; None if those of one type differ or are missing."""
     heads = header.get(key, header.get(_HEADS))
     listed = heads if isinstance(heads, list) else [heads] * len(types)
