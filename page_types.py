@@ -35,7 +35,7 @@ HEAD = """\
 /** The studio's answers. Written by page_types.py from the dataclasses of whatwhere/studio/api: do not edit. */
 """
 _PLAIN = {str: "string", bool: "boolean", int: "number", float: "number", type(None): "null", Any: "unknown"}
-_TAKEN = {"Answers", "Tensor", "Record", "Partial"}
+_TAKEN = {"Queries", "Tensor", "Record", "Partial"}
 
 
 def typescript(answers: Mapping[str, Callable[..., Any]]) -> str:
@@ -50,7 +50,7 @@ def typescript(answers: Mapping[str, Callable[..., Any]]) -> str:
     """
     interfaces = _Interfaces()
     lines = [f'  "{name}": {interfaces.of(_returned(name, function))};' for name, function in answers.items()]
-    table = ["/** Types of answers, by the name of the query or job. */", "export interface Answers {", *lines, "}"]
+    table = ["/** Types of answers, by the name of the query or job. */", "export interface Queries {", *lines, "}"]
     uses = ['import type { Tensor } from "./wire";\n'] if interfaces.tensors else []
     modules: dict[str, list[str]] = {}
     for name in sorted(interfaces.written):

@@ -244,7 +244,7 @@ def test_a_comparison_in_tokens(bpe: Path, cache: Path, tmp_path: Path) -> None:
     assert ask_view.cannot_ask(session) is None
     question = ask_view.begin(session)["text"]
     shown = ask_view.answers(session, {"text": question, "seeds": "0", "positions": ""})
-    assert len(shown.tokens) == len(texts.load(bpe).encode(question).ids)
+    assert len(shown.answers.tokens) == len(texts.load(bpe).encode(question).ids)
     assert "text" not in [part.name for part in sections(results)]
     said = str([part.parts for part in sections(results) if part.name == "lengths"])
     assert "frequency of tokens: every token by its share" in said

@@ -3,7 +3,7 @@
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 import numpy as np
@@ -11,6 +11,7 @@ import pytest
 
 from tests.comparison import made_up
 from whatwhere.comparison import ask
+from whatwhere.comparison.answers import Answers
 from whatwhere.errors import SettingError
 from whatwhere.studio.api import ask as api
 from whatwhere.studio.api.about import about
@@ -22,47 +23,32 @@ TEXT = "First(6,2,1)"
 MOVED = "0,1,2,3,4,5,6,2"
 
 
-def test_answers_are_those_of_ask(session: Session, results: Path) -> None:
-    shown = api.answers(session, {"text": TEXT, "seeds": "all"})
-    right = ask(results, TEXT, seed="all")
-    assert (shown.tokens, shown.correct, shown.trained) == (right.tokens, "6", (6, 8))
-    assert (shown.at, shown.seeds, shown.usual) == (7, (0, 1), tuple(range(8)))
-    assert [one.run for one in shown.runs] == sorted(session.runs)
-    for one, answer in zip(shown.runs, right.answers, strict=True):
-        assert [(each.token, each.probability) for each in one.top] == [(t.token, t.probability) for t in answer.top]
-        assert (one.correct, one.correct_probability) == (answer.correct, answer.correct_probability)
-        assert one.usual is one.usual_correct_probability is one.missing is None
-    assert [one.seed for one in api.answers(session, {"text": TEXT, "seeds": "1"}).runs] == [1, 1]
+def same(shown: Answers, right: Answers) -> None:
+    for one, other in zip(shown.answers, right.answers, strict=True):
+        np.testing.assert_equal({**vars(one)}, {**vars(other)})
+    assert (shown.without, shown.tokens, shown.correct) == (right.without, right.tokens, right.correct)
 
 
-def test_a_changed_position_is_shown_beside_the_usual_one(session: Session, results: Path) -> None:
-    usual = {one.run: one for one in api.answers(session, {"text": TEXT}).runs}
-    moved = api.answers(session, {"text": TEXT, "positions": MOVED})
-    assert moved.positions == tuple(map(int, MOVED.split(",")))
-    assert moved.usual == tuple(range(8))
-    for one in moved.runs:
-        before = usual[one.run]
-        assert (one.usual, one.usual_correct_probability) == (before.top[0], before.correct_probability)
-        assert one.correct_probability != before.correct_probability, "both schemes see positions"
-
-
-def test_a_run_without_a_row_says_so(session: Session) -> None:
-    shown = api.answers(session, {"text": TEXT, "positions": "0,1,2,3,4,5,6,999"})
-    without = {one.scheme: one for one in shown.runs if one.missing is not None}
-    assert list(without) == ["learned"]
-    assert "999" in str(without["learned"].missing)
-    assert without["learned"].top == []
-
-
-def test_attention_is_that_of_ask(session: Session, results: Path) -> None:
-    for positions in ("", MOVED):
-        shown = api.attention(session, {"text": TEXT, "run": "learned-1", "positions": positions})
-        given = [int(part) for part in positions.split(",")] if positions else None
-        right = ask(results, TEXT, schemes=["learned"], seed=1, positions=given).answers[0]
-        np.testing.assert_array_equal(shown.layers, np.stack(right.attention))
-        np.testing.assert_allclose(shown.layers.sum(-1), 1, rtol=1e-6)
-        assert (shown.positions, shown.at, shown.causal) == (right.positions, right.at, True)
-        assert [shown.tokens[n] for n in shown.digits] == ["6", "2", "1"]
+@pytest.mark.parametrize(("seeds", "seed"), [("median", None), ("all", "all"), ("1", 1)])
+@pytest.mark.parametrize("moved", ["", MOVED, "0,1,2,3,4,5,6,999"])
+def test_answers_are_those_of_ask(
+    session: Session, results: Path, seeds: str, seed: Literal["all"] | int | None, moved: str
+) -> None:
+    shown = api.answers(session, {"text": TEXT, "seeds": seeds, "positions": moved})
+    usual = ask(results, TEXT, seed=seed)
+    same(shown.answers, ask(results, TEXT, seed=seed, positions=[*map(int, moved.split(","))]) if moved else usual)
+    assert (shown.usual is None) == (moved == "")
+    if shown.usual is not None:
+        same(shown.usual, usual)
+    assert (shown.seeds, shown.causal) == ((0, 1), True)
+    assert [shown.answers.tokens[n] for n in shown.digits] == ["6", "2", "1"]
+    named = [*shown.answers.answers, *shown.answers.without]
+    assert [run.rpartition("-")[2] for run in shown.runs] == [str(one.seed) for one in named]
+    if seeds == "all":
+        assert sorted(shown.runs) == sorted(session.runs)
+    assert [one.scheme for one in shown.answers.without] == (
+        ["learned"] * (1 + (seeds == "all")) if "999" in moved else []
+    )
 
 
 def test_other_tasks_have_no_digits(tmp_path: Path) -> None:
@@ -75,10 +61,8 @@ def test_other_tasks_have_no_digits(tmp_path: Path) -> None:
         session = Session.open(folder)
         text = "aKcR?a"
         assert "ask" in about(session, {}).views
-        assert api.answers(session, {"text": text}).correct == answer
-        shown = api.attention(session, {"text": text, "run": "none-0"})
-        assert shown.digits is None
-        assert (shown.at, shown.layers.shape) == (5, (2, 2, 6, 6))
+        shown = api.answers(session, {"text": text})
+        assert (shown.answers.correct, shown.digits, shown.runs) == (answer, None, ["none-0"])
         exported = api.exported(session)
         assert exported.begin["text"] == api.FIRST[task]
 
@@ -104,10 +88,7 @@ def test_where_nothing_can_be_asked_the_reason_is_known(
 
 def test_an_exported_page_holds_the_first_question(session: Session) -> None:
     view = api.exported(session)
-    assert [name for name, _ in view.queries] == ["ask.answers", "ask.attention", "ask.attention"]
-    assert {settings["run"] for name, settings in view.queries if name == "ask.attention"} == {
-        one.run for one in api.answers(session, {"text": "Max(1,6,2)", "seeds": "0"}).runs
-    }
+    assert view.queries == [("ask.answers", {"text": "Max(1,6,2)", "positions": "", "seeds": "0"})]
     assert len(view.sections[0].parts) == 3
 
 
@@ -119,8 +100,8 @@ def test_the_view_asks_and_moves_and_saves(
     assert result["tokens"] == ["First", *"(6,2,1)"]
     assert result["positions"] == [str(n) for n in range(8)]
     rows = csv_rows(result["csv"])
-    assert {row["scheme"]: float(row["probability"]) for row in rows} == {
-        scheme: each.top[0].probability for scheme, each in right.items()
+    assert {row["run"]: float(row["probability"]) for row in rows} == {
+        f"{scheme}, seed 1": each.top[0].probability for scheme, each in right.items()
     }
     moved = ask(results, TEXT, schemes=["learned"], seed=1, positions=list(map(int, MOVED.split(",")))).answers[0]
     weights = csv_rows(result["weights"])

@@ -63,7 +63,6 @@ REFUSED: dict[tuple[str, str], list[tuple[dict[str, Any], str]]] = {
     ("session", "tokens.card"): [({"token": "Max", "run": "none-7"}, "no run 'none-7'")],
     ("session", "pipeline.walk"): [(LEARNED | {"run": "../x"}, r"no run '\.\./x'")],
     ("session", "replay.frames"): [({"run": "x"}, "has no run 'x'"), ({}, "must be a text")],
-    ("session", "ask.attention"): [(ASK | {"run": "alibi-0"}, "has no run 'alibi-0'")],
     ("session", "ask.answers"): [
         ({"text": ""}, "empty"),
         ({"text": "Sum(1,2)"}, "Sum"),

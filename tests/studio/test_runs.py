@@ -62,7 +62,7 @@ def test_texts_are_read_by_the_tokenizer_of_the_task(session: Session, fresh: Se
 def test_an_exported_page_holds_the_first_run_of_each_scheme(session: Session) -> None:
     first = {"learned-0", next(run for run in session.runs if run.startswith("rotary") and run.endswith("0"))}
     assert about(session, {}).run == session.run == "learned-0"
-    for name in ("overview", "tokens", "map", "diagnostics", "pipeline", "ask", "replay", "attention"):
+    for name in ("overview", "tokens", "map", "diagnostics", "pipeline", "replay", "attention"):
         view = EXPORTS[name](session)
         assert {settings["run"] for _, settings in view.queries if "run" in settings} == first, name
 

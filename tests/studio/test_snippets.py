@@ -180,8 +180,8 @@ def test_asking_a_comparison(look: Callable[..., dict[str, Any]], results: Path)
     view = f"ask?{urlencode(question)}&run=learned-1&seeds=1"
     answers, attention = collected(look, session, view)[view]
     right = ask.answers(session, {**question, "seeds": "1"})
-    assert [each.correct_probability for each in answers] == [one.correct_probability for one in right.runs]
-    same(np.stack(attention), ask.attention(session, {**question, "run": "learned-1"}).layers)
+    assert [each.correct_probability for each in answers] == [one.correct_probability for one in right.answers.answers]
+    same(np.stack(attention), np.stack(right.answers.answers[right.runs.index("learned-1")].attention))
 
 
 @pytest.mark.slow

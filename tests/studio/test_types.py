@@ -68,7 +68,7 @@ def test_each_python_type_has_one_of_typescript(page_types: ModuleType) -> None:
 import type { Tensor } from "./wire";
 
 /** Types of answers, by the name of the query or job. */
-export interface Answers {
+export interface Queries {
   "trees.one": Tree;
 }
 

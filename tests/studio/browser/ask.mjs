@@ -9,7 +9,7 @@ await used("#/ask", ".heads image", async (page, result) => {
   await page.waitForFunction((first) => document.querySelector(".moved .token")?.textContent === first, "First");
   await page.getByLabel("runs").selectOption("1");
   await page.waitForFunction(() => document.querySelector(".asked button")?.textContent.includes("seed 1"));
-  await page.getByRole("button", { name: "learned, seed 1" }).click();
+  await page.getByRole("button", { name: "learned, seed 1", exact: true }).click();
   await page.getByRole("heading", { name: "Attention of learned, seed 1" }).waitFor();
   await quiet(page);
   result.tokens = await page.locator(".moved .token").allInnerTexts();

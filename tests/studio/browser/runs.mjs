@@ -19,7 +19,7 @@ await choice().selectOption(given.run);
 await page.waitForFunction((run) => location.hash.includes(run), given.run);
 await page.waitForFunction(() => !document.querySelector(".stale, [aria-busy=true]"));
 result.norm = await page.locator("figure", { hasText: "Norm of the row in the token table" }).locator("figcaption b").first().innerText();
-const titles = ["Overview", "Token card", "Token map", "Diagnostics", "Positions", "Training replay", "Attention by distance", "Ask", "Pipeline"];
+const titles = ["Overview", "Token card", "Token map", "Diagnostics", "Positions", "Training replay", "Attention by distance", "Pipeline"];
 for (const title of titles) {
   await view(title);
   result.chosen[title] = await choice().inputValue();

@@ -66,7 +66,6 @@ def _queries() -> Mapping[str, Query]:  # in a circle of imports, mypy knows dec
         "replay.frames": replay.frames,
         "replay.attention": replay.attention,
         "ask.answers": ask.answers,
-        "ask.attention": ask.attention,
     }
 
 

@@ -29,7 +29,7 @@ class View:
     by_run: bool = False
 
 
-_WHOLE = ("compare", "rotary", "biases")
+_WHOLE = ("compare", "rotary", "biases", "ask")
 VIEWS: Mapping[str, View] = {
     name: View(title, question, name not in _WHOLE)
     for name, title, question in (

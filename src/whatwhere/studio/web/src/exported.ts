@@ -2,7 +2,7 @@
 
 import { Names } from "./views/map/labels";
 import { Problem, type Settings, type Source } from "./source";
-import type { Answers, MapNeighbors, FirstTokens } from "./types";
+import type { Queries, MapNeighbors, FirstTokens } from "./types";
 import { unpack } from "./wire";
 
 interface Exported {
@@ -26,13 +26,13 @@ export class ExportedSource implements Source {
     this.#exported = exported;
   }
 
-  holds(name: keyof Answers, settings: Settings): boolean {
+  holds(name: keyof Queries, settings: Settings): boolean {
     return queryKey(name, settings) in this.#exported.answers;
   }
 
-  async query<N extends keyof Answers>(name: N, settings: Settings): Promise<Answers[N]> {
-    if (name === "tokens.find") return (await this.#find(settings)) as Answers[N];
-    if (name === "maps.near") return (await this.#near(settings)) as Answers[N];
+  async query<N extends keyof Queries>(name: N, settings: Settings): Promise<Queries[N]> {
+    if (name === "tokens.find") return (await this.#find(settings)) as Queries[N];
+    if (name === "maps.near") return (await this.#near(settings)) as Queries[N];
     const block = this.#exported.answers[queryKey(name, settings)];
     if (block === undefined) {
       throw new Problem(
@@ -41,10 +41,10 @@ export class ExportedSource implements Source {
       );
     }
     if (!this.#kept.has(block)) this.#kept.set(block, unzipped(this.#exported.blocks[block]!));
-    return unpack<Answers[N]>(await this.#kept.get(block)!);
+    return unpack<Queries[N]>(await this.#kept.get(block)!);
   }
 
-  run<N extends keyof Answers>(name: N, settings: Settings): Promise<Answers[N]> {
+  run<N extends keyof Queries>(name: N, settings: Settings): Promise<Queries[N]> {
     return this.query(name, settings);
   }
 

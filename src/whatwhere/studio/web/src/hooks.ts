@@ -3,7 +3,7 @@
 import { createContext } from "preact";
 import { useContext, useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { Problem, type Settings, type Source } from "./source";
-import type { About, Answers } from "./types";
+import type { About, Queries } from "./types";
 import { currentTheme, onTheme, type Theme } from "./theme";
 
 export const SourceContext = createContext<Source | null>(null);
@@ -31,7 +31,7 @@ export function useView<S = Settings>(): ViewState<S> {
 const BY_RUN = /^(tokens|maps)\.|^(overview\.inspected|diagnostics\.examine|pipeline\.walk)$/;
 
 /** Return the settings of a query with the run that is looked at, where it is about the model of one. */
-export function useWithRun(): <S extends Settings | null>(name: keyof Answers, settings: S) => S {
+export function useWithRun(): <S extends Settings | null>(name: keyof Queries, settings: S) => S {
   const { run } = useView();
   return (name, settings) => (settings && run && BY_RUN.test(name) ? { ...settings, run } : settings);
 }
@@ -50,10 +50,10 @@ export interface Query<T> {
 }
 
 /** Send a query whenever its settings change; null sends none. */
-export function useQuery<N extends keyof Answers>(name: N, given: Settings | null): Query<Answers[N]> {
+export function useQuery<N extends keyof Queries>(name: N, given: Settings | null): Query<Queries[N]> {
   const source = useSource();
   const settings = useWithRun()(name, given);
-  const [query, setQuery] = useState<Query<Answers[N]>>({ answer: null, problem: null, busy: settings !== null });
+  const [query, setQuery] = useState<Query<Queries[N]>>({ answer: null, problem: null, busy: settings !== null });
   const key = JSON.stringify([name, settings]);
   useEffect(() => {
     if (settings === null) {

@@ -3,7 +3,7 @@
 import { useEffect, useState } from "preact/hooks";
 import { messageOf, useSource, useWithRun } from "./hooks";
 import type { Progress, Settings, Source } from "./source";
-import type { Answers } from "./types";
+import type { Queries } from "./types";
 
 interface JobState<T> {
   state: "idle" | "running" | "done" | "failed" | "stopped";
@@ -21,7 +21,7 @@ class Job {
   readonly listeners = new Set<() => void>();
   #leaving = new AbortController();
 
-  start(source: Source, name: keyof Answers, settings: Settings): void {
+  start(source: Source, name: keyof Queries, settings: Settings): void {
     if (this.now.state === "running") return;
     this.#leaving = new AbortController();
     this.#set({ ...IDLE, state: "running" });
@@ -49,7 +49,7 @@ class Job {
 const jobs = new Map<string, Job>();
 
 /** Follow the job of a name and settings, whoever started it; null follows none. */
-export function useJob<N extends keyof Answers>(name: N, given: Settings | null): Followed<Answers[N]> {
+export function useJob<N extends keyof Queries>(name: N, given: Settings | null): Followed<Queries[N]> {
   const source = useSource();
   const settings = useWithRun()(name, given);
   const key = settings && JSON.stringify([name, settings]);
@@ -63,7 +63,7 @@ export function useJob<N extends keyof Answers>(name: N, given: Settings | null)
     return () => void job.listeners.delete(follow);
   }, [job]);
   return {
-    ...((job?.now ?? IDLE) as JobState<Answers[N]>), // the key holds the name
+    ...((job?.now ?? IDLE) as JobState<Queries[N]>), // the key holds the name
     start: () => job?.start(source, name, settings!),
     stop: () => job?.stop(),
   };

@@ -1,6 +1,6 @@
 /** Sources of answers: views use this interface alone, so the same page serves a live studio and an exported file. */
 
-import type { Answers } from "./types";
+import type { Queries } from "./types";
 import { unpack } from "./wire";
 
 export type Settings = Record<string, string | number | boolean>;
@@ -13,15 +13,15 @@ export interface Progress {
 
 export interface Source {
   /** Return whether a query can be answered: an exported page has few answers. */
-  holds(name: keyof Answers, settings: Settings): boolean;
-  query<N extends keyof Answers>(name: N, settings: Settings, signal?: AbortSignal): Promise<Answers[N]>;
+  holds(name: keyof Queries, settings: Settings): boolean;
+  query<N extends keyof Queries>(name: N, settings: Settings, signal?: AbortSignal): Promise<Queries[N]>;
   /** Run a job to its end and return its answer; aborting the signal stops it. */
-  run<N extends keyof Answers>(
+  run<N extends keyof Queries>(
     name: N,
     settings: Settings,
     onProgress: (progress: Progress) => void,
     signal: AbortSignal,
-  ): Promise<Answers[N]>;
+  ): Promise<Queries[N]>;
 }
 
 /** What is said to the reader in the words of its message. */
@@ -32,17 +32,17 @@ export class LiveSource implements Source {
     return true;
   }
 
-  async query<N extends keyof Answers>(name: N, settings: Settings, signal?: AbortSignal): Promise<Answers[N]> {
+  async query<N extends keyof Queries>(name: N, settings: Settings, signal?: AbortSignal): Promise<Queries[N]> {
     const answer = await call(`query/${name}`, settings, signal);
-    return unpack<Answers[N]>(await answer.arrayBuffer());
+    return unpack<Queries[N]>(await answer.arrayBuffer());
   }
 
-  async run<N extends keyof Answers>(
+  async run<N extends keyof Queries>(
     name: N,
     settings: Settings,
     onProgress: (progress: Progress) => void,
     signal: AbortSignal,
-  ): Promise<Answers[N]> {
+  ): Promise<Queries[N]> {
     const reader = (await call(`jobs/${name}`, settings, signal)).body!.getReader();
     let bytes = new Uint8Array();
     let last: Progress | null = null;
@@ -57,7 +57,7 @@ export class LiveSource implements Source {
       }
     }
     if (last?.state !== "done") throw last ? new Problem(last.message) : gone(last);
-    return unpack<Answers[N]>(bytes.buffer);
+    return unpack<Queries[N]>(bytes.buffer);
   }
 }
 

@@ -3,7 +3,7 @@
 import type { Tensor } from "./wire";
 
 /** Types of answers, by the name of the query or job. */
-export interface Answers {
+export interface Queries {
   "about": About;
   "schemes.list": SchemeList;
   "pipeline.read": FirstTokens;
@@ -23,8 +23,7 @@ export interface Answers {
   "compare.results": Measurements;
   "replay.frames": Frames;
   "replay.attention": Attention;
-  "ask.answers": AskedRuns;
-  "ask.attention": AskedAttention;
+  "ask.answers": Asked;
   "maps.draw": MapPoints;
   "diagnostics.examine": SuspiciousTokens;
   "overview.inspected": Findings;
@@ -199,6 +198,33 @@ export interface SearchedTable {
   centered: boolean;
 }
 
+/** whatwhere.comparison.answers */
+export interface Answer {
+  scheme: string;
+  seed: number;
+  positions: number[];
+  top: TokenProbability[];
+  correct: boolean | null;
+  correct_probability: number | null;
+  at: number;
+  in_length: number | null;
+  attention: Tensor[];
+}
+export interface Answers {
+  tokens: string[];
+  ids: number[];
+  correct: string | null;
+  chosen: "median" | "all" | "given";
+  trained: number[];
+  answers: Answer[];
+  without: NoAnswer[];
+}
+export interface NoAnswer {
+  scheme: string;
+  seed: number;
+  reason: string;
+}
+
 /** whatwhere.comparison.results */
 export interface TokenProbability {
   token: string;
@@ -293,37 +319,13 @@ export interface View {
 }
 
 /** whatwhere.studio.api.ask */
-export interface AskedAttention {
-  run: string;
-  scheme: string;
-  seed: number;
-  tokens: string[];
-  positions: number[];
-  at: number;
-  causal: boolean;
-  layers: Tensor;
-  digits: Tensor | null;
-}
-export interface AskedRun {
-  run: string;
-  scheme: string;
-  seed: number;
-  top: TokenProbability[];
-  correct: boolean | null;
-  correct_probability: number | null;
-  usual: TokenProbability | null;
-  usual_correct_probability: number | null;
-  missing: string | null;
-}
-export interface AskedRuns {
-  tokens: string[];
-  usual: number[];
-  positions: number[];
-  at: number | null;
-  correct: string | null;
-  trained: number[];
+export interface Asked {
+  answers: Answers;
+  runs: string[];
+  usual: Answers | null;
   seeds: number[];
-  runs: AskedRun[];
+  causal: boolean;
+  digits: number[] | null;
 }
 
 /** whatwhere.studio.api.biases */

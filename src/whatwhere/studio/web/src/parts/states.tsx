@@ -5,7 +5,7 @@ import { useEffect, useState } from "preact/hooks";
 import type { Query } from "../hooks";
 import { type Followed, useJob } from "../jobs";
 import type { Settings } from "../source";
-import type { Answers } from "../types";
+import type { Queries } from "../types";
 
 export function Wrong({ message }: { message: string }) {
   return (
@@ -56,14 +56,14 @@ export function JobProgress({ job, what }: { job: Followed<unknown>; what: strin
   );
 }
 
-interface JobProps<N extends keyof Answers> {
+interface JobProps<N extends keyof Queries> {
   name: N;
   settings?: Settings;
   what: string;
-  children(answer: Answers[N]): ComponentChildren;
+  children(answer: Queries[N]): ComponentChildren;
 }
 
-export function JobAnswer<N extends keyof Answers>({ name, settings = {}, what, children }: JobProps<N>) {
+export function JobAnswer<N extends keyof Queries>({ name, settings = {}, what, children }: JobProps<N>) {
   const job = useJob(name, settings);
   useEffect(() => {
     if (job.state === "idle") job.start();

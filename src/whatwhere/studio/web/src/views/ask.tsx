@@ -12,15 +12,33 @@ import { Bar, Heat, type HeatProps, heatsSvg } from "../parts/heat";
 import { Answered } from "../parts/states";
 import { type Column, Table } from "../parts/table";
 import { literal } from "../python";
-import type { AskedAttention, AskedRun, AskedRuns, TokenProbability } from "../types";
+import type { About, Answer, Asked, TokenProbability } from "../types";
+
+/** A run: its name to choose it by, how it is shown, its answer, or why there is none, and that at the usual positions. */
+interface Run {
+  name: string;
+  title: string;
+  answer: Answer | null;
+  missing: string;
+  usual: Answer | undefined;
+}
+
+function runsOf({ answers, runs, usual }: Asked, about: About): Run[] {
+  return [...answers.answers, ...answers.without].map((one, n) => ({
+    name: runs[n]!,
+    title: about.run_titles[about.runs.indexOf(runs[n]!)] ?? runs[n]!,
+    answer: "reason" in one ? null : one,
+    missing: "reason" in one ? one.reason.split("\n")[0]! : "",
+    usual: usual?.answers.find(({ scheme, seed }) => scheme === one.scheme && seed === one.seed),
+  }));
+}
 
 export function Ask() {
-  const { about, settings, change } = useView<Record<"text" | "seeds" | "run" | "positions", string>>();
-  const { text, seeds, run, positions } = settings;
+  const { about, settings, change, run } = useView<Record<"text" | "seeds" | "positions", string>>();
+  const { text, seeds, positions } = settings;
   const empty = text.trim() === "";
-  const asked = useQuery("ask.answers", empty ? null : { text, positions, seeds });
-  const heads = useQuery("ask.attention", empty ? null : { text, positions, run });
-  const known = (asked.answer?.seeds ?? []).map((seed): Option => [String(seed), `seed ${seed}`]);
+  const query = useQuery("ask.answers", empty ? null : { text, positions, seeds });
+  const known = (query.answer?.seeds ?? []).map((seed): Option => [String(seed), `seed ${seed}`]);
   return (
     <>
       <div class="controls" role="search">
@@ -46,30 +64,35 @@ export function Ask() {
       {empty ? (
         <p class="lead">Type a question above.</p>
       ) : (
-        <>
-          <Answered query={asked} what="asking the models">
-            {(answer) => (
+        <Answered query={query} what="asking the models">
+          {(asked) => {
+            const runs = runsOf(asked, about);
+            const answering = runs.filter(({ answer }) => answer);
+            const shown = answering.find(({ name }) => name === run) ?? answering[0]!;
+            return (
               <>
-                <Positions asked={answer} />
-                <Answering asked={answer} text={text} />
+                <Positions asked={asked} />
+                <Answering asked={asked} runs={runs} shown={shown} text={text} />
+                <Heads asked={asked} of={shown} answer={shown.answer!} text={text} />
               </>
-            )}
-          </Answered>
-          {asked.problem === null && (
-            <Answered query={heads} what="reading the attention">
-              {(answer) => <Heads attention={answer} text={text} />}
-            </Answered>
-          )}
-        </>
+            );
+          }}
+        </Answered>
       )}
     </>
   );
 }
 
 /** The tokens, and below each its position, which may be changed. */
-function Positions({ asked }: { asked: AskedRuns }) {
+function Positions({ asked: { answers, usual: unmoved } }: { asked: Asked }) {
   const { change } = useView();
-  const { tokens, usual, positions, at, trained, correct } = asked;
+  const { tokens, trained, correct } = answers;
+  const [positions, usual] = [answers, unmoved ?? answers].map((each) => each.answers[0]!.positions) as [
+    number[],
+    number[],
+  ];
+  const slots = new Set(answers.answers.map(({ at }) => at));
+  const at = slots.size === 1 ? [...slots][0] : null;
   const set = (slot: number, written: string) => {
     if (!/^\d{1,7}$/.test(written)) return; // half typed
     const next = positions.map((position, n) => (n === slot ? Number(written) : position));
@@ -107,42 +130,47 @@ function Positions({ asked }: { asked: AskedRuns }) {
   );
 }
 
-function Answering({ asked, text }: { asked: AskedRuns; text: string }) {
-  const { run, change } = useView();
-  const moved = asked.positions.some((position, n) => position !== asked.usual[n]);
+interface AnsweringProps {
+  asked: Asked;
+  runs: Run[];
+  shown: Run;
+  text: string;
+}
+
+function Answering({ asked, runs, shown, text }: AnsweringProps) {
+  const { change } = useView();
   const title = "Answers and their probabilities";
   // A run whose attention is shown below is chosen.
-  const bars = asked.runs.map((one) => ({
-    name: `${one.scheme}, seed ${one.seed}`,
-    share: one.top[0]?.probability ?? 0,
+  const bars = runs.map((one) => ({
+    name: one.title,
+    share: one.answer?.top[0]!.probability ?? 0,
     text: sentence(one),
-    color: one.correct === null ? "c2" : one.correct ? "good" : "bad",
-    choose: () => change({ run: one.run }),
-    chosen: one.run === run,
-    disabled: one.missing !== null,
+    color: judged(one, "good", "bad", "c2"),
+    choose: () => change({ run: one.name }),
+    chosen: one === shown,
+    disabled: one.answer === null,
   }));
-  const usual: Column<AskedRun>[] = [
-    { title: "at usual positions", value: (one) => (one.usual ? probable(one.usual) : "–") },
-    probability("of the correct answer there", (one) => one.usual_correct_probability),
+  const usual: Column<Run>[] = [
+    { title: "at usual positions", value: (one) => (one.usual ? probable(one.usual.top[0]!) : "–") },
+    probability("of the correct answer there", (one) => one.usual?.correct_probability),
   ];
   return (
     <Figure
       title={title}
       note="A bar is the probability of the answer. Choose a run: its attention is below."
       svg={() => barsSvg(title, bars, 760)}
-      rows={asked.runs}
+      rows={runs}
       columns={[
-        { title: "scheme", value: ({ scheme }) => scheme },
-        { title: "seed", numeric: true, value: ({ seed }) => seed },
-        { title: "answer", value: ({ top }) => (top[0] ? visibleToken(top[0].token) : "–") },
-        probability("probability", ({ top }) => top[0]?.probability),
-        { title: "correct", value: ({ correct }) => (correct === null ? "–" : correct ? "yes" : "no") },
-        probability("probability of the correct answer", (one) => one.correct_probability),
-        { title: "then", value: ({ top }) => top.slice(1).map(probable).join(", ") },
-        ...(moved ? usual : []),
-        { title: "why none", value: ({ missing }) => missing ?? "" },
+        { title: "run", value: (one) => one.title },
+        { title: "answer", value: ({ answer }) => (answer ? visibleToken(answer.top[0]!.token) : "–") },
+        probability("probability", ({ answer }) => answer?.top[0]!.probability),
+        { title: "correct", value: (one) => judged(one, "yes", "no", "–") },
+        probability("probability of the correct answer", ({ answer }) => answer?.correct_probability),
+        { title: "then", value: ({ answer }) => answer?.top.slice(1).map(probable).join(", ") ?? "" },
+        ...(asked.usual ? usual : []),
+        { title: "why none", value: ({ missing }) => missing },
       ]}
-      code={code(asked, text, moved)}
+      code={code(asked, text)}
       how={
         "Each model is loaded from the folder and run once, at the positions shown; softmax of its logits at the token " +
         "whose output is the answer. “median” is the run of the median score at the longest tested length."
@@ -153,14 +181,19 @@ function Answering({ asked, text }: { asked: AskedRuns; text: string }) {
   );
 }
 
-function probability(title: string, value: (run: AskedRun) => number | null | undefined): Column<AskedRun> {
+function judged({ answer }: Run, right: string, wrong: string, unknown: string): string {
+  return answer?.correct == null ? unknown : answer.correct ? right : wrong;
+}
+
+function probability(title: string, value: (run: Run) => number | null | undefined): Column<Run> {
   return { title, numeric: true, value, cell: (run) => share(value(run)) };
 }
 
-function sentence({ top: [first], missing, correct, usual }: AskedRun): string {
-  if (!first) return missing ?? "";
-  const judged = correct === null ? "" : correct ? " ✓ correct" : " ✗ wrong";
-  return `${probable(first)}${judged}${usual ? `; before ${probable(usual)}` : ""}`;
+function sentence(run: Run): string {
+  const { answer, missing, usual } = run;
+  if (!answer) return missing;
+  const before = usual ? `; before ${probable(usual.top[0]!)}` : "";
+  return `${probable(answer.top[0]!)}${judged(run, " ✓ correct", " ✗ wrong", "")}${before}`;
 }
 
 function probable({ token, probability }: TokenProbability): string {
@@ -171,19 +204,20 @@ function share(probability: number | null | undefined): string {
   return probability === null || probability === undefined ? "–" : `${fixed(100 * probability, 1)} %`;
 }
 
-function code({ positions, runs }: AskedRuns, text: string, moved: boolean): string {
-  const given = moved ? `, positions=[${positions.join(", ")}]` : "";
-  const seeds = new Set(runs.map(({ seed }) => seed));
-  const several = runs.length > new Set(runs.map(({ scheme }) => scheme)).size;
-  const seed = several ? ', seed="all"' : seeds.size === 1 ? `, seed=${[...seeds][0]}` : "";
-  return `ww.comparison.ask(PATH, ${literal(text)}${seed}${given}).answers`;
+function code({ answers: { answers, without, chosen }, usual }: Asked, text: string): string {
+  const given = usual ? `, positions=[${answers[0]!.positions.join(", ")}]` : "";
+  const [{ seed }] = [...answers, ...without] as [Answer];
+  const seeds = { median: "", all: ', seed="all"', given: `, seed=${seed}` }[chosen];
+  return `ww.comparison.ask(PATH, ${literal(text)}${seeds}${given}).answers`;
 }
 
 const ACROSS = 4;
 
-function Heads({ attention, text }: { attention: AskedAttention; text: string }) {
-  const { scheme, seed, tokens, positions, at, causal } = attention;
-  const heads = useMemo(() => headsOf(attention), [attention]);
+function Heads({ asked, of, answer, text }: { asked: Asked; of: Run; answer: Answer; text: string }) {
+  const { scheme, seed, positions, at } = answer;
+  const { causal, digits } = asked;
+  const { tokens } = asked.answers;
+  const heads = useMemo(() => headsOf(answer, causal), [answer]);
   const names = tokens.map((token) => visibleToken(token));
   const maps = useMemo(
     () =>
@@ -203,7 +237,7 @@ function Heads({ attention, text }: { attention: AskedAttention; text: string })
       })),
     [heads],
   );
-  const title = `Attention of ${scheme}, seed ${seed}`;
+  const title = `Attention of ${of.title}`;
   const given = `seed=${seed}, positions=[${positions.join(", ")}]`;
   const pairs = heads.flatMap(({ layer, head, weights }) =>
     Array.from(weights, (weight, n) => ({ layer, head, weight, query: Math.floor(n / tokens.length), n })),
@@ -241,7 +275,7 @@ function Heads({ attention, text }: { attention: AskedAttention; text: string })
           <Bar map="amount" range={[0, 1]} text="weight" />
         </p>
       </Figure>
-      <AtTheAnswer attention={attention} heads={heads} names={names} />
+      <AtTheAnswer at={at} digits={digits} heads={heads} names={names} />
     </>
   );
 }
@@ -252,22 +286,24 @@ interface Head {
   weights: Float32Array;
 }
 
-function headsOf({ layers: { values, shape }, causal }: AskedAttention): Head[] {
-  const [deep = 0, heads = 0, count = 0] = shape;
-  const masked = (cell: number) => causal && cell % count > Math.floor(cell / count);
-  return upTo(deep * heads).map((n) => ({
-    layer: Math.floor(n / heads),
-    head: n % heads,
-    weights: Float32Array.from({ length: count ** 2 }, (_, cell) =>
-      masked(cell) ? Number.NaN : values[n * count ** 2 + cell]!,
-    ),
-  }));
+function headsOf({ attention }: Answer, causal: boolean): Head[] {
+  return attention.flatMap(({ values, shape: [heads = 0, count = 0] }, layer) => {
+    const masked = (cell: number) => causal && cell % count > Math.floor(cell / count);
+    return upTo(heads).map((head) => ({
+      layer,
+      head,
+      weights: Float32Array.from({ length: count ** 2 }, (_, cell) =>
+        masked(cell) ? Number.NaN : values[head * count ** 2 + cell]!,
+      ),
+    }));
+  });
 }
 
+type AtProps = Pick<Asked, "digits"> & { heads: Head[]; names: string[] };
+
 /** The weights of each head at the token whose output is the answer, summed over an expression's digits. */
-function AtTheAnswer({ attention, heads, names }: { attention: AskedAttention; heads: Head[]; names: string[] }) {
-  const { at, digits } = attention;
-  const slots = Array.from(digits?.values ?? []);
+function AtTheAnswer({ at, digits, heads, names }: Pick<Answer, "at"> & AtProps) {
+  const slots = digits ?? [];
   const rows = heads.map(({ layer, head, weights }) => {
     const own = Array.from(names, (_, key) => weights[at * names.length + key] || 0);
     const most = own.indexOf(Math.max(...own));
