@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import re
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
@@ -148,12 +149,13 @@ def _bound(generic: Any, alias: Any) -> dict[Any, Any]:
 
 
 def _documented(kind: type) -> tuple[str, dict[str, str]]:
-    """Return the first paragraph of a docstring, and the description of each field in its `Args:` or in a base's."""
+    """Return the first paragraph of a docstring, and what a comment beside a field, or `Args:`, says of it."""
     text = inspect.cleandoc(kind.__doc__ or "")
     if text.startswith(f"{kind.__name__}("):  # made by dataclasses, where there is none
         text = ""
     head, _, rest = text.partition("\n\n")
     about = _documented(kind.__base__)[1] if is_dataclass(kind.__base__) else {}
+    about |= re.findall(r"^    (\w+): .*  # (.*)$", inspect.getsource(kind), re.MULTILINE)
     names: list[str] = []
     for line in rest.partition("Args:\n")[2].partition("\n\n")[0].splitlines():
         indent, content = len(line) - len(line.lstrip()), line.strip()

@@ -18,11 +18,11 @@ from whatwhere.models.configuration.read import from_huggingface
 from whatwhere.models.huggingface import patch_methods as methods
 from whatwhere.models.huggingface.patch_modules import (
     RotaryTables,
-    combined,
     normed,
     position_table,
     rotary_tables,
     token_table,
+    with_method,
 )
 from whatwhere.what.embedding import TokenEmbedding
 from whatwhere.where.input.learned import Learned
@@ -60,7 +60,7 @@ TOKENS = (
     "wte",
 )
 POSITIONS = ("pos_emb", "position_embeddings", "positions_embed", "wpe")
-OURS = (Learned, methods.LearnedRows, RotaryTables, methods.SinusoidalRows, TokenEmbedding)
+OURS = (Learned, RotaryTables, TokenEmbedding)
 
 
 class Patch:
@@ -133,30 +133,32 @@ class Patch:
     def replace_method(
         self,
         name: str,
-        ours: type[nn.Module],
+        method: str,
+        ours: Callable[..., Any],
         *,
         below: bool = False,
         renew: Callable[[], None] | None = None,
         **others: Any,
     ) -> None:
-        """Replace a method of one module by that of a class, which reads the module's own parameters.
+        """Replace a method of one module by a function, which reads the module's own parameters.
 
         Args:
-            below: whether its method is what the module's class calls by `super()`.
+            below: whether the method is what the module's class calls by `super()`.
             renew: called now and after the method is restored, for what the module has made by it.
+            others: attributes that the function reads.
 
         Raises:
             SettingError: If the method is overridden in this module already.
         """
         module = self.model.get_submodule(name)
-        if isinstance(module, ours):  # the module has another name too
+        if hasattr(module, "replaced_method"):  # the module has another name too
             return
-        kind, method = type(module), next(name for name, value in vars(ours).items() if callable(value))
+        kind = type(module)
         if method in vars(module):
             raise SettingError(
                 f"{name} has a {method} of its own, which patch would replace.\nPatch first, then replace it by yours."
             )
-        module.__class__ = combined(kind, ours) if below else combined(ours, kind)
+        module.__class__ = with_method(kind, method, ours, below)
         vars(module).update(others)
         if renew is not None:
             renew()
@@ -251,7 +253,7 @@ def patch(model: nn.Module, *, regime_length: int | None = None) -> Patch:
         raise CheckpointError(
             f"patch does not know {description.model_type!r}: {why}.\nIt knows: {', '.join(PATCHED)}."
         )
-    if any(isinstance(module, OURS) for module in model.modules()):
+    if any(isinstance(module, OURS) or hasattr(module, "replaced_method") for module in model.modules()):
         raise SettingError(
             "this model is patched already: call undo() on its patch.\n"
             "Of a copy: copy both, model, patched = copy.deepcopy((model, patched)); likewise where a model is saved."
@@ -314,7 +316,7 @@ def _replace(patched: Patch, name: str, module: nn.Module) -> None:
         if schemes := _rotaries(description, module):
             patched.replace_module(name, lambda: rotary_tables(module, schemes, patched.regime_length))
     elif kind.endswith("Attention") and hasattr(module, "compute_bias") and hasattr(module, "relative_attention_bias"):
-        patched.replace_method(name, methods.BucketBias, scheme=_buckets(module, description))
+        patched.replace_method(name, "compute_bias", methods.bucket_bias, scheme=_buckets(module, description))
     elif kind.endswith("Attention") and getattr(module, "has_relative_attention_bias", None) is False:
         if "position_bias" in signature(module.forward).parameters:  # UMT5 always makes a table of zeros
             patched.before(name, methods.without_bias)
@@ -322,16 +324,18 @@ def _replace(patched: Patch, name: str, module: nn.Module) -> None:
         attention: Any = patched.model.get_submodule(name.rpartition(".")[0])
         features, extent = module.get_parameter("proj").shape
         profiles = Inkling(features, attention.num_heads, features, extent, device="meta")
-        patched.replace_method(name, methods.ProfileBias, scheme=profiles)
+        patched.replace_method(name, "forward", methods.profile_bias, scheme=profiles)
     elif kind == "DisentangledSelfAttention" and description.score[0] is not None:
-        ours = methods.FirstDisentangledBias if hasattr(module, "in_proj") else methods.DisentangledBias
-        patched.replace_method(name, ours, scheme=description.score[0].build("meta"))
-    elif kind == "BloomModel":
-        methods.replace_alibi(patched, name, module)
+        method = "disentangled_att_bias" if hasattr(module, "in_proj") else "disentangled_attention_bias"
+        patched.replace_method(name, method, methods.disentangled_bias, scheme=description.score[0].build("meta"))
+    elif kind == "BloomBlock":
+        patched.before(name, partial(methods.alibi_by_distance, ALiBi(description.num_heads)))
     elif kind == "MptModel":
-        patched.replace_method(name, methods.LastRowOfALiBi, scheme=ALiBi(description.num_heads))
+        scheme = ALiBi(description.num_heads)
+        patched.replace_method(name, "build_mpt_alibi_tensor", methods.last_row_of_alibi, scheme=scheme)
     elif kind == "MPNetEncoder":
-        patched.replace_method(name, methods.BucketBiasOfIds, scheme=_buckets(module, description))
+        scheme = _buckets(module, description)
+        patched.replace_method(name, "compute_position_bias", methods.bucket_bias_of_ids, scheme=scheme)
     else:
         _replace_table(patched, name, module)
 
@@ -342,22 +346,22 @@ def _replace_table(patched: Patch, name: str, module: Any) -> None:
     buffers = dict(module.named_buffers(recurse=False))
     if isinstance(module, nn.Embedding) and type(module) is not nn.Embedding:
         if kind.endswith("LearnedPositionalEmbedding") and description.input is not None:
-            patched.replace_method(name, methods.LearnedRows, below=True)
+            patched.replace_method(name, "forward", methods.learned_rows, below=True)
         elif kind.endswith("WhisperPositionalEmbedding") and description.input is not None:
-            patched.replace_method(name, methods.LearnedRowsOfSlots)
+            patched.replace_method(name, "forward", methods.learned_rows_of_slots)
         elif kind.endswith("SinusoidalPositionalEmbedding"):
             scheme, weight = Sinusoidal(module.embedding_dim, layout="half"), module.weight.detach()
             if not weight.is_meta:
                 methods.require_near(kind, weight, scheme(torch.arange(len(weight), device=weight.device)[None])[0])
-            patched.replace_method(name, methods.SinusoidalRows, below=True, scheme=scheme)
+            patched.replace_method(name, "forward", methods.sinusoidal_rows, below=True, scheme=scheme)
     elif kind.endswith("SinusoidalPositionalEmbedding") and "weights" in buffers:
         sizes = (*module.weights.shape, module.padding_idx)
-        methods.require_near(kind, module.weights, methods.FairseqRows.get_embedding(*sizes).to(module.weights.device))
-        patched.replace_method(name, methods.FairseqRows, renew=partial(_make_weights, module, sizes))
+        methods.require_near(kind, module.weights, methods.fairseq_rows(None, *sizes).to(module.weights.device))
+        renew = partial(_make_weights, module, sizes)
+        patched.replace_method(name, "get_embedding", methods.fairseq_rows, renew=renew)
     elif kind == "PegasusXSinusoidalPositionalEmbedding":
-        patched.replace_method(
-            name, methods.SinusoidsOfSlots, scheme=Sinusoidal(description.dim, layout="tensor2tensor")
-        )
+        scheme = Sinusoidal(description.dim, layout="tensor2tensor")
+        patched.replace_method(name, "forward", methods.sinusoids_of_slots, scheme=scheme)
     elif "embed_positions" in buffers:
         rotary = next((plan.build() for plan in description.query_key if plan is not None), None)
         if isinstance(rotary, Rotary):

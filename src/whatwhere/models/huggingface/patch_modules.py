@@ -1,6 +1,6 @@
 """Replacements for modules of Hugging Face: the same signatures and shapes, computed by this library."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
 from inspect import signature
@@ -82,22 +82,25 @@ class RotaryTables(nn.Module):
         return ", ".join(f"{kind or 'all'}={type(scheme).__name__}" for kind, scheme in self.schemes.items())
 
 
-def combined(*bases: type[nn.Module]) -> type[nn.Module]:
-    """Return a class of modules of transformers with methods of ours, and the name that it has there.
+def with_method(kind: type[nn.Module], name: str, method: Callable[..., Any], below: bool = False) -> type[nn.Module]:
+    """Return a class of modules of transformers with a method of ours, under the name that it has there.
 
-    A module of it is bound to itself alone, so a copy reads its own parameters, and it can be pickled.
+    A module of it is bound to itself alone, so a copy reads its own parameters, and it can be pickled. `below` is for a
+    method of nn.Embedding that the class calls by `super()`.
     """
-    theirs = next(base for base in bases if not base.__module__.startswith("whatwhere."))
-    return type(theirs.__name__, bases, {"__module__": theirs.__module__, "__reduce__": _reduced})
+    own = type(name, (nn.Embedding if below else nn.Module,), {name: method})
+    bases = (kind, own) if below else (own, kind)
+    made = {"__module__": kind.__module__, "__reduce__": _reduced, "replaced_method": (kind, name, method, below)}
+    return type(kind.__name__, bases, made)
 
 
-def _reduced(module: nn.Module) -> tuple[Any, ...]:
-    return _without_state, type(module).__bases__, vars(module)
+def _reduced(module: Any) -> tuple[Any, ...]:
+    return _without_state, module.replaced_method, vars(module)
 
 
-def _without_state(*bases: type[nn.Module]) -> nn.Module:
-    kind = combined(*bases)
-    return kind.__new__(kind)
+def _without_state(kind: type[nn.Module], name: str, method: Callable[..., Any], below: bool) -> nn.Module:
+    made = with_method(kind, name, method, below)
+    return made.__new__(made)
 
 
 def rotary_tables(

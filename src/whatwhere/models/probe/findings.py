@@ -1,8 +1,4 @@
-"""What a probe measured of a model, by layer: each statement with its residual, or with the reason why it has none.
-
-A residual is the largest deviation from the form that is reported, relative to the largest value. What is None was not
-measured, or is not there.
-"""
+"""What a probe measured of a model, by layer; what is None was not measured, or is not there."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -15,12 +11,12 @@ NONE, ROTARY, SCALED, OTHER, NOT_MEASURED = "none", "rotary", "scaled", "other",
 class FeatureMap:
     """How the queries, or keys, of a layer change with position: vector(p) = vector(0) A(p).
 
-    Its kind is "none" (A = 1 at all positions), "rotary" (pairs of features rotate), "scaled" (a factor by position
-    alone), "other" (a linear map of another form), or "not measured".
+    "none" is A = 1 at all positions; "rotary" are pairs of features that rotate; "scaled" is a factor by position; and
+    "other" is a linear map of another form.
     """
 
-    kind: str
-    residual: float = 0.0
+    kind: str  # "none", "rotary", "scaled", "other", or "not measured"
+    residual: float = 0.0  # largest deviation from that form, relative to the largest value
     positions: tuple[int, ...] = ()  # at which it was measured
     layout: Layout | None = None  # of the pairs as they reach the scores
     projected_layout: Layout | None = None  # in the order of the projection's own features
@@ -36,12 +32,11 @@ class FeatureMap:
 class Bias:
     """What a layer adds to the scores by position, apart from the mask.
 
-    Its kind is "none", "linear" (slope times distance), "by distance", "by positions" (of both), "by content", or "not
-    measured". What it adds to all scores of a query alike changes no softmax, and is left out.
+    "linear" is slope times distance; what it adds to all scores of a query alike changes no softmax, and is left out.
     """
 
-    kind: str
-    residual: float = 0.0
+    kind: str  # "none", "linear", "by distance", "by positions", "by content", or "not measured"
+    residual: float = 0.0  # largest deviation from that form, relative to the largest value
     slopes: tuple[float, ...] = ()  # of each head, per token of distance into the past, if it is linear
     distances: tuple[int, ...] = ()  # query minus key, at which values are listed
     values: tuple[float, ...] = ()  # of the first head, less that at distance 0
@@ -80,14 +75,10 @@ class Layer:
 
 @dataclass(frozen=True)
 class InputChange:
-    """Whether hidden states depend on position before the first attention.
+    """Whether hidden states depend on position before the first attention: "table" is added, "other" is not a sum."""
 
-    Its kind is "none", "learned", "sinusoidal", "table" (added, of unknown origin), "other" (not a sum), or "not
-    measured".
-    """
-
-    kind: str
-    residual: float = 0.0
+    kind: str  # "none", "learned", "sinusoidal", "table", "other", or "not measured"
+    residual: float = 0.0  # largest deviation from that form, relative to the largest value
     module: str | None = None  # whose rows are read by position
     rows: int | None = None  # of that table
     offset: int | None = None  # its row of position 0
