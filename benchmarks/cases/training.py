@@ -74,7 +74,7 @@ class _Inputs:
         model = train.build(scheme, 0, self.task, self.settings)
 
         def run() -> None:
-            train.train(model, 0, self.task, self.settings, lambda percent, model: None, lambda step: None)
+            train.train(model, 0, self.task, self.settings)
 
         return run
 

@@ -15,10 +15,9 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.comparison import DEMO_SCHEMES, compare, demo, paired_differences, read_results
+from whatwhere.comparison import DEMO_SCHEMES, compare, demo, paired_differences, read_results, run
 from whatwhere.comparison.results import ComparisonRecord
 from whatwhere.comparison.tasks import Expressions
-from whatwhere.comparison.train import Training
 from whatwhere.records import from_json, sealed, to_json
 from whatwhere.report.comparison_conclusions import headline
 
@@ -135,13 +134,13 @@ class FailsWhenCalled(ww.ScoreBias):
 
 
 def test_a_failed_run_is_named_and_the_others_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    step = Training.step
+    train = run.train.train
 
-    def first(self: Training) -> None:
+    def first(*given: Any) -> Any:
         monkeypatch.setattr(FailsWhenCalled, "trains", True)
-        step(self)
+        return train(*given)
 
-    monkeypatch.setattr(Training, "step", first)
+    monkeypatch.setattr(run.train, "train", first)
     schemes = [("burning", lambda d, h, m: ww.Where(score=FailsWhenCalled())), "none"]
     with pytest.raises(
         ww.errors.ResultsError, match=r"1 of 2 runs failed.*\nburning, seed 0: RuntimeError: the disk is on fire"

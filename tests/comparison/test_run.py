@@ -14,7 +14,7 @@ import whatwhere as ww
 from whatwhere.comparison import measure
 from whatwhere.comparison import run as running
 from whatwhere.comparison.folder import Folder
-from whatwhere.comparison.model import Transformer, build_wheres
+from whatwhere.comparison.model import build_wheres
 from whatwhere.comparison.read import read_results
 from whatwhere.comparison.results import SchemeView
 from whatwhere.comparison.run import STOP, Job, Run, Stopped, run, view_of
@@ -71,11 +71,12 @@ def test_the_tables_are_those_before_after_a_fifth_and_after_all_steps() -> None
     settings, tables = small_settings(), []
     model = build("learned", 1, TASK, settings)
 
-    def look(percent: int, model: Transformer) -> None:
-        tables.append([value.detach().clone() for value in model.input.state_dict().values()])
+    def look(step: int) -> None:
+        if step in (0, 1, 5):
+            tables.append([value.detach().clone() for value in model.input.state_dict().values()])
 
     with one_thread():
-        train(model, 1, TASK, settings, look, lambda step: None)
+        train(model, 1, TASK, settings, look)
     result = run(Job("learned", 1, TASK, settings)).tensors
     assert set(result) == {"input.tokens.weight@0", "input.tokens.weight@20", *saved_tensors(model)}
     for name, (table, _) in zip(
@@ -193,21 +194,15 @@ def traced() -> Run:
 
 @pytest.mark.parametrize(("steps", "kept"), [(1, 2), (3, 3), (49, 26), (99, 51), (100, 26), (800, 26), (12_500, 26)])
 def test_a_few_dozen_tables_are_kept_evenly(steps: int, kept: int) -> None:
-    recorder = measure.Recorder(torch.zeros(2, 3), steps)
-    for step in range(1, steps + 1):
-        recorder.record(step, torch.full((2, 3), float(step)))
-    result = recorder.tensors()
-    at = result["steps"].tolist()
+    at = sorted(measure.recorded_steps(torch.zeros(2, 3), steps))
     assert (at[0], at[-1], len(at)) == (0, steps, kept)
     assert len(set(np.diff(at[:-1]).tolist())) <= 1
-    assert result["tables"].tolist() == [[[float(step)] * 3] * 2 for step in at]
 
 
 def test_tables_that_are_too_large_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "LARGEST", 26 * 6 - 1)
-    assert measure.Recorder(torch.zeros(2, 3), 800).tensors() == {}
-    monkeypatch.setattr(measure, "LARGEST", 26 * 6)
-    assert measure.Recorder(torch.zeros(2, 3), 800).tensors()["steps"].tolist() == [0]
+    for largest, kept in ((26 * 6 - 1, 0), (26 * 6, 26)):
+        monkeypatch.setattr(measure, "LARGEST", largest)
+        assert len(measure.recorded_steps(torch.zeros(2, 3), 800)) == kept
 
 
 def test_the_trace_of_a_run_joins_its_losses_and_its_tables(traced: Run) -> None:

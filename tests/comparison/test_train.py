@@ -16,7 +16,7 @@ from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.run import Job, run
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Batch, Expressions
-from whatwhere.comparison.train import Training, build, deterministic, one_thread, train
+from whatwhere.comparison.train import Trained, build, deterministic, one_thread, train
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 12, "device": "cpu"}
 
@@ -25,7 +25,7 @@ def small_settings(**given: Any) -> Settings:
     return make_settings("expressions", [8], **SMALL | given)
 
 
-def trained(model: Transformer, settings: Settings, seed: int = 0, task: Expressions | None = None) -> Training:
+def trained(model: Transformer, settings: Settings, seed: int = 0, task: Expressions | None = None) -> Trained:
     return train(model, seed, Expressions() if task is None else task, settings)
 
 
@@ -99,7 +99,7 @@ def test_gradients_are_clipped_at_norm_one(loudness: float, clips: bool, watched
     loss, expected, norm = gradients_by_hand(copy.deepcopy(model), batch)
     assert norm > 1.5 if clips else norm < 0.9
     result = trained(model, settings, seed=5)
-    assert result.losses == [(1, pytest.approx(loss, rel=1e-5))]
+    assert result.losses == ((1, pytest.approx(loss, rel=1e-5)),)
     for actual, raw in zip(watched[0].gradients[0], expected, strict=True):
         torch.testing.assert_close(actual, raw / norm if clips else raw, rtol=1e-4, atol=1e-6)
 
@@ -148,22 +148,13 @@ def test_batches_are_the_same_for_all_schemes(monkeypatch: pytest.MonkeyPatch) -
     assert not all(a.shape == b.shape and torch.equal(a, b) for a, b in zip(first, other, strict=True))
 
 
-@pytest.mark.parametrize(
-    ("steps", "expected"), [(10, {0: 0, 20: 2, 100: 10}), (7, {0: 0, 20: 1, 100: 7}), (1, {0: 0, 100: 1})]
-)
-def test_snapshots_are_taken_at_0_20_and_100_percent(steps: int, expected: dict[int, int]) -> None:
-    settings, done = small_settings(steps=steps), [0]
+def test_steps_are_counted_from_the_model_before_training() -> None:
+    settings, seen = small_settings(steps=7), list[tuple[int, Tensor]]()
     model = build("none", 0, Expressions(), settings)
     start = model.input.tokens.weight.detach().clone()
-
-    taken: dict[int, int] = {}
-
-    def on_snapshot(percent: int, model: Transformer) -> None:
-        taken[percent] = 0 if torch.equal(model.input.tokens.weight, start) else done[-1] + 1
-
-    result = train(model, 0, Expressions(), settings, on_snapshot, done.append)
-    assert taken == expected
-    assert done == list(range(steps + 1))
+    result = train(model, 0, Expressions(), settings, lambda step: seen.append((step, model.input.tokens.weight + 0)))
+    assert [step for step, _ in seen] == list(range(8))
+    assert [torch.equal(table, start) for _, table in seen] == [True] + [False] * 7
     assert result.seconds > 0
 
 
@@ -205,31 +196,33 @@ def test_what_is_not_finite_first_is_named_with_its_step_and_the_weights_are_kep
     settings = small_settings(steps=50)  # the loss of step 2 is kept by no one, but seen
     name = "blocks.0.feed.2.weight"
 
-    def poisoned(what: str) -> tuple[str, dict[str, Tensor], Training]:
-        model = build("none", 0, Expressions(), settings)
-        training, weight = Training(model, 0, Expressions(), settings), dict(model.named_parameters())[name]
-        training.step()
-        if what == "weight":
-            weight.data[0, 0] = float("nan")
-        elif what == "gradient":
-            weight.register_hook(lambda gradient: gradient / 0)
-        else:
-            weight.data.fill_(3e38)
-        before = {key: value.clone() for key, value in model.state_dict().items()}
+    def poisoned(what: str) -> str:
+        model, before = build("none", 0, Expressions(), settings), dict[str, Tensor]()
+
+        def poison(step: int) -> None:
+            if step != 1:
+                return
+            weight = dict(model.named_parameters())[name]
+            if what == "weight":
+                weight.data[0, 0] = float("nan")
+            elif what == "gradient":
+                weight.register_hook(lambda gradient: gradient / 0)
+            else:
+                weight.data.fill_(3e38)
+            before.update({key: value.clone() for key, value in model.state_dict().items()})
+
         with pytest.raises(ww.errors.SettingError) as problem:
-            training.step()
-        return str(problem.value), before, training
+            train(model, 0, Expressions(), settings, poison)
+        for key, value in model.state_dict().items():
+            torch.testing.assert_close(value, before[key], rtol=0, atol=0, equal_nan=True)
+        return str(problem.value)
 
     for what, said in (
         ("weight", f"the weight {name} is, after step 1, not finite: training diverged"),
         ("gradient", f"the gradient of {name} is, at step 2, not finite: training diverged"),
         ("loss", "the loss is, at step 2, not finite: training diverged"),
     ):
-        message, before, training = poisoned(what)
-        assert message.startswith(said)
-        assert training.done == 1
-        for key, value in training.model.state_dict().items():
-            torch.testing.assert_close(value, before[key], rtol=0, atol=0, equal_nan=True)
+        assert poisoned(what).startswith(said)
 
 
 def test_two_runs_with_one_seed_have_equal_bytes_on_one_thread_and_on_two() -> None:

@@ -10,7 +10,7 @@ import whatwhere as ww
 from whatwhere.comparison import Comparison, ask, compare, load_model, measure
 from whatwhere.comparison.answers import answered_at
 from whatwhere.comparison.model import token_table
-from whatwhere.comparison.settings import INITS, Settings, make_settings
+from whatwhere.comparison.settings import INITS, Settings, make_settings, with_settings
 from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build, one_thread
 from whatwhere.comparison.variants import FIXED, make_variants, read_name, write_name
@@ -24,7 +24,9 @@ SMALL: dict[str, Any] = {
 
 
 def names(schemes: list[str], vary: dict[str, Any] | None = None, settings: Settings = SETTINGS) -> list[str]:
-    return [one.name for one in make_variants([(scheme, False) for scheme in schemes], vary, settings)]
+    """Return the names of variants, whose settings are checked."""
+    variants = [each for scheme in schemes for each in make_variants(scheme, vary, settings)]
+    return [name for name, _, varied in variants if with_settings(settings, varied)]
 
 
 @pytest.mark.parametrize(

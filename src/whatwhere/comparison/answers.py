@@ -9,8 +9,14 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
-from whatwhere.comparison.model import Build, Transformer, evaluation_generator, evaluation_positions
-from whatwhere.comparison.own_model import BuildModel, ComparedModel
+from whatwhere.comparison.model import (
+    Build,
+    ComparedModel,
+    Transformer,
+    evaluation_generator,
+    evaluation_positions,
+)
+from whatwhere.comparison.own_model import BuildModel
 from whatwhere.comparison.read import Comparison, read_results
 from whatwhere.comparison.results import ALL, RunResult, TokenProbability
 from whatwhere.comparison.saved_model import load_model

@@ -10,12 +10,11 @@ from torch import Tensor
 
 from whatwhere.analysis.pca import principal_components
 from whatwhere.analysis.position_similarity import similarity
-from whatwhere.comparison.model import Transformer, evaluation_generator, evaluation_positions
-from whatwhere.comparison.own_model import ComparedModel, require_defined
+from whatwhere.comparison.model import ComparedModel, Transformer, evaluation_generator, evaluation_positions
 from whatwhere.comparison.results import ALL, Scores, Shift, Statistics, TableSnapshot, TokenCosines
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Expressions, Task
-from whatwhere.comparison.train import autocast, loss_every, require_finite, to_device
+from whatwhere.comparison.train import autocast, diverged, loss_every, to_device
 from whatwhere.errors import PositionError
 
 SHIFTS = (0, 1, 2, 4, 8, 16, 32, 60)
@@ -109,31 +108,11 @@ def number_line(moves: Float[np.ndarray, "digits dim"]) -> float | None:
     return None if component.std() == 0 else float(abs(np.corrcoef(component, np.arange(len(moves)))[0, 1]))
 
 
-class Recorder:
-    """The token table before training, and after every second step whose loss is kept: about 25, at most 52 tables.
-
-    Args:
-        table: the token table before training; None records nothing.
-        steps: of the training.
-    """
-
-    def __init__(self, table: Tensor | None, steps: int) -> None:
-        every = 2 * loss_every(steps)
-        self._at = [0, *range(every, steps, every), steps]
-        self._records = table is not None and table.numel() * len(self._at) <= LARGEST
-        self._tables: list[np.ndarray] = []
-        self.record(0, table)
-
-    def record(self, step: int, table: Tensor | None) -> None:
-        """Record the table, if this is one of the steps to record."""
-        if self._records and table is not None and step == self._at[len(self._tables)]:
-            self._tables.append(table.detach().float().cpu().numpy().copy())
-
-    def tensors(self) -> dict[str, np.ndarray]:
-        """Return the steps and the tables after them; nothing where the table is too large."""
-        if not self._records:
-            return {}
-        return {STEPS: np.array(self._at[: len(self._tables)], np.int64), TABLES: np.stack(self._tables)}
+def recorded_steps(table: Tensor | None, steps: int) -> set[int]:
+    """Return after which steps the token table is recorded, 0 too: about 25, at most 52; none of a large table."""
+    every = 2 * loss_every(steps)
+    at = {0, *range(every, steps, every), steps}
+    return at if table is not None and table.numel() * len(at) <= LARGEST else set()
 
 
 def attention(model: Transformer, task: Task, settings: Settings) -> dict[str, np.ndarray]:
@@ -174,7 +153,7 @@ def attention_by_distance(
     batches = test_set.ids[:_SEQUENCES].split(rows)
     for ids in batches:
         p = evaluation_positions(settings, ids, generator)
-        require_defined(model, p)
+        model.require_defined(p)
         for layer, weights in enumerate(model.weights(ids, test_set.at, p)):
             sums[layer] = weights.double().sum(0).cpu().numpy() + (sums[layer] if sums[layer].size else 0.0)
     sequences = sum(len(ids) for ids in batches)
@@ -198,10 +177,11 @@ def _logits(model: ComparedModel, test_set: Batch, shift: int, settings: Setting
     with autocast(settings.resolved_device):
         for ids in test_set.ids.split(rows):
             p = evaluation_positions(settings, ids, generator, shift)
-            require_defined(model, p)
+            model.require_defined(p)
             parts.append(model(ids, test_set.at, p))
     logits = torch.cat(parts).float()
-    require_finite(logits, "the logits are", settings)
+    if not logits.isfinite().all():
+        raise diverged("the logits are not finite", settings)
     return logits
 
 

@@ -203,7 +203,37 @@ class Block(nn.Module):
         return q, k, v
 
 
-class Transformer(nn.Module):
+class ComparedModel(nn.Module):
+    """What is trained and measured: our Transformer, or a model of the caller's own; `wheres` are a part of it."""
+
+    wheres: nn.ModuleList
+
+    @property
+    def token_table(self) -> Tensor | None:
+        """The only table with a row for each token; None where there is none or several."""
+        raise NotImplementedError
+
+    @property
+    def device(self) -> torch.device:
+        """The device of its parameters."""
+        return next(self.parameters()).device
+
+    @property
+    def layer_wheres(self) -> list[Where]:
+        """The Where of each layer."""
+        return [where for where in self.wheres if isinstance(where, Where)]
+
+    def require_defined(self, p: Positions) -> None:
+        """Raise PositionError where the input scheme has no vector for a position.
+
+        Models do so themselves on the CPU; on a GPU such a position would end the program.
+        """
+        if p.device.type != "cpu":
+            for scheme in {where.input for where in self.layer_wheres if where.input is not None}:
+                scheme.require_defined(p.to("cpu"))
+
+
+class Transformer(ComparedModel):
     """A small pre-norm Transformer from tokens to logits, of one Where for each layer."""
 
     def __init__(
@@ -269,16 +299,6 @@ class Transformer(nn.Module):
     def token_table(self) -> Tensor:
         """The rows of the tokens; of a table of low rank, the product of its factors."""
         return self.input.tokens.weight
-
-    @property
-    def device(self) -> torch.device:
-        """The device of its parameters."""
-        return self.norm.weight.device
-
-    @property
-    def layer_wheres(self) -> list[Where]:
-        """The Where of each layer."""
-        return [where for where in self.wheres if isinstance(where, Where)]
 
 
 def with_max_length(settings: Settings, task: Task) -> Settings:

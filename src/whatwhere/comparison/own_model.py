@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
-from whatwhere.comparison.model import SchemeLike, Transformer, build_wheres, name_of, table_rows
+from whatwhere.comparison.model import ComparedModel, SchemeLike, Transformer, build_wheres, name_of, table_rows
 from whatwhere.comparison.results import ModelRecord
 from whatwhere.comparison.settings import MODEL_SETTINGS, Settings, make_settings
 from whatwhere.comparison.tasks import Task
@@ -32,7 +32,7 @@ BuildModel = Callable[[int, Sequence[Where], Settings], nn.Module]
 CALL = "model(ids, positions) -> logits of shape (batch, tokens, vocab_size)"
 
 
-class OwnModel(nn.Module):
+class OwnModel(ComparedModel):
     """A model of the caller's own, with the interface of our Transformer; `wheres` are trained and saved with it."""
 
     def __init__(
@@ -59,31 +59,8 @@ class OwnModel(nn.Module):
 
     @property
     def token_table(self) -> Tensor | None:
-        """The only table of the model with a row for each token; None where there is none or several."""
+        """The only table of the model, outside of the schemes."""
         return None if self._table is None else self.model.get_parameter(self._table)
-
-    @property
-    def device(self) -> torch.device:
-        """The device of its parameters."""
-        return next(self.parameters()).device
-
-    @property
-    def layer_wheres(self) -> list[Where]:
-        """The Where of each layer."""
-        return [where for where in self.wheres if isinstance(where, Where)]
-
-
-ComparedModel = Transformer | OwnModel
-
-
-def require_defined(model: ComparedModel, p: Positions) -> None:
-    """Raise PositionError where the input scheme of a model has no vector for a position.
-
-    Models do so themselves on the CPU; on a GPU such a position would end the program.
-    """
-    if p.device.type != "cpu":
-        for scheme in {where.input for where in model.layer_wheres if where.input is not None}:
-            scheme.require_defined(p.to("cpu"))
 
 
 def is_model_builder(built: object) -> bool:

@@ -16,7 +16,7 @@ from whatwhere.comparison.model import (
     name_of,
     with_max_length,
 )
-from whatwhere.comparison.own_model import BuildModel, check_model, check_scheme, require_defined
+from whatwhere.comparison.own_model import BuildModel, check_model, check_scheme
 from whatwhere.comparison.results import ModelRecord
 from whatwhere.comparison.run import Job
 from whatwhere.comparison.runner import bytes_read
@@ -88,12 +88,11 @@ def make_plans(
         raise SettingError('compare got no scheme; pass some, as in compare(["none", "rotary", "alibi"]).')
     plans = []
     for scheme in schemes:
-        for variant in make_variants([(name_of(scheme), not isinstance(scheme, str))], vary, settings):
-            own = with_settings(settings, variant.varied)
-            subject = _in_direction(task, own.direction)
-            own = with_max_length(own, subject)
-            built = variant.scheme if isinstance(scheme, str) else scheme
-            plans.append(Job(built, 0, subject, own, variant.name, variant.varied, model=model))
+        for name, base, varied in make_variants(name_of(scheme), vary, settings, own=not isinstance(scheme, str)):
+            chosen = with_settings(settings, varied)
+            subject = _in_direction(task, chosen.direction)
+            built = base if isinstance(scheme, str) else scheme
+            plans.append(Job(built, 0, subject, with_max_length(chosen, subject), name, varied, model=model))
     names = [plan.name for plan in plans]
     double = next((name for name in names if names.count(name) > 1), None)
     if double is not None:
@@ -173,7 +172,7 @@ def rehearse(plan: Job) -> ModelRecord | None:
     with torch.no_grad():
         ids = test_set.ids.to(settings.resolved_device)
         p = evaluation_positions(settings, ids, evaluation_generator(ids.shape[1]))
-        require_defined(model, p)
+        model.require_defined(p)
         model(ids, test_set.at, p)
     if not isinstance(plan.scheme, str):
         check_scheme(model, ids, settings, plan.scheme[0])

@@ -5,6 +5,7 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from whatwhere.comparison.results import (
     ALL,
     ComparisonRecord,
     RunResult,
+    Scores,
     Spread,
     Summary,
     TaskDescription,
@@ -32,6 +34,8 @@ BEFORE, AFTER = "input.tokens.weight@0", "input.tokens.weight"
 """Names of the token table before and after training, in the file of a run's model."""
 
 Table = Float[np.ndarray, "rows dim"]
+_Runs = Mapping[str, Mapping[int, tuple[float | None, Mapping[int, Scores]]]]
+"""By scheme and seed, the mean score over the trained lengths, and the scores by length and group."""
 
 
 class Scored(ABC):
@@ -44,20 +48,24 @@ class Scored(ABC):
 
     @property
     @abstractmethod
+    def _all(self) -> _Runs:
+        """The runs by scheme and seed."""
+
+    @property
     def schemes(self) -> list[str]:
         """Names of the schemes, in the order of the request."""
+        return list(self._all)
 
     @property
-    @abstractmethod
     def seeds(self) -> tuple[int, ...]:
         """Seeds of the runs, the least first."""
+        return tuple(sorted({seed for runs in self._all.values() for seed in runs}))
 
     @property
-    @abstractmethod
     def tested(self) -> list[int]:
         """All tested lengths, the least first."""
+        return sorted({length for runs in self._all.values() for _, scores in runs.values() for length in scores})
 
-    @abstractmethod
     def by_seed(self, scheme: str, length: int | None, group: str = ALL) -> dict[int, float | None]:
         """Return the score of each seed; None where there is none. Of length None, the mean over the trained lengths.
 
@@ -66,6 +74,10 @@ class Scored(ABC):
             length: a tested length, or None.
             group: of targets.
         """
+        return {
+            seed: in_length if length is None else scores.get(length, {}).get(group)
+            for seed, (in_length, scores) in sorted(self._all[scheme].items())
+        }
 
     def score(self, scheme: str, length: int | None, group: str = ALL) -> Spread | None:
         """Return the spread over seeds; None where a seed has no score. Arguments as for `by_seed`."""
@@ -141,20 +153,12 @@ class Comparison(Scored):
         """The spread over seeds, by scheme, in the order of the request."""
         return self.record.summary
 
-    @property
-    def schemes(self) -> list[str]:
-        """Names of the schemes."""
-        return list(self.record.summary)
-
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Seeds of the runs, the least first."""
-        return tuple(sorted({run.seed for run in self.runs}))
-
-    @property
-    def tested(self) -> list[int]:
-        """All tested lengths, the least first."""
-        return sorted({length for summary in self.summary.values() for length in summary.scores})
+    @cached_property
+    def _all(self) -> _Runs:
+        found: dict[str, dict[int, tuple[float | None, Mapping[int, Scores]]]] = {name: {} for name in self.summary}
+        for run in self.runs:
+            found[run.scheme][run.seed] = run.in_length, run.scores
+        return found
 
     @property
     def shifts(self) -> list[int]:
@@ -171,14 +175,6 @@ class Comparison(Scored):
         """Return the spread over seeds, as summarized."""
         summary = self.summary[scheme]
         return summary.in_length if length is None else summary.scores.get(length, {}).get(group)
-
-    def by_seed(self, scheme: str, length: int | None, group: str = ALL) -> dict[int, float | None]:
-        """Return the score of each seed."""
-        runs = [run for run in self.runs if run.scheme == scheme]
-        return {
-            run.seed: run.in_length if length is None else run.scores.get(length, {}).get(group)
-            for run in sorted(runs, key=lambda run: run.seed)
-        }
 
     def tables(self, run: RunResult) -> dict[str, Table]:
         """Read the token tables that a run saved.
@@ -291,8 +287,10 @@ class OwnScores(Scored):
     def __post_init__(self) -> None:
         if not self.scores or not self.seeds or not self.tested:
             raise SettingError('scores need a scheme, a seed and a length, such as {"rotary": {0: {64: 1.1}}}.')
+        first = self.scores[self.schemes[0]]
+        tested = [run.keys() for run in first.values()][:1]
         for scheme, runs in self.scores.items():
-            if tuple(sorted(runs)) != self.seeds or any(sorted(run) != self.tested for run in runs.values()):
+            if runs.keys() != first.keys() or any(run.keys() not in tested for run in runs.values()):
                 raise SettingError(
                     f"the runs of {scheme!r} have other seeds or lengths than those of {self.schemes[0]!r}: schemes "
                     "are compared seed by seed. Pass the same of each; None where a scheme cannot be tested."
@@ -325,31 +323,18 @@ class OwnScores(Scored):
         )
 
     @property
-    def schemes(self) -> list[str]:
-        """Names of the schemes."""
-        return list(self.scores)
+    def _all(self) -> _Runs:
+        def with_mean(run: Mapping[int, float | None]) -> tuple[float | None, Mapping[int, Scores]]:
+            inside = [value for length, value in run.items() if length <= self.longest_trained]
+            return _mean(inside), {length: {ALL: value} for length, value in run.items()}
 
-    @property
-    def seeds(self) -> tuple[int, ...]:
-        """Seeds of the runs, the least first."""
-        return tuple(sorted(next(iter(self.scores.values()))))
-
-    @property
-    def tested(self) -> list[int]:
-        """All tested lengths, the least first."""
-        return sorted(next(iter(next(iter(self.scores.values())).values())))
-
-    def by_seed(self, scheme: str, length: int | None, group: str = ALL) -> dict[int, float | None]:
-        """Return the score of each seed."""
-        lengths = self.trained if length is None else [length]
-        runs = {seed: [run[n] for n in lengths] for seed, run in sorted(self.scores[scheme].items())}
-        return {seed: _mean(values) for seed, values in runs.items()}
+        return {name: {seed: with_mean(run) for seed, run in runs.items()} for name, runs in self.scores.items()}
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
     known = [value for value in values if value is not None]
     # Means over other lengths cannot be compared.
-    return sum(known) / len(known) if len(known) == len(values) else None
+    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def read_results(folder: str | Path) -> Comparison:

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from whatwhere.analysis.position_similarity import by_distance, fingerprint
 from whatwhere.atomic import write_atomic
 from whatwhere.comparison import measure, train
-from whatwhere.comparison.model import SchemeLike, Transformer, name_of, table_rows
-from whatwhere.comparison.own_model import BuildModel, ComparedModel
+from whatwhere.comparison.model import ComparedModel, SchemeLike, Transformer, name_of, table_rows
+from whatwhere.comparison.own_model import BuildModel
 from whatwhere.comparison.read import AFTER
 from whatwhere.comparison.results import (
     DistanceCurves,
@@ -98,32 +98,36 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
     began = time.perf_counter()
     model = train.build(job.scheme, job.seed, task, settings, job.model)
     started = None if job.start is None else load_start(model, job.start, settings)
-    tables: dict[int, Tensor] = {}
+    steps, tables, recorded = settings.steps, dict[int, Tensor](), dict[int, np.ndarray]()
     snapshots: list[TableSnapshot] = []
+    to_record = measure.recorded_steps(model.token_table, steps)
 
-    def on_snapshot(percent: int, model: ComparedModel) -> None:
-        if (table := model.token_table) is None:
-            return
-        initial = tables.get(0)
-        tables[percent] = table.detach().float().cpu().clone()
-        snapshot = measure.table_snapshot(model, task, settings, percent, initial)
-        snapshots.extend([] if snapshot is None else [snapshot])
+    def watch(step: int) -> None:
+        """Keep and describe the token table: before training, after a fifth of the steps, after all."""
+        percents = [0] if step == 0 else [20] if step == round(steps / 5) else []
+        percents += [100] if step == steps else []
+        if percents and step:
+            train.require_finite_weights(model, step, settings)
+        if (table := model.token_table) is not None:
+            if step in to_record:
+                recorded[step] = table.detach().float().cpu().numpy().copy()
+            for percent in percents:
+                initial = tables.get(0)
+                tables[percent] = table.detach().float().cpu().clone()
+                snapshot = measure.table_snapshot(model, task, settings, percent, initial)
+                snapshots.extend([] if snapshot is None else [snapshot])
+        if step:
+            on_step(step)
 
-    recorder = measure.Recorder(model.token_table, settings.steps)
-
-    def record_step(step: int) -> None:
-        recorder.record(step, model.token_table)
-        on_step(step)
-
-    trained = train.train(model, job.seed, task, settings, on_snapshot, record_step)
+    trained = train.train(model, job.seed, task, settings, watch)
     lengths = sorted({*task.tested_in_length, *settings.lengths})
     scores = {length: measure.scores(model, task, length, settings) for length in lengths}
     result = RunResult(
         scheme=job.name,
         seed=job.seed,
         parameters=_parameters(model),
-        steps=settings.steps,
-        losses=tuple(trained.losses),
+        steps=steps,
+        losses=trained.losses,
         scores=scores,
         in_length=measure.in_length(scores, task),
         shift=measure.shift_test(model, task, settings),
@@ -134,9 +138,11 @@ def _run(job: Job, on_step: Callable[[int], None]) -> Run:
         start=started,
         own=not isinstance(job.scheme, str),
         seconds=time.perf_counter() - began,
-        seconds_per_step=trained.seconds / max(1, settings.steps),
+        seconds_per_step=trained.seconds / max(1, steps),
     )
-    trace = recorder.tensors()
+    trace = {}
+    if recorded:
+        trace = {measure.STEPS: np.array(list(recorded), np.int64), measure.TABLES: np.stack(list(recorded.values()))}
     if isinstance(model, Transformer):  # of other models nobody knows where attention is
         trace |= measure.attention(model, task, settings)
     return Run(result, _tensors(model, tables), view_of(model.layer_wheres[0], task, settings), trace)

@@ -9,8 +9,8 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from whatwhere.comparison.model import Build, SchemeLike, Transformer
-from whatwhere.comparison.own_model import BuildModel, ComparedModel
+from whatwhere.comparison.model import Build, ComparedModel, SchemeLike, Transformer
+from whatwhere.comparison.own_model import BuildModel
 from whatwhere.comparison.read import AFTER, RESULTS, Comparison, read_results
 from whatwhere.comparison.results import RunResult, StartRecord
 from whatwhere.comparison.settings import Settings
@@ -81,12 +81,8 @@ def load_model(
     tensors = read_tensors(path)
     settings = comparison.settings(run)
     _require_model(comparison, model)
-    if model is None:
-        _require_sizes(path, tensors, settings, run)
-        tokens = tensors[AFTER].shape[0]
-    else:
-        _require_own_sizes(path, tensors, settings, run)
-        tokens = len(comparison.task.tokens)
+    tokens = len(tensors[AFTER]) if model is None and AFTER in tensors else len(comparison.task.tokens)
+    _require_sizes(path, tensors, settings, run, tokens, model)
     built = new_model(_scheme(run, build), run.seed, tokens, run.max_length, settings, model)
     _fill(built, tensors, path)
     return built.eval()
@@ -134,20 +130,15 @@ def _require_model(comparison: Comparison, model: BuildModel | None) -> None:
         raise SettingError(f"the models of {comparison.folder} are whatwhere's Transformer: leave model out.")
 
 
-def _require_own_sizes(path: Path, tensors: dict[str, Tensor], settings: Settings, run: RunResult) -> None:
+def _require_sizes(
+    path: Path, tensors: dict[str, Tensor], settings: Settings, run: RunResult, tokens: int, model: BuildModel | None
+) -> None:
     """Raise where sizes exceed what the file can hold, before something of that size is built."""
-    sizes, numbers = (settings.dim, settings.layers, settings.heads), sum(map(torch.numel, tensors.values()))
-    if max(sizes) > numbers or not 0 < run.max_length <= _MAX_POSITIONS:
-        raise _misfit(path, f"it has {numbers} numbers, but dim, layers and heads are {sizes}")
-
-
-def _require_sizes(path: Path, tensors: dict[str, Tensor], settings: Settings, run: RunResult) -> None:
-    """Raise before something is built whose sizes are not those of the file."""
-    table, feed = tensors.get(AFTER), tensors.get("blocks.0.feed.0.weight")
-    blocks = len({name.split(".")[1] for name in tensors if name.startswith("blocks.")})
-    sizes = (settings.dim, settings.feedforward, settings.layers)
-    if table is None or feed is None or table.dim() != 2 or (table.shape[1], feed.shape[0], blocks) != sizes:
-        raise _misfit(path, f"it is not a model of dim, feedforward and layers {sizes}")
+    dim, layers, heads, feedforward = settings.dim, settings.layers, settings.heads, settings.feedforward
+    numbers = sum(map(torch.numel, tensors.values()))
+    needed = max(dim, layers, heads) if model is not None else dim * layers * max(dim, feedforward) + tokens
+    if needed > numbers:
+        raise _misfit(path, f"it has {numbers} numbers, too few for dim {dim}, {layers} layers and {heads} heads")
     if not 0 < run.max_length <= _MAX_POSITIONS:
         raise _misfit(path, f"the run names {run.max_length} positions")
 

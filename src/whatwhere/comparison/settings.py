@@ -35,6 +35,13 @@ MODEL_SETTINGS = ("dim", "layers", "heads", "feedforward", "init", "table", "tie
 """The settings of our Transformer; a model of the caller's own may read some of them."""
 INITS = ("normal", "glorot_uniform", "glorot_normal", "fan_in_uniform", "torch")
 """The names of initial values that TokenEmbedding knows, here without PyTorch; a test compares the two."""
+_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "schedule": ("cosine", "constant"),
+    "direction": ("decoder", "encoder"),
+    "device": ("auto", "cpu", "cuda"),
+    "positions": ("plain", "randomized", "random_offset"),
+    "test_positions": ("same", "plain"),
+}
 _SEQUENCES = {"lengths": "[8, 16]", "trained": "[1, 2, 3]", "betas": "(0.9, 0.98)"}
 
 
@@ -111,24 +118,44 @@ class Settings:
         if isinstance(self.steps, bool) or not isinstance(self.steps, int) or self.steps < 0:
             raise ShapeError(f"a run got steps={self.steps!r}, but needs a whole number of at least 0.")
         require_positive("a run", learning_rate=self.learning_rate)
-        _require_table(self.init, self.table, self.dim)
-        _require_adamw(self.betas, self.weight_decay)
+        for name, known in _CHOICES.items():
+            require_choice("a run", name, getattr(self, name), known)
         for name in ("tied", "deterministic"):
             if not isinstance(value := getattr(self, name), bool):
                 raise SettingError(f"a run got {name}={value!r}, but needs True or False.")
-        require_choice("a run", "schedule", self.schedule, ("cosine", "constant"))
-        require_choice("a run", "direction", self.direction, ("decoder", "encoder"))
-        require_choice("a run", "device", self.device, ("auto", "cpu", "cuda"))
-        _require_positions(self.positions, self.max_length, self.test_positions)
+        if isinstance(self.init, str):
+            require_choice("a run", "init", self.init, INITS)
+        else:
+            require_positive("a run", init=self.init)
+        rank = rank_of(self.table)
+        if rank is None:
+            require_choice("a run", "table", self.table, (*TABLES, "rank2"))
+        elif rank > self.dim:
+            raise SettingError(f"a run got table={self.table!r}, but dim={self.dim}: a rank is at most dim.")
+        if not _is_from_zero(self.weight_decay, below=math.inf):
+            raise SettingError(
+                f"a run got weight_decay={self.weight_decay!r}, but needs a finite number of at least 0."
+            )
+        if len(self.betas) != 2 or not all(_is_from_zero(beta, below=1.0) for beta in self.betas):
+            raise SettingError(
+                f"a run got betas={self.betas!r}, but AdamW needs two numbers from 0 to below 1, as in "
+                f"betas={_SEQUENCES['betas']}."
+            )
+        if self.max_length is not None:
+            require_whole("a run", max_length=self.max_length)
+            if self.positions == "plain":
+                raise SettingError(
+                    f"a run got max_length={self.max_length}, but plain positions are not sampled: pass "
+                    "positions='randomized' or 'random_offset' with it, or leave it out."
+                )
         if self.dim % self.heads:
             raise ShapeError(
                 f"a run got dim={self.dim} and heads={self.heads}: each head needs the same number of features, so "
                 f"heads must divide dim."
             )
-        for length in self.lengths:
-            require_whole("a run", length=length)
-        for length in self.trained or ():
-            require_whole("a run", trained=length)
+        for name, lengths in (("length", self.lengths), ("trained", self.trained or ())):
+            for length in lengths:
+                require_whole("a run", **{name: length})
 
     @property
     def resolved_device(self) -> str:
@@ -183,40 +210,5 @@ def rank_of(table: str) -> int | None:
     return int(number) if table.startswith("rank") and number.isdecimal() and int(number) > 0 else None
 
 
-def _require_table(init: float | str, table: str, dim: int) -> None:
-    if isinstance(init, str):
-        require_choice("a run", "init", init, INITS)
-    else:
-        require_positive("a run", init=init)
-    rank = rank_of(table)
-    if rank is None:
-        require_choice("a run", "table", table, (*TABLES, "rank2"))
-    elif rank > dim:
-        raise SettingError(f"a run got table={table!r}, but dim={dim}: a rank is at most dim.")
-
-
 def _is_from_zero(value: object, below: float) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < below
-
-
-def _require_positions(positions: str, max_length: int | None, test_positions: str) -> None:
-    require_choice("a run", "positions", positions, ("plain", "randomized", "random_offset"))
-    require_choice("a run", "test_positions", test_positions, ("same", "plain"))
-    if max_length is None:
-        return
-    require_whole("a run", max_length=max_length)
-    if positions == "plain":
-        raise SettingError(
-            f"a run got max_length={max_length}, but plain positions are not sampled: pass positions='randomized' or "
-            "'random_offset' with it, or leave it out."
-        )
-
-
-def _require_adamw(betas: tuple[float, ...], weight_decay: float) -> None:
-    if not _is_from_zero(weight_decay, below=math.inf):
-        raise SettingError(f"a run got weight_decay={weight_decay!r}, but needs a finite number of at least 0.")
-    if len(betas) != 2 or not all(_is_from_zero(beta, below=1.0) for beta in betas):
-        raise SettingError(
-            f"a run got betas={betas!r}, but AdamW needs two numbers from 0 to below 1, as in "
-            f"betas={_SEQUENCES['betas']}."
-        )

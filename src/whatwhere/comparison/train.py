@@ -5,21 +5,26 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from time import perf_counter
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional as F
 
-from whatwhere.comparison.model import SchemeLike, Transformer, build_wheres, table_rows, training_positions
-from whatwhere.comparison.own_model import BuildModel, ComparedModel, OwnModel
+from whatwhere.comparison.model import (
+    ComparedModel,
+    SchemeLike,
+    Transformer,
+    build_wheres,
+    table_rows,
+    training_positions,
+)
+from whatwhere.comparison.own_model import BuildModel, OwnModel
 from whatwhere.comparison.settings import Settings
 from whatwhere.comparison.tasks import Batch, Task
 from whatwhere.errors import SettingError
 from whatwhere.where.catalogue import scheme_seed
-
-SNAPSHOTS = (0, 20, 100)
-"""The percentages of the steps at which the token table is described."""
 
 _CLIP = 1.0
 _LOSSES = 50
@@ -50,90 +55,68 @@ def new_model(
     return Transformer(vocab_size, wheres, settings, torch.Generator().manual_seed(seed))
 
 
-class Training:
-    """A training between two steps: the model, its optimizer, random numbers, steps done and losses."""
+@dataclass(frozen=True)
+class Trained:
+    """Losses by step, about fifty of them, and the seconds of all steps."""
 
-    def __init__(self, model: ComparedModel, seed: int, task: Task, settings: Settings) -> None:
-        self.model, self.task, self.settings = model, task, settings
-        self.generator = torch.Generator().manual_seed(1000 + seed)
-        # Positions have a generator of their own, so that batches are the same wherever their tokens are.
-        self.position_generator = torch.Generator().manual_seed(3_000_000 + seed)
-        # Collected once: walking the modules takes time at each step.
-        self.weights = [weight for weight in model.parameters() if weight.requires_grad]
-        self.optimizer = torch.optim.AdamW(
-            self.weights,
-            lr=settings.learning_rate,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
-            fused=True,
-        )
-        self.done = 0
-        self.losses: list[tuple[int, float]] = []
-        self.seconds = 0.0
-        self._every = loss_every(settings.steps)
-
-    def step(self) -> None:
-        """Do one step of AdamW, with gradients clipped at norm 1."""
-        began = perf_counter()
-        settings, step = self.settings, self.done + 1
-        batch = to_device(self.task.sample(settings.batch, self.generator), settings.resolved_device)
-        for group in self.optimizer.param_groups:
-            group["lr"] = settings.learning_rate * _share(step, settings)
-        p = training_positions(settings, batch.ids, self.position_generator)
-        with autocast(settings.resolved_device):
-            logits = self.model(batch.ids, batch.at, p).float().flatten(0, -2)
-            losses = F.cross_entropy(logits, batch.targets.flatten(), ignore_index=-100, reduction="sum")
-            loss = losses / (batch.targets >= 0).sum().clamp(min=1)
-        self.optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = _clip(self.weights)
-        is_kept = step % self._every == 0 or step in (1, settings.steps)
-        if (is_kept or norm.device.type == "cpu") and not _are_finite(norm, loss.detach() if is_kept else norm):
-            self.require_finite_weights()
-            raise diverged(self._first_not_finite(step, loss), settings)
-        self.optimizer.step()
-        self.seconds += perf_counter() - began
-        if is_kept:
-            self.losses.append((step, loss.item()))
-        self.done = step
-
-    def require_finite_weights(self) -> None:
-        """Raise SettingError if a weight is not finite; it names the first."""
-        for name, weight in self.model.named_parameters():
-            if not _are_finite(weight):
-                raise diverged(f"the weight {name} is, after step {self.done}, not finite", self.settings)
-
-    def _first_not_finite(self, step: int, loss: Tensor) -> str:
-        """Return what is not finite in a step whose weights are."""
-        if not _are_finite(loss):
-            return f"the loss is, at step {step}, not finite"
-        for name, weight in self.model.named_parameters():
-            if weight.grad is not None and not _are_finite(weight.grad):
-                return f"the gradient of {name} is, at step {step}, not finite"
-        return f"the norm of all gradients is, at step {step}, not finite"
+    losses: tuple[tuple[int, float], ...]
+    seconds: float
 
 
 def train(
-    model: ComparedModel,
-    seed: int,
-    task: Task,
-    settings: Settings,
-    on_snapshot: Callable[[int, ComparedModel], None] = lambda percent, model: None,
-    on_step: Callable[[int], None] = lambda step: None,
-) -> Training:
-    """Train a model in place; batches depend on the seed alone, not on the scheme."""
-    training = Training(model, seed, task, settings)
-    at = {round(settings.steps * percent / 100): percent for percent in SNAPSHOTS}
-    on_snapshot(0, model)
+    model: ComparedModel, seed: int, task: Task, settings: Settings, on_step: Callable[[int], None] = lambda step: None
+) -> Trained:
+    """Train a model in place, by AdamW with gradients clipped at norm 1; batches depend on the seed alone.
+
+    `on_step` gets the number of steps that are done, the first time 0.
+    """
+    generator = torch.Generator().manual_seed(1000 + seed)
+    # Positions have a generator of their own, so that batches are the same wherever their tokens are.
+    position_generator = torch.Generator().manual_seed(3_000_000 + seed)
+    # Collected once: walking the modules takes time at each step.
+    weights = [weight for weight in model.parameters() if weight.requires_grad]
+    optimizer = torch.optim.AdamW(weights, betas=settings.betas, weight_decay=settings.weight_decay, fused=True)
+    losses, seconds, device = list[tuple[int, float]](), 0.0, settings.resolved_device
+    on_step(0)
     for step in range(1, settings.steps + 1):
-        training.step()
-        if step in at:
-            training.require_finite_weights()
-            on_snapshot(at[step], model)
+        began = perf_counter()
+        batch = to_device(task.sample(settings.batch, generator), device)
+        for group in optimizer.param_groups:
+            group["lr"] = settings.learning_rate * _share(step, settings)
+        p = training_positions(settings, batch.ids, position_generator)
+        with autocast(device):
+            logits = model(batch.ids, batch.at, p).float().flatten(0, -2)
+            loss = F.cross_entropy(logits, batch.targets.flatten(), ignore_index=-100, reduction="sum")
+            loss = loss / (batch.targets >= 0).sum().clamp(min=1)
+        optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        norm = _clip(weights)
+        is_kept = step % loss_every(settings.steps) == 0 or step in (1, settings.steps)
+        if (is_kept or device == "cpu") and not _are_finite(norm, loss.detach() if is_kept else norm):
+            require_finite_weights(model, step - 1, settings)
+            raise diverged(f"{_first_not_finite(model, loss)} is, at step {step}, not finite", settings)
+        optimizer.step()
+        seconds += perf_counter() - began
+        if is_kept:
+            losses.append((step, loss.item()))
         on_step(step)
-    if not settings.steps:
-        on_snapshot(SNAPSHOTS[-1], model)
-    return training
+    return Trained(tuple(losses), seconds)
+
+
+def require_finite_weights(model: nn.Module, done: int, settings: Settings) -> None:
+    """Raise SettingError if a weight is not finite after so many steps; it names the first."""
+    for name, weight in model.named_parameters():
+        if not _are_finite(weight):
+            raise diverged(f"the weight {name} is, after step {done}, not finite", settings)
+
+
+def _first_not_finite(model: nn.Module, loss: Tensor) -> str:
+    """Return what is not finite in a step whose weights are."""
+    if not _are_finite(loss):
+        return "the loss"
+    gradients = ((name, weight.grad) for name, weight in model.named_parameters())
+    names = (f"the gradient of {name}" for name, each in gradients if each is not None and not _are_finite(each))
+    return next(names, "the norm of all gradients")
 
 
 def _clip(weights: Sequence[Tensor]) -> Tensor:
@@ -159,12 +142,6 @@ def to_device(batch: Batch, device: str) -> Batch:
 def autocast(device: str) -> torch.autocast:
     """Compute in bfloat16 on CUDA; in float32 on the CPU, where bfloat16 saves nothing at this size."""
     return torch.autocast(device, dtype=torch.bfloat16, enabled=device == "cuda")
-
-
-def require_finite(values: Tensor, what: str, settings: Settings) -> None:
-    """Raise SettingError where training diverged: such a run has nothing to show."""
-    if not _are_finite(values):
-        raise diverged(f"{what} not finite", settings)
 
 
 def diverged(what: str, settings: Settings) -> SettingError:

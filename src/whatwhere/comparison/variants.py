@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from itertools import product
 from typing import Any
 
-from whatwhere.comparison.settings import Settings, rank_of, with_settings
+from whatwhere.comparison.settings import Settings, rank_of
 from whatwhere.errors import SettingError
 from whatwhere.where.catalogue.options import (
     LAYER_OPTIONS,
@@ -42,15 +42,6 @@ _WORDS: Mapping[str, tuple[str, Scalar]] = {
 _DEFAULTS = {field.name: field.default for field in fields(Settings)}
 
 
-@dataclass(frozen=True)
-class Variant:
-    """A scheme with settings of its own: the name of its results, the scheme with options of its entries, the rest."""
-
-    name: str
-    scheme: str
-    varied: Mapping[str, Scalar]
-
-
 def read_name(name: str) -> tuple[str, dict[str, Scalar]]:
     """Split the name of a variant into its scheme and its settings; a name that is no setting is an option of an entry.
 
@@ -84,24 +75,25 @@ def read_name(name: str) -> tuple[str, dict[str, Scalar]]:
 
 
 def make_variants(
-    schemes: Iterable[tuple[str, bool]], vary: Mapping[str, Sequence[Any]] | None, settings: Settings
-) -> list[Variant]:
-    """Cross schemes with the values of settings.
+    scheme: str, vary: Mapping[str, Sequence[Any]] | None, settings: Settings, own: bool = False
+) -> list[tuple[str, str, dict[str, Scalar]]]:
+    """Cross a scheme with the values of settings; the name of one of the caller's own is not read.
 
-    A value that is the comparison's own is left out of the name, so that one thing has one name.
+    Returns:
+        Of each variant the name of its results, the scheme with options of its entries, and the settings. A value that
+        is the comparison's own is left out, so that one thing has one name.
     """
     chosen = {name: _values(name, values) for name, values in (vary or {}).items()}
+    base, written = (scheme, dict[str, Scalar]()) if own else read_name(scheme)
+    if both := sorted(written.keys() & chosen.keys()):
+        raise SettingError(f"{both[0]} is both varied and in the name {scheme!r}: leave one out.")
     variants = []
-    for scheme, own in schemes:
-        base, written = (scheme, dict[str, Scalar]()) if own else read_name(scheme)
-        if both := sorted(written.keys() & chosen.keys()):
-            raise SettingError(f"{both[0]} is both varied and in the name {scheme!r}: leave one out.")
-        for values in product(*chosen.values()):
-            varied = written | dict(zip(chosen, values, strict=True))
-            varied = {name: varied[name] for name in _DEFAULTS if name in varied}
-            varied = {name: value for name, value in varied.items() if value != getattr(settings, name)}
-            with_settings(settings, varied)  # checked before anything is built
-            variants.append(Variant(write_name(base, varied), base, varied))
+    for values in product(*chosen.values()):
+        varied = written | dict(zip(chosen, values, strict=True))
+        varied = {
+            name: varied[name] for name in _DEFAULTS if name in varied and varied[name] != getattr(settings, name)
+        }
+        variants.append((write_name(base, varied), base, varied))
     return variants
 
 
