@@ -2,36 +2,36 @@
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-from jaxtyping import Int64
+from jaxtyping import Float
 
 from whatwhere.analysis.configuration_difference import ConfigurationDifference, configurations
 from whatwhere.analysis.subject import Absent, Progress, reason_of
 from whatwhere.analysis.table_difference import (
     Alignment,
-    DifferenceSettings,
-    NeighborsDifference,
-    RotatedDifference,
-    RowsDifference,
+    Movement,
     align,
     movement,
-    neighbors_difference,
-    rotated_difference,
-    rows_difference,
+    overlap,
+    procrustes,
     token_keys,
 )
 from whatwhere.errors import CheckpointError, MissingExtra, SettingError
 from whatwhere.large_arrays import selected_rows
 from whatwhere.models.checkpoint import Checkpoint, read
 from whatwhere.models.checkpoint.lookup import Table, read_table, word_of
-from whatwhere.records import Missing
+from whatwhere.records import MaybeNaN, Missing
 
 Part = TypeVar("Part")
 LISTED = 10_000
 """Names that a difference lists of each kind, at most; it counts all."""
+ALIKE = 0.9
+"""Median cosine of the rows, below which the embedding spaces count as different, and one is rotated onto the other."""
+_LEAST_KEPT = 10
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,96 @@ class ComparedTable:
     dim: int
     not_finite_count: int
     not_finite: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A summary of some numbers; NaN where there are none."""
+
+    min: MaybeNaN
+    median: MaybeNaN
+    mean: MaybeNaN
+    max: MaybeNaN
+
+
+@dataclass(frozen=True)
+class MovedRow:
+    """A row that differs.
+
+    Args:
+        token: or position.
+        ids: of the row in both tables.
+        distance: between the two rows, in units of the median norm of the first table's.
+        cosine: of the two; NaN where one of them is 0.
+        norm_ratio: norm of the second / norm of the first; NaN where the first is 0.
+    """
+
+    token: str
+    ids: tuple[int, int]
+    distance: float
+    cosine: MaybeNaN
+    norm_ratio: MaybeNaN
+
+
+@dataclass(frozen=True)
+class RowsDifference:
+    """The difference between matched rows.
+
+    Args:
+        equal: rows whose numbers are all the same.
+        relative_error: sqrt(sum |y - x|^2 / sum |x|^2); NaN where all x are 0.
+        without_cosine: rows that are 0 in one table alone, and so have no cosine.
+        cosine, distance, norm_ratio: of matched rows, as in `MovedRow`.
+        moved_most: the rows of greatest distance.
+    """
+
+    equal: int
+    relative_error: MaybeNaN
+    without_cosine: int
+    cosine: Summary
+    distance: Summary
+    norm_ratio: Summary
+    moved_most: Sequence[MovedRow]
+
+
+@dataclass(frozen=True)
+class RotatedDifference(RowsDifference):
+    """The difference that is left once the first table is rotated onto the second as well as a rotation can.
+
+    Args:
+        fitted: rows that the rotation was fitted to.
+        held_out_cosine: median cosine of the other rows.
+    """
+
+    fitted: int
+    held_out_cosine: MaybeNaN
+
+
+@dataclass(frozen=True)
+class KeptNeighbors:
+    """A token, and the share of its nearest neighbors that is the same in both tables."""
+
+    token: str
+    kept: float
+
+
+@dataclass(frozen=True)
+class NeighborsDifference:
+    """The difference between the nearest neighbors of tokens.
+
+    Args:
+        k: neighbors of each.
+        queries: tokens that were sampled.
+        kept: mean share of neighbors that are the same.
+        chance: the share that random neighbors would keep.
+        least_kept: the tokens whose neighbors changed most.
+    """
+
+    k: int
+    queries: int
+    kept: float
+    chance: float
+    least_kept: Sequence[KeptNeighbors]
 
 
 @dataclass(frozen=True)
@@ -162,14 +252,13 @@ def difference(
         raise SettingError(
             f"a difference got k={k}, queries={queries} and rows={rows}, but needs 1 or more, 1 or more, and 0 or more."
         )
-    settings = DifferenceSettings(table, k, queries, rows, seed)
     one, other = read(first, allow_pickle=allow_pickle), read(second, allow_pickle=allow_pickle)
     tokens: TokensDifference | Missing
     positions: PositionsDifference | Missing
     if isinstance(one, Checkpoint) and isinstance(other, Checkpoint):
         files = one, other
-        tokens = _tried(lambda: _tokens(*files, settings, progress))
-        positions = _tried(lambda: _positions(*files, settings, progress))
+        tokens = _tried(lambda: _tokens(*files, table, k, queries, rows, seed, progress))
+        positions = _tried(lambda: _positions(*files, rows, progress))
     else:
         tokens = positions = Missing("one of the two is a configuration alone, which holds no tables")
     progress("comparing configurations")
@@ -192,105 +281,147 @@ def _tried(part: Callable[[], Part]) -> Part | Missing:
         return Missing(f"this cannot be read: {reason_of(problem)}")
 
 
+class _Matched:
+    """The matched rows of two tables, the ids of each in both, and its name; `absent` is said where there are none."""
+
+    def __init__(self, one: Table, other: Table, alignment: Alignment, absent: str) -> None:
+        self.x, self.y = selected_rows(one.weight, alignment.first), selected_rows(other.weight, alignment.second)
+        self.ids = np.stack([one.ids[alignment.first], other.ids[alignment.second]], axis=1)
+        self.name: Callable[[int], str] = lambda row: one.readable(int(alignment.first[row]))
+        self.absent = absent
+
+    @cached_property
+    def moved(self) -> Movement:
+        if not len(self.x):
+            raise Absent(self.absent)
+        if self.x.shape != self.y.shape:
+            one, other = self.x.shape[1], self.y.shape[1]
+            raise Absent(f"rows have {one:,} and {other:,} features, so they have no distance")
+        return movement(self.x, self.y)
+
+    def rows(self, moved: Movement, most: int) -> RowsDifference:
+        """Summarize how far rows moved, and list those that moved most."""
+        order = np.argsort(-moved.distance, kind="stable")
+        order = order[~moved.equal[order]][:most]
+        return RowsDifference(
+            equal=int(moved.equal.sum()),
+            relative_error=moved.relative_error,
+            without_cosine=int(np.isnan(moved.cosine).sum()),
+            cosine=_summary(moved.cosine),
+            distance=_summary(moved.distance),
+            norm_ratio=_summary(moved.norm_ratio),
+            moved_most=[
+                MovedRow(
+                    token=self.name(row),
+                    ids=(int(self.ids[row, 0]), int(self.ids[row, 1])),
+                    distance=float(moved.distance[row]),
+                    cosine=float(moved.cosine[row]),
+                    norm_ratio=float(moved.norm_ratio[row]),
+                )
+                for row in order.tolist()
+            ],
+        )
+
+    def rotated(self, most: int, seed: int, progress: Progress) -> RotatedDifference:
+        """Rotate one space onto the other and compare again, unless they are alike."""
+        if _summary(self.moved.cosine).median >= ALIKE:
+            raise Absent(f"the embedding spaces are alike: the median cosine is at least {ALIKE}")
+        rows, dim = self.x.shape
+        if rows < 4 * dim:
+            raise Absent(f"{rows:,} shared rows are too few to fit a rotation of {dim:,} features")
+        progress("rotating one space onto the other")
+        _, rest, fitted = procrustes(self.x, self.y, seed)
+        held_out = _summary(np.delete(rest.cosine, fitted)).median
+        return RotatedDifference(**vars(self.rows(rest, most)), fitted=len(fitted), held_out_cosine=held_out)
+
+    def neighbors(self, k: int, queries: int, seed: int, progress: Progress) -> NeighborsDifference:
+        """Compare the nearest neighbors of sampled tokens."""
+        if len(self.x) < 2:
+            raise Absent("there are fewer than two shared tokens" if len(self.x) else self.absent)
+        progress("comparing nearest neighbors")
+        shared = overlap(self.x, self.y, k, queries, seed)
+        order = np.argsort(shared.kept, kind="stable")[:_LEAST_KEPT]
+        least = [(self.name(row), kept) for row, kept in zip(shared.rows[order], shared.kept[order], strict=True)]
+        return NeighborsDifference(
+            k=shared.k,
+            queries=len(shared.rows),
+            kept=float(shared.kept.mean()),
+            chance=shared.k / (len(self.x) - 1),
+            least_kept=[KeptNeighbors(name, float(kept)) for name, kept in least if kept < 1],
+        )
+
+
+def _summary(values: Float[np.ndarray, " values"]) -> Summary:
+    values = values[np.isfinite(values)]
+    if not len(values):
+        return Summary(*4 * [float("nan")])
+    return Summary(float(values.min()), float(np.median(values)), float(values.mean()), float(values.max()))
+
+
 def _tokens(
-    first: Checkpoint, second: Checkpoint, settings: DifferenceSettings, progress: Progress
+    first: Checkpoint,
+    second: Checkpoint,
+    table: str,
+    k: int,
+    queries: int,
+    most: int,
+    seed: int,
+    progress: Progress,
 ) -> TokensDifference:
     progress(f"reading {first.path}")
-    one = read_table(first, settings.table)
+    one = read_table(first, table)
     progress(f"reading {second.path}")
-    other = read_table(second, settings.table)
+    other = read_table(second, table)
     matched_by, alignment = _aligned(one, other)
-
-    def name(row: int) -> str:
-        return one.readable(int(alignment.first[row]))
-
-    x, y = selected_rows(one.weight, alignment.first), selected_rows(other.weight, alignment.second)
-    rows: RowsDifference | Missing
-    rotated: RotatedDifference | Missing
-    neighbors: NeighborsDifference | Missing
-    if not len(x):
-        rows = rotated = neighbors = Missing(f"no token is in both: they were matched by {matched_by}")
-    else:
-        if x.shape != y.shape:
-            rows = rotated = _apart(x, y)
-        else:
-            progress("comparing rows")
-            moved = movement(x, y)
-            ids = _ids(one, other, alignment)
-            rows = rows_difference(moved, name, ids, settings.rows)
-            rotated = rotated_difference(moved, x, y, name, ids, settings, progress)
-        neighbors = neighbors_difference(x, y, name, settings, progress)
+    matched = _Matched(one, other, alignment, f"no token is in both: they were matched by {matched_by}")
+    progress("comparing rows")
     return TokensDifference(
         matched_by=matched_by,
         tables=(_described(one), _described(other)),
-        shared=len(x),
+        shared=len(alignment.first),
         removed_count=len(alignment.removed),
         removed=[one.readable(row) for row in alignment.removed[:LISTED].tolist()],
         new_count=len(alignment.new),
         new=[other.readable(row) for row in alignment.new[:LISTED].tolist()],
-        rows=rows,
-        rotated=rotated,
-        neighbors=neighbors,
+        rows=_tried(lambda: matched.rows(matched.moved, most)),
+        rotated=_tried(lambda: matched.rotated(most, seed, progress)),
+        neighbors=_tried(lambda: matched.neighbors(k, queries, seed, progress)),
     )
 
 
-def _positions(
-    first: Checkpoint, second: Checkpoint, settings: DifferenceSettings, progress: Progress
-) -> PositionsDifference:
-    one, other = (_position_table(checkpoint, progress) for checkpoint in (first, second))
-    start, begin = first.position_offset or 0, second.position_offset or 0
-    alignment = align(
-        [n - start if n >= start else "" for n in one.ids.tolist()],
-        [n - begin if n >= begin else "" for n in other.ids.tolist()],
-    )
-    x, y = one.weight[alignment.first], other.weight[alignment.second]
-    ids = _ids(one, other, alignment)
-    rows: RowsDifference | Missing
-    if not len(x):
-        rows = Missing("no position is in both")
-    elif x.shape != y.shape:
-        rows = _apart(x, y)
-    else:
-        rows = rows_difference(movement(x, y), lambda row: f"position {ids[row, 0] - start}", ids, settings.rows)
+def _positions(first: Checkpoint, second: Checkpoint, most: int, progress: Progress) -> PositionsDifference:
+    tables, keys = [], []
+    offsets = first.position_offset or 0, second.position_offset or 0
+    for checkpoint, offset in zip((first, second), offsets, strict=True):
+        if (name := checkpoint.position_table) is None:
+            raise Absent(f"there is no position table in {checkpoint.path}")
+        progress(f"reading {name} of {checkpoint.path}")
+        tables.append(read_table(checkpoint, name))
+        keys.append([n - offset if n >= offset else "" for n in tables[-1].ids.tolist()])
+    alignment = align(*keys)
+    matched = _Matched(tables[0], tables[1], alignment, "no position is in both")
+    matched.name = lambda row: f"position {matched.ids[row, 0] - offsets[0]}"
     return PositionsDifference(
-        tables=(_described(one), _described(other)),
-        offsets=(start, begin),
-        shared=len(x),
+        tables=(_described(tables[0]), _described(tables[1])),
+        offsets=offsets,
+        shared=len(alignment.first),
         removed=len(alignment.removed),
         new=len(alignment.new),
-        rows=rows,
+        rows=_tried(lambda: matched.rows(matched.moved, most)),
     )
-
-
-def _apart(x: np.ndarray, y: np.ndarray) -> Missing:
-    return Missing(f"rows have {x.shape[1]:,} and {y.shape[1]:,} features, so they have no distance")
-
-
-def _position_table(checkpoint: Checkpoint, progress: Progress) -> Table:
-    name = checkpoint.position_table
-    if name is None:
-        raise Absent(f"there is no position table in {checkpoint.path}")
-    progress(f"reading {name} of {checkpoint.path}")
-    return read_table(checkpoint, name)
 
 
 def _aligned(one: Table, other: Table) -> tuple[str, Alignment]:
     if not one.words or not other.words:
-        _, first_rows, second_rows = np.intersect1d(one.ids, other.ids, assume_unique=True, return_indices=True)
-        removed, new = (np.flatnonzero(~np.isin(a.ids, b.ids)) for a, b in ((one, other), (other, one)))
-        return "id", Alignment(first_rows, second_rows, removed, new)
-    first, second = token_keys(one.words, other.words)
-    return "text", align(_keys(one, first), _keys(other, second))
+        return "id", align(one.ids.tolist(), other.ids.tolist())
+    keys = token_keys(one.words, other.words)
+    return "text", align(*(_keys(table, own) for table, own in zip((one, other), keys, strict=True)))
 
 
 def _keys(table: Table, keys: Sequence[Hashable]) -> list[Hashable]:
     """Return the key of each row; "" for one that no token has, or a token without text."""
     words = table.words
     return [keys[n] if n < len(keys) and words[n] else "" for n in table.ids.tolist()]
-
-
-def _ids(one: Table, other: Table, alignment: Alignment) -> Int64[np.ndarray, "shared 2"]:
-    return np.stack([one.ids[alignment.first], other.ids[alignment.second]], axis=1)
 
 
 def _described(table: Table) -> ComparedTable:

@@ -102,9 +102,6 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
 
     Layers whose schemes differ in the same way are grouped. Two rotary embeddings are compared pair by pair, and by
     distance: the cosine of a vector rotated by the one and by the other.
-
-    Raises:
-        Absent: If one of them is not understood, and they have no keys to compare.
     """
     keys = _keys(first, second)
     if keys == []:
@@ -132,25 +129,18 @@ def configurations(first: "Checkpoint | Description", second: "Checkpoint | Desc
     return ConfigurationDifference(
         keys=keys or [],
         facts=[fact for fact in facts if fact not in (keys or ())],
-        query_key=[
-            LayerDifference(layers, _code(a), _code(b), _rotary(a, b, length))
-            for a, b, layers in _differing(one.query_key, other.query_key)
-        ],
-        score=[LayerDifference(layers, _code(a), _code(b)) for a, b, layers in _differing(one.score, other.score)],
+        query_key=_layers(one.query_key, other.query_key, length),
+        score=_layers(one.score, other.score, length),
     )
 
 
-def _code(plan: "Plan | None") -> str | None:
-    return None if plan is None else repr(plan)
-
-
-def _differing(
-    first: "tuple[Plan | None, ...]", second: "tuple[Plan | None, ...]"
-) -> "Iterator[tuple[Plan | None, Plan | None, list[int]]]":
-    """Yield two plans that differ, and the layers that both have where they do."""
-    for (a, b), layers in layers_of([*zip(first, second, strict=False)]):
-        if a != b:
-            yield a, b, layers
+def _layers(first: "tuple[Plan | None, ...]", second: "tuple[Plan | None, ...]", length: int) -> list[LayerDifference]:
+    """Compare the plans of the layers that both have."""
+    return [
+        LayerDifference(layers, *(None if plan is None else repr(plan) for plan in (a, b)), _rotary(a, b, length))
+        for (a, b), layers in layers_of([*zip(first, second, strict=False)])
+        if a != b
+    ]
 
 
 def _keys(first: "Checkpoint | Description", second: "Checkpoint | Description") -> list[ChangedValue] | None:

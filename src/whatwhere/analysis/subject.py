@@ -14,7 +14,7 @@ from whatwhere.escape import quoted
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.gguf_architectures import why_unread
 from whatwhere.models.checkpoint.lookup import read_rows
-from whatwhere.models.token_types import scripts, token_types
+from whatwhere.models.token_types import Marking, marking, scripts, token_types
 from whatwhere.records import Missing
 
 if TYPE_CHECKING:
@@ -127,14 +127,19 @@ class Subject:
         return words[:rows] + [""] * (rows - len(words))
 
     @cached_property
+    def marking(self) -> Marking:
+        """How the vocabulary marks the beginnings of words."""
+        return marking(self.checkpoint.words or [])
+
+    @cached_property
     def token_types(self) -> list[str]:
         """The type of each token: word, special, number ..."""
-        return token_types(self.words)
+        return token_types(self.words, self.marking)
 
     @cached_property
     def scripts(self) -> list[str]:
         """The script of each token."""
-        return scripts(self.words)
+        return scripts(self.words, self.marking)
 
     @cached_property
     def tokenizer(self) -> "Tokenizer":

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -9,8 +10,8 @@ from jaxtyping import Float, Int64
 
 from whatwhere.analysis.diagnostics import HUB_NEIGHBORS, unreachable
 from whatwhere.analysis.subject import Absent, Subject
-from whatwhere.analysis.token_neighbors import NamedRow
-from whatwhere.models.token_types import marking, texts, token_types
+from whatwhere.analysis.token_neighbors import NamedRow, named_rows
+from whatwhere.models.token_types import token_types
 from whatwhere.records import Missing
 
 EXTREMES = 20
@@ -206,30 +207,31 @@ class TokenDiagnostics:
 
 def token_diagnostics(subject: Subject) -> TokenDiagnostics:
     """Return the suspicious rows of the token table, list by list; the first `subject.listed` of each are described."""
-    found, usable, rows = subject.diagnostics, subject.usable, _Rows(subject)
-    distances, reasons, numbers = found.distances, found.far, subject.table
-    lost = _unreachable(subject, rows)
+    found, usable, table = subject.diagnostics, subject.usable, subject.table
+    distances, reasons = found.distances, found.far
+    described, listed = partial(_described, subject), partial(_listed, subject)
+    lost = _unreachable(subject)
     lost_ids = None if isinstance(lost, Missing) else set(lost.ids.tolist())
     hubs, queries, expected = subject.hubs
 
-    def of_under_trained(n: int) -> Evidence:
-        reachable = None if lost_ids is None else n not in lost_ids
-        return {"cosine": float(found.cosine[n]), "proximity": float(found.proximity[n]), "reachable": reachable}
+    def of_under_trained(ids: list[int]) -> Evidence:
+        reachable = [None if lost_ids is None else n not in lost_ids for n in ids]
+        return {"cosine": found.cosine[ids], "proximity": found.proximity[ids], "reachable": reachable}
 
-    def of_far(n: int) -> Evidence:
-        return {"distance": float(distances[n]), "why": reasons.get(n)}
+    def of_far(ids: list[int]) -> Evidence:
+        return {"distance": distances[ids], "why": [reasons.get(n) for n in ids]}
 
-    def of_not_finite(n: int) -> Evidence:
-        return {"nan": int(np.isnan(numbers[n]).sum()), "infinite": int(np.isinf(numbers[n]).sum())}
+    def of_not_finite(ids: list[int]) -> Evidence:
+        return {"nan": np.isnan(table[ids]).sum(axis=1), "infinite": np.isinf(table[ids]).sum(axis=1)}
 
     def extreme(values: Float[np.ndarray, " usable"]) -> list[FarRow]:
-        first = usable[np.argsort(values, kind="stable")[:EXTREMES]]
-        return [rows.described(n, FarRow, of_far) for n in first.tolist()]
+        first = usable[np.argsort(values, kind="stable")[:EXTREMES]].tolist()
+        return described(first, FarRow, of_far(first))
 
     return TokenDiagnostics(
         rows=len(found.norms),
         under_trained=UnderTrained(
-            **rows.listed(found.under_trained, UnderTrainedRow, of_under_trained),
+            **listed(found.under_trained, UnderTrainedRow, of_under_trained),
             reference=found.reference_rows,
             threshold=found.threshold,
             decisive=found.decisive,
@@ -237,7 +239,7 @@ def token_diagnostics(subject: Subject) -> TokenDiagnostics:
             also_unreachable=None if lost_ids is None else len(lost_ids.intersection(found.under_trained.tolist())),
         ),
         far=FarRows(
-            **rows.listed(np.array([*reasons], np.int64), FarRow, of_far),
+            **listed(np.array([*reasons], np.int64), FarRow, of_far),
             median_norm=_median(found.norms[usable]),
             median_distance=_median(distances[usable]),
             lowest=extreme(found.norms[usable]),
@@ -248,67 +250,55 @@ def token_diagnostics(subject: Subject) -> TokenDiagnostics:
             groups=len(found.duplicates),
             rows=sum(map(len, found.duplicates)),
             ids=found.duplicates,
-            examples=[
-                [rows.described(n, TokenRow) for n in group[:_IN_GROUP]] for group in found.duplicates[: subject.listed]
-            ],
+            examples=[described(group[:_IN_GROUP], TokenRow) for group in found.duplicates[: subject.listed]],
         ),
         hubs=Hubs(
             queries=queries,
             neighbors=HUB_NEIGHBORS,
             expected=expected,
-            rows=[rows.described(n, HubRow, lambda _, times=times: {"times": times}) for n, times in hubs],  # type: ignore[misc]
+            rows=described([n for n, _ in hubs], HubRow, {"times": [times for _, times in hubs]}),
         ),
-        zero=RowList(**rows.listed(found.zero, TokenRow)),
-        not_finite=RowList(**rows.listed(found.non_finite, NotFiniteRow, of_not_finite)),
+        zero=RowList(**listed(found.zero, TokenRow)),
+        not_finite=RowList(**listed(found.non_finite, NotFiniteRow, of_not_finite)),
         beyond_vocabulary=Missing("the number of tokens is not known: there is no tokenizer and no list of tokens")
         if subject.checkpoint.words is None
         else BeyondVocabulary(
-            **rows.listed(found.beyond_vocabulary, TokenRow), median_norm=_median(found.norms[found.beyond_vocabulary])
+            **listed(found.beyond_vocabulary, TokenRow), median_norm=_median(found.norms[found.beyond_vocabulary])
         ),
-        unmoved=_unmoved(subject, rows),
+        unmoved=_unmoved(subject),
     )
 
 
-Evidence = dict[str, Any]
-"""The fields of a type of row beside those of `TokenRow`."""
+Evidence = dict[str, Sequence[Any] | np.ndarray]
+"""The fields of a type of row beside those of `TokenRow`, each with one value for each row."""
 
 
-class _Rows:
-    """The rows of a table with their names."""
+def _described(subject: Subject, ids: Sequence[int], kind: type[Row], evidence: Evidence | None = None) -> list[Row]:
+    """Return rows with their names and the evidence."""
+    words, marked = subject.checkpoint.words or [], subject.marking
+    types = token_types([words[n] if n < len(words) else "" for n in ids], marked)
+    columns = {"type": types, "norm": subject.norms[list(ids)], **(evidence or {})}
+    values = zip(*(np.asarray(column, object).tolist() for column in columns.values()), strict=True)
+    named = named_rows(words, ids, marked)
+    return [kind(**vars(row), **dict(zip(columns, own, strict=True))) for row, own in zip(named, values, strict=True)]
 
-    def __init__(self, subject: Subject) -> None:
-        try:
-            self._words: Sequence[str] = subject.words
-        except Absent:
-            self._words = ()
-        self._marking, self._norms, self._most = marking(self._words), subject.norms, subject.listed
 
-    def described(self, n: int, kind: type[Row], evidence: Callable[[int], Evidence] = lambda _: {}) -> Row:
-        word = self._words[n] if self._words else ""
-        (text,), (type_,) = texts([word], self._marking), token_types([word], self._marking)
-        decoded = text if isinstance(text, str) and text else None
-        row: Evidence = {
-            "token": word or f"#{n}",
-            "id": n,
-            "text": decoded,
-            "type": type_,
-            "norm": float(self._norms[n]),
-        }
-        return kind(**row, **evidence(n))
-
-    def listed(
-        self, ids: Int64[np.ndarray, " ids"], kind: type[Row], evidence: Callable[[int], Evidence] = lambda _: {}
-    ) -> Evidence:
-        """Return the fields of a RowList."""
-        examples = [self.described(n, kind, evidence) for n in ids[: self._most].tolist()]
-        return {"count": len(ids), "ids": ids, "examples": examples}
+def _listed(
+    subject: Subject,
+    ids: Int64[np.ndarray, " ids"],
+    kind: type[TokenRow],
+    evidence: Callable[[list[int]], Evidence] = lambda _: {},
+) -> dict[str, Any]:
+    """Return the fields of a RowList; the evidence is computed for the rows that are described."""
+    first = ids[: subject.listed].tolist()
+    return {"count": len(ids), "ids": ids, "examples": _described(subject, first, kind, evidence(first))}
 
 
 def _median(values: Float[np.ndarray, " some"]) -> float | None:
     return float(np.median(values)) if len(values) else None
 
 
-def _unmoved(subject: Subject, rows: _Rows) -> RowList[UnmovedRow] | None:
+def _unmoved(subject: Subject) -> RowList[UnmovedRow] | None:
     """Return the rows that are a multiple of what they were before training: no gradient reached them."""
     start = subject.start
     if start is None or start.shape != subject.table.shape:
@@ -317,22 +307,27 @@ def _unmoved(subject: Subject, rows: _Rows) -> RowList[UnmovedRow] | None:
     factor = (now * before).sum(axis=1) / np.maximum((before**2).sum(axis=1), np.finfo(float).tiny)
     moved = np.linalg.norm(now - factor[:, None] * before, axis=1)
     ids = np.flatnonzero(moved <= _ROUNDING * np.linalg.norm(before, axis=1))
-    return RowList(**rows.listed(ids, UnmovedRow, lambda n: {"factor": float(factor[n])}))
+    return RowList(**_listed(subject, ids, UnmovedRow, lambda ids: {"factor": factor[ids]}))
 
 
-def _unreachable(subject: Subject, rows: _Rows) -> RowList[UnreachableRow] | Missing:
+def _unreachable(subject: Subject) -> RowList[UnreachableRow] | Missing:
     try:
         tokenizer = subject.tokenizer
     except Absent as problem:
         return Missing(str(problem))
 
-    def read_again(n: int) -> Evidence:
-        text = tokenizer.decode([n], skip_special_tokens=False)
-        return {"tried": text, "read_as": tokenizer.encode(text, add_special_tokens=False).tokens[:8]}
+    def read_again(ids: list[int]) -> Evidence:
+        texts = [tokenizer.decode([n], skip_special_tokens=False) for n in ids]
+        return {
+            "tried": texts,
+            "read_as": [tokenizer.encode(text, add_special_tokens=False).tokens[:8] for text in texts],
+        }
 
     subject.progress("encoding the text of every token")
     try:
-        return RowList(**rows.listed(unreachable(tokenizer, range(len(subject.table))), UnreachableRow, read_again))
+        return RowList(
+            **_listed(subject, unreachable(tokenizer, range(len(subject.table))), UnreachableRow, read_again)
+        )
     except Exception as problem:
         if type(problem) is not Exception:  # the tokenizers library raises no other
             raise

@@ -1,13 +1,15 @@
 """Tokens and their nearest rows by name: neighbors, analogies and similarities of a checkpoint's table."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 
 from whatwhere.analysis.analogies import Rule, answers
 from whatwhere.analysis.nearest_neighbors import Metric, Nearest, Search
-from whatwhere.analysis.table_difference import movement
+from whatwhere.analysis.subject import Progress
 from whatwhere.errors import SettingError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.checkpoint.lookup import Table, find_token, read_table, word_of
@@ -99,67 +101,6 @@ class TokenSimilarity(SearchedTable):
     cosine: float
 
 
-@dataclass(frozen=True)
-class Source:
-    """The table that a command searches; it is read when it is first used, after the arguments were checked.
-
-    Args:
-        path: of the checkpoint, or the open one.
-        which: "input", "output" or the name of a tensor.
-        show: called with each step that takes a while, in words.
-        run: of a comparison, such as "rotary-0"; it may be None where there is only one.
-    """
-
-    path: Path | str | Checkpoint
-    which: str = "input"
-    allow_pickle: bool = False
-    centered: bool = False
-    show: Callable[[str], None] = lambda _: None
-    run: str | None = None
-
-    @cached_property
-    def checkpoint(self) -> Checkpoint:
-        """The checkpoint."""
-        path = self.path
-        opened = path if isinstance(path, Checkpoint) else Checkpoint.open(path, allow_pickle=self.allow_pickle)
-        return opened if self.run is None and self.which in opened.tensors else of_run(opened, self.run)
-
-    @cached_property
-    def table(self) -> Table:
-        """Its table."""
-        return read_table(self.checkpoint, self.which)
-
-    def search(self, metric: Metric) -> Search:
-        """Return the prepared search."""
-        weight = self.table.weight
-        self.show("searching")
-        return Search(weight, metric, self.centered)
-
-    def rows(self, tokens: Sequence[str]) -> list[int]:
-        """Return the rows of tokens."""
-        return [self.table.row(find_token(self.checkpoint, text, self.table.rows)) for text in tokens]
-
-
-def searched_table(checkpoint: Checkpoint, table: Table, centered: bool) -> SearchedTable:
-    """Return what is printed of a table that was searched."""
-    return SearchedTable(
-        path=str(checkpoint.path),
-        table=table.name,
-        rows=table.rows,
-        dim=table.weight.shape[1],
-        dtype=table.dtype,
-        not_finite=named_rows(table.words, table.broken.tolist(), table.marking),
-        centered=centered,
-    )
-
-
-def found_rows(table: Table, near: Nearest, query: int = 0) -> list[Neighbor]:
-    """Return the rows that were found for a query, with their tokens."""
-    ids, scores = table.ids[near.ids[query]].tolist(), near.scores[query].tolist()
-    named = named_rows(table.words, ids, table.marking)
-    return [Neighbor(**vars(row), score=score) for row, score in zip(named, scores, strict=True)]
-
-
 def neighbors(
     source: Checkpoint | str | Path,
     tokens: str | Sequence[str],
@@ -169,6 +110,8 @@ def neighbors(
     centered: bool = False,
     table: str = "input",
     run: str | None = None,
+    allow_pickle: bool = False,
+    progress: Progress = lambda _: None,
 ) -> Neighbors:
     """Return the nearest neighbors of tokens, by their text: exact, in all dimensions, the nearest first.
 
@@ -182,6 +125,8 @@ def neighbors(
         centered: subtract the mean row first.
         table: "input", "output" or the name of a tensor.
         run: of a comparison, such as "rotary-0"; it may be None where there is only one.
+        allow_pickle: read pickles too; pass True only where you trust the author.
+        progress: called with each step that takes a while, in words.
 
     Raises:
         TokenError: If there is no such token.
@@ -195,8 +140,15 @@ def neighbors(
         >>> [found.token for found in neighbors(path, ["king"], k=1).tokens[0].neighbors]
         ['queen']
     """
-    named = [tokens] if isinstance(tokens, str) else tokens
-    return nearest_tokens(Source(source, table, centered=centered, run=run), named, k, metric)
+    checkpoint = open_run(source, table, run, allow_pickle)
+    opened, rows = _rows(checkpoint, table, [tokens] if isinstance(tokens, str) else tokens)
+    if metric == "cosine" and not centered:
+        _require_direction(opened, rows)
+    progress("searching")
+    near = Search(opened.weight, metric, centered).nearest(opened.weight[rows], k, [[row] for row in rows])
+    named = enumerate(_named(opened, rows))
+    listed = [TokenNeighbors(**vars(token), neighbors=_found(opened, near, n)) for n, token in named]
+    return Neighbors(**_searched(checkpoint, opened, centered), metric=metric, tokens=listed)
 
 
 def analogy(
@@ -207,6 +159,8 @@ def analogy(
     centered: bool = False,
     table: str = "input",
     run: str | None = None,
+    allow_pickle: bool = False,
+    progress: Progress = lambda _: None,
 ) -> AnalogyAnswers:
     """Return what completes "a is to b as c is to ...", by the text of tokens: without these three, and among all rows.
 
@@ -215,7 +169,7 @@ def analogy(
         tokens: "man", "woman", "king", or the same as one text: "king - man + woman".
         k: number of answers.
         rule: "add" (3CosAdd) or "multiply" (3CosMul).
-        centered, table, run: as in `neighbors`.
+        centered, table, run, allow_pickle, progress: as in `neighbors`.
 
     Raises:
         TokenError: If there is no such token.
@@ -229,30 +183,70 @@ def analogy(
         >>> analogy(path, "king - man + woman", k=1).without_inputs[0].token
         'queen'
     """
-    words = tokens[0].split() if len(tokens) == 1 else tokens
-    return completed_analogy(Source(source, table, centered=centered, run=run), analogy_terms(words), k, rule)
+    terms = _terms(tokens[0].split() if len(tokens) == 1 else tokens)
+    checkpoint = open_run(source, table, run, allow_pickle)
+    opened, rows = _rows(checkpoint, table, terms)
+    if len(opened.weight) < 4:
+        raise SettingError(
+            f"an analogy needs an answer beside its three words, but {checkpoint.path} has {len(opened.weight)} rows.\n"
+            "Choose a larger table."
+        )
+    if not centered:
+        _require_direction(opened, rows)
+    progress("searching")
+    return answered_analogy(checkpoint, opened, Search(opened.weight, "cosine", centered), rows, k, rule)
 
 
-def nearest_tokens(source: Source, tokens: Sequence[str], k: int, metric: Metric) -> Neighbors:
-    """Return the nearest neighbors of tokens in the table of a source."""
-    rows, table = source.rows(tokens), source.table
-    if metric == "cosine":
-        _require_direction(source, rows)
-    near = source.search(metric).nearest(table.weight[rows], k, [[row] for row in rows])
-    listed = [
-        TokenNeighbors(**vars(token), neighbors=found_rows(table, near, n))
-        for n, token in enumerate(_named(table, rows))
-    ]
-    searched = vars(searched_table(source.checkpoint, table, source.centered))
-    return Neighbors(**searched, metric=metric, tokens=listed)
+def answered_analogy(
+    checkpoint: Checkpoint, table: Table, search: Search, rows: Sequence[int], k: int, rule: Rule
+) -> AnalogyAnswers:
+    """Return the answers of an analogy of three rows, by a search in their table."""
+    return AnalogyAnswers(
+        **_searched(checkpoint, table, search.centered),
+        rule=rule,
+        question=_named(table, rows),
+        without_inputs=_found(table, answers(search, rows, k, rule)),
+        with_inputs=_found(table, answers(search, rows, k, rule, inputs=True)),
+    )
 
 
-def analogy_terms(words: Sequence[str]) -> tuple[str, str, str]:
-    """Return a, b and c of "a is to b as c is to ...", from these or from an equation: b - a + c, or b + c - a.
+def token_similarity(
+    source: Checkpoint | str | Path,
+    tokens: tuple[str, str],
+    *,
+    centered: bool = False,
+    table: str = "input",
+    run: str | None = None,
+    allow_pickle: bool = False,
+    progress: Progress = lambda _: None,
+) -> TokenSimilarity:
+    """Return the cosine similarity of two tokens; the settings are those of `neighbors`."""
+    checkpoint = open_run(source, table, run, allow_pickle)
+    opened, rows = _rows(checkpoint, table, tokens)
+    if not centered:
+        _require_direction(opened, rows)
+    progress("searching")
+    one, other = Search(opened.weight, "cosine", centered).unit_rows(np.array(rows))
+    cosine = min(max(float(one @ other), -1.0), 1.0)
+    return TokenSimilarity(**_searched(checkpoint, opened, centered), tokens=_named(opened, rows), cosine=cosine)
 
-    Raises:
-        SettingError: If they are neither.
-    """
+
+def open_run(
+    source: Checkpoint | str | Path, table: str, run: str | None = None, allow_pickle: bool = False
+) -> Checkpoint:
+    """Open a checkpoint, or the run of a comparison that has the table; a table by its full name needs no run."""
+    opened = source if isinstance(source, Checkpoint) else Checkpoint.open(source, allow_pickle=allow_pickle)
+    return opened if run is None and table in opened.tensors else of_run(opened, run)
+
+
+def _rows(checkpoint: Checkpoint, which: str, tokens: Sequence[str]) -> tuple[Table, list[int]]:
+    """Return a table, and its rows of some tokens."""
+    table = read_table(checkpoint, which)
+    return table, [table.row(find_token(checkpoint, text, table.rows)) for text in tokens]
+
+
+def _terms(words: Sequence[str]) -> tuple[str, str, str]:
+    """Return a, b and c of "a is to b as c is to ...", from these or from an equation: b - a + c, or b + c - a."""
     if len(words) == 5 and sorted((words[1], words[3])) == ["+", "-"]:
         b, second, third = words[::2]
         return (second, b, third) if words[1] == "-" else (third, b, second)
@@ -264,55 +258,32 @@ def analogy_terms(words: Sequence[str]) -> tuple[str, str, str]:
     return a, b, c
 
 
-def completed_analogy(source: Source, terms: tuple[str, str, str], k: int, rule: Rule) -> AnalogyAnswers:
-    """Return the answers of an analogy in the table of a source.
-
-    Raises:
-        SettingError: If the table has fewer than four rows.
-    """
-    table = source.table
-    if len(table.weight) < 4:
-        raise SettingError(
-            f"an analogy needs an answer beside its three words, but {source.checkpoint.path} has {len(table.weight)} "
-            "rows.\nChoose a larger table."
-        )
-    rows = source.rows(terms)
-    _require_direction(source, rows)
-    return answered_analogy(source.checkpoint, table, source.search("cosine"), rows, k, rule)
+def _searched(checkpoint: Checkpoint, table: Table, centered: bool) -> dict[str, Any]:
+    """Return the fields of `SearchedTable`."""
+    return {
+        "path": str(checkpoint.path),
+        "table": table.name,
+        "rows": table.rows,
+        "dim": table.weight.shape[1],
+        "dtype": table.dtype,
+        "not_finite": named_rows(table.words, table.broken.tolist(), table.marking),
+        "centered": centered,
+    }
 
 
-def answered_analogy(
-    checkpoint: Checkpoint, table: Table, search: Search, rows: Sequence[int], k: int, rule: Rule
-) -> AnalogyAnswers:
-    """Return the answers of an analogy of three rows, by a search in their table."""
-    without, among_all = (answers(search, rows, k, rule, inputs) for inputs in (False, True))
-    return AnalogyAnswers(
-        **vars(searched_table(checkpoint, table, search.centered)),
-        rule=rule,
-        question=_named(table, rows),
-        without_inputs=found_rows(table, without),
-        with_inputs=found_rows(table, among_all),
-    )
+def _found(table: Table, near: Nearest, query: int = 0) -> list[Neighbor]:
+    """Return the rows that were found for a query, with their tokens."""
+    named = _named(table, near.ids[query])
+    return [Neighbor(**vars(row), score=score) for row, score in zip(named, near.scores[query].tolist(), strict=True)]
 
 
-def compared_tokens(source: Source, one: str, other: str) -> TokenSimilarity:
-    """Return the cosine similarity of two tokens."""
-    table, rows = source.table, source.rows((one, other))
-    _require_direction(source, rows)
-    search = source.search("cosine")
-    first, second = (search.table[[row]] - search.mean for row in rows)
-    cosine = float(movement(first, second).cosine[0])
-    searched = vars(searched_table(source.checkpoint, table, source.centered))
-    return TokenSimilarity(**searched, tokens=_named(table, rows), cosine=cosine)
+def _named(table: Table, rows: Sequence[int] | np.ndarray) -> list[NamedRow]:
+    return named_rows(table.words, table.ids[np.asarray(rows, np.int64)].tolist(), table.marking)
 
 
-def _named(table: Table, rows: Sequence[int]) -> list[NamedRow]:
-    return named_rows(table.words, table.ids[list(rows)].tolist(), table.marking)
-
-
-def _require_direction(source: Source, rows: Sequence[int]) -> None:
+def _require_direction(table: Table, rows: Sequence[int]) -> None:
     for row in rows:
-        if not source.centered and not source.table.weight[row].any():
+        if not table.weight[row].any():
             raise SettingError(
                 f"the row of token #{row} is 0, so it has no direction, and no cosine with another row.\n"
                 "Choose another token; its neighbors by distance are found with the metric euclidean."

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -153,21 +154,23 @@ def sizes(subject: Subject) -> Sizes:
         # The file of a run also holds tables that were computed or not trained: of low rank, of a model of one's own.
         counts = {part: learned[1] if part == "token table" else count for part, count in counts.items()}
         counts[OTHER] = learned[0] - sum(count for part, count in counts.items() if part != OTHER)
-    total = sum(counts.values()), sum(entry.bytes for entry in entries.values())
+    total, stored = sum(counts.values()), sum(entry.bytes for entry in entries.values())
+    parts = []
+    for part, group in groups.items():
+        if group:
+            shape = group[0].shape if len(group) == 1 else None
+            dtype = ", ".join(sorted({entry.dtype for entry in group}))
+            size = sum(entry.bytes for entry in group)
+            parts.append(_part(part, names.get(part), shape, dtype, (counts[part], total), (size, stored)))
     table = entries.get(str(checkpoint.token_table))
-    words = checkpoint.words
     model_type = (checkpoint.config or {}).get("model_type")
-    without_row, first = _without_row(words, table.shape[0] if table else None)
     return Sizes(
-        parameters=total[0],
-        bytes=total[1] or None,
+        parameters=total,
+        bytes=stored or None,
         tensors=len(entries),
-        parts=[_size(part, names.get(part), group, counts[part], total) for part, group in groups.items() if group],
-        rows=table.shape[0] if table else None,
+        parts=parts,
         dim=table.shape[1] if table else None,
-        tokens=None if words is None else len(words),
-        without_row=without_row,
-        first_without_row=first,
+        **_of_tokens(subject, table.shape[0] if table else None),
         guessed=checkpoint.names.guessed,
         tied=checkpoint.tied,
         model_type=model_type if isinstance(model_type, str) else None,
@@ -211,44 +214,44 @@ def token_spectrum(subject: Subject) -> Spectrum:
 def _configured(subject: Subject) -> Sizes:
     """Return the sizes of the tables that a configuration describes."""
     description, config = subject.description, subject.checkpoint.config or {}
-    counted = parameters(config)
+    counted, dim, dtype = parameters(config), description.token_dim, config.get("torch_dtype", config.get("dtype"))
     named = {
         "token table": counted.tokens,
         "output projection": counted.output_projection,
         "position table": counted.positions,
         "token types": counted.segments,
     }
-    dim, dtype, words = description.token_dim, config.get("torch_dtype", config.get("dtype")), subject.checkpoint.words
     parts = [
-        SizeOfPart(
-            part=part,
-            tensor=None,
-            shape=(number // dim, dim),
-            dtype=dtype if isinstance(dtype, str) else "",
-            parameters=number,
-            share=number / counted.total if counted.total else None,
-            bytes=None,
-            share_of_bytes=None,
-        )
-        for part, number in named.items()
-        if number
+        _part(part, None, (n // dim, dim), dtype if isinstance(dtype, str) else "", (n, counted.total), (0, 0))
+        for part, n in named.items()
+        if n
     ]
-    without_row, first = _without_row(words, description.vocab_size)
     return Sizes(
-        parameters=counted.total, bytes=None, tensors=0, parts=parts, rows=description.vocab_size, dim=dim,
-        tokens=None if words is None else len(words), without_row=without_row,
-        first_without_row=first,
-        guessed=False, tied=description.tied,
+        parameters=counted.total, bytes=None, tensors=0, parts=parts, dim=dim,
+        **_of_tokens(subject, description.vocab_size), guessed=False, tied=description.tied,
         model_type=description.model_type, initial_scale=None, from_configuration=True,
     )  # fmt: skip
 
 
-def _without_row(words: Sequence[str] | None, rows: int | None) -> tuple[int | None, list[NamedRow]]:
-    """Return how many tokens have ids beyond the rows of the table, and the first; an id that no token has is ""."""
-    if words is None or rows is None:
-        return None, []
-    ids = [n for n in range(rows, len(words)) if words[n]]
-    return len(ids), named_rows(words, ids[:_NAMED]) if ids else []
+def _part(
+    part: str, name: str | None, shape: tuple[int, ...] | None, dtype: str, of: tuple[int, int], bytes: tuple[int, int]
+) -> SizeOfPart:
+    """Return the size of a part; parameters and bytes come with those of all parts."""
+    share, share_of_bytes = (own / total if total else None for own, total in (of, bytes))
+    return SizeOfPart(part, name, shape, dtype, of[0], share, bytes[0] or None, share_of_bytes)
+
+
+def _of_tokens(subject: Subject, rows: int | None) -> dict[str, Any]:
+    """Return the fields of Sizes on rows and tokens; an id that no token has is ""."""
+    words, ids = subject.checkpoint.words, None
+    if words is not None and rows is not None:
+        ids = [n for n in range(rows, len(words)) if words[n]]
+    return {
+        "rows": rows,
+        "tokens": None if words is None else len(words),
+        "without_row": None if ids is None else len(ids),
+        "first_without_row": named_rows(words or [], ids[:_NAMED]) if ids else [],
+    }
 
 
 def _is_constant(entry: Entry) -> bool:
@@ -268,20 +271,6 @@ def _learned(subject: Subject) -> tuple[int, int] | None:
             total, tokens = counts.get("total"), counts.get("tokens") or 0
             return (total, tokens) if isinstance(total, int) and isinstance(tokens, int) else None
     return None
-
-
-def _size(part: str, name: str | None, group: Sequence[Entry], parameters: int, total: tuple[int, int]) -> SizeOfPart:
-    size = sum(entry.bytes for entry in group)
-    return SizeOfPart(
-        part=part,
-        tensor=name,
-        shape=group[0].shape if len(group) == 1 else None,
-        dtype=", ".join(sorted({entry.dtype for entry in group})),
-        parameters=parameters,
-        share=parameters / total[0] if total[0] else None,
-        bytes=size or None,
-        share_of_bytes=size / total[1] if total[1] else None,
-    )
 
 
 def _initial(subject: Subject) -> InitialScale | None:

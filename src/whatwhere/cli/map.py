@@ -80,7 +80,7 @@ def draw(
     For scripts: whatwhere map path/to/model --method umap --out map.tsv --json
     """
     from whatwhere.analysis.token_map import group_neighbors, make_map, neighbors_to_compare
-    from whatwhere.analysis.token_neighbors import Source
+    from whatwhere.analysis.token_neighbors import open_run
     from whatwhere.large_arrays import sample_rows, selected_rows
     from whatwhere.long_work import by_share
     from whatwhere.models.checkpoint import write_projector
@@ -88,7 +88,7 @@ def draw(
     from whatwhere.report.token_map import describe, map_facts, map_points, map_text
 
     with progress() as show_step:
-        checkpoint = Source(path, table, allow_pickle, run=run).checkpoint
+        checkpoint = open_run(path, table, run, allow_pickle)
         _check_targets(out, tsv, checkpoint)
         show_step("reading")
         source = read_table(checkpoint, table)

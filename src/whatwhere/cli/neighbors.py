@@ -13,7 +13,7 @@ from whatwhere.report.terminal import new_console, print_parts, progress
 if TYPE_CHECKING:
     from whatwhere.analysis.analogies import Rule
     from whatwhere.analysis.nearest_neighbors import Metric
-    from whatwhere.analysis.token_neighbors import AnalogyAnswers, Neighbors, SearchedTable, Source, TokenSimilarity
+    from whatwhere.analysis.token_neighbors import AnalogyAnswers, Neighbors, SearchedTable, TokenSimilarity
 
 Token = typer.Argument(help="Token by its text, or by its id as in '#123'.")
 Count = Annotated[int, typer.Option("-k", help="Number of results.", min=1)]
@@ -31,10 +31,9 @@ def _on_a_table(search: Callable[..., "SearchedTable"]) -> Callable[..., None]:
         as_json: AsJson = False,
         **own: Any,
     ) -> None:
-        from whatwhere.analysis.token_neighbors import Source
-
         with progress() as show:
-            result = search(Source(path, table, allow_pickle, centered, show, run), **own)
+            options = {"centered": centered, "table": table, "run": run, "allow_pickle": allow_pickle, "progress": show}
+            result = search(path, options, **own)
         if as_json:
             print_json(result)
             return
@@ -44,7 +43,7 @@ def _on_a_table(search: Callable[..., "SearchedTable"]) -> Callable[..., None]:
 
     # Typer reads the signature: the path, what the command alone takes, and the options of all.
     path, *options, _ = signature(command).parameters.values()
-    _, *own = signature(search).parameters.values()
+    _, _, *own = signature(search).parameters.values()
     parameters = [path, *own, *options]
     functools.update_wrapper(command, search)
     command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
@@ -54,7 +53,8 @@ def _on_a_table(search: Callable[..., "SearchedTable"]) -> Callable[..., None]:
 
 @_on_a_table
 def neighbors(
-    source: "Source",
+    path: Model,
+    options: dict[str, Any],
     tokens: Annotated[list[str], Token],
     k: Count = 10,
     metric: Annotated[str, typer.Option(help="Metric: cosine, dot or euclidean.")] = "cosine",
@@ -63,14 +63,15 @@ def neighbors(
 
     Example: whatwhere neighbors path/to/model king paris -k 5
     """
-    from whatwhere.analysis.token_neighbors import nearest_tokens
+    from whatwhere.analysis.token_neighbors import neighbors
 
-    return nearest_tokens(source, tokens, k, cast("Metric", metric))
+    return neighbors(path, tokens, k, metric=cast("Metric", metric), **options)
 
 
 @_on_a_table
 def analogy(
-    source: "Source",
+    path: Model,
+    options: dict[str, Any],
     tokens: Annotated[list[str], typer.Argument(help="Three tokens, as in man woman king, or king - man + woman.")],
     k: Count = 10,
     rule: Annotated[str, typer.Option(help="Scoring: add (3CosAdd) or multiply (3CosMul).")] = "add",
@@ -81,20 +82,21 @@ def analogy(
 
     Example: whatwhere analogy path/to/model man woman king
     """
-    from whatwhere.analysis.token_neighbors import analogy_terms, completed_analogy
+    from whatwhere.analysis.token_neighbors import analogy
 
-    return completed_analogy(source, analogy_terms(tokens), k, cast("Rule", rule))
+    return analogy(path, *tokens, k=k, rule=cast("Rule", rule), **options)
 
 
 @_on_a_table
 def similarity(
-    source: "Source",
+    path: Model,
+    options: dict[str, Any],
     tokens: Annotated[tuple[str, str], typer.Argument(help="Two tokens, as text or as '#123'.")],
 ) -> "TokenSimilarity":
     """Print the cosine similarity of two tokens.
 
     Example: whatwhere similarity path/to/model king queen
     """
-    from whatwhere.analysis.token_neighbors import compared_tokens
+    from whatwhere.analysis.token_neighbors import token_similarity
 
-    return compared_tokens(source, *tokens)
+    return token_similarity(path, tokens, **options)

@@ -5,14 +5,21 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
-from whatwhere.analysis.checkpoint_difference import ComparedTable, Difference, PositionsDifference, TokensDifference
+from whatwhere.analysis.checkpoint_difference import (
+    ComparedTable,
+    Difference,
+    NeighborsDifference,
+    PositionsDifference,
+    RotatedDifference,
+    RowsDifference,
+    TokensDifference,
+)
 from whatwhere.analysis.configuration_difference import (
     ConfigurationDifference,
     LayerDifference,
     RotaryDifference,
     Value,
 )
-from whatwhere.analysis.table_difference import NeighborsDifference, RotatedDifference, RowsDifference
 from whatwhere.escape import cut, visible, visible_token
 from whatwhere.records import Missing
 from whatwhere.report.positions import layers_text

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 import whatwhere as ww
 from whatwhere.analysis.checkpoint_difference import difference
-from whatwhere.analysis.token_neighbors import Source, compared_tokens
+from whatwhere.analysis.token_neighbors import token_similarity
 from whatwhere.errors import CheckpointError, WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.surgery import convert_dtype, convert_format, resize_checkpoint, trim_checkpoint
@@ -286,9 +286,7 @@ def test_model2vec(tmp_path: Path, case: str) -> None:
     assert_allclose(checkpoint.array("embeddings"), right, rtol=1e-6)
     assert_allclose(checkpoint.array("embeddings", [5, 0, 5]), right[[5, 0, 5]], rtol=1e-6)
     cosine = right[1] @ right[2] / np.linalg.norm(right[1]) / np.linalg.norm(right[2])
-    assert compared_tokens(Source(Checkpoint.open(path), "input"), "cat", "sat").cosine == pytest.approx(
-        cosine, abs=1e-6
-    )
+    assert token_similarity(path, ("cat", "sat")).cosine == pytest.approx(cosine, abs=1e-6)
     with pytest.raises(CheckpointError, match="model2vec"):
         resize_checkpoint(path, tmp_path / "out", vocab_size=9)
 
