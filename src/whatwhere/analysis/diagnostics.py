@@ -39,7 +39,6 @@ class Diagnostics:
     """Suspicious rows of a token table, and the evidence.
 
     Args:
-        norms: of each row.
         reference_rows: the finite, nonzero rows of lowest norm, to which all rows are compared.
         proximity: of each row to the mean of the reference rows: 1 at this mean, 0 at the median distance from it.
         cosine: of each row and this mean, after subtracting the mean of all rows from both.
@@ -48,9 +47,7 @@ class Diagnostics:
         distances: of each row to the mean of the rows that no criterion suspects; 0 of rows that are not finite.
         low_norm, high_norm: rows whose norm lies far below or far above those of the rows that are not under-trained.
         near_mean: rows whose distance lies far below the others', though their norm does not.
-        zero, non_finite: rows of zeros; rows with NaN or infinity.
         duplicates: groups of equal rows, each in the order of ids.
-        beyond_vocabulary: rows without a token in the tokenizer.
     """
 
     norms: Float[np.ndarray, " rows"]
@@ -94,15 +91,9 @@ def diagnostics(table: Float[np.ndarray, "rows dim"], tokens: int | None = None)
     above the median. This follows Land and Bartolo, https://arxiv.org/abs/2405.05417, who choose the reference rows by
     hand. Rows that keep their random initial values, perhaps shrunk by weight decay, have no common direction: they are
     found by their norm where it lies `far_below` the others', and else not at all.
-
-    Args:
-        tokens: number of ids of the tokenizer, beyond which rows are padding; None if it is not known.
-
-    Raises:
-        ShapeError: If the table is not two-dimensional, or empty.
+    Rows beyond the ids of `tokens` of the tokenizer are padding; None is not known.
     """
-    if table.ndim != 2 or 0 in table.shape:
-        raise ShapeError(f"a token table has shape (rows, dim), but this one {table.shape}.")
+    _require_table(table)
     norms = row_norms(table)
     finite = np.isfinite(norms)
     valid = np.flatnonzero(finite & (norms > 0))
@@ -132,6 +123,11 @@ def diagnostics(table: Float[np.ndarray, "rows dim"], tokens: int | None = None)
         _duplicates(table, valid),
         np.arange(tokens, len(table)) if tokens is not None and tokens < len(table) else np.arange(0),
     )
+
+
+def _require_table(table: np.ndarray) -> None:
+    if table.ndim != 2 or 0 in table.shape:
+        raise ShapeError(f"a token table has shape (rows, dim), but this one {table.shape}.")
 
 
 def row_norms(table: Float[np.ndarray, "rows dim"]) -> Float[np.ndarray, " rows"]:
@@ -234,19 +230,17 @@ def _threshold(cosines: np.ndarray) -> float:
 
 def _duplicates(table: np.ndarray, valid: np.ndarray) -> tuple[tuple[int, ...], ...]:
     # By hash first: keeping the bytes of all rows would take the memory of a second table.
-    hashes = np.empty(len(valid), np.int64)
+    first: dict[int, int] = {}
+    alike: dict[int, list[int]] = {}
     for part in row_blocks(len(valid), _BLOCK):
-        hashes[part] = [hash(row.tobytes()) for row in table[valid[part]]]
-    order = np.argsort(hashes, kind="stable")
-    repeated = np.flatnonzero(np.diff(hashes[order]) == 0)
-    alike = order[np.unique(np.concatenate([repeated, repeated + 1]))]
-    groups: list[tuple[int, ...]] = []
-    for same_hash in np.split(valid[alike], np.flatnonzero(np.diff(hashes[alike])) + 1):
-        exact: dict[bytes, list[int]] = {}
-        for row in same_hash.tolist():
-            exact.setdefault(table[row].tobytes(), []).append(row)
-        groups += [tuple(same) for same in exact.values() if len(same) > 1]
-    return tuple(sorted(groups))
+        for row in valid[part].tolist():
+            key = hash(table[row].tobytes())
+            if (earlier := first.setdefault(key, row)) != row:
+                alike.setdefault(key, [earlier]).append(row)
+    exact: dict[bytes, list[int]] = {}
+    for row in (row for rows in alike.values() for row in rows):
+        exact.setdefault(table[row].tobytes(), []).append(row)
+    return tuple(sorted(tuple(rows) for rows in exact.values() if len(rows) > 1))
 
 
 def hubs(
@@ -254,9 +248,8 @@ def hubs(
 ) -> tuple[list[tuple[int, int]], int, float]:
     """Find the rows that are among the ten nearest neighbors of many others (hubness), among the valid ids.
 
-    Returns:
-        The id of each hub and the number of rows whose neighbor it is, the largest first; the number of rows whose
-        neighbors were searched; and how often a row is a neighbor on average.
+    The result is the id of each hub and the number of rows whose neighbor it is, the largest first; the number of rows
+    whose neighbors were searched; and how often a row is a neighbor on average.
     """
     if len(valid) < 2 or queries < 1:
         return [], 0, 0.0
@@ -307,17 +300,15 @@ def initial_scale(
     Such rows keep their initial values except for updates that are common to all of them, so their mean is subtracted
     first. The estimate is compared with the usual values: that of the configuration, 0.02 (BERT, GPT-2), 1 (PyTorch,
     T5), 1 / sqrt(dim), and sqrt(2 / (5 dim)) (GPT-NeoX).
-
-    Raises:
-        ShapeError: If the table is not two-dimensional, or empty.
     """
-    if table.ndim != 2 or 0 in table.shape:
-        raise ShapeError(f"a token table has shape (rows, dim), but this one {table.shape}.")
+    _require_table(table)
     selected = len(under_trained) >= _FEWEST_UNDER_TRAINED
-    rows, zero = table[under_trained].astype(np.float64) if selected else table, np.zeros(table.shape[1])
-    # By blocks, without converting a large table.
-    mean = sum((rows[part].sum(axis=0, dtype=np.float64) for part in row_blocks(len(rows), _BLOCK)), zero) / len(rows)
-    squares = sum(float(((rows[part] - mean) ** 2).sum()) for part in row_blocks(len(rows), _BLOCK))
+    rows, squares = table[under_trained].astype(np.float64) if selected else table, 0.0
+    mean = np.zeros(table.shape[1])
+    for part in row_blocks(len(rows), _BLOCK):  # without converting a large table
+        mean += rows[part].sum(axis=0, dtype=np.float64) / len(rows)
+    for part in row_blocks(len(rows), _BLOCK):
+        squares += float(((rows[part] - mean) ** 2).sum())
     std = sqrt(squares / (max(len(rows) - 1, 1) * rows.shape[1]))
     usual = {} if configured is None else {CONFIGURED: configured}
     usual |= {
@@ -328,8 +319,7 @@ def initial_scale(
     }
     ratios = {rule: max(std / value, value / std) for rule, value in usual.items() if value > 0 and std > 0}
     best = min(ratios, key=lambda rule: ratios[rule], default=None)
-    if best is None or ratios[best] > _TOLERANCE:
-        best = None
+    best = None if best is None or ratios[best] > _TOLERANCE else best
     norms = row_norms(rows)
     variation = float(norms.std() / norms.mean() * sqrt(2 * rows.shape[1])) if norms.any() else nan
     return InitialScale(std, len(rows), selected, best, None if best is None else usual[best], variation)

@@ -153,24 +153,22 @@ def leading_eigenvectors(
     """Return the largest eigenvalues and their eigenvectors, as rows, by block Krylov iteration.
 
     It needs products with a few columns only, whereas a decomposition is cubic in the number of features: Musco and
-    Musco 2015, https://arxiv.org/abs/1504.05477. The iteration stops once no eigenvalue changes by more than 1e-10 of
-    itself, or after 25 products.
+    Musco 2015, https://arxiv.org/abs/1504.05477.
     """
     dim = len(covariance)
-    width = min(count + _SPARE, dim)
-    block = np.linalg.qr(np.random.default_rng(seed).standard_normal((dim, width)))[0]
-    basis, products, before = block, covariance @ block, np.zeros(count)
+    block = np.random.default_rng(seed).standard_normal((dim, min(count + _SPARE, dim)))
+    basis = products = np.empty((dim, 0))
+    before = np.zeros(count)
     for _ in range(_PRODUCTS):
+        for _ in range(2):  # twice, because one pass leaves rounding errors
+            block = np.linalg.qr(block - basis @ (basis.T @ block))[0]
+        basis, products = np.hstack([basis, block]), np.hstack([products, covariance @ block])
         values, vectors = np.linalg.eigh(basis.T @ products)
         largest = values[::-1][:count]
         if basis.shape[1] == dim or np.allclose(largest, before[: len(largest)], rtol=1e-10, atol=0):
             break
-        before, block = largest, products[:, -width:][:, : dim - basis.shape[1]]
-        for _ in range(2):  # twice, because one pass leaves rounding errors
-            block = np.linalg.qr(block - basis @ (basis.T @ block))[0]
-        basis, products = np.hstack([basis, block]), np.hstack([products, covariance @ block])
-        width = block.shape[1]
-    return largest, (basis[:, : len(vectors)] @ vectors).T[::-1][:count]
+        before, block = largest, products[:, -block.shape[1] :][:, : dim - basis.shape[1]]
+    return largest, (basis @ vectors).T[::-1][:count]
 
 
 def _by_rows(table: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, float]:

@@ -1,10 +1,8 @@
 """Token maps: rows of a table in two dimensions, the share of neighbors that are preserved, and named groups."""
 
-import io
 import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import redirect_stdout
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,14 +31,12 @@ _EXAGGERATED, _STEPS, _EVERY = 150, 500, 10
 (250 of 750, openTSNE's defaults) keep no more neighbors and take twice the time."""
 _INTERVAL = 2
 """Side of a cell of the grid that interpolates repulsion; openTSNE's default of 1 takes four times as long."""
-_SEARCHED, _OPTIMIZED = 0.5, 0.95
-"""Approximate progress after UMAP's search for neighbors, and after the last iteration."""
+_SEARCHED, _OPTIMIZED = 0.4, 0.95
+"""Approximate share of the work after the search for neighbors, and after the last iteration."""
 _FEW_ROWS = 5000
 _SEARCH_BLOCK = 2048
 _SOON, _MOST_ROWS = 3.6e11, 50_000
 """Multiplications of the search for neighbors, about 12 s on one core; and rows whose optimization takes about 15 s."""
-_SECONDS_OF_SEARCH, _SECONDS_OF_STEPS = 12, 15
-"""These times."""
 
 
 @dataclass(frozen=True)
@@ -143,10 +139,7 @@ def neighbors_kept(
     queries: int = 1000,
     seed: int = 0,
 ) -> NeighborsKept:
-    """Return the share of the nearest neighbors that a map preserves.
-
-    share = mean over rows of |N_k(row in the table, by cosine) and N_k(row on the map)| / k
-    """
+    """Return the mean over rows of |N_k(row in the table, by cosine) and N_k(row on the map)| / k."""
     compared = overlap(table, coordinates, k, queries, seed, "euclidean")
     chance = compared.k / (len(table) - 1)
     return NeighborsKept(float(compared.kept.mean()), compared.k, len(compared.rows), chance)
@@ -172,8 +165,7 @@ def _tsne(table: np.ndarray, seed: int, progress: Progress) -> np.ndarray:
         from openTSNE.nearest_neighbors import PrecomputedNeighbors
     except ImportError as error:
         raise _missing("t-SNE", "openTSNE", "map") from error
-    searched = _searched(*table.shape)
-    near = _nearest(table, min(_NEIGHBORS, (len(table) - 1) // 3), searched, progress)
+    near = _nearest(table, min(_NEIGHBORS, (len(table) - 1) // 3), progress)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         affinities = Uniform(knn_index=PrecomputedNeighbors(near, np.ones(near.shape)), symmetrize="mean")
@@ -190,23 +182,18 @@ def _tsne(table: np.ndarray, seed: int, progress: Progress) -> np.ndarray:
 
             def step(done: int, error: float, coordinates: object, begin: int = begin) -> None:
                 share = (begin + done) / _STEPS
-                progress(searched + (_OPTIMIZED - searched) * share, f"step {begin + done} of {_STEPS}")
+                progress(_SEARCHED + (_OPTIMIZED - _SEARCHED) * share, f"step {begin + done} of {_STEPS}")
 
             embedding.optimize(end - begin, inplace=True, exaggeration=exaggeration, momentum=0.8, callbacks=step)
         return np.asarray(embedding)
 
 
-def _searched(rows: int, dim: int) -> float:
-    """Return the share of the time of t-SNE that the search for neighbors takes."""
-    search = _SECONDS_OF_SEARCH * rows**2 * dim / _SOON
-    return _OPTIMIZED * search / (search + _SECONDS_OF_STEPS * rows / _MOST_ROWS)
-
-
-def _nearest(table: np.ndarray, k: int, searched: float, progress: Progress) -> np.ndarray:
+def _nearest(table: np.ndarray, k: int, progress: Progress) -> np.ndarray:
     """Return the k nearest other rows of each row, by cosine."""
     search, found = Search(table, "cosine"), []
     for begin in range(0, len(table), _SEARCH_BLOCK):
-        progress(searched * begin / len(table), f"searching neighbors, {begin:,} of {len(table):,} tokens")
+        share = _SEARCHED * begin / len(table)
+        progress(share, f"searching neighbors, {begin:,} of {len(table):,} tokens")
         own = np.arange(begin, min(begin + _SEARCH_BLOCK, len(table)))[:, None]
         found.append(search.nearest(table[begin : begin + _SEARCH_BLOCK], k, without=own).ids)
     return np.concatenate(found)
@@ -221,7 +208,6 @@ def _start(table: np.ndarray, seed: int) -> np.ndarray:
 
 
 def _umap(table: np.ndarray, seed: int, progress: Progress) -> np.ndarray:
-    near = min(_NEIGHBORS, len(table) - 1)
     progress(0.0, "loading UMAP")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # such as on TensorFlow, which it tries to import
@@ -229,28 +215,10 @@ def _umap(table: np.ndarray, seed: int, progress: Progress) -> np.ndarray:
             from umap import UMAP
         except ImportError as error:
             raise _missing("UMAP", "umap-learn", "umap") from error
-        progress(0.0, "searching neighbors")
-        # UMAP reports iterations only by a progress bar of tqdm, and the rest by print.
-        bar = {"file": _Bar(progress), "bar_format": "{n_fmt}/{total_fmt}", "mininterval": 0.2}
+        progress(0.0, "searching neighbors and laying them out, which UMAP does in one step")
         # On one core: with more, the result depends on the order of the threads.
-        reducer = UMAP(n_neighbors=near, metric="cosine", n_jobs=1, random_state=seed, verbose=True, tqdm_kwds=bar)
-        with redirect_stdout(io.StringIO()):
-            return np.asarray(reducer.fit_transform(table))
-
-
-class _Bar(io.StringIO):
-    """A file that reports what tqdm writes to it, such as "12/200", as progress."""
-
-    def __init__(self, progress: Progress) -> None:
-        super().__init__()
-        self._progress = progress
-
-    def write(self, text: str) -> int:
-        done, slash, total = text.strip().partition("/")
-        if slash and done.isdigit() and total.isdigit() and int(total):
-            share = _SEARCHED + (_OPTIMIZED - _SEARCHED) * int(done) / int(total)
-            self._progress(share, f"step {done} of {total}")
-        return len(text)
+        reducer = UMAP(n_neighbors=min(_NEIGHBORS, len(table) - 1), metric="cosine", n_jobs=1, random_state=seed)
+        return np.asarray(reducer.fit_transform(table))
 
 
 def _missing(method: str, package: str, extra: str) -> MissingExtra:
@@ -299,11 +267,7 @@ class GroupNeighbors:
 
 
 def group_neighbors(rows: Float[np.ndarray, "tokens dim"], groups: Sequence[int]) -> GroupNeighbors:
-    """Return which tokens of a set have their nearest neighbor of the set, by cosine, in their own group.
-
-    Raises:
-        ShapeError: If there are fewer than two rows, or not as many groups as rows.
-    """
+    """Return which tokens of a set have their nearest neighbor of the set, by cosine, in their own group."""
     if rows.ndim != 2 or len(rows) < 2 or len(groups) != len(rows):
         raise ShapeError(f"group_neighbors got rows {rows.shape} and {len(groups)} groups; it needs one for each row.")
     unit, _ = units(np.asarray(rows, np.float64))
@@ -324,15 +288,7 @@ def group_neighbors(rows: Float[np.ndarray, "tokens dim"], groups: Sequence[int]
 
 
 def parse_groups(text: str) -> dict[str, list[str]]:
-    """Read tokens that are separated by commas; semicolons or line breaks separate groups, which may have names.
-
-    Raises:
-        SettingError: If no token is named, or two groups have one name.
-
-    Examples:
-        >>> parse_groups("royalty: king, queen; cat, dog")
-        {'royalty': ['king', 'queen'], '2': ['cat', 'dog']}
-    """
+    """Read tokens that are separated by commas; semicolons or line breaks separate groups, which may have names."""
     groups: dict[str, list[str]] = {}
     parts = [part for part in text.replace("\n", ";").split(";") if part.strip(" ,\t\r")]
     for n, part in enumerate(parts):

@@ -108,23 +108,13 @@ def walk(
     """Return the input vectors of a Transformer for a text, or for ids, after every step.
 
     Args:
-        text: the input; pass either this or `ids`.
         tokenizer: of the text; None is that of the first tutorial's expressions where the whole text is one, else
             assigns ids to words in order of appearance.
         scheme: a name of the catalogue, or a mixture such as "sinusoidal+alibi".
         vocab_size: rows of the token table; None is the size of the tokenizer, or one more than the largest id.
         seed: of the random tables; token rows are sampled from N(0, 1), as in nn.Embedding.
-
-    Raises:
-        TextError: If both text and ids are passed, or neither.
-        TokenError: If an id is negative, or not in the tokenizer.
-        SettingError: If the seed is out of range, or the table is too large.
-
-    Examples:
-        >>> steps = walk("The cat sat on the mat.", dim=4)
-        >>> steps.tokens[-1], steps.position_rows[1]
-        ('.', tensor([0.8415, 0.5403, 0.0100, 0.9999]))
     """
+    _require_one("walk", text, ids)
     scheme = canonical_name(scheme)
     numbers, tokens, size, source = _encode(text, ids, tokenizer)
     rows = size if vocab_size is None else vocab_size
@@ -170,12 +160,15 @@ def follow(
         )
 
 
+def _require_one(function: str, text: str | None, ids: Sequence[int] | None) -> None:
+    if (text is None) == (ids is None):
+        raise TextError(f'{function} needs either a text or ids: "The cat sat on the mat." or ids=[105, 6587].')
+
+
 def _encode(
     text: str | None, ids: Sequence[int] | None, tokenizer: Tokenizer | None
 ) -> tuple[list[int], list[str] | None, int, str]:
     """Return ids, tokens, rows of the table, and what made the ids."""
-    if (text is None) == (ids is None):
-        raise TextError('walk needs either a text or ids: "The cat sat on the mat." or ids=[105, 6587].')
     if ids is not None:
         if not ids:
             raise TokenError("ids is empty, but needs at least one, as in ids=[105, 6587].")
@@ -213,27 +206,11 @@ def walk_model(
 
     Args:
         source: a checkpoint, or its path: a model, a file of vectors, or a folder of `whatwhere compare`.
-        text: the input; pass either this or `ids`.
         run: of a comparison, such as "rotary-0"; it may be None where there is only one.
         scheme: another positional encoding, of the catalogue; None is the model's own.
-
-    Raises:
-        TextError: If both text and ids are passed, or neither; or the text cannot be encoded.
-        TokenError: If an id lies outside the table.
-        SettingError: If a comparison has several runs and none is named, or no such run.
-        CheckpointError: If the files cannot be read, or have no token table.
-
-    Examples:
-        >>> from tempfile import mkdtemp
-        >>> path = Path(mkdtemp(), "two.vec")
-        >>> _ = path.write_text("2 3\\nking 1 2 3\\nqueen 4 5 6\\n")
-        >>> steps = walk_model(path, "queen king")
-        >>> steps.ids, steps.vectors.tolist()
-        ([1, 0], [[4.0, 5.0, 6.0], [1.0, 2.0, 3.0]])
     """
     checkpoint = source if isinstance(source, Checkpoint) else Checkpoint.open(source)
-    if (text is None) == (ids is None):
-        raise TextError('walk_model needs either a text or ids: "The cat sat on the mat." or ids=[105, 6587].')
+    _require_one("walk_model", text, ids)
     name = chosen_run(checkpoint, run)
     tensor = table_name(checkpoint, "input") if name is None else name + TOKENS
     numbers, tokens, tokenizer = _read(checkpoint, text, ids)
