@@ -1,4 +1,4 @@
-"""Golden vectors equal the modules of transformers, and name what a port does wrong."""
+"""Golden vectors, also of learned numbers from files, equal the modules of transformers, and name what is wrong."""
 
 import json
 from inspect import signature
@@ -11,6 +11,7 @@ import pytest
 import torch
 from safetensors.numpy import load_file, save_file
 from safetensors.torch import save_file as save_tensors
+from transformers.masking_utils import chunked_overlay, sliding_window_bidirectional_overlay, sliding_window_overlay
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.models.bloom.modeling_bloom import build_alibi_tensor
 from transformers.models.ministral3.modeling_ministral3 import get_llama_4_attn_scale
@@ -44,14 +45,25 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def require(folder: Path, numbers: dict[str, Any], **options: Any) -> dict[str, Any]:
-    """Write the numbers of a port, compare them with the golden vectors, and require all laws that they fall under."""
-    save_tensors({name: torch.as_tensor(x).contiguous() for name, x in numbers.items()}, folder / "port.safetensors")
-    reports = verify(folder / "golden", folder / "port.safetensors", partial=True, **options)
+def written(name: str, folder: Path, part: Any = None, **settings: Any) -> Any:
+    """Write the golden vectors of a tiny configuration, and return it with their description."""
+    config = config_of(name, **settings)
+    return config, write_golden(ww.from_huggingface(config, part=part), folder / "golden")
+
+
+def failed_of(folder: Path, numbers: dict[str, Any], **options: Any) -> list[Any]:
+    """Write some numbers of a port, compare them with the golden vectors, and return what fails."""
+    save_tensors({name: torch.as_tensor(x).detach().contiguous() for name, x in numbers.items()}, folder / "port")
+    reports = verify(folder / "golden", folder / "port", partial=True, **options)
     assert reports
-    for report in reports.values():
-        report.require()
-    return reports
+    return [each for report in reports.values() for each in report.failed]
+
+
+def require(folder: Path, numbers: dict[str, Any], **options: Any) -> None:
+    """Require the laws of the numbers of a port, and that a change of any of them breaks its own."""
+    assert failed_of(folder, numbers, **options) == []
+    wrong = {name: 1.01 * torch.as_tensor(x) for name, x in numbers.items()}
+    assert len(failed_of(folder, wrong, **options)) == len(numbers)
 
 
 def per_pair(table: torch.Tensor, pairs: int) -> np.ndarray:
@@ -83,13 +95,10 @@ def of_transformers(model: Any, golden: Any, right: Any) -> dict[str, np.ndarray
 @pytest.mark.parametrize("family", FAMILIES)
 def test_they_equal_the_modules_of_transformers(family: str, tmp_path: Path) -> None:
     name, settings = FAMILIES[family]
-    config = config_of(name, **settings)
-    golden = write_golden(ww.from_huggingface(config), tmp_path / "golden")
+    config, golden = written(name, tmp_path, **settings)
     numbers = of_transformers(model_of(config), golden, read_golden(tmp_path / "golden")[1])
-    reports = require(tmp_path, numbers, float32_angles=True)
-    assert len(reports) == len(golden.kinds)
-    for report in reports.values():
-        assert {finding.law for finding in report.findings} >= {"cos", "sin"}
+    require(tmp_path, numbers, float32_angles=True)
+    assert {f"kind.{n}.cos" for n in range(len(golden.kinds))} <= numbers.keys()
 
 
 def bloom_bias(config: Any) -> torch.Tensor:
@@ -113,8 +122,7 @@ BIASES: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("case", BIASES)
 def test_biases_are_those_of_transformers(case: str, tmp_path: Path) -> None:
     of_last_query, settings = BIASES[case]
-    config = config_of(case.partition(" ")[0], **settings)
-    golden = write_golden(ww.from_huggingface(config), tmp_path / "golden")
+    config, golden = written(case.partition(" ")[0], tmp_path, **settings)
     right = of_last_query(config)
     numbers = right[:, [4096 - distance for distance in golden.distances]]
     require(tmp_path, {"kind.0.bias": numbers})
@@ -126,8 +134,7 @@ def test_biases_are_those_of_transformers(case: str, tmp_path: Path) -> None:
 )
 def test_the_buckets_of_t5_are_those_of_transformers(part: Any, settings: dict[str, int], tmp_path: Path) -> None:
     """A table with its own row numbers as biases, which the attention itself looks up."""
-    config = config_of("t5", **settings)
-    golden = write_golden(ww.from_huggingface(config, part=part), tmp_path / "golden")
+    config, golden = written("t5", tmp_path, part, **settings)
     attention = getattr(model_of(config), part).block[0].layer[0].SelfAttention
     table = attention.relative_attention_bias.weight
     with torch.no_grad():
@@ -142,8 +149,7 @@ def test_the_buckets_of_t5_are_those_of_transformers(part: Any, settings: dict[s
 
 def test_the_temperature_of_ministral3_is_that_of_transformers(tmp_path: Path) -> None:
     yarn = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 4096}
-    config = config_of("ministral3", rope_parameters={**yarn, "llama_4_scaling_beta": 0.1})
-    golden = write_golden(ww.from_huggingface(config), tmp_path / "golden")
+    _, golden = written("ministral3", tmp_path, rope_parameters={**yarn, "llama_4_scaling_beta": 0.1})
     right = get_llama_4_attn_scale(torch.tensor([golden.positions]), 0.1, 4096)[0, 0, :, 0]
     assert right[-1] > 1.3
     require(tmp_path, {"kind.0.temperature": right})
@@ -151,8 +157,7 @@ def test_the_temperature_of_ministral3_is_that_of_transformers(tmp_path: Path) -
 
 def test_the_temperature_of_llama4_is_that_of_transformers(tmp_path: Path) -> None:
     """Queries of the same content at the positions of the golden vectors, with tuning and without."""
-    config = config_of("llama4_text")
-    golden = write_golden(ww.from_huggingface(config), tmp_path / "golden")
+    config, golden = written("llama4_text", tmp_path)
     ((n, kind),) = [(n, kind) for n, kind in enumerate(golden.kinds) if "temperature" in kind.names]
     attention = next(
         m for m in model_of(config).modules()
@@ -181,8 +186,7 @@ def test_the_temperature_of_llama4_is_that_of_transformers(tmp_path: Path) -> No
 @pytest.mark.parametrize("name", ["gemma", "gemma2", "gemma3_text", "gemma4_text"])
 def test_embedding_scales_are_those_of_transformers(name: str, tmp_path: Path) -> None:
     """A table of ones is what the model multiplies; in bfloat16 it rounds the factor first."""
-    config = config_of(name, hidden_size=80, num_attention_heads=4)
-    write_golden(ww.from_huggingface(config), tmp_path / "golden")
+    config, _ = written(name, tmp_path, hidden_size=80, num_attention_heads=4)
     model = model_of(config)
     reached: list[torch.Tensor] = []
     first = next(m for m in model.modules() if type(m).__name__.endswith("DecoderLayer"))
@@ -198,7 +202,7 @@ def test_embedding_scales_are_those_of_transformers(name: str, tmp_path: Path) -
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    write_golden(ww.from_huggingface(config_of("llama", rope_parameters=LLAMA3)), tmp_path / "golden")
+    written("llama", tmp_path, rope_parameters=LLAMA3)
     return tmp_path / "golden"
 
 
@@ -250,12 +254,8 @@ def test_known_mistakes_are_named(folder: Path) -> None:
 def test_half_precision_is_judged_by_its_rounding(folder: Path) -> None:
     right = {name: torch.from_numpy(x) for name, x in load_file(folder / "golden.safetensors").items()}
     some = {name: x.bfloat16() for name, x in right.items() if name.endswith(("rotated_query", "cos"))}
-    save_tensors(some, folder / "../half")
-    (report,) = verify(folder, folder / "../half", partial=True).values()
-    report.require()
-    save_tensors({name: (x * 1.05) for name, x in some.items()}, folder / "../half")
-    (report,) = verify(folder, folder / "../half", partial=True).values()
-    assert len(report.failed) == 2
+    assert failed_of(folder.parent, some) == []
+    assert len(failed_of(folder.parent, {name: x * 1.05 for name, x in some.items()})) == 2
 
 
 EXPECTED = {
@@ -279,24 +279,17 @@ EXPECTED = {
 
 @pytest.mark.parametrize("name", EXPECTED)
 def test_every_wrong_number_breaks_its_own_law(name: str, tmp_path: Path) -> None:
-    written = write_golden(ww.from_huggingface(config_of(name)), tmp_path / "golden")
-    assert written.position_offset == {"opt": 2}.get(name, 0)
+    _, golden = written(name, tmp_path)
+    assert golden.position_offset == {"opt": 2}.get(name, 0)
     sinks = name in ("gpt_oss", "granite_swa", "mimo_v2_flash")
-    assert any("sinks" in left for kind in written.kinds for left in kind.not_written) == sinks
+    assert any("sinks" in left for kind in golden.kinds for left in kind.not_written) == sinks
     right = load_file(tmp_path / "golden" / "golden.safetensors")
     assert {key.rpartition(".")[2] for key in right} >= EXPECTED[name]
     for key, value in right.items():
         wrong = np.asarray(
             value + 1 if value.dtype.kind != "f" else np.where(np.isfinite(value), value * 1.05 + 0.01, 0)
         )
-        save_file({key: wrong}, tmp_path / "port")
-        failed = [
-            each.law
-            for report in verify(tmp_path / "golden", tmp_path / "port", partial=True).values()
-            for each in report.failed
-        ]
-        assert len(failed) == 1, key
-        assert failed[0].replace(" ", "_") in key.replace(" ", "_"), (failed, key)
+        assert [each.law.replace(" ", "_") for each in failed_of(tmp_path, {key: wrong})] == [key.rpartition(".")[2]]
 
 
 @pytest.mark.parametrize(
@@ -354,3 +347,98 @@ def test_the_commands(tmp_path: Path) -> None:
         "magnitude"
     ]
     assert "no format" not in error_of("verify", tmp_path, wrong)
+
+
+# Learned numbers, from a model's files, and the keys that windows leave
+
+
+def saved(name: str, folder: Path, **settings: Any) -> Any:
+    """Return a random model of a type, whose learned numbers are all different, and save it."""
+    model = model_of(config_of(name, **settings))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() == 1:
+                parameter.normal_()
+    model.save_pretrained(folder / "model")
+    return model
+
+
+@pytest.mark.parametrize("name", ["flint", "gpt_oss", "hy_v4", "mimo_v2_flash"])
+def test_sinks_are_those_of_the_weights(name: str, tmp_path: Path) -> None:
+    """Each of these types writes them under a name of its own."""
+    model = saved(name, tmp_path)
+    kinds = json_of("golden", tmp_path / "model", "--out", tmp_path / "golden")["kinds"]
+    modules = ((path.split("."), module) for path, module in model.named_modules())
+    sinks = {path[-2]: module.sinks for path, module in modules if getattr(module, "sinks", None) is not None}
+    having = [(n, kind) for n, kind in enumerate(kinds) if str(kind["layers"][0]) in sinks]
+    assert sum(len(kind["layers"]) for _, kind in having) == len(sinks) > 0
+    assert not any("sinks" in left for kind in kinds for left in kind["not_written"])
+    numbers = {f"kind.{n}.sink": torch.stack([sinks[str(layer)] for layer in kind["layers"]]) for n, kind in having}
+    require(tmp_path, numbers)
+
+
+@pytest.mark.parametrize("part", ["encoder", "decoder"])
+def test_the_bias_of_t5_is_that_of_its_attention(part: str, tmp_path: Path) -> None:
+    model = saved("t5", tmp_path)
+    golden = write_golden(ww.read(tmp_path / "model", part=part), tmp_path / "golden")
+    attention = getattr(model, part).block[0].layer[0].SelfAttention
+    with torch.no_grad():
+        past, later = attention.compute_bias(4097, 1)[0, :, :, 0], attention.compute_bias(1, 4097)[0, :, 0]
+    numbers = {"kind.0.bias": past[:, list(golden.distances)]}
+    if part == "encoder":
+        numbers["kind.0.bias_of_later_keys"] = later[:, list(golden.distances)]
+    require(tmp_path, numbers)
+    assert golden.kinds[0].layers == tuple(range(len(getattr(model, part).block)))
+
+
+def test_learned_frequencies_and_factors_are_those_of_the_weights(tmp_path: Path) -> None:
+    model = saved("mistral_large4_text", tmp_path)
+    golden = write_golden(ww.read(tmp_path / "model"), tmp_path / "golden")
+    at = torch.tensor(golden.positions)
+    numbers = {}
+    for n, kind in enumerate(golden.kinds):
+        scalings = [model.layers[layer].self_attn.softmax_scaling for layer in kind.layers]
+        factors = [each.scale[:, None] * (at + 1.0).log() + each.bias[:, None] for each in scalings]
+        numbers[f"kind.{n}.temperature"] = torch.stack(factors)
+    alpha = model.rotary_emb.alpha.double()
+    numbers["kind.0.inverse_frequencies"] = model.rotary_emb.inv_freq.double() * alpha.exp()
+    for name, right in load_file(tmp_path / "golden" / "golden.safetensors").items():
+        if name in numbers:
+            np.testing.assert_allclose(right, numbers[name].detach().numpy(), rtol=1e-6)
+            del numbers[name]
+    assert not numbers
+
+
+SEEN = {
+    "llama4_text": ("attention_chunk_size", 1000, lambda size: chunked_overlay(size, torch.zeros(1, dtype=torch.long))),
+    "mistral": ("sliding_window", 1000, sliding_window_overlay),
+    "modernbert": ("local_attention", 2000, lambda size: sliding_window_bidirectional_overlay(size // 2)),
+}
+
+
+@pytest.mark.parametrize("name", SEEN)
+def test_keys_that_windows_leave_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    key, size, mask_of = SEEN[name]
+    _, golden = written(name, tmp_path, **{key: size})
+    ((n, kind),) = [(n, kind) for n, kind in enumerate(golden.kinds) if "window" in kind.names]
+    sees = mask_of(size)
+    keys = torch.arange(132_000 + size)
+    zero = torch.zeros((), dtype=torch.long)
+    first, last = [], []
+    for position in golden.positions:
+        seen = keys[sees(zero, zero, torch.tensor(position), keys)].tolist()
+        first.append(seen[0])
+        last.append(seen[-1])
+    numbers = {"first_key": first} | ({"last_key": last} if name == "modernbert" else {})
+    assert {each for each in kind.names if each.endswith("key") and "rotated" not in each} - {"key"} == numbers.keys()
+    assert failed_of(tmp_path, {f"kind.{n}.{each}": x for each, x in numbers.items()}) == []
+
+
+def test_a_window_is_no_chunk(tmp_path: Path) -> None:
+    """A port that has a sliding window of the size of Llama 4's chunks sees other keys from the second chunk on."""
+    _, golden = written("llama4_text", tmp_path, attention_chunk_size=1000)
+    first = [max(0, position - 999) for position in golden.positions]
+    assert [(each.law, each.first) for each in failed_of(tmp_path, {"kind.0.first_key": first})] == [
+        ("first key", 4097)
+    ]
+    assert golden.kinds[0].names[-1] == "first_key"

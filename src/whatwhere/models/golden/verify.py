@@ -185,15 +185,14 @@ def _explained(name: str, expected: np.ndarray, actual: np.ndarray, stored: str,
         return ""
     x = right[prefix + name.removeprefix("rotated_")]
     pairs, cos, sin = (right[prefix + part] for part in ("pairs", "cos", "sin"))
-    magnitude = float(right[prefix + "magnitude"])
-    rotary = np.unique(pairs)
-    start, count = int(rotary[0]), len(rotary)
-    interleaved = bool(pairs[0, 1] - pairs[0, 0] == 1 and count > 2)
-    first = start + (np.arange(count // 2) if interleaved else 2 * np.arange(count // 2))
-    other = np.stack([first, first + (count // 2 if interleaved else 1)], axis=1)
-    layout = "half" if interleaved else "interleaved"
+    magnitude, rotary = float(right[prefix + "magnitude"]), np.unique(pairs)
+    layouts = {"interleaved": rotary.reshape(-1, 2), "half": rotary.reshape(2, -1).T}
     mistakes = {
-        f"it is correct in the {layout} layout": rotated(x, other, cos, sin),
+        **{
+            f"it is correct in the {layout} layout": rotated(x, other, cos, sin)
+            for layout, other in layouts.items()
+            if not np.array_equal(other, pairs)
+        },
         "it rotates the other way: its sine has the opposite sign": rotated(x, pairs, cos, -sin),
         "nothing is rotated": x,
     }

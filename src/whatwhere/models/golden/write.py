@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from jaxtyping import Float64, Int64
 
 from whatwhere.atomic import atomic_folder
@@ -19,7 +20,11 @@ from whatwhere.errors import CheckpointError
 from whatwhere.models.checkpoint import Checkpoint
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.load_where import attention_of_layers
+from whatwhere.position.positions import Positions
 from whatwhere.records import Schema
+from whatwhere.testing.harness import sample
+from whatwhere.where.score.t5 import T5
+from whatwhere.where.score_bias import DistanceBias
 
 if TYPE_CHECKING:
     from whatwhere.where.binding import Where
@@ -30,49 +35,33 @@ POSITIONS = (0, 1, 4097, 131_071)
 DISTANCES = (0, 1, 2, 7, 8, 63, 64, 127, 128, 4096)
 RECORD, NUMBERS = "golden.json", "golden.safetensors"
 
+Numbers = dict[str, np.ndarray]
+
 
 @dataclass(frozen=True)
 class LayerKind:
-    """What some layers of a model do.
+    """What some layers of a model do."""
 
-    Args:
-        layers: their numbers, from 0.
-        where: their schemes, as code.
-        layout: "half" or "interleaved", which features make a pair; None where nothing rotates.
-        names: of the numbers in golden.safetensors, without `kind.N.`.
-        not_written: what these numbers leave out, and why.
-    """
-
-    layers: tuple[int, ...]
-    where: str
-    layout: str | None
-    names: tuple[str, ...]
-    not_written: tuple[str, ...] = ()
+    layers: tuple[int, ...]  # their numbers, from 0
+    where: str  # their schemes, as code
+    layout: str | None  # "half" or "interleaved", which features make a pair; None where nothing rotates
+    names: tuple[str, ...]  # of the numbers in golden.safetensors, without `kind.N.`
+    not_written: tuple[str, ...] = ()  # what these numbers leave out, and why
 
 
 @dataclass(frozen=True)
 class Golden:
-    """The description of golden vectors.
-
-    Args:
-        format, version: of the folder.
-        model_type, part: of the configuration.
-        positions: at which cosine, sine, rotated vectors and temperatures are.
-        distances: query minus key, at which biases and buckets are; of later keys, key minus query.
-        kinds: of layers, in the order of their first layer.
-        position_offset: row of position 0 in a learned position table.
-        sha256: of golden.safetensors.
-    """
+    """The description of golden vectors."""
 
     format: str
     version: int
-    model_type: str
-    part: str | None
-    positions: tuple[int, ...]
-    distances: tuple[int, ...]
-    kinds: tuple[LayerKind, ...]
-    position_offset: int
-    sha256: str
+    model_type: str  # of the configuration
+    part: str | None  # of the configuration
+    positions: tuple[int, ...]  # at which cosine, sine, rotated vectors and temperatures are
+    distances: tuple[int, ...]  # query minus key, at which biases and buckets are; of later keys, key minus query
+    kinds: tuple[LayerKind, ...]  # of layers, in the order of their first layer
+    position_offset: int  # row of position 0 in a learned position table
+    sha256: str  # of golden.safetensors
 
 
 def write_golden(source: Description | Checkpoint, out: str | Path, *, force: bool = False) -> Golden:
@@ -96,7 +85,7 @@ def write_golden(source: Description | Checkpoint, out: str | Path, *, force: bo
         raise CheckpointError(
             f"{out} exists already.\nChoose another folder{', or --force to replace golden vectors' * (not force)}."
         )
-    numbers: dict[str, np.ndarray] = {}
+    numbers: Numbers = {}
     kinds = []
     description = source if isinstance(source, Description) else source.description
     for n, layers in enumerate(_kinds(source)):
@@ -146,36 +135,35 @@ def _kinds(source: Description | Checkpoint) -> list[Layers]:
 
 def _inner(where: "Where") -> Any:
     """Return the map that rotates, also where a temperature is applied after it; None where nothing rotates."""
-    scheme: Any = where.query_key
-    scheme = getattr(scheme, "then", scheme) if hasattr(scheme, "then") else scheme
+    scheme: Any = getattr(where.query_key, "then", where.query_key)
     return scheme if hasattr(scheme, "inverse_frequencies") else None
 
 
-def _numbers_of(layers: Layers, head_dim: int, causal: bool) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
-    numbers: dict[str, np.ndarray] = {}
-    left: list[str] = []
+def _numbers_of(layers: Layers, head_dim: int, causal: bool) -> tuple[Numbers, tuple[str, ...]]:
+    """Return the numbers of layers of one kind, and what is left out."""
     _, where, missing = layers[0]
-    rotary, positions, learned = _inner(where), np.array(POSITIONS), type(where.query_key).__name__ == "SSMax"
+    rotary, scheme, name = _inner(where), where.query_key, type(where.query_key).__name__
+    numbers: Numbers = {}
+    left: list[str] = []
     if rotary is not None and missing and _is_learned(rotary):
         left.append(f"the frequencies of {type(rotary).__name__}, which are weights")
     elif rotary is not None:
-        numbers |= _rotation(rotary, positions)
+        numbers |= _rotation(rotary)
         if rotary.follows_length:
             left.append("frequencies of sequences beyond the trained length, which this scaling changes")
         if type(rotary).__name__ not in ("Rotary", "LearnedRotary"):
             left.append("coordinates that differ by axis: all have the position")
-    elif where.query_key is not None and not hasattr(where.query_key, "curve") and not learned:
-        left.append(f"{type(where.query_key).__name__}, which is not a rotation")
-    if learned and missing:
+    elif scheme is not None and not hasattr(scheme, "curve") and name != "SSMax":
+        left.append(f"{name}, which is not a rotation")
+    if name == "SSMax" and missing:
         left.append("the factors of queries, which are weights")
-    elif learned:
-        numbers["temperature"] = np.stack([_factors(layer[1].query_key) for layer in layers])
-    if (curve := getattr(where.query_key, "curve", None)) is not None:
-        from torch import from_numpy
-
-        numbers["temperature"] = curve.at(from_numpy(positions)).numpy()
-    scale = where.scale if where.scale is not None else head_dim**-0.5
-    numbers["scale"] = np.array(scale)
+    elif name == "SSMax":
+        at = Positions.from_coordinates(torch.tensor(POSITIONS))
+        factors = [deepcopy(where.query_key).double().factor(at)[0, :, :, 0] for _, where, _ in layers]
+        numbers["temperature"] = torch.stack(factors).detach().numpy()
+    elif (curve := getattr(scheme, "curve", None)) is not None:
+        numbers["temperature"] = curve.at(torch.tensor(POSITIONS)).numpy()
+    numbers["scale"] = np.array(head_dim**-0.5 if where.scale is None else where.scale)
     if where.window is not None:
         numbers |= _seen(where.window, causal)
     if where.score is not None:
@@ -185,8 +173,8 @@ def _numbers_of(layers: Layers, head_dim: int, causal: bool) -> tuple[dict[str, 
     if where.sink is not None and missing:
         left.append("the sinks' logits, which are weights")
     elif where.sink is not None:
-        sinks = [layer[1].sink for layer in layers]
-        numbers["sink"] = np.stack([sink.weight.detach().double().numpy() for sink in sinks if sink is not None])
+        sinks = [where.sink.weight for _, where, _ in layers if where.sink is not None]
+        numbers["sink"] = torch.stack(sinks).detach().double().numpy()
     return numbers, tuple(left)
 
 
@@ -194,39 +182,23 @@ def _is_learned(scheme: Any) -> bool:
     return any(True for _ in scheme.parameters())
 
 
-def _factors(scheme: Any) -> Float64[np.ndarray, "heads positions"]:
-    from torch import tensor
-
-    from whatwhere.position.positions import Positions
-
-    factors = deepcopy(scheme).double().factor(Positions.from_coordinates(tensor(POSITIONS)))
-    return np.asarray(factors.detach()[0, :, :, 0].numpy())
-
-
-def _seen(window: "Window", causal: bool) -> dict[str, np.ndarray]:
+def _seen(window: "Window", causal: bool) -> Numbers:
     """Return the size of a window, and the first key that each position sees; in encoders also the last."""
-    from torch import arange, tensor
-
-    def seen(position: int) -> Any:
-        near = window.near(tensor([[position]]), arange(position + window.size + 1)[None])[0]
-        return near.nonzero()[:, 0].tolist()
-
-    numbers = {"window": np.array(window.size)}
-    numbers["first_key"] = np.array([seen(position)[0] for position in POSITIONS])
-    return numbers if causal else numbers | {"last_key": np.array([seen(position)[-1] for position in POSITIONS])}
+    keys = torch.arange(POSITIONS[-1] + window.size + 1)[None]
+    near = [window.near(torch.tensor([[position]]), keys)[0].nonzero()[:, 0] for position in POSITIONS]
+    last = {} if causal else {"last_key": np.array([int(seen[-1]) for seen in near])}
+    return {"window": np.array(window.size), "first_key": np.array([int(seen[0]) for seen in near]), **last}
 
 
-def _rotation(rotary: Any, positions: Int64[np.ndarray, " positions"]) -> dict[str, np.ndarray]:
+def _rotation(rotary: Any) -> Numbers:
     """Return pairs, frequencies, cosine and sine times the magnitude, and vectors before and after."""
-    from whatwhere.testing.harness import sample
-
     half = rotary.rotary_dim // 2
     first = np.arange(half) * (2 if rotary.interleaved else 1)
     pairs = rotary.rotary_start + np.stack([first, first + (1 if rotary.interleaved else half)], axis=1)
     frequencies = rotary.inverse_frequencies.detach().numpy()
-    angles = positions[:, None] * frequencies
+    angles = np.array(POSITIONS)[:, None] * frequencies
     cos, sin = np.cos(angles) * rotary.magnitude, np.sin(angles) * rotary.magnitude
-    query, key = (sample(len(positions), rotary.head_dim, seed=n).double().numpy() for n in (0, 1))
+    query, key = (sample(len(POSITIONS), rotary.head_dim, seed=n).double().numpy() for n in (0, 1))
     return {
         "pairs": pairs,
         "inverse_frequencies": frequencies,
@@ -253,37 +225,28 @@ def rotated(
     return out
 
 
-def _bias(scheme: object, missing: bool) -> tuple[dict[str, np.ndarray], tuple[str, ...]]:
+def _bias(scheme: object, missing: bool) -> tuple[Numbers, tuple[str, ...]]:
     """Return T5's rows and the bias at each distance, and of later keys where they have their own; or why not."""
-    import torch
-
-    from whatwhere.where.score.t5 import T5
-    from whatwhere.where.score_bias import DistanceBias
-
-    numbers: dict[str, np.ndarray] = {}
     if not isinstance(scheme, DistanceBias):
-        return numbers, (f"the bias of {type(scheme).__name__}, which does not depend on the distance alone",)
-    distances, two_sided = torch.tensor(DISTANCES), isinstance(scheme, T5) and scheme.bidirectional
+        return {}, (f"the bias of {type(scheme).__name__}, which does not depend on the distance alone",)
+    sides = {"": torch.tensor(DISTANCES)}
+    if isinstance(scheme, T5) and scheme.bidirectional:
+        sides["_of_later_keys"] = -sides[""]
+    numbers: Numbers = {}
     if isinstance(scheme, T5):
-        numbers["buckets"] = scheme.buckets(distances).numpy()
-        numbers |= {"buckets_of_later_keys": scheme.buckets(-distances).numpy()} if two_sided else {}
+        numbers |= {f"buckets{side}": scheme.buckets(distances).numpy() for side, distances in sides.items()}
     if missing and _is_learned(scheme):
         return numbers, (f"the bias of {type(scheme).__name__}, whose numbers are weights",)
-    heads = torch.arange(scheme.num_heads)[:, None]
-    with torch.no_grad():
-        curve = scheme.curve(torch.device("cpu"))
-        numbers["bias"] = curve(heads, distances).double().numpy()
-        numbers |= {"bias_of_later_keys": curve(heads, -distances).double().numpy()} if two_sided else {}
-    return numbers, ()
+    heads, curve = torch.arange(scheme.num_heads)[:, None], scheme.curve(torch.device("cpu"))
+    values = {f"bias{side}": curve(heads, distances) for side, distances in sides.items()}
+    return numbers | {name: value.detach().double().numpy() for name, value in values.items()}, ()
 
 
-def _embedding_scales(description: Description) -> dict[str, np.ndarray]:
+def _embedding_scales(description: Description) -> Numbers:
     """Return the embedding scale, and what becomes of it in a bfloat16 table that rounds it first, as Gemma's does."""
-    from torch import bfloat16, tensor
-
     scale = description.embedding_scale
     number = float(description.token_dim) ** 0.5 if isinstance(scale, str) else float(scale or 1.0)
     numbers = {"embedding_scale": np.array(number)}
     if scale == "sqrt_dim_rounded":
-        numbers["embedding_scale_in_bfloat16"] = np.array(tensor(number).to(bfloat16).item())
+        numbers["embedding_scale_in_bfloat16"] = np.array(torch.tensor(number).to(torch.bfloat16).item())
     return numbers
