@@ -193,7 +193,7 @@ def test_added_tokens_in_a_file_of_their_own(tmp_path: Path) -> None:
         ("tokenizer.json", b'{"a":' * 100_000, "nested too deeply"),
         ("vocab.json", b'{"a": 0, "a": 1}', "the key 'a' occurs twice"),
         ("tokenizer.model", b"\x0a\xff\xff\xff\xff\x0f", "is truncated"),
-        ("tokenizer.model", b"\xff" * 20, "is truncated"),
+        ("tokenizer.model", b"\x0a" + b"\xff" * 20, "is truncated"),
         ("tokenizer.model", b"IQ== 0\nIg== 1\n", "it is not a SentencePiece model"),
     ],
 )

@@ -4,7 +4,6 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -84,23 +83,6 @@ def test_what_it_is(opened: tuple[str, Checkpoint], model: tuple[str, nn.Module]
         assert result.query_key == right.query_key
 
 
-def test_positions_on_three_axes_and_layers_without_any(tmp_path: Path) -> None:
-    """M-RoPE, and layers that are NoPE, are understood from the configuration beside the weights."""
-    for model_type in ("qwen2_5_vl_text", "smollm3", "cohere2"):
-        settings: dict[str, Any] = {"no_rope_layers": [1, 1, 1, 0]} if model_type == "smollm3" else {}
-        config = config_of(model_type, **settings)
-        folder = tmp_path / model_type
-        model_of(config).save_pretrained(folder)
-        checkpoint = ww.read(folder)
-        assert isinstance(checkpoint, Checkpoint)
-        assert checkpoint.description == ww.from_huggingface(config)
-        plans = checkpoint.description.query_key
-        assert all(plan is not None and plan.scheme == "rotary-multimodal" for plan in plans) is (
-            model_type == "qwen2_5_vl_text"
-        )
-        assert [plan is None for plan in plans] == [False, False, False, model_type != "qwen2_5_vl_text"]
-
-
 def test_a_part_of_a_model_of_two(tmp_path: Path) -> None:
     model_of(config_of("t5", num_decoder_layers=2)).save_pretrained(tmp_path)
     encoder = ww.read(tmp_path, part="encoder")
@@ -135,20 +117,6 @@ def test_the_tables_of_a_real_model_need_no_torch(minilm: Path) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == ""
-
-
-def test_a_real_model_read_whole(minilm: Path) -> None:
-    checkpoint = ww.read(minilm)
-    assert isinstance(checkpoint, Checkpoint)
-    assert repr(checkpoint) == f"Checkpoint({str(minilm)!r}, format='folder', 104 tensors)"
-    king, queen, mat = checkpoint.array(checkpoint.token_table or "", rows=[
-        (checkpoint.words or []).index(word) for word in ("king", "queen", "mat")])  # fmt: skip
-    assert ww.analysis.similarity(torch.from_numpy(king), torch.from_numpy(queen)) > 0.6
-    assert ww.analysis.similarity(torch.from_numpy(king), torch.from_numpy(mat)) < 0.4
-    assert checkpoint.description.input is not None
-    assert checkpoint.description.input.settings["max_length"] == 512
-    assert checkpoint.tokenizer is not None
-    assert checkpoint.tokenizer.encode("king").ids[1] == (checkpoint.words or []).index("king")
 
 
 # What read gives

@@ -66,37 +66,30 @@ def test_position_offset(model_type: str | None, name: str, offset: int | None, 
 
 
 @pytest.mark.parametrize(
-    ("names", "table"),
+    ("names", "table", "output"),
     [
-        (("vision_tower.embeddings.weight", "language_model.model.embed_tokens.weight"), 1),
-        (("model.layers.61.embed_tokens.weight", "model.embed_tokens.weight"), 1),
-        (("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), 1),
-        (("decoder.embed_tokens.weight", "shared.weight"), 1),
-        (("0.auto_model.embeddings.word_embeddings.weight", "0.auto_model.embeddings.LayerNorm.weight"), 0),
-        (("embeddings", "mapping"), 0),
-        (("embedding.weight",), 0),
-        (("tok_embeddings.weight", "output.weight"), 0),
+        (("vision_tower.embeddings.weight", "language_model.model.embed_tokens.weight"), 1, None),
+        (("model.layers.61.embed_tokens.weight", "model.embed_tokens.weight"), 1, None),
+        (("encoder.embed_tokens.weight", "decoder.embed_tokens.weight"), 1, None),
+        (("decoder.embed_tokens.weight", "shared.weight"), 1, None),
+        (("0.auto_model.embeddings.word_embeddings.weight", "0.auto_model.embeddings.LayerNorm.weight"), 0, None),
+        (("embeddings", "mapping"), 0, None),
+        (("bert.embeddings.word_embeddings.weight", "layer.0.attention.output.weight"), 0, None),
+        (("tok_embeddings.weight", "output.weight"), 0, 1),  # a name that means otherwise behind a prefix
     ],
 )
-def test_of_several_names_one_is_meant(names: tuple[str, ...], table: int) -> None:
-    result = find_names(dict.fromkeys(names, (9, 4)))
-    assert result.token_table == names[table]
-    assert not result.guessed
+def test_of_several_names_one_is_meant(names: tuple[str, ...], table: int, output: int | None) -> None:
+    found = find_names(dict.fromkeys(names, (9, 4)))
+    expected = (names[table], None if output is None else names[output], False)
+    assert (found.token_table, found.output_projection, found.guessed) == expected
 
 
 @pytest.mark.parametrize(
-    ("table", "other", "shape", "is_output"),
-    [
-        ("bert.embeddings.word_embeddings.weight", "layer.0.attention.output.weight", (9, 4), False),
-        ("tok_embeddings.weight", "output.weight", (9, 4), True),
-        ("wte.weight", "lm_head.weight", (8, 4), True),
-        ("wte.weight", "lm_head.weight", (10, 4), False),
-        ("wte.weight", "output.weight", (8, 4), False),
-    ],
+    ("name", "rows", "is_output"),
+    [("lm_head.weight", 8, True), ("lm_head.weight", 10, False), ("output.weight", 8, False)],
 )
-def test_heads(table: str, other: str, shape: tuple[int, int], is_output: bool) -> None:
-    """Some are named whole where a part means otherwise."""
-    assert find_names({table: (9, 4), other: shape}).output_projection == (other if is_output else None)
+def test_output_projections_of_fewer_tokens(name: str, rows: int, is_output: bool) -> None:
+    assert find_names({"wte.weight": (9, 4), name: (rows, 4)}).output_projection == (name if is_output else None)
 
 
 def test_by_rows() -> None:

@@ -42,10 +42,13 @@ def test_arrays(dtype: str, order: Any, zipped: Any, tmp_path: Path) -> None:
         assert checkpoint.array("none").shape == (0, 3, 2)
 
 
-@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
-def test_versions(version: tuple[int, int], tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0), "Python 2"])
+def test_versions(version: Any, tmp_path: Path) -> None:
     with (tmp_path / "x.npy").open("wb") as file:
-        np.lib.format.write_array(file, WEIGHT, version)
+        if version == "Python 2":
+            file.write(header(dictionary("(7L, 4L)"), 0) + WEIGHT.tobytes())
+        else:
+            np.lib.format.write_array(file, WEIGHT, version)
     assert np.array_equal(Checkpoint.open(tmp_path / "x.npy").array("x"), WEIGHT)
 
 
@@ -102,12 +105,6 @@ def test_claims(content: bytes, message: str, tmp_path: Path) -> None:
     refused(path, message)
 
 
-@pytest.mark.parametrize("shape", ["(7, 4)", "(7L, 4L)"])
-def test_headers(shape: str, tmp_path: Path) -> None:
-    (tmp_path / "x.npy").write_bytes(header(dictionary(shape)))
-    assert np.array_equal(Checkpoint.open(tmp_path / "x.npy").array("x"), np.zeros((7, 4)))
-
-
 # Zips
 
 
@@ -130,14 +127,10 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
 
 
 def test_a_member_that_is_longer_than_its_directory_entry(tmp_path: Path) -> None:
-    """What the directory claims is compared with the header of the array, and with what comes out."""
+    """What the directory claims is compared with the header of the array."""
     path = archive(tmp_path / "x.npz", ("x.npy", saved(np.zeros((300, 300), dtype=np.float32))))
-    content = path.read_bytes()
-    size = struct.pack("<I", 128 + 360_000)
-    assert content.count(size) == 2
-    path.write_bytes(content.replace(size, struct.pack("<I", 128 + 320_000)))
-    with pytest.raises(ww.errors.CheckpointError, match="needs 360,000 bytes, but 320,000 follow"):
-        Checkpoint.open(path)
+    path.write_bytes(path.read_bytes().replace(struct.pack("<I", 360_128), struct.pack("<I", 320_128)))
+    refused(path, "needs 360,000 bytes, but 320,000 follow")
 
 
 @pytest.mark.parametrize(
@@ -154,30 +147,19 @@ def test_members(name: str, content: bytes, pressed: int, message: str, tmp_path
     assert Checkpoint.open(archive(tmp_path / "z.zip", ("x.npy", saved(WEIGHT)))).format == "npz"
 
 
-def test_one_name_twice(tmp_path: Path) -> None:
+def test_lists_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One name twice; a longer comment of the first, which takes the entry of the second as its own; too many."""
     with pytest.warns(UserWarning, match="Duplicate name"):
         path = archive(tmp_path / "x.npz", ("x.npy", saved(WEIGHT)), ("x.npy", saved(WEIGHT)))
-    with pytest.raises(ww.errors.CheckpointError, match="it holds the array 'x' twice"):
-        Checkpoint.open(path)
-
-
-def test_offsets_beyond_the_file(tmp_path: Path) -> None:
-    """The directory and the header of a member say where it is; either may be wrong."""
-    path = archive(tmp_path / "x.npz", ("x.npy", saved(WEIGHT)), pressed=zipfile.ZIP_STORED)
-    content = path.read_bytes()
-    path.write_bytes(content[:28] + struct.pack("<H", 60_000) + content[30:])  # the length of the extra field
-    with pytest.raises(
-        ww.errors.CheckpointError,
-        match=r"cannot be read: (EOFError|Overlapped entries: 'x\.npy')|goes beyond the end of the file",
-    ):
-        Checkpoint.open(path)
-
-
-def test_more_arrays_than_anybody_has(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("whatwhere.models.checkpoint.archives._MAX_MEMBERS", 2)
-    np.savez(tmp_path / "x.npz", a=WEIGHT, b=WEIGHT, c=WEIGHT)
-    with pytest.raises(ww.errors.CheckpointError, match="it holds 3 arrays, but at most 2 are read"):
-        Checkpoint.open(tmp_path / "x.npz")
+    refused(path, "it holds the array 'x' twice")
+    np.savez(path, x=np.ones(3), y=np.ones(3))
+    content = bytearray(whole := path.read_bytes())
+    content[content.index(b"PK\1\2") + 33] ^= 8
+    path.write_bytes(content)
+    refused(path, "1 arrays are found in it, but it says that it has others")
+    path.write_bytes(whole)
+    monkeypatch.setattr("whatwhere.models.checkpoint.archives._MAX_MEMBERS", 1)
+    refused(path, "it holds 2 arrays, but at most 1 are read")
 
 
 @pytest.mark.parametrize("write", [np.savez, np.savez_compressed])
@@ -188,13 +170,3 @@ def test_damage_of_a_zip(write: Any, tmp_path: Path) -> None:
     refused(path, "it cannot be read")
     path.write_bytes(whole[:40_000] + bytes([whole[40_000] ^ 1]) + whole[40_001:])
     refused(path, "it cannot be read: ", read=lambda path: Checkpoint.open(path).array("x", [0]))
-
-
-def test_a_directory_that_hides_a_member(tmp_path: Path) -> None:
-    """A longer comment of the first member takes the entry of the second as its own."""
-    np.savez(tmp_path / "x.npz", x=np.ones(3), y=np.ones(3))
-    content = bytearray((tmp_path / "x.npz").read_bytes())
-    content[content.index(b"PK\1\2") + 33] ^= 8
-    (tmp_path / "x.npz").write_bytes(content)
-    with pytest.raises(ww.errors.CheckpointError, match="1 arrays are found in it, but it says that it has others"):
-        Checkpoint.open(tmp_path / "x.npz")

@@ -448,7 +448,7 @@ def _step35(header: Header, config: Settings, factors: Sequence[float] | None) -
         full = _parameters(factors[: dim // 4], header) if 2 * len(factors) == dim else None
         if full is None or any(one != 1.0 for one in factors[dim // 4 :]):
             return {**found, _FREQUENCIES: "a tensor"}
-    return {**found, **_by_type(header, {**full, "partial_rotary_factor": 0.5}, partial_rotary_factor=1.0)}
+    return {**found, **_by_type(header, {**(full or {}), "partial_rotary_factor": 0.5}, partial_rotary_factor=1.0)}
 
 
 def _heads_by_type(header: Header, key: str, types: Sequence[object]) -> tuple[object, object] | None:

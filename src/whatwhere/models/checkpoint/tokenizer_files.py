@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from itertools import chain
+from logging import ERROR
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,6 @@ TOKENIZER = "tokenizer.json"
 MAX_TOKENIZER_BYTES = 200_000_000
 _MAX_UNUSED_IDS = 1 << 16
 _SURROGATE = re.compile("[\ud800-\udfff]")
-"""Lone surrogates, which JSON can express and UTF-8 cannot."""
 
 
 def tokenizer_in(folder: Path) -> "Tokenizer | str":
@@ -97,7 +97,7 @@ def quiet() -> Iterator[None]:
     from transformers.utils import logging
 
     level = logging.get_verbosity()
-    logging.set_verbosity_error()
+    logging.set_verbosity(ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -127,11 +127,10 @@ def _from_tokenizer(path: Path) -> list[str]:
     model = contents.get("model")
     vocabulary = model.get("vocab") if isinstance(model, dict) else None
     added = contents.get("added_tokens") or []
-    pairs: Iterable[tuple[Any, Any]]
-    if isinstance(vocabulary, dict):
-        pairs = vocabulary.items()
-    elif isinstance(vocabulary, list):  # Unigram: [piece, log probability]; the id is the index in the list
+    if isinstance(vocabulary, list):  # Unigram: [piece, log probability]; the id is the index in the list
         pairs = [(row[0] if isinstance(row, list) and row else None, n) for n, row in enumerate(vocabulary)]
+    elif isinstance(vocabulary, dict):
+        pairs = list(vocabulary.items())
     else:
         raise _wrong(path, "it has no vocabulary where model.vocab should be")
     if not isinstance(added, list) or not all(isinstance(token, dict) for token in added):
@@ -158,12 +157,28 @@ def _added_beside(path: Path) -> list[tuple[Any, Any]]:
 
 
 def _from_sentencepiece(path: Path) -> list[str]:
-    """Read the pieces of a SentencePiece model: in each field 1 of the protobuf message, its field 1."""
-    messages = [message for number, message in _fields(path, _whole(path)) if number == 1]
-    if not messages:
+    """Read the pieces of a SentencePiece model: its protobuf message begins with them, and each with its text."""
+    content, at = _whole(path), 0
+    texts = []
+    while content[at : at + 1] == b"\x0a":
+        piece, at = _field(path, content, at + 1)
+        texts.append(_field(path, piece, 1)[0].decode("utf-8", "replace") if piece[:1] == b"\x0a" else "")
+    if not texts:
         raise _wrong(path, "it is not a SentencePiece model: it holds no pieces")
-    texts = (next((text for number, text in _fields(path, message) if number == 1), b"") for message in messages)
-    return [text.decode("utf-8", "replace") for text in texts]
+    return texts
+
+
+def _field(path: Path, message: bytes, at: int) -> tuple[bytes, int]:
+    """Return the content of a field, and its end; its size is a number of which each byte has 7 bits, lowest first."""
+    size = shift = 0
+    while at < len(message) and shift < 64:
+        byte, at = message[at], at + 1
+        size, shift = size | (byte & 127) << shift, shift + 7
+        if byte < 128 and size <= len(message) - at:
+            return message[at : at + size], at + size
+        if byte < 128:
+            break
+    raise _wrong(path, "it is not a SentencePiece model, or is truncated")
 
 
 _READERS: Mapping[str, Callable[[Path], list[str]]] = {
@@ -186,48 +201,17 @@ def _whole(path: Path) -> bytes:
 
 
 def by_id(path: Path, *parts: Iterable[tuple[Any, Any]]) -> list[str]:
-    """Return tokens by id, of tables that can be read twice; the token of an unused id is the empty string."""
-    count = given = 0
+    """Return tokens by id; that of an unused id is the empty string."""
+    tokens: dict[int, str] = {}
     for token, number in chain(*parts):
         if not isinstance(token, str) or not is_whole_number(number):
             raise _wrong(path, f"the token {quoted(str(token))} has the number {quoted(str(number))}")
-        count, given = max(count, number + 1), given + 1
-    if count > 16 * given + _MAX_UNUSED_IDS:
-        raise _wrong(path, f"it numbers {given:,} tokens up to {count - 1:,}")
-    tokens = [""] * count
-    for token, number in chain(*parts):
         # Lone surrogates, which JSON can express and UTF-8 cannot, become a replacement character.
         tokens[number] = _SURROGATE.sub("?", token)
-    return tokens
-
-
-def _fields(path: Path, message: bytes) -> Iterator[tuple[int, bytes]]:
-    """Yield number and content of the fields of a protobuf message that are strings or messages."""
-    at = 0
-
-    def number() -> int:
-        """Return the next number, of which each byte has 7 bits, the lowest first."""
-        nonlocal at
-        ends = (n for n, byte in enumerate(message[at : at + 10]) if byte < 128)
-        if (last := next(ends, None)) is None:
-            raise _wrong(path, "it is not a SentencePiece model, or is truncated")
-        value = sum((byte & 127) << (7 * n) for n, byte in enumerate(message[at : at + last + 1]))
-        at += last + 1
-        return value
-
-    while at < len(message):
-        field, wire = divmod(number(), 8)
-        if wire == 0:
-            number()
-            continue
-        if wire not in (1, 2, 5):
-            raise _wrong(path, "it is not a SentencePiece model")
-        size = number() if wire == 2 else 8 if wire == 1 else 4
-        if size > len(message) - at:
-            raise _wrong(path, "it is not a SentencePiece model, or is truncated")
-        if wire == 2:
-            yield field, message[at : at + size]
-        at += size
+    count = max(tokens, default=-1) + 1
+    if count > 16 * len(tokens) + _MAX_UNUSED_IDS:
+        raise _wrong(path, f"it numbers {len(tokens):,} tokens up to {count - 1:,}")
+    return [tokens.get(number, "") for number in range(count)]
 
 
 def _wrong(path: Path, what: str) -> CheckpointError:

@@ -12,7 +12,6 @@ is allocated, the numbers of the header are compared with the size of the file.
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -27,8 +26,6 @@ from whatwhere.models.checkpoint.files import File, Stream
 
 NAME = "vectors"
 _CHUNK = 1 << 20
-_PARSED = 1 << 16
-"""Numbers that are parsed at once."""
 _ROW, _NUMBER = 120, 64
 """Bytes of memory of a word and the offset of its line, and of a number as text."""
 _MAX_WORD_BYTES, _MAX_BINARY_WORD_BYTES = 1 << 16, 10_000
@@ -91,15 +88,12 @@ class _Text:
 
     def array(self, rows: Chosen) -> Float32[np.ndarray, "rows dim"]:
         out = np.empty((len(rows), self.dim), dtype=np.float32)
-        lines, done = self._lines(rows), 0
-        # Many lines are parsed at once, and number by number only to find that which is wrong.
-        while block := list(islice(lines, max(1, _PARSED // self.dim))):
-            numbers = [(row, number) for row, line in block for number in self._split(line, row)[1]]
-            if (values := _parsed([number for _, number in numbers])) is None:
-                row, bad = next((row, number) for row, number in numbers if _parsed([number]) is None)
+        for target, (row, line) in zip(out, self._lines(rows), strict=True):
+            numbers = self._split(line, row)[1]
+            if (values := _parsed(numbers)) is None:
+                bad = next(number for number in numbers if _parsed([number]) is None)
                 raise self._wrong(f"{quoted(bad.decode('utf-8', 'replace'), 40)} is not a number", row)
-            out[done : done + len(block)] = values.reshape(-1, self.dim)
-            done += len(block)
+            target[:] = values
         return out
 
     def words(self) -> list[str]:
