@@ -1,4 +1,4 @@
-"""Tables of refusals as text: a name and the call, and on the line below the error and what its message has."""
+"""Tables of refusals as text: a call, its error, and what the message has."""
 
 import re
 from typing import Any
@@ -6,13 +6,6 @@ from typing import Any
 import pytest
 
 import whatwhere as ww
-
-
-def refusals(table: str) -> pytest.MarkDecorator:
-    """Parametrize a test by the call, the error and the parts of the message of each row."""
-    rows = re.findall(r"^(\S.*?): (.*)\n    (\w+): (.*)$", table, re.MULTILINE)
-    assert 2 * len(rows) == len(table.strip().splitlines())
-    return pytest.mark.parametrize(("call", "error", "parts"), [row[1:] for row in rows], ids=[row[0] for row in rows])
 
 
 def refused(call: str, error: str, names: dict[str, Any]) -> str:

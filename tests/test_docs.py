@@ -212,11 +212,6 @@ def commands_in(text: str) -> set[str]:
     return {match.group(1) for match in result if match}
 
 
-def test_commands_are_found_anywhere_in_a_page() -> None:
-    text = "`whatwhere bench`, say,\n```text\n$ whatwhere inspect a.txt\nwhatwhere map x\n```\nwhatwhere is a library"
-    assert commands_in(text) == {"bench", "inspect", "map"}
-
-
 @pytest.mark.parametrize("page", [p for p in PAGES if p.name != "CHANGELOG.md"], ids=lambda p: p.name)
 def test_named_commands_exist(page: Path) -> None:
     known = {command.name or command.callback.__name__ for command in app.registered_commands if command.callback}

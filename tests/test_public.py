@@ -11,18 +11,9 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-import torch
-from torch.nn import functional as F
-from torch.nn.attention.flex_attention import flex_attention
 
 import whatwhere as ww
 from whatwhere import public_names
-from whatwhere.where.catalogue import Scheme
-
-
-def draw(*shapes):
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randn(shape, generator=generator) for shape in shapes]
 
 
 def python(code):
@@ -198,85 +189,6 @@ print(*(set(sys.modules) - before))
 def test_the_core_needs_no_tokenizers():
     code = "import sys, whatwhere as ww; ww.InputLayer(5, 4, input=ww.Sinusoidal(4)); print(*sys.modules)"
     assert not {"tokenizers", "safetensors"} & set(python(code).split())
-
-
-def test_an_input_layer_with_learned_positions():
-    layer = ww.InputLayer(vocab_size=50, dim=16, input=ww.Learned(dim=16, max_length=32))
-    ids = torch.tensor([[3, 1, 49]])
-    x = layer(ids)
-    assert x.shape == (1, 3, 16)
-    assert layer.tokens.weight.shape == (50, 16)
-    assert layer.tokens.readout(x).shape == (1, 3, 50)
-    assert torch.equal(layer(ids, ww.positions(3)), x)
-
-
-def test_rotary_rotates_queries_and_keys():
-    q, k = draw((2, 4, 8, 64), (2, 4, 8, 64))
-    p = ww.positions(8)
-    rotated_q, rotated_k = ww.Rotary(head_dim=64, theta=500_000.0)(q, k, p)
-    assert (rotated_q.shape, rotated_k.shape) == (q.shape, k.shape)
-    later = ww.Rotary(head_dim=64, theta=500_000.0)(q, k, p, key_positions=p)
-    assert torch.equal(later[1], rotated_k)
-
-
-def test_alibi_goes_into_attention_of_pytorch():
-    q, k, v = draw((2, 12, 8, 16), (2, 12, 8, 16), (2, 12, 8, 16))
-    alibi, p = ww.ALiBi(num_heads=12), ww.positions(8)
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=alibi(p, causal=True))
-    distance = (torch.arange(8)[:, None] - torch.arange(8)).abs()
-    scores = q @ k.mT / 4 - alibi.slopes[:, None, None] * distance
-    expected = scores.masked_fill(torch.ones(8, 8).triu(1).bool(), -torch.inf).softmax(-1) @ v
-    assert torch.allclose(y, expected, atol=1e-5)
-
-
-@pytest.mark.compile
-def test_alibi_goes_into_flex_attention():
-    q, k, v = draw((2, 12, 8, 16), (2, 12, 8, 16), (2, 12, 8, 16))
-    alibi, p = ww.ALiBi(num_heads=12), ww.positions(8)
-    y = flex_attention(q, k, v, score_mod=alibi.score_mod(p))
-    assert torch.allclose(y, F.scaled_dot_product_attention(q, k, v, attn_mask=alibi(p)), atol=1e-5)
-
-
-def test_where_carries_a_mixture_through_a_layer():
-    where = ww.Where(input=ww.Learned(16, 32), query_key=ww.Rotary(head_dim=4), score=ww.ALiBi(num_heads=4))
-    p = ww.positions(6)
-    here = where.at(p)
-    x, q, k, v = draw((2, 6, 16), (2, 4, 6, 4), (2, 4, 6, 4), (2, 4, 6, 4))
-    assert torch.equal(here.input(x), x + where.input(p))
-    rotated = here.query_key(q, k)
-    assert all(torch.equal(a, b) for a, b in zip(rotated, where.query_key(q, k, p), strict=True))
-    assert here.gates(x) is None
-    assert here.scale is None
-    y = here.attention(*rotated, v, causal=True, mask=None, gates=None, dropout=0.0, engine="auto")
-    expected = F.scaled_dot_product_attention(*rotated, v, attn_mask=where.score(p, causal=True))
-    assert torch.allclose(y, expected, atol=1e-5)
-
-
-def test_bind_works_for_all_layers():
-    wheres = [ww.scheme("rotary", dim=16, num_heads=4, max_length=32), ww.Where()] * 2
-    heres = ww.bind(wheres, ww.positions(6))
-    assert [here.where for here in heres] == wheres
-    assert all(isinstance(here, ww.Here) for here in heres)
-
-
-def test_a_scheme_by_name():
-    where = ww.scheme("rotary", dim=768, num_heads=12, max_length=1024)
-    assert isinstance(where, ww.Where)
-    assert isinstance(where.query_key, ww.Rotary)
-    assert isinstance(ww.catalogue["rotary"], Scheme)
-    assert ww.catalogue["rotary"].door == "query_key"
-
-
-def test_every_kind_of_positions_has_a_public_constructor():
-    made = [
-        ww.positions(8, start=40),
-        ww.Positions.packed([3, 5]),
-        ww.Positions.from_mask(torch.ones(8, dtype=torch.int64)),
-        ww.Positions.from_position_ids(torch.arange(8)),
-        ww.Positions.randomized(8, max_length=512),
-        ww.Positions.grid(2, 2, 2),
-    ]
-    assert all(isinstance(p, ww.Positions) and p.tokens == 8 for p in made)
 
 
 def test_the_stub_exports_the_public_names():
