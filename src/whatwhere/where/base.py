@@ -24,6 +24,10 @@ from whatwhere.where.head_shards import OfHeads, WithSettings
 
 Bound = tuple[Tensor, ...]
 """What a query-key map computes from positions: tables that all layers may share."""
+Heads = Float[Tensor, "batch heads tokens head_dim"]
+"""Queries, or keys with any number of heads."""
+MappedHeads = Float[Tensor, "batch mapped_heads tokens mapped_dim"]
+"""The same after a map, which may change the numbers of heads and of features, equally for queries and keys."""
 
 
 class InputEncoding(WithSettings, ABC):
@@ -109,9 +113,7 @@ class QueryKeyMap(OfHeads, ABC):
         """
 
     @abstractmethod
-    def map_query(
-        self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch mapped_heads tokens mapped_dim"]:
+    def map_query(self, q: Heads, bound: Bound) -> MappedHeads:
         """Map queries at the bound positions.
 
         Args:
@@ -122,9 +124,7 @@ class QueryKeyMap(OfHeads, ABC):
         """
 
     @abstractmethod
-    def map_key(
-        self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch mapped_heads tokens mapped_dim"]:
+    def map_key(self, k: Heads, bound: Bound) -> MappedHeads:
         """Map keys at the bound positions.
 
         Args:
@@ -322,7 +322,7 @@ def device_of(*modules: nn.Module) -> torch.device | None:
     return next((parameter.device for module in modules for parameter in module.parameters()), None)
 
 
-def require_query_heads(owner: str, num_heads: int, q: Float[Tensor, "batch heads tokens head_dim"]) -> None:
+def require_query_heads(owner: str, num_heads: int, q: Heads) -> None:
     """Raise ShapeError where queries have other heads than a map was made for."""
     if q.shape[1] != num_heads:
         raise ShapeError(

@@ -20,7 +20,7 @@ from whatwhere.errors import DoorError, ShapeError
 from whatwhere.position.positions import Positions, common_batch
 from whatwhere.tensor_checks import readable
 from whatwhere.where.attention import Scores
-from whatwhere.where.base import Bound, QueryKeyMap
+from whatwhere.where.base import Bound, Heads, MappedHeads, QueryKeyMap
 from whatwhere.where.query_key.query_factor import QueryFactor
 from whatwhere.where.rotary_map import RotaryMap
 from whatwhere.where.score_bias import tabulate
@@ -90,16 +90,12 @@ class RegionMap(QueryKeyMap):
             tables += self.then.bind(moved, lengths) if self.follows_length else self.then.bind(moved)
         return tuple(tables)
 
-    def map_query(
-        self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch regions_heads tokens head_dim"]:
+    def map_query(self, q: Heads, bound: Bound) -> MappedHeads:
         """Rotate queries for each region."""
         bounds = self._split(bound)[: self.regions]
         return torch.cat([self.then.map_query(q, each) for each in bounds], dim=1)
 
-    def map_key(
-        self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch regions_heads tokens head_dim"]:
+    def map_key(self, k: Heads, bound: Bound) -> MappedHeads:
         """Rotate keys for each region, or once for all."""
         bounds = self._split(bound)[self.regions :]
         return torch.cat([self.then.map_key(k, each) for each in bounds], dim=1)

@@ -11,7 +11,7 @@ from whatwhere.checks import require_even, require_positive, require_whole
 from whatwhere.errors import SettingError, ShapeError
 from whatwhere.kernels.rotary import is_nested, rotate, rotate_, rotate_both
 from whatwhere.position.positions import Positions
-from whatwhere.where.base import Bound, QueryKeyMap
+from whatwhere.where.base import Bound, Heads, QueryKeyMap
 from whatwhere.where.scaling import FrequencyCache, Scaling, or_unscaled
 
 Tables = tuple[Tensor, Tensor]
@@ -42,15 +42,11 @@ class RotaryMap(QueryKeyMap):
             lengths: length of each token's sequence, for a scaling that follows it; None takes the positions' own.
         """
 
-    def map_query(
-        self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+    def map_query(self, q: Heads, bound: Bound) -> Heads:
         """Rotate queries."""
         return self._rotate(q, *self._query_tables(bound, q.dtype))
 
-    def map_key(
-        self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+    def map_key(self, k: Heads, bound: Bound) -> Heads:
         """Rotate keys."""
         return self._rotate(k, *self._key_tables(bound, k.dtype))
 
@@ -189,9 +185,7 @@ class ScaledRotaryMap(RotaryMap):
         frequencies = or_unscaled(self.scaling).frequencies(self.rotary_dim, self.theta, device, lengths)
         return -frequencies if self.reversed else frequencies
 
-    def rerotate(
-        self, k: Float[Tensor, "batch heads tokens head_dim"], old: Bound, new: Bound
-    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+    def rerotate(self, k: Heads, old: Bound, new: Bound) -> Heads:
         """Rotate cached keys from the positions or lengths they were bound to, to others.
 
         Args:
@@ -209,9 +203,7 @@ class ScaledRotaryMap(RotaryMap):
         """
         return self._rotate(k, *difference(old, new, self.magnitude))
 
-    def rotate_back(
-        self, y: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+    def rotate_back(self, y: Heads, bound: Bound) -> Heads:
         """Undo the map of queries or keys at the positions they were bound to.
 
         Where values are the rotated keys, as in DeepSeek-V4 (K = V), the outputs of attention are rotated back by the

@@ -10,7 +10,7 @@ from torch import Tensor
 from whatwhere.errors import DoorError, ShapeError
 from whatwhere.kernels.rotary import rotate
 from whatwhere.position.positions import Positions
-from whatwhere.where.base import Bound, QueryKeyMap, require_query_heads
+from whatwhere.where.base import Bound, Heads, QueryKeyMap, require_query_heads
 from whatwhere.where.sums import query_slots, require_beginnings, require_no_holes, require_own_keys
 
 
@@ -86,9 +86,7 @@ class RotationByContent(QueryKeyMap, ABC):
         at_queries = total.gather(2, slots.expand(*total.shape[:2], -1, total.shape[3]))
         return (at_queries.cos().to(dtype), at_queries.sin().to(dtype)), at_keys
 
-    def map_query(
-        self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+    def map_query(self, q: Heads, bound: Bound) -> Heads:
         """Rotate queries.
 
         Raises:
@@ -98,9 +96,7 @@ class RotationByContent(QueryKeyMap, ABC):
         cos, sin = bound
         return rotate(q, cos, sin, self.interleaved)
 
-    def map_key(
-        self, k: Float[Tensor, "batch key_heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+    def map_key(self, k: Float[Tensor, "batch key_heads tokens head_dim"], bound: Bound) -> Heads:
         """Rotate keys, repeated for each head of the queries.
 
         Raises:

@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import reduce
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from jaxtyping import Float, Float64, Shaped
@@ -192,9 +192,7 @@ class DistanceBias(ScoreBias, ABC):
         distances = torch.arange(1 - positions.tokens, positions.tokens, device=positions.device)
         return toeplitz(self.curve(positions.device)(heads, distances), causal, size)
 
-    def bind(
-        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
-    ) -> Element:
+    def bind(self, queries: Positions, keys: Positions, **content: Any) -> Element:
         """Return the bias as a function of elements."""
         distance, curve = distances(type(self).__name__, queries, keys), self.curve(queries.device)
         return lambda b, h, i, j: curve(h, distance(b, i, j))

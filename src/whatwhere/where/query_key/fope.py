@@ -14,7 +14,7 @@ from whatwhere.initialization import alike, assign
 from whatwhere.kernels.rotary import rotate
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
-from whatwhere.where.base import Bound, QueryKeyMap
+from whatwhere.where.base import Bound, Heads, QueryKeyMap
 from whatwhere.where.frequencies import angles, inverse_frequencies
 
 
@@ -119,16 +119,12 @@ class FoPE(QueryKeyMap):
         padding = (0, self.head_dim // 2 - self.waves)
         return F.pad(c, padding, value=1.0).to(wide), F.pad(s, padding).to(wide)
 
-    def map_query(
-        self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+    def map_query(self, q: Heads, bound: Bound) -> Heads:
         """Rotate queries, each head by its set."""
         c, s = (self._for_heads(table, q.shape[1]) for table in bound)
         return rotate(q, c, s, self.interleaved)
 
-    def map_key(
-        self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens head_dim"]:
+    def map_key(self, k: Heads, bound: Bound) -> Heads:
         """Rotate keys, as queries are."""
         return self.map_query(k, bound)
 

@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from whatwhere.checks import require_positive, require_whole
 from whatwhere.position.positions import Positions
-from whatwhere.where.base import Bound, QueryKeyMap, require_query_heads
+from whatwhere.where.base import Bound, Heads, MappedHeads, QueryKeyMap, require_query_heads
 from whatwhere.where.frequencies import rotary_tables
 
 
@@ -91,9 +91,7 @@ class PoPE(QueryKeyMap):
         index = positions.on_axes("PoPE", 1)
         return rotary_tables(index, self._frequencies(index.device))
 
-    def map_query(
-        self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
+    def map_query(self, q: Heads, bound: Bound) -> MappedHeads:
         """Return softplus(q) (cos, sin) of p w - delta.
 
         Raises:
@@ -107,9 +105,7 @@ class PoPE(QueryKeyMap):
         # cos(a - b) = cos a cos b + sin a sin b, and sin(a - b) = sin a cos b - cos a sin b
         return torch.cat([cos * along + sin * across, sin * along - cos * across], dim=-1).to(q.dtype)
 
-    def map_key(
-        self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch heads tokens mapped_dim"]:
+    def map_key(self, k: Heads, bound: Bound) -> MappedHeads:
         """Return softplus(k) (cos, sin) of p w."""
         cos, sin = bound
         norm = _norm(k)
@@ -119,5 +115,5 @@ class PoPE(QueryKeyMap):
         return self.theta ** -(torch.arange(self.head_dim, dtype=torch.float64, device=device) / self.head_dim)
 
 
-def _norm(x: Float[Tensor, "batch heads tokens head_dim"]) -> Float[Tensor, "batch heads tokens head_dim"]:
+def _norm(x: Heads) -> Heads:
     return F.softplus(x.to(torch.promote_types(x.dtype, torch.float32)))

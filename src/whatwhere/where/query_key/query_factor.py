@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from whatwhere.checks import require_whole
 from whatwhere.errors import DoorError, SettingError, ShapeError
 from whatwhere.position.positions import Positions
-from whatwhere.where.base import Bound, QueryKeyMap
+from whatwhere.where.base import Bound, Heads, MappedHeads, QueryKeyMap
 from whatwhere.where.temperature import Curve
 
 
@@ -54,9 +54,7 @@ class QueryFactor(QueryKeyMap):
         inner = self.then.bind(positions, lengths) if self.follows_length else self.then.bind(positions)
         return self.factor(positions), *inner
 
-    def map_query(
-        self, q: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch mapped_heads tokens mapped_dim"]:
+    def map_query(self, q: Heads, bound: Bound) -> MappedHeads:
         """Map queries by `then`, and multiply them: in float32 at least, and rounded once.
 
         Raises:
@@ -74,9 +72,7 @@ class QueryFactor(QueryKeyMap):
             factor = factor.repeat(1, mapped.shape[1] // factor.shape[1], 1, 1)  # a group of heads for each region
         return (mapped * factor).to(q.dtype)
 
-    def map_key(
-        self, k: Float[Tensor, "batch heads tokens head_dim"], bound: Bound
-    ) -> Float[Tensor, "batch mapped_heads tokens mapped_dim"]:
+    def map_key(self, k: Heads, bound: Bound) -> MappedHeads:
         """Map keys by `then`."""
         return k if self.then is None else self.then.map_key(k, bound[1:])
 

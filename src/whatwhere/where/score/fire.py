@@ -10,7 +10,7 @@ from whatwhere.checks import require_positive, require_whole
 from whatwhere.initialization import sample_uniform
 from whatwhere.position.positions import Positions
 from whatwhere.tensor_checks import require_generator
-from whatwhere.where.score_bias import Element, Gates, K, Q, ScoreBias, contract
+from whatwhere.where.score_bias import Element, ScoreBias, contract
 
 _EPSILON = 1e-6
 
@@ -85,9 +85,7 @@ class FIRE(ScoreBias):
             sample_uniform(weights, fan_in**-0.5, generator)
         sample_uniform(self.bias_out, self.width**-0.5, generator)
 
-    def bind(
-        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
-    ) -> Element:
+    def bind(self, queries: Positions, keys: Positions, **content: Any) -> Element:
         """Return the bias as a function of elements."""
         at_query, at_key = queries.single_axis("FIRE"), keys.single_axis("FIRE")
         wide = torch.promote_types(self.c.dtype, torch.float32)

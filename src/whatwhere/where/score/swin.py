@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Callable
 from math import log, sqrt
-from typing import ClassVar, final
+from typing import Any, ClassVar, final
 
 import torch
 from jaxtyping import Float, Float64
@@ -39,9 +39,7 @@ class WindowTable(ScoreBias):
     def table(self) -> Float[Tensor, "rows columns heads"]:
         """Return B, in float32 at least: the distances -(height - 1) .. height - 1, and of width likewise."""
 
-    def bind(
-        self, queries: Positions, keys: Positions, *, q: Q = None, k: K = None, gates: Gates = None, causal: bool = True
-    ) -> Element:
+    def bind(self, queries: Positions, keys: Positions, **content: Any) -> Element:
         """Return the bias as a function of elements."""
         table, row = self.table(), _within_window(type(self).__name__, queries, keys, self.window_size)
         return lambda b, h, i, j: table[row(0, b, i, j), row(1, b, i, j), h]
