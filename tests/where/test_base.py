@@ -65,11 +65,6 @@ def test_a_door_is_no_scheme(door, missing):
         door()
 
 
-@pytest.mark.parametrize("scheme", [ww.Sinusoidal, ww.Learned, ww.Rotary, ww.ALiBi])
-def test_schemes_are_final(scheme):
-    assert scheme.__final__
-
-
 def test_a_custom_input_scheme_works_in_the_layer():
     layer = ww.InputLayer(5, 4, input=Ramp(4))
     ids = torch.zeros(1, 3, dtype=torch.int64)
@@ -135,10 +130,6 @@ def test_a_causal_bias_is_not_evaluated_for_later_keys():
         ww.Where(score=scheme).at(p).attention(q, q, q, causal=False)
     assert scheme(p, causal=True)[0, 0].tolist() == [[0, -torch.inf], [10, 11]]
     assert ww.Where(score=scheme).at(p).attention(q, q, q).shape == q.shape
-
-
-def test_a_bias_has_no_gates_by_default():
-    assert Sum(1).gates(torch.zeros(1, 2, 4)) is None
 
 
 def test_tabulate_spreads_a_formula_that_leaves_axes_out():

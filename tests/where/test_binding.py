@@ -2,7 +2,6 @@
 
 import pytest
 import torch
-from torch import nn
 
 import whatwhere as ww
 from whatwhere.where.base import QueryKeyMap
@@ -81,12 +80,6 @@ def test_nothing_at_a_door_changes_nothing():
     assert here.scale is None
 
 
-def test_a_learned_scheme_is_among_the_parameters():
-    where = ww.Where(input=ww.Learned(4, 8))
-    assert [name for name, _ in where.named_parameters()] == ["input.weight"]
-    assert not list(ww.Where(query_key=ww.Rotary(4), score=ww.ALiBi(2)).parameters())
-
-
 def test_input_is_added_and_keeps_the_dtype():
     x = torch.ones(2, 3, 4, dtype=torch.bfloat16)
     scheme = ww.Sinusoidal(4)
@@ -131,24 +124,6 @@ def test_each_distinct_scheme_is_bound_once_for_all_layers():
         here.attention(q, q, q, engine="dense")
         here.attention(q, q, q, engine="sdpa")
     assert (shared.times, own.times, len(mapped.bound)) == (1, 1, 1)
-
-
-def test_bind_returns_one_here_per_layer_in_order():
-    wheres = [ww.Where(query_key=ww.Rotary(4)), ww.Where(), ww.Where(score=ww.ALiBi(2))]
-    heres = ww.bind(iter(wheres), ww.positions(3))
-    assert [here.where for here in heres] == wheres
-    assert all(here.queries is heres[0].queries and here.keys is here.queries for here in heres)
-
-
-def test_the_layers_of_a_mixture_do_not_share_tables():
-    p = ww.positions(4)
-    (q,) = draw((1, 2, 4, 4))
-    wheres = [ww.Where(), ww.Where(score=ww.ALiBi(2)), ww.Where(score=Counted(2))]
-    together = [here.attention(q, q, q) for here in ww.bind(wheres, p)]
-    alone = [where.at(p).attention(q, q, q) for where in wheres]
-    assert all(torch.equal(a, b) for a, b in zip(together, alone, strict=True))
-    assert not torch.allclose(together[0], together[1])
-    assert not torch.allclose(together[1], together[2])
 
 
 def test_causal_and_bidirectional_tables_are_cached_separately():
@@ -215,20 +190,6 @@ def test_several_axes_are_sliced_from_positions_of_all_tokens():
     assert here.queries.mask(here.keys)[0, 0].tolist() == [[True] * 4]
 
 
-def test_a_where_is_saved_with_its_model():
-    model = nn.ModuleDict({"where": ww.Where(input=ww.Learned(4, 3), score=ww.ALiBi(2))})
-    assert list(model.state_dict()) == ["where.input.weight"]
-
-
-def test_repr_shows_the_doors_in_use():
-    assert repr(ww.Where()) == "Where()"
-    assert repr(ww.Where(score=ww.ALiBi(2))) == "Where(score=ALiBi(num_heads=2))"
-    assert repr(ww.Where(input=ww.Learned(4, 3), query_key=ww.Rotary(4))) == (
-        "Where(input=Learned(dim=4, max_length=3, std=0.02), "
-        "query_key=Rotary(head_dim=4, theta=10000.0, interleaved=False, rotary_dim=4))"
-    )
-
-
 LEARNED, ROTARY, ALIBI = ww.Learned(4, 8), ww.Rotary(4), ww.ALiBi(2)
 
 
@@ -289,26 +250,6 @@ def test_a_map_without_positions_counts_from_zero():
     q, k = draw((2, 4, 9, 4), (2, 2, 9, 4))
     assert all(torch.equal(a, b) for a, b in zip(ROTARY(q, k), ROTARY(q, k, ww.positions(9)), strict=True))
     assert ROTARY(q.to("meta"), k.to("meta"))[0].device.type == "meta"
-
-
-@pytest.mark.parametrize(
-    "p", [ww.positions(6), ww.Positions.from_mask(torch.tensor([[0, 1, 1, 1, 1, 1], [1, 1, 1, 1, 1, 1]]))]
-)
-def test_decoding_by_next_is_the_full_forward_pass(p):
-    where = ww.Where(ROTARY, ALIBI)
-    q, k, v = draw((2, 2, 6, 4), (2, 2, 6, 4), (2, 2, 6, 4))
-    here = where.at(p)
-    expected = here.attention(*here.query_key(q, k), v)
-    at = p[:3]
-    cache = where.at(at).query_key(q[:, :, :3], k[:, :, :3])[1]
-    for t in range(3, 6):
-        step = at.next()
-        at = at.append(step)
-        here = where.at(step, at)
-        new_q, new_k = here.query_key(q[:, :, t : t + 1], k[:, :, t : t + 1])
-        cache = torch.cat([cache, new_k], dim=2)
-        y = here.attention(new_q, cache, v[:, :, : t + 1])
-        torch.testing.assert_close(y, expected[:, :, t : t + 1], rtol=0, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -128,10 +128,6 @@ def test_names_are_keys_and_cannot_be_changed():
         ww.catalogue["mine"] = ROWS[0]
 
 
-def test_the_schemes_of_the_tutorials_are_there():
-    assert {"none", "sinusoidal", "learned", "rotary", "alibi"} <= set(ww.catalogue)
-
-
 def test_every_final_scheme_of_the_package_has_a_row():
     built = {type(scheme) for row in ROWS for scheme in in_use(row.build(16, 2, 8)).values()}
     public = {
@@ -142,19 +138,6 @@ def test_every_final_scheme_of_the_package_has_a_row():
         if inspect.isclass(value) and issubclass(value, tuple(DOORS.values())) and not inspect.isabstract(value)
     }
     assert public == built
-
-
-def test_sizes_are_passed_to_the_parameters_that_need_them():
-    assert ww.scheme("sinusoidal", dim=24, num_heads=2, max_length=5).input.dim == 24
-    learned = ww.scheme("learned", dim=24, num_heads=2, max_length=5).input
-    assert (learned.dim, learned.max_length) == (24, 5)
-    assert ww.scheme("rotary", dim=24, num_heads=3, max_length=5).query_key.head_dim == 8
-    assert ww.scheme("alibi", dim=24, num_heads=3, max_length=5).score.num_heads == 3
-
-
-def test_options_are_passed_to_the_scheme():
-    where = ww.scheme("rotary", dim=16, num_heads=2, max_length=5, theta=5e5, interleaved=True)
-    assert (where.query_key.theta, where.query_key.interleaved) == (5e5, True)
 
 
 @pytest.mark.parametrize("name", ["rotary+alibi", " rotary + alibi ", "alibi+rotary"])
