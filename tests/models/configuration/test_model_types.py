@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from docs.generate.families import layout, update
-from whatwhere.models.configuration.factors import EMBEDDINGS, SCALES, TEMPERATURES
+from whatwhere.models.configuration.factors import SCALES, TEMPERATURES
 from whatwhere.models.configuration.model_types import DATA, FILE, READ_TYPES, ModelType
 from whatwhere.models.configuration.positions import POSITIONS
 from whatwhere.models.configuration.sizes import HEADS, KEY_HEADS
@@ -28,20 +28,18 @@ def takes(function: Callable[..., object], arguments: int, settings: Mapping[str
 def test_a_row_names_functions_and_their_settings(model_type: str) -> None:
     kind = READ_TYPES[model_type]
     assert all(takes(POSITIONS[rule.name], 3, rule.settings) for rule in kind.positions)
-    assert kind.scale is None or takes(SCALES[kind.scale.name], 2, kind.scale.settings)
-    assert kind.embedding is None or takes(EMBEDDINGS[kind.embedding.name], 1, kind.embedding.settings)
+    assert takes(SCALES[kind.scale.name], 2, kind.scale.settings)
     assert kind.temperature in {None, *TEMPERATURES}
-    assert kind.heads in {None, *HEADS}
+    assert kind.heads is None or takes(HEADS[kind.heads.name], 3, kind.heads.settings)
     assert kind.key_heads in {None, *KEY_HEADS}
 
 
 def test_every_function_is_named_by_a_row() -> None:
     kinds = READ_TYPES.values()
     assert {rule.name for kind in kinds for rule in kind.positions} == set(POSITIONS)
-    assert {kind.scale.name for kind in kinds if kind.scale} == set(SCALES)
-    assert {kind.embedding.name for kind in kinds if kind.embedding} == set(EMBEDDINGS)
+    assert {kind.scale.name for kind in kinds} == set(SCALES)
     assert {kind.temperature for kind in kinds} - {None} == set(TEMPERATURES)
-    assert {kind.heads for kind in kinds} - {None} == set(HEADS)
+    assert {kind.heads.name for kind in kinds if kind.heads} == set(HEADS)
     assert {kind.key_heads for kind in kinds} - {None} == set(KEY_HEADS)
 
 

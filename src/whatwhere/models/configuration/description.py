@@ -76,14 +76,14 @@ class Description:
     token_dim: int
     heads: tuple[Heads, ...]
     layers: int
-    input: Plan | None
-    query_key: tuple[Plan | None, ...]
-    score: tuple[Plan | None, ...]
-    scales: tuple[float, ...]
-    embedding_scale: EmbeddingScale | None
-    tied: bool
-    padding_idx: int | None
-    max_length: int | None
+    input: Plan | None = None
+    query_key: tuple[Plan | None, ...] = ()
+    score: tuple[Plan | None, ...] = ()
+    scales: tuple[float, ...] = ()
+    embedding_scale: EmbeddingScale | None = None
+    tied: bool = True
+    padding_idx: int | None = None
+    max_length: int | None = None
     layer_types: tuple[str, ...] | None = None
     windows: tuple[Window | None, ...] = ()
     sinks: tuple[bool, ...] = ()

@@ -123,7 +123,7 @@ class Keys:
         if value is REQUIRED:
             raise CheckpointError(
                 f"this configuration of {self.owner!r} has no {self.path}{names[0]}, which has no default."
-                + _near(names[0], (key for key in self.values if key not in self.known))
+                + near(names[0], (key for key in self.values if key not in self.known))
             )
         if value is not None:
             self.assume(name, value)
@@ -189,7 +189,7 @@ class Keys:
         """Return one of several strings."""
         value = self.take(name, default=default)
         if not isinstance(value, str) or value not in choices:
-            hint = _near(value, choices) if isinstance(value, str) else ""
+            hint = near(value, choices) if isinstance(value, str) else ""
             raise self.wrong(name, value, f"whatwhere reads only: {', '.join(choices)}.{hint}")
         return value
 
@@ -202,6 +202,10 @@ class Keys:
     def wrong(self, name: str, value: object, needed: str) -> SettingError:
         """Return the error of a value that is not as needed."""
         return SettingError(f"{self.path}{name} is {short_repr(value)}, but {needed}")
+
+    def missing(self, name: str, why: str) -> SettingError:
+        """Return the error of a key that is needed for a reason."""
+        return SettingError(f"{self.path}{name} is missing: {why}.")
 
     def inside(self, name: str, default: Json | Required = REQUIRED) -> "Keys":
         """Return a reader of a nested dictionary, which records in the same lists what was used and assumed."""
@@ -309,7 +313,7 @@ class Keys:
             f"{', '.join(f'{self.path}{each}={short_repr(self.values[each])}' for each in names)} "
             f"{'are not keys' if more else 'is not a key'} of {self.owner!r} that whatwhere knows, but "
             f"{'their names suggest' if more else 'its name suggests'} positions: ignoring "
-            f"{'them' if more else 'it'} could change every score.{'' if more else _near(name, self.known)}"
+            f"{'them' if more else 'it'} could change every score.{'' if more else near(name, self.known)}"
             f"\n{way}"
         )
 
@@ -328,9 +332,10 @@ class Keys:
         return next((name for name in names if self.values.get(name) is not None), names[0])
 
 
-def _near(name: str, names: Iterable[str]) -> str:
-    near = get_close_matches(name, list(names), n=1, cutoff=0.7)
-    return f"\nDid you mean {near[0]!r}?" if near else ""
+def near(name: str, names: Iterable[str]) -> str:
+    """Return the question whether a similar name was meant; empty without one."""
+    found = get_close_matches(name, list(names), n=1, cutoff=0.7)
+    return f"\nDid you mean {found[0]!r}?" if found else ""
 
 
 def named(*functions: F) -> dict[str, F]:

@@ -67,8 +67,7 @@ class Rope(Row, frozen=True):
     partial: bool = False  # a fraction of a head can be rotated; otherwise the model's code reads none
     dim_key: str | None = None  # of the number of rotated features, if heads keep them apart (latent attention)
     rotary_dim_key: str | None = None  # of rotary_dim itself, in place of the fraction
-    rotary_dim_unread: str | None = None  # of rotary_dim, not read by the model's code: the fraction must agree
-    fraction_of: str | None = None  # with dim_key, of the features whose fraction is rotated (dots3)
+    fraction_of: str | None = None  # with dim_key, of the features whose fraction it must be; "" is the whole head
     # With dim_key, the map is of the whole head, of which the last features are rotated, because a temperature
     # multiplies the others too (Mistral 4).
     whole: bool = False
@@ -81,13 +80,22 @@ class Rope(Row, frozen=True):
     extra: dict[str, tuple[str, ...]] = {}  # the `rope_type` that reads them, "" for all -> further parameters
     renamed: dict[str, str] = {}  # a `rope_type` of this model type -> the usual one
     reads_rope_scaling: bool = True  # the form of transformers 4
-    required: bool = False  # the model's code fails without parameters (or null) for each type of its layers
     fails_at_null: bool = False  # where the fraction beside the parameters is null, rather than rotating whole heads
+    required: bool = False  # the model's code fails without parameters (or null) for each type of its layers
 
     @property
     def by_type(self) -> bool:
         """Whether each layer type has its own parameters."""
         return "" not in self.sets
+
+
+class Embedding(Row, frozen=True):
+    """The factor of token vectors."""
+
+    factor: float | Literal["sqrt_dim", "sqrt_dim_rounded"] = "sqrt_dim"
+    flag: str | None = None  # without which it is 1
+    number: str | None = None  # the key of a factor, in place of both
+    default: bool | float = False  # of the flag or of the number, which is 1 without it
 
 
 class Layers(Row, frozen=True):
@@ -125,9 +133,7 @@ class Windows(Row, frozen=True):
     start_key: str | None = "max_window_layers"
     alternating: bool = False  # every second layer before `start` has the window instead, as in Qwen2-MoE
     switch: str | None = None  # a flag without which no layer has it
-    halved: int | None = None  # if the key counts both sides of a token, the number that is added to its half
-    added: int = 0  # to the size: 1 if the key counts the tokens on one side, without that of the query
-    added_to: str | None = None  # the part of a model to whose windows it is added; None is all
+    halved: bool = False  # the key counts both sides of a token
     bidirectional: bool = False  # `use_bidirectional_attention` makes the key count both sides (EmbeddingGemma)
     chunked: bool = False  # tokens attend within chunks of this size (Llama 4), rather than to the nearest tokens
     windowed: str = SLIDING  # type of the layers with the window
@@ -143,20 +149,19 @@ class ModelType(Row, frozen=True):
     names: dict[str, tuple[str, ...]] = msgspec.field(default_factory=lambda: LLAMA_KEYS)  # size -> keys, usual first
     defaults: dict[str, Any] = {}  # those of transformers for absent keys
     nested: dict[str, int] = {}  # sizes that a configuration within that of a model of text and images may leave out
-    scale: Rule | None = None  # function of factors.py for the softmax scale; None is 1 / sqrt(head_dim)
-    embedding: Rule | None = None  # likewise for the factor of token vectors; None is 1
+    scale: Rule = Rule("heads")  # function of factors.py for the softmax scale, usually 1 / sqrt(head_dim)
+    embedding: Embedding | None = None  # None is 1
     windows: Windows | None = None  # None if every layer attends to all tokens, and keys of windows are refused
     sinks: bool | Literal["windowed"] = False  # each head has a learned sink in the softmax, of all or windowed layers
     listed: bool = False  # the number of layers is that of a list of their types
     attentions: int = 1  # of each layer of the model's code; each counts as a layer here (LongCat has two)
     temperature: str | None = None  # function of factors.py
     key_heads: str | None = None  # function of sizes.py, if the number of key heads has no key of its own
-    heads: str | None = None  # function of sizes.py, if heads differ between layers
+    heads: Rule | None = None  # function of sizes.py, if heads differ between layers
     token_dim: str | None = None  # key of the features of the token table, if they may differ from the model's
     output_dim: str | None = None  # key of those of the output projection, if they may differ from the token table's
     segments: int | None = None  # rows of their table if `type_vocab_size` is absent; None if the model has none
     causal: bool | str | tuple[str, str] = True  # or the flag that makes an encoder causal, or a key and its value
-    head_dim_read: bool = True  # the model's code reads `head_dim`, rather than dividing its features by the heads
     can_tie: bool = True  # the model's code can tie the output projection; else the flag has no effect
     head_width: int = 1  # heads have so many times the features that the model's features divided by its heads are
     extra_rows: int = 0  # of the token table beyond the vocabulary, which the output projection lacks
@@ -174,9 +179,9 @@ class ModelType(Row, frozen=True):
         return {**self.names, **self.parts.get(part or "", {})}
 
     @property
-    def all_names(self) -> set[str]:
-        """The keys of sizes of all parts."""
-        return {key for names in (self.names, *self.parts.values()) for keys in names.values() for key in keys}
+    def names_of_parts(self) -> set[str]:
+        """The keys of sizes in which its parts differ."""
+        return {key for names in self.parts.values() for keys in names.values() for key in keys}
 
     @property
     def has_attention(self) -> bool:

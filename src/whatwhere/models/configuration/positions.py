@@ -16,17 +16,10 @@ from whatwhere.models.configuration.biases import (
 )
 from whatwhere.models.configuration.description import Description
 from whatwhere.models.configuration.keys import Keys, named
-from whatwhere.models.configuration.layers import (
-    numbers_by_layer,
-    one_per_layer,
-    read_layer_pattern,
-    read_types,
-    with_drafts,
-)
+from whatwhere.models.configuration.layers import numbers_by_layer, read_layer_pattern, read_types, with_drafts
 from whatwhere.models.configuration.model_types import FRACTION, FULL, Layers, ModelType, first_row
 from whatwhere.models.configuration.plan import Plan
-from whatwhere.models.configuration.rope_scaling import require_fit
-from whatwhere.models.configuration.rotary import read_rope, require_rotary_dim, rotary_plan
+from whatwhere.models.configuration.rotary import read_rope, rotary_plan
 
 Offset = int | Literal["padding"]
 
@@ -136,40 +129,26 @@ def _lists_by_layer(keys: Keys, model: Description, kind: ModelType) -> Descript
         return read_rope(keys, model, kind)
     layers = kind.layers or Layers()
     types = read_types(keys, layers, model.layers)
-    thetas = _number_by_type(keys, "rope_theta", types, layers)
-    fractions = _number_by_type(keys, "partial_rotary_factors", types, layers)
-    scaling = keys.take("rope_scaling", default=None)
-    sets = {
-        label: {
-            **({"rope_theta": thetas[label]} if label in thetas else {}),
-            **({FRACTION: fractions[label]} if label in fractions else {}),
-            **(dict(keys.inside("rope_scaling").values) if scaling and label == FULL else {}),
-        }
-        for label in dict.fromkeys(types)
-    }
+    sets: dict[str, dict[str, object]] = {layer_type: {} for layer_type in types}
+    for name, inner in (("rope_theta", "rope_theta"), ("partial_rotary_factors", FRACTION)):
+        if not isinstance(keys.values.get(name), list | tuple):
+            listed = [keys] * model.layers if keys.values.get(name) is not None else []
+        else:
+            listed = numbers_by_layer(keys, name, with_drafts(keys, name, model.layers, layers.drafts_key)) or []
+        for layer, (layer_type, one) in enumerate(zip(types, listed, strict=False)):
+            number = one.number(name)
+            if sets[layer_type].setdefault(inner, number) != number:
+                raise SettingError(
+                    f"{keys.path}{name}[{layer}] is {number}, but another layer of the type {layer_type} has "
+                    f"{sets[layer_type][inner]}: the code of {keys.owner!r} takes one of each type."
+                )
+    if keys.take("rope_scaling", default=None) and FULL in sets:
+        sets[FULL] |= keys.inside("rope_scaling").values
+    keys.known |= {"rope_theta", "partial_rotary_factors"}
     others = {name: value for name, value in keys.values.items() if name not in ("rope_theta", "rope_scaling")}
-    inner = keys.nested("", {**others, "rope_parameters": sets})
-    inner.defaults, inner.aliases, inner.known = keys.defaults, keys.aliases, keys.known
-    return read_rope(inner, model, kind)
-
-
-def _number_by_type(keys: Keys, name: str, types: tuple[str, ...], layers: Layers) -> dict[str, float]:
-    """Return the number of each type of layer; none without the key."""
-    value = keys.take(name, default=None)
-    if value is None:
-        return {}
-    if not isinstance(value, list | tuple):
-        return dict.fromkeys(types, Keys({name: value}, {}, keys.owner, keys.path).number(name))
-    listed = one_per_layer(keys.path + name, value, with_drafts(keys, name, len(types), layers.drafts_key))
-    numbers = [Keys({name: one}, {}, keys.owner, keys.path).number(name) for one in listed[: len(types)]]
-    by_type = dict(zip(types, numbers, strict=True))
-    for layer, (layer_type, number) in enumerate(zip(types, numbers, strict=True)):
-        if number != by_type[layer_type]:
-            raise SettingError(
-                f"{keys.path}{name}[{layer}] is {number}, but another layer of the type {layer_type} has "
-                f"{by_type[layer_type]}: the code of {keys.owner!r} takes one of each type."
-            )
-    return by_type
+    inner_keys = keys.nested("", {**others, "rope_parameters": sets})
+    inner_keys.defaults, inner_keys.aliases, inner_keys.known = keys.defaults, keys.aliases, keys.known
+    return read_rope(inner_keys, model, kind)
 
 
 def _nested_theta(keys: Keys, model: Description, kind: ModelType) -> Description:
@@ -205,8 +184,7 @@ def _rotary_dim(
         keys.require(unrotated, False, "whatwhere has no scheme that rotates values.")
     rotary_dim = None if key is None else keys.whole(key, default=None)
     rotary_dim = None if rotary_dim == model.head_dim else rotary_dim
-    require_rotary_dim(keys.path, model.head_dim, rotary_dim)
-    return _in_all_layers(model, rotary_plan(model.head_dim, 10_000.0, interleaved, rotary_dim, None))
+    return _in_all_layers(model, rotary_plan(keys.path, model.head_dim, 10_000.0, interleaved, rotary_dim))
 
 
 # Of authors' code beside their files
@@ -225,10 +203,7 @@ def _qwen(keys: Keys, model: Description, kind: ModelType) -> Description:
         settings = {"factor": 2.0, "original_length": keys.whole("seq_length"), "doubling": True}
         scaling = Plan("rotary-dynamic-ntk", settings)
         notes = (*notes, "after a prompt its code keeps the theta of the prompt's length: pass that as regime_length")
-    path = f"{keys.path}{fraction_key}"
-    require_rotary_dim(path, model.head_dim, rotary_dim)
-    require_fit(scaling, path, rotary_dim or model.head_dim, theta)
-    plan = rotary_plan(model.head_dim, theta, False, rotary_dim, scaling, None, "chunked", path)
+    plan = rotary_plan(keys.path, model.head_dim, theta, False, rotary_dim, scaling)
     return replace(_in_all_layers(model, plan), notes=notes)
 
 
@@ -250,7 +225,7 @@ def _glm(keys: Keys, model: Description, kind: ModelType) -> Description:
             f"{keys.path}rope_ratio is {ratio}, by which ChatGLM3 multiplies theta, but ChatGLM2-6B-32K divides "
             f"positions: no key says which. If it is ChatGLM3, state it: config[{name!r}] = 'chatglm3'."
         )
-    return _in_all_layers(model, rotary_plan(model.head_dim, 10_000.0 * ratio, True, model.head_dim // 2, None))
+    return _in_all_layers(model, rotary_plan(keys.path, model.head_dim, 10_000.0 * ratio, True, model.head_dim // 2))
 
 
 def _rotary_or_alibi(keys: Keys, model: Description, kind: ModelType) -> Description:
@@ -268,22 +243,19 @@ def _rotary_or_alibi(keys: Keys, model: Description, kind: ModelType) -> Descrip
             f"with {model.dim:,} features: state what its code does."
         )
     if rotates:
-        return _in_all_layers(model, rotary_plan(model.head_dim, 10_000.0, False, None, None))
+        return _in_all_layers(model, rotary_plan(keys.path, model.head_dim, 10_000.0, False))
     alibi_plan = Plan("alibi", {"num_heads": model.num_heads})
     return replace(model, score=(alibi_plan,) * model.layers, max_length=other or model.max_length)
 
 
 def _internlm(keys: Keys, model: Description, kind: ModelType) -> Description:
     """Read rotary positions whose theta is in a dictionary of its own, and grows with the length unless it says not."""
-    name = "rotary"
-    inner = keys.inside(name, default={})
-    theta, factor, scaling = inner.number("base", default=10_000.0), inner.number("scaling_factor", default=1.0), None
+    inner, scaling = keys.inside("rotary", default={}), None
+    theta, factor = inner.number("base", default=10_000.0), inner.number("scaling_factor", default=1.0)
     if inner.choice("type", ("dynamic", "origin"), default="dynamic") == "dynamic":
-        settings = {"factor": factor, "original_length": model.max_length or 2048}
-        scaling = Plan("rotary-dynamic-ntk", settings)
+        scaling = Plan("rotary-dynamic-ntk", {"factor": factor, "original_length": model.max_length or 2048})
     inner.finish_all()
-    require_fit(scaling, inner.path, model.head_dim, theta)
-    return _in_all_layers(model, rotary_plan(model.head_dim, theta, False, None, scaling))
+    return _in_all_layers(model, rotary_plan(inner.path, model.head_dim, theta, False, None, scaling))
 
 
 def _gte(keys: Keys, model: Description, kind: ModelType) -> Description:

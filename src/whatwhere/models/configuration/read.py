@@ -9,7 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 
 from whatwhere.errors import CheckpointError, SettingError
 from whatwhere.models.configuration.description import Description
-from whatwhere.models.configuration.factors import read_embedding_scale, read_scales, read_temperatures
+from whatwhere.models.configuration.factors import TEMPERATURES, read_embedding_scale, read_scales
 from whatwhere.models.configuration.keys import (
     ANY,
     ELSEWHERE,
@@ -103,10 +103,11 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
     model = read_sizes(kind, keys, name if like is None else like, part)
     for rule in kind.positions:
         model = POSITIONS[rule.name](keys, model, kind, **rule.settings)
-    scales, embedding_scale = read_scales(keys, model, kind), read_embedding_scale(keys, kind)
+    scales = read_scales(keys, model, kind)
+    embedding_scale = None if kind.embedding is None else read_embedding_scale(keys, kind.embedding)
     windows, both_sides = read_windows(keys, kind.windows, model, BOTH_WAYS in model.notes)
-    temperatures = read_temperatures(keys, model, kind)
     outer_type, none = str(outer.get("model_type")), (None,) * model.layers
+    temperatures = none if kind.temperature is None else TEMPERATURES[kind.temperature](keys, model, kind)
     rotated = model.query_key != ()
     model = replace(
         model,
@@ -130,9 +131,9 @@ def from_huggingface(config: Config, *, part: str | None = None, like: str | Non
         ),
     )
     repeated = _agreeing_values(model, keys, None if kind.windows is None else kind.windows.key)
-    keys.finish((*kind.unread, *DATA.outer_unread.get(outer_type, ())), kind.fixed, kind.all_names, repeated)
+    keys.finish((*kind.unread, *DATA.outer_unread.get(outer_type, ())), kind.fixed, kind.names_of_parts, repeated)
     if like is not None and like != name:
-        accepted = (*kind.unread, *kind.fixed, *kind.all_names, *repeated)  # those that contradict were refused
+        accepted = (*kind.unread, *kind.fixed, *kind.names_of_parts, *repeated)  # those that contradict were refused
         keys.finish_like(like, ROPE if rotated else (), accepted)
     tied = ("tie_word_embeddings",) if outer.get("tie_word_embeddings") is not None else ()
     return replace(model, used=("model_type", *keys.used, *tied), assumed=tuple(keys.assumed))
@@ -367,9 +368,13 @@ def _of_heads(description: Description) -> dict[str, tuple[object, ...]]:
     found: dict[str, tuple[object, ...]] = {}
     if not description.heads:
         return found
+    if description.rotary_part is not None:  # of latent attention, whose older files may divide features by heads
+        one, rotates = description.heads[0], any(description.query_key)
+        others = () if rotates else (description.dim // one.num_heads,)
+        found["head_dim"] = (description.rotary_part, one.head_dim, *others)
     windowed = [window is not None for window in description.windows or (None,) * len(description.heads)]
     for layers, names in (
-        (description.heads, {"head_dim": HEAD_DIM}),
+        (() if found else description.heads, {"head_dim": HEAD_DIM}),
         (_where(description.heads, windowed), {field: (name,) for field, name in IN_WINDOWS.items()}),
     ):
         for field, keys in names.items():

@@ -9,8 +9,6 @@ from whatwhere.models.configuration.keys import REQUIRED, Keys, named
 from whatwhere.models.configuration.layers import numbers_by_layer, read_layer_pattern, read_types
 from whatwhere.models.configuration.model_types import (
     DIRECTION,
-    FULL,
-    HYBRID_SLIDING,
     MAX_FEATURES,
     MAX_HEADS,
     MAX_LAYERS,
@@ -29,7 +27,6 @@ def read_sizes(kind: ModelType, keys: Keys, model_type: str, part: str | None) -
     """Return a description with the sizes that every model type has, as yet without positions."""
     names = kind.names_of(part)
     dim = keys.whole(*names["dim"])
-    num_heads = keys.whole(*names["num_heads"], most=MAX_HEADS) if "num_heads" in names else 0
     token_dim = dim if kind.token_dim is None else keys.whole(kind.token_dim, default=dim)
     padding_idx, notes = keys.whole(*names["padding_idx"], default=None, least=-1), []
     if padding_idx == -1:
@@ -39,22 +36,15 @@ def read_sizes(kind: ModelType, keys: Keys, model_type: str, part: str | None) -
     turned = not _read_direction(kind, keys, causal) and part != "encoder"
     notes += [BOTH_WAYS] if turned else []
     if token_dim != dim:
-        notes += [f"a projection from {token_dim} to {dim} features follows the token table and is not built"]
-    vocab_size, key_heads = keys.whole(*names["vocab_size"]), _read_key_heads(kind, keys, names, num_heads)
-    head_dim, layers = _read_head_dim(kind, keys, names, dim, num_heads), _read_layers(kind, keys, names)
-    description = Description(
+        notes.append(f"a projection from {token_dim} to {dim} features follows the token table and is not built")
+    model = Description(
         model_type,
         part,
-        vocab_size=vocab_size + kind.extra_rows,
+        vocab_size=keys.whole(*names["vocab_size"]) + kind.extra_rows,
         dim=dim,
         token_dim=token_dim,
-        heads=(Heads(num_heads, key_heads, head_dim),) * layers if num_heads else (),
-        layers=layers,
-        input=None,
-        query_key=(),
-        score=(),
-        scales=(),
-        embedding_scale=None,
+        heads=(),
+        layers=_read_layers(kind, keys, names),
         tied=keys.flag(*names["tied"], default=kind.defaults.get(names["tied"][0], True) is True),
         padding_idx=padding_idx,
         max_length=keys.whole(*names["max_length"], default=None) if "max_length" in names else None,
@@ -65,12 +55,23 @@ def read_sizes(kind: ModelType, keys: Keys, model_type: str, part: str | None) -
         extra_rows=kind.extra_rows,
         notes=tuple(notes),
     )
-    if kind.heads is None:
-        return description
-    heads = HEADS[kind.heads](keys, description, kind.layers or Layers())
-    for each in heads:
-        _require_shared(each.num_heads, each.key_heads)
-    return replace(description, heads=heads)
+    if "num_heads" not in names:
+        return model
+    num_heads = keys.whole(*names["num_heads"], most=MAX_HEADS)
+    key_heads = num_heads
+    if kind.key_heads is not None:
+        key_heads = KEY_HEADS[kind.key_heads](keys, num_heads)
+    elif "key_heads" in names:
+        key_heads = keys.whole(*names["key_heads"], default=num_heads, most=MAX_HEADS)
+    _require_shared(num_heads, key_heads)
+    usual = Heads(num_heads, key_heads, _read_head_dim(kind, keys, names, dim, num_heads))
+    model = replace(model, heads=(usual,) * model.layers)
+    if kind.heads is not None:
+        heads = HEADS[kind.heads.name](keys, model, kind.layers or Layers(), **kind.heads.settings)
+        for each in heads:
+            _require_shared(each.num_heads, each.key_heads)
+        model = replace(model, heads=heads)
+    return model
 
 
 def _read_causal(kind: ModelType, keys: Keys) -> bool:
@@ -89,9 +90,8 @@ def _read_direction(kind: ModelType, keys: Keys, causal: bool) -> bool:
         return not (honoured and DIRECTION in keys.values)
     if honoured:
         return keys.flag(DIRECTION)
-    keys.require(
-        DIRECTION, causal, "its code does not read the key, fails, or reads it with one attn_implementation alone."
-    )
+    reason = "its code does not read the key, fails, or reads it with one attn_implementation alone."
+    keys.require(DIRECTION, causal, reason)
     return True
 
 
@@ -104,58 +104,33 @@ def _read_layers(kind: ModelType, keys: Keys, names: KeyNames) -> int:
     return layers * kind.attentions
 
 
-def _read_key_heads(kind: ModelType, keys: Keys, names: KeyNames, num_heads: int) -> int:
-    if kind.key_heads is not None:
-        return KEY_HEADS[kind.key_heads](keys, num_heads)
-    if "key_heads" not in names:
-        return num_heads
-    return _require_shared(num_heads, keys.whole(*names["key_heads"], default=num_heads, most=MAX_HEADS))
-
-
 def _read_head_dim(kind: ModelType, keys: Keys, names: KeyNames, dim: int, num_heads: int) -> int:
     if kind.head_dim_parts is not None:
-        parts = [keys.whole(name, most=MAX_FEATURES) for name in kind.head_dim_parts]
-        if "head_dim" not in kind.unread:
-            # without rotation no code reads the size that older files have, features by heads
-            others = [] if kind.positions else [dim // max(num_heads, 1)]
-            _require_head_dim(keys, parts[1], sum(parts), *others)
-        return sum(parts)
-    if not num_heads:
-        return 0
+        return sum(keys.whole(name, most=MAX_FEATURES) for name in kind.head_dim_parts)
     head_dim = keys.whole(*names["head_dim"], default=None, most=MAX_FEATURES) if "head_dim" in names else None
-    if head_dim is not None and kind.head_dim_read:
+    if head_dim is not None:
         return head_dim
-    dim *= kind.head_width
-    if dim % num_heads:
-        raise ShapeError(f"{dim} features do not divide into {num_heads} heads of equal size.")
-    if dim // num_heads > MAX_FEATURES:
+    head_dim = _divided(dim * kind.head_width, num_heads)
+    if head_dim > MAX_FEATURES:
         raise ShapeError(
-            f"{keys.path}{names['dim'][0]}={dim:,} makes heads of {dim // num_heads:,} features, but at most "
+            f"{keys.path}{names['dim'][0]}={dim:,} makes heads of {head_dim:,} features, but at most "
             f"{MAX_FEATURES:,} are read."
         )
-    if not kind.head_dim_read:
-        _require_head_dim(keys, dim // num_heads)
+    return head_dim
+
+
+def _divided(dim: int, num_heads: int) -> int:
+    if dim % num_heads:
+        raise ShapeError(f"{dim} features do not divide into {num_heads} heads of equal size.")
     return dim // num_heads
 
 
-def _require_head_dim(keys: Keys, *sizes: int) -> None:
-    """Raise SettingError unless head_dim is one of the sizes that the model's code computes from other keys."""
-    head_dim = keys.whole("head_dim", default=sizes[0])
-    if head_dim not in sizes:
-        raise SettingError(
-            f"{keys.path}head_dim is {head_dim:,}, but the code of {keys.owner!r} does not read it: its heads have "
-            f"{' or '.join(map(str, sizes))} features. Remove it: config.pop('head_dim')."
-        )
+def _require_shared(num_heads: int, key_heads: int) -> None:
+    if num_heads % key_heads:
+        raise ShapeError(f"{num_heads} query heads cannot share {key_heads} key heads evenly.")
 
 
 # The number of key heads
-
-
-def _require_shared(num_heads: int, key_heads: int) -> int:
-    """Return the number of key heads, if query heads can share them evenly."""
-    if num_heads % key_heads:
-        raise ShapeError(f"{num_heads} query heads cannot share {key_heads} key heads evenly.")
-    return key_heads
 
 
 def _multi_query(keys: Keys, num_heads: int) -> int:
@@ -172,12 +147,10 @@ def _falcon(keys: Keys, num_heads: int) -> int:
 
 def _dbrx(keys: Keys, num_heads: int) -> int:
     inner = keys.inside("attn_config", default={})
-    if not inner.values:
-        return 1
-    key_heads = inner.whole("kv_n_heads", default=1, most=MAX_HEADS)
     inner.known.add("rope_theta")  # read with the rotary positions
+    key_heads = inner.whole("kv_n_heads", default=1, most=MAX_HEADS)
     inner.finish()
-    return _require_shared(num_heads, key_heads)
+    return key_heads
 
 
 def _mpt(keys: Keys, num_heads: int) -> int:
@@ -195,7 +168,7 @@ def _mpt(keys: Keys, num_heads: int) -> int:
             f"{inner.path}{key} is {key_heads}, but by {kind_key} there are {implied}: keep the right one. "
             "With grouped_query_attention it is the number of key heads."
         )
-    return _require_shared(num_heads, key_heads)
+    return key_heads
 
 
 def _glm(keys: Keys, num_heads: int) -> int:
@@ -212,9 +185,18 @@ KEY_HEADS: Mapping[str, Callable[[Keys, int], int]] = named(_dbrx, _falcon, _glm
 
 LISTED = "per_layer_config"
 """A dictionary of transformers with the settings of some layers, by their numbers."""
+SWA = ("swa_num_attention_heads", "swa_qk_nope_head_dim", "swa_qk_rope_head_dim", "swa_head_dim")
+MOST = {"num_heads": MAX_HEADS, "key_heads": MAX_HEADS, "head_dim": MAX_FEATURES}
 
 
-def _by_type(keys: Keys, model: Description, layers: Layers, own: Heads, of: str = SLIDING) -> ByLayer:
+def _named_sizes(keys: Keys, usual: Heads, names: Mapping[str, str]) -> Heads:
+    """Return heads with the sizes that have these keys, and others as usual."""
+    usually = {key: REQUIRED if key in keys.defaults else getattr(usual, size) for size, key in names.items()}
+    sizes = {size: keys.whole(key, default=usually[key], most=MOST[size]) for size, key in names.items()}
+    return replace(usual, **sizes)
+
+
+def _in_type(keys: Keys, model: Description, layers: Layers, own: Heads, of: str = SLIDING) -> ByLayer:
     """Return heads that layers of one type have, and the usual ones of others."""
     types = read_types(keys, layers, model.layers)
     return tuple(own if layer_type == of else usual for layer_type, usual in zip(types, model.heads, strict=True))
@@ -233,23 +215,30 @@ def _listed(keys: Keys, model: Description, read: Callable[[Keys], Heads]) -> By
     return tuple(by_layer)
 
 
-def _gemma4(keys: Keys, model: Description, layers: Layers) -> ByLayer:
-    """Heads are wider in full attention, by two keys, or as `per_layer_config` states."""
-    dim_key, key_heads_key, switch = "global_head_dim", "num_global_key_value_heads", "attention_k_eq_v"
-    usual = model.heads[0]
-    keys.known |= {dim_key, key_heads_key, switch, LISTED}
-    if keys.values.get(LISTED) is not None:
+def _by_type(
+    keys: Keys,
+    model: Description,
+    layers: Layers,
+    names: Mapping[str, str],
+    of: str = SLIDING,
+    flags: Mapping[str, str] | None = None,
+    listed: Mapping[str, str] | None = None,
+) -> ByLayer:
+    """Layers of one type have sizes by keys of their own.
 
-        def read(own: Keys) -> Heads:
-            head_dim = own.whole("head_dim", default=usual.head_dim, most=MAX_FEATURES)
-            key_heads = own.whole("num_key_value_heads", default=usual.key_heads, most=MAX_HEADS)
-            return Heads(usual.num_heads, key_heads, head_dim)
-
-        return _listed(keys, model, read)
-    wide = replace(usual, head_dim=keys.whole(dim_key, default=512, most=MAX_FEATURES))
-    if keys.flag(switch, default=False):
-        wide = replace(wide, key_heads=keys.whole(key_heads_key, default=usual.key_heads, most=MAX_HEADS))
-    return _by_type(keys, model, layers, wide, FULL)
+    Args:
+        flags: sizes whose key is read only if a flag is on -> the flag.
+        listed: sizes -> keys of them in `per_layer_config`, which replaces the others.
+    """
+    usual, flags = model.heads[0], flags or {}
+    keys.known |= {*names.values(), *flags.values()}
+    if listed is not None:
+        keys.known.add(LISTED)
+        if keys.values.get(LISTED) is not None:
+            read_types(keys, layers, model.layers)
+            return _listed(keys, model, lambda own: _named_sizes(own, usual, listed))
+    on = {size: name for size, name in names.items() if size not in flags or keys.flag(flags[size], default=False)}
+    return _in_type(keys, model, layers, _named_sizes(keys, usual, on), of)
 
 
 def _laguna(keys: Keys, model: Description, layers: Layers) -> ByLayer:
@@ -262,77 +251,54 @@ def _laguna(keys: Keys, model: Description, layers: Layers) -> ByLayer:
 
 
 def _step3p5(keys: Keys, model: Description, layers: Layers) -> ByLayer:
-    """Layers with a window have a number of query heads of their own.
-
-    It is in `per_layer_config`, or a key has it for all these layers, or the published files' own dictionary.
-    """
-    key, inside = "num_sliding_attention_heads", "attention_other_setting"
-    usual = model.heads[0]
-    keys.known |= {LISTED, key, inside}
-    if keys.values.get(LISTED) is not None:
-        read_types(keys, layers, model.layers)
-        name = "num_attention_heads"
-        return _listed(keys, model, lambda own: replace(usual, num_heads=own.whole(name, most=MAX_HEADS)))
-    number = keys.whole(key, default=None, most=MAX_HEADS)
-    if number is None and keys.values.get(inside) is not None:
-        other = keys.inside(inside)
-        other.require("attention_type", SLIDING, "its code takes it as that of layers with a window.")
-        for name, size in (("num_attention_groups", usual.key_heads), ("head_dim", usual.head_dim)):
-            other.require(name, size, "its code takes that of the other layers.")
-        number = other.whole("num_attention_heads", default=usual.num_heads, most=MAX_HEADS)
-    return _by_type(keys, model, layers, usual if number is None else replace(usual, num_heads=number))
+    """Layers with a window have a number of query heads of their own, in published files in a dictionary."""
+    key, inside, inner = "num_sliding_attention_heads", "attention_other_setting", "num_attention_heads"
+    keys.known.add(inside)
+    if keys.values.get(inside) is None or any(keys.values.get(name) is not None for name in (key, LISTED)):
+        return _by_type(keys, model, layers, {"num_heads": key}, listed={"num_heads": inner})
+    other, usual = keys.inside(inside), model.heads[0]
+    keys.known |= {key, LISTED}
+    other.require("attention_type", SLIDING, "its code takes it as that of layers with a window.")
+    for name, size in (("num_attention_groups", usual.key_heads), ("head_dim", usual.head_dim)):
+        other.require(name, size, "its code takes that of the other layers.")
+    return _in_type(keys, model, layers, _named_sizes(other, usual, {"num_heads": inner}))
 
 
 def _dots3(keys: Keys, model: Description, layers: Layers) -> ByLayer:
-    """Layers with a window have other heads of latent attention, by `per_layer_config` or keys of their own."""
-    unrotated_key, rotated_key = "qk_nope_head_dim", "qk_rope_head_dim"
-    rotated, own = model.rotary_part or 0, [f"swa_{name}" for name in ("num_attention_heads", unrotated_key)]
-    rotated_own, total_own = f"swa_{rotated_key}", "swa_head_dim"
-    usual = replace(model.heads[0], key_heads=model.heads[0].num_heads)
+    """Layers with a window have other heads of latent attention, by `per_layer_config` or keys of their own.
+
+    As many of their features are rotated as in other layers, because fractions of a head are read of `head_dim`.
+    """
+    rotated, usual = model.rotary_part or 0, replace(model.heads[0], key_heads=model.heads[0].num_heads)
     model = replace(model, heads=(usual,) * model.layers)
 
-    def require_rotated(keys: Keys, name: str, stated: int) -> None:
+    def read(own: Keys, prefix: str = "", heads: int = usual.num_heads, rest: int = usual.head_dim - rotated) -> Heads:
+        part, total = f"{prefix}qk_rope_head_dim", f"{prefix}head_dim"
+        heads = own.whole(f"{prefix}num_attention_heads", default=heads, most=MAX_HEADS)
+        rest = own.whole(f"{prefix}qk_nope_head_dim", default=rest, most=MAX_FEATURES)
+        whole = own.whole(total, default=rest + rotated, most=MAX_FEATURES)
+        stated = own.whole(part, default=whole - rest, least=0, most=MAX_FEATURES)
         if stated != rotated:
             raise SettingError(
-                f"{keys.path}{name} is {stated}, but whatwhere reads {keys.owner!r} with as many rotated features in "
+                f"{own.path}{part} is {stated}, but whatwhere reads {keys.owner!r} with as many rotated features in "
                 f"all layers only, here {rotated}."
             )
+        own.require(total, keys.whole("head_dim", most=MAX_FEATURES), "fractions of a head are read of head_dim.")
+        own.known |= {"kv_lora_rank", "q_lora_rank", "v_head_dim", "num_key_value_heads"}
+        return Heads(heads, heads, rest + rotated)
 
+    keys.known |= {LISTED, *SWA}
     if keys.values.get(LISTED) is None:
-        keys.known.add(LISTED)
-        num_heads = keys.whole(own[0], default=64, most=MAX_HEADS)
-        unrotated = keys.whole(own[1], default=192, most=MAX_FEATURES)
-        total = keys.whole(total_own, default=unrotated + rotated, most=MAX_FEATURES)
-        require_rotated(
-            keys, rotated_own, keys.whole(rotated_own, default=total - unrotated, least=0, most=MAX_FEATURES)
-        )
-        keys.require(total_own, keys.whole("head_dim", most=MAX_FEATURES), "fractions of a head are read of head_dim.")
-        return _by_type(keys, model, layers, Heads(num_heads, num_heads, unrotated + rotated))
-    given = [name for name in (*own, rotated_own, total_own) if keys.values.get(name) is not None]
+        return _in_type(keys, model, layers, read(keys, "swa_", 64, 192))
+    given = [name for name in SWA if keys.values.get(name) is not None]
     if given:
         raise SettingError(f"{keys.path}{given[0]} is given beside {LISTED}, which replaces it: remove it.")
-
-    def read(own: Keys) -> Heads:
-        num_heads = own.whole("num_attention_heads", default=usual.num_heads, most=MAX_HEADS)
-        unrotated = own.whole(unrotated_key, default=usual.head_dim - rotated, most=MAX_FEATURES)
-        require_rotated(own, rotated_key, own.whole(rotated_key, default=rotated, most=MAX_FEATURES))
-        own.known |= {"kv_lora_rank", "q_lora_rank", "v_head_dim", "num_key_value_heads"}
-        return Heads(num_heads, num_heads, unrotated + rotated)
-
     return _listed(keys, model, read)
 
 
 def _mimo(keys: Keys, model: Description, layers: Layers) -> ByLayer:
     """Layers with a window have twice the key heads of others, as in MiMo-V2."""
-    return _by_type(keys, model, layers, replace(model.heads[0], key_heads=2 * model.heads[0].key_heads))
-
-
-def _inkling(keys: Keys, model: Description, layers: Layers) -> ByLayer:
-    """Layers with a window have heads by keys of their own."""
-    num_heads = keys.whole("swa_num_attention_heads", most=MAX_HEADS)
-    key_heads = keys.whole("swa_num_key_value_heads", most=MAX_HEADS)
-    own = Heads(num_heads, key_heads, keys.whole("swa_head_dim", most=MAX_FEATURES))
-    return _by_type(keys, model, layers, own, HYBRID_SLIDING)
+    return _in_type(keys, model, layers, replace(model.heads[0], key_heads=2 * model.heads[0].key_heads))
 
 
 def _convbert(keys: Keys, model: Description, layers: Layers) -> ByLayer:
@@ -348,11 +314,7 @@ def _mobilebert(keys: Keys, model: Description, layers: Layers) -> ByLayer:
     key, number = "intra_bottleneck_size", model.num_heads
     dim = keys.whole(key, default=128) if keys.flag("use_bottleneck", default=True) else model.dim
     keys.known |= {key, "true_hidden_size"}
-    if dim % number:
-        raise ShapeError(f"{dim} features do not divide into {number} heads.")
-    return (Heads(number, number, dim // number),) * model.layers
+    return (Heads(number, number, _divided(dim, number)),) * model.layers
 
 
-HEADS: Mapping[str, Callable[[Keys, Description, Layers], ByLayer]] = named(
-    _convbert, _dots3, _gemma4, _inkling, _laguna, _mimo, _mobilebert, _step3p5
-)
+HEADS: Mapping[str, Callable[..., ByLayer]] = named(_by_type, _convbert, _dots3, _laguna, _mimo, _mobilebert, _step3p5)
