@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cache
 from math import gcd
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,74 +23,25 @@ _DEFAULT_HEADS = 2
 _DEFAULT_LENGTH, _MAX_LENGTH = 64, 1 << 20  # of results that do not name one, or an absurd one
 _BIAS_TABLES = ("relative_attention_bias.weight", "attn_rel_b.weight")
 _OTHERWISE = "Choose a scheme of the catalogue: whatwhere.scheme(name, dim, num_heads, max_length)."
-
-
-@dataclass(frozen=True)
-class _Learned:
-    """Where files have the learned numbers of a scheme."""
-
-    names: Mapping[str, tuple[str, ...]]
-    absent: str
-    last: str = ""
-
-
-@cache
-def _learned() -> Mapping[type, _Learned]:
-    """Return where files have the learned numbers of each scheme that has any, but for tables of biases."""
-    from whatwhere.where.query_key.learned_rotary import LearnedRotary
-    from whatwhere.where.query_key.query_factor import SSMax
-    from whatwhere.where.score.inkling import Inkling
-    from whatwhere.where.score.transformer_xl import TransformerXL
-    from whatwhere.where.sink import Sink
-
-    return {
-        LearnedRotary: _Learned(
-            {"alpha": (".rotary_emb.alpha", ".lerope.alpha")},
-            "the learned frequencies are not in the file under a known name: they are those before training",
-        ),
-        SSMax: _Learned(
-            {
-                "weight": (
-                    ".layers.{layer}.self_attn.softmax_scaling.scale",
-                    ".layers.{layer}.attention.ssmax_scaling.s",
-                ),
-                "bias": (".layers.{layer}.self_attn.softmax_scaling.bias", ".layers.{layer}.attention.ssmax_scaling.b"),
-            },
-            "the factors of queries of layer {layer} are not in the file: they are initial",
-        ),
-        Inkling: _Learned(
-            {
-                "weight": (".layers.{layer}.self_attn.r_proj.weight", ".layers.{layer}.attn.wr_du.weight"),
-                "profiles": (
-                    ".layers.{layer}.self_attn.rel_logits_proj.proj",
-                    ".layers.{layer}.attn.rel_logits_proj.proj",
-                ),
-                "gain": (".layers.{layer}.self_attn.rel_l2_clip.scale", ".layers.{layer}.attn.rel_l2_clip.scale"),
-            },
-            "`{parameter}` of Inkling in layer {layer} is not in the file under a known name: random",
-        ),
-        TransformerXL: _Learned(
-            {
-                "u": (".layer.{layer}.rel_attn.r_w_bias",),
-                "v": (".layer.{layer}.rel_attn.r_r_bias",),
-                "weight": (".layer.{layer}.rel_attn.r",),
-            },
-            "the bias of layer {layer} is not in the file under a known name: it is random",
-            last="weight",
-        ),
-        Sink: _Learned(
-            {
-                "weight": (
-                    ".layers.{layer}.self_attn.sinks",
-                    ".layers.{layer}.self_attn.attention_sink_bias",  # MiMo-V2
-                    ".layers.{layer}.self_attn.learnable_sink_param",  # Hy4
-                    ".layers.{layer}.self_attn.softmax_offset",  # Flint
-                    ".blk.{layer}.attn_sinks.weight",
-                )
-            },
-            "the sinks of layer {layer} are not in the file under a known name: they are 0",
-        ),
-    }
+_NAMES: Mapping[str, tuple[str, ...]] = {
+    "LearnedRotary.alpha": (".rotary_emb.alpha", ".lerope.alpha"),
+    "SSMax.weight": (".layers.{}.self_attn.softmax_scaling.scale", ".layers.{}.attention.ssmax_scaling.s"),
+    "SSMax.bias": (".layers.{}.self_attn.softmax_scaling.bias", ".layers.{}.attention.ssmax_scaling.b"),
+    "Inkling.weight": (".layers.{}.self_attn.r_proj.weight", ".layers.{}.attn.wr_du.weight"),
+    "Inkling.profiles": (".layers.{}.self_attn.rel_logits_proj.proj", ".layers.{}.attn.rel_logits_proj.proj"),
+    "Inkling.gain": (".layers.{}.self_attn.rel_l2_clip.scale", ".layers.{}.attn.rel_l2_clip.scale"),
+    "TransformerXL.u": (".layer.{}.rel_attn.r_w_bias",),
+    "TransformerXL.v": (".layer.{}.rel_attn.r_r_bias",),
+    "TransformerXL.weight": (".layer.{}.rel_attn.r",),
+    "Sink.weight": (
+        ".layers.{}.self_attn.sinks",
+        ".layers.{}.self_attn.attention_sink_bias",  # MiMo-V2
+        ".layers.{}.self_attn.learnable_sink_param",  # Hy4
+        ".layers.{}.self_attn.softmax_offset",  # Flint
+        ".blk.{}.attn_sinks.weight",
+    ),
+}
+"""Class and parameter of a scheme -> ends of the names that published files have for it, {} the number of a layer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,8 +96,8 @@ def load_where(source: Checkpoint | str | Path, run: str | None = None) -> Loade
         Where(query_key=Rotary(head_dim=4, theta=10000.0, interleaved=False, rotary_dim=4))
     """
     checkpoint = source if isinstance(source, Checkpoint) else Checkpoint.open(source)
-    if run is not None:
-        return _of_run(checkpoint, run)
+    if run is not None and (name := chosen_run(checkpoint, run)) is not None:
+        return _of_run(checkpoint, name)
     try:
         description = checkpoint.description
     except WhatWhereError as problem:
@@ -173,29 +123,27 @@ def attention_of_layers(checkpoint: Checkpoint) -> "list[tuple[Where, tuple[str,
 
 
 def chosen_run(checkpoint: Checkpoint, run: str | None) -> str | None:
-    """Return the run of a comparison that was named, or its only one; None for any other checkpoint."""
+    """Return the run of a comparison that was named, or its only one; None for any other checkpoint.
+
+    A run has the name of its file, or that of its scheme and seed: the file of "rotary+alibi-0" has a digest.
+    """
     names = checkpoint.runs
-    run = _file_of(checkpoint, run) if run is not None and run not in names else run
-    known = f"its runs are {', '.join(names[:8])}{', ...' if len(names) > 8 else ''}" if names else "it has none"
+    records = checkpoint.metadata.get("runs") if checkpoint.format == "results" and run not in names else None
+    for record in records if isinstance(records, list) else []:
+        if f"{record.get('scheme')}-{record.get('seed')}" == run:
+            run = Path(str(record.get("file"))).stem
+    shown = f"{', '.join(names[:8])}{', ...' if len(names) > 8 else ''}"
     if run is not None and run not in names:
+        known = f"its runs are {shown}" if names else "it is not a comparison with trained models"
         raise SettingError(
             f"{checkpoint.path} has no run {quoted(run)}: {known}.\nName one of the runs of a comparison."
         )
     if run is None and len(names) > 1:
         raise SettingError(
-            f"{checkpoint.path} has {len(names)} runs, each with tables of its own: {known}.\n"
+            f"{checkpoint.path} has {len(names)} runs, each with tables of its own: its runs are {shown}.\n"
             f"Name one, as in --run {names[0]}, or run={names[0]!r} in Python."
         )
     return run or (names[0] if names else None)
-
-
-def _file_of(checkpoint: Checkpoint, run: str) -> str:
-    """Return the name of a run's file by its scheme and seed: that of "rotary+alibi-0" has a digest."""
-    records = checkpoint.metadata.get("runs") if checkpoint.format == "results" else None
-    for record in records if isinstance(records, list) else []:
-        if f"{record.get('scheme')}-{record.get('seed')}" == run:
-            return Path(str(record.get("file"))).stem
-    return run
 
 
 def of_run(checkpoint: Checkpoint, run: str | None) -> Checkpoint:
@@ -227,49 +175,43 @@ def bias_tables(checkpoint: Checkpoint, part: str | None, count: int) -> list[st
 
 def fill_bias(scheme: Any, checkpoint: Checkpoint, table: str) -> None:
     """Copy a learned table of a checkpoint into the `weight` of a bias; raise CheckpointError if the shapes differ."""
-    values = checkpoint.array(table)
-    if values.shape != tuple(scheme.weight.shape):
-        raise CheckpointError(
-            f"the bias table {quoted(table)} has the shape {values.shape}, but the configuration needs "
-            f"{tuple(scheme.weight.shape)}."
-        )
-    _copy(values, scheme.weight)
+    _copy(checkpoint.array(table), table, scheme.weight)
 
 
 def fill_frequencies(scheme: Any, checkpoint: Checkpoint) -> bool:
     """Copy learned frequencies of a checkpoint into a map; return whether it has them, or the map needs none."""
-    from whatwhere.where.query_key.learned_rotary import LearnedRotary
-
-    return not isinstance(scheme, LearnedRotary) or not _fill(checkpoint, 0, scheme)
+    return not _fill(checkpoint, 0, scheme, [])
 
 
-def _fill(checkpoint: Checkpoint, layer: int, scheme: Any) -> list[str]:
-    """Copy the learned numbers of a scheme in a layer; return notes on what is not in the files, of the main layers."""
-    if (learned := _learned().get(type(scheme))) is None:
-        return []
-    notes: dict[str, None] = {}
-    for parameter, names in learned.names.items():
-        if (own := getattr(scheme, parameter)) is None:
-            continue
-        ends = tuple(name.format(layer=layer) for name in names)
-        # Layers for drafting have names of their own, which contain mtp.
-        found = next((name for name in checkpoint.tensors if f".{name}".endswith(ends) and "mtp" not in name), None)
-        if found is None:
-            notes[learned.absent.format(parameter=parameter, layer=layer)] = None
-            continue
-        values = checkpoint.array(found)
-        values = np.moveaxis(values, 0, -1) if parameter == learned.last else values
-        if values.shape != tuple(own.shape):
-            raise CheckpointError(
-                f"{quoted(found)} has the shape {values.shape}, but the configuration needs {tuple(own.shape)}."
-            )
-        _copy(values, own)
-    return list(notes)
+def _fill(checkpoint: Checkpoint, layer: int, scheme: Any, tables: list[str]) -> list[str]:
+    """Copy the learned numbers of a scheme and of those in it, of a layer; return notes on what is not in the files.
+
+    `tables` are the names of the bias tables up to this layer.
+    """
+    notes = []
+    for module in scheme.modules():
+        kind = type(module).__name__
+        for parameter, own in module.named_parameters(recurse=False):
+            ends = tuple(name.format(layer) for name in _NAMES.get(f"{kind}.{parameter}", ()))
+            # Layers for drafting have names of their own, which contain mtp.
+            named = (name for name in checkpoint.tensors if f".{name}".endswith(ends) and "mtp" not in name)
+            found = next(named, None) if ends else tables[-1] if tables and parameter == "weight" else None
+            if found is None:
+                state = "0" if kind == "Sink" else "as before training"
+                notes.append(f"`{parameter}` of {kind} in layer {layer} is not in the file under a known name: {state}")
+                continue
+            values = checkpoint.array(found)
+            _copy(np.moveaxis(values, 0, -1) if kind == "TransformerXL" and values.ndim == 3 else values, found, own)
+    return notes
 
 
-def _copy(values: np.ndarray, parameter: Any) -> None:
+def _copy(values: np.ndarray, name: str, parameter: Any) -> None:
     from torch import from_numpy, no_grad
 
+    if values.shape != tuple(parameter.shape):
+        raise CheckpointError(
+            f"{quoted(name)} has the shape {values.shape}, but the configuration needs {tuple(parameter.shape)}."
+        )
     with no_grad():
         parameter.copy_(from_numpy(values.astype(np.float32)))
 
@@ -305,13 +247,10 @@ def _of_layer(
     checkpoint: Checkpoint, description: Description, layer: int, encoding: Any = None
 ) -> "tuple[Where, list[str]]":
     """Build the attention of a layer with the learned numbers of the files, and return notes on what they lack."""
-    where, notes = description.where(layer, encoding), []
-    mapped: Any = where.query_key  # which may be inside of a temperature
-    for scheme in dict.fromkeys((getattr(mapped, "then", mapped), mapped, where.sink)):
-        notes += _fill(checkpoint, layer, scheme)
-    if where.score is not None:
-        notes += _load_bias(checkpoint, description, layer, where.score)
-    return where, notes
+    where, plan = description.where(layer, encoding), description.score[layer]
+    tables = bias_tables(checkpoint, description.part, 1 if plan is None or plan.shared else layer + 1)
+    schemes = [scheme for scheme in (where.query_key, where.score, where.sink) if scheme is not None]
+    return where, [note for scheme in schemes for note in _fill(checkpoint, layer, scheme, tables)]
 
 
 def _of_table(checkpoint: Checkpoint, problem: WhatWhereError) -> LoadedWhere:
@@ -347,26 +286,6 @@ def _position_table(checkpoint: Checkpoint) -> Any:
     return scheme
 
 
-def _load_bias(checkpoint: Checkpoint, description: Description, layer: int, scheme: Any) -> list[str]:
-    """Copy the learned table of a layer's bias into it; return a note where there is none."""
-    if not any(True for _ in scheme.parameters()):
-        return []
-    if type(scheme) in _learned():
-        return _fill(checkpoint, layer, scheme)
-    plan = description.score[layer]
-    shared = plan is not None and plan.shared
-    count = 1 if shared else layer + 1
-    names = bias_tables(checkpoint, description.part, count) if hasattr(scheme, "weight") else []
-    missing = f"the learned numbers of {type(scheme).__name__} are not in the file under a known name: they are random"
-    if not names:
-        return [missing]
-    try:
-        fill_bias(scheme, checkpoint, names[0 if shared else min(layer, len(names) - 1)])
-    except CheckpointError as problem:
-        return [f"{missing} ({str(problem).removesuffix('.')})"]
-    return []
-
-
 def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
     """Build the encoding of the first layer of a run, with the tables that were saved."""
     import torch
@@ -375,10 +294,6 @@ def _of_run(checkpoint: Checkpoint, name: str) -> LoadedWhere:
     from whatwhere.where.catalogue.options import split_layers
     from whatwhere.where.input.learned import Learned
 
-    names = checkpoint.runs
-    if name not in names:
-        runs = f"it has {', '.join(names[:4])}, ..." if names else "it is not a comparison with trained models"
-        raise SettingError(f"{checkpoint.path} has no run {quoted(name)}: {runs}.\nName one of the runs.")
     dim, heads, rows, scheme = _run_settings(checkpoint, name)
     saved = {
         key.removeprefix(begin): key
