@@ -19,7 +19,7 @@ from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import visible
 from whatwhere.long_work import part_of
 from whatwhere.models.checkpoint import Checkpoint
-from whatwhere.report.terminal import new_console, new_table, print_sections
+from whatwhere.report.terminal import new_console, new_table, print_report
 from whatwhere.report.text import duration
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, **PLAIN)
@@ -108,7 +108,7 @@ def run(
         print_json(measured)
         return
     console = new_console()
-    print_sections(sections(measured), console)
+    print_report(sections(measured), console=console)
     console.print(f"\n{headline(measured)}")
     console.print(f"Kept in {visible(folder)}: one JSON file for each experiment.", soft_wrap=True)
 

@@ -10,7 +10,7 @@ from experiments.tutorials.all_claims import Finding, claim
 from experiments.tutorials.trained import Judgment
 from whatwhere.comparison.results import Spread
 from whatwhere.report.paper import markdown
-from whatwhere.report.section import Chart, Paragraph, Part, Section, Table
+from whatwhere.report.section import Chart, Part, Section, Table
 from whatwhere.report.text import count, decimals, listed, number, percent, spread
 
 ABSENT = "–"
@@ -55,7 +55,7 @@ def page(evidence: Sequence[Evidence], experiments: Sequence[Experiment]) -> str
     parts = ["# Evidence", _ABOUT, headline(evidence)]
     for each in evidence:
         parts += [f'<a id="{each.id.lower()}"></a>', f"## {each.id}: {each.title}", questions[each.id]]
-        parts += [part.text if isinstance(part, Paragraph) else _markdown(part) for part in _parts(each)]
+        parts += [part if isinstance(part, str) else _markdown(part) for part in _parts(each)]
     measured = {each.id for each in evidence}
     left = [
         [each.id, each.title, each.deferred or f"python -m experiments run --full --only {each.id}"]
@@ -115,14 +115,14 @@ def judgment_row(judgment: Judgment) -> list[str]:
 
 
 def _parts(evidence: Evidence) -> list[Part]:
-    parts: list[Part] = [Paragraph(f"To repeat it: {evidence.command}")]
+    parts: list[Part] = [f"To repeat it: {evidence.command}"]
     parts.append(Table("", COLUMNS, [row(result) for result in evidence.results], numeric=[4], shorten="never"))
     if evidence.faults:
         caption = "Accuracy without and with each fault, median over the models, and what detects it"
         parts.append(Table(caption, FAULT_COLUMNS, [fault_row(each) for each in evidence.faults], shorten="never"))
     if evidence.claims:
         outcomes = _counted(finding.verdict for finding in evidence.claims)
-        parts.append(Paragraph(f"Of {count(len(evidence.claims), 'claim')} that no training decides, {outcomes}."))
+        parts.append(f"Of {count(len(evidence.claims), 'claim')} that no training decides, {outcomes}.")
         parts.append(Table("", CLAIM_COLUMNS, [finding_row(each) for each in evidence.claims], shorten="never"))
     if evidence.verdicts:
         caption = "Claims of the tutorials that these runs decide"

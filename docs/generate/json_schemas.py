@@ -24,7 +24,7 @@ from whatwhere.report.inspection import InspectionRecord
 from whatwhere.report.installation import InstallationRecord
 from whatwhere.report.paper import WrittenFiles
 from whatwhere.report.probe import ProbeRecord
-from whatwhere.report.token_map import MapFacts
+from whatwhere.report.tokens import MapFacts
 from whatwhere.testing.report import Finding
 from whatwhere.where.catalogue import SchemeDescription
 

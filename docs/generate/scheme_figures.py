@@ -7,8 +7,9 @@ from pathlib import Path
 from experiments.record import Evidence
 from whatwhere.analysis.position_similarity import ByDistance, bias_of_ones, by_distance, products_of_ones
 from whatwhere.comparison import Comparison
-from whatwhere.report.figures import Curve, LineFigure, to_file
+from whatwhere.report.figures import to_file
 from whatwhere.report.paper import figures
+from whatwhere.report.section import Chart, Series
 from whatwhere.where.catalogue import Scheme, catalogue, random_scheme
 from whatwhere.where.rotation_by_content import RotationByContent
 
@@ -73,28 +74,29 @@ def values_by_distance(entry: Scheme) -> ByDistance | None:
     return curves
 
 
-def picture(entry: Scheme) -> LineFigure | None:
+def picture(entry: Scheme) -> Chart | None:
     """Return the figure of a scheme's own values by distance; scaled rotary stands beside plain rotary."""
     values = values_by_distance(entry)
     if values is None:
         return None
-    curves = [Curve(name, curve.tolist()) for name, curve in values.curves.items()]
+    curves = [Series(name, curve.tolist()) for name, curve in values.curves.items()]
     if entry.door == "query_key" and entry.name.startswith("rotary-"):
         plain = values_by_distance(catalogue["rotary"])
         curves += (
-            [Curve(f"rotary: {name}", c.tolist(), reference=True) for name, c in plain.curves.items()] if plain else []
+            [Series(f"rotary: {name}", c.tolist(), reference=True) for name, c in plain.curves.items()] if plain else []
         )
-    return LineFigure(
+    return Chart(
+        kind="lines",
         name=entry.name,
         title=f"{entry.name}: {values.label} by distance",
         x_label="distance of two tokens",
         y_label=values.label,
-        x=range(len(curves[0].values)),
-        curves=curves,
+        x=[*map(float, range(len(curves[0].values)))],
+        series=curves,
     )
 
 
-def drawn(evidence: Sequence[Evidence]) -> Iterator[tuple[str, LineFigure]]:
+def drawn(evidence: Sequence[Evidence]) -> Iterator[tuple[str, Chart]]:
     """Yield the figures of all cards, each with its file name: the picture, and a curve for each measurement.
 
     Args:

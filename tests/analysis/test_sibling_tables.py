@@ -16,7 +16,6 @@ from whatwhere.analysis.token_tables import expected_sharing, ngram_occupancy
 from whatwhere.cli.app import app
 from whatwhere.records import Missing
 from whatwhere.report import inspection as texts
-from whatwhere.report.section import Paragraph
 from whatwhere.what.ngram_hash import multipliers_of_qwen4_exp, polynomial_hashes, primes_from, xor_hashes
 
 from ..running import fitting
@@ -90,7 +89,7 @@ def test_a_text_needs_a_hashed_table(tmp_path: Path) -> None:
     assert result.exit_code != 0
     assert "no such table" in " ".join(result.output.split())
     [section] = texts.sections(ww.inspect(tmp_path, ["tables"]))
-    assert section.parts == [Paragraph("Token ids select rows of no other table than the token table.")]
+    assert section.parts == ["Token ids select rows of no other table than the token table."]
 
 
 def test_hashes_that_are_not_known_are_missing(folder: Path, tmp_path: Path) -> None:

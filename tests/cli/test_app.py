@@ -125,8 +125,8 @@ def test_what_is_not_shown_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli.encode, "MOST_ROWS", 3)
     shown = whatwhere("encode", TEXT, "--dim", "24").out
     assert [len(table) for table in tables(shown)] == [3, 3, 3]
-    assert shown.count(" and 4 more rows: --json and --save contain them all.\n") == 3
-    assert shown.count("and 16 more ") == 9
+    assert shown.count(" and 4 more: --json lists them\n") == 3
+    assert shown.count("; and 16 more columns\n") == 3
     assert len(encoded(TEXT, "--dim", "24")["rows"]) == 7
 
 

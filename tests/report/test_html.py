@@ -10,7 +10,7 @@ from rich.console import Console
 
 from whatwhere.report import terminal
 from whatwhere.report.html import Markup, element, folded, join, sections, table
-from whatwhere.report.section import Chart, Paragraph, Section, Series, Table
+from whatwhere.report.section import Chart, Section, Series, Table
 
 
 def test_text_is_escaped_and_markup_is_not() -> None:
@@ -54,7 +54,7 @@ SECTION = Section(
     "names",
     "What <it> shows",
     [
-        Paragraph("a & \x1b[31mb."),
+        "a & \x1b[31mb.",
         Table("few \u202e", ["a", "b"], [["x", "1"], ["y\x1b", "2"]], (1,), bars=[0.5, 1.0]),
         Table("many", ["a"], [[str(n)] for n in range(40)], total=100),
         Chart(
@@ -92,7 +92,7 @@ def test_a_long_table_opens_on_demand() -> None:
 def printed(section: Section, **options: Any) -> str:
     """Print a section as a terminal would show it."""
     written = StringIO()
-    terminal.print_sections([section], Console(file=written, width=100, markup=False), **options)
+    terminal.print_report([section], console=Console(file=written, width=100, markup=False), **options)
     return written.getvalue()
 
 

@@ -91,7 +91,7 @@ def test_the_rows_of_a_text() -> None:
     torch.manual_seed(0)
     steps = walk("<b>bold", scheme="sinusoidal", dim=8)
     assert "b" not in tags(steps)
-    assert f"{float(steps.vectors[0, 0]):.3f}".replace("-", "−") in shown(steps).words
+    assert f"{float(steps.vectors[0, 0]):.4f}" in shown(steps).words
 
 
 def test_parameters_and_laws() -> None:

@@ -5,6 +5,7 @@ import json
 import re
 import sys
 from dataclasses import replace
+from math import nan
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -14,8 +15,9 @@ import pytest
 
 from whatwhere.comparison import read_results
 from whatwhere.errors import MissingExtra, SettingError
-from whatwhere.report.figures import Curve, LineFigure, draw, to_file
+from whatwhere.report.figures import draw, to_file
 from whatwhere.report.paper import figures, write_figures
+from whatwhere.report.section import Chart, Series
 
 from ..comparison.made_up import GROUPS, hostile_folder, made_up_folder
 from ..running import whatwhere
@@ -46,46 +48,53 @@ def test_nothing_is_printed_over_anything(tmp_path: Path, task: str, width: floa
         assert drawn.get_size_inches()[0] == pytest.approx(width / 25.4)
 
 
+def lines(x: list[float], *series: Series, y_range: tuple[float, float] | None = None) -> Chart:
+    return Chart("lines", "title", "bytes", "loss", x, series, y_range=y_range)
+
+
 def test_the_data_can_be_read_from_the_picture() -> None:
-    x, values = [1, 2, 4, 8, 16], [1.62, 1.6, None, 1.58, 1.61]
-    low, high = ([None if v is None else v + by for v in values] for by in (-0.01, 0.02))
-    (axes,) = draw(LineFigure("a", "b", "bytes", "loss", x, [Curve("alibi", values, low, high)])).axes
-    np.testing.assert_equal(axes.lines[0].get_xydata(), np.array([x, [v or np.nan for v in values]]).T)
+    x, values = [1.0, 2.0, 4.0, 8.0, 16.0], [1.62, 1.6, nan, 1.58, 1.61]
+    low, high = ([v + by for v in values] for by in (-0.01, 0.02))
+    (axes,) = draw(lines(x, Series("alibi", values, None, low, high))).axes
+    np.testing.assert_equal(axes.lines[0].get_xydata(), np.array([x, values]).T)
     corners = np.concatenate([path.vertices for path in axes.collections[0].get_paths()])
-    ends = {(n, round(v, 2)) for n, side in ((n, side) for side in (low, high) for n in range(5)) if (v := side[n])}
+    ends = {(n, round(side[n], 2)) for side in (low, high) for n in (0, 1, 3, 4)}
     assert {(x.index(int(a)), round(b, 2)) for a, b in corners.tolist()} == ends
-    svg = ElementTree.fromstring(to_file(LineFigure("a", "b", "bytes", "loss", x, [Curve("alibi", values)]), "svg"))
+    svg = ElementTree.fromstring(to_file(lines(x, Series("alibi", values)), "svg"))
     assert {"bytes", "loss", "alibi"} <= {text.text for text in svg.iter(f"{SVG}text")}
 
 
 def test_series_differ_without_their_colors() -> None:
-    curves = [Curve(f"scheme {n}", [n, n + 1]) for n in range(13)]
-    curves += [Curve(f"baseline {n}", [n, n], reference=True) for n in range(3)]
-    lines = draw(LineFigure("a", "b", "x", "y", [0, 1], curves)).legends[0].get_lines()
-    dashes = [str(line._dash_pattern) for line in lines]  # matplotlib has no public name for it
-    assert len(set(zip(dashes, [line.get_color() for line in lines], strict=True))) == 16, "no two look alike"
+    series = [Series(f"scheme {n}", [float(n), n + 1.0]) for n in range(13)]
+    series += [Series(f"baseline {n}", [float(n), float(n)], reference=True) for n in range(3)]
+    drawn = draw(lines([0.0, 1.0], *series)).legends[0].get_lines()
+    dashes = [str(line._dash_pattern) for line in drawn]  # matplotlib has no public name for it
+    assert len(set(zip(dashes, [line.get_color() for line in drawn], strict=True))) == 16, "no two look alike"
     assert len(set(dashes[13:])) == 3
-    assert len({(dash, line.get_marker()) for dash, line in zip(dashes, lines, strict=True)}) >= 13
+    assert len({(dash, line.get_marker()) for dash, line in zip(dashes, drawn, strict=True)}) >= 13
 
 
 def test_each_series_of_the_legend_is_drawn(tmp_path: Path) -> None:
-    curves = [Curve("_none", [0.5, None, 0.7]), Curve("gone", [None, None, None])]
-    curves += [Curve("chance", [0.1, None, 0.2], reference=True)]
-    drawn = draw(LineFigure("a", "b", "x", "y", [0, 1, 2], curves))
+    series = [Series("_none", [0.5, nan, 0.7]), Series("gone", [nan] * 3)]
+    drawn = draw(lines([0.0, 1.0, 2.0], *series, Series("chance", [0.1, nan, 0.2], reference=True)))
     assert [text.get_text() for text in drawn.legends[0].texts] == [" _none", "gone", "chance"]
     strokes = [line.get_xydata().tolist() for line in drawn.axes[0].lines if line.get_marker() == "_"]
     assert strokes == [[[0, 0.1], [2, 0.2]]], "a stroke at each of the two lengths, for there is none between them"
     results = read_results(made_up_folder(tmp_path, seeds=1))
     first = next(figures(results, ["alibi", "none"]))
-    assert [curve.name for curve in first.curves if not curve.reference] == ["alibi", "none"]
+    assert [curve.name for curve in first.series if not curve.reference] == ["alibi", "none"]
     with pytest.raises(SettingError, match=r"has no scheme 'ropes'\. It has: 'none', 'sinusoidal'"):
         write_figures(results, tmp_path, ["svg"], schemes=["ropes"])
 
 
 def test_a_curve_that_ends_early_has_a_ring_around_its_end() -> None:
-    lines = [Curve("long", [1, 1, 1]), Curve("short", [1, 1, None]), Curve("none", [None] * 3, reference=True)]
-    drawn = draw(LineFigure("f", "t", "x", "y", [1, 2, 3], lines, y_range=(0, 2)))
-    assert [text.get_text() for text in drawn.legends[0].texts] == ["long", "short (ends at 2)", "none"]
+    series = [
+        Series("long", [1.0, 1.0, 1.0]),
+        Series("short", [1.0, 1.0, nan]),
+        Series("no", [nan] * 3, reference=True),
+    ]
+    drawn = draw(lines([1.0, 2.0, 3.0], *series, y_range=(0.0, 2.0)))
+    assert [text.get_text() for text in drawn.legends[0].texts] == ["long", "short (ends at 2)", "no"]
     rings = [line.get_xydata().tolist() for line in drawn.axes[0].lines if line.get_markerfacecolor() == "none"]
     assert rings == [[[2, 1]]]
 
@@ -134,5 +143,5 @@ def test_a_legend_says_which_schemes_did_not_learn_the_task(tmp_path: Path) -> N
     worse = {guess: dict.fromkeys(line, 1.0) for guess, line in results.task.baselines.items()}
     for baselines, end in ((better, ""), (worse, " (task not learned)")):
         changed = replace(results, record=replace(results.record, task=replace(results.task, baselines=baselines)))
-        names = [curve.name for curve in next(figures(changed)).curves if not curve.reference]
+        names = [curve.name for curve in next(figures(changed)).series if not curve.reference]
         assert names == [f"none{end}", f"rotary{end}"]

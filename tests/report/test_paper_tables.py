@@ -179,8 +179,8 @@ def test_own_scores_have_the_tables_and_figures_of_a_comparison(tmp_path: Path) 
         assert [own.score(s, length) for s in own.schemes] == [results.score(s, length) for s in results.schemes]
         assert paired_differences(own, length) == paired_differences(results, length)
     one, other = next(figures(own)), next(figures(results))
-    assert one.curves == [curve for curve in other.curves if not curve.reference]
-    assert (one.x, one.mark, one.y_label) == (other.x, other.mark, other.y_label)
+    assert one.series == [curve for curve in other.series if not curve.reference]
+    assert (one.x, one.marks, one.y_label) == (other.x, other.marks, other.y_label)
     written = write_tables(own, tmp_path / "own")
     assert set(written.files) == {
         f"{name}.{suffix}" for name in ("scores", "differences") for suffix in ("csv", "md", "tex")

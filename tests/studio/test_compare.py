@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from whatwhere.cli import app
 from whatwhere.errors import ResultsError
 from whatwhere.records import sealed
-from whatwhere.report.section import Chart, Paragraph, Section
+from whatwhere.report.section import Chart, Section
 from whatwhere.studio.api import comparison as api
 from whatwhere.studio.api.about import about
 from whatwhere.studio.jobs import Stopped
@@ -28,7 +28,7 @@ WORDS = ["a", "b", "c", "d", "e", "f"]
 
 def paragraphs(section: Section) -> list[str]:
     """Return the sentences of a section."""
-    return [part.text for part in section.parts if isinstance(part, Paragraph)]
+    return [part for part in section.parts if isinstance(part, str)]
 
 
 def quiet(fraction: float, message: str) -> None:

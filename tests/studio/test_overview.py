@@ -12,7 +12,7 @@ from safetensors.numpy import save_file
 
 from whatwhere.analysis.inspection import SECTIONS, inspect
 from whatwhere.report.inspection import headline
-from whatwhere.report.section import Chart, Paragraph, Part, Table
+from whatwhere.report.section import Chart, Part, Table
 from whatwhere.studio import export
 from whatwhere.studio import session as session_module
 from whatwhere.studio.api import EXPORTS, JOBS
@@ -98,7 +98,7 @@ def test_with_nothing_loaded_it_shows_the_fresh_table(fresh: Session) -> None:
     answer = overview(fresh)
     assert answer.headline == "20 tokens × 64"
     assert parts(answer, "rotary") == [
-        Paragraph("There is no configuration, so the positional encoding of this model is not known.")
+        "There is no configuration, so the positional encoding of this model is not known."
     ]
 
 
@@ -107,7 +107,7 @@ def test_a_file_without_a_token_table_says_so(tmp_path: Path) -> None:
     answer = overview(Session.open(tmp_path / "model.safetensors"))
     assert answer.headline == "No token table was found"
     (paragraph,) = parts(answer, "norms")
-    assert paragraph.text.startswith("No tensor was found to be the token table")
+    assert paragraph.startswith("No tensor was found to be the token table")
 
 
 def test_the_page_shows_it_live_and_exported(
@@ -121,7 +121,7 @@ def test_the_page_shows_it_live_and_exported(
     for shown in (seen["live"], seen["exported"]):
         assert shown["answer"] == f"{answer.headline}."
         assert shown["titles"] == titles
-        texts = [part.text for section in answer.sections for part in section.parts if isinstance(part, Paragraph)]
+        texts = [part for section in answer.sections for part in section.parts if isinstance(part, str)]
         assert [said for said in shown["texts"] if not said.startswith("More: ")] == texts
         sizes = next(part for part in parts(answer, "sizes") if isinstance(part, Table))
         assert shown["sizes"] == sizes.rows

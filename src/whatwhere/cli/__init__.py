@@ -2,16 +2,13 @@
 
 # isort: off
 from whatwhere.cli import compare as compare
-from whatwhere.cli import ask as ask
-from whatwhere.cli import paper as paper
+from whatwhere.cli import results as results
 from whatwhere.cli import encode as encode
 from whatwhere.cli import inspect as inspect
-from whatwhere.cli import probe as probe
 from whatwhere.cli import neighbors as neighbors
 from whatwhere.cli import map as map
 from whatwhere.cli import surgery as surgery
-from whatwhere.cli import golden as golden
+from whatwhere.cli import check as check
 from whatwhere.cli import studio as studio
-from whatwhere.cli import doctor as doctor
 from whatwhere.cli.app import app as app
 from whatwhere.cli.app import main as main

@@ -10,12 +10,14 @@ import signal
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass
+from inspect import Parameter, Signature, signature
 from io import TextIOWrapper
 from pathlib import Path
 from types import FrameType
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperGroup
@@ -24,6 +26,8 @@ from whatwhere import __version__
 from whatwhere.errors import SettingError, WhatWhereError
 from whatwhere.escape import visible
 from whatwhere.records import to_json
+from whatwhere.report.section import Part, Section
+from whatwhere.report.terminal import ROWS, print_report, progress
 
 
 class _Commands(TyperGroup):
@@ -38,8 +42,7 @@ class _Commands(TyperGroup):
             print_message(str(problem))
             raise typer.Exit(1) from None
         except KeyboardInterrupt as stop:
-            kept = ("What is finished is kept; run the same command again to resume.",)
-            raise interrupted(stop, *kept if ctx.invoked_subcommand in _RESUMING else ()) from None
+            raise interrupted(stop, _KEPT.get(ctx.invoked_subcommand, _AGAIN)) from None
         except BrokenPipeError:
             _silence_stdout()  # the reader has gone, as `| head` does
             raise typer.Exit(141) from None
@@ -94,6 +97,8 @@ PORT = "Check a port"
 PREPARE = "Prepare"
 """Groups of commands in `whatwhere --help`."""
 
+Function = TypeVar("Function", bound=Callable[..., Any])
+
 _NO_MEMORY = re.compile("allocate|out of memory|bad_alloc|create a primitive|start new thread|failed to map segment")
 
 
@@ -114,12 +119,76 @@ Model = Annotated[
         parser=to_path, help="File or folder of a model, in any format, or its name at huggingface.co: org/name."
     ),
 ]
+Results = Annotated[Path, typer.Argument(parser=to_path, help="Folder that whatwhere compare or whatwhere demo wrote.")]
 Which = Annotated[str, typer.Option(help="Table: input, output (lm_head), or the name of a tensor.")]
 Pickles = Annotated[
     bool, typer.Option("--allow-pickle", help="Read pickles too, which can run code: only if you trust the author.")
 ]
 Run = Annotated[str | None, typer.Option(help="Run of a results folder, as in rotary-0.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for scripts.")]
+
+
+def to_paths(help: str, *names: str, **more: Any) -> Any:
+    """Return an option whose value is a path."""
+    return typer.Option(*names, parser=to_path, help=help, **more)
+
+
+@dataclass(frozen=True)
+class Printed:
+    """What a command prints.
+
+    Args:
+        record: as JSON, with --json; its numbers have so many significant digits, or all.
+        report: sections, lines and tables, without --json; long tables have so many rows.
+        failed: whether the exit status is 1.
+    """
+
+    record: object
+    report: Iterable[Section | Part]
+    digits: int | None = None
+    rows: int = ROWS
+    failed: bool = False
+
+
+def command(
+    group: str, name: str | None = None, *, shows_steps: bool = True
+) -> Callable[[Callable[..., Printed | None]], Callable[..., None]]:
+    """Make a command of a function: it gets --json, and what it returns is printed.
+
+    Args:
+        group: of the help.
+        name: that of the function, unless it is passed.
+        shows_steps: while it works, as reported or by its argument `show_step`, where it has one.
+    """
+
+    def make(function: Callable[..., Printed | None]) -> Callable[..., None]:
+        asks = "show_step" in signature(function).parameters
+
+        def run(as_json: AsJson = False, **given: Any) -> None:
+            with progress() if shows_steps else nullcontext(print_message) as show_step:
+                printed = function(**given, **({"show_step": show_step} if asks else {}))
+            if printed is None:
+                return
+            if as_json:
+                print_json(printed.record, printed.digits)
+            else:
+                print_report(printed.report, printed.rows)
+            if printed.failed:
+                raise typer.Exit(1)
+
+        own = [each for name, each in signature(function).parameters.items() if name != "show_step"]
+        as_json = signature(run).parameters["as_json"]
+        return app.command(name, rich_help_panel=group)(with_parameters(run, function, [*own, as_json]))
+
+    return make
+
+
+def with_parameters(run: Function, function: Callable[..., Any], parameters: list[Parameter]) -> Function:
+    """Return a function under the name and with the text of a different one, whose parameters typer reads as these."""
+    functools.update_wrapper(run, function)
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
 
 
 def complete_scheme(incomplete: str) -> list[str]:
@@ -197,24 +266,22 @@ def _terminate(number: int, frame: FrameType | None) -> None:
     raise Terminated
 
 
-_RESUMING = ("compare", "demo")
-"""Commands that keep what is finished; of the others only the outputs that are whole are there."""
+_AGAIN = "Run the same command again."
+_KEPT = {
+    **dict.fromkeys(("compare", "demo"), "What is finished is kept; run the same command again to resume."),
+    **dict.fromkeys(
+        ("resize", "trim", "repair", "convert", "map", "golden"),
+        "An output is whole or not there: run the same command again to start over.",
+    ),
+}
+"""What is left of commands that write."""
 
 
-def interrupted(stop: KeyboardInterrupt, message: str = "Run the same command again.") -> typer.Exit:
+def interrupted(stop: KeyboardInterrupt, message: str = _AGAIN) -> typer.Exit:
     """Print that a command was interrupted, and return how it ends."""
     ended = isinstance(stop, Terminated)
     print_message(f"{'ended by SIGTERM' if ended else 'interrupted'}. {message}")
     return typer.Exit(143 if ended else 130)
-
-
-@contextmanager
-def nothing_resumed() -> Iterator[None]:
-    """End a command that is interrupted in a `with` block, of which nothing is kept, with a message on that."""
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        raise interrupted(stop, "Nothing was written: run the same command again to start over.") from None
 
 
 def refused(problem: Exception) -> str | None:

@@ -10,22 +10,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer import Argument, Option
 
 from whatwhere.cli.app import (
     COMPARE,
-    AsJson,
-    app,
+    Printed,
+    command,
     complete_scheme,
-    print_json,
     print_message,
     program,
     to_path,
+    to_paths,
     whole_numbers,
 )
 from whatwhere.cli.own import load_own, report_own_errors
 from whatwhere.errors import MissingExtra, SettingError
-from whatwhere.escape import visible
-from whatwhere.report.terminal import new_console, print_table
+from whatwhere.report.section import Part, Section
 
 if TYPE_CHECKING:
     from whatwhere.comparison import Comparison
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 _PAIRS = 6
 """Pairs of schemes whose differences are printed; the report has all."""
-Workers = Annotated[int | None, typer.Option(help="Worker processes. Default: one for each core.", min=1)]
+Workers = Annotated[int | None, Option(help="Worker processes. Default: one for each core.", min=1)]
 Tokenizer = Annotated[
     Path | None,
-    typer.Option(
+    Option(
         parser=to_path,
         metavar="PATH",
         help="tokenizer.json, or a model's folder with one: the text is read in its tokens. Default: in bytes.",
@@ -45,12 +45,11 @@ Tokenizer = Annotated[
 ]
 
 
-@app.command(rich_help_panel=COMPARE)
+@command(COMPARE, shows_steps=False)
 def demo(
-    out: Annotated[Path, typer.Option(parser=to_path, help="The results folder.")] = Path("whatwhere-demo"),
+    out: Annotated[Path, to_paths("The results folder.")] = Path("whatwhere-demo"),
     workers: Workers = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Printed:
     """Train a small Transformer with five positional encodings; test them beyond the trained length.
 
     Takes 2 to 3 minutes on two cores. If interrupted, run the same command again to resume.
@@ -59,60 +58,58 @@ def demo(
     """
     from whatwhere.comparison import demo as run_demo
 
-    _show(run_demo(out, workers=workers, progress=True), as_json)
+    return _shown(run_demo(out, workers=workers, progress=True))
 
 
-@app.command(rich_help_panel=COMPARE)
+@command(COMPARE, shows_steps=False)
 def compare(
     schemes: Annotated[
         list[str] | None,
-        typer.Argument(
+        Argument(
             autocompletion=complete_scheme,
             help='Names of `whatwhere schemes`, mixtures "rotary+alibi" or by layer "rotary@512*3/none" (a window of '
             '512), with settings of their own "rotary@randomized,dim=16". Default: all.',
         ),
     ] = None,
-    task: Annotated[str, typer.Option(help="Task: expressions, recall or text.")] = "expressions",
-    file: Annotated[
-        list[Path] | None, typer.Option(parser=to_path, help="File to train on, with --task text; may be repeated.")
-    ] = None,
+    task: Annotated[str, Option(help="Task: expressions, recall or text.")] = "expressions",
+    file: Annotated[list[Path] | None, to_paths("File to train on, with --task text; may be repeated.")] = None,
     tokenizer: Tokenizer = None,
-    lengths: Annotated[str | None, typer.Option(help="Lengths to test beyond the trained ones, as in 8,16,32.")] = None,
-    seeds: Annotated[str, typer.Option(help='Number of seeds, or a list: 5, or "0,7,8"; "7," is a list of one.')] = "3",
+    lengths: Annotated[str | None, Option(help="Lengths to test beyond the trained ones, as in 8,16,32.")] = None,
+    seeds: Annotated[str, Option(help='Number of seeds, or a list: 5, or "0,7,8"; "7," is a list of one.')] = "3",
     recipe: Annotated[
-        str, typer.Option(help="Training recipe: quick, or author (50 epochs, as many as the first tutorial states).")
+        str, Option(help="Training recipe: quick, or author (50 epochs, as many as the first tutorial states).")
     ] = "quick",
-    steps: Annotated[int | None, typer.Option(help="Optimizer steps of each run.")] = None,
-    dim: Annotated[int | None, typer.Option(help="Features of a token vector.")] = None,
-    layers: Annotated[int | None, typer.Option(help="Number of Transformer blocks.")] = None,
-    heads: Annotated[int | None, typer.Option(help="Attention heads of each block.")] = None,
+    steps: Annotated[int | None, Option(help="Optimizer steps of each run.")] = None,
+    dim: Annotated[int | None, Option(help="Features of a token vector.")] = None,
+    layers: Annotated[int | None, Option(help="Number of Transformer blocks.")] = None,
+    heads: Annotated[int | None, Option(help="Attention heads of each block.")] = None,
     device: Annotated[
-        str | None, typer.Option(help="Device: cpu, cuda or auto. On CUDA the training runs in bfloat16.")
+        str | None, Option(help="Device: cpu, cuda or auto. On CUDA the training runs in bfloat16.")
     ] = None,
     deterministic: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--deterministic",
             help="Use deterministic algorithms alone, slower on CUDA. Runs on the CPU have equal bytes without it.",
         ),
     ] = False,
     vary: Annotated[
         list[str] | None,
-        typer.Option(help="Values of a setting, crossed with the schemes: --vary dim=16,64,256; may be repeated."),
+        Option(help="Values of a setting, crossed with the schemes: --vary dim=16,64,256; may be repeated."),
     ] = None,
     start: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="RESULTS[:SCHEME]",
             help="Results whose trained models the runs start from; --steps 0 trains them no further.",
         ),
     ] = None,
     setting: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting, as in --set direction=encoder.")
+        list[str] | None, Option("--set", help="Any other setting, as in --set direction=encoder.")
     ] = None,
     module: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             metavar="FILE.py:NAME",
             help="A scheme (a function that builds it), a task or a model of your own; its file is run. May be "
             "repeated.",
@@ -120,24 +117,23 @@ def compare(
     ] = None,
     repeat: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             parser=to_path,
             metavar="RESULTS",
             help="Results to make again in --out: their schemes, seeds and settings.",
         ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Begin without a question where no scheme is named.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Begin without a question where no scheme is named.")] = False,
     log: Annotated[
-        str | None, typer.Option(help="Where losses and scores go too: tensorboard:FOLDER or wandb:PROJECT.")
+        str | None, Option(help="Where losses and scores go too: tensorboard:FOLDER or wandb:PROJECT.")
     ] = None,
-    out: Annotated[Path, typer.Option(parser=to_path, help="The results folder.")] = Path("whatwhere-results"),
+    out: Annotated[Path, to_paths("The results folder.")] = Path("whatwhere-results"),
     workers: Workers = None,
     executor: Annotated[
         str | None,
-        typer.Option(metavar="NAME:NUMBER", help="Where runs take place: processes:4 (as --workers 4), or threads:4."),
+        Option(metavar="NAME:NUMBER", help="Where runs take place: processes:4 (as --workers 4), or threads:4."),
     ] = None,
-    as_json: AsJson = False,
-) -> None:
+) -> Printed | None:
     """Train the same Transformer with several positional encodings; test it in and beyond the trained length.
 
     Writes results.json and report.html. If interrupted, run the same command again to resume. Processes of the same
@@ -166,9 +162,7 @@ def compare(
 
     if repeat is not None:
         comparison = _repeated(repeat, schemes, out, workers, log)
-        if not torchrun_rank():
-            _show(comparison, as_json)
-        return
+        return None if torchrun_rank() else _shown(comparison)
     own = load_own(module or [])
     subject = task if own.task is None else own.task
     numbers, tested = _seeds(seeds), None if lengths is None else whole_numbers("--lengths", lengths)
@@ -199,8 +193,7 @@ def compare(
             on_run=None if log is None else open_log(log),
             **options,
         )
-    if not torchrun_rank():  # the first rank speaks for all
-        _show(comparison, as_json)
+    return None if torchrun_rank() else _shown(comparison)  # the first rank speaks for all
 
 
 def _repeated(
@@ -257,8 +250,8 @@ def _confirm(estimate: "Estimate", yes: bool) -> None:
         raise typer.Exit(0)
 
 
-def _show(comparison: "Comparison", as_json: bool) -> None:
-    """Write the page, and print the scores or everything as JSON."""
+def _shown(comparison: "Comparison") -> Printed:
+    """Write the page, and return the scores and what follows from them."""
     from whatwhere.comparison import paired_differences
     from whatwhere.comparison.statistics import PairedDifferences
     from whatwhere.report.comparison import ComparedRecord, summary
@@ -267,24 +260,18 @@ def _show(comparison: "Comparison", as_json: bool) -> None:
 
     page = _write_page(comparison.folder)
     differences = paired_differences(comparison, last_length(comparison))
-    if as_json:
-        print_json(ComparedRecord(**vars(comparison.record), differences=differences))
-        return
-    console = new_console()
-    console.print(visible(headline(comparison, differences)))
-    if started := start_sentence(comparison):
-        console.print(visible(started))
-    print_table(summary(comparison), console)
+    parts: list[Part] = [headline(comparison, differences), start_sentence(comparison), summary(comparison)]
     if isinstance(differences, PairedDifferences) and differences.pairs:
-        print_table(table(comparison, differences, rows=_PAIRS), console)
-    console.print(f"\n{visible(scope_sentence(comparison))}")
-    if page is None:
-        console.print(
-            "No report was written: this whatwhere was built without Node.js and has no page. In a checkout: make page."
-        )
-    else:
-        console.print(f"Report: {visible(page.resolve())}", soft_wrap=True)
-    console.print(f"To explore it: {program()} studio {visible(shlex.quote(str(comparison.folder)))}", soft_wrap=True)
+        parts.append(table(comparison, differences, rows=_PAIRS))
+    parts += ["", scope_sentence(comparison)]
+    lines = [
+        "No report was written: this whatwhere was built without Node.js and has no page. In a checkout: make page."
+        if page is None
+        else f"Report: {page.resolve()}",
+        f"To explore it: {program()} studio {shlex.quote(str(comparison.folder))}",
+    ]
+    record = ComparedRecord(**vars(comparison.record), differences=differences)
+    return Printed(record, [Section("scores", "Scores", [part for part in parts if part]), *lines])
 
 
 def _write_page(folder: Path) -> Path | None:

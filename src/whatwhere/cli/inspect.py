@@ -1,42 +1,38 @@
-"""inspect and diff: findings on the input layer of a checkpoint, and on the difference between two."""
+"""inspect, diff and probe: findings on a checkpoint, on the difference between two, and on a model that is run."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import typer
+from typer import Argument, Option
 
-from whatwhere.cli.app import READ, AsJson, Model, Pickles, Run, Which, app, print_json, to_path
-from whatwhere.errors import SettingError
-from whatwhere.escape import visible
-from whatwhere.report.terminal import new_console, print_sections, progress
+from whatwhere.cli.app import READ, Model, Pickles, Printed, Run, Which, command, to_path, to_paths
+from whatwhere.errors import SettingError, WhatWhereError
+from whatwhere.report.section import Part, Section
 
 
-@app.command(rich_help_panel=READ)
+@command(READ)
 def inspect(
     path: Model,
+    show_step: Any,
     sections: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="Comma-separated, some of: sizes, tables, variance, norms, spectrum, diagnostics, positions, rotary, "
             "biases. Default: all."
         ),
     ] = None,
-    report: Annotated[
-        Path | None, typer.Option(parser=to_path, help="Also export the studio's page as one HTML file.")
-    ] = None,
+    report: Annotated[Path | None, to_paths("Also export the studio's page as one HTML file.")] = None,
     run: Run = None,
     text: Annotated[
         list[Path] | None,
-        typer.Option(
-            parser=to_path,
-            help="UTF-8 file, a document, whose n-grams are looked up in tables of hashed n-grams; several: repeat it.",
+        to_paths(
+            "UTF-8 file, a document, whose n-grams are looked up in tables of hashed n-grams; several: repeat it."
         ),
     ] = None,
-    rows: Annotated[int, typer.Option(help="Rows of long tables to print.", min=1)] = 12,
-    seed: Annotated[int, typer.Option(help="Random seed for row sampling.", min=0)] = 0,
+    rows: Annotated[int, Option(help="Rows of long tables to print.", min=1)] = 12,
+    seed: Annotated[int, Option(help="Random seed for row sampling.", min=0)] = 0,
     allow_pickle: Pickles = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Printed:
     """Inspect a checkpoint: parameters, token norms, under-trained tokens, position embeddings, RoPE, biases.
 
     Of a config.json without weights it prints sizes and positions; of a results folder it takes one run.
@@ -59,51 +55,43 @@ def inspect(
     names = None if sections is None else [name.strip() for name in sections.split(",") if name.strip()]
     requested = check_sections(names)
     documents = tuple(map(read_text, text or ()))
-    with progress() as show_step:
-        checkpoint = opened(path, run, allow_pickle=allow_pickle)
-        if documents and not any(table.kind == "hashed n-grams" for table in checkpoint.token_tables):
-            raise SettingError(
-                f"--text counts which rows of hashed n-grams a text reads, but {checkpoint.path} has no such "
-                "table.\nOmit it."
-            )
-        if report is not None and checkpoint.format in ("run", "configuration"):
+    checkpoint = opened(path, run, allow_pickle=allow_pickle)
+    if documents and not any(table.kind == "hashed n-grams" for table in checkpoint.token_tables):
+        raise SettingError(
+            f"--text counts which rows of hashed n-grams a text reads, but {checkpoint.path} has no such table.\n"
+            "Omit it."
+        )
+    examples, lines = EXAMPLES, []
+    if report is not None:
+        if checkpoint.format in ("run", "configuration"):
             raise SettingError(
                 f"--report exports the page of a model's tables, but this is a {checkpoint.format}.\n"
                 "Of a results folder: whatwhere studio RESULTS --export page.html."
             )
-        if report is not None:
-            from whatwhere.studio.export import check_file
+        from whatwhere.studio.export import check_file, write_inspection
 
-            check_file(report, checkpoint)  # before the work
-        subject = Subject(checkpoint, seed, show_step, documents, EXAMPLES if report is None else EXAMPLES_ON_PAGE)
-        inspection = examine(subject, requested)
-        if report is not None:
-            from whatwhere.studio.export import write_inspection
-
-            write_inspection(checkpoint, inspection, report, show_step)
-    if as_json:
-        print_json(texts.InspectionRecord(texts.headline(inspection), **vars(inspection)), digits=6)
-        return
-    console = new_console()
-    console.print(visible(inspection.path), style="bold", soft_wrap=True)
-    console.print(f"{visible(texts.headline(inspection))}.")
-    print_sections(texts.sections(inspection), console, rows)
+        check_file(report, checkpoint)  # before the work
+        examples, lines = EXAMPLES_ON_PAGE, [f"Report: {report.resolve()}"]
+    inspection = examine(Subject(checkpoint, seed, show_step, documents, examples), requested)
     if report is not None:
-        console.print(f"\nReport: {visible(report.resolve())}", soft_wrap=True)
+        write_inspection(checkpoint, inspection, report, show_step)
+    headline = texts.headline(inspection)
+    shown: list[Section | Part] = [Section("", inspection.path, [f"{headline}."]), *texts.sections(inspection), *lines]
+    return Printed(texts.InspectionRecord(headline, **vars(inspection)), shown, digits=6, rows=rows)
 
 
-@app.command(rich_help_panel=READ)
+@command(READ)
 def diff(
     first: Model,
-    second: Annotated[Path, typer.Argument(parser=to_path, help="Another one, in any supported format.")],
-    k: Annotated[int, typer.Option("-k", help="Nearest neighbors to compare.", min=1)] = 10,
-    sample: Annotated[int, typer.Option(help="Tokens to sample, whose neighbors are compared.", min=1)] = 512,
-    rows: Annotated[int, typer.Option(help="Rows that moved most to list.", min=0)] = 10,
+    second: Annotated[Path, Argument(parser=to_path, help="Another one, in any supported format.")],
+    show_step: Any,
+    k: Annotated[int, Option("-k", help="Nearest neighbors to compare.", min=1)] = 10,
+    sample: Annotated[int, Option(help="Tokens to sample, whose neighbors are compared.", min=1)] = 512,
+    rows: Annotated[int, Option(help="Rows that moved most to list.", min=0)] = 10,
     table: Which = "input",
-    seed: Annotated[int, typer.Option(help="Random seed for sampling.", min=0)] = 0,
+    seed: Annotated[int, Option(help="Random seed for sampling.", min=0)] = 0,
     allow_pickle: Pickles = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Printed:
     """Compare the input layers of two checkpoints: token embeddings, nearest neighbors, positions, configurations.
 
     Between two types it measures what a cast or a quantization changed. Two configurations alone are compared too.
@@ -115,23 +103,67 @@ def diff(
     from whatwhere.analysis.checkpoint_difference import difference
     from whatwhere.report import difference as texts
 
-    with progress() as show_step:
-        changes = difference(
-            first,
-            second,
-            table=table,
-            k=k,
-            queries=sample,
-            rows=rows,
-            seed=seed,
-            allow_pickle=allow_pickle,
-            progress=show_step,
-        )
-    if as_json:
-        print_json(texts.DifferenceRecord(texts.headline(changes), **vars(changes)), digits=6)
-        return
-    console = new_console()
-    for name, side in (("A", changes.first), ("B", changes.second)):
-        console.print(f"{name}  {visible(side.path)} ({visible(side.format)})", soft_wrap=True)
-    console.print(f"{visible(texts.headline(changes))}.")
-    print_sections(texts.sections(changes), console, max(rows, 1))
+    options: dict[str, Any] = {
+        "table": table,
+        "k": k,
+        "queries": sample,
+        "rows": rows,
+        "seed": seed,
+        "allow_pickle": allow_pickle,
+    }
+    changes = difference(first, second, **options, progress=show_step)
+    headline = texts.headline(changes)
+    sides = [f"{name}  {side.path} ({side.format})" for name, side in (("A", changes.first), ("B", changes.second))]
+    report: list[Section | Part] = [*sides, f"{headline}.", *texts.sections(changes)]
+    return Printed(texts.DifferenceRecord(headline, **vars(changes)), report, digits=6, rows=max(rows, 1))
+
+
+@command(READ)
+def probe(
+    model: Annotated[
+        str,
+        Argument(
+            help="Model type of transformers, a config.json or a folder with one, or a name at huggingface.co.",
+            metavar="TYPE|PATH|NAME",
+        ),
+    ],
+    show_step: Any,
+    weights: Annotated[
+        bool, Option("--weights", help="Load the folder's weights (safetensors) instead of random ones.")
+    ] = False,
+    trust_remote_code: Annotated[
+        bool,
+        Option("--trust-remote-code", help="Run Python code that lies in the folder: only if you trust its author."),
+    ] = False,
+) -> Printed:
+    """Measure where positions enter a model, by layer: rotary, scale, bias, window, sink. No table of types is read.
+
+    A small random model is built by transformers and run on short sequences; its configuration is read beside it, and
+    what differs is listed.
+
+    Example: whatwhere probe gemma3_text
+
+    A folder: whatwhere probe path/to/model --weights
+
+    A name: whatwhere probe openai-community/gpt2
+
+    For scripts: whatwhere probe path/to/config.json --json
+    """
+    from whatwhere.models.checkpoint.tokenizer_files import quiet
+    from whatwhere.models.configuration.read import from_huggingface
+    from whatwhere.models.probe import probe as measured
+    from whatwhere.models.probe.differences import differences_of_parts
+    from whatwhere.models.probe.tiny import model_to_probe
+    from whatwhere.report.probe import ProbeRecord, headline, sections
+
+    show_step("building the model")
+    built, _ = model_to_probe(model, weights=weights, trust_remote_code=trust_remote_code)
+    show_step("probing")
+    with quiet():
+        found = measured(built)
+    try:
+        listed, unread = differences_of_parts(found, lambda part: from_huggingface(built.config, part=part)), None
+    except WhatWhereError as problem:
+        listed, unread = None, str(problem)
+    record = ProbeRecord(headline(found), found, listed, unread)
+    return Printed(record, [Section("", f"{record.headline}.", []), *sections(record)])

@@ -1,26 +1,13 @@
 """map: the rows of a token table as points on a plane."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
-import typer
+from typer import Option
 
 from whatwhere.atomic import write_atomic
-from whatwhere.cli.app import (
-    READ,
-    AsJson,
-    Model,
-    Pickles,
-    Run,
-    Which,
-    app,
-    nothing_resumed,
-    print_json,
-    to_path,
-)
+from whatwhere.cli.app import READ, Model, Pickles, Printed, Run, Which, command, to_paths
 from whatwhere.errors import SettingError
-from whatwhere.escape import visible
-from whatwhere.report.terminal import new_console, progress
 from whatwhere.report.text import count
 
 if TYPE_CHECKING:
@@ -35,39 +22,31 @@ MOST, MOST_BY_PCA = 50_000, 500_000
 """Tokens by default for t-SNE and UMAP, of which more take many minutes; and for PCA, more than vocabularies have."""
 
 
-@app.command(name="map", rich_help_panel=READ)
+@command(READ, "map")
 def draw(
     path: Model,
+    show_step: Any,
     method: Annotated[
-        str, typer.Option(help="Method: pca, tsne (needs the extra map) or umap (needs the extra umap).")
+        str, Option(help="Method: pca, tsne (needs the extra map) or umap (needs the extra umap).")
     ] = "pca",
-    out: Annotated[
-        Path, typer.Option(parser=to_path, help="File to write: .svg a picture, .tsv or .json coordinates.")
-    ] = Path("map.svg"),
-    tsv: Annotated[
-        Path | None,
-        typer.Option(parser=to_path, help="Folder to write the table to as well, for the Embedding Projector."),
-    ] = None,
+    out: Annotated[Path, to_paths("File to write: .svg a picture, .tsv or .json coordinates.")] = Path("map.svg"),
+    tsv: Annotated[Path | None, to_paths("Folder to write the table to as well, for the Embedding Projector.")] = None,
     tokens: Annotated[
-        str | None,
-        typer.Option(help="Map these tokens alone, as in king,queen,man; semicolons separate groups."),
+        str | None, Option(help="Map these tokens alone, as in king,queen,man; semicolons separate groups.")
     ] = None,
     rows: Annotated[
         int | None,
-        typer.Option(
-            help=f"Tokens to sample. Default: all, at most {MOST_BY_PCA:,}; {MOST:,} for tsne and umap.", min=1
-        ),
+        Option(help=f"Tokens to sample. Default: all, at most {MOST_BY_PCA:,}; {MOST:,} for tsne and umap.", min=1),
     ] = None,
     k: Annotated[
         int | None,
-        typer.Option("-k", help="Nearest neighbors to compare. Default: 10; of few tokens a quarter of them.", min=1),
+        Option("-k", help="Nearest neighbors to compare. Default: 10; of few tokens a quarter of them.", min=1),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed.", min=0)] = 0,
+    seed: Annotated[int, Option(help="Random seed.", min=0)] = 0,
     table: Which = "input",
     run: Run = None,
     allow_pickle: Pickles = False,
-    as_json: AsJson = False,
-) -> None:
+) -> Printed:
     """Project the token embeddings onto a plane, and measure how many nearest neighbors the map keeps.
 
     Nothing is resumed: a map by tsne or umap that is interrupted starts over.
@@ -85,46 +64,37 @@ def draw(
     from whatwhere.long_work import by_share
     from whatwhere.models.checkpoint import write_projector
     from whatwhere.models.checkpoint.lookup import read_table
-    from whatwhere.report.token_map import describe, map_facts, map_points, map_text
+    from whatwhere.report.tokens import describe, map_facts, map_points, map_text
 
-    with progress() as show_step:
-        checkpoint = open_run(path, table, run, allow_pickle)
-        _check_targets(out, tsv, checkpoint)
-        show_step("reading")
-        source = read_table(checkpoint, table)
-        titles: list[str] = []
-        if tokens is None:
-            used = sample_rows(len(source.weight), rows or (MOST_BY_PCA if method == "pca" else MOST), seed)
-        else:
-            used, titles = _named_rows(checkpoint, source, tokens, rows)
-        show_step(f"computing the map of {count(len(used), 'token')} by {method}")
-        weight = selected_rows(source.weight, used)
-        chosen, nearest = cast("Method", method), k or neighbors_to_compare(len(used))
-        with nothing_resumed():
-            if method == "pca":  # whose loops over rows report themselves
-                token_map = make_map(weight, chosen, nearest, seed=seed)
-            else:
-                with by_share() as report:
-                    token_map = make_map(weight, chosen, nearest, seed=seed, progress=report)
-        files = [str(file) for file in (out, tsv) if file is not None]
-        groups = group_neighbors(weight, [titles.index(title) for title in titles]) if titles else None
-        facts = map_facts(checkpoint.path, source, token_map, seed, files, groups)
-        points = map_points(token_map, source, used.tolist(), titles)
-        try:
-            write_atomic(out, map_text(out.suffix.lower(), facts, points, token_map).encode("utf-8", "replace"))
-        except OSError as problem:
-            raise SettingError(f"{out} cannot be written: {problem.strerror}.\nChoose another file.") from None
-        if tsv is not None:
-            show_step("writing the table")
-            write_projector(tsv, weight, [point.token for point in points])
-    if as_json:
-        print_json(facts)
-        return
-    console = new_console()
-    for line in describe(facts):
-        console.print(visible(line), soft_wrap=True)
-    for file in files:
-        console.print(f"Written: {visible(Path(file).resolve())}", soft_wrap=True)
+    checkpoint = open_run(path, table, run, allow_pickle)
+    _check_targets(out, tsv, checkpoint)
+    show_step("reading")
+    source = read_table(checkpoint, table)
+    titles: list[str] = []
+    if tokens is None:
+        used = sample_rows(len(source.weight), rows or (MOST_BY_PCA if method == "pca" else MOST), seed)
+    else:
+        used, titles = _named_rows(checkpoint, source, tokens, rows)
+    show_step(f"computing the map of {count(len(used), 'token')} by {method}")
+    weight = selected_rows(source.weight, used)
+    chosen, nearest = cast("Method", method), k or neighbors_to_compare(len(used))
+    if method == "pca":  # whose loops over rows report themselves
+        token_map = make_map(weight, chosen, nearest, seed=seed)
+    else:
+        with by_share() as report:
+            token_map = make_map(weight, chosen, nearest, seed=seed, progress=report)
+    files = [str(file) for file in (out, tsv) if file is not None]
+    groups = group_neighbors(weight, [titles.index(title) for title in titles]) if titles else None
+    facts = map_facts(checkpoint.path, source, token_map, seed, files, groups)
+    points = map_points(token_map, source, used.tolist(), titles)
+    try:
+        write_atomic(out, map_text(out.suffix.lower(), facts, points, token_map).encode("utf-8", "replace"))
+    except OSError as problem:
+        raise SettingError(f"{out} cannot be written: {problem.strerror}.\nChoose another file.") from None
+    if tsv is not None:
+        show_step("writing the table")
+        write_projector(tsv, weight, [point.token for point in points])
+    return Printed(facts, [*describe(facts), *(f"Written: {Path(file).resolve()}" for file in files)])
 
 
 def _named_rows(
@@ -149,7 +119,7 @@ def _named_rows(
 def _check_targets(out: Path, tsv: Path | None, checkpoint: "Checkpoint") -> None:
     """Raise SettingError for a file that cannot be written, or that would overwrite the model."""
     from whatwhere.models.checkpoint.word_vectors import VECTORS
-    from whatwhere.report.token_map import SUFFIXES
+    from whatwhere.report.tokens import SUFFIXES
 
     if out.suffix.lower() not in SUFFIXES:
         raise SettingError(f"--out got {str(out)!r}, but writes {', '.join(SUFFIXES)}: map.svg is a picture.")

@@ -5,18 +5,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
-import typer
+from typer import Argument, Option
 
-from whatwhere.cli.app import (
-    READ,
-    AsJson,
-    Pickles,
-    app,
-    nothing_resumed,
-    print_json,
-    print_message,
-    to_path,
-)
+from whatwhere.cli.app import READ, AsJson, Pickles, app, print_json, print_message, to_path, to_paths
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import visible
 from whatwhere.report.terminal import progress
@@ -46,24 +37,18 @@ class ExportedPage:
 def studio(
     path: Annotated[
         Path | None,
-        typer.Argument(
-            parser=to_path, help="A model, a file of vectors, or a results folder; without it, a random table."
-        ),
+        Argument(parser=to_path, help="A model, a file of vectors, or a results folder; without it, a random table."),
     ] = None,
     other: Annotated[
-        Path | None, typer.Argument(parser=to_path, help="A second model or file to compare with the first.")
+        Path | None, Argument(parser=to_path, help="A second model or file to compare with the first.")
     ] = None,
-    port: Annotated[int | None, typer.Option(help="Port. Default: a free one.", min=1024, max=65535)] = None,
-    corpus: Annotated[
-        Path | None, typer.Option(parser=to_path, help="UTF-8 text, to color the map by the frequency of tokens.")
-    ] = None,
-    export: Annotated[
-        Path | None, typer.Option(parser=to_path, help="Export the page as one HTML file, and exit.")
-    ] = None,
+    port: Annotated[int | None, Option(help="Port. Default: a free one.", min=1024, max=65535)] = None,
+    corpus: Annotated[Path | None, to_paths("UTF-8 text, to color the map by the frequency of tokens.")] = None,
+    export: Annotated[Path | None, to_paths("Export the page as one HTML file, and exit.")] = None,
     map_method: Annotated[
-        str | None, typer.Option("--map", help="Add a map by tsne or umap to the exported page, which has one by pca.")
+        str | None, Option("--map", help="Add a map by tsne or umap to the exported page, which has one by pca.")
     ] = None,
-    no_browser: Annotated[bool, typer.Option("--no-browser", help="Print the address only.")] = False,
+    no_browser: Annotated[bool, Option("--no-browser", help="Print the address only.")] = False,
     allow_pickle: Pickles = False,
     as_json: AsJson = False,
 ) -> None:
@@ -109,7 +94,7 @@ def _export(
     """Write the exported page."""
     from whatwhere.studio.export import export
 
-    with nothing_resumed(), progress() as show_step:
+    with progress() as show_step:
         method = cast("Method", map_method or "pca")
         export(path, file, map_method=method, corpus=corpus, allow_pickle=allow_pickle, progress=show_step)
     size = file.stat().st_size

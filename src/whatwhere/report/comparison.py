@@ -3,28 +3,27 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
+from itertools import chain
 
 import numpy as np
 from jaxtyping import Float
 
 from whatwhere.analysis.pca import principal_components
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison, Scored
-from whatwhere.comparison.results import ALL, ComparisonRecord, RunResult, Spread, Statistics, TableSnapshot
+from whatwhere.comparison.results import ALL, ComparisonRecord, Spread, Statistics, TableSnapshot
 from whatwhere.comparison.results import spread as results_spread
 from whatwhere.comparison.settings import MODEL_SETTINGS
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.escape import visible
 from whatwhere.records import Missing
-from whatwhere.report.comparison_conclusions import ABSENT, headline, last_length, scope_sentence
-from whatwhere.report.comparison_conclusions import section as differences_section
+from whatwhere.report.comparison_conclusions import ABSENT, conclusions, headline, last_length, scope_sentence
 from whatwhere.report.comparison_sentences import (
     baseline_in_length,
     bits_per_byte,
     deviation_sentence,
     distance_curves,
-    distance_sentence,
     doors_sentence,
     groups_sentence,
     measure_text,
@@ -37,7 +36,7 @@ from whatwhere.report.comparison_sentences import (
     start_sentence,
     unit_of,
 )
-from whatwhere.report.section import Paragraph, Part, Section, Table
+from whatwhere.report.section import Part, Section, Table
 from whatwhere.report.text import count, decimals, number, spread
 
 NO_ROW = "no row"
@@ -70,41 +69,32 @@ class ComparedRecord(ComparisonRecord):
 def sections(results: Comparison) -> list[Section]:
     """Return the whole report of a comparison."""
     found = paired_differences(results, last_length(results))
-    return [
-        Section(
-            "scores",
-            "Scores",
-            [
-                Paragraph(headline(results, found)),
-                Paragraph(scope_sentence(results)),
-                Paragraph(question(results)),
-                summary(results),
-                costs(results),
-            ],
-        ),
-        differences_section(results, found),
-        *by_layout(results),
-        Section("lengths", f"Scores by {unit_of(results)}", list(_by_length(results))),
-        Section("shift", "Shift test", list(_by_shift(results))),
-        *_token_table(results),
-        Section("schemes", "What each scheme makes of positions", list(_by_distance(results))),
-        Section(
-            "runs",
-            "Runs",
-            [
-                *(Paragraph(text) for text in (start_sentence(results), record_sentence(results)) if text),
-                Paragraph(repeat_sentence(results)),
-                runs(results),
-                settings(results),
-            ],
-        ),
+    scores: list[Part] = [
+        headline(results, found),
+        scope_sentence(results),
+        question(results),
+        summary(results),
+        costs(results),
     ]
+    made = [start_sentence(results), record_sentence(results), repeat_sentence(results)]
+    named: dict[str, tuple[str, Iterable[Part]]] = {
+        "scores": ("Scores", scores),
+        "differences": ("Which schemes differ", conclusions(results, found)),
+        "layouts": ("Layouts by layer", by_layout(results)),
+        "lengths": (f"Scores by {unit_of(results)}", _by_length(results)),
+        "shift": ("Shift test", _by_shift(results)),
+        "token-table": ("What training wrote into the token table", _token_table(results)),
+        "schemes": ("What each scheme makes of positions", _by_distance(results)),
+        "runs": ("Runs", [*made, runs(results), settings(results)]),
+    }
+    written = [Section(name, title, [part for part in parts if part]) for name, (title, parts) in named.items()]
+    return [section for section in written if section.parts]
 
 
 def summary(results: Scored) -> Table:
     """Return the scores of each scheme and baseline in and beyond the trained length."""
     columns = ["scheme", "in length", *(f"at {length}" for length in results.beyond)]
-    rows = [*_score_rows(results, (None, *results.beyond)), *_baseline_rows(results, (None, *results.beyond))]
+    rows = _rows(results, (None, *results.beyond), baselines=True)
     scores = [results.score(scheme, None) for scheme in results.schemes]
     losses = [None if score is None else score.median for score in scores]
     losses += [baseline_in_length(results, line) for line in results.task.baselines.values()]
@@ -116,34 +106,62 @@ def summary(results: Scored) -> Table:
     return Table(caption, columns, rows, numeric=range(1, len(columns)), shorten="never")
 
 
-def by_layout(results: Comparison) -> list[Section]:
+def by_group(results: Comparison) -> list[Table]:
+    """Return the scores of each group of targets by itself, by length."""
+    named = {group: f"{name_text(group)} alone, by" for group in results.task.groups}
+    return [_lengths_table(results, caption, group) for group, caption in named.items()]
+
+
+def _lengths_table(results: Comparison, caption: str, group: str = ALL) -> Table:
+    lengths = [*results.trained, *results.beyond]
+    columns = ["scheme", *map(str, lengths)]
+    rows = _rows(results, lengths, group, baselines=group == ALL)
+    caption = f"{caption} {unit_of(results)}: {measure_text(results)}"
+    return Table(caption, columns, rows, range(1, len(columns)))
+
+
+def _rows(
+    results: Scored, lengths: Sequence[int | None], group: str = ALL, *, baselines: bool = False
+) -> list[list[str]]:
+    """Return a row of scores for each scheme, then for each baseline."""
+    rows = [
+        [name_text(scheme), *(score_cell(results, results.score(scheme, length, group)) for length in lengths)]
+        for scheme in results.schemes
+    ]
+    for name, line in results.task.baselines.items() if baselines else ():
+        scores = [baseline_in_length(results, line) if length is None else line.get(length) for length in lengths]
+        cells = ("" if score is None else score_cell(results, Spread(score, score, score)) for score in scores)
+        rows.append([name_text(name), *cells])
+    return rows
+
+
+def by_layout(results: Comparison) -> Iterator[Part]:
     """Return the scores by layout, in groups; nothing where no layer has a window or a sink, and all are alike."""
     if results.record.model is not None:
-        return []  # which may have no layers
+        return  # which may have no layers
     from whatwhere.comparison.variants import layer_kinds  # loads PyTorch
 
     layers = {run.scheme: layer_kinds(run.scheme, results.settings(run).layers) for run in results.runs}
     if not any(len(set(each)) > 1 or each[0].local or each[0].sink for each in layers.values()):
-        return []
+        return
     columns = ["with a window", "layout", "layers with", "layers without", "in length"]
     columns += [f"at {length}" for length in results.beyond]
-    rows = []
+    groups: dict[str, list[list[str]]] = {"no layer": [], "every layer": [], "some layers": []}
     for scheme, each in layers.items():
         local, cells = [layer.local for layer in each], list[str]()
-        group = "every layer" if all(local) else "some layers" if any(local) else "no layer"
-        scores = [score_cell(results, results.score(scheme, length)) for length in (None, *results.beyond)]
         for wanted in (True, False):
             kinds = Counter(str(layer) for layer in each if layer.local is wanted)
             cells.append("; ".join(f"{number}: {name_text(kind)}" for kind, number in kinds.items()) or ABSENT)
-        rows.append([group, name_text(scheme), *cells, *scores])
-    rows.sort(key=lambda row: ("no layer", "every layer", "some layers").index(row[0]))
-    text = (
+        cells += [score_cell(results, results.score(scheme, length)) for length in (None, *results.beyond)]
+        group = "every layer" if all(local) else "some layers" if any(local) else "no layer"
+        groups[group].append([group, name_text(scheme), *cells])
+    yield (
         "Layers of some of these models differ in the tokens that they see, all earlier ones or those in a window, and "
         "in their positions. Rows are grouped by whether no layer, every layer or some layers have a window. "
         "Which models differ is tested above, by seed."
     )
-    table = Table(f"By layout: {measure_text(results)}", columns, rows, range(4, len(columns)), shorten="never")
-    return [Section("layouts", "Layouts by layer", [Paragraph(text), table])]
+    caption = f"By layout: {measure_text(results)}"
+    yield Table(caption, columns, [*chain(*groups.values())], range(4, len(columns)), shorten="never")
 
 
 def costs(results: Comparison) -> Table:
@@ -151,7 +169,7 @@ def costs(results: Comparison) -> Table:
     rows = []
     for scheme in results.schemes:
         cost = results.summary[scheme]
-        counts = [_whole(cost.parameters.total), _whole(cost.parameters.positions)]
+        counts = [f"{cost.parameters.total:,}", f"{cost.parameters.positions:,}"]
         rows.append([name_text(scheme), *counts, spread(cost.seconds_per_step, 1, 1000.0)])
     columns = ["scheme", "parameters", "of positions", "ms per step"]
     return Table("Costs", columns, rows, numeric=range(1, 4), shorten="never")
@@ -159,7 +177,12 @@ def costs(results: Comparison) -> Table:
 
 def runs(results: Comparison) -> Table:
     """Return one row for each run."""
-    rows = [_run_row(run) for run in results.runs]
+    rows = []
+    for run in results.runs:
+        loss, sizes = number(run.losses[-1][1]) if run.losses else ABSENT, run.parameters
+        counts = [ABSENT if each is None else f"{each:,}" for each in (sizes.total, sizes.tokens, sizes.positions)]
+        took = f"{run.steps:,}", decimals(run.seconds, 1)
+        rows.append([f"{name_text(run.scheme)}, seed {run.seed}", *took, loss, *counts, visible(run.file)])
     return Table("One row for each run", RUNS, rows, numeric=range(1, len(RUNS) - 1), shorten="never")
 
 
@@ -201,80 +224,35 @@ def score_cell(results: Scored, values: Spread | None) -> str:
     return spread(values, *((1, 100.0) if results.percent else (3, 1.0)), absent=NO_ROW)
 
 
-def _by_length(results: Comparison) -> list[Part]:
-    lengths = [*results.trained, *results.beyond]
-    columns = ["scheme", *map(str, lengths)]
-    numeric = range(1, len(columns))
-    rows = [*_score_rows(results, lengths), *_baseline_rows(results, lengths)]
-    unit, measured = unit_of(results), measure_text(results)
-    parts: list[Part] = [Paragraph(scores_sentence(results))]
+def _by_length(results: Comparison) -> Iterator[Part]:
+    yield scores_sentence(results)
     known = [f"{name}: {BASELINES[name]}" for name in results.task.baselines if name in BASELINES]
-    parts += [Paragraph(f"What can be scored without positions. {'; '.join(known)}.")] if known else []
-    parts.append(Table(f"By {unit}: {measured}", columns, rows, numeric))
-    parts += [Paragraph(text)] if (text := groups_sentence(results)) else []
-    return [*parts, *by_group(results)]
+    yield f"What can be scored without positions. {'; '.join(known)}." if known else ""
+    yield _lengths_table(results, "By")
+    yield groups_sentence(results)
+    yield from by_group(results)
 
 
-def by_group(results: Comparison) -> list[Table]:
-    """Return the scores of each group of targets by itself, by length."""
-    lengths = [*results.trained, *results.beyond]
-    columns = ["scheme", *map(str, lengths)]
-    measured = f"by {unit_of(results)}: {measure_text(results)}"
-    groups = {f"{name_text(group)} alone, {measured}": group for group in results.task.groups}
-    numeric = range(1, len(columns))
-    return [Table(text, columns, _score_rows(results, lengths, group), numeric) for text, group in groups.items()]
+def _by_shift(results: Comparison) -> Iterator[Part]:
+    yield shift_sentence(results)
+    if results.shifts:
+        columns = ["scheme", *map(str, results.shifts)]
+        rows = []
+        for scheme in results.schemes:
+            shifted = [results.summary[scheme].shift.get(shift) for shift in results.shifts]
+            rows.append([name_text(scheme), *(score_cell(results, None if s is None else s.score) for s in shifted)])
+        caption = f"By how far every position is shifted: {measure_text(results)}"
+        yield Table(caption, columns, rows, range(1, len(columns)))
 
 
-def _score_rows(results: Scored, lengths: Sequence[int | None], group: str = ALL) -> list[list[str]]:
-    return [
-        [name_text(scheme), *(score_cell(results, results.score(scheme, length, group)) for length in lengths)]
-        for scheme in results.schemes
-    ]
-
-
-def _baseline_rows(results: Scored, lengths: Sequence[int | None]) -> list[list[str]]:
-    rows = []
-    for name, line in results.task.baselines.items():
-        scores = [baseline_in_length(results, line) if length is None else line.get(length) for length in lengths]
-        cells = ("" if score is None else score_cell(results, Spread(score, score, score)) for score in scores)
-        rows.append([name_text(name), *cells])
-    return rows
-
-
-def _by_shift(results: Comparison) -> list[Part]:
-    parts: list[Part] = [Paragraph(shift_sentence(results))]
-    if not results.shifts:
-        return parts
-    columns = ["scheme", *map(str, results.shifts)]
-    scores = []
-    for scheme in results.schemes:
-        shifted = [results.summary[scheme].shift.get(shift) for shift in results.shifts]
-        scores.append([name_text(scheme), *(score_cell(results, None if s is None else s.score) for s in shifted)])
-    caption = f"By how far every position is shifted: {measure_text(results)}"
-    return [*parts, Table(caption, columns, scores, range(1, len(columns)))]
-
-
-def _by_distance(results: Comparison) -> list[Part]:
-    parts: list[Part] = [Paragraph(doors_sentence(results)), Paragraph(distance_sentence(results))]
+def _by_distance(results: Comparison) -> Iterator[Part]:
+    yield doors_sentence(results)
     for scheme, curves in distance_curves(results).items():
         columns = ["distance", *map(name_text, curves.curves)]
         cells = zip(curves.distances, *curves.curves.values(), strict=False)
         rows = [[str(distance), *("" if v is None else decimals(v) for v in row)] for distance, *row in cells]
         caption = f"{name_text(scheme)}: {name_text(curves.label)}, by distance in tokens"
-        parts.append(Table(caption, columns, rows, range(1, len(columns)), shorten="evenly"))
-    return parts
-
-
-def _run_row(run: RunResult) -> list[str]:
-    loss = number(run.losses[-1][1]) if run.losses else ABSENT
-    sizes = run.parameters
-    counts = [ABSENT if each is None else _whole(each) for each in (sizes.total, sizes.tokens, sizes.positions)]
-    name = f"{name_text(run.scheme)}, seed {run.seed}"
-    return [name, _whole(run.steps), decimals(run.seconds, 1), loss, *counts, visible(run.file)]
-
-
-def _whole(value: int) -> str:
-    return decimals(float(value), 0)
+        yield Table(caption, columns, rows, range(1, len(columns)), shorten="evenly")
 
 
 def _value(value: object) -> str:
@@ -318,15 +296,22 @@ class NumberLine:
     r: float
 
 
-def _token_table(results: Comparison) -> list[Section]:
-    """Return the section on the token table; none for other tasks than the expressions."""
+def _token_table(results: Comparison) -> Iterator[Part]:
+    """Return the token table through the training; nothing for other tasks than the expressions."""
     table = trained_table(results)
     if table is None:
-        return []
-    parts: list[Part] = [Paragraph(trained_sentence(results)), table]
-    lines = number_lines(results)
-    parts += [_lines_table(lines)] if lines else []
-    return [Section("token-table", "What training wrote into the token table", parts)]
+        return
+    yield trained_sentence(results)
+    yield table
+    if lines := number_lines(results):
+        rows = [
+            [name_text(line.scheme), *(decimals(float(x), 2) for x in line.coordinates), decimals(line.r, 2)]
+            for line in lines
+        ]
+        caption = (
+            "The digits along the first principal axis of what training wrote into them, first seed of each scheme"
+        )
+        yield Table(caption, ["scheme", *_DIGITS, "|r|"], rows, numeric=range(1, 12))
 
 
 def trained_table(results: Comparison) -> Table | None:
@@ -353,18 +338,17 @@ def trained_table(results: Comparison) -> Table | None:
 def trained_sentence(results: Comparison) -> str:
     """Describe what training did to the token table, where runs recorded it."""
     runs = [run.token_table for run in results.runs if run.token_table]
-    first, last = [snapshots[0] for snapshots in runs], [snapshots[-1] for snapshots in runs]
-    std, cosine, line = (
-        _NUMBERS[name][1] for name in ("standard deviation", "cosine of Max and Min", "digits on a line, |r|")
-    )
+    ends: dict[str, list[Spread | None]] = {}
+    for name in ("standard deviation", "cosine of Max and Min", "digits on a line, |r|"):
+        ends[name] = [_spread(_NUMBERS[name][1], [each[at] for each in runs]) for at in (0, -1)]
     parts = []
-    if (before := _spread(std, first)) is not None and (after := _spread(std, last)) is not None:
-        parts.append(deviation_sentence(before.median, after.median))
-    if (before := _spread(cosine, first)) is not None and (after := _spread(cosine, last)) is not None:
-        start, end = decimals(before.median, 2), decimals(after.median, 2)
-        parts.append(f"the cosine of Max and Min from {start} to {end}")
-    if (after := _spread(line, last)) is not None:
-        parts.append(f"the digits' order and the direction in which they moved have |r| {spread(after, 2)}")
+    (std, trained), (cosine, turned), (_, line) = ends.values()
+    if std is not None and trained is not None:
+        parts.append(deviation_sentence(std.median, trained.median))
+    if cosine is not None and turned is not None:
+        parts.append(f"the cosine of Max and Min from {decimals(cosine.median, 2)} to {decimals(turned.median, 2)}")
+    if line is not None:
+        parts.append(f"the digits' order and the direction in which they moved have |r| {spread(line, 2)}")
     return f"{'; '.join(parts)}; medians over {count(len(runs), 'run')}."
 
 
@@ -374,28 +358,16 @@ def number_lines(results: Comparison) -> list[NumberLine]:
     digits = [tokens.index(digit) for digit in _DIGITS if digit in tokens]
     if len(digits) < len(_DIGITS) or not any(run.token_table for run in results.runs):
         return []
-    lines = (_number_line(results, run, digits) for run in results.first_runs)
-    return [line for line in lines if line is not None]
-
-
-def _number_line(results: Comparison, run: RunResult, digits: list[int]) -> NumberLine | None:
-    tables = results.tables(run)
-    if not {BEFORE, AFTER} <= tables.keys() or max(digits) >= len(tables[AFTER]):
-        return None
-    change = (tables[AFTER] - tables[BEFORE])[digits]
-    coordinates = principal_components(change, 1).coordinates[:, 0]
-    r = float(np.corrcoef(coordinates, np.arange(len(digits)))[0, 1]) if np.ptp(coordinates) else 0.0
-    # The sign of a principal axis is arbitrary.
-    return NumberLine(run.scheme, -coordinates if r < 0 else coordinates, abs(r))
-
-
-def _lines_table(lines: list[NumberLine]) -> Table:
-    rows = [
-        [name_text(line.scheme), *(decimals(float(x), 2) for x in line.coordinates), decimals(line.r, 2)]
-        for line in lines
-    ]
-    caption = "The digits along the first principal axis of what training wrote into them, first seed of each scheme"
-    return Table(caption, ["scheme", *_DIGITS, "|r|"], rows, numeric=range(1, 12))
+    lines = []
+    for run in results.first_runs:
+        tables = results.tables(run)
+        if {BEFORE, AFTER} <= tables.keys() and max(digits) < len(tables[AFTER]):
+            change = (tables[AFTER] - tables[BEFORE])[digits]
+            coordinates = principal_components(change, 1).coordinates[:, 0]
+            r = float(np.corrcoef(coordinates, np.arange(len(digits)))[0, 1]) if np.ptp(coordinates) else 0.0
+            # The sign of a principal axis is arbitrary.
+            lines.append(NumberLine(run.scheme, -coordinates if r < 0 else coordinates, abs(r)))
+    return lines
 
 
 def _spread(read: Callable[[TableSnapshot], float | None], snapshots: Sequence[TableSnapshot]) -> Spread | None:

@@ -1,6 +1,6 @@
 """What can be concluded from a comparison: its first sentences, and which schemes differ, seed by seed."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 
 from whatwhere.comparison.read import Comparison, Scored
@@ -17,12 +17,17 @@ from whatwhere.report.comparison_sentences import (
     scheme_name,
     score_text,
 )
-from whatwhere.report.section import Paragraph, Part, Section, Table
+from whatwhere.report.section import Part, Table
 from whatwhere.report.text import NARROW, capital, count, decimals, listed, number, percent
 
 ABSENT = "–"
 COLUMNS = ("better in the mean", "than", "by", "95 % interval", "better in", "effect", "p", "p (Holm)", "conclusion")
 _CONCLUSIONS = {"better": "better", "not separated": "not separated by these seeds", "too few seeds": "too few seeds"}
+_ELSEWHERE = {
+    "expressions": " The repository of whatwhere has the same schemes on text and other tasks, docs/evidence.md, and "
+    "what tutorials claim of them beside what was measured, docs/errata.md.",
+}
+"""Where the same schemes are measured on other tasks, beside the task of the demo."""
 _NUMBERS = ("one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 
 
@@ -70,17 +75,7 @@ def scope_sentence(results: Comparison) -> str:
     return (
         f"These runs show one task ({name_text(results.task.name)}) and {'one model' if one else 'models of one kind'} "
         f"({', '.join(model)}). Another task, size or learning rate can order the schemes otherwise; it was not tested "
-        f"here.{_elsewhere_sentence(results.task)}{_tokenizer_sentence(results.task)}"
-    )
-
-
-def _elsewhere_sentence(task: TaskDescription) -> str:
-    """Return where the same schemes are measured on other tasks, beside the task of the demo."""
-    if task.name != "expressions":
-        return ""
-    return (
-        " The repository of whatwhere has the same schemes on text and other tasks, docs/evidence.md, and what "
-        "tutorials claim of them beside what was measured, docs/errata.md."
+        f"here.{_ELSEWHERE.get(results.task.name, '')}{_tokenizer_sentence(results.task)}"
     )
 
 
@@ -103,14 +98,12 @@ def last_length(results: Scored) -> int | None:
     return results.beyond[-1] if results.beyond else None
 
 
-def section(results: Comparison, found: PairedDifferences | Missing) -> Section:
-    """Return the section of a report that states which schemes the seeds separate."""
-    parts: list[Part] = [
-        Paragraph(text) for text in (conclusion(results, found), method_sentence(results, found)) if text
-    ]
+def conclusions(results: Comparison, found: PairedDifferences | Missing) -> Iterator[Part]:
+    """Return which schemes the seeds separate, how that was tested, and the table of differences."""
+    yield conclusion(results, found)
+    yield method_sentence(results, found)
     if isinstance(found, PairedDifferences) and found.pairs:
-        parts.append(table(results, found))
-    return Section("differences", "Which schemes differ", parts)
+        yield table(results, found)
 
 
 def conclusion(results: Comparison, found: PairedDifferences | Missing) -> str:
@@ -148,35 +141,28 @@ def method_sentence(results: Comparison, found: PairedDifferences | Missing) -> 
 
 
 def table(results: Scored, found: PairedDifferences, rows: int | None = None) -> Table:
-    """Return the table of differences."""
-    order = [scheme for scheme, _ in ranking(results, found.length) if scheme not in found.left_out]
-    best = order[0] if order else None
+    """Return the table of differences: at most so many rows of pairs, those with the best scheme first."""
+    best = next((scheme for scheme, _ in ranking(results, found.length) if scheme not in found.left_out), None)
     pairs = sorted(found.pairs, key=lambda pair: best not in (pair.first, pair.second))
-    shown = pairs if rows is None else pairs[:rows]
-    cells = [_cells(results, pair) for pair in shown]
     unit = "points" if results.percent else name_text(results.task.measure)
     caption = (
         f"Paired differences {length_text(results, found.length)}: by how much the first scheme is better, mean over "
         f"{count(len(found.seeds), 'seed')}, {unit}"
     )
-    return Table(caption, COLUMNS, cells, numeric=range(2, 8), total=len(found.pairs), shorten="first")
+    return Table(caption, COLUMNS, [_cells(results, pair) for pair in pairs[:rows]], range(2, 8), len(pairs))
 
 
 def _cells(results: Scored, pair: Difference) -> list[str]:
     """Return the cells of a pair, under COLUMNS."""
-    interval = pair.interval
-    between = ABSENT if interval is None else f"{_amount(results, interval.low)} to {_amount(results, interval.high)}"
-    return [
-        name_text(pair.first),
-        name_text(pair.second),
-        _amount(results, pair.mean),
-        between,
-        f"{pair.ahead} of {len(pair.gains)}",
-        ABSENT if pair.effect is None else decimals(pair.effect, 2),
-        number(pair.p, 2),
-        number(pair.p_holm, 2),
-        _CONCLUSIONS[pair.outcome],
-    ]
+    ahead, effect = f"{pair.ahead} of {len(pair.gains)}", ABSENT if pair.effect is None else decimals(pair.effect, 2)
+    tested = number(pair.p, 2), number(pair.p_holm, 2), _CONCLUSIONS[pair.outcome]
+    gain = _amount(results, pair.mean), _interval(results, pair) or ABSENT
+    return [name_text(pair.first), name_text(pair.second), *gain, ahead, effect, *tested]
+
+
+def _interval(results: Scored, pair: Difference) -> str:
+    ends = pair.interval
+    return "" if ends is None else f"{_amount(results, ends.low)} to {_amount(results, ends.high)}"
 
 
 def _values(values: Iterable[int | float]) -> str:
@@ -251,9 +237,8 @@ def _wins(results: Comparison, own: Sequence[Difference], best: str) -> str:
     if len(won) > 1:
         return f"{shown} (p ≤ {number(max(pair.p_holm for pair in won), 2)}, Holm)"
     (pair,) = won
-    interval = pair.interval
     gain = f"{_amount(results, pair.mean)} {'points' if results.percent else name_text(results.task.measure)}"
-    ends = "" if interval is None else f"{_amount(results, interval.low)} to {_amount(results, interval.high)}"
+    ends = _interval(results, pair)
     between = ends and f"95{NARROW}% interval {ends}; "
     return f"{shown} by {gain}, the mean of the paired differences ({between}p = {number(pair.p_holm, 2)}, Holm)"
 

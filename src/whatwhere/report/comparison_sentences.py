@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from statistics import median
 
 import numpy as np
 
@@ -24,7 +23,6 @@ _TASKS = {
 }
 _UNCHANGED = 1e-3  # logits are of order 1 to 10 in float32: rounding moves them by 1e-5, absolute positions by 0.1
 _KEPT = 5e-3
-_APART = 0.05
 _DOORS = {  # for one scheme, for several
     "input": ("adds to the token's vector", "add to the token's vector"),
     "query_key": ("transforms queries and keys", "transform queries and keys"),
@@ -49,7 +47,7 @@ def question(results: Comparison) -> str:
 
 
 def scores_sentence(results: Comparison) -> str:
-    """Describe between which scores the schemes are, and where seeds differ most."""
+    """Describe between which scores the schemes are."""
     parts: list[str] = []
     if inside := ranking(results, None):
         low, high = (score_text(results, end) for end in sorted((inside[0][1], inside[-1][1])))
@@ -60,35 +58,13 @@ def scores_sentence(results: Comparison) -> str:
         ends = [f"{score_text(results, score)} ({scheme_name(scheme)})" for scheme, score in (least, most)]
         at = f"{'at' if parts else 'At'} {results.beyond[-1]} {unit_of(results)}"
         parts.append(f"{at} between {ends[0]} and {ends[1]}" if len(outside) > 1 else f"{at} it is {ends[0]}")
-    parts += _widest(results)
     return f"{'; '.join(parts)}." if parts else "No score is finite."
 
 
 def groups_sentence(results: Comparison) -> str:
-    """Return which group of targets loses most against its score in length; "" where there are no groups.
-
-    Nothing is said where no scheme learned the task: then there is no score to lose.
-    """
-    groups = list(results.task.groups)
-    if not groups or not results.beyond or not any(learned(results, scheme) for scheme in results.schemes):
-        return ""
-    if len(groups) == 1:
-        return f"The same scores for a part of each input: {name_text(groups[0])}."
-    inside = {group: median(values) for group in groups if (values := _inside(results, group))}
-    for length in results.beyond:
-        scores = {group: median(values) for group in inside if (values := _medians(results, group, length))}
-        losses = {group: _loss(results, inside[group], score) for group, score in scores.items()}
-        order = sorted(losses, key=lambda group: -losses[group])
-        if len(order) > 1 and losses[order[0]] >= _APART and losses[order[0]] - losses[order[-1]] >= _APART:
-            falls = [
-                f"{score_text(results, inside[group])} in length to {score_text(results, scores[group])}"
-                for group in (order[0], order[-1])
-            ]
-            return (
-                f"{capital(name_text(order[0]))} loses most at {length} {unit_of(results)}: the median over all "
-                f"schemes goes from {falls[0]}, that of {name_text(order[-1])} from {falls[1]}."
-            )
-    return f"No group loses {_points(results, _APART)} more than another, in the median over all schemes."
+    """Return which parts of each input are scored by themselves, or ""."""
+    groups = [name_text(group) for group in results.task.groups]
+    return f"The same scores for {listed(groups)} alone, each a part of the inputs." if groups else ""
 
 
 def shift_sentence(results: Comparison) -> str:
@@ -123,19 +99,6 @@ def doors_sentence(results: Comparison) -> str:
         does = [_DOORS[name][several] if name in _DOORS else name_text(name) for name in door]
         parts.append(f"{listed(names)} {listed(does or [_NO_DOOR[several]])}")
     return f"{'; '.join(parts)}."
-
-
-def distance_sentence(results: Comparison) -> str:
-    """Return of which schemes no curve over distance rises, and where others rise again."""
-    found = distance_curves(results)
-    if not found:
-        return "No scheme of these runs has a curve over distance."
-    rises = [(name_text(name), _first_rise(curves), max(curves.distances)) for name, curves in found.items()]
-    falling = [f"{name} (up to {last})" for name, rise, last in rises if rise is None]
-    rising = [f"{name} (first at {rise})" for name, rise, _ in rises if rise is not None]
-    parts = [f"no curve rises with distance: {listed(falling)}"] if falling else []
-    parts += [f"some curve rises: {listed(rising)}"] if rising else []
-    return f"In the runs of the first seed, {'; '.join(parts)}."
 
 
 def change_sentence(results: Comparison) -> str:
@@ -283,35 +246,10 @@ def score_text(results: Scored, value: float, unit: bool = False) -> str:
     return f"{decimals(value)}{NARROW}{name_text(results.task.measure)}" if unit else decimals(value)
 
 
-def _widest(results: Comparison) -> list[str]:
-    """Return where seeds differ most."""
-    scores = [(s, n, results.score(s, n)) for s in results.schemes for n in results.beyond]
-    widths = [(f.max - f.min, s, n, f) for s, n, f in scores if f is not None and math.isfinite(f.max - f.min)]
-    if not widths or (widest := max(widths, key=lambda each: each[:3]))[0] == 0:
-        return []
-    _, scheme, length, score = widest
-    between = f"{score_text(results, score.min)} to {score_text(results, score.max)}"
-    return [f"seeds differ most for {scheme_name(scheme)} at {length}: {between}"]
-
-
-def _inside(results: Comparison, group: str) -> list[float]:
-    """Return the medians of all schemes at all trained lengths."""
-    return [value for length in results.trained for value in _medians(results, group, length)]
-
-
-def _loss(results: Comparison, before: float, after: float) -> float:
-    return before - after if results.task.higher_is_better else after - before
-
-
 def _points(results: Comparison, value: float) -> str:
     if results.percent:
         return f"{number(100 * value)} points"
     return f"{number(value)} {name_text(results.task.measure)}"
-
-
-def _medians(results: Comparison, group: str, length: int) -> list[float]:
-    scores = [results.score(scheme, length, group) for scheme in results.schemes]
-    return [score.median for score in scores if score is not None and math.isfinite(score.median)]
 
 
 def _shift_effect(results: Comparison, scheme: str, first: int) -> tuple[str, str]:
@@ -332,14 +270,3 @@ def _shift_effect(results: Comparison, scheme: str, first: int) -> tuple[str, st
 
 def _clause(names: Sequence[str], one: str, several: str, rest: str) -> list[str]:
     return [f"{listed(names)} {one if len(names) == 1 else several} {rest}"] if names else []
-
-
-def _first_rise(curves: DistanceCurves) -> int | None:
-    """Return the first distance at which any of the curves rises by more than rounding."""
-    rises = []
-    for values in curves.curves.values():
-        curve = np.array(values[: len(curves.distances)], np.float64)
-        known = curve[np.isfinite(curve)]
-        slack = 1e-4 * (float(np.ptp(known)) if known.size else 0.0) or 1e-4
-        rises += [curves.distances[1 + int(n)] for n in np.flatnonzero(curve[1:] > curve[:-1] + slack)[:1]]
-    return min(rises, default=None)

@@ -1,9 +1,7 @@
 """The difference between two checkpoints as sections."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import Any
 
 from whatwhere.analysis.checkpoint_difference import (
     ComparedTable,
@@ -14,17 +12,12 @@ from whatwhere.analysis.checkpoint_difference import (
     RowsDifference,
     TokensDifference,
 )
-from whatwhere.analysis.configuration_difference import (
-    ConfigurationDifference,
-    LayerDifference,
-    RotaryDifference,
-    Value,
-)
+from whatwhere.analysis.configuration_difference import ConfigurationDifference, RotaryDifference, Value
 from whatwhere.escape import cut, visible, visible_token
 from whatwhere.records import Missing
 from whatwhere.report.positions import layers_text
-from whatwhere.report.section import Chart, Headline, Paragraph, Part, Section, Series, Table
-from whatwhere.report.text import capital, count, decimals, number, percent
+from whatwhere.report.section import Chart, Headline, Part, Section, Series, Table, found_section
+from whatwhere.report.text import count, decimals, number, percent
 
 _NAMES = 10
 """Tokens that a sentence lists."""
@@ -44,26 +37,11 @@ def headline(findings: Difference) -> str:
 
 def sections(findings: Difference) -> list[Section]:
     """Return the sections on tokens, positions and configuration."""
-    writers: Mapping[str, Callable[[Any], list[Part]]] = {
-        "tokens": _tokens, "positions": _positions, "configuration": _configuration
-    }  # fmt: skip
-    written = []
-    for name, write in writers.items():
-        found = getattr(findings, name)
-        parts = [Paragraph(f"{capital(found.missing)}.")] if isinstance(found, Missing) else write(found)
-        written.append(Section(name, capital(name), parts))
-    return written
-
-
-def _describe_rows(rows: RowsDifference) -> str:
-    """Return a sentence on how far matched rows differ."""
-    cosine = rows.cosine
-    without = f", of {count(rows.without_cosine, 'row')} none (0 in A or in B alone)" if rows.without_cosine else ""
-    return (
-        f"Cosine of matched rows: median {number(cosine.median, 6)}, mean {number(cosine.mean, 6)}, least "
-        f"{number(cosine.min, 6)}{without}; relative error {number(rows.relative_error)}; "
-        f"{count(rows.equal, 'row')} equal."
-    )
+    return [
+        found_section("tokens", "Tokens", findings.tokens, _tokens),
+        found_section("positions", "Positions", findings.positions, _positions),
+        found_section("configuration", "Configuration", findings.configuration, _configuration),
+    ]
 
 
 def _tokens_fact(tokens: TokensDifference | Missing) -> str:
@@ -88,66 +66,62 @@ def _configuration_fact(configuration: ConfigurationDifference | Missing) -> str
     return f"{count(settings, 'setting')} of the configurations{differing} differ"
 
 
-def _tokens(tokens: TokensDifference) -> list[Part]:
-    text = [f"{count(tokens.shared, 'token')} in both, matched by {tokens.matched_by}."]
+def _tokens(tokens: TokensDifference) -> Iterator[Part]:
+    yield from _tables(tokens.tables)
+    yield f"{count(tokens.shared, 'token')} in both, matched by {tokens.matched_by}."
     for side, total, names in (("A", tokens.removed_count, tokens.removed), ("B", tokens.new_count, tokens.new)):
-        if total:
-            text.append(f"{count(total, 'token')} in {side} alone: {_some(names, total)}.")
-    parts: list[Part] = [_tables(tokens.tables), *_ignored(tokens.tables), *map(Paragraph, text)]
+        yield f"{count(total, 'token')} in {side} alone: {_some(names, total)}." if total else ""
     one, other = tokens.tables
     if one.dtype != other.dtype and isinstance(tokens.rows, RowsDifference):
-        parts.append(
-            Paragraph(f"A stores {one.dtype} and B {other.dtype}: rounding is a part of the differences that follow.")
+        yield f"A stores {one.dtype} and B {other.dtype}: rounding is a part of the differences that follow."
+    yield from _rows(tokens.rows, "Tokens that moved most")
+    yield from _neighbors(tokens.neighbors)
+    if isinstance(rotated := tokens.rotated, RotatedDifference):
+        yield (
+            "The embedding spaces differ. Once A is rotated onto B, by a rotation fitted to "
+            f"{count(rotated.fitted, 'row')}, the other rows have a median cosine of "
+            f"{decimals(rotated.held_out_cosine, 4)}."
         )
-    parts += _rows(tokens.rows, "Tokens that moved most")
-    parts += _neighbors(tokens.neighbors)
-    if isinstance(tokens.rotated, RotatedDifference):
-        parts += _rotated(tokens.rotated)
-    return parts
+        yield from _moved(rotated, "Tokens that moved most once A is rotated onto B")
 
 
-def _positions(positions: PositionsDifference) -> list[Part]:
-    offsets = [
-        f"In {side} position 0 reads row {offset}."
-        for side, offset in zip("AB", positions.offsets, strict=True)
-        if offset
-    ]
-    text = [
-        *offsets,
-        f"{count(positions.shared, 'position')} in both; {positions.removed:,} in A alone, "
-        f"{positions.new:,} in B alone.",
-    ]
-    rows = _rows(positions.rows, "Positions that moved most")
-    return [_tables(positions.tables), *_ignored(positions.tables), *map(Paragraph, text), *rows]
+def _positions(positions: PositionsDifference) -> Iterator[Part]:
+    yield from _tables(positions.tables)
+    for side, offset in zip("AB", positions.offsets, strict=True):
+        yield f"In {side} position 0 reads row {offset}." if offset else ""
+    alone = f"{positions.removed:,} in A alone, {positions.new:,} in B alone"
+    yield f"{count(positions.shared, 'position')} in both; {alone}."
+    yield from _rows(positions.rows, "Positions that moved most")
 
 
-def _tables(tables: tuple[ComparedTable, ComparedTable]) -> Table:
-    rows = [
-        [side, each.name, f"{each.rows:,} × {each.dim:,}", each.dtype] for side, each in zip("AB", tables, strict=True)
-    ]
-    return Table("Tables that are compared", ("checkpoint", "tensor", "shape", "type"), rows, shorten="never")
+def _tables(tables: tuple[ComparedTable, ComparedTable]) -> Iterator[Part]:
+    """Return the tables that are compared, and which of their rows are ignored."""
+    sides = [*zip("AB", tables, strict=True)]
+    rows = [[side, each.name, f"{each.rows:,} × {each.dim:,}", each.dtype] for side, each in sides]
+    yield Table("Tables that are compared", ("checkpoint", "tensor", "shape", "type"), rows, shorten="never")
+    for side, each in sides:
+        if each.not_finite:
+            ignored = f"{count(each.not_finite_count, 'row')}, {_some(each.not_finite, each.not_finite_count)}"
+            yield f"Ignored in {side}, with NaN or infinity: {ignored}."
 
 
-def _ignored(tables: tuple[ComparedTable, ComparedTable]) -> list[Part]:
-    return [
-        Paragraph(
-            f"Ignored in {side}, with NaN or infinity: {count(each.not_finite_count, 'row')}, "
-            f"{_some(each.not_finite, each.not_finite_count)}."
-        )
-        for side, each in zip("AB", tables, strict=True)
-        if each.not_finite
-    ]
-
-
-def _rows(rows: RowsDifference | Missing, title: str) -> list[Part]:
+def _rows(rows: RowsDifference | Missing, title: str) -> Iterator[Part]:
     if isinstance(rows, Missing):
-        return [Paragraph(f"Rows: {rows.missing}.")]
-    return [Paragraph(_describe_rows(rows)), *_moved(rows, title)]
+        yield f"Rows: {rows.missing}."
+        return
+    cosine = rows.cosine
+    without = f", of {count(rows.without_cosine, 'row')} none (0 in A or in B alone)" if rows.without_cosine else ""
+    yield (
+        f"Cosine of matched rows: median {number(cosine.median, 6)}, mean {number(cosine.mean, 6)}, least "
+        f"{number(cosine.min, 6)}{without}; relative error {number(rows.relative_error)}; "
+        f"{count(rows.equal, 'row')} equal."
+    )
+    yield from _moved(rows, title)
 
 
-def _moved(difference: RowsDifference, title: str) -> list[Part]:
+def _moved(difference: RowsDifference, title: str) -> Iterator[Part]:
     if not difference.moved_most:
-        return []
+        return
     exact = {
         "distance": [row.distance for row in difference.moved_most],
         "cosine": [row.cosine for row in difference.moved_most],
@@ -159,7 +133,7 @@ def _moved(difference: RowsDifference, title: str) -> list[Part]:
         for n, row in enumerate(difference.moved_most)
     ]
     caption = f"{title} (distance in units of the median norm of A)"
-    chart = Chart(
+    yield Chart(
         kind="bars",
         title=title,
         x_label="distance",
@@ -171,88 +145,70 @@ def _moved(difference: RowsDifference, title: str) -> list[Part]:
         f"{number(difference.distance.median)}.",
         method="|y \u2212 x| / median |x| for the row x of A and the row y of B that is matched with it, in float64.",
     )
-    return [chart]
 
 
-def _neighbors(neighbors: NeighborsDifference | Missing) -> list[Part]:
+def _neighbors(neighbors: NeighborsDifference | Missing) -> Iterator[Part]:
     if isinstance(neighbors, Missing):
-        return [Paragraph(f"Nearest neighbors: {neighbors.missing}.")]
-    text = (
-        f"{percent(neighbors.kept)} of the {neighbors.k} nearest neighbors are the same, of "
-        f"{count(neighbors.queries, 'token')} sampled; random neighbors would keep {percent(neighbors.chance)}."
+        yield f"Nearest neighbors: {neighbors.missing}."
+        return
+    sampled = count(neighbors.queries, "token")
+    yield (
+        f"{percent(neighbors.kept)} of the {neighbors.k} nearest neighbors are the same, of {sampled} sampled; random "
+        f"neighbors would keep {percent(neighbors.chance)}."
     )
-    if not neighbors.least_kept:
-        return [Paragraph(text)]
-    title = "Tokens whose nearest neighbors changed most"
-    rows = [[visible_token(row.token), percent(row.kept)] for row in neighbors.least_kept]
-    chart = Chart(
-        kind="bars",
-        title=title,
-        x_label="share that is kept",
-        y_label="",
-        x=(0.0, 1.0),
-        series=[Series("kept", [row.kept for row in neighbors.least_kept])],
-        table=Table(title, ("token", "kept"), rows, (1,)),
-        note=f"Share of the {neighbors.k} nearest neighbors that are the same in both.",
-        method=f"The {neighbors.k} nearest rows by cosine among the shared tokens, exact, in A and in B, for "
-        f"{count(neighbors.queries, 'token')} sampled uniformly.",
-    )
-    return [Paragraph(text), chart]
+    if neighbors.least_kept:
+        title = "Tokens whose nearest neighbors changed most"
+        rows = [[visible_token(row.token), percent(row.kept)] for row in neighbors.least_kept]
+        yield Chart(
+            kind="bars",
+            title=title,
+            x_label="share that is kept",
+            y_label="",
+            x=(0.0, 1.0),
+            series=[Series("kept", [row.kept for row in neighbors.least_kept])],
+            table=Table(title, ("token", "kept"), rows, (1,)),
+            note=f"Share of the {neighbors.k} nearest neighbors that are the same in both.",
+            method=f"The {neighbors.k} nearest rows by cosine among the shared tokens, exact, in A and in B, for "
+            f"{sampled} sampled uniformly.",
+        )
 
 
-def _rotated(rotated: RotatedDifference) -> list[Part]:
-    text = (
-        "The embedding spaces differ. Once A is rotated onto B, by a rotation fitted to "
-        f"{count(rotated.fitted, 'row')}, the other rows have a median cosine of "
-        f"{decimals(rotated.held_out_cosine, 4)}."
-    )
-    return [Paragraph(text), *_moved(rotated, "Tokens that moved most once A is rotated onto B")]
-
-
-def _configuration(configuration: ConfigurationDifference) -> list[Part]:
-    parts: list[Part] = []
+def _configuration(configuration: ConfigurationDifference) -> Iterator[Part]:
     if configuration.not_understood is not None:
-        parts.append(Paragraph(f"Compared by keys alone: {configuration.not_understood}."))
+        yield f"Compared by keys alone: {configuration.not_understood}."
     changed = [*configuration.facts, *configuration.keys]
     if not changed and not configuration.query_key and not configuration.score:
-        parts.append(Paragraph("No difference that affects tokens and positions."))
+        yield "No difference that affects tokens and positions."
     if changed:
         rows = [[each.name, *map(_value, (each.first, each.second))] for each in changed]
-        parts.append(Table("Settings that differ", ("setting", "A", "B"), rows, shorten="never"))
-    return [
-        *parts,
-        *chain.from_iterable(_layers(each, "queries and keys") for each in configuration.query_key),
-        *chain.from_iterable(_layers(each, "attention scores") for each in configuration.score),
-    ]
+        yield Table("Settings that differ", ("setting", "A", "B"), rows, shorten="never")
+    for layers, of in (
+        *((each, "queries and keys") for each in configuration.query_key),
+        *((each, "attention scores") for each in configuration.score),
+    ):
+        rows = [["A", layers.first or "none"], ["B", layers.second or "none"]]
+        yield Table(f"{layers_text(layers.layers)}: {of}", ("checkpoint", "scheme"), rows, shorten="never")
+        if layers.rotary is not None:
+            yield from _rotary(layers.rotary)
 
 
 def _value(value: Value) -> str:
     return cut(visible("none" if value is None else value), _VALUE)
 
 
-def _layers(layers: LayerDifference, of: str) -> list[Part]:
-    caption = f"{layers_text(layers.layers)}: {of}"
-    rows = [["A", layers.first or "none"], ["B", layers.second or "none"]]
-    table = Table(caption, ("checkpoint", "scheme"), rows, shorten="never")
-    return [table, *(_rotary(layers.rotary) if layers.rotary is not None else [])]
-
-
-def _rotary(rotary: RotaryDifference) -> list[Part]:
-    text = []
+def _rotary(rotary: RotaryDifference) -> Iterator[Part]:
     if rotary.interleaved[0] != rotary.interleaved[1]:
-        text.append("They pair features differently: the weights of queries and keys must be stored accordingly.")
+        yield "They pair features differently: the weights of queries and keys must be stored accordingly."
     if rotary.magnitudes[0] != rotary.magnitudes[1]:
         one, other = (number(each, 6) for each in rotary.magnitudes)
-        text.append(f"Queries and keys are multiplied by {one} and {other}.")
-    text.append(
-        f"{rotary.differing} of {count(rotary.pairs, 'pair')} have other frequencies, at a length of {rotary.length:,}."
-    )
-    parts: list[Part] = [*map(Paragraph, text)]
+        yield f"Queries and keys are multiplied by {one} and {other}."
+    differing = f"{rotary.differing} of {count(rotary.pairs, 'pair')}"
+    yield f"{differing} have other frequencies, at a length of {rotary.length:,}."
     if rotary.differing:
         title = "Cosine of a vector rotated by A and by B, by distance"
         columns = ("distance", *(f"{n:,}" for n in rotary.distances))
         rows = [["cosine", *map(decimals, rotary.cosine)]]
-        chart = Chart(
+        yield Chart(
             kind="lines",
             title=title,
             x_label="distance",
@@ -263,8 +219,6 @@ def _rotary(rotary: RotaryDifference) -> list[Part]:
             method="The cosine between a vector rotated by the frequencies of A and by those of B, over all pairs.",
             log_x=True,
         )
-        parts.append(chart)
-    return parts
 
 
 def _some(names: Sequence[str], total: int) -> str:

@@ -7,12 +7,12 @@ import io
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from whatwhere.errors import MissingExtra, SettingError
 from whatwhere.escape import cut, visible
 from whatwhere.report.html import COLORS
+from whatwhere.report.section import Chart, Series
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,51 +59,7 @@ def looks(schemes: Sequence[str]) -> dict[str, int]:
     return {scheme: common[scheme] if scheme in common else next(free) for scheme in schemes}
 
 
-@dataclass(frozen=True)
-class Curve:
-    """One line of a figure.
-
-    Args:
-        name: in the legend.
-        values: for each x; None where there is none, which leaves a gap.
-        low, high: ends of a band around the line, or nothing.
-        reference: drawn thin and grey, for a baseline.
-        look: of the scheme that it shows, as `looks` numbers them; None is its number among the curves.
-    """
-
-    name: str
-    values: Sequence[Number | None]
-    low: Sequence[Number | None] = ()
-    high: Sequence[Number | None] = ()
-    reference: bool = False
-    look: int | None = None
-
-
-@dataclass(frozen=True)
-class LineFigure:
-    """Lines over a common horizontal axis.
-
-    Args:
-        name: of its file.
-        title: what it shows, in the file's properties; a paper has a caption of its own.
-        x_label, y_label: the axes, with units.
-        x: where the values are.
-        curves: the lines.
-        mark: a vertical line, with its label, or None.
-        y_range: ends of the vertical axis; None takes those of the values.
-    """
-
-    name: str
-    title: str
-    x_label: str
-    y_label: str
-    x: Sequence[Number]
-    curves: Sequence[Curve]
-    mark: tuple[Number, str] | None = None
-    y_range: tuple[Number, Number] | None = None
-
-
-def to_file(figure: LineFigure, format: str, width: Number = 84.0) -> bytes:
+def to_file(figure: Chart, format: str, width: Number = 84.0) -> bytes:
     """Draw a figure as "svg", "pdf" or "png", and return the contents of its file; equal figures give equal bytes.
 
     Raises:
@@ -121,7 +77,7 @@ def to_file(figure: LineFigure, format: str, width: Number = 84.0) -> bytes:
     return out.getvalue()
 
 
-def draw(figure: LineFigure, width: Number = 84.0) -> "Figure":
+def draw(figure: Chart, width: Number = 84.0) -> "Figure":
     """Return a figure of matplotlib, to change before it is saved.
 
     Raises:
@@ -142,15 +98,16 @@ def draw(figure: LineFigure, width: Number = 84.0) -> "Figure":
         axes = drawn.add_subplot(xlabel=_shown(figure.x_label), ylabel=_shown(figure.y_label), ylim=figure.y_range)
         for setting in (axes.xaxis, axes.yaxis):
             setting.set_major_formatter(lambda value, _: f"{value:,.10g}")
-        if figure.mark is not None:
-            at, text = figure.mark
+        if figure.log_x:
+            axes.set_xscale("log")
+        for at, text in figure.marks:
             axes.axvline(at, color="#111111", linewidth=0.8, dashes=(3, 2))
             left = at - min(figure.x) < 0.2 * (max(figure.x) - min(figure.x))  # the text would cover the numbers there
             side, top = "left" if left else "center", ("data", "axes fraction")
             axes.annotate(_shown(text), (at, 1), (0, 3), top, textcoords="offset points", ha=side, fontsize=7)
-        opacity = min(0.13, 0.7 / max(len(figure.curves), 1))  # all bands together must not hide the lines
-        lines = [_draw_curve(axes, curve, n, figure.x, opacity) for n, curve in _numbered(figure.curves)]
-        names = [_name(curve, figure.x) for curve in figure.curves]
+        opacity = min(0.13, 0.7 / max(len(figure.series), 1))  # all bands together must not hide the lines
+        lines = [_draw_curve(axes, curve, n, figure.x, opacity) for n, curve in _numbered(figure.series)]
+        names = [_name(curve, figure.x) for curve in figure.series]
         columns = max(1, int(width / _INCH * 72 / (40 + 4.6 * max(map(len, names), default=1))))
         drawn.legend(lines, names, loc="outside lower center", ncols=columns, frameon=False, handlelength=3.2)
         rows = math.ceil(len(names) / columns)
@@ -158,9 +115,9 @@ def draw(figure: LineFigure, width: Number = 84.0) -> "Figure":
     return drawn
 
 
-def _draw_curve(axes: "Axes", curve: Curve, n: int, x: Sequence[Number], opacity: float) -> "Line2D":
+def _draw_curve(axes: "Axes", curve: Series, n: int, x: Sequence[Number], opacity: float) -> "Line2D":
     """Draw a curve with its band, and return what stands for it in the legend."""
-    values, color = _numbers(curve.values), COLORS[1 + n % (len(COLORS) - 1)]
+    values, color = curve.values, COLORS[1 + n % (len(COLORS) - 1)]
     if curve.reference:
         (line,) = axes.plot(x, values, color=_GREY, linewidth=0.7, dashes=_REFERENCES[n % len(_REFERENCES)])
         known = [False, *map(math.isfinite, values), False]
@@ -172,29 +129,25 @@ def _draw_curve(axes: "Axes", curve: Curve, n: int, x: Sequence[Number], opacity
     (line,) = axes.plot(x, values, color=color, linewidth=1.4, marker=marker, markersize=3.5)
     line.set_linestyle((0, dashes) if dashes else "-")
     if curve.low:
-        axes.fill_between(x, _numbers(curve.low), _numbers(curve.high), color=color, alpha=opacity, linewidth=0)
+        axes.fill_between(x, curve.low, curve.high, color=color, alpha=opacity, linewidth=0)
     if (last := _early_end(curve, x)) is not None:  # others may hide it
         axes.plot(x[last], values[last], "o", markersize=9, markerfacecolor="none", color=color)
     return line
 
 
-def _numbered(curves: Sequence[Curve]) -> list[tuple[int, Curve]]:
+def _numbered(curves: Sequence[Series]) -> list[tuple[int, Series]]:
     """Return the curves with their looks, or their numbers; references are counted by themselves."""
     numbers = [sum(other.reference == each.reference for other in curves[:n]) for n, each in enumerate(curves)]
     return [(n if each.look is None else each.look, each) for n, each in zip(numbers, curves, strict=True)]
 
 
-def _numbers(values: Sequence[Number | None]) -> list[float]:
-    return [math.nan if value is None else float(value) for value in values]
-
-
-def _early_end(curve: Curve, x: Sequence[Number]) -> int | None:
+def _early_end(curve: Series, x: Sequence[Number]) -> int | None:
     """Return the index of the last value of a curve that ends before the others; else None."""
-    last = max((n for n, value in enumerate(_numbers(curve.values)) if math.isfinite(value)), default=None)
+    last = max((n for n, value in enumerate(curve.values) if math.isfinite(value)), default=None)
     return None if curve.reference or last == len(x) - 1 else last
 
 
-def _name(curve: Curve, x: Sequence[Number]) -> str:
+def _name(curve: Series, x: Sequence[Number]) -> str:
     last, name = _early_end(curve, x), _shown(curve.name)
     name = f" {name}" if name.startswith("_") else name  # matplotlib leaves such names out of a legend
     return name if last is None else f"{name} (ends at {x[last]:,.10g})"

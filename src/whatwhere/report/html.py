@@ -8,7 +8,7 @@ from jaxtyping import Float
 
 from whatwhere.errors import ShapeError
 from whatwhere.escape import visible, visible_token
-from whatwhere.report.section import Chart, Paragraph, Part, Section, Table
+from whatwhere.report.section import Chart, Part, Section, Table
 
 _VOID = frozenset({"meta", "br"})
 _OPEN_ROWS = 25
@@ -55,7 +55,18 @@ def sections(written: Iterable[Section], level: int = 2, prefix: str = "") -> It
     """Yield each section as an element with its heading of a level; a prefix begins the ids of the elements."""
     for section in written:
         heading = element(f"h{level}", section.title)
-        yield element("section", heading, *map(_part, section.parts), id=f"{prefix}{section.name}")
+        yield element("section", heading, *map(written_part, section.parts), id=f"{prefix}{section.name}")
+
+
+def written_part(part: Part) -> Markup:
+    """Write a paragraph, a table, or the text and the table of a chart; of markup, which is written, itself."""
+    if isinstance(part, Markup):
+        return part
+    if isinstance(part, str):
+        return paragraph(part)
+    if isinstance(part, Chart):
+        return join(*(paragraph(text) for text in (part.note, part.method) if text), folded(part.table))
+    return folded(part)
 
 
 def paragraph(*children: str) -> Markup:
@@ -133,14 +144,6 @@ def scatter(
             "role": "img",
         },
     )
-
-
-def _part(part: Part) -> Markup:
-    if isinstance(part, Paragraph):
-        return paragraph(part.text)
-    if isinstance(part, Chart):
-        return join(*(paragraph(text) for text in (part.note, part.method) if text), folded(part.table))
-    return folded(part)
 
 
 def _row(cells: Sequence[str], numeric: Sequence[int]) -> Markup:

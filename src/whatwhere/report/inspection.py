@@ -1,8 +1,9 @@
 """An inspection as sections: what the token table, the positions and the configuration of a checkpoint show."""
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import Any
 
 from whatwhere.analysis.added_positions import InputVariance, PositionTable
@@ -11,13 +12,13 @@ from whatwhere.analysis.inspection import SECTIONS, Inspection
 from whatwhere.analysis.pca import Spectrum
 from whatwhere.analysis.rotary import RotaryReport
 from whatwhere.analysis.token_diagnostics import TokenDiagnostics
-from whatwhere.analysis.token_table import OTHER, Histogram, Norms, NormsOfGroup, SizeOfPart, Sizes
+from whatwhere.analysis.token_table import OTHER, Histogram, Norms, SizeOfPart, Sizes
 from whatwhere.escape import shown_token
 from whatwhere.records import Missing
 from whatwhere.report.diagnostics import diagnostics
 from whatwhere.report.positions import biases, describe_spectrum, positions, rotary
-from whatwhere.report.section import Chart, Headline, Paragraph, Part, Section, Series, Table
-from whatwhere.report.text import capital, count, decimals, number, percent
+from whatwhere.report.section import Chart, Headline, Part, Section, Series, Table, found_section
+from whatwhere.report.text import count, decimals, number, percent
 from whatwhere.report.token_tables import token_tables
 
 TITLES: Mapping[str, str] = {
@@ -52,146 +53,119 @@ def headline(inspection: Inspection) -> str:
 
 def sections(inspection: Inspection) -> list[Section]:
     """Return the sections that were requested, in their order."""
-    writers: Mapping[str, Callable[[Any], list[Part]]] = {
+    writers: Mapping[str, Callable[[Any], Iterable[Part]]] = {
         "sizes": sizes,
         "tables": token_tables,
         "variance": variance,
         "norms": norms,
-        "spectrum": lambda section: spectrum(section, inspection.positions),
+        "spectrum": lambda found: spectrum(found, inspection.positions),
         "diagnostics": diagnostics,
         "positions": positions,
         "rotary": rotary,
         "biases": biases,
     }
-    written: list[Section] = []
-    for name in SECTIONS:
-        section = getattr(inspection, name)
-        if isinstance(section, Missing):
-            written.append(Section(name, TITLES[name], [Paragraph(f"{capital(section.missing)}.")]))
-        elif section is not None:
-            written.append(Section(name, TITLES[name], writers[name](section)))
-    return written
+    found = {name: getattr(inspection, name) for name in SECTIONS}
+    return [found_section(name, TITLES[name], part, writers[name]) for name, part in found.items() if part is not None]
 
 
-def sizes(findings: Sizes) -> list[Part]:
+def sizes(findings: Sizes) -> Iterator[Part]:
     """Return the parameters and bytes of the parts."""
+    described = [_tied(findings), *_without_row(findings)]
     if findings.from_configuration:
-        text = [
+        yield (
             f"By the configuration alone, without weights: {findings.parameters:,} parameters in the tables of tokens "
-            "and positions. Other layers are not counted.",
-            _tied(findings),
-            *_without_row(findings),
-        ]
+            "and positions. Other layers are not counted."
+        )
+        yield from described
         if findings.rows and findings.dim:
-            text.append(
+            yield (
                 f"A token is one of {findings.rows:,} and becomes {findings.dim:,} numbers: "
                 f"{number(findings.rows / findings.dim)} tokens for each feature."
             )
         names = ("table", "shape", "type", "parameters", "share of these")
         cells = [_size(part)[:5] for part in findings.parts]
-        return [*map(Paragraph, text), Table("Parameters by table", names, cells, (3, 4), shorten="never")]
+        yield Table("Parameters by table", names, cells, (3, 4), shorten="never")
+        return
     tables = sum((part.share or 0.0 for part in findings.parts if part.part != OTHER), 0.0)
-    text = [
-        f"{findings.parameters:,} parameters, {percent(tables)} of them in the tables named below.",
-        _tied(findings),
-        *(["The token table was found by its number of rows, not by its name."] if findings.guessed else []),
-        *_without_row(findings),
-        *([_initialization(findings.initial_scale)] if findings.initial_scale else []),
-    ]
+    yield f"{findings.parameters:,} parameters, {percent(tables)} of them in the tables named below."
+    yield described[0]
+    if findings.guessed:
+        yield "The token table was found by its number of rows, not by its name."
+    yield from described[1:]
+    if findings.initial_scale:
+        yield _initialization(findings.initial_scale)
     total = f"{findings.parameters:,}", "", number(findings.bytes), "", count(findings.tensors, "tensor")
     columns = ("part", "shape", "type", "parameters", "share", "bytes", "of bytes", "tensor")
     rows = [*map(_size, findings.parts), ["all", "", "", *total]]
-    return [*map(Paragraph, text), Table("Parameters and bytes by part", columns, rows, (3, 4, 5, 6), shorten="never")]
+    yield Table("Parameters and bytes by part", columns, rows, (3, 4, 5, 6), shorten="never")
 
 
-def variance(findings: InputVariance) -> list[Part]:
+def variance(findings: InputVariance) -> Iterator[Part]:
     """Return the shares of the variance that tokens and positions explain."""
-    after = f"the normalization {findings.norm}" if findings.norm else (
-        "a normalization to mean 0 and variance 1 (that of the model was not found)"
-    )  # fmt: skip
+    norm = findings.norm and f"the normalization {findings.norm}"
+    after = norm or "a normalization to mean 0 and variance 1 (that of the model was not found)"
     scale = "" if findings.scale == 1 else f", token embeddings multiplied by {number(findings.scale, 4)}"
     unknown = "" if findings.scale_known else ", their factor not known and taken as 1"
-    rows = [("token identity", findings.token), ("position", findings.position), ("interaction", findings.interaction)]
-    return [
-        Paragraph(
-            f"Token identity explains {percent(findings.token)} of the variance of the first layer's input, position "
-            f"{percent(findings.position)}, and their interaction, which the normalization causes, "
-            f"{percent(findings.interaction)}."
-        ),
-        Paragraph(
-            f"Computed after {after}{scale}{unknown}, over {findings.tokens:,} tokens at {findings.positions:,} "
-            "positions, sampled uniformly. The deviations that a token and a position cause have a mean absolute "
-            f"cosine of {decimals(findings.mean_abs_cosine)}."
-        ),
-        Table(
-            "Shares of the variance",
-            ("explained by", "share"),
-            [[name, percent(share)] for name, share in rows],
-            (1,),
-            bars=[share for _, share in rows],
-        ),
-    ]
+    shares = {"token identity": findings.token, "position": findings.position, "interaction": findings.interaction}
+    yield (
+        f"Token identity explains {percent(findings.token)} of the variance of the first layer's input, position "
+        f"{percent(findings.position)}, and their interaction, which the normalization causes, "
+        f"{percent(findings.interaction)}."
+    )
+    yield (
+        f"Computed after {after}{scale}{unknown}, over {findings.tokens:,} tokens at {findings.positions:,} positions, "
+        "sampled uniformly. The deviations that a token and a position cause have a mean absolute cosine of "
+        f"{decimals(findings.mean_abs_cosine)}."
+    )
+    rows = [[name, percent(share)] for name, share in shares.items()]
+    yield Table("Shares of the variance", ("explained by", "share"), rows, (1,), bars=[*shares.values()])
 
 
-def norms(findings: Norms) -> list[Part]:
+def norms(findings: Norms) -> Iterator[Part]:
     """Return the distribution of the norms."""
     each = findings.percentiles
-    parts: list[Part] = [
-        Paragraph(
-            f"The median norm is {number(each['50'])}; 90\u00a0% are between {number(each['5'])} and "
-            f"{number(each['95'])}."
-        ),
-        Table(
-            "Percentiles of the norms",
-            ("percentile", *each),
-            [["norm", *map(number, each.values())]],
-            range(1, len(each) + 1),
-        ),
-        _histogram(findings.histogram, each["50"]),
-    ]
-    if isinstance(findings.by_type, Missing) or isinstance(findings.by_script, Missing):
-        reason = next(part.missing for part in (findings.by_type, findings.by_script) if isinstance(part, Missing))
-        return [*parts, Paragraph(f"By token type and script: {reason}.")]
-    return [
-        *parts,
-        _groups("Norms by token type", "type", findings.by_type),
-        _groups("Norms by script", "script", findings.by_script),
-    ]
+    ends = f"{number(each['5'])} and {number(each['95'])}"
+    yield f"The median norm is {number(each['50'])}; 90\u00a0% are between {ends}."
+    rows = [["norm", *map(number, each.values())]]
+    yield Table("Percentiles of the norms", ("percentile", *each), rows, range(1, len(each) + 1))
+    yield _histogram(findings.histogram, each["50"])
+    for name, groups in (("token type", findings.by_type), ("script", findings.by_script)):
+        if isinstance(groups, Missing):
+            yield f"By token type and script: {groups.missing}."
+            return
+        cells = [[one.name, f"{one.rows:,}", *map(number, (one.p5, one.median, one.p95))] for one in groups]
+        columns = (name.removeprefix("token "), "rows", "5\u00a0%", "median", "95\u00a0%")
+        yield Table(f"Norms by {name}", columns, cells, (1, 2, 3, 4))
 
 
-def spectrum(findings: Spectrum, of_positions: PositionTable | Missing | None = None) -> list[Part]:
+def spectrum(findings: Spectrum, of_positions: PositionTable | Missing | None = None) -> Iterator[Part]:
     """Return how the variance of the rows is distributed over principal axes."""
     shares = {"token embeddings": findings.explained_variance_ratio.tolist()}
     if isinstance(of_positions, PositionTable):
         shares["positions"] = of_positions.spectrum.explained_variance_ratio.tolist()
-    axes = range(max(map(len, shares.values())))
+    padded = [*zip_longest(*shares.values(), fillvalue=math.nan)]
     rows = [
-        [str(axis + 1), *(percent(each[axis]) if axis < len(each) else "" for each in shares.values())] for axis in axes
+        [str(n), *("" if math.isnan(share) else percent(share) for share in row)] for n, row in enumerate(padded, 1)
     ]
-    top = findings.explained_variance_ratio[0] or 1.0
-    bars = [
-        float(findings.explained_variance_ratio[axis] / top) if axis < len(findings.explained_variance_ratio) else 0.0
-        for axis in axes
-    ]
+    top = padded[0][0] or 1.0
+    bars = [0.0 if math.isnan(first) else first / top for first, *_ in padded]
     title = "Share of the variance by principal axis"
-    table = Table(title, ("axis", *shares), rows, range(len(shares) + 1), bars=bars)
-    series = [
-        Series(name, [100 * each[axis] if axis < len(each) else float("nan") for axis in axes])
-        for name, each in shares.items()
-    ]
-    chart = Chart(
+    yield describe_spectrum(findings)
+    yield Chart(
         kind="lines",
         title=title,
         x_label="axis",
         y_label="share of the variance, %",
-        x=[axis + 1.0 for axis in axes],
-        series=series,
-        table=table,
-        note=f"The first {len(axes)} axes: the steeper the fall, the fewer directions the rows use.",
+        x=[n + 1.0 for n in range(len(padded))],
+        series=[
+            Series(name, [100 * share for share in column])
+            for name, column in zip(shares, zip(*padded, strict=True), strict=True)
+        ],
+        table=Table(title, ("axis", *shares), rows, range(len(shares) + 1), bars=bars),
+        note=f"The first {len(padded)} axes: the steeper the fall, the fewer directions the rows use.",
         method="Principal components of the rows less their mean, in float64: each axis has its share of the sum of "
         "squares.",
     )
-    return [Paragraph(describe_spectrum(findings)), chart]
 
 
 def _encodings(inspection: Inspection) -> list[str]:
@@ -315,8 +289,3 @@ def _merged(counts: Sequence[int], edges: Sequence[float]) -> tuple[list[int], l
     width = -(-len(counts) // _BARS)
     starts = range(0, len(counts), width)
     return [sum(counts[n : n + width]) for n in starts], [*(edges[n] for n in starts), edges[-1]]
-
-
-def _groups(caption: str, name: str, groups: Sequence[NormsOfGroup]) -> Table:
-    rows = [[each.name, f"{each.rows:,}", *map(number, (each.p5, each.median, each.p95))] for each in groups]
-    return Table(caption, (name, "rows", "5\u00a0%", "median", "95\u00a0%"), rows, (1, 2, 3, 4))

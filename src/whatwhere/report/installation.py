@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from whatwhere.installation import Installation, Package
-from whatwhere.report.section import Headline, Paragraph, Part, Section, Table
+from whatwhere.installation import Installation, Kernels, Package
+from whatwhere.report.section import Headline, Section, Table
 from whatwhere.report.text import count, listed
 
 
@@ -30,7 +30,7 @@ def headline(found: Installation) -> str:
 
 def sections(found: Installation) -> list[Section]:
     """Return what to mend, the machine, and the packages."""
-    mend: list[Part] = [Paragraph(f"{each.what} To mend it: {each.remedy}") for each in found.missing]
+    mend = [f"{each.what} To mend it: {each.remedy}" for each in found.missing]
     system = Table(
         "What numbers and speed depend on",
         ["", "here"],
@@ -39,8 +39,7 @@ def sections(found: Installation) -> list[Section]:
             ["package", found.folder],
             ["machine", f"{found.machine.processor}, {count(found.machine.cores, 'core')}, {found.machine.system}"],
             ["threads of PyTorch", "unknown" if found.threads is None else str(found.threads)],
-            ["kernels of the CPU", _cpu(found)],
-            ["kernels of the GPU", _gpu(found)],
+            *_kernels(found.kernels),
             ["page of the studio", "yes" if found.page else "no"],
             *([name, value] for name, value in found.variables.items()),
         ],
@@ -56,18 +55,12 @@ def sections(found: Installation) -> list[Section]:
     return [*first, Section("system", "This installation", [system]), Section("packages", "Packages", [packages])]
 
 
-def _cpu(found: Installation) -> str:
-    if found.kernels is None:
-        return "unknown"
-    return f"compiled, {found.kernels.cpu}" if found.kernels.cpu else "none: PyTorch's own operations"
-
-
-def _gpu(found: Installation) -> str:
-    if found.kernels is None:
-        return "unknown"
-    if not found.kernels.gpu:
-        return "no GPU"
-    return f"{listed(found.kernels.gpu)}, {'by Triton' if found.kernels.triton else 'no Triton'}"
+def _kernels(found: Kernels | None) -> list[list[str]]:
+    if found is None:
+        return [[f"kernels of the {unit}", "unknown"] for unit in ("CPU", "GPU")]
+    cpu = f"compiled, {found.cpu}" if found.cpu else "none: PyTorch's own operations"
+    gpu = f"{listed(found.gpu)}, {'by Triton' if found.triton else 'no Triton'}" if found.gpu else "no GPU"
+    return [["kernels of the CPU", cpu], ["kernels of the GPU", gpu]]
 
 
 def _row(package: Package) -> list[str]:

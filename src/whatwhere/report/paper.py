@@ -5,8 +5,9 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 from whatwhere.atomic import atomic_file
@@ -21,8 +22,8 @@ from whatwhere.report.comparison import baselines_near, summary
 from whatwhere.report.comparison_conclusions import table as differences_table
 from whatwhere.report.comparison_sentences import learned, measure_text, name_text, unit_of
 from whatwhere.report.figures import FORMATS as FIGURE_FORMATS
-from whatwhere.report.figures import Curve, LineFigure, looks, to_file
-from whatwhere.report.section import Table
+from whatwhere.report.figures import looks, to_file
+from whatwhere.report.section import Chart, Series, Table
 from whatwhere.report.text import capital
 
 TABLE_FORMATS = ("csv", "markdown", "latex")
@@ -41,6 +42,12 @@ class WrittenFiles:
     folder: str
     files: tuple[str, ...]
     missing: str = ""
+
+    @property
+    def lines(self) -> list[str]:
+        """What is printed of them."""
+        missing = [f"Not all is written: {self.missing}."] if self.missing else []
+        return [*(str(Path(self.folder) / name) for name in self.files), *missing]
 
 
 Cell = str | int | float | None
@@ -126,7 +133,7 @@ def write_figures(
     )
 
 
-def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[LineFigure]:
+def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[Chart]:
     """Yield the figures: medians over the seeds, with a band from the least to the greatest.
 
     A legend says which schemes did not learn the task.
@@ -134,33 +141,33 @@ def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[L
     drawn = list(schemes or results.schemes)
     look = looks(drawn)
     lengths = [*results.trained, *results.beyond]
-    trained = max(results.task.trained)
-    for number, group in enumerate((ALL, *results.task.groups)):
-        curves = [_curve(results, s, [results.score(s, n, group) for n in lengths], look[s]) for s in drawn]
-        alone = "" if group == ALL else f", {name_text(group)} alone"
-        yield LineFigure(
-            name="scores" if group == ALL else f"scores-{number}-{_plain_name(group)}",
-            title=f"{capital(name_text(results.task.measure))} by length{alone}",
-            x_label=unit_of(results),
-            y_label=measure_text(results),
-            x=lengths,
-            curves=[*curves, *(_baselines(results, lengths) if group == ALL else ())],
-            mark=(trained, f"trained up to {trained}"),
-            y_range=(0.0, 100.0) if results.percent else None,
+    measured, trained = name_text(results.task.measure), max(results.task.trained)
+
+    def chart(
+        name: str, title: str, x_label: str, x: Sequence[int], scores: Callable[[str, int], Spread | None]
+    ) -> Chart:
+        series = [_series(results, scheme, [scores(scheme, at) for at in x], look[scheme]) for scheme in drawn]
+        y_range = (0.0, 100.0) if results.percent else None
+        return Chart(
+            "lines", title, x_label, measure_text(results), [*map(float, x)], series, name=name, y_range=y_range
         )
+
+    for number, group in enumerate((ALL, *results.task.groups)):
+        whole = group == ALL
+        title = f"{capital(measured)} by length{'' if whole else f', {name_text(group)} alone'}"
+        name = "scores" if whole else f"scores-{number}-{_plain_name(group)}"
+        of_group = partial(results.score, group=group)
+        figure = chart(name, title, unit_of(results), lengths, of_group)
+        baselines = _baselines(results, lengths) if whole else ()
+        yield replace(figure, series=[*figure.series, *baselines], marks=[(float(trained), f"trained up to {trained}")])
     if isinstance(results, Comparison) and results.shifts:
-        tests = {s: [results.summary[s].shift.get(shift) for shift in results.shifts] for s in drawn}
-        yield LineFigure(
-            name="shift",
-            title="The same inputs, every position shifted",
-            x_label="positions shifted by",
-            y_label=measure_text(results),
-            x=results.shifts,
-            curves=[
-                _curve(results, s, [None if each is None else each.score for each in line], look[s])
-                for s, line in tests.items()
-            ],
-            y_range=(0.0, 100.0) if results.percent else None,
+        tests = {scheme: results.summary[scheme].shift for scheme in drawn}
+        yield chart(
+            "shift",
+            "The same inputs, every position shifted",
+            "positions shifted by",
+            results.shifts,
+            lambda scheme, shift: None if shift not in tests[scheme] else tests[scheme][shift].score,
         )
 
 
@@ -296,21 +303,21 @@ def _plain_name(name: str) -> str:
     return re.sub(r"[^A-Za-z0-9]+", "-", name)[:30].strip("-") or "group"
 
 
-def _curve(results: Scored, scheme: str, spreads: Sequence[Spread | None], look: int) -> Curve:
-    factor = 100 if results.percent else 1
-    parts = [
-        [None if each is None else factor * getattr(each, part) for each in spreads]
+def _series(results: Scored, scheme: str, spreads: Sequence[Spread | None], look: int) -> Series:
+    factor = 100.0 if results.percent else 1.0
+    median, low, high = (
+        [math.nan if each is None else factor * getattr(each, part) for each in spreads]
         for part in ("median", "min", "max")
-    ]
-    low, high = parts[1:] if len(results.seeds) > 1 else ((), ())
+    )
+    several = len(results.seeds) > 1
     missed = isinstance(results, Comparison) and not learned(results, scheme)
     name = f"{name_text(scheme)} (task not learned)" if missed else name_text(scheme)
-    return Curve(name, parts[0], low, high, look=look)
+    return Series(name, median, look, low if several else (), high if several else ())
 
 
-def _baselines(results: Scored, lengths: Sequence[int]) -> Iterator[Curve]:
-    near, factor = baselines_near(results, lengths), 100 if results.percent else 1
+def _baselines(results: Scored, lengths: Sequence[int]) -> Iterator[Series]:
+    near, factor = baselines_near(results, lengths), 100.0 if results.percent else 1.0
     for name, line in results.task.baselines.items():
-        values = [factor * line[length] if length in line else None for length in lengths]
-        if name in near and any(value is not None for value in values):
-            yield Curve(name_text(name), values, reference=True)
+        if name in near and line.keys() & set(lengths):
+            values = [factor * line.get(length, math.nan) for length in lengths]
+            yield Series(name_text(name), values, reference=True)

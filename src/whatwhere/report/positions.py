@@ -1,6 +1,6 @@
 """The sections of an inspection on positions: the position embedding, rotary, and biases by distance."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from whatwhere.analysis.biases import BiasCurves, BiasReport
 from whatwhere.analysis.pca import Spectrum
 from whatwhere.analysis.rotary import Agreement, RotaryLayers, RotaryReport, TemperatureLayers
 from whatwhere.records import Missing
-from whatwhere.report.section import Paragraph, Part, Table
+from whatwhere.report.section import Part, Table
 from whatwhere.report.text import capital, count, decimals, number, percent, ranges
 
 _DISTANCES = tuple(2**n for n in range(10))
@@ -17,69 +17,60 @@ _DECADES = {factor * 10**power for factor in (1, 8) for power in range(9)}
 _OUTLIERS = 20
 
 
-def positions(findings: PositionTable) -> list[Part]:
+def positions(findings: PositionTable) -> Iterator[Part]:
     """Return the sections on the position embedding."""
     kind = "Learned" if findings.learned else "Fixed"
-    text = [
-        f"{kind}: {findings.positions:,} positions × {findings.dim:,}; median norm {number(findings.median_norm)}.",
-        _trained(findings),
-        _shift(findings),
-        describe_spectrum(findings.spectrum),
-        _outliers(findings),
-    ]
+    yield f"{kind}: {findings.positions:,} positions × {findings.dim:,}; median norm {number(findings.median_norm)}."
+    yield _trained(findings)
+    yield _shift(findings)
+    yield describe_spectrum(findings.spectrum)
+    yield _outliers(findings)
     near = [(n, float(findings.by_distance[n])) for n in _DISTANCES if n < len(findings.by_distance)]
-    table = Table(
+    yield Table(
         "Mean cosine of two positions, by their distance",
         ("distance", "mean cosine"),
         [[str(distance), decimals(cosine)] for distance, cosine in near],
         (0, 1),
         bars=[max(cosine, 0.0) for _, cosine in near],
     )
-    return [*(Paragraph(each) for each in text if each), table]
 
 
-def rotary(findings: RotaryReport) -> list[Part]:
+def rotary(findings: RotaryReport) -> Iterator[Part]:
     """Return the sections on rotations."""
-    parts: list[Part] = []
+    total = findings.layers
     for n, group in enumerate(findings.groups):
-        layers = layers_text(group.layers, findings.layers)
-        text = [
-            f"{layers}: {group.scheme}, theta {group.theta:,.10g}, {_pairs(group)} of {group.head_dim} features, "
-            f"{group.scaling or 'no scaling'}.",
-            *_lengths(group),
-            *([_agreement("with and without the scaling", group.effect)] if group.scaling else []),
-            *(
-                _agreement("as in these layers and as in the first group", other)
-                for other in findings.between
-                if other.second == n
-            ),
-        ]
-        parts += [*map(Paragraph, text), _pair_table(layers, group)]
+        layers = layers_text(group.layers, total)
+        yield (
+            f"{layers}: {group.scheme}, theta {group.theta:,.10g}, {count(len(group.wavelengths), 'pair')} of "
+            f"{group.head_dim} features, {group.scaling or 'no scaling'}."
+        )
+        yield from _lengths(group)
+        if group.scaling:
+            yield _agreement("with and without the scaling", group.effect)
+        for other in findings.between:
+            if other.second == n:
+                yield _agreement("as in these layers and as in the first group", other)
+        yield _pair_table(layers, group)
     if findings.without:
-        parts.append(Paragraph(f"{layers_text(findings.without, findings.layers)}: no rotation."))
-    parts += [Paragraph(_temperature(one, findings.layers)) for one in findings.temperatures]
-    for one in findings.windows:
-        kind = "chunks" if one.chunked else "a sliding window"
-        where = layers_text(one.layers, findings.layers)
-        parts.append(Paragraph(f"{where}: attention within {kind} of {count(one.size, 'token')}."))
+        yield f"{layers_text(findings.without, total)}: no rotation."
+    for one in findings.temperatures:
+        yield _temperature(one, total)
+    for window in findings.windows:
+        kind = "chunks" if window.chunked else "a sliding window"
+        yield f"{layers_text(window.layers, total)}: attention within {kind} of {count(window.size, 'token')}."
     if findings.sinks:
-        where = layers_text(findings.sinks, findings.layers)
         kind = "a logit in the denominator of the softmax, without a value"
-        parts.append(Paragraph(f"{where}: each head has a learned sink, {kind}."))
-    return parts
+        yield f"{layers_text(findings.sinks, total)}: each head has a learned sink, {kind}."
 
 
-def biases(findings: BiasReport) -> list[Part]:
+def biases(findings: BiasReport) -> Iterator[Part]:
     """Return the sections on biases by distance."""
-    parts: list[Part] = [Paragraph(_ranges(findings))]
+    yield _ranges(findings)
     for group in findings.groups:
         part = f"{group.part}, " if group.part else ""
         title = f"{group.scheme}, {part}{layers_text(group.layers).lower()}"
-        if isinstance(group.curves, Missing):
-            parts.append(Paragraph(f"{title}: {group.curves.missing}."))
-        else:
-            parts.append(_heads(title, group.curves))
-    return parts
+        curves = group.curves
+        yield f"{title}: {curves.missing}." if isinstance(curves, Missing) else _heads(title, curves)
 
 
 def describe_spectrum(findings: Spectrum) -> str:
@@ -133,54 +124,45 @@ def _outliers(findings: PositionTable) -> str:
     )
 
 
-def _pairs(group: RotaryLayers) -> str:
-    return count(len(group.wavelengths), "pair")
-
-
-def _lengths(group: RotaryLayers) -> list[str]:
+def _lengths(group: RotaryLayers) -> Iterator[str]:
     """Return how the pairs of a rotation compare with the trained and the claimed length."""
-    trained, claimed, pairs = group.trained, group.claimed, len(group.wavelengths)
-    lines = [
-        f"Trained length {trained:,}, claimed {claimed:,}: {group.lengths}.",
-        f"{int(group.partial.sum())} of {pairs} pairs do not complete a rotation in {trained:,} positions.",
-    ]
+    trained, claimed = group.trained, group.claimed
+    partial, pairs = int(group.partial.sum()), len(group.wavelengths)
+    yield f"Trained length {trained:,}, claimed {claimed:,}: {group.lengths}."
+    yield f"{partial} of {pairs} pairs do not complete a rotation in {trained:,} positions."
     if claimed != trained or group.scaling:
-        scaled = int((group.rotations_claimed < 1).sum())
-        unscaled = int((claimed < group.unscaled).sum())
-        lines.append(
-            f"In {claimed:,} positions {unscaled} would not without the scaling, and {scaled} do not with it."
-            if group.scaling
-            else f"In {claimed:,} positions {scaled} do not."
+        scaled, beyond = int((group.rotations_claimed < 1).sum()), int(group.unseen.sum())
+        unscaled = (
+            f" {int((claimed < group.unscaled).sum())} would not without the scaling, and" if group.scaling else ""
         )
-        beyond = int(group.unseen.sum())
+        yield f"In {claimed:,} positions{unscaled} {scaled} do not{' with it' if group.scaling else ''}."
         pairs_reach = f"{count(beyond, 'pair')} then {'reaches' if beyond == 1 else 'reach'}"
-        lines.append(
-            f"{pairs_reach if beyond else 'No pair then reaches'} angles that do not occur in {trained:,} positions."
-        )
+        pairs_reach = pairs_reach if beyond else "No pair then reaches"
+        yield f"{pairs_reach} angles that do not occur in {trained:,} positions."
     if group.constant.any():
-        lines.append(f"{count(int(group.constant.sum()), 'pair')} of frequency 0: not rotated at all.")
+        yield f"{count(int(group.constant.sum()), 'pair')} of frequency 0: not rotated at all."
     if group.magnitude != 1:
-        lines.append(f"Queries and keys are multiplied by {number(group.magnitude, 4)}.")
-    return lines
+        yield f"Queries and keys are multiplied by {number(group.magnitude, 4)}."
 
 
 def _temperature(findings: TemperatureLayers, layers: int) -> str:
-    """Return the curve, and its factors at 0 and at the positions where a decade begins and its eightfold."""
     where = layers_text(findings.layers, layers)
     if findings.factors is None:
         return f"{where}: queries are multiplied by a learned function of their position, {findings.curve}."
-    each = list(zip(findings.positions, findings.factors.tolist(), strict=True))
-    chosen = {0, each[-1][0]} | _DECADES
-    listed = ", ".join(f"{decimals(factor)} at {position:,}" for position, factor in each if position in chosen)
-    return f"{where}: queries are multiplied by a function of their position, {findings.curve}: {listed}."
+    values = _by_decades(findings.positions, findings.factors.tolist())
+    return f"{where}: queries are multiplied by a function of their position, {findings.curve}: {values}."
 
 
 def _agreement(how: str, agreement: Agreement) -> str:
-    """Return the cosine at a few distances: those that begin a decade, their eightfold, and the last."""
-    chosen = _DECADES | {agreement.distances[-1]}
-    each = zip(agreement.distances, agreement.cosine.tolist(), strict=True)
-    listed = ", ".join(f"{decimals(cosine)} at {distance:,}" for distance, cosine in each if distance in chosen)
-    return f"Cosine of a vector rotated {how}, by distance: {listed}."
+    values = _by_decades(agreement.distances, agreement.cosine.tolist())
+    return f"Cosine of a vector rotated {how}, by distance: {values}."
+
+
+def _by_decades(places: Sequence[int], values: Sequence[float]) -> str:
+    """Return the values at 0, where a decade begins, at its eightfold, and at the last place."""
+    chosen = {0, places[-1]} | _DECADES
+    pairs = zip(places, values, strict=True)
+    return ", ".join(f"{decimals(value)} at {place:,}" for place, value in pairs if place in chosen)
 
 
 def _pair_table(layers: str, group: RotaryLayers) -> Table:
@@ -222,25 +204,20 @@ def _ranges(findings: BiasReport) -> str:
 
 
 def _heads(title: str, curves: BiasCurves) -> Table:
-    columns = ["head", "effective range", "half", "greatest at"]
+    def ranges(distances: np.ndarray) -> list[str]:
+        beyond = "unlimited" if curves.endless else f"over {curves.examined - 1:,}"
+        return [f"{distance:,}" if distance >= 0 else beyond for distance in distances.tolist()]
+
     past = curves.past
-    each = zip(past.distance.tolist(), past.half.tolist(), past.peak.tolist(), strict=True)
-    rows = [
-        [str(head), _range(far, curves), _range(half, curves), f"{peak:,}"]
-        for head, (far, half, peak) in enumerate(each)
-    ]
+    columns = {
+        "head": [str(head) for head in range(len(past.distance))],
+        "effective range": ranges(past.distance),
+        "half": ranges(past.half),
+        "greatest at": [f"{peak:,}" for peak in past.peak.tolist()],
+    }
     if curves.future is not None:
-        columns.append("range ahead")
-        for row, far in zip(rows, curves.future.distance.tolist(), strict=True):
-            row.append(_range(far, curves))
+        columns["range ahead"] = ranges(curves.future.distance)
     if curves.slopes is not None:
-        columns.append("slope")
-        for row, slope in zip(rows, curves.slopes.tolist(), strict=True):
-            row.append(number(slope, 4))
-    return Table(f"{title}: effective range by head", columns, rows, range(len(columns)), shorten="evenly")
-
-
-def _range(distance: int, curves: BiasCurves) -> str:
-    if distance >= 0:
-        return f"{distance:,}"
-    return "unlimited" if curves.endless else f"over {curves.examined - 1:,}"
+        columns["slope"] = [number(slope, 4) for slope in curves.slopes.tolist()]
+    rows = [*zip(*columns.values(), strict=True)]
+    return Table(f"{title}: effective range by head", [*columns], rows, range(len(columns)), shorten="evenly")

@@ -1,6 +1,6 @@
 """What a probe measured of a model, as sections: layers that are alike in one row."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import floor, isclose, log10
 
@@ -17,7 +17,7 @@ from whatwhere.models.probe.findings import (
     Probe,
     Span,
 )
-from whatwhere.report.section import Headline, Paragraph, Part, Section, Table
+from whatwhere.report.section import Headline, Part, Section, Table
 from whatwhere.report.text import count, listed, number
 
 _METHODS = {"interface": "transformers' attention interface", "functions": "PyTorch's functions"}
@@ -46,21 +46,22 @@ def headline(found: Probe) -> str:
 
 def sections(record: ProbeRecord) -> list[Section]:
     """Return the layers in a table, then input, notes, and what the registry reads otherwise."""
+    return [Section("probe", "Attention by layer", [*_parts(record)])]
+
+
+def _parts(record: ProbeRecord) -> Iterator[Part]:
     found = record.probe
-    parts: list[Part] = [_layers(found.layers), Paragraph(_input(found.input))]
+    yield _layers(found.layers)
+    yield _input(found.input)
     if found.embedding_scale is not None:
-        parts.append(Paragraph(f"Token vectors enter multiplied by {number(found.embedding_scale, 6)}."))
+        yield f"Token vectors enter multiplied by {number(found.embedding_scale, 6)}."
     if found.crossing:
-        parts.append(Paragraph(f"{count(found.crossing, 'attention')} over another sequence: not measured."))
-    parts += [Paragraph(f"Not measured: {note}.") for note in found.notes]
-    parts.append(Paragraph(_registry(record)))
-    parts.append(
-        Paragraph(
-            f"Measured by {_METHODS[found.method]}; {found.model}, transformers {found.transformers}, "
-            f"torch {found.torch}."
-        )
-    )
-    return [Section("probe", "Attention by layer", parts)]
+        yield f"{count(found.crossing, 'attention')} over another sequence: not measured."
+    for note in found.notes:
+        yield f"Not measured: {note}."
+    yield _registry(record)
+    versions = f"{found.model}, transformers {found.transformers}, torch {found.torch}"
+    yield f"Measured by {_METHODS[found.method]}; {versions}."
 
 
 def short(layer: Layer) -> str:
@@ -88,13 +89,12 @@ def _layers(layers: Sequence[Layer]) -> Table:
         if group is None:
             groups.append(group := [])
         group.append(layer)
-    rows = [(_names([layer.module for layer in group]), *_cells(max(group, key=_residual))) for group in groups]
+    rows = []
+    for group in groups:
+        others = f" and {count(len(group) - 1, 'other')}" if len(group) > 1 else ""
+        rows.append((f"{group[0].module}{others}", *_cells(max(group, key=_residual))))
     columns = ("layers", "queries", "keys", "frequencies", "residual", "scale", "sees", "bias", "sink")
     return Table("", columns, rows, shorten="never")
-
-
-def _names(modules: Sequence[str]) -> str:
-    return modules[0] if len(modules) == 1 else f"{modules[0]} and {count(len(modules) - 1, 'other')}"
 
 
 def _residual(layer: Layer) -> float:
@@ -187,9 +187,8 @@ def _registry(record: ProbeRecord) -> str:
     if not record.differences:
         return "The configuration alone is read alike."
     some = [
-        f"layer {each.layer}, {each.what}: measured {each.measured}, read {each.read}"
-        if each.layer is not None
-        else f"{each.what}: measured {each.measured}, read {each.read}"
+        f"{'' if each.layer is None else f'layer {each.layer}, '}{each.what}: measured {each.measured}, "
+        f"read {each.read}"
         for each in record.differences[:5]
     ]
     statements = count(len(record.differences), "statement")

@@ -1,10 +1,10 @@
 """Sections: what every report is made of, whether it is shown in a terminal, on a page or in a file."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from whatwhere.records import MaybeNaN
+from whatwhere.records import MaybeNaN, Missing
 
 Shorten = Literal["first", "evenly", "never"]
 
@@ -14,13 +14,6 @@ class Headline:
     """The main facts of some findings in one sentence, without its full stop: where a record of them begins."""
 
     headline: str
-
-
-@dataclass(frozen=True)
-class Paragraph:
-    """A passage of text."""
-
-    text: str
 
 
 @dataclass(frozen=True)
@@ -46,24 +39,32 @@ class Table:
     shorten: Shorten = "first"
 
 
+NO_TABLE = Table("", (), ())
+
+
 @dataclass(frozen=True)
 class Series:
     """One line or one set of bars of a chart.
 
     Args:
         name: what the legend calls it; of horizontal bars, the column of the table that holds the same numbers as text.
-        values: NaN where there is none.
+        values: NaN where there is none, which leaves a gap.
         look: of the scheme that it shows (`figures.looks`); None where it shows none.
+        low, high: ends of a band around a line, or nothing.
+        reference: drawn thin and grey, for a baseline.
     """
 
     name: str
     values: Sequence[MaybeNaN]
     look: int | None = None
+    low: Sequence[MaybeNaN] = ()
+    high: Sequence[MaybeNaN] = ()
+    reference: bool = False
 
 
 @dataclass(frozen=True)
 class Chart:
-    """A figure for pages; a terminal prints its table instead.
+    """A figure for pages and papers; a terminal prints its table instead.
 
     Args:
         kind: a histogram has one more x than values: the edges of its bins. Bars are horizontal, one for each row of
@@ -77,6 +78,8 @@ class Chart:
         method: how the numbers were computed, or "".
         marks: vertical lines, each a position on the horizontal axis and its label.
         log_x: whether the horizontal axis is logarithmic.
+        name: of its file.
+        y_range: ends of the vertical axis; None takes those of the values.
     """
 
     kind: Literal["histogram", "lines", "bars"]
@@ -85,14 +88,17 @@ class Chart:
     y_label: str
     x: Sequence[float]
     series: Sequence[Series]
-    table: Table
+    table: Table = NO_TABLE
     note: str = ""
     method: str = ""
     marks: Sequence[tuple[float, str]] = ()
     log_x: bool = False
+    name: str = ""
+    y_range: tuple[float, float] | None = None
 
 
-Part = Paragraph | Table | Chart
+Part = str | Table | Chart
+"""Text is a paragraph; an empty one is not shown."""
 
 
 @dataclass(frozen=True)
@@ -108,3 +114,9 @@ class Section:
     name: str
     title: str
     parts: Sequence[Part]
+
+
+def found_section(name: str, title: str, found: Any, write: Callable[[Any], Iterable[Part]]) -> Section:
+    """Return the section on some findings without its empty paragraphs, or else the reason why there are none."""
+    parts = [f"{found.missing[:1].upper()}{found.missing[1:]}."] if isinstance(found, Missing) else write(found)
+    return Section(name, title, [part for part in parts if part])

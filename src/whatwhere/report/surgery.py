@@ -1,12 +1,11 @@
 """What resize, trim, repair and convert did to a checkpoint, as sections."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from statistics import median
 
 from whatwhere.escape import shown_token
 from whatwhere.models.surgery.report import (
     Cast,
-    CorpusCheck,
     Measured,
     Repaired,
     RepairedTable,
@@ -14,11 +13,10 @@ from whatwhere.models.surgery.report import (
     Resized,
     Retokenized,
     RowStatistics,
-    TableDamage,
     TableRows,
     Trimmed,
 )
-from whatwhere.report.section import Paragraph, Section, Table
+from whatwhere.report.section import Part, Table
 from whatwhere.report.text import count, percent
 
 _EXAMPLES = 8
@@ -30,52 +28,68 @@ _MADE_OF = {
 _COMPOSED = {"subtokens": "means of sub-tokens", "omp": "sums by matching pursuit"}
 
 
-def sections(report: Report) -> list[Section]:
+def parts(report: Report) -> Iterator[Part]:
     """Return the changed tensors in a table, then measurements, notes and the output in sentences."""
     rows = [(one.name, one.before, one.after, one.what) for one in report.changed]
-    tables = [Table("", ("tensor", "before", "after", "what"), rows)] if rows else []
-    return [Section("surgery", report.command, [*tables, *map(Paragraph, _lines(report))])]
-
-
-def _lines(report: Report) -> list[str]:
-    lines = []
+    if rows:
+        yield Table("", ("tensor", "before", "after", "what"), rows)
     if report.kept:
         verb = "is" if report.kept == 1 else "are"
-        lines.append(f"{count(report.kept, 'other tensor')} {verb} the same byte for byte.")
+        yield f"{count(report.kept, 'other tensor')} {verb} the same byte for byte."
     if isinstance(report.measured, Trimmed):
         saved = report.measured.bytes_saved
-        lines.append(f"{saved:,} bytes saved, {percent(saved / (saved + report.bytes))} of the weights.")
+        yield f"{saved:,} bytes saved, {percent(saved / (saved + report.bytes))} of the weights."
     if report.measured is not None:
-        lines += [f"{name}: {value}" for name, value in _measurements(report.measured)]
-    lines += [f"Note: {note}." for note in report.notes]
-    lines += [f"Not copied: {one.name}: {one.why}." for one in report.not_copied]
-    lines.append(f"Written: {report.out}, {report.bytes:,} bytes of weights.")
-    return lines
+        for name, value in _measurements(report.measured):
+            yield f"{name}: {value}"
+    for note in report.notes:
+        yield f"Note: {note}."
+    for one in report.not_copied:
+        yield f"Not copied: {one.name}: {one.why}."
+    yield f"Written: {report.out}, {report.bytes:,} bytes of weights."
 
 
-def _measurements(measured: Measured) -> list[tuple[str, str]]:
-    """Return names and values as text."""
+def _measurements(measured: Measured) -> Iterator[tuple[str, object]]:
+    """Yield names and values."""
     match measured:
         case Resized():
-            ids = ", ".join(f"{number:,}" for number in measured.new_ids)
-            return [*_tables(measured.tables), ("new ids", ids or "none")]
+            yield from _tables(measured.tables)
+            yield "new ids", ", ".join(f"{number:,}" for number in measured.new_ids) or "none"
         case Trimmed():
-            before, kept, requested = measured.tokens_before, measured.tokens_kept, measured.tokens_requested
-            tokens = _facts({"tokens before": before, "tokens kept": kept, "of them requested": requested})
-            return [*tokens, *_tables(measured.tables), *_corpus(measured.corpus)]
+            yield "tokens before", f"{measured.tokens_before:,}"
+            yield "tokens kept", f"{measured.tokens_kept:,}"
+            yield "of them requested", f"{measured.tokens_requested:,}"
+            yield from _tables(measured.tables)
+            if (corpus := measured.corpus) is not None:
+                yield "tokens of the corpus", f"{corpus.tokens:,}"
+                yield "of them unknown", f"{corpus.unknown:,}"
+                yield "encoded as before", "yes" if corpus.encoded_as_before else "no"
         case Retokenized():
-            counts = {"tokens": measured.tokens, "copied": measured.copied}
-            counts |= {_COMPOSED[measured.method]: measured.composed, "mean row": measured.mean_rows}
-            return [*_facts(counts), *_tables(measured.tables)]
+            yield "tokens", f"{measured.tokens:,}"
+            yield "copied", f"{measured.copied:,}"
+            yield _COMPOSED[measured.method], f"{measured.composed:,}"
+            yield "mean row", f"{measured.mean_rows:,}"
+            yield from _tables(measured.tables)
         case Cast():
-            return _cast(measured)
+            yield "relative error", f"{measured.relative_error:.6g}"
+            yield "worst tensor", measured.worst_tensor
+            yield "its relative error", f"{measured.worst_relative_error:.6g}"
+            if (table := measured.token_table) is not None:
+                values = {
+                    "relative error": table.relative_error,
+                    "worst row cosine": table.worst_row_cosine,
+                    "median row cosine": table.median_row_cosine,
+                    "share of 10 nearest kept": table.nearest_kept,
+                }
+                known = [f"{name} {value:.6g}" for name, value in values.items() if value is not None]
+                yield "token table", ", ".join(known)
         case Repaired():
-            return [line for table in measured.tables for line in _repaired(table)]
+            for repaired in measured.tables:
+                yield from _repaired(repaired)
 
 
-def _repaired(table: RepairedTable) -> list[tuple[str, str]]:
-    """Return the number of rows for each reason, then some of them with their norms."""
-    lines = []
+def _repaired(table: RepairedTable) -> Iterator[tuple[str, str]]:
+    """Yield the number of rows for each reason, then some of them with their norms."""
     for why in dict.fromkeys(row.why for row in table.rows):
         rows = [row for row in table.rows if row.why == why]
         before = [row.norm_before for row in rows if row.norm_before is not None]
@@ -83,50 +97,18 @@ def _repaired(table: RepairedTable) -> list[tuple[str, str]]:
         new = f"{median(row.norm_after for row in rows):.6g}"
         shown = ", ".join(shown_token(row.token, row.text) if row.token else f"#{row.id}" for row in rows[:_EXAMPLES])
         more = ", ..." if len(rows) > _EXAMPLES else ""
-        lines.append((f"{table.name}, {why}", f"{count(len(rows), 'row')}{old}, now {new}: {shown}{more}"))
+        yield f"{table.name}, {why}", f"{count(len(rows), 'row')}{old}, now {new}: {shown}{more}"
     for source in dict.fromkeys(row.made_of for row in table.rows):
         many = sum(row.made_of == source for row in table.rows)
-        lines.append((f"{table.name}, direction of {count(many, 'new row')}", _MADE_OF[source]))
-    return [*lines, (f"{table.name}, other rows", f"median norm {table.median_norm:.6g}")]
+        yield f"{table.name}, direction of {count(many, 'new row')}", _MADE_OF[source]
+    yield f"{table.name}, other rows", f"median norm {table.median_norm:.6g}"
 
 
-def _facts(counts: Mapping[str, int]) -> list[tuple[str, str]]:
-    return [(name, f"{count:,}") for name, count in counts.items()]
-
-
-def _tables(tables: Sequence[TableRows]) -> list[tuple[str, str]]:
-    return [
-        (one.name, _statistics(one.kept) + (f", new rows ({_statistics(one.new)})" if one.new is not None else ""))
-        for one in tables
-    ]
+def _tables(tables: Sequence[TableRows]) -> Iterator[tuple[str, str]]:
+    for one in tables:
+        yield one.name, _statistics(one.kept) + ("" if one.new is None else f", new rows ({_statistics(one.new)})")
 
 
 def _statistics(rows: RowStatistics) -> str:
     spread = "" if rows.standard_deviation is None else f", standard deviation {rows.standard_deviation:.6g}"
     return f"rows {rows.rows:,}, median norm {rows.median_norm:.6g}{spread}"
-
-
-def _corpus(check: CorpusCheck | None) -> list[tuple[str, str]]:
-    if check is None:
-        return []
-    counts = _facts({"tokens of the corpus": check.tokens, "of them unknown": check.unknown})
-    return [*counts, ("encoded as before", "yes" if check.encoded_as_before else "no")]
-
-
-def _cast(measured: Cast) -> list[tuple[str, str]]:
-    lines = [
-        ("relative error", f"{measured.relative_error:.6g}"),
-        ("worst tensor", measured.worst_tensor),
-        ("its relative error", f"{measured.worst_relative_error:.6g}"),
-    ]
-    return lines if measured.token_table is None else [*lines, ("token table", _damage(measured.token_table))]
-
-
-def _damage(damage: TableDamage) -> str:
-    values = [
-        ("relative error", damage.relative_error),
-        ("worst row cosine", damage.worst_row_cosine),
-        ("median row cosine", damage.median_row_cosine),
-        ("share of 10 nearest kept", damage.nearest_kept),
-    ]
-    return ", ".join(f"{name} {value:.6g}" for name, value in values if value is not None)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from whatwhere.escape import visible
 from whatwhere.long_work import WorkDone, downloads, reports_to
-from whatwhere.report.section import Chart, Paragraph, Part, Section, Table
+from whatwhere.report.section import Chart, Part, Section, Table
 from whatwhere.report.text import duration
 
 if TYPE_CHECKING:
@@ -106,30 +106,28 @@ class Downloads:
         self._show(f"{self._bytes / 1e6:,.1f} MB downloaded{rest}")
 
 
-def print_sections(sections: Sequence[Section], console: "Console", rows: int = ROWS) -> None:
-    """Print sections one below the other."""
-    for section in sections:
-        console.print(f"\n{visible(section.title)}", style="bold")
-        for part in section.parts:
-            if isinstance(part, Paragraph):
-                console.print(f" {visible(part.text)}")
-            else:
-                print_table(part.table if isinstance(part, Chart) else part, console, rows)
+def print_report(report: Iterable[Section | Part], rows: int = ROWS, console: "Console | None" = None) -> None:
+    """Print sections below their titles; between them tables and lines, which are not broken."""
+    console = console or new_console()
+    apart = False
+    for each in report:
+        if isinstance(each, Section):
+            console.print(f"\n{visible(each.title)}", style="bold", soft_wrap=True)
+            for part in each.parts:
+                if isinstance(part, str):
+                    console.print(f" {visible(part)}")
+                else:
+                    _print_table(part, console, rows)
+        elif not isinstance(each, str):
+            _print_table(each, console, rows)
+        elif each:
+            console.print(f"{chr(10) * apart}{visible(each)}", soft_wrap=True)
+        apart = not isinstance(each, str)
 
 
-def print_parts(parts: Iterable[Part], console: "Console") -> None:
-    """Print paragraphs, in lines that are not broken, and tables, with an empty line after each table."""
-    after_a_table = False
-    for part in parts:
-        if isinstance(part, Paragraph):
-            console.print(f"{chr(10) * after_a_table}{visible(part.text)}", soft_wrap=True)
-        else:
-            print_table(part.table if isinstance(part, Chart) else part, console)
-        after_a_table = not isinstance(part, Paragraph)
-
-
-def print_table(table: Table, console: "Console", rows: int = ROWS) -> None:
+def _print_table(part: Table | Chart, console: "Console", rows: int) -> None:
     """Print a table below its caption: some rows of a long one, and how many more there are."""
+    table = part.table if isinstance(part, Chart) else part
     printed = new_table()
     for n, name in enumerate(table.columns):
         printed.add_column(visible(name), justify="right" if n in table.numeric else "left")

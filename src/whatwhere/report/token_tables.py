@@ -1,59 +1,52 @@
 """Sentences and tables on the tables beside the token table, and on the occupancy of hashed n-grams."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from typing import assert_never
 
-from whatwhere.analysis.token_tables import JointOccupancy, NGramOccupancy, SampledNorms, SiblingTable, SiblingTables
-from whatwhere.models.checkpoint.names import TokenTable
+from whatwhere.analysis.token_tables import NGramOccupancy, SiblingTable, SiblingTables
 from whatwhere.records import Missing
-from whatwhere.report.section import Paragraph, Part, Table
+from whatwhere.report.section import Part, Table
 from whatwhere.report.text import capital, count, listed, number, percent
 
-_TEXT = "whatwhere inspect PATH --text FILE counts which rows a text reads, and which n-grams share one"
 
-
-def token_tables(findings: SiblingTables) -> list[Part]:
+def token_tables(findings: SiblingTables) -> Iterator[Part]:
     """Return what the tables are, their norms, and what the texts read of them."""
-    rows = [
-        [
-            each.table.kind,
-            "" if each.table.layer is None else str(each.table.layer),
-            f"{each.table.rows:,} × {each.table.features:,}",
-            each.table.dtype,
-            f"{each.table.parameters:,}",
-            number(each.table.bytes or None),
-            each.table.name
-            if len(each.table.tensors) == 1
-            else f"{each.table.name} and {len(each.table.tensors) - 1:,} more",
-        ]
-        for each in findings.tables
-    ]
+    rows = []
+    for table in (each.table for each in findings.tables):
+        more = f" and {len(table.tensors) - 1:,} more" if len(table.tensors) > 1 else ""
+        layer, shape = "" if table.layer is None else str(table.layer), f"{table.rows:,} × {table.features:,}"
+        numbers = f"{table.parameters:,}", number(table.bytes or None)
+        rows.append([table.kind, layer, shape, table.dtype, *numbers, f"{table.name}{more}"])
     columns = ("kind", "layer", "shape", "type", "parameters", "bytes", "tensor")
-    parts: list[Part] = [Table("Tables that token ids select beside the token table", columns, rows, (4, 5))]
+    yield Table("Tables that token ids select beside the token table", columns, rows, (4, 5))
     for each in findings.tables:
-        parts.append(Paragraph(f"{each.table.name}: {_meaning(each)}."))
-        parts += _norms(each)
+        yield f"{each.table.name}: {_meaning(each)}."
+        yield from _norms(each)
         if isinstance(each.occupancy, Missing):
-            parts.append(Paragraph(f"What the text reads of it: {each.occupancy.missing}."))
+            yield f"What the text reads of it: {each.occupancy.missing}."
         elif each.occupancy is not None:
-            parts += occupancy(each.occupancy)
+            yield from occupancy(each.occupancy)
         elif each.table.kind == "hashed n-grams":
-            parts.append(Paragraph(f"{capital(_TEXT)}."))
-    return parts
+            yield ("Which rows a text reads, and which n-grams share one: whatwhere inspect PATH --text FILE.")
 
 
-def occupancy(findings: NGramOccupancy) -> list[Part]:
+def occupancy(findings: NGramOccupancy) -> Iterator[Part]:
     """Return which rows of hashed tables a text reads, and how many n-grams share one, beside a uniform hash."""
-    first = "the first " if findings.left_out else ""
-    text = (
-        f"{capital(first)}{count(findings.tokens, 'token')} of {count(findings.documents, 'document')} read "
-        f"{findings.occupied:,} of {findings.rows:,} rows ({percent(findings.occupied / findings.rows)})"
+    yield capital(
+        f"{'the first ' if findings.left_out else ''}{count(findings.tokens, 'token')} of "
+        f"{count(findings.documents, 'document')} read {findings.occupied:,} of {findings.rows:,} rows "
+        f"({percent(findings.occupied / findings.rows)})."
     )
+    for joint in findings.joint:
+        tables = "its table" if joint.tables == 1 else f"each of its {joint.tables} tables"
+        yield (
+            f"Of {joint.ngrams:,} different n-grams of {joint.n} tokens, {joint.confused:,} share their row with "
+            f"another in {tables}, so that the model cannot tell them apart here; {number(joint.expected_confused)} "
+            "are expected if rows were at random."
+        )
     rows = [
         [
-            str(at),
-            str(each.n),
-            *(f"{value:,}" for value in (each.rows, each.ngrams, each.occupied)),
+            *(f"{value:,}" for value in (at, each.n, each.rows, each.ngrams, each.occupied)),
             f"{each.expected_occupied:,.1f}",
             f"{each.sharing:,}",
             f"{each.expected_sharing:,.1f}",
@@ -63,20 +56,7 @@ def occupancy(findings: NGramOccupancy) -> list[Part]:
     ]
     columns = ("hash", "n", "rows", "n-grams", "rows read", "expected", "sharing a row", "expected", "fullest row")
     caption = "Different n-grams by table; expected: the mean if each had a row at random"
-    return [
-        Paragraph(f"{capital(text)}."),
-        *(Paragraph(f"{capital(_joint(each))}.") for each in findings.joint),
-        Table(caption, columns, rows, range(1, len(columns)), shorten="never"),
-    ]
-
-
-def _joint(found: JointOccupancy) -> str:
-    tables = "its table" if found.tables == 1 else f"each of its {found.tables} tables"
-    return (
-        f"of {found.ngrams:,} different n-grams of {found.n} tokens, {found.confused:,} share their row with another "
-        f"in {tables}, so that the model cannot tell them apart here; {number(found.expected_confused)} are expected "
-        "if rows were at random"
-    )
+    yield Table(caption, columns, rows, range(1, len(columns)), shorten="never")
 
 
 def _meaning(each: SiblingTable) -> str:
@@ -100,33 +80,31 @@ def _meaning(each: SiblingTable) -> str:
             gate = ", multiplied by a gate of its hidden state" if "gate" in table.others else ""
             return f"a vector of each token that is added to the values of attention{gate}"
         case "hashed n-grams":
-            return f"rows that the last tokens choose together, by a hash{_names(table)}"
+            known = {"qwen4_exp": "Qwen4-Exp", "blt": "BLT", "engram": "Engram", "longcat": "LongCat"}
+            like = f" as in {known[table.form]}" if table.form in known else ""
+            return f"rows that the last tokens choose together, by a hash{like}"
         case _:
             assert_never(table.kind)
 
 
-def _names(table: TokenTable) -> str:
-    known = {"qwen4_exp": "Qwen4-Exp", "blt": "BLT", "engram": "Engram", "longcat": "LongCat"}
-    return f" as in {known[table.form]}" if table.form in known else ""
-
-
-def _norms(each: SiblingTable) -> list[Part]:
-    if isinstance(each.norms, Missing):
-        return [Paragraph(f"Norms: {each.norms.missing}.")]
-    if len(each.norms) == 1 and each.norms[0].layer is None:
-        return [Paragraph(f"{_of_sample(each)}: {_spread(each.norms[0])}.")]
-    zero = [str(one.layer) for one in each.norms if one.zero]
-    parts: list[Part] = []
-    if zero:
-        some = f"layer {zero[0]}" if len(zero) == 1 else f"{len(zero)} layers, first {listed(zero[:4])}"
-        parts.append(Paragraph(f"Rows of {some} that are 0 add nothing there."))
-    return [*parts, _by_layer(each, each.norms)]
-
-
-def _by_layer(each: SiblingTable, norms: Sequence[SampledNorms]) -> Table:
+def _norms(each: SiblingTable) -> Iterator[Part]:
+    norms = each.norms
+    if isinstance(norms, Missing):
+        yield f"Norms: {norms.missing}."
+        return
+    if len(norms) == 1 and norms[0].layer is None:
+        (one,) = norms
+        zero = f"; {count(one.zero, 'row')} of 0" if one.zero else ""
+        spread = f"median {number(one.median)}, 90\u00a0% between {number(one.p5)} and {number(one.p95)}{zero}"
+        sampled = f"{'all' if each.sampled == each.table.rows else 'a sample of'} {each.sampled:,} rows"
+        yield f"Norms of {sampled}: {'all are 0' if one.median is None else spread}."
+        return
+    if zero_in := [str(one.layer) for one in norms if one.zero]:
+        some = f"layer {zero_in[0]}" if len(zero_in) == 1 else f"{len(zero_in)} layers, first {listed(zero_in[:4])}"
+        yield f"Rows of {some} that are 0 add nothing there."
     rows = [[str(one.layer), *map(number, (one.p5, one.median, one.p95)), f"{one.zero:,}"] for one in norms]
     medians = [one.median or 0.0 for one in norms]
-    return Table(
+    yield Table(
         f"Norms by layer, of {each.sampled:,} rows of {each.table.name}",
         ("layer", "5\u00a0%", "median", "95\u00a0%", "rows of 0"),
         rows,
@@ -134,15 +112,3 @@ def _by_layer(each: SiblingTable, norms: Sequence[SampledNorms]) -> Table:
         bars=[median / max(max(medians), 1e-300) for median in medians],
         shorten="evenly",
     )
-
-
-def _of_sample(each: SiblingTable) -> str:
-    every = each.sampled == each.table.rows
-    return f"Norms of {'all' if every else 'a sample of'} {each.sampled:,} rows"
-
-
-def _spread(norms: SampledNorms) -> str:
-    if norms.median is None:
-        return "all are 0"
-    zero = f"; {count(norms.zero, 'row')} of 0" if norms.zero else ""
-    return f"median {number(norms.median)}, 90\u00a0% between {number(norms.p5)} and {number(norms.p95)}{zero}"

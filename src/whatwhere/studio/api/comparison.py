@@ -92,7 +92,7 @@ class Sentences:
         answer: which scheme has the best median, and which differences the seeds show.
         scope: what was not tested.
         differences: how differences were tested, or "".
-        scores, groups, shift, table, doors, distance: what the figures and tables show.
+        scores, groups, shift, table, doors: what the figures and tables show.
         record: what the runs started from, how long they took, and where.
     """
 
@@ -105,7 +105,6 @@ class Sentences:
     shift: str
     table: str
     doors: str
-    distance: str
     record: str
     repeat: str
 
@@ -202,6 +201,7 @@ def _measurements(results: Comparison) -> Measurements:
     found = paired_differences(results, conclusions.last_length(results))
     shifted = [[summary.shift.get(shift) for shift in results.shifts] for summary in summaries]
     recorded = any(run.token_table for run in results.runs)
+    layouts = list(report.by_layout(results))
     near = report.baselines_near(results, lengths)
     by_seed = [[results.by_seed(s, n) for n in lengths] for s in schemes]
     return Measurements(
@@ -239,7 +239,7 @@ def _measurements(results: Comparison) -> Measurements:
             for name, scores in results.task.baselines.items()
             if any(length in scores for length in lengths)
         ],
-        layouts=report.by_layout(results),
+        layouts=[Section("layouts", "Layouts by layer", layouts)] if layouts else [],
         shifts=np.array(results.shifts, np.int32),
         shift=_spreads([[None if each is None else each.score for each in row] for row in shifted]),
         differences=None if isinstance(found, Missing) or not found.pairs else conclusions.table(results, found),
@@ -266,7 +266,6 @@ def _measurements(results: Comparison) -> Measurements:
             shift=sentences.shift_sentence(results),
             table=trained_sentence(results) if recorded else sentences.change_sentence(results),
             doors=sentences.doors_sentence(results),
-            distance=sentences.distance_sentence(results),
             record=f"{sentences.start_sentence(results)} {sentences.record_sentence(results)}".lstrip(),
             repeat=sentences.repeat_sentence(results),
         ),

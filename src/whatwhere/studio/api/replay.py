@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float, Float32, Float64, Int
 
 from whatwhere.analysis.pca import principal_components
-from whatwhere.report.section import Paragraph, Part, Section
+from whatwhere.report.section import Part, Section
 from whatwhere.report.text import percent
 from whatwhere.studio.api.ask import by_head
 from whatwhere.studio.api.settings import ExportedView, columns, query
@@ -134,7 +134,7 @@ def exported_attention(session: Session) -> ExportedView:
     queries = [("replay.attention", {"run": name}) for name in names]
     parts: list[Part] = []
     if view.missing is not None:
-        parts.append(Paragraph(f"There is no attention to show: {view.missing}"))
+        parts.append(f"There is no attention to show: {view.missing}")
     for each in view.lengths:
         back = np.abs(each.distances)
         powers = back & (back - 1) == 0
@@ -146,7 +146,7 @@ def exported_attention(session: Session) -> ExportedView:
 
 def _frames_section(view: Frames) -> Section:
     """Return where the tokens of a run are at the beginning and at the end, and its loss."""
-    parts: list[Part] = [] if view.missing is None else [Paragraph(f"There is no token table to show: {view.missing}")]
+    parts: list[Part] = [] if view.missing is None else [f"There is no token table to show: {view.missing}"]
     if view.frames is not None:
         planes, norms = view.frames.planes, view.frames.norms
         shares = [percent(float(np.sum(planes[of].variance_explained)), 0) for of in ("table", "change")]
@@ -156,7 +156,7 @@ def _frames_section(view: Frames) -> Section:
         for name, points in {"E0": table[0], "E": table[-1], "E − E0": change[-1]}.items():
             values |= {f"{name}, x": points[:, 0], f"{name}, y": points[:, 1]}
         shown = {name: column[:_SHOWN] for name, column in values.items()}
-        parts += [Paragraph(text), columns(f"{view.run}: its tokens on planes", shown)]
+        parts += [text, columns(f"{view.run}: its tokens on planes", shown)]
     losses = {"step": view.loss_steps, "loss": view.losses}
     parts.append(columns(f"{view.run}: cross-entropy of the batch", losses, shorten="evenly"))
     return Section("replay", "Training replay", parts)

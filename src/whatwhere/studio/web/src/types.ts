@@ -257,22 +257,24 @@ export interface Chart {
   method: string;
   marks: [number, string][];
   log_x: boolean;
+  name: string;
+  y_range: [number, number] | null;
 }
 export interface Headline {
   headline: string;
 }
-export interface Paragraph {
-  text: string;
-}
 export interface Section {
   name: string;
   title: string;
-  parts: (Paragraph | Table | Chart)[];
+  parts: (string | Table | Chart)[];
 }
 export interface Series {
   name: string;
   values: (number | null)[];
   look: number | null;
+  low: (number | null)[];
+  high: (number | null)[];
+  reference: boolean;
 }
 export interface Table {
   caption: string;
@@ -423,7 +425,6 @@ export interface Sentences {
   shift: string;
   table: string;
   doors: string;
-  distance: string;
   record: string;
   repeat: string;
 }

@@ -22,7 +22,7 @@ export function Parts({ section: { parts } }: { section: Section }) {
   return (
     <>
       {parts.map((part, n) => {
-        if ("text" in part) return <Prose key={n} text={part.text} />;
+        if (typeof part === "string") return <Prose key={n} text={part} />;
         if (!("series" in part)) return <TextTable key={n} table={part} />;
         const ChartFigure = part.kind === "bars" ? BarsFigure : CurvesFigure;
         return <ChartFigure key={n} chart={part} />;
@@ -109,8 +109,9 @@ function BarsFigure({ chart }: { chart: Chart }) {
 
 function CurvesFigure({ chart }: { chart: Chart }) {
   const steps = chart.kind === "histogram";
-  const curves = chart.series.map(({ look: number, ...series }, n) => ({
-    ...series,
+  const curves = chart.series.map(({ name, values, look: number }, n) => ({
+    name,
+    values,
     ...(number === null ? { color: COLORS[n % COLORS.length]! } : look(number)),
   }));
   return (

@@ -43,7 +43,6 @@ export function ByDistance({ results }: { results: Measurements }) {
   return (
     <section class="apart" aria-labelledby="by-distance">
       <h2 id="by-distance">Similarity by distance</h2>
-      <p>{results.sentences.distance}</p>
       <p class="note reading">
         How similar are two positions at a given distance under each scheme? If a curve falls steadily, near and far
         positions differ. If it rises again, a far position resembles a near one.
