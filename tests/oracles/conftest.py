@@ -1,14 +1,37 @@
 """Set up the oracles: independent implementations from installed packages, built small and at random, offline."""
 
-import os
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
-os.environ["HF_HUB_OFFLINE"] = "1"  # before transformers is imported: nothing is ever downloaded
+from ..models.conftest import seeded as seeded
 
 
-@pytest.fixture(autouse=True)
-def seeded() -> None:
-    """Seed PyTorch's random state, so that tests do not depend on their order."""
-    torch.manual_seed(0)
+@pytest.fixture
+def recorded() -> Iterator[list[dict[str, Any]]]:
+    """Let `attn_implementation="record"` compute attention step by step, and keep all that it gets and returns."""
+    from transformers import AttentionInterface
+
+    calls: list[dict[str, Any]] = []
+
+    def record(
+        module: nn.Module, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None, **given: Any
+    ) -> tuple[Tensor, None]:
+        wide_k, wide_v = (x.repeat_interleave(q.shape[1] // x.shape[1], dim=1) for x in (k, v))
+        scores = q @ wide_k.mT * given["scaling"]
+        if given.get("position_bias") is not None:
+            scores = scores + given["position_bias"]
+        if mask is None:
+            i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])
+            window = given.get("sliding_window") or k.shape[2]
+            mask = torch.zeros_like(scores[0, 0]).masked_fill((j > i) | (i - j >= window), -torch.inf)
+        y = ((scores + mask).softmax(-1) @ wide_v).transpose(1, 2).contiguous()
+        calls.append({"q": q, "k": k, "v": v, "y": y, "mask": mask, **given})
+        return y, None
+
+    AttentionInterface.register("record", record)
+    yield calls
+    AttentionInterface._global_mapping.pop("record")

@@ -8,6 +8,8 @@ from transformers.models.deberta_v2 import modeling_deberta_v2 as theirs
 
 import whatwhere as ww
 
+from .shared import merge, split, table_of
+
 HEADS, HEAD_DIM, DIM = 3, 8, 24
 TERMS = [["c2p", "p2c"], ["c2p"], ["p2c"]]
 SPANS = [(-1, 6), (-1, 40), (6, 9), (8, 40), (32, 64)]  # position_buckets, max_relative_positions
@@ -29,10 +31,6 @@ def attention_of(
         share_att_key=share,
     )
     return theirs.DisentangledSelfAttention(config).double().eval()
-
-
-def heads(x: Tensor) -> Tensor:
-    return x.unflatten(-1, (HEADS, HEAD_DIM)).transpose(-2, -3)
 
 
 def like(module: theirs.DisentangledSelfAttention, table: Tensor) -> ww.DeBERTa:
@@ -92,8 +90,7 @@ def test_scores(buckets: int, max_distance: int, terms: list[str], share: bool) 
     wanted = module.disentangled_attention_bias(q.flatten(0, 1), k.flatten(0, 1), None, table, 1 + len(terms))
     p = ww.positions(50)
     element = like(module, table).bind(p, p, q=q, k=k)
-    b, h, i, j = (torch.arange(n) for n in (2, HEADS, 50, 50))
-    mine = element(b[:, None, None, None], h[:, None, None], i[:, None], j)
+    mine = table_of(element, 2, HEADS, 50, 50)
     torch.testing.assert_close(mine.flatten(0, 1), wanted, rtol=1e-7, atol=1e-9)  # their sqrt is float32
 
 
@@ -107,9 +104,9 @@ def test_attention(terms: list[str], share: bool) -> None:
     real = torch.arange(50) < torch.tensor([[50], [31]])
     mask = real[:, None, :, None] & real[:, None, None]
     wanted, _ = module(x, mask, rel_embeddings=table)
-    q, k, v = (heads(projection(x)) for projection in (module.query_proj, module.key_proj, module.value_proj))
+    q, k, v = (split(projection(x)) for projection in (module.query_proj, module.key_proj, module.value_proj))
     here = ww.Where(score=like(module, table)).at(ww.Positions.from_mask(real))
-    mine = here.attention(q, k, v, causal=False).transpose(1, 2).flatten(-2)
+    mine = merge(here.attention(q, k, v, causal=False))
     torch.testing.assert_close(mine[real], wanted[real], rtol=0, atol=1e-7)
 
 
@@ -119,7 +116,7 @@ def test_pin_position_to_content_reads_the_distance_of_query_minus_key() -> None
     table = torch.randn(12, DIM, dtype=torch.float64)
     q, k = torch.zeros(HEADS, 5, HEAD_DIM).double(), torch.randn(HEADS, 5, HEAD_DIM).double()
     bias = module.disentangled_attention_bias(q, k, None, table, 2)
-    position_queries = heads(module.query_proj(table))  # (heads, rows, head_dim)
+    position_queries = split(module.query_proj(table))  # (heads, rows, head_dim)
     by_code = (k[0, 1] @ position_queries[0, 4 - 1 + 6]) / (2 * HEAD_DIM) ** 0.5
     by_paper = (k[0, 1] @ position_queries[0, 1 - 4 + 6]) / (2 * HEAD_DIM) ** 0.5
     assert abs(float((bias[0, 4, 1] - by_code).detach())) < 1e-6

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import AttentionInterface, DeepseekV4Config
+from transformers import DeepseekV4Config
 from transformers.models.deepseek_v4 import modeling_deepseek_v4 as deepseek_v4
 
 import whatwhere as ww
@@ -48,28 +48,15 @@ def compressed_attention() -> tuple[Any, Any]:
     return layer.eval(), deepseek_v4.DeepseekV4RotaryEmbedding(config)
 
 
-def test_compressed_keys_and_outputs_that_are_rotated_back() -> None:
+def test_compressed_keys_and_outputs_that_are_rotated_back(recorded: list[Any]) -> None:
     """A key of each window at its first position, seen once the window is complete: other positions, not other code."""
-    seen: list[Any] = []
-
-    def record(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Tensor, scaling: float, **_: Any
-    ) -> tuple[Tensor, None]:
-        weights = (query @ key.mT * scaling + mask).softmax(-1)
-        seen.append((query, key, (weights @ value).transpose(1, 2), mask, scaling))
-        return seen[-1][2], None
-
-    AttentionInterface.register("record", record)
-    try:
-        (layer, rotary), tokens = compressed_attention(), 18
-        x, ids = torch.randn(2, tokens, 32), torch.arange(tokens)[None].expand(2, -1)
-        tables = {name: rotary(x, ids, layer_type=name) for name in ("main", "compress")}
-        causal = torch.full((tokens, tokens), -torch.inf).triu(1)[None, None].expand(2, 1, -1, -1)
-        with torch.no_grad():
-            layer(x, tables, ids, causal)
-    finally:
-        AttentionInterface._global_mapping.pop("record")
-    query, key, output, mask, scaling = seen.pop()
+    (layer, rotary), tokens = compressed_attention(), 18
+    x, ids = torch.randn(2, tokens, 32), torch.arange(tokens)[None].expand(2, -1)
+    tables = {name: rotary(x, ids, layer_type=name) for name in ("main", "compress")}
+    causal = torch.full((tokens, tokens), -torch.inf).triu(1)[None, None].expand(2, 1, -1, -1)
+    with torch.no_grad():
+        layer(x, tables, ids, causal)
+    query, key, output, mask, scaling = (recorded[-1][name] for name in ("q", "k", "y", "mask", "scaling"))
     cos, sin = tables["compress"]
     wanted = deepseek_v4.apply_rotary_pos_emb(output, cos, -sin, unsqueeze_dim=2).transpose(1, 2)
 

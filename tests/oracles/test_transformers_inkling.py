@@ -1,17 +1,18 @@
 """Inkling's bias equals that of transformers' Inkling and Inkling 2, in the attention of all kinds of their layers."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
-from transformers import AttentionInterface, Inkling2TextConfig, InklingTextConfig
+from torch import nn
+from transformers import Inkling2TextConfig, InklingTextConfig
 from transformers.models.inkling import modeling_inkling as inkling
 from transformers.models.inkling2 import modeling_inkling2 as inkling2
 
 import whatwhere as ww
 from whatwhere import temperature
+
+from .shared import table_of
 
 TOKENS, HIDDEN, HEADS, WINDOW, FEATURES, EXTENT = 30, 24, 4, 6, 5, 9
 SIZES: dict[str, Any] = {
@@ -20,30 +21,6 @@ SIZES: dict[str, Any] = {
     "d_rel": FEATURES, "rel_extent": EXTENT, "num_hidden_layers": 2, "log_scaling_n_floor": 7, "log_scaling_alpha": 0.5,
     "layer_types": ["hybrid_sliding", "hybrid"], "attn_implementation": "record",
 }  # fmt: skip
-RECORDED: list[dict[str, Any]] = []
-
-
-@pytest.fixture(autouse=True)
-def recorded() -> Iterator[None]:
-    """Let an attention that keeps what it gets be known to transformers."""
-
-    def record(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **given: Any
-    ) -> tuple[Tensor, None]:
-        i = torch.arange(TOKENS)
-        size = given["sliding_window"] or TOKENS
-        seen = (i[:, None] >= i) & (i[:, None] - i < size)
-        mask = torch.zeros(TOKENS, TOKENS, dtype=query.dtype).masked_fill(~seen, -torch.inf)
-        y, _ = inkling.eager_attention_forward(
-            module, query, key, value, mask, given["scaling"], 0.0, given["position_bias"]
-        )
-        RECORDED.append({"q": query, "k": key, "v": value, "y": y, **given})
-        return y, None
-
-    AttentionInterface.register("record", record)
-    yield
-    RECORDED.clear()
-    AttentionInterface._global_mapping.pop("record")
 
 
 def layer(config: Any, n: int) -> nn.Module:
@@ -56,7 +33,7 @@ def layer(config: Any, n: int) -> nn.Module:
 
 
 @pytest.mark.parametrize("n", [0, 1])
-def test_attention_of_inkling(n: int) -> None:
+def test_attention_of_inkling(n: int, recorded: list[Any]) -> None:
     config = InklingTextConfig(**SIZES)
     module, x = layer(config, n), torch.randn(2, TOKENS, HIDDEN, dtype=torch.float64)
     curve = temperature.ClampedLog(alpha=0.5, length=7) if n else None
@@ -64,7 +41,7 @@ def test_attention_of_inkling(n: int) -> None:
     scheme.load_state_dict({"weight": module.r_proj.weight, "profiles": module.rel_logits_proj.proj})
     with torch.no_grad():
         module(x, None)
-        theirs = RECORDED.pop()
+        theirs = recorded.pop()
         here = ww.Where(scheme, scale=theirs["scaling"], window=None if n else WINDOW).at(TOKENS)
         for engine in ("dense", "sdpa"):
             y = here.attention(theirs["q"], theirs["k"], theirs["v"], gates=here.gates(x), engine=engine)
@@ -72,21 +49,18 @@ def test_attention_of_inkling(n: int) -> None:
             torch.testing.assert_close(y, theirs["y"].transpose(1, 2), rtol=0, atol=1e-5)
 
 
-def test_the_temperature_multiplies_the_bias_too() -> None:
+def test_the_temperature_multiplies_the_bias_too(recorded: list[Any]) -> None:
     module, x = layer(InklingTextConfig(**SIZES), 1), torch.randn(1, TOKENS, HIDDEN, dtype=torch.float64)
     with torch.no_grad():
         module(x, None)
-        theirs = RECORDED.pop()["position_bias"]
+        theirs = recorded.pop()["position_bias"]
         tau = temperature.ClampedLog(alpha=0.5, length=7).at(torch.arange(TOKENS))
         bias = []
         for curve in (temperature.ClampedLog(alpha=0.5, length=7), None):
             scheme = ww.Inkling(HIDDEN, HEADS, FEATURES, EXTENT, temperature=curve).double()
             scheme.load_state_dict({"weight": module.r_proj.weight, "profiles": module.rel_logits_proj.proj})
-            element, i = (
-                scheme.bind(ww.positions(TOKENS), ww.positions(TOKENS), gates=scheme.gates(x)),
-                torch.arange(TOKENS),
-            )
-            bias.append(element(i[:1, None, None, None], i[:HEADS, None, None], i[:, None], i))
+            element = scheme.bind(ww.positions(TOKENS), ww.positions(TOKENS), gates=scheme.gates(x))
+            bias.append(table_of(element, 1, HEADS, TOKENS, TOKENS))
     torch.testing.assert_close(bias[0], theirs, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(bias[1] * tau[:, None], theirs, rtol=1e-6, atol=1e-6)
     assert (bias[1] - theirs).abs().max() > 0.1
@@ -101,13 +75,11 @@ def test_positions_of_queries_and_keys_may_differ() -> None:
     r, at_q, at_k = torch.randn(2, HEADS, 3, FEATURES, dtype=torch.float64), torch.tensor([7, 20, 21]), torch.arange(21)
     wanted = module(r.transpose(1, 2), at_q, at_k)
     element = scheme.bind(*(ww.Positions.from_position_ids(ids) for ids in (at_q, at_k)), gates=r)
-    b, h, i, j = (torch.arange(size) for size in wanted.shape)
-    made = element(b[:, None, None, None], h[:, None, None], i[:, None], j)
-    torch.testing.assert_close(made, wanted, rtol=0, atol=1e-12)
+    torch.testing.assert_close(table_of(element, *wanted.shape), wanted, rtol=0, atol=1e-12)
 
 
 @pytest.mark.parametrize("threshold", [0.5, 1e6])
-def test_the_largest_norm_of_inkling_2(threshold: float) -> None:
+def test_the_largest_norm_of_inkling_2(threshold: float, recorded: list[Any]) -> None:
     config = Inkling2TextConfig(**SIZES, rel_l2_clip_threshold=threshold)
     torch.manual_seed(0)
     module = inkling2.Inkling2SlidingAttention(config, 0).eval()
@@ -119,8 +91,7 @@ def test_the_largest_norm_of_inkling_2(threshold: float) -> None:
     scheme.load_state_dict({"weight": module.r_proj.weight, "profiles": profiles, "gain": gain})
     with torch.no_grad():
         module(x, None)
-        theirs, p = RECORDED.pop()["position_bias"], ww.positions(TOKENS)
+        theirs, p = recorded.pop()["position_bias"], ww.positions(TOKENS)
         element = scheme.bind(p, p, gates=scheme.gates(x))
-        b, h, i = (torch.arange(size) for size in theirs.shape[:3])
-        made = element(b[:, None, None, None], h[:, None, None], i[:, None], i)
+        made = table_of(element, *theirs.shape)
     torch.testing.assert_close(made, theirs, rtol=1e-5, atol=1e-5)

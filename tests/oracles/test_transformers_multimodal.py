@@ -19,6 +19,8 @@ from transformers.models.qwen3_vl.configuration_qwen3_vl import Qwen3VLTextConfi
 
 import whatwhere as ww
 
+from .shared import require_close
+
 FAR = 2000
 # They take angles in float32: at position p a cosine is off by p * 3e-7, of features of up to 5 standard deviations.
 ANGLES = 5 * FAR * 3e-7
@@ -44,11 +46,6 @@ def queries_and_keys(ids: Tensor, head_dim: int) -> tuple[Tensor, Tensor]:
 
 
 IDS = pytest.mark.parametrize("ids", [scattered(), picture()], ids=["scattered", "picture"])
-
-
-def assert_same(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...], tolerance: float = ANGLES) -> None:
-    for mine, wanted in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, wanted, rtol=0, atol=tolerance)
 
 
 SIZES: dict[str, Any] = {"hidden_size": 512, "num_attention_heads": 4, "max_position_embeddings": 4096}
@@ -89,7 +86,7 @@ def test_queries_and_keys(case: str, ids: Tensor) -> None:
     config = CONFIGS[source](**sizes, rope_parameters={"rope_type": "default", **parameters})
     q, k = queries_and_keys(ids, 128)
     theirs = source.apply_rotary_pos_emb(q, k, *module(config)(q, ids))
-    assert_same(rope(q, k, ids), theirs, ANGLES * rope.magnitude)
+    require_close(rope(q, k, ids), theirs, ANGLES * rope.magnitude)
 
 
 def test_the_layouts_are_not_one_another() -> None:
@@ -98,7 +95,7 @@ def test_the_layouts_are_not_one_another() -> None:
     q, k = queries_and_keys(ids, 128)
     chunked, interleaved = (ww.MultimodalRotary(128, (24, 20, 20), layout=kind) for kind in ("chunked", "interleaved"))
     assert (chunked(q, k, ids)[0] - interleaved(q, k, ids)[0]).abs().max() > 1
-    assert_same(chunked(q, k, text), interleaved(q, k, text), 0)
+    require_close(chunked(q, k, text), interleaved(q, k, text), 0)
 
 
 @pytest.mark.parametrize("head_dim", [32, 80])
@@ -109,4 +106,4 @@ def test_the_vision_part_of_qwen2_vl_is_axial(head_dim: int) -> None:
     q, k = torch.randn(2, p.tokens, 4, head_dim)  # (tokens, heads, head_dim) is their order
     theirs = qwen2.apply_rotary_pos_emb_vision(q, k, cos[0], sin[0])
     ours = ww.AxialRotary(head_dim)(q.transpose(0, 1)[None], k.transpose(0, 1)[None], p)
-    assert_same(tuple(x[0].transpose(0, 1) for x in ours), theirs, 5 * 50 * 3e-7)
+    require_close(tuple(x[0].transpose(0, 1) for x in ours), theirs, 5 * 50 * 3e-7)

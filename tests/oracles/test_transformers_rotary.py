@@ -10,10 +10,7 @@ from transformers.models.llama import modeling_llama as llama
 
 import whatwhere as ww
 
-LENGTH = 512
-# They take angles in float32: at position p a cosine is off by up to p * 6e-8 from the rounding of the angle, and as
-# much from that of the frequency.
-ANGLES = LENGTH * 1.2e-7
+from .shared import ANGLES, LENGTH, merge, queries_and_keys, require_close, split
 
 
 def llama_config(head_dim: int = 16, theta: float = 10_000.0) -> LlamaConfig:
@@ -43,11 +40,6 @@ def gptj_config(rotary_dim: int) -> GPTJConfig:
     return GPTJConfig(n_embd=64, n_head=4, rotary_dim=rotary_dim, n_positions=LENGTH, attn_pdrop=0.0, resid_pdrop=0.0)
 
 
-def queries_and_keys(head_dim: int, tokens: int = LENGTH) -> tuple[Tensor, Tensor]:
-    """Sample six heads of queries and two of keys for two sequences."""
-    return torch.randn(2, 6, tokens, head_dim), torch.randn(2, 2, tokens, head_dim)
-
-
 def left_padded() -> tuple[ww.Positions, Tensor, Tensor]:
     """Return 10 tokens of which the first three of one sequence are padding, as positions, ids and additive mask."""
     p = ww.Positions.from_mask(torch.tensor([[0] * 3 + [1] * 7, [1] * 10]))
@@ -64,8 +56,7 @@ def test_llama(head_dim: int, theta: float) -> None:
     theirs = llama.apply_rotary_pos_emb(q, k, cos, sin)
     p = ww.Positions(ids[None], torch.arange(LENGTH).expand(2, -1))
     ours = ww.Rotary(head_dim, theta)(q, k, p)
-    for mine, wanted in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, wanted, rtol=0, atol=5 * ANGLES)  # features of up to 5 standard deviations
+    require_close(ours, theirs, 5 * ANGLES)  # features of up to 5 standard deviations
 
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 1.0])
@@ -75,9 +66,8 @@ def test_gpt_neox_rotates_the_first_features(share: float) -> None:
     theirs = neox.apply_rotary_pos_emb(q, k, cos, sin)
     rope = ww.Rotary(32, rotary_dim=int(32 * share))
     ours = rope(q, k, ww.positions(LENGTH))
-    for mine, wanted in zip(ours, theirs, strict=True):
-        torch.testing.assert_close(mine, wanted, rtol=0, atol=5 * ANGLES)
-        assert torch.equal(mine[..., rope.rotary_dim :], wanted[..., rope.rotary_dim :])
+    require_close(ours, theirs, 5 * ANGLES)
+    assert torch.equal(ours[0][..., rope.rotary_dim :], q[..., rope.rotary_dim :])
 
 
 @pytest.mark.parametrize("rotary_dim", [4, 16])
@@ -103,15 +93,10 @@ def test_the_two_layouts_are_not_one_another() -> None:
 # Whole attention modules, with their weights and left padding; float64, but for GPT-J, whose scores are float32
 
 
-def heads(x: Tensor, head_dim: int) -> Tensor:
-    """Split features into heads, (batch, tokens, features) -> (batch, heads, tokens, head_dim)."""
-    return x.unflatten(-1, (-1, head_dim)).transpose(1, 2)
-
-
 def attend(where: ww.Where, p: ww.Positions, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     """Attend at the bound positions and merge the heads."""
     here = where.at(p)
-    return here.attention(*here.query_key(q, k), v).transpose(1, 2).flatten(-2)
+    return merge(here.attention(*here.query_key(q, k), v))
 
 
 def test_llama_attention() -> None:
@@ -121,7 +106,7 @@ def test_llama_attention() -> None:
     x = torch.randn(2, 10, config.hidden_size, dtype=torch.float64)
     tables = llama.LlamaRotaryEmbedding(config)(x, ids)
     wanted, _ = module(x, position_embeddings=tables, attention_mask=added)
-    q, k, v = (heads(project(x), 16) for project in (module.q_proj, module.k_proj, module.v_proj))
+    q, k, v = (split(project(x), 16) for project in (module.q_proj, module.k_proj, module.v_proj))
     mine = module.o_proj(attend(ww.Where(query_key=ww.Rotary(16)), p, q, k, v))
     real = p.segment == 0
     torch.testing.assert_close(mine[real], wanted[real], rtol=0, atol=1e-6)
@@ -135,7 +120,7 @@ def test_gpt_neox_attention() -> None:
     tables = neox.GPTNeoXRotaryEmbedding(config)(x, ids)
     wanted, _ = module(x, attention_mask=added, position_embeddings=tables)
     # each head's q, k and v stand side by side
-    q, k, v = heads(module.query_key_value(x), 3 * 32).chunk(3, dim=-1)
+    q, k, v = split(module.query_key_value(x), 3 * 32).chunk(3, dim=-1)
     mine = module.dense(attend(ww.Where(query_key=ww.Rotary(32, rotary_dim=8)), p, q, k, v))
     real = p.segment == 0
     torch.testing.assert_close(mine[real], wanted[real], rtol=0, atol=1e-6)
@@ -147,7 +132,7 @@ def test_gptj_attention() -> None:
     p, ids, added = left_padded()
     x = torch.randn(2, 10, config.n_embd)
     wanted, _ = module(x, attention_mask=added.float(), position_ids=ids)
-    q, k, v = (heads(project(x), 16) for project in (module.q_proj, module.k_proj, module.v_proj))
+    q, k, v = (split(project(x), 16) for project in (module.q_proj, module.k_proj, module.v_proj))
     where = ww.Where(query_key=ww.Rotary(16, interleaved=True, rotary_dim=8))
     mine = module.out_proj(attend(where, p, q, k, v))
     real = p.segment == 0

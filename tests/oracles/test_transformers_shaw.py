@@ -2,11 +2,12 @@
 
 import pytest
 import torch
-from torch import Tensor
 from transformers import Wav2Vec2BertConfig
 from transformers.models.wav2vec2_bert import modeling_wav2vec2_bert as theirs
 
 import whatwhere as ww
+
+from .shared import merge, split, table_of
 
 
 def attention_of(left: int, right: int) -> theirs.Wav2Vec2BertSelfAttention:
@@ -23,10 +24,6 @@ def attention_of(left: int, right: int) -> theirs.Wav2Vec2BertSelfAttention:
     return theirs.Wav2Vec2BertSelfAttention(config).double().eval()
 
 
-def heads(x: Tensor) -> Tensor:
-    return x.unflatten(-1, (3, 8)).transpose(1, 2)
-
-
 def like(module: theirs.Wav2Vec2BertSelfAttention, left: int, right: int) -> ww.Shaw:
     """Return our scheme with a module's table."""
     scheme = ww.Shaw(8, 3, left, right).double()
@@ -40,8 +37,7 @@ def test_bias(left: int, right: int) -> None:
     q, k, p = torch.randn(2, 3, 20, 8, dtype=torch.float64), torch.randn(2, 3, 20, 8), ww.positions(20)
     _, wanted = theirs._apply_relative_key_position_encoding(module, q, k)
     element = like(module, left, right).bind(p, p, q=q)
-    b, h, i, j = (torch.arange(n) for n in (2, 3, 20, 20))
-    torch.testing.assert_close(element(b[:, None, None, None], h[:, None, None], i[:, None], j), wanted)
+    torch.testing.assert_close(table_of(element, 2, 3, 20, 20), wanted)
 
 
 @pytest.mark.parametrize(("left", "right"), [(64, 8), (4, 2)])
@@ -51,7 +47,7 @@ def test_attention(left: int, right: int) -> None:
     x = torch.randn(2, 20, 24, dtype=torch.float64)
     wanted, _ = module(x)
     here = ww.Where(score=like(module, left, right)).at(ww.positions(20))
-    q, k, v = (heads(projection(x)) for projection in (module.linear_q, module.linear_k, module.linear_v))
+    q, k, v = (split(projection(x)) for projection in (module.linear_q, module.linear_k, module.linear_v))
     y = here.attention(q, k, v, causal=False)
-    mine = module.linear_out(y.transpose(1, 2).flatten(-2))
+    mine = module.linear_out(merge(y))
     torch.testing.assert_close(mine, wanted, rtol=0, atol=1e-12)

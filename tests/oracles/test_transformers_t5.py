@@ -2,12 +2,13 @@
 
 import pytest
 import torch
-from torch import Tensor
 from transformers import T5Config
 from transformers.models.t5.modeling_t5 import T5Attention
 from x_transformers import x_transformers as xt
 
 import whatwhere as ww
+
+from .shared import merge, split
 
 FAR = 4096
 BUCKETS = (2, 3, 4, 8, 12, 16, 24, 31, 32, 48, 64, 100, 128, 256)
@@ -82,10 +83,6 @@ def test_bias_of_a_decoding_step() -> None:
     assert torch.equal(like(module)(ww.positions(1, start=199), ww.positions(200), causal=True), theirs)
 
 
-def heads(x: Tensor) -> Tensor:
-    return x.unflatten(-1, (3, 8)).transpose(1, 2)
-
-
 @pytest.mark.parametrize("is_decoder", [False, True])
 def test_attention(is_decoder: bool) -> None:
     """A whole module with its weights: the softmax scale is 1, and padding stands on the right."""
@@ -96,8 +93,8 @@ def test_attention(is_decoder: bool) -> None:
     added = torch.zeros(2, 1, 50, 50, dtype=torch.float64).masked_fill(~p.mask(causal=is_decoder), -1e30)
     wanted = module(x, mask=added)[0]
     here = ww.Where(score=like(module).double()).at(p)
-    y = here.attention(heads(module.q(x)), heads(module.k(x)), heads(module.v(x)), causal=is_decoder)
-    mine = module.o(y.transpose(1, 2).flatten(-2))
+    y = here.attention(*(split(part(x)) for part in (module.q, module.k, module.v)), causal=is_decoder)
+    mine = module.o(merge(y))
     torch.testing.assert_close(mine[mask], wanted[mask], rtol=0, atol=1e-6)  # their softmax is float32
 
 

@@ -1,13 +1,11 @@
 """The query temperature equals that of transformers' Llama 4, Ministral 3, Mistral 4, Beam, Inkling and Inkling 2."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from transformers import (
-    AttentionInterface,
     BeamConfig,
     Inkling2TextConfig,
     InklingTextConfig,
@@ -31,30 +29,21 @@ SIZES: dict[str, Any] = {
     "hidden_size": HIDDEN, "num_attention_heads": 2, "num_key_value_heads": 2, "head_dim": 8, "num_hidden_layers": 2,
     "attn_implementation": "record",
 }  # fmt: skip
-RECORDED: list[Tensor] = []
+RECORDED: list[dict[str, Any]] = []
 
 
 @pytest.fixture(autouse=True)
-def recorded() -> Iterator[None]:
-    """Let an attention that keeps the queries it gets be known to transformers."""
-
-    def record(
-        module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **_: Any
-    ) -> tuple[Tensor, None]:
-        RECORDED.append(query.detach())
-        return value.transpose(1, 2), None
-
-    AttentionInterface.register("record", record)
-    yield
-    RECORDED.clear()
-    AttentionInterface._global_mapping.pop("record")
+def calls(recorded: list[dict[str, Any]]) -> None:
+    global RECORDED
+    RECORDED = recorded
 
 
 def queries(module: nn.Module, *inputs: Any, **settings: Any) -> Tensor:
     """Return the queries that reach the attention of a module."""
     with torch.no_grad():
         module(*inputs, **settings)
-    return RECORDED.pop()
+    found: Tensor = RECORDED.pop()["q"]
+    return found
 
 
 def x(batch: int = 1) -> Tensor:

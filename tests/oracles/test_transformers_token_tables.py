@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from transformers import (
     AlbertConfig,
     AlbertModel,
-    AttentionInterface,
     ElectraConfig,
     ElectraModel,
     Gemma3nTextConfig,
@@ -20,7 +19,7 @@ from transformers.models.blt.modeling_blt import byte_group_hash_function, compu
 from transformers.models.gemma3n.modeling_gemma3n import Gemma3nTextModel
 from transformers.models.gemma4.modeling_gemma4 import Gemma4TextModel
 from transformers.models.neomme.configuration_neomme import NeoMMEConfig
-from transformers.models.neomme.modeling_neomme import NeoMMEForMaskedLM, eager_attention_forward
+from transformers.models.neomme.modeling_neomme import NeoMMEForMaskedLM
 from transformers.models.qwen4_exp.configuration_qwen4_exp import Qwen4ExpTextConfig
 from transformers.models.qwen4_exp.modeling_qwen4_exp import Qwen4ExpTextNGramEmbedding
 
@@ -32,6 +31,8 @@ from whatwhere.what.ngram_hash import (
     primes_from,
     xor_hashes,
 )
+
+from .shared import require_close
 
 IDS = torch.tensor([[3, 0, 3, 29, 7], [7, 28, 1, 2, 3]])
 _GEMMA: dict[str, Any] = {
@@ -231,27 +232,18 @@ def test_factorized_tables_of_albert_and_electra() -> None:
         torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-5)
 
 
-def test_value_embeddings_of_neomme() -> None:
+def test_value_embeddings_of_neomme(recorded: list[Any]) -> None:
     """The values that attention gets, in the layers with a table and in that without."""
     model = neomme()
     table = ww.ValueEmbedding(30, 2, 16)
     table.tokens.weight.data.copy_(model.model.value_embeddings.weight)
-    values: list[Tensor] = []
-
-    def record(module: nn.Module, query: Tensor, key: Tensor, value: Tensor, mask: Any, **others: Any) -> Any:
-        values.append(value)
-        return eager_attention_forward(module, query, key, value, mask, **others)
-
     projected: list[Tensor] = []
     for layer in model.model.layers:
         attention = next(part for part in layer.modules() if hasattr(part, "v_proj"))
         attention.v_proj.register_forward_hook(lambda *args: projected.append(args[2]))
-    AttentionInterface.register("recorded", record)
-    model.set_attn_implementation("recorded")
+    model.set_attn_implementation("record")
     with torch.no_grad():
         model(IDS)
         own = [each.unflatten(-1, (2, 16)).transpose(1, 2) for each in projected]
         wanted = [table.add(own[0], IDS), own[1], table.add(own[2], IDS)]
-    assert len(values) == 3
-    for got, each in zip(values, wanted, strict=True):
-        torch.testing.assert_close(got, each, rtol=0, atol=1e-6)
+    require_close((call["v"] for call in recorded), wanted, 1e-6)

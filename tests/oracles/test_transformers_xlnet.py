@@ -7,6 +7,8 @@ from transformers.models.xlnet.modeling_xlnet import XLNetModel, XLNetRelativeAt
 
 import whatwhere as ww
 
+from .shared import table_of
+
 HEADS, DIM, TOKENS, MEMORY = 3, 24, 12, 7
 
 
@@ -62,6 +64,5 @@ def test_bias() -> None:
     wanted = (shifted + module.r_w_bias[:, None] @ k.mT) * module.scale
     p = ww.positions(TOKENS)
     element = like(module).bind(p, p, q=q, k=k)
-    h, i, j = (torch.arange(n) for n in (HEADS, TOKENS, TOKENS))
-    ours = element(torch.zeros(1, 1, 1, 1, dtype=torch.int64), h[:, None, None], i[:, None], j)
+    ours = table_of(element, 1, HEADS, TOKENS, TOKENS)
     torch.testing.assert_close(ours, wanted, rtol=0, atol=1e-6)  # our sine and cosine are float32

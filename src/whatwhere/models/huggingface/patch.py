@@ -331,11 +331,11 @@ def _replace(patched: Patch, name: str, module: nn.Module) -> None:
     elif kind == "BloomBlock":
         patched.before(name, partial(methods.alibi_by_distance, ALiBi(description.num_heads)))
     elif kind == "MptModel":
-        scheme = ALiBi(description.num_heads)
-        patched.replace_method(name, "build_mpt_alibi_tensor", methods.last_row_of_alibi, scheme=scheme)
+        alibi = ALiBi(description.num_heads)
+        patched.replace_method(name, "build_mpt_alibi_tensor", methods.last_row_of_alibi, scheme=alibi)
     elif kind == "MPNetEncoder":
-        scheme = _buckets(module, description)
-        patched.replace_method(name, "compute_position_bias", methods.bucket_bias_of_ids, scheme=scheme)
+        buckets = _buckets(module, description)
+        patched.replace_method(name, "compute_position_bias", methods.bucket_bias_of_ids, scheme=buckets)
     else:
         _replace_table(patched, name, module)
 

@@ -97,7 +97,7 @@ class Run(TorchFunctionMode):
             return None
         self._projected = [each for each in self._projected if not each[0].startswith(f"{name}.")]
         axis = self._token_axis(hidden)
-        if axis is None:
+        if axis is None or hidden is None:
             return None
         shape = [1 if each == axis else size for each, size in enumerate(hidden.shape)]
         content = torch.randn(*shape, generator=self._generator, dtype=torch.float64)
@@ -213,7 +213,7 @@ class Run(TorchFunctionMode):
         terms = re.fullmatch(r"(\w+),(\w+)->(\w+)", equation.replace(" ", ""))
         if terms is None or len(terms[3]) != 4:
             return
-        *batch, row, column = terms[3]
+        *batch, row, column = list(terms[3])
         shared = set(terms[1]) & set(terms[2]) - set(terms[3])
         orders = [*batch, row, *shared], [*batch, *shared, column]
         if len(shared) == 1 and (set(terms[1]), set(terms[2])) == (set(orders[0]), set(orders[1])):
