@@ -84,34 +84,36 @@ def test_per_layer_tables_of_gemma(kind: str, tmp_path: Path) -> None:
             table.lookup(IDS)
 
 
-def test_factorized_tables_of_albert_electra_and_deberta(tmp_path: Path) -> None:
-    """Positions, token types and for some a norm are between the factors, and the report says so."""
-    albert, electra = AlbertModel(AlbertConfig(**_SMALL)), ElectraModel(ElectraConfig(**_SMALL))
-    deberta = DebertaV2Model(DebertaV2Config(**_SMALL, position_biased_input=True))
-    factors = (albert.encoder.embedding_hidden_mapping_in, electra.embeddings_project, deberta.embeddings.embed_proj)
-    for model, projection in zip((albert, electra, deberta), factors, strict=True):
-        folder = tmp_path / type(model).__name__
-        noisy(model).save_pretrained(folder)
-        [found] = ww.Checkpoint.open(folder).token_tables
-        assert (found.kind, found.rows, found.features) == ("factorized", 30, 6)
-        assert "positions" in found.between
-        table = ww.load_token_table(folder)
-        assert isinstance(table, ww.FactorizedEmbedding)
-        with torch.no_grad():
-            wanted = projection(model.embeddings.word_embeddings(IDS))
-            torch.testing.assert_close(table(IDS), wanted, rtol=0, atol=1e-6)
-            assert float(wanted.abs().max()) > 0.1
+_OPT: dict[str, Any] = {
+    "vocab_size": 30, "hidden_size": 16, "word_embed_proj_dim": 6, "num_hidden_layers": 1, "ffn_dim": 16,
+    "num_attention_heads": 2, "max_position_embeddings": 16,
+}  # fmt: skip
 
 
-def test_factorized_table_of_opt(tmp_path: Path) -> None:
-    sizes: dict[str, Any] = {"vocab_size": 30, "hidden_size": 16, "word_embed_proj_dim": 6, "num_hidden_layers": 1}
-    model = noisy(OPTModel(OPTConfig(**sizes, ffn_dim=16, num_attention_heads=2, max_position_embeddings=16)))
-    model.save_pretrained(tmp_path)
+@pytest.mark.parametrize(
+    ("model", "tokens", "projection", "between"),
+    [
+        (lambda: AlbertModel(AlbertConfig(**_SMALL)), "embeddings.word_embeddings",
+         "encoder.embedding_hidden_mapping_in", "positions, token types and a norm"),
+        (lambda: ElectraModel(ElectraConfig(**_SMALL)), "embeddings.word_embeddings", "embeddings_project",
+         "positions, token types and a norm"),
+        (lambda: DebertaV2Model(DebertaV2Config(**_SMALL, position_biased_input=True)), "embeddings.word_embeddings",
+         "embeddings.embed_proj", "positions and token types"),
+        (lambda: OPTModel(OPTConfig(**_OPT)), "decoder.embed_tokens", "decoder.project_in", ""),
+    ],
+    ids=["albert", "electra", "deberta", "opt"],
+)  # fmt: skip
+def test_factorized_tables(model: Any, tokens: str, projection: str, between: str, tmp_path: Path) -> None:
+    made = noisy(model())
+    made.save_pretrained(tmp_path)
+    [found] = ww.Checkpoint.open(tmp_path).token_tables
+    assert (found.kind, found.rows, found.features, found.between) == ("factorized", 30, 6, between)
     table = ww.load_token_table(tmp_path)
+    assert isinstance(table, ww.FactorizedEmbedding)
     with torch.no_grad():
-        wanted = model.decoder.project_in(model.decoder.embed_tokens(IDS))
+        wanted = made.get_submodule(projection)(made.get_submodule(tokens)(IDS))
         torch.testing.assert_close(table(IDS), wanted, rtol=0, atol=1e-6)
-    assert ww.Checkpoint.open(tmp_path).token_tables[0].between == ""
+        assert float(wanted.abs().max()) > 0.1
 
 
 def test_tables_of_neomme(tmp_path: Path) -> None:

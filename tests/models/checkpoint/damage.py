@@ -11,8 +11,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from whatwhere.errors import CheckpointError, WhatWhereError
 from whatwhere.models.checkpoint import Checkpoint
 
@@ -187,14 +185,8 @@ def refuses_or_reads(read: Callable[[], object], size: int, error: type[WhatWher
 
 def refused(path: Path, *words: str, read: Callable[[Path], object] = Checkpoint.open) -> None:
     """Read a path; see that the error names it, says some words, and states the way out, for little memory."""
-    tracemalloc.start()
-    try:
-        with pytest.raises(CheckpointError) as caught:
-            read(path)
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    text = str(caught.value)
+    text, peak = _tried(lambda: read(path), CheckpointError)
+    assert text is not None, "it was read"
     assert text.startswith(str(path))
     assert "\n" in text
     assert not [each for each in words if each not in text], text

@@ -102,44 +102,29 @@ def test_mlx(tmp_path: Path, bits: int, settings: str) -> None:
 # 8 bits with a scale
 
 
-def scaled(case: str) -> tuple[dict[str, torch.Tensor], np.ndarray, dict[str, Any]]:
-    """Return a table in 8 bits, its numbers by definition, and keys of the configuration."""
-    rows, dim = 200, 130  # edges are ragged: 128 + 72 rows, 128 + 2 columns
-    codes = torch.randn(rows, dim).to(torch.float8_e5m2 if "e5m2" in case else FP8)
-    if case.startswith("int8"):
-        codes = torch.randint(-127, 128, (rows, dim), dtype=torch.int8)
-    block, end, config = (rows, dim), "weight_scale", {}
-    scale = torch.rand(1) + 0.5
-    if "row" in case:
-        block, scale = (1, dim), torch.rand(rows, 1)
-        scale = scale[:, 0] if "flat" in case else scale
-    if "group" in case:
-        block, scale = (1, 26), torch.rand(rows, 5)
-    if "block" in case:
-        block = (32, 64) if "stated" in case else (128, 128)
-        config = (
-            {"quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 64]}} if "stated" in case else {}
-        )
-        scale, end = torch.rand(-(-rows // block[0]), -(-dim // block[1])), "weight_scale_inv"
-    if "scalar" in case:
-        scale = torch.tensor(0.75)
-    scale = scale.bfloat16() if "bf16" in case else scale
-    end = "scale_weight" if "comfy" in case else end
-    factors = scale.double().reshape(-1, scale.shape[1] if scale.dim() == 2 else 1)
-    right = [[float(codes[i, j].double()) * float(factors[i // block[0], j // block[1]]) for j in range(dim)]
-             for i in range(rows)]  # fmt: skip
-    tensors = {"weight": codes, end: scale, "input_scale": torch.ones(1)}
-    return {f"{TABLE}.{name}": one for name, one in tensors.items()}, np.array(right), config
+I8, E5M2 = torch.int8, torch.float8_e5m2
+SCALED: dict[str, tuple[torch.dtype, tuple[int, ...], tuple[int, int], str]] = {
+    "tensor": (FP8, (1,), (200, 130), "weight_scale"), "scalar": (FP8, (), (200, 130), "weight_scale"),
+    "row": (FP8, (200, 1), (1, 130), "weight_scale"), "row in bf16": (FP8, (200,), (1, 130), "weight_scale"),
+    "block": (FP8, (2, 2), (128, 128), "weight_scale_inv"), "stated": (FP8, (7, 3), (32, 64), "weight_scale_inv"),
+    "group": (FP8, (200, 5), (1, 26), "weight_scale"), "e5m2": (E5M2, (200, 1), (1, 130), "weight_scale"),
+    "comfy": (FP8, (), (200, 130), "scale_weight"), "int8 row": (I8, (200, 1), (1, 130), "weight_scale"),
+    "int8 in bf16": (I8, (1,), (200, 130), "weight_scale"), "int8 group": (I8, (200, 5), (1, 26), "weight_scale"),
+}  # fmt: skip
+"""Of a table of 200 x 130 the type, the shape of its scale, the block of each factor, and the name of the scale."""
 
 
-@pytest.mark.parametrize(
-    "case",
-    ["fp8 tensor", "fp8 scalar", "fp8 row", "fp8 row flat bf16", "fp8 block", "fp8 block stated", "fp8 group",
-     "fp8 e5m2 row", "fp8 comfy scalar", "int8 row", "int8 tensor bf16", "int8 group"],
-)  # fmt: skip
+@pytest.mark.parametrize("case", SCALED)
 def test_scaled(tmp_path: Path, case: str) -> None:
-    tensors, right, config = scaled(case)
-    checkpoint = Checkpoint.open(folder(tmp_path / "m", tensors, **config))
+    dtype, shape, block, end = SCALED[case]
+    codes = torch.randn(200, 130).to(dtype) if dtype != I8 else torch.randint(-127, 128, (200, 130), dtype=dtype)
+    scale = (torch.rand(shape) + 0.5).to(torch.bfloat16 if "bf16" in case else torch.float32)
+    factors = scale.double().numpy().reshape(-1, shape[1] if len(shape) == 2 else 1)
+    right = codes.double().numpy() * np.kron(factors, np.ones(block))[:200, :130]
+    stated = {"quantization_config": {"quant_method": "fp8", "weight_block_size": [32, 64]}} if case == "stated" else {}
+    tensors = {"weight": codes, end: scale, "input_scale": torch.ones(1)}
+    path = folder(tmp_path / "m", {f"{TABLE}.{name}": one for name, one in tensors.items()}, **stated)
+    checkpoint = Checkpoint.open(path)
     assert_allclose(checkpoint.array(checkpoint.token_table), right, rtol=1e-6)
     some = [199, 0, 129, 127, 128, 0]
     assert_allclose(checkpoint.array(checkpoint.token_table, some), right[some], rtol=1e-6)
@@ -158,7 +143,7 @@ def test_plain_numbers_of_eight_bits_need_no_scale(tmp_path: Path) -> None:
 # Refused by name
 
 U8 = torch.zeros(ROWS, DIM // 2, dtype=torch.uint8)
-I8 = torch.ones(ROWS, DIM, dtype=torch.int8)
+ONES = torch.ones(ROWS, DIM, dtype=I8)
 I32 = torch.ones(ROWS, 12, dtype=torch.int32)
 SCALE = torch.ones(ROWS, 1)
 STATE = torch.frombuffer(bytearray(json.dumps({"shape": [ROWS, DIM]}).encode()), dtype=torch.uint8)
@@ -173,19 +158,19 @@ REFUSED: dict[str, tuple[dict[str, torch.Tensor], tuple[int, int]]] = {
               (ROWS, DIM)),
     "compressed-tensors": ({"weight_packed": I32, "weight_scale": SCALE, "weight_shape": torch.tensor([ROWS, DIM])},
                            (ROWS, DIM)),
-    "zero points": ({"weight": I8, "weight_scale": SCALE, "weight_zero_point": I8[:, :1].clone()}, (ROWS, DIM)),
+    "zero points": ({"weight": ONES, "weight_scale": SCALE, "weight_zero_point": ONES[:, :1].clone()}, (ROWS, DIM)),
     "GPTQ or AWQ": ({"qweight": torch.ones(12, ROWS, dtype=torch.int32), "scales": torch.ones(3, ROWS),
                      "qzeros": I32.clone(), "g_idx": torch.zeros(DIM, dtype=torch.int32)}, (ROWS, DIM)),
-    "quanto": ({"weight._data": I8, "weight._scale": SCALE}, (ROWS, DIM)),
+    "quanto": ({"weight._data": ONES, "weight._scale": SCALE}, (ROWS, DIM)),
     "bitsandbytes": ({"weight": torch.zeros(ROWS * DIM // 2, 1, dtype=torch.uint8), "weight.absmax": SCALE,
                       "weight.quant_map": torch.zeros(16), QUANT_STATE: STATE}, (ROWS, DIM)),
-    "bitsandbytes ": ({"weight": I8, "SCB": SCALE[:, 0].clone(), "weight_format": torch.tensor(0)}, (ROWS, DIM)),
+    "bitsandbytes ": ({"weight": ONES, "SCB": SCALE[:, 0].clone(), "weight_format": torch.tensor(0)}, (ROWS, DIM)),
     "HQQ": ({"W_q": U8, "scale": SCALE, "zero": SCALE.clone()}, (ROWS, DIM // 2)),
-    "torchao": ({"_weight_qdata": I8, "_weight_scale": SCALE}, (ROWS, DIM)),
-    "EETQ": ({"weight": I8, "weight_scales": SCALE[:, 0].clone()}, (ROWS, DIM)),
-    "int8 beside some_factor": ({"weight": I8, "some_factor": SCALE}, (ROWS, DIM)),
-    "int8.* 0 scales": ({"weight": I8}, (ROWS, DIM)),
-    "does not fit": ({"weight": I8, "weight_scale": torch.ones(ROWS - 1, 1)}, (ROWS, DIM)),
+    "torchao": ({"_weight_qdata": ONES, "_weight_scale": SCALE}, (ROWS, DIM)),
+    "EETQ": ({"weight": ONES, "weight_scales": SCALE[:, 0].clone()}, (ROWS, DIM)),
+    "int8 beside some_factor": ({"weight": ONES, "some_factor": SCALE}, (ROWS, DIM)),
+    "int8.* 0 scales": ({"weight": ONES}, (ROWS, DIM)),
+    "does not fit": ({"weight": ONES, "weight_scale": torch.ones(ROWS - 1, 1)}, (ROWS, DIM)),
     "contradict": ({"weight": torch.zeros(ROWS, 12, dtype=torch.uint32), "scales": torch.ones(ROWS - 1, 3),
                     "biases": torch.ones(ROWS, 3)}, (ROWS, DIM)),
 }  # fmt: skip
@@ -212,7 +197,7 @@ def test_other_codes_are_refused_by_name(tmp_path: Path, name: str) -> None:
 
 
 def test_whole_numbers_are_no_rows(tmp_path: Path) -> None:
-    save_file({"table": I8}, tmp_path / "a.safetensors")
+    save_file({"table": ONES}, tmp_path / "a.safetensors")
     for read in (lambda path: ww.neighbors(path, "#1"),
                  lambda path: resize_checkpoint(path, tmp_path / "out.safetensors", vocab_size=9)):  # fmt: skip
         with pytest.raises(CheckpointError, match="int8, codes or ids"):

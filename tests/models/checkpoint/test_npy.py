@@ -156,7 +156,7 @@ def test_lists_of_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     content = bytearray(whole := path.read_bytes())
     content[content.index(b"PK\1\2") + 33] ^= 8
     path.write_bytes(content)
-    refused(path, "1 arrays are found in it, but it says that it has others")
+    refused(path, "1 arrays are found in it, but it says that it has 2")
     path.write_bytes(whole)
     monkeypatch.setattr("whatwhere.models.checkpoint.archives._MAX_MEMBERS", 1)
     refused(path, "it holds 2 arrays, but at most 1 are read")

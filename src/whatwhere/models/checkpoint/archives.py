@@ -71,12 +71,11 @@ def open_npy(file: File) -> Contents:
 def open_npz(file: File) -> Contents:
     """Read the headers of a zip of arrays, each of which is read as a whole, with its checksum."""
     arrays: dict[str, Computed] = {}
-    _require_memory(file)
+    stated = _stated_members(file)
     with _own_errors(file), zipfile.ZipFile(file.path) as archive:
         listed = archive.infolist()
-        end = file.read(max(0, file.size - 22 - len(archive.comment)), min(22, file.size))
-        if end[:4] == b"PK\5\6" and len(listed) % 2**16 != struct.unpack_from("<H", end, 10)[0] != 2**16 - 1:
-            raise file.damaged(f"{len(listed):,} arrays are found in it, but it says that it has others")
+        if len(listed) != stated:
+            raise file.damaged(f"{len(listed):,} arrays are found in it, but it says that it has {stated:,}")
         if len(listed) > _MAX_MEMBERS:
             raise file.damaged(f"it holds {len(listed):,} arrays, but at most {_MAX_MEMBERS:,} are read")
         for info in listed:
@@ -107,15 +106,16 @@ def _entry(file: File, name: str, header: "_Header", read: Callable[[], np.ndarr
     return Computed(name, header.shape, stored.name, prod(header.shape) * stored.itemsize, file.path, rows_of)
 
 
-def _require_memory(file: File) -> None:
-    """Raise CheckpointError if the list of members alone would take too much memory, before it is read."""
+def _stated_members(file: File) -> int:
+    """Return how many members a zip states; raise CheckpointError if their list alone would take too much memory."""
     tail = file.read(begin := max(0, file.size - _MAX_TAIL), file.size - begin)
     at = tail.rfind(b"PK\5\6", 0, max(0, len(tail) - 18))
-    size = struct.unpack_from("<I", tail, at + 12)[0] if at >= 0 else 0
+    count, size = struct.unpack_from("<HI", tail, at + 10) if at >= 0 else (0, 0)
     if at >= 76 and tail[at - 20 : at - 16] == b"PK\6\7":  # of a zip of more than 4 GB, or of 65,535 members
-        size = struct.unpack_from("<Q", tail, at - 76 + 40)[0]
+        count, size = struct.unpack_from("<QQ", tail, at - 76 + 32)
     members = min(size, file.size) // 46
     file.require_memory(members * _MEMBER, f"its list of up to {members:,} arrays")
+    return int(count)
 
 
 class _Header(NamedTuple):
