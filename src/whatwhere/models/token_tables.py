@@ -219,13 +219,7 @@ def _values(checkpoint: Checkpoint, table: TokenTable) -> "ValueEmbedding":
     from whatwhere.what.model_tables import ValueEmbedding
 
     settings = _settings(checkpoint, "num_key_value_heads", "n_kv_head", "num_attention_heads", "n_head")
-    try:
-        heads = settings.whole("num_key_value_heads", "n_kv_head", "num_attention_heads", "n_head")
-    except CheckpointError:
-        raise CheckpointError(
-            f"the configuration of {checkpoint.path} does not state into how many heads the {table.features} columns "
-            f"of {quoted(table.name)} are split.\nState num_key_value_heads in config.json."
-        ) from None
+    heads = settings.whole("num_key_value_heads", "n_kv_head", "num_attention_heads", "n_head")
     head_dim = settings.whole("head_dim", default=None)
     if table.features % heads or (head_dim is not None and heads * head_dim != table.features):
         needed = f"{heads} heads" if head_dim is None else f"{heads} heads of {head_dim} features"

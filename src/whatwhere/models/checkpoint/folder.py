@@ -1,6 +1,5 @@
 """The format of a path, detected; folders of Hugging Face, and of comparisons, with the trained model of each run."""
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from whatwhere.models.checkpoint.base import ByteRange, Contents, Entry
 from whatwhere.models.checkpoint.files import TIMES, File, plain_name, read_json
 from whatwhere.models.checkpoint.gguf import PART, open_gguf
 from whatwhere.models.checkpoint.safetensors import is_safetensors, read_header, require_checksum
-from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, tokenizer_in, tokens_in
+from whatwhere.models.checkpoint.tokenizer_files import MAX_TOKENIZER_BYTES, printable, tokenizer_in, tokens_in
 from whatwhere.models.checkpoint.word_vectors import (
     is_binary,
     is_projector,
@@ -37,8 +36,6 @@ RESULTS, RESULTS_FORMAT = "results.json", "results"
 MAX_RESULTS_BYTES = 200_000_000
 TABLE = "input.tokens.weight"
 _MODELS = "models"
-_SURROGATE = re.compile("[\ud800-\udfff]")
-"""Lone surrogates, which JSON can express and UTF-8 cannot."""
 CONFIG, INDEX = "config.json", ".index.json"
 _MAX_INDEX_BYTES = 100_000_000
 _MAX_CONFIG_BYTES = 10_000_000
@@ -88,7 +85,7 @@ def open_contents(path: Path, allow_pickle: bool) -> Contents:
 
 def holds_weights(folder: Path) -> bool:
     """Return whether a folder has weights, results of a comparison or word vectors, not a configuration alone."""
-    return is_results(folder) or is_projector(folder) or bool(weight_files(folder))
+    return (folder / RESULTS).is_file() or is_projector(folder) or bool(weight_files(folder))
 
 
 def weight_files(folder: Path) -> list[Path]:
@@ -124,7 +121,7 @@ def open_configuration(path: Path) -> Contents:
 def _open_folder(folder: Path, allow_pickle: bool) -> Contents:
     weights = weight_files(folder)
     # A folder with weights is a model, even if it also has a results.json or a vectors.tsv.
-    if not weights and is_results(folder):
+    if not weights and (folder / RESULTS).is_file():
         return open_results(folder)
     if not weights and is_projector(folder):
         return open_projector(folder)
@@ -229,11 +226,6 @@ def _json_without_tensors(file: File) -> tuple[str, str]:
 # Results of `whatwhere compare`
 
 
-def is_results(folder: Path) -> bool:
-    """Return whether a folder has results of `whatwhere compare`: the file that it writes last."""
-    return (folder / RESULTS).is_file()
-
-
 def open_results(folder: Path) -> Contents:
     """Read the headers of the trained models of a comparison; `rotary-0/input.tokens.weight` is a table of seed 0."""
     path = folder / RESULTS
@@ -272,4 +264,4 @@ def _tokens(task: Any) -> list[str] | None:
     tokens = task.get("tokens") if isinstance(task, dict) else None
     if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
         return None
-    return [_SURROGATE.sub("\ufffd", token) for token in tokens]
+    return [printable(token) for token in tokens]

@@ -44,12 +44,7 @@ _WITH_HEAD = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "ForMask
 class Names:
     """The names of the tensors of the input layer and of the output projection; None if there is no such tensor.
 
-    Args:
-        token_table: one row for each token.
-        output_projection: maps hidden states to logits (`lm_head`, unembedding), if it is stored separately.
-        position_table: learned positions.
-        segment_table: learned segments (token types).
-        guessed: whether the token table was identified by its number of rows rather than its name.
+    `guessed`: the token table was identified by its number of rows rather than its name.
     """
 
     token_table: str | None = None

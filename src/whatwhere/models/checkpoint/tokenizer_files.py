@@ -1,6 +1,5 @@
 """Files of a tokenizer: its tokens by id, and the tokenizer itself, also of files older than tokenizer.json."""
 
-import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 TOKENIZER = "tokenizer.json"
 MAX_TOKENIZER_BYTES = 200_000_000
 _MAX_UNUSED_IDS = 1 << 16
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def tokenizer_in(folder: Path) -> "Tokenizer | str":
@@ -206,12 +204,16 @@ def by_id(path: Path, *parts: Iterable[tuple[Any, Any]]) -> list[str]:
     for token, number in chain(*parts):
         if not isinstance(token, str) or not is_whole_number(number):
             raise _wrong(path, f"the token {quoted(str(token))} has the number {quoted(str(number))}")
-        # Lone surrogates, which JSON can express and UTF-8 cannot, become a replacement character.
-        tokens[number] = _SURROGATE.sub("?", token)
+        tokens[number] = printable(token)
     count = max(tokens, default=-1) + 1
     if count > 16 * len(tokens) + _MAX_UNUSED_IDS:
         raise _wrong(path, f"it numbers {len(tokens):,} tokens up to {count - 1:,}")
     return [tokens.get(number, "") for number in range(count)]
+
+
+def printable(token: str) -> str:
+    """Return a token with "?" for lone surrogates, which JSON can express and UTF-8 cannot."""
+    return token.encode("utf-8", "replace").decode()
 
 
 def _wrong(path: Path, what: str) -> CheckpointError:
