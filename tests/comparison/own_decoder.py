@@ -1,6 +1,6 @@
 """A decoder of a user's own, and the ways in which one can be wrong."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -24,7 +24,7 @@ class Block(nn.Module):
 
 
 class Decoder(nn.Module):
-    causal = True
+    causal, layer = True, 0
 
     def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
         super().__init__()
@@ -38,9 +38,13 @@ class Decoder(nn.Module):
     def forward(self, ids: Tensor, positions: ww.Positions) -> Tensor:
         heres = self.bound(positions)
         x = self.input(ids, heres[0])
-        for block, here in zip(self.blocks, heres, strict=True):
-            x = block(x, here, self.causal)
+        for n, (block, here) in enumerate(zip(self.blocks, heres, strict=True)):
+            x = block(self.mixed(x, ids, positions) if n == self.layer else x, here, self.causal)
         return self.input.tokens.readout(x)
+
+    def mixed(self, x: Tensor, ids: Tensor, positions: ww.Positions) -> Tensor:
+        """Return what one layer gets, into which other models mix something."""
+        return x
 
 
 class SeesLaterTokens(Decoder):
@@ -71,12 +75,8 @@ class NoBias(Decoder):
 class OwnPositions(Decoder):
     """It has a positional encoding of its own, below that of the scheme."""
 
-    def forward(self, ids: Tensor, positions: ww.Positions) -> Tensor:
-        heres = self.bound(positions)
-        x = self.input(ids, heres[0]) + torch.sin(positions.index[0].float()).mT
-        for block, here in zip(self.blocks, heres, strict=True):
-            x = block(x, here)
-        return self.input.tokens.readout(x)
+    def mixed(self, x: Tensor, ids: Tensor, positions: ww.Positions) -> Tensor:
+        return x + torch.sin(positions.index[0].float()).mT
 
 
 class Bag(nn.Module):
@@ -127,146 +127,105 @@ def zero_at_first(vocab_size: int, wheres: Sequence[ww.Where], settings: Setting
     return model
 
 
-class Leaking(Decoder):
-    """A right decoder, into one layer of which a little of all tokens is mixed."""
+def mixing(
+    mix: Callable[[Decoder, Tensor, Tensor], Tensor], layer: int = 0, **parts: Callable[[int], nn.Module | nn.Parameter]
+) -> type[Decoder]:
+    """Return a decoder into one layer of which a function of the model, its tokens and ids mixes something.
 
-    share, layer = 0.1, 0
+    `parts` are its further modules by name, each made for a width.
+    """
 
-    def forward(self, ids: Tensor, positions: ww.Positions) -> Tensor:
-        heres = self.bound(positions)
-        x = self.input(ids, heres[0])
-        for n, (block, here) in enumerate(zip(self.blocks, heres, strict=True)):
-            if n == self.layer:
-                x = self.mixed(x, ids)
-            x = block(x, here)
-        return self.input.tokens.readout(x)
+    class Mixing(Decoder):
+        def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
+            super().__init__(vocab_size, wheres, settings)
+            self.layer = layer
+            for name, make in parts.items():
+                setattr(self, name, make(settings.dim))
 
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        return x + self.share * x.mean(1, keepdim=True)
+        def mixed(self, x: Tensor, ids: Tensor, positions: ww.Positions) -> Tensor:
+            return mix(self, x, ids)
 
-
-def leaking(share: float, layer: int = 0) -> type[Leaking]:
-    """Return a model of which so much leaks into a layer."""
-    return type("Leaking", (Leaking,), {"share": share, "layer": layer})
+    return Mixing
 
 
-class LeaksOfTraining(Leaking):
-    """Normalized by the statistics of all tokens, in training alone."""
-
-    def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
-        super().__init__(vocab_size, wheres, settings)
-        self.norm = nn.BatchNorm1d(settings.dim)
-
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        return self.norm(x.mT).mT
+def leaking(share: float, layer: int = 0) -> type[Decoder]:
+    """Return a decoder into a layer of which so much of all tokens is mixed."""
+    return mixing(lambda model, x, ids: x + share * x.mean(1, keepdim=True), layer)
 
 
-class LeaksByChunk(Leaking):
-    """Tokens see the next one, in pairs."""
-
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        pairs = x[:, : x.shape[1] // 2 * 2].unflatten(1, (-1, 2)).flip(2).flatten(1, 2)
-        return x + 1e-3 * nn.functional.pad(pairs, (0, 0, 0, x.shape[1] % 2))
+def _next_of_pairs(model: Decoder, x: Tensor, ids: Tensor) -> Tensor:
+    pairs = x[:, : x.shape[1] // 2 * 2].unflatten(1, (-1, 2)).flip(2).flatten(1, 2)
+    return x + 1e-3 * nn.functional.pad(pairs, (0, 0, 0, x.shape[1] % 2))
 
 
-class LeaksWithoutSlope(Leaking):
-    """Tokens know how often they occur, later ones included: no derivative shows it."""
-
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        return x + 1e-3 * (ids[:, None] == ids[:, :, None]).sum(1)[..., None]
+def _after_dropout(model: Decoder, x: Tensor, ids: Tensor) -> Tensor:
+    x = torch.dropout(x, 0.5, train=model.training)
+    return x + 0.1 * x.mean(1, keepdim=True)
 
 
-class LeaksAfterDropout(Leaking):
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        return super().mixed(torch.dropout(x, 0.5, train=self.training), ids)
+LEAKING = {
+    "by chunk": mixing(_next_of_pairs),
+    # Tokens know how often they occur, later ones included: no derivative shows it.
+    "without slope": mixing(lambda model, x, ids: x + 1e-3 * (ids[:, None] == ids[:, :, None]).sum(1)[..., None]),
+    "after dropout": mixing(_after_dropout),
+    **{f"{share} in layer {n}": leaking(share, n) for share in (0.3, 0.1, 1e-3, 1e-6) for n in (0, 1)},
+}
+LEAKS_OF_TRAINING = mixing(lambda model, x, ids: model.norm(x.mT).mT, norm=nn.BatchNorm1d)
+"""Normalized by the statistics of all tokens, in training alone."""
+ROUNDS = mixing(lambda model, x, ids: x + model.number.round(), number=lambda dim: nn.Parameter(torch.randn(dim)))
+"""It rounds a number, which has a gradient therefore, but one of zero."""
 
 
-class WithDropout(Leaking):
-    """A right one: dropout, an operation in place, and a table that is kept from the first call on."""
-
-    def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
-        super().__init__(vocab_size, wheres, settings)
-        self.kept: Tensor | None = None
-
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        if self.kept is None:
-            self.kept = torch.linspace(0.9, 1.1, x.shape[-1])
-        x = torch.dropout(x, 0.2, train=self.training)
-        return x.mul_(self.kept) if not x.is_leaf else x * self.kept
+def _with_dropout(model: Decoder, x: Tensor, ids: Tensor) -> Tensor:
+    """Drop numbers, in place, and keep a table from the first call on."""
+    if not hasattr(model, "kept"):
+        model.kept = torch.linspace(0.9, 1.1, x.shape[-1])
+    x = torch.dropout(x, 0.2, train=model.training)
+    return x.mul_(model.kept) if not x.is_leaf else x * model.kept
 
 
-class Convolves(Leaking):
-    """A right one: a causal convolution by FFT, which rounds with all tokens."""
-
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        n = 2 * x.shape[1]
-        decay = torch.exp(-torch.arange(x.shape[1], dtype=x.dtype))[None, :, None]
-        return x + torch.fft.irfft(torch.fft.rfft(x, n, 1) * torch.fft.rfft(decay, n, 1), n, 1)[:, : x.shape[1]]
+def _convolved(model: Decoder, x: Tensor, ids: Tensor) -> Tensor:
+    """Convolve by FFT, causally, which rounds with all tokens."""
+    n = 2 * x.shape[1]
+    decay = torch.exp(-torch.arange(x.shape[1], dtype=x.dtype))[None, :, None]
+    return x + torch.fft.irfft(torch.fft.rfft(x, n, 1) * torch.fft.rfft(decay, n, 1), n, 1)[:, : x.shape[1]]
 
 
-class MasksAfterwards(Leaking):
-    """A right one: the largest of all scores is subtracted, and the mask comes after the exponential."""
-
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        scores = x @ x.mT / x.shape[-1]
-        weights = (scores - scores.amax(-1, keepdim=True)).exp().tril()
-        return x + weights / weights.sum(-1, keepdim=True) @ x
+def _masked_afterwards(model: Decoder, x: Tensor, ids: Tensor) -> Tensor:
+    """Subtract the largest of all scores, and mask after the exponential."""
+    scores = x @ x.mT / x.shape[-1]
+    weights = (scores - scores.amax(-1, keepdim=True)).exp().tril()
+    return x + weights / weights.sum(-1, keepdim=True) @ x
 
 
-class MasksByNumbers(Leaking):
-    """A right one: -10,000 is added to the scores of later keys."""
-
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        scores = x @ x.mT / x.shape[-1] + torch.full((x.shape[1],) * 2, -1e4, dtype=x.dtype).triu(1)
-        return x + scores.softmax(-1) @ x
+def _kept(model: Decoder, x: Tensor, ids: Tensor) -> Tensor:
+    """Keep what was computed last, to look at: a tensor that cannot be copied."""
+    model.last = x
+    return x
 
 
-class ConvolvesInFloat32(Convolves):
-    """A right one, of which only the convolution computes in float32."""
-
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        return x + (super().mixed(x.float(), ids) - x.float()).to(x.dtype)
-
-
-class KeepsNumbers(Leaking):
-    """A right one that keeps what it computed last, to look at: a tensor that cannot be copied."""
-
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        self.last = x
-        return x
+def _by_experts(model: Decoder, x: Tensor, ids: Tensor) -> Tensor:
+    """Send each token to one of five layers, of which two sequences may not reach all."""
+    weight, chosen = model.router(x).softmax(-1).max(-1)
+    y = torch.zeros_like(x)
+    for number, expert in enumerate(model.experts):
+        if (mine := chosen == number).any():
+            y[mine] = expert(x[mine]) * weight[mine][:, None]
+    return x + y
 
 
-class Experts(Leaking):
-    """A right one: each token takes one of five layers, and two sequences may not reach all."""
-
-    def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
-        super().__init__(vocab_size, wheres, settings)
-        self.router = nn.Linear(settings.dim, 5, bias=False)
-        self.experts = nn.ModuleList(nn.Linear(settings.dim, settings.dim) for _ in range(5))
-
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        weight, chosen = self.router(x).softmax(-1).max(-1)
-        y = torch.zeros_like(x)
-        for number, expert in enumerate(self.experts):
-            if (mine := chosen == number).any():
-                y[mine] = expert(x[mine]) * weight[mine][:, None]
-        return x + y
-
-
-class Rounds(Leaking):
-    """It rounds a number, which has a gradient therefore, but one of zero."""
-
-    def __init__(self, vocab_size: int, wheres: Sequence[ww.Where], settings: Settings) -> None:
-        super().__init__(vocab_size, wheres, settings)
-        self.number = nn.Parameter(torch.randn(settings.dim))
-
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        return x + self.number.round()
-
-
-class InFloat32(Convolves):
-    """A right one that cannot compute in float64."""
-
-    def mixed(self, x: Tensor, ids: Tensor) -> Tensor:
-        mixed = super().mixed(x.float(), ids)
-        return mixed @ torch.eye(x.shape[-1])
+RIGHT = {
+    "begins at zero": zero_at_first,
+    "with dropout": mixing(_with_dropout),
+    "convolves": mixing(_convolved),
+    "masks afterwards": mixing(_masked_afterwards),
+    "keeps numbers": mixing(_kept),
+    # One that cannot compute in float64, and one of which a part computes in float32.
+    "in float32": mixing(lambda model, x, ids: _convolved(model, x.float(), ids) @ torch.eye(x.shape[-1])),
+    "partly in float32": mixing(lambda model, x, ids: x + (_convolved(model, x.float(), ids) - x.float()).to(x.dtype)),
+    "experts": mixing(
+        _by_experts,
+        router=lambda dim: nn.Linear(dim, 5, bias=False),
+        experts=lambda dim: nn.ModuleList(nn.Linear(dim, dim) for _ in range(5)),
+    ),
+}

@@ -99,14 +99,6 @@ def test_the_attention_weights_reproduce_the_answer(positions: list[int] | None,
         assert one.top[0].probability == pytest.approx(expected[one.top[0].id].item(), rel=1e-4)
 
 
-def test_positions_by_hand_change_the_answers_of_schemes_that_see_them(results: Comparison) -> None:
-    usual, moved = (ask(results, "Max(6,2,1)", positions=p).answers for p in (None, [0, 1, 2, 3, 4, 5, 6, 0]))
-    same = {
-        one.scheme: one.top[0].probability == other.top[0].probability for one, other in zip(usual, moved, strict=True)
-    }
-    assert same == {"none": True, "rotary+alibi": False, "learned": False}
-
-
 def test_a_length_without_a_row_is_refused_with_the_reason(results: Comparison) -> None:
     answers = ask(results, "Max(6,2,1,5)")
     assert [one.scheme for one in answers.answers] == ["none", "rotary+alibi"]
@@ -130,11 +122,6 @@ def test_models_of_text_predict_the_next_byte(tmp_path: Path) -> None:
     for written, words in (("", "empty"), ("a" * 1025, "1,025 tokens"), ("\ud800", "half a character")):
         with pytest.raises(ww.errors.TextError, match=words):
             ask(text, written)
-
-
-def test_schemes_have_their_other_names_here_too(results: Comparison) -> None:
-    answers = ask(results, "Max(1)", schemes=["rope+alibi", "NoPE"]).answers
-    assert [one.scheme for one in answers] == ["rotary+alibi", "none"]
 
 
 def test_the_median_run_is_that_of_the_longest_length(tmp_path: Path) -> None:

@@ -23,7 +23,6 @@ from whatwhere.comparison.results import (
     Statistics,
     TableSnapshot,
     TokenCosines,
-    spread,
     summarize,
 )
 from whatwhere.comparison.settings import Settings, make_settings
@@ -211,13 +210,9 @@ def test_a_snapshot_of_a_table() -> None:
     require_statistics(result.table, table)
     require_cosines(result.cosines, table)
     assert (result.percent, result.number_line, result.change_cosines) == (20, None, None)
-
-
-def test_the_cosines_of_what_training_wrote() -> None:
-    """Of E - E0: those of E itself are mostly those of the random table that it started from."""
-    first, change = 10 * sampled(0), sampled(1)
-    result = snapshot(first + change, first)
-    require_cosines(result.change_cosines, (first + change).astype(np.float32) - first.astype(np.float32))
+    first = 10 * sampled(1)  # of E, cosines are mostly those of the random table that it started from
+    written = snapshot(first + table, first).change_cosines
+    require_cosines(written, (first + table).astype(np.float32) - first.astype(np.float32))
 
 
 def test_a_snapshot_after_adding_positions() -> None:
@@ -238,21 +233,6 @@ def test_the_number_line_is_the_first_principal_component_of_how_the_digits_move
     expected = abs(np.corrcoef(along, np.arange(10))[0, 1])
     assert 0.1 < expected < 0.999
     assert snapshot(table, first).number_line == pytest.approx(expected, abs=1e-5)
-
-
-DIGITS = np.arange(10.0)
-
-
-@pytest.mark.parametrize(
-    "values", [DIGITS, -DIGITS, (DIGITS - 4.5) ** 2, DIGITS**2], ids=["up", "down", "even", "bent"]
-)
-def test_the_number_line_of_digits_that_moved_along_one_direction(values: np.ndarray) -> None:
-    first, direction = sampled(5), sampled(6)[0]
-    table = first.copy()
-    table[2:12] += values[:, None] * direction
-    table[12:] += 9.0  # what the others do is not asked
-    expected = abs(np.corrcoef(values, DIGITS)[0, 1])  # 1, 1, 0 and 0.96
-    assert snapshot(table, first).number_line == pytest.approx(expected, abs=1e-3)
 
 
 def test_digits_that_did_not_move_are_on_no_line() -> None:
@@ -284,16 +264,3 @@ def test_seeds_are_summarized_by_median_and_range() -> None:
     assert result.scores[2] == {"all": Spread(0.5, 0.5, 0.5), "Max": Spread(0.3, 0.2, 0.9)}
     assert result.shift[1] == ShiftSummary(Spread(0.3, 0.2, 0.9), None)
     assert result.parameters.total == 7
-
-
-@pytest.mark.parametrize("values", [[3.0], [1.0, 2.0], [4.0, 1.0, 3.0], [0.1, 0.2, 0.7, 0.4]])
-def test_the_spread_is_that_of_numpy(values: list[float]) -> None:
-    result = spread(values)
-    assert result is not None
-    assert (result.median, result.min, result.max) == (
-        pytest.approx(float(np.median(values))),
-        min(values),
-        max(values),
-    )
-    assert spread([None, *values]) is None
-    assert spread([]) is None

@@ -44,7 +44,7 @@ def test_a_right_model_passes_with_every_scheme(scheme: str) -> None:
     ("model", "scheme", "message"),
     [
         (own_decoder.SeesLaterTokens, "none", "sees later tokens"),
-        (own_decoder.LeaksOfTraining, "rotary", "sees later tokens in training"),
+        (own_decoder.LEAKS_OF_TRAINING, "rotary", "sees later tokens in training"),
         (own_decoder.CountsItself, "rotary", "do not change with positions"),
         (own_decoder.FirstOfAll, "none/rotary", "do not change with positions"),
         (own_decoder.FirstOfAll, "rotary/none", "do not change with positions"),
@@ -52,7 +52,7 @@ def test_a_right_model_passes_with_every_scheme(scheme: str) -> None:
         (own_decoder.NoBias, "t5", "no gradient reaches wheres.0.score"),
         (own_decoder.OwnPositions, "none", "has a positional encoding of its own"),
         (own_decoder.Bag, "none", "no gradient reaches left.weight, left.bias of Bag"),
-        (own_decoder.Rounds, "none", "no gradient reaches number of Rounds"),
+        (own_decoder.ROUNDS, "none", "no gradient reaches number of"),
         (own_decoder.NoAttention, "none", "no working attention"),
         (own_decoder.OneLogit, "none", r"logits of every token are needed: \(2, 8, 20\)"),
         (own_decoder.Broken, "none", "RuntimeError when it was called: mat1"),
@@ -67,15 +67,7 @@ def test_a_faulty_model_is_refused(model: Any, scheme: str, message: str) -> Non
         check_model(model, scheme, TASK, make_settings("expressions", [8]))
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        *(own_decoder.leaking(share, layer) for share in (0.3, 0.1, 1e-3, 1e-6) for layer in (0, 1)),
-        own_decoder.LeaksByChunk,
-        own_decoder.LeaksWithoutSlope,
-        own_decoder.LeaksAfterDropout,
-    ],
-)
+@pytest.mark.parametrize("model", own_decoder.LEAKING.values(), ids=own_decoder.LEAKING)
 @pytest.mark.parametrize("task", [TASK, Expressions((1, 2)), Text(b"the cat sat on the mat. " * 40, trained=(19,))])
 def test_a_model_that_sees_a_little_of_later_tokens_is_refused(model: Any, task: Any) -> None:
     settings = make_settings(task.name, [24], dim=16, heads=2)
@@ -83,20 +75,7 @@ def test_a_model_that_sees_a_little_of_later_tokens_is_refused(model: Any, task:
         check_model(model, "rotary", task, settings)
 
 
-@pytest.mark.parametrize(
-    "model",
-    [
-        own_decoder.WithDropout,
-        own_decoder.Convolves,
-        own_decoder.MasksAfterwards,
-        own_decoder.MasksByNumbers,
-        own_decoder.InFloat32,
-        own_decoder.ConvolvesInFloat32,
-        own_decoder.KeepsNumbers,
-        own_decoder.Experts,
-        own_decoder.zero_at_first,
-    ],
-)
+@pytest.mark.parametrize("model", own_decoder.RIGHT.values(), ids=own_decoder.RIGHT)
 def test_what_rounds_with_later_tokens_or_begins_at_zero_is_right(model: Any) -> None:
     check_model(model, "rotary", TASK, SETTINGS)
 

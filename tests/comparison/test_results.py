@@ -10,18 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors import safe_open
-from safetensors.torch import load_file
 
 import whatwhere as ww
-from whatwhere.comparison import folder as folder_module
 from whatwhere.comparison.folder import Folder
 from whatwhere.comparison.read import read_results
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Expressions
-from whatwhere.comparison.train import build, one_thread, train
 from whatwhere.records import sealed
 
 from ..running import error_of, whatwhere
@@ -91,21 +87,9 @@ def test_equal_runs_are_equal_files(tmp_path: Path, learned_run: Run) -> None:
             assert names == sorted(names)
 
 
-def test_the_saved_model_is_the_trained_model(kept: Path) -> None:
-    """Built, trained and loaded apart from each other, both give the same logits to the last bit."""
-    model = build("learned", 2, TASK, TOLD)
-    with one_thread():
-        train(model, 2, TASK, TOLD)
-    tensors = load_file(kept / "models/learned-2.safetensors")
-    same = build("learned", 99, TASK, TOLD)
-    # A scheme is the same module in every layer, and is saved once.
-    rest = same.load_state_dict({name: value for name, value in tensors.items() if "@" not in name}, strict=False)
-    assert (rest.missing_keys, rest.unexpected_keys) == (["wheres.0.input.weight", "wheres.1.input.weight"], [])
-    ids = TASK.test_set(3, 20).ids
-    with torch.no_grad():
-        assert torch.equal(same(ids), model(ids))
+def test_a_model_names_its_run_and_is_read_by_whoever_reads_the_runs(kept: Path) -> None:
     modes = {(kept / file).stat().st_mode for file in ("models/learned-2.safetensors", "runs/learned-2.json")}
-    assert len(modes) == 1, "who may read the runs may read the models"
+    assert len(modes) == 1
     with safe_open(kept / "models/learned-2.safetensors", "pt") as opened:
         metadata = opened.metadata()
     assert [metadata[name] for name in ("scheme", "seed", "task")] == ["learned", "2", "expressions"]
@@ -150,17 +134,9 @@ def change(path: Path, *changes: Callable[[Any], Any]) -> None:
     "damage",
     [
         lambda c: c.pop("result"),
-        lambda c: c.pop("view"),
-        lambda c: c["result"].update(scores=None),
-        lambda c: c["result"].update(shift=[]),
-        lambda c: c["result"].update(file=3),
         lambda c: c["result"]["scores"]["4"].update(all="high"),
-        lambda c: c["result"]["losses"].append([1]),
         lambda c: c.update(format="something else"),
-        lambda c: c.update(result=[]),
-        lambda c: c.update(result=None),
         lambda c: c["result"].pop("file"),
-        lambda c: c["result"].pop("scores"),
         lambda c: c["result"].update(seed=3),
         lambda c: c["result"].update(scheme="rotary"),
     ],
@@ -197,13 +173,6 @@ def test_a_changed_scheme_is_detected(kept: Path) -> None:
         folder(kept).finished("learned", 2)
 
 
-def test_opening_a_folder_leaves_the_random_state(tmp_path: Path) -> None:
-    """To tell whether a scheme has changed it is built, and building it draws its table."""
-    before = torch.get_rng_state()
-    folder(tmp_path / "a", "learned", ("mine", lambda d, h, m: ww.Where(input=ww.Learned(d, m))))
-    assert torch.equal(torch.get_rng_state(), before)
-
-
 def test_names_that_are_no_file_names_do_not_collide(tmp_path: Path, learned_run: Run) -> None:
     names = ["a/b", "a:b", "a_b", "A_b", "../b", "a b", "ä"]
     opened = folder(tmp_path / "a", *((name, lambda d, h, m: ww.Where()) for name in names))
@@ -225,13 +194,6 @@ def test_a_full_disk_is_reported_and_the_same_command_resumes(tmp_path: Path, mo
         with pytest.raises(ww.errors.ResultsError, match=r"cannot be written: No space left on device\.\nMake room"):
             folder(tmp_path / "a")
     assert folder(tmp_path / "a").finished("learned", 2) is None
-
-
-def test_a_file_is_the_old_one_or_the_new_one(tmp_path: Path) -> None:
-    path = tmp_path / "x.json"
-    folder_module.write_json(path, {"a": (1 / 3, None, float("nan"), float("inf"))})
-    assert json.loads(path.read_text()) == {"a": [1 / 3, None, None, None]}, "all digits; null where not finite"
-    assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from whatwhere.comparison.results import SchemeView
 from whatwhere.comparison.run import STOP, Job, Run, Stopped, run, view_of
 from whatwhere.comparison.saved_model import saved_tensors
 from whatwhere.comparison.settings import Settings, make_settings
-from whatwhere.comparison.tasks import Expressions, Recall
+from whatwhere.comparison.tasks import Expressions
 from whatwhere.comparison.train import build, one_thread, train
 from whatwhere.errors import ResultsError
 
@@ -87,34 +87,9 @@ def test_the_tables_are_those_before_after_a_fifth_and_after_all_steps() -> None
     assert not torch.equal(tables[0][0], tables[1][0])
 
 
-def test_other_tasks_have_no_snapshots() -> None:
-    assert run(Job("none", 0, Recall(trained=(1, 2)), small_settings(steps=1))).result.token_table == ()
-
-
 def view(scheme: Any, **given: Any) -> SchemeView:
     (where,) = build_wheres(scheme, DIM, HEADS, 8, 1)
     return view_of(where, TASK, small_settings(**given))
-
-
-def test_the_drawing_of_sinusoids() -> None:
-    result = view("sinusoidal")
-    angle = np.arange(10)[:, None] * 10_000.0 ** (-np.arange(0, DIM, 2) / DIM)
-    rows = np.stack([np.sin(angle), np.cos(angle)], -1).reshape(10, DIM)
-    assert result.doors == ("input",)
-    np.testing.assert_allclose(result.fingerprint.values, rows, atol=1e-6)
-    # Each pair has length 1, so the cosine of two rows is the mean of the cosines of the angles between them.
-    (curve,) = result.by_distance.curves.values()
-    np.testing.assert_allclose(curve, np.cos(angle).mean(1), atol=1e-6)
-    assert result.by_distance.distances == tuple(range(10))
-
-
-def test_the_drawing_of_rotary() -> None:
-    result = view("rotary")
-    angle = np.arange(10)[:, None] * 10_000.0 ** (-np.arange(4) / 4)
-    assert result.doors == ("query_key",)
-    np.testing.assert_allclose(result.fingerprint.values, np.cos(angle), atol=1e-6)
-    (curve,) = result.by_distance.curves.values()
-    np.testing.assert_allclose(curve, np.cos(angle).mean(1), atol=1e-6)
 
 
 def test_the_drawing_of_alibi() -> None:

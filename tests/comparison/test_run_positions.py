@@ -105,15 +105,6 @@ def test_the_tests_sample_the_same_positions_for_every_model(positions: str) -> 
         require_sampled(settings, p)
 
 
-def test_each_part_of_a_long_test_set_is_sampled_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure, "_CHUNK_TOKENS", 60)
-    settings = small_settings(positions="random_offset")
-    model = watched(settings)
-    measure.scores(model, TASK, 5, settings)
-    assert len(model.seen) > 2
-    assert len({str(p.index.tolist()) for p in model.seen if p is not None}) == len(model.seen)
-
-
 @pytest.mark.parametrize("positions", DRAWN)
 def test_the_shift_test_shifts_sampled_positions(positions: str) -> None:
     settings = small_settings(positions=positions)
