@@ -5,6 +5,7 @@ A fault is in a scheme, or in the positions that a right scheme gets. Models are
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import torch
 from jaxtyping import Float
@@ -41,6 +42,7 @@ from whatwhere.where.score_bias import ScoreBias
 OTHER_LAYOUT, OTHER_THETA = "pairs of the other layout", "theta of another model, 500,000"
 BFLOAT16, DIVIDED = "angles in bfloat16", "slopes divided by the root of head_dim"
 """Names of faults in schemes."""
+NOT_RESTARTED = "positions not restarted in a pack"
 
 PADDING = 4
 """Padding tokens before each sequence, in the fault that attends to them."""
@@ -49,136 +51,97 @@ Fed = tuple[Tensor, Positions]
 """Ids and positions as a program feeds them to a model; the last token is the one whose logits are read."""
 
 
+Change = Callable[[QueryKeyMap | ScoreBias], QueryKeyMap | ScoreBias]
+
+
 @dataclass(frozen=True)
 class Laws:
-    """What the checks of `whatwhere.testing` find in a faulty scheme.
+    """What the checks of `whatwhere.testing` find in a faulty scheme: the laws that fail, and whether decoding holds.
 
-    Args:
-        check: the name of the check.
-        failed: the laws that fail.
-        decoding: whether the rows of a query alone are those among others, so that cached decoding agrees with the
-            full pass, and a test that compares the two finds nothing.
+    Where it does, the rows of a query alone are those among others, so that cached decoding agrees with the full pass,
+    and a test that compares the two finds nothing.
     """
 
-    check: str
     failed: tuple[str, ...]
     decoding: bool
 
 
-def misprinted_sinusoid_laws() -> Laws:
-    """Check the misprinted sinusoid."""
-    encoding = MisprintedSinusoid(64)
-    return _laws(check_input_encoding(lambda p: encoding(p)[0], dim=64), "any order")
-
-
-def divided_alibi_laws() -> Laws:
-    """Check ALiBi whose slopes are divided by the root of head_dim."""
-    bias = divide_slopes(num_heads=4, head_dim=16)
-    report = check_bias(lambda q, k, dtype=None: bias(q, k, dtype=dtype)[0], num_heads=4, expected="alibi")
-    return _laws(report, "decoding")
-
-
-def rotary_laws(scheme: QueryKeyMap, expected: Rotary) -> Laws:
-    """Check a faulty rotary scheme against the one that the weights were trained with."""
-    report = check_rotary(
-        lambda x, p: scheme(x, x, p)[0],
-        head_dim=expected.head_dim,
-        theta=expected.theta,
-        interleaved=expected.interleaved,
-        scaling=expected.scaling,
-    )
-    return _laws(report, "any positions")
-
-
 @dataclass(frozen=True)
-class FaultyScheme:
-    """A fault in the scheme of a trained model.
+class Fault:
+    """A fault of trained models: in their scheme, or in the positions that a right model is given.
 
     Args:
-        fault: in a few words, a key of `scheme_laws`.
-        scheme: that the models are trained with.
-        replace: returns the faulty scheme for a right one.
-        shift: added to all positions, of the right model too.
-    """
-
-    fault: str
-    scheme: str
-    replace: Callable[[QueryKeyMap | ScoreBias], QueryKeyMap | ScoreBias]
-    shift: int = 0
-
-    @property
-    def name(self) -> str:
-        """The fault, with the position from which sequences begin, where that is not 0."""
-        return f"{self.fault}, from position {self.shift:,}" if self.shift else self.fault
-
-
-@dataclass(frozen=True)
-class FaultyPositions:
-    """A fault in the positions that a right model is given.
-
-    Args:
-        name: in a few words.
+        name: in a few words; of a fault in the scheme a key of `scheme_laws`.
         scheme: that the models are trained with.
         right, faulty: what a program feeds for a batch of ids.
+        change: returns the faulty scheme for a right one; None of a fault in positions.
+        shift: added to all positions, of the right model too.
     """
 
     name: str
     scheme: str
     right: Callable[[Tensor], Fed]
     faulty: Callable[[Tensor], Fed]
+    change: Change | None = None
+    shift: int = 0
 
 
-def scheme_faults() -> list[FaultyScheme]:
+def scheme_faults() -> list[Fault]:
     """Return the faults in schemes, for models with heads of any size."""
-    rotaries: list[FaultyScheme] = [
-        FaultyScheme(OTHER_LAYOUT, "rotary", lambda r: Rotary(_head_dim(r), interleaved=True)),
-        FaultyScheme(OTHER_THETA, "rotary", lambda r: other_theta(_head_dim(r))),
+
+    def fault(name: str, scheme: str, change: Change, shift: int = 0) -> Fault:
+        def feed(ids: Tensor) -> Fed:
+            return ids, positions(ids.shape[1], start=shift)
+
+        return Fault(name, scheme, feed, feed, change, shift)
+
+    return [
+        fault(OTHER_LAYOUT, "rotary", lambda r: Rotary(_head_dim(r), interleaved=True)),
+        fault(OTHER_THETA, "rotary", lambda r: other_theta(_head_dim(r))),
+        *(
+            fault(BFLOAT16, "rotary", lambda r: Bfloat16Rotary(_head_dim(r)), at)
+            for at in (0, 4_096, 100_000, 1_000_000)
+        ),
+        fault(DIVIDED, "alibi", lambda _: divide_slopes(4, 16)),
     ]
-    rotaries += [
-        FaultyScheme(BFLOAT16, "rotary", lambda r: Bfloat16Rotary(_head_dim(r)), at)
-        for at in (0, 4_096, 100_000, 1_000_000)
-    ]
-    return [*rotaries, FaultyScheme(DIVIDED, "alibi", lambda _: divide_slopes(4, 16))]
 
 
-def position_faults() -> list[FaultyPositions]:
+def position_faults() -> list[Fault]:
     """Return the faults in positions."""
-    faults: list[FaultyPositions] = []
-    for scheme in ("sinusoidal", "rotary", "alibi"):
-        faults += [
-            FaultyPositions("positions not restarted in a pack", scheme, _packed, _not_restarted),
-            FaultyPositions(f"{PADDING} padding tokens attended to", scheme, _padded, _unmasked),
-            FaultyPositions("KV cache off by one", scheme, _plain, _off_by_one),
-        ]
-    return faults
+    feeds = {
+        NOT_RESTARTED: (_packed, _not_restarted),
+        f"{PADDING} padding tokens attended to": (_padded, _unmasked),
+        "KV cache off by one": (_plain, _off_by_one),
+    }
+    return [
+        Fault(name, scheme, right, faulty)
+        for scheme in ("sinusoidal", "rotary", "alibi")
+        for name, (right, faulty) in feeds.items()
+    ]
 
 
 @torch.no_grad()
-def cost_of_scheme(
-    fault: FaultyScheme, laws: Laws, models: Sequence[Transformer], task: Task, settings: Settings, length: int
+def cost(
+    fault: Fault, models: Sequence[Transformer], task: Task, settings: Settings, length: int, laws: Laws | None = None
 ) -> FaultRow:
-    """Measure what a fault in the scheme costs trained models."""
-
-    def at_shift(ids: Tensor) -> Fed:
-        return ids, positions(ids.shape[1], start=fault.shift)
-
-    faulty = [with_scheme(model, fault.replace) for model in models]
-    cost = _cost((models, at_shift), (faulty, at_shift), task, settings, length)
-    return FaultRow(fault.name, fault.scheme, "scheme", *cost, laws.failed, laws.decoding)
-
-
-@torch.no_grad()
-def cost_of_positions(
-    fault: FaultyPositions, models: Sequence[Transformer], task: Task, settings: Settings, length: int
-) -> FaultRow:
-    """Measure what a fault in positions costs trained models."""
-    cost = _cost((models, fault.right), (models, fault.faulty), task, settings, length)
-    return FaultRow(fault.name, fault.scheme, "positions", *cost, (), None)
+    """Measure what a fault costs trained models: accuracy by length, and the largest change of a logit of each."""
+    change = fault.change
+    faulty = models if change is None else [with_scheme(model, change) for model in models]
+    sets = {n: evaluation_set(task, n, settings) for n in (*task.tested_in_length, length)}
+    used = ((models, fault.right), (faulty, fault.faulty))
+    accuracies = [_by_length([_accuracies(model, sets, task, feed) for model in each]) for each, feed in used]
+    shown = sets[max(task.tested_in_length)].ids
+    changes = [
+        (_logits(good, *fault.right(shown)) - _logits(bad, *fault.faulty(shown))).abs().max().item()
+        for good, bad in zip(models, faulty, strict=True)
+    ]
+    name = f"{fault.name}, from position {fault.shift:,}" if fault.shift else fault.name
+    kind: Literal["scheme", "positions"] = "positions" if change is None else "scheme"
+    found = ((), None) if laws is None else (laws.failed, laws.decoding)
+    return FaultRow(name, fault.scheme, kind, *accuracies, _spread(changes), *found)
 
 
-def with_scheme(
-    model: Transformer, change: Callable[[QueryKeyMap | ScoreBias], QueryKeyMap | ScoreBias]
-) -> Transformer:
+def with_scheme(model: Transformer, change: Change) -> Transformer:
     """Return a model with the same weights, whose layers have another query_key scheme or score bias."""
     changed = Transformer.__new__(Transformer)
     nn.Module.__init__(changed)
@@ -187,24 +150,6 @@ def with_scheme(
     changed.wheres = nn.ModuleList(_changed(where, change) for where in model.layer_wheres)
     changed.lm_head = model.lm_head
     return changed.eval()
-
-
-Used = tuple[Sequence[Transformer], Callable[[Tensor], Fed]]
-"""Models, and what a program feeds them for a batch of ids."""
-
-
-def _cost(
-    right: Used, faulty: Used, task: Task, settings: Settings, length: int
-) -> tuple[dict[str, Spread], dict[str, Spread], Spread]:
-    """Return accuracy by length, right and faulty, and the largest change of a logit of each model."""
-    sets = {n: evaluation_set(task, n, settings) for n in (*task.tested_in_length, length)}
-    one, other = ([_accuracies(model, sets, task, feed) for model in models] for models, feed in (right, faulty))
-    shown = sets[max(task.tested_in_length)]
-    changes = [
-        (_logits(good, *right[1](shown.ids)) - _logits(bad, *faulty[1](shown.ids))).abs().max().item()
-        for good, bad in zip(right[0], faulty[0], strict=True)
-    ]
-    return _by_length(one), _by_length(other), _spread(changes)
 
 
 def _accuracies(
@@ -234,7 +179,7 @@ def _spread(values: Sequence[float]) -> Spread:
     return found
 
 
-def _changed(where: Where, change: Callable[[QueryKeyMap | ScoreBias], QueryKeyMap | ScoreBias]) -> Where:
+def _changed(where: Where, change: Change) -> Where:
     parts = [part for part in (where.query_key, where.score) if part is not None]
     return Where(where.input, *map(change, parts)) if where.input is not None else Where(*map(change, parts))
 
@@ -245,7 +190,7 @@ def _head_dim(scheme: QueryKeyMap | ScoreBias) -> int:
 
 
 def _laws(report: Report, decoding: str) -> Laws:
-    return Laws(report.check, tuple(finding.law for finding in report.failed), report[decoding].holds)
+    return Laws(tuple(finding.law for finding in report.failed), report[decoding].holds)
 
 
 def _plain(ids: Tensor) -> Fed:
@@ -328,22 +273,32 @@ def silent_fault_costs(bench: Bench) -> list[Result]:
 
 
 def scheme_laws() -> dict[tuple[str, str], Laws]:
-    """Check each faulty scheme.
-
-    Returns:
-        What the checks find, by fault and scheme.
-    """
-    rotary = Rotary(HEAD_DIM)
-    yarn = YaRN(4.0, original_length=64)
-    unmagnified = Rotary(HEAD_DIM, scaling=YaRN(4.0, original_length=64, attention_factor=1.0))
+    """Return what the checks find in each faulty scheme, by fault and scheme."""
+    misprinted, divided = MisprintedSinusoid(64), divide_slopes(num_heads=4, head_dim=16)
+    divided_report = check_bias(lambda q, k, dtype=None: divided(q, k, dtype=dtype)[0], num_heads=4, expected="alibi")
+    yarn, unmagnified = (
+        Rotary(HEAD_DIM, scaling=YaRN(4.0, original_length=64, attention_factor=factor)) for factor in (None, 1.0)
+    )
     return {
-        (MISPRINTED, "sinusoidal"): misprinted_sinusoid_laws(),
-        (OTHER_LAYOUT, "rotary"): rotary_laws(Rotary(HEAD_DIM, interleaved=True), rotary),
-        (OTHER_THETA, "rotary"): rotary_laws(other_theta(HEAD_DIM), rotary),
-        (BFLOAT16, "rotary"): rotary_laws(Bfloat16Rotary(HEAD_DIM), rotary),
-        ("YaRN without its magnitude", "rotary-yarn"): rotary_laws(unmagnified, Rotary(HEAD_DIM, scaling=yarn)),
-        (DIVIDED, "alibi"): divided_alibi_laws(),
+        (MISPRINTED, "sinusoidal"): _laws(check_input_encoding(lambda p: misprinted(p)[0], dim=64), "any order"),
+        (OTHER_LAYOUT, "rotary"): _rotary_laws(Rotary(HEAD_DIM, interleaved=True), Rotary(HEAD_DIM)),
+        (OTHER_THETA, "rotary"): _rotary_laws(other_theta(HEAD_DIM), Rotary(HEAD_DIM)),
+        (BFLOAT16, "rotary"): _rotary_laws(Bfloat16Rotary(HEAD_DIM), Rotary(HEAD_DIM)),
+        ("YaRN without its magnitude", "rotary-yarn"): _rotary_laws(unmagnified, yarn),
+        (DIVIDED, "alibi"): _laws(divided_report, "decoding"),
     }
+
+
+def _rotary_laws(scheme: QueryKeyMap, expected: Rotary) -> Laws:
+    """Check a faulty rotary scheme against the one that the weights were trained with."""
+    report = check_rotary(
+        lambda x, p: scheme(x, x, p)[0],
+        head_dim=expected.head_dim,
+        theta=expected.theta,
+        interleaved=expected.interleaved,
+        scaling=expected.scaling,
+    )
+    return _laws(report, "any positions")
 
 
 def _costs(bench: Bench, laws: Mapping[tuple[str, str], Laws]) -> list[Result]:
@@ -358,10 +313,9 @@ def _costs(bench: Bench, laws: Mapping[tuple[str, str], Laws]) -> list[Result]:
         text = f"{name}, in training too"
         bench.faults.append(FaultRow(text, scheme, "scheme", *accuracy, known.failed, known.decoding))
     bench.faults.extend(
-        cost_of_scheme(fault, laws[fault.fault, fault.scheme], models[fault.scheme], *trained)
-        for fault in scheme_faults()
+        cost(fault, models[fault.scheme], *trained, laws[fault.name, fault.scheme]) for fault in scheme_faults()
     )
-    costs = [cost_of_positions(each, models[each.scheme], *trained) for each in position_faults()]
+    costs = [cost(fault, models[fault.scheme], *trained) for fault in position_faults()]
     bench.faults.extend(costs)
     trains = learning(
         "E13.3",
@@ -375,10 +329,10 @@ def _costs(bench: Bench, laws: Mapping[tuple[str, str], Laws]) -> list[Result]:
         "accuracy lost in length, for rotary and ALiBi",
         "0",
     )
-    restarted = [c for c in costs if c.fault == "positions not restarted in a pack" and c.scheme in ("rotary", "alibi")]
+    restarted = [each for each in costs if each.fault == NOT_RESTARTED and each.scheme in ("rotary", "alibi")]
     return [
         bench.judge(trains, by_run(results, [MISPRINTED], lambda run: run.in_length, learned=False)),
-        bench.judge(unseen, [c.right["in length"].median - c.faulty["in length"].median for c in restarted]),
+        bench.judge(unseen, [each.right["in length"].median - each.faulty["in length"].median for each in restarted]),
     ]
 
 

@@ -1,7 +1,7 @@
 """All claims of the five tutorials, by id, and the one loop that measures those that no training decides."""
 
 import difflib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -17,7 +17,7 @@ from experiments.tutorials import (
     tutorial_5,
     varied_settings,
 )
-from experiments.tutorials.claim import Claim, ExactClaim, Measured, ModelClaim, Verdict, verdict_of
+from experiments.tutorials.claim import Claim, Measured, MeasuredClaim, Verdict, verdict_of
 from experiments.tutorials.trained import Judgment, TrainedClaim
 from whatwhere.comparison.read import Comparison
 from whatwhere.errors import MissingExtra, SettingError, TokenError
@@ -86,64 +86,32 @@ def claim(id: str) -> Claim:
     return _BY_ID[id]
 
 
-def measure(chosen: ExactClaim | ModelClaim, checkpoint: "Checkpoint | None" = None) -> Finding:
-    """Measure a claim.
-
-    Returns:
-        The finding; "not measured" where an optional package, the checkpoint, or a word in its vocabulary is missing.
+def measure(chosen: MeasuredClaim, checkpoint: "Checkpoint | None" = None) -> Finding:
+    """Measure a claim: "not measured" where an optional package, the checkpoint or a word in its vocabulary is missing.
 
     Examples:
         >>> measure(claim("0.2")).verdict
         'holds'
     """
-    start = perf_counter()
+    start, measured, reason = perf_counter(), tuple[Measured, ...](), ""
     try:
-        measured, reason = _measured(chosen, checkpoint)
+        if chosen.kind == "exact":
+            measured = tuple(chosen.measure())
+        elif checkpoint is not None:
+            measured = tuple(chosen.measure(checkpoint))
+        else:
+            reason = "it takes the token table of a trained model: pass its checkpoint."
     except (MissingExtra, TokenError) as error:
-        measured, reason = (), str(error)
+        reason = str(error)
     verdict = verdict_of(measured)
     confirmed = verdict == chosen.verdict and all(each.is_expected for each in measured)
     return Finding(chosen.id, verdict, measured, perf_counter() - start, confirmed, reason)
 
 
-def _measured(chosen: ExactClaim | ModelClaim, checkpoint: "Checkpoint | None") -> tuple[tuple[Measured, ...], str]:
-    if isinstance(chosen, ExactClaim):
-        return tuple(chosen.measure()), ""
-    if checkpoint is None:
-        return (), "it takes the token table of a trained model: pass its checkpoint."
-    return tuple(chosen.measure(checkpoint)), ""
-
-
-def measure_claims(
-    ids: Sequence[str] | None = None,
-    on_claim: Callable[[Finding], None] | None = None,
-    checkpoint: "Checkpoint | None" = None,
-) -> list[Finding]:
-    """Measure claims that no training decides.
-
-    Returns:
-        One finding for each claim, in the order of the ids.
-
-    Raises:
-        SettingError: If there is no such claim, or runs of a comparison decide it.
-
-    Examples:
-        >>> [finding.verdict for finding in measure_claims(["0.1", "0.2"])]
-        ['holds', 'holds']
-    """
-    chosen = CLAIMS if ids is None else [claim(id) for id in ids]
-    measurable = [each for each in chosen if isinstance(each, ExactClaim | ModelClaim)]
-    if ids is not None and len(measurable) < len(chosen):
-        others = ", ".join(each.id for each in chosen if not isinstance(each, ExactClaim | ModelClaim))
-        raise SettingError(f"claims that training decides cannot be measured at once: {others}. Use whatwhere compare.")
-    findings = []
-    for each in measurable:
-        if ids is None and checkpoint is None and isinstance(each, ModelClaim):
-            continue
-        findings.append(measure(each, checkpoint))
-        if on_claim is not None:
-            on_claim(findings[-1])
-    return findings
+def measure_claims(checkpoint: "Checkpoint | None" = None) -> list[Finding]:
+    """Measure all claims that no training decides, those on trained rows where there is a checkpoint."""
+    measurable = [each for each in CLAIMS if isinstance(each, MeasuredClaim)]
+    return [measure(each, checkpoint) for each in measurable if each.kind == "exact" or checkpoint is not None]
 
 
 def verdicts(results: Comparison) -> list[Judgment]:

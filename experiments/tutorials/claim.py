@@ -6,10 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
-
-if TYPE_CHECKING:
-    from whatwhere.models.checkpoint import Checkpoint
+from typing import Any, Literal
 
 Kind = Literal["exact", "trained", "design", "model"]
 """Decided by arithmetic, by the runs of a comparison, by building what a claim describes, or by the rows of a model."""
@@ -118,27 +115,14 @@ class Claim:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExactClaim(Claim):
-    """A claim that arithmetic or a small program decides.
+class MeasuredClaim(Claim):
+    """A claim that arithmetic, a small program, or the token table of a real model decides.
 
     Args:
-        measure: returns what was measured, in about a second at most.
+        measure: returns what was measured, in about a second at most; of the kind "model" on a checkpoint.
     """
 
-    measure: Callable[[], Sequence[Measured]]
-    kind: Kind = "exact"
-
-
-@dataclass(frozen=True, kw_only=True)
-class ModelClaim(Claim):
-    """A claim of trained rows, which the token table of a real model decides.
-
-    Args:
-        measure: returns what was measured on a checkpoint.
-    """
-
-    measure: Callable[["Checkpoint"], Sequence[Measured]]
-    kind: Kind = "model"
+    measure: Callable[..., Sequence[Measured]]
 
 
 _TEXTS: Mapping[str, Mapping[str, str]] = tomllib.loads(
@@ -151,14 +135,11 @@ def text(id: str) -> dict[str, Any]:
     return {"id": id, **_TEXTS[id]}
 
 
-def exact_claims(measures: Mapping[str, Callable[[], Sequence[Measured]]]) -> tuple[Claim, ...]:
+def measured_claims(
+    measures: Mapping[str, Callable[..., Sequence[Measured]]], kind: Kind = "exact"
+) -> tuple[Claim, ...]:
     """Return claims by what measures them."""
-    return tuple(ExactClaim(**text(id), measure=measure) for id, measure in measures.items())
-
-
-def model_claims(measures: Mapping[str, Callable[["Checkpoint"], Sequence[Measured]]]) -> tuple[Claim, ...]:
-    """Return claims on trained rows by what measures them."""
-    return tuple(ModelClaim(**text(id), measure=measure) for id, measure in measures.items())
+    return tuple(MeasuredClaim(**text(id), measure=measure, kind=kind) for id, measure in measures.items())
 
 
 def meets(line: str, value: float) -> bool:

@@ -10,7 +10,7 @@ from math import sqrt
 import numpy as np
 from jaxtyping import Float64
 
-from experiments.tutorials.claim import Claim, Measured, model_claims
+from experiments.tutorials.claim import Claim, Measured, measured_claims
 from experiments.tutorials.tutorial_1_tokens import token_table
 from whatwhere.analysis.analogies import analogy
 from whatwhere.analysis.nearest_neighbors import units
@@ -169,7 +169,7 @@ def _king_minus_man(checkpoint: Checkpoint) -> Sequence[Measured]:
     )
 
 
-CLAIMS: tuple[Claim, ...] = model_claims(
+CLAIMS: tuple[Claim, ...] = measured_claims(
     {
         "0.40": _synonyms,
         "1.2": _king_and_queen,
@@ -177,5 +177,6 @@ CLAIMS: tuple[Claim, ...] = model_claims(
         "4.12": _picture,
         "4.14": _four_groups,
         "4.15": _king_minus_man,
-    }
+    },
+    "model",
 )

@@ -6,7 +6,7 @@ from math import acos, cos, degrees, pi, sin, sqrt
 import torch
 from torch import Tensor
 
-from experiments.tutorials.claim import Claim, Measured, exact_claims
+from experiments.tutorials.claim import Claim, Measured, measured_claims
 from experiments.tutorials.tutorial_1_tokens import EXAMPLE, largest_difference, token_table
 from whatwhere.analysis import similarity
 from whatwhere.comparison.model import Transformer
@@ -293,7 +293,7 @@ def _order_of_arguments() -> Sequence[Measured]:
     )
 
 
-CLAIMS: tuple[Claim, ...] = exact_claims(
+CLAIMS: tuple[Claim, ...] = measured_claims(
     {
         "0.17": _equivariance,
         "0.18": _order_of_arguments,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from experiments.tutorials.claim import Claim, Measured, exact_claims
+from experiments.tutorials.claim import Claim, Measured, measured_claims
 from whatwhere.errors import TextError
 from whatwhere.initialization import seeded
 from whatwhere.models.parameter_count import parameters
@@ -221,7 +221,7 @@ def _size(model: str) -> int:
     return parameters({"vocab_size": rows, "dim": dim}).tokens
 
 
-CLAIMS: tuple[Claim, ...] = exact_claims(
+CLAIMS: tuple[Claim, ...] = measured_claims(
     {
         "0.1": _tokenizer,
         "0.2": _lookup,

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from tokenizers import Tokenizer
 from torch import Tensor
 
-from experiments.tutorials.claim import Claim, Measured, exact_claims
+from experiments.tutorials.claim import Claim, Measured, measured_claims
 from experiments.tutorials.tutorial_1_tokens import largest_difference, token_table
 from whatwhere.analysis.position_similarity import similarity
 from whatwhere.errors import TextError
@@ -247,7 +247,7 @@ def _absolute_and_relative() -> Sequence[Measured]:
     )
 
 
-CLAIMS: tuple[Claim, ...] = exact_claims(
+CLAIMS: tuple[Claim, ...] = measured_claims(
     {
         "1.1": _two_spellings,
         "1.3": _fewer_dimensions,

@@ -8,7 +8,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 from torch.nn import functional as F
 
-from experiments.tutorials.claim import Claim, Measured, exact_claims
+from experiments.tutorials.claim import Claim, Measured, measured_claims
 from experiments.tutorials.tutorial_1_tokens import largest_difference
 from whatwhere.analysis.position_similarity import similarity
 from whatwhere.comparison.model import Block
@@ -290,7 +290,7 @@ def _slopes_of_16() -> Sequence[Measured]:
     )  # fmt: skip
 
 
-CLAIMS: tuple[Claim, ...] = exact_claims(
+CLAIMS: tuple[Claim, ...] = measured_claims(
     {
         "2.1": _learned_table,
         "2.2": _dimensions,

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
-from experiments.tutorials.claim import Claim, Measured, exact_claims
+from experiments.tutorials.claim import Claim, Measured, measured_claims
 from experiments.tutorials.tutorial_1_positions import encoding
 from experiments.tutorials.tutorial_1_tokens import largest_difference, token_table
 from whatwhere.comparison.model import Transformer
@@ -265,7 +265,7 @@ def _fifty_thousand_words() -> Sequence[Measured]:
     )
 
 
-CLAIMS: tuple[Claim, ...] = exact_claims(
+CLAIMS: tuple[Claim, ...] = measured_claims(
     {
         "3.1": _both_cats,
         "3.2": _without_positions,

@@ -11,7 +11,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from experiments.tutorials.claim import Claim, Measured, exact_claims
+from experiments.tutorials.claim import Claim, Measured, measured_claims
 from experiments.tutorials.tutorial_1_tokens import largest_difference, token_table
 from whatwhere.analysis.analogies import analogy
 from whatwhere.analysis.position_similarity import similarity
@@ -245,7 +245,7 @@ def _order() -> Sequence[Measured]:
     )
 
 
-CLAIMS: tuple[Claim, ...] = exact_claims(
+CLAIMS: tuple[Claim, ...] = measured_claims(
     {
         "4.1": _lookups,
         "4.2": _analogy,

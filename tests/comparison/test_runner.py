@@ -30,7 +30,6 @@ from whatwhere.comparison.results import RunResult
 from whatwhere.comparison.run import Job, Run, run
 from whatwhere.comparison.settings import make_settings
 from whatwhere.comparison.tasks import Expressions
-from whatwhere.long_work import part_of
 
 from ..running import error_of
 from ..systems import unix
@@ -308,15 +307,6 @@ def test_a_terminal_shows_all_runs_and_the_time_left(monkeypatch: pytest.MonkeyP
     done = {int(n) for n in re.findall(r"(\d+)/120 steps", page)}
     assert any(0 < n < 60 for n in done), "the steps of a run under way are counted too"
     assert re.search(r"[01] of 2 runs .* 0:\d\d:\d\d left", page)
-
-
-def test_a_terminal_shows_the_work_of_which_the_runs_are_a_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    token = part_of.set(lambda: "in all about 1 h 5 min left")
-    try:
-        page = shown(monkeypatch, [job()], terminal=True)
-    finally:
-        part_of.reset(token)
-    assert "0 of 1 runs (in all about 1 h 5 min left)" in page
 
 
 def test_where_there_is_no_terminal_each_run_is_a_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,6 @@ import pytest
 import torch
 
 import whatwhere as ww
-from whatwhere.comparison import DEMO_SCHEMES
 from whatwhere.comparison.model import build_wheres, name_of
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.records import from_json, to_json
@@ -18,17 +17,6 @@ pytestmark = pytest.mark.usefixtures("our_own_checks")
 
 def own(dim: int, num_heads: int, max_length: int) -> ww.Where:
     return ww.Where(query_key=ww.Rotary(dim // num_heads), score=ww.ALiBi(num_heads))
-
-
-def test_the_demo_is_the_recipe_of_the_issue() -> None:
-    """2 layers, d 64, 4 heads, ff 256, 800 steps of 64, AdamW 2e-3, betas (.9, .98), decay .01, table std .15."""
-    assert DEMO_SCHEMES == ("none", "sinusoidal", "learned", "rotary", "alibi")
-    settings = make_settings("expressions", None)
-    assert (settings.layers, settings.dim, settings.heads, settings.feedforward) == (2, 64, 4, 256)
-    assert (settings.steps, settings.batch) == (800, 64)
-    assert (settings.learning_rate, settings.betas, settings.weight_decay) == (2e-3, (0.9, 0.98), 0.01)
-    assert (settings.schedule, settings.init, settings.direction) == ("cosine", 0.15, "decoder")
-    assert settings.lengths == (8, 12, 16, 24, 32)
 
 
 def test_the_authors_recipe_is_the_tutorials_program() -> None:

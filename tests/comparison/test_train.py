@@ -16,7 +16,7 @@ from whatwhere.comparison.model import Transformer
 from whatwhere.comparison.run import Job, run
 from whatwhere.comparison.settings import Settings, make_settings
 from whatwhere.comparison.tasks import Batch, Expressions
-from whatwhere.comparison.train import Trained, build, deterministic, one_thread, train
+from whatwhere.comparison.train import Trained, build, deterministic, train
 
 SMALL: dict[str, Any] = {"dim": 16, "heads": 2, "feedforward": 16, "batch": 12, "device": "cpu"}
 
@@ -269,18 +269,3 @@ def test_what_is_not_deterministic_is_refused() -> None:
     assert not torch.are_deterministic_algorithms_enabled()
     with pytest.raises(RuntimeError, match=r"^another$"), deterministic(True):
         raise RuntimeError("another")
-
-
-def test_the_number_of_threads_comes_back_even_after_an_error() -> None:
-    def fail() -> None:
-        with one_thread():
-            raise ZeroDivisionError(torch.get_num_threads())
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(2)
-    try:
-        with pytest.raises(ZeroDivisionError, match=r"^1$"):
-            fail()
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)

@@ -1,7 +1,6 @@
 """Claims about trained rows, on a real model: MiniLM, which a package of the dev extra brings."""
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,17 +10,17 @@ from safetensors.numpy import load_file
 import whatwhere as ww
 from experiments.tutorials import all_claims
 from experiments.tutorials.all_claims import Finding, claim, measure, measure_claims
-from experiments.tutorials.claim import ModelClaim
+from experiments.tutorials.claim import MeasuredClaim
 from experiments.tutorials.rows_of_minilm import CLAIMS, PICTURE, SYNONYMS
 from whatwhere.analysis.token_map import FOUR_GROUPS
 
-REAL = [each for each in CLAIMS if isinstance(each, ModelClaim)]
+REAL = [each for each in CLAIMS if isinstance(each, MeasuredClaim)]
 
 
 @pytest.fixture(scope="session")
 def findings(minilm: Path) -> dict[str, Finding]:
-    found = measure_claims([each.id for each in REAL], checkpoint=ww.read(minilm))
-    return {each.id: each for each in found}
+    checkpoint = ww.read(minilm)
+    return {each.id: measure(each, checkpoint) for each in REAL}
 
 
 @pytest.fixture(scope="session")
@@ -39,7 +38,7 @@ def value(finding: Finding, quantity: str) -> float:
 
 
 @pytest.mark.parametrize("each", REAL, ids=lambda each: each.id)
-def test_the_measurement_confirms_the_verdict(each: ModelClaim, findings: dict[str, Finding]) -> None:
+def test_the_measurement_confirms_the_verdict(each: MeasuredClaim, findings: dict[str, Finding]) -> None:
     finding = findings[each.id]
     assert finding.verdict == each.verdict, finding.measured
     assert finding.confirmed
@@ -47,7 +46,7 @@ def test_the_measurement_confirms_the_verdict(each: ModelClaim, findings: dict[s
 
 
 @pytest.mark.parametrize("each", REAL, ids=lambda each: each.id)
-def test_numbers_of_the_text_are_measured(each: ModelClaim, findings: dict[str, Finding]) -> None:
+def test_numbers_of_the_text_are_measured(each: MeasuredClaim, findings: dict[str, Finding]) -> None:
     numbers = {f"{each.value:.2f}" for each in findings[each.id].measured if isinstance(each.value, float)}
     text = each.right.partition("A task of 20 tokens")[0]
     assert set(re.findall(r"\b0\.\d\d\b", text)) <= numbers
@@ -74,7 +73,7 @@ def test_nearest_in_the_group(findings: dict[str, Finding], rows: dict[str, np.n
 
 
 def test_without_a_checkpoint_nothing_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    finding = measure_claims(["4.14"])[0]
+    (finding,) = (measure(each) for each in REAL if each.id == "4.14")
     assert (finding.verdict, finding.confirmed) == ("not measured", False)
     assert "checkpoint" in finding.reason
     monkeypatch.setattr(all_claims, "CLAIMS", [claim("0.1"), claim("4.14")])
@@ -85,19 +84,7 @@ def test_a_vocabulary_without_the_words_is_named(tmp_path: Path) -> None:
     file = tmp_path / "few.vec"
     file.write_text("2 3\nking 1 0 0\nqueen 1 1 0\n", encoding="utf-8")
     chosen = claim("3.11")
-    assert isinstance(chosen, ModelClaim)
+    assert isinstance(chosen, MeasuredClaim)
     finding = measure(chosen, ww.read(file))
     assert finding.verdict == "not measured"
     assert "cat" in finding.reason
-
-
-@pytest.mark.parametrize(
-    ("lines", "verdict"), [(["cat 1 0", "dog 0.9 0.1", "car 0 1", "kitten 1 0"], "holds"),
-                           (["cat 1 0", "dog 0 1", "car 0.9 0.1", "kitten 1 0"], "fails")]
-)  # fmt: skip
-def test_the_verdict_follows_the_rows(lines: Sequence[str], verdict: str, tmp_path: Path) -> None:
-    file = tmp_path / "four.vec"
-    file.write_text("\n".join([f"{len(lines)} 2", *lines]) + "\n", encoding="utf-8")
-    chosen = claim("3.11")
-    assert isinstance(chosen, ModelClaim)
-    assert measure(chosen, ww.read(file)).verdict == verdict

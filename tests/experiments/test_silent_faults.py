@@ -7,8 +7,7 @@ import torch
 
 from experiments.faulty_schemes import Bfloat16Rotary, MisprintedSinusoid, divide_slopes
 from experiments.silent_faults import (
-    cost_of_positions,
-    cost_of_scheme,
+    cost,
     position_faults,
     scheme_faults,
     scheme_laws,
@@ -46,18 +45,18 @@ def test_right_positions_leave_the_logits_as_they_are(models, fault):
 
 @pytest.mark.parametrize("fault", position_faults(), ids=lambda fault: f"{fault.scheme}, {fault.name}")
 def test_faulty_positions_change_the_logits_of_all_but_relative_schemes(models, fault):
-    cost = cost_of_positions(fault, [models[fault.scheme]], TASK, SETTINGS, 8)
+    found = cost(fault, [models[fault.scheme]], TASK, SETTINGS, 8)
     unmoved = fault.scheme in RELATIVE and fault.name == "positions not restarted in a pack"
-    assert (cost.logit_change.median < 1e-4) == unmoved
-    assert set(cost.right) == set(cost.faulty) == {"in length", "at 8"}
+    assert (found.logit_change.median < 1e-4) == unmoved
+    assert set(found.right) == set(found.faulty) == {"in length", "at 8"}
 
 
-@pytest.mark.parametrize("fault", scheme_faults(), ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", scheme_faults(), ids=lambda fault: f"{fault.name}, {fault.shift}")
 def test_faulty_schemes_change_the_logits_and_not_the_model(models, fault):
     model, ids = models[fault.scheme], evaluation_set(TASK, 4, SETTINGS).ids
     before = answer(model, ids, positions(ids.shape[1]))
-    laws = scheme_laws()[fault.fault, fault.scheme]
-    assert cost_of_scheme(fault, laws, [model], TASK, SETTINGS, 8).logit_change.median > 1e-4
+    laws = scheme_laws()[fault.name, fault.scheme]
+    assert cost(fault, [model], TASK, SETTINGS, 8, laws).logit_change.median > 1e-4
     assert torch.equal(answer(model, ids, positions(ids.shape[1])), before)
 
 

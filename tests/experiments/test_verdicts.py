@@ -244,14 +244,6 @@ def test_the_reason_is_what_was_measured(tmp_path: Path) -> None:
     )
 
 
-def test_a_score_beside_another_is_shown_like_it(tmp_path: Path) -> None:
-    result = judged(tmp_path, "2.12", "alibi", far(0.96))
-    assert (measurement(result.measured), reason(result)) == (
-        "share of right answers at 32 arguments: 96.0\u00a0%",
-        "above 95 % in 1 of 1 run; in length: 100.0\u00a0%.",
-    )
-
-
 def test_each_scheme_is_judged_by_itself(tmp_path: Path) -> None:
     def apply(data: dict[str, Any]) -> None:
         for run in data["runs"]:
@@ -329,10 +321,6 @@ def test_what_was_not_measured_is_not_judged(
 
 def test_an_operator_without_a_target_is_omitted(tmp_path: Path) -> None:
     assert judged(tmp_path, "0.18b", "none", first(NO_TARGET | {"2": 0.6})).verdict == "holds"
-
-
-def test_a_task_without_claims(tmp_path: Path) -> None:
-    assert verdicts(read_results(made_up_folder(tmp_path, "recall"))) == []
 
 
 def test_claims_on_text_are_not_those_on_expressions(tmp_path: Path) -> None:
