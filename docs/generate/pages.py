@@ -15,8 +15,8 @@ from experiments.suite import EXPERIMENTS, first_verdicts, read_evidence
 from experiments.tutorials.all_claims import measure_claims
 from reliability.findings import read_campaigns
 from whatwhere.comparison import Comparison
+from whatwhere.report.comparison_figures import figures
 from whatwhere.report.figures import to_file
-from whatwhere.report.paper import figures
 from whatwhere.where.catalogue import catalogue
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,8 +7,8 @@ from pathlib import Path
 from experiments.record import Evidence
 from whatwhere.analysis.position_similarity import ByDistance, bias_of_ones, by_distance, products_of_ones
 from whatwhere.comparison import Comparison
+from whatwhere.report.comparison_figures import figures
 from whatwhere.report.figures import to_file
-from whatwhere.report.paper import figures
 from whatwhere.report.section import Chart, Series
 from whatwhere.where.catalogue import Scheme, catalogue, random_scheme
 from whatwhere.where.rotation_by_content import RotationByContent

@@ -8,13 +8,12 @@ import math
 import re
 import shutil
 import sys
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
+from safetensors.numpy import load_file, save_file
 
 from whatwhere.comparison import paired_differences, read_results
 from whatwhere.errors import CheckpointError, MissingExtra, ResultsError
@@ -22,9 +21,7 @@ from whatwhere.report import comparison_sentences as sentences
 from whatwhere.report.comparison import sections
 from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence
 from whatwhere.report.comparison_sentences import learned
-from whatwhere.report.section import Table
-from whatwhere.studio.api import comparison
-from whatwhere.studio.api.comparison import Measurements
+from whatwhere.report.section import Chart, Table
 from whatwhere.studio.export import write_page
 from whatwhere.studio.session import Session
 from whatwhere.studio.wire import unpack
@@ -49,9 +46,10 @@ def answers(page: str) -> dict[str, dict[str, Any]]:
     return {key: unpack(gzip.decompress(base64.b64decode(data["blocks"][n]))) for key, n in data["answers"].items()}
 
 
-def shown(folder: Path) -> Measurements:
-    """Return what the view shows."""
-    return comparison.results(Session.open(folder), {})
+def charts(folder: Path) -> dict[str, Chart]:
+    """Return the charts of a report, by their titles."""
+    parts = [part for section in sections(read_results(folder)) for part in section.parts]
+    return {part.title: part for part in parts if isinstance(part, Chart)}
 
 
 def write_report(folder: Path) -> Path:
@@ -63,8 +61,10 @@ def report(folder: Path) -> Page:
     """Return the sections of a comparison as a page of tables and text."""
     page = Page("")
     parts = [part for section in sections(read_results(folder)) for part in section.parts]
-    page.words = "\n".join(part for part in parts if isinstance(part, str))
-    page.tables = [(p.caption, [list(p.columns), *map(list, p.rows)]) for p in parts if isinstance(p, Table)]
+    drawn = [each for each in parts if isinstance(each, Chart)]
+    page.words = "\n".join([each for each in parts if isinstance(each, str)] + [chart.note for chart in drawn])
+    tables = [each.table if isinstance(each, Chart) else each for each in parts if not isinstance(each, str)]
+    page.tables = [(each.caption, [list(each.columns), *map(list, each.rows)]) for each in tables if each.columns]
     return page
 
 
@@ -88,15 +88,15 @@ def test_the_page_contains_what_the_views_request(tmp_path: Path, bundle: None) 
     about = result["about?{}"]
     assert (next(iter(about["views"])), about["exported"], about["path"]) == ("compare", True, "")
     assert {"compare", "replay", "attention", "tokens", "map", "diagnostics"} <= set(about["views"])
-    right = shown(folder)
-    assert result["compare.results?{}"]["sentences"] == asdict(right.sentences)
-    np.testing.assert_array_equal(result["compare.results?{}"]["scores"]["all"], right.scores["all"])
+    schemes = result["compare.results?{}"]["sections"][0]["parts"][2]["rows"]
+    best = _best_first(folder)
+    assert [row[0] for row in schemes[: len(best)]] == [*results_of(folder)["summary"]]
     assert [key for key in result if key.startswith("replay.frames")] == [
-        f'replay.frames?{{"run":"{scheme}-0"}}' for scheme in _best_first(right)
+        f'replay.frames?{{"run":"{scheme}-0"}}' for scheme in best
     ]
-    assert about["run"] == f"{_best_first(right)[0]}-0"
+    assert about["run"] == f"{best[0]}-0"
     page = Page(written)
-    assert right.sentences.answer in page.words
+    assert first_sentences(folder) in page.words
     assert page.cell("Scores", "rotary", "at 8") == page.cell("By arguments", "rotary", "8")
     assert all(caption and len({len(row) for row in rows}) == 1 for caption, rows in page.tables)
     assert len(written) < 1_000_000
@@ -105,8 +105,9 @@ def test_the_page_contains_what_the_views_request(tmp_path: Path, bundle: None) 
     assert not list(folder.glob("*.part"))
 
 
-def _best_first(result: Measurements) -> list[str]:
-    medians = dict(zip(result.schemes, result.scores["all"][:, -1, 0], strict=True))
+def _best_first(folder: Path) -> list[str]:
+    summary = results_of(folder)["summary"]
+    medians = {name: (each["scores"]["32"]["all"] or {}).get("median", math.nan) for name, each in summary.items()}
     best = max((name for name in medians if not math.isnan(medians[name])), key=medians.__getitem__)
     return sorted(medians, key=lambda name: name != best)
 
@@ -143,9 +144,10 @@ def test_every_number_of_the_summary_is_in_its_table_cell(made: tuple[dict[str, 
 
 def test_what_can_be_scored_without_positions_is_listed(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
-    page, unit, result = report(folder), data["task"]["unit"], shown(folder)
-    far = {each.name for each in result.baselines if not each.in_chart}
-    assert far == {"all bytes alike"} & data["task"]["baselines"].keys()
+    page, unit = report(folder), data["task"]["unit"]
+    chart = next(chart for title, chart in charts(folder).items() if title.endswith("by length"))
+    near = {each.name for each in chart.series if each.reference}
+    assert near == data["task"]["baselines"].keys() - {"all bytes alike"}
     for name, scores in data["task"]["baselines"].items():
         assert f"{name}: " in page.words
         for length, value in scores.items():
@@ -155,26 +157,25 @@ def test_what_can_be_scored_without_positions_is_listed(made: tuple[dict[str, An
 
 def test_every_run_and_setting_is_reported(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
-    page, result = report(folder), shown(folder)
+    page = report(folder)
     for run in data["runs"]:
         assert page.cell("One row", f"{run['scheme']}, seed {run['seed']}", "trained model") == run["file"]
         assert page.cell("One row", f"{run['scheme']}, seed {run['seed']}", "last loss") == "0.01"
     for name in data["settings"]:
         assert page.cell("Settings", name, "value")
-    assert page.tables[-1][1][1:] == result.settings.rows
-    assert data["command"] in result.sentences.repeat == result.sentences.repeat
+    assert data["command"] in page.words
     minutes, seconds = divmod(round(20.1 * len(data["runs"])), 60)
     took = f"{len(data['runs'])} runs took {minutes} min {seconds} s, added up, on a machine of 2 cores"
-    assert f"{took} (made-up processor)" in result.sentences.record
+    assert f"{took} (made-up processor)" in page.words
 
 
 def test_the_token_table_is_reported_through_the_training(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
-    page, result = report(folder), shown(folder)
+    page = report(folder)
     stories = [run["token_table"] for run in data["runs"] if run["token_table"]]
     if not stories:
-        assert (result.token_table, result.number_lines) == (None, [])
-        assert "% of that of E0" in result.sentences.table
+        assert "The digits on a line, by scheme" not in charts(folder)
+        assert "% of that of E0" in page.words
         return
     for index, percent in enumerate((0, 20, 100)):
         column = f"at {percent} %"
@@ -189,41 +190,37 @@ def test_the_token_table_is_reported_through_the_training(made: tuple[dict[str, 
             written = cell_of(spread, 1.0, digits)
             same = page.cell("The token table after", row, column)
             assert same == written or float(same) == 0 == round(spread["median"], digits)
-    assert result.token_table is not None
-    assert list(result.token_table.columns) == ["quantity", "at 0 %", "at 20 %", "at 100 %"]
     lines = [story[2]["number_line"] for story in stories]
-    assert f"|r| {np.median(lines):.2f} ({min(lines):.2f} to {max(lines):.2f})" in result.sentences.table
+    assert f"|r| {np.median(lines):.2f} ({min(lines):.2f} to {max(lines):.2f})" in page.words
     # The digits along the direction in which what was written into them differs most.
-    from safetensors.numpy import load_file
-
-    assert [line.scheme for line in result.number_lines] == result.schemes
-    for line in result.number_lines:
-        tables = load_file(folder / f"models/{line.scheme}-0.safetensors")
+    for scheme, line in zip(data["summary"], charts(folder)["The digits on a line, by scheme"].series, strict=True):
+        tables = load_file(folder / f"models/{scheme}-0.safetensors")
         moves = (tables["input.tokens.weight"] - tables["input.tokens.weight@0"]).astype(np.float64)[2:12]
         values, axes = np.linalg.eigh(np.cov(moves.T))
         right = (moves - moves.mean(axis=0)) @ axes[:, np.argmax(values)]
-        np.testing.assert_allclose(np.abs(line.coordinates), np.abs(right), atol=1e-6)
-        assert line.r == pytest.approx(abs(np.corrcoef(right, np.arange(10))[0, 1]))
-        assert np.corrcoef(line.coordinates, np.arange(10))[0, 1] > 0, "greater digits to the right"
+        np.testing.assert_allclose(np.abs(line.values), np.abs(right), atol=1e-6)
+        assert line.name == f"{scheme}, |r| {abs(np.corrcoef(right, np.arange(10))[0, 1]):.2f}"
+        assert np.corrcoef(line.values, np.arange(10))[0, 1] > 0, "greater digits to the right"
 
 
 def test_the_positions_setting_is_reported(made: tuple[dict[str, Any], Path]) -> None:
     data, folder = made
-    result, page = shown(folder), report(folder)
+    drawn, page = charts(folder), report(folder)
     pictured = {name: scheme for name, scheme in data["schemes"].items() if scheme["fingerprint"]}
-    assert [each.scheme for each in result.fingerprints] == list(pictured)
-    for each in result.fingerprints:
-        np.testing.assert_allclose(each.values, pictured[each.scheme]["fingerprint"]["values"], rtol=1e-6)
-    assert result.sentences.doors == (
+    assert [title for title in drawn if "Fingerprint" in title] == [f"Fingerprint of {name}" for name in pictured]
+    for name, scheme in pictured.items():
+        rows = [row.values for row in drawn[f"Fingerprint of {name}"].series]
+        np.testing.assert_allclose(rows, scheme["fingerprint"]["values"], rtol=1e-6)
+        found = scheme["by_distance"]
+        chart = drawn[found["label"][:1].upper() + found["label"][1:]]
+        curves = {each.name: each.values for each in chart.series if each.name.partition(",")[0] == name}
+        np.testing.assert_array_equal(list(curves.values()), list(found["curves"].values()))
+        written = f"{next(iter(curves.values()))[1]:.3f}".replace("-", "\u2212")
+        assert page.cell(chart.table.caption, "1", next(iter(curves))) == written
+    assert (
         "\u201cnone\u201d has no positional encoding; sinusoidal and learned add to the token's vector; rotary "
         "transforms queries and keys; alibi adds to attention scores."
-    )
-    for each in result.curves:
-        curves = pictured[each.scheme]["by_distance"]["curves"]
-        assert each.names == list(curves)
-        np.testing.assert_array_equal(each.values, list(curves.values()))
-        caption = f"{each.scheme}: {each.label}"
-        assert page.cell(caption, "1", each.names[0]) == f"{each.values[0, 1]:.3f}".replace("-", "\u2212")
+    ) in page.words
 
 
 def test_hostile_names_stay_text(tmp_path: Path, bundle: None) -> None:
@@ -281,13 +278,13 @@ def test_where_no_scheme_generalizes_to_the_longest_length_the_answer_states_how
             for length, score in zip(data["task"]["lengths"], scores, strict=True):
                 summary["scores"][str(length)]["all"] = alike(score)
 
-    answer = shown(change(made_up_folder(tmp_path, schemes=("rotary", "alibi")), spoil)).sentences.answer
+    answer = first_sentences(change(made_up_folder(tmp_path, schemes=("rotary", "alibi")), spoil))
     assert "No scheme holds at 32 arguments" in answer
     assert words in answer
 
 
 def test_which_schemes_change_under_a_shift_is_reported(tmp_path: Path) -> None:
-    assert shown(made_up_folder(tmp_path)).sentences.shift == (
+    assert sentences.shift_sentence(read_results(made_up_folder(tmp_path))) == (
         "\u201cnone\u201d, rotary and alibi change no logit by 0.001 when every position is shifted; a shift by 1 "
         "takes sinusoidal from 99.0\u00a0% to 60.0\u00a0%; learned has no row for shifted positions."
     )
@@ -303,13 +300,12 @@ def test_one_scheme_one_seed_and_no_test_beyond(tmp_path: Path) -> None:
         data["runs"][0]["losses"] = []
 
     folder = change(made_up_folder(tmp_path, schemes=("rotary",), seeds=1), cut)
-    seen = shown(folder).sentences
-    assert "a single seed" in seen.question
-    assert seen.shift == "These runs have no shift test."
-    assert seen.groups.startswith("The same scores for ")
-    assert seen.answer.startswith("rotary: ")
-    assert "1 scheme" not in report(folder).words
-    beyond = shown(made_up_folder(tmp_path / "beyond", schemes=("rotary",), seeds=1)).sentences.answer
+    words = report(folder).words
+    assert words.startswith("rotary: ")
+    for said in ("a single seed", "These runs have no shift test.", "The same scores for "):
+        assert said in words
+    assert "1 scheme" not in words
+    beyond = first_sentences(made_up_folder(tmp_path / "beyond", schemes=("rotary",), seeds=1))
     assert re.match(r"rotary (holds|does not hold) at 32 arguments: ", beyond)
 
 
@@ -331,8 +327,8 @@ def test_without_the_trained_tables_the_page_lacks_their_pictures_alone(tmp_path
     folder = made_up_folder(tmp_path, seeds=1)
     shutil.rmtree(folder / "models")
     result = answers(write_report(folder).read_text(encoding="utf-8"))
-    assert result["compare.results?{}"]["number_lines"] == []
-    assert result["compare.results?{}"]["token_table"]["rows"]
+    assert not [title for title in charts(folder) if "digits" in title]
+    assert report(folder).cell("The token table after", "mean", "at 0 %")
     assert "tokens" not in result["about?{}"]["views"]
     loss = next(value for key, value in result.items() if key.startswith("replay.frames"))
     assert (loss["frames"], loss["losses"].tolist()) == (None, [2.3, 0.01])
@@ -494,10 +490,7 @@ def test_the_conclusion_covers_every_pair(tmp_path: Path) -> None:
         ("alibi", "none", "9 of 9", "0.0039", "better"),
         ("rotary", "none", "9 of 9", "0.0039", "better"),
     ]
-    written = shown(folder)
-    assert written.differences is not None
-    assert written.differences.rows == cells
-    assert "corrected for 3 pairs of schemes" in written.sentences.differences
+    assert "corrected for 3 pairs of schemes" in page.words
 
 
 def test_where_no_scheme_learned_the_task_no_score_is_kept_or_lost(tmp_path: Path) -> None:
@@ -530,7 +523,6 @@ def test_without_scipy_the_report_states_what_is_lacking(tmp_path: Path, monkeyp
     monkeypatch.setitem(sys.modules, "scipy.stats", None)
     folder = made_up_folder(tmp_path, seeds=9)
     assert "better was not tested: differences are tested with SciPy, which is not installed" in first_sentences(folder)
-    assert shown(folder).differences is None
     assert not any(caption.startswith("Paired") for caption, _ in report(folder).tables)
 
 
@@ -542,20 +534,18 @@ def test_what_was_not_tested_is_said(tmp_path: Path) -> None:
         "of whatwhere has the same schemes on text and other tasks, docs/evidence.md, and what tutorials claim of them "
         "beside what was measured, docs/errata.md."
     )
-    assert "so every pair of schemes is compared" in shown(folder).sentences.differences
+    assert "so every pair of schemes is compared" in report(folder).words
     change(folder, lambda data: data["runs"][0].update(varied={"dim": 16, "layers": 3}))
     assert scope_sentence(read_results(folder)).startswith(
         "These runs show one task (expressions) and models of one kind (2 and 3 layers, dim 16 and 64, 4 heads, "
     )
-    assert shown(folder).sentences.differences.startswith("Runs of one seed share test sets and what their settings ")
+    assert "\nRuns of one seed share test sets and what their settings " in report(folder).words
 
 
 def test_a_comparison_of_a_custom_scheme_has_no_command(tmp_path: Path) -> None:
     call = 'whatwhere.compare([("mine", build)], seeds=[0])'
     folder = change(made_up_folder(tmp_path, seeds=1), lambda data: data.update(command=None, python=call))
-    result = shown(folder)
-    assert result.command is None
-    assert result.sentences.repeat.endswith(f"versions, threads and processor: {call}")
+    assert f"versions, threads and processor: {call}" in report(folder).words
 
 
 def test_compare_continues_without_a_page(tmp_path: Path, bundle: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,8 +15,9 @@ import pytest
 
 from whatwhere.comparison import read_results
 from whatwhere.errors import MissingExtra, SettingError
+from whatwhere.report.comparison_figures import figures
 from whatwhere.report.figures import draw, to_file
-from whatwhere.report.paper import figures, write_figures
+from whatwhere.report.paper import write_figures
 from whatwhere.report.section import Chart, Series
 
 from ..comparison.made_up import GROUPS, hostile_folder, made_up_folder

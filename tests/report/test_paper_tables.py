@@ -17,7 +17,8 @@ from whatwhere.comparison import OwnScores, paired_differences, read_results
 from whatwhere.comparison.statistics import PairedDifferences
 from whatwhere.errors import ResultsError, SettingError
 from whatwhere.escape import visible
-from whatwhere.report.paper import csv_text, figures, latex, latex_text, markdown, write_tables
+from whatwhere.report.comparison_figures import figures
+from whatwhere.report.paper import csv_text, latex, latex_text, markdown, write_tables
 from whatwhere.report.section import Table
 
 from ..comparison.made_up import HOSTILE, hostile_folder, made_up_folder

@@ -63,40 +63,35 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return folder / "one", folder / "other"
 
 
-def test_scores_are_those_of_the_file(session: Session, written: dict[str, Any]) -> None:
-    measured = api.results(session, {})
-    assert measured.schemes == ["learned", "rotary+alibi"]
-    assert (measured.lengths.tolist(), measured.trained, measured.seeds) == ([2, 3, 4, 6], 2, (0, 1))
-    assert list(measured.scores) == measured.task.groups == ["all", "First", "Second", "Last", "Max", "Min"]
-    for scheme, name in enumerate(measured.schemes):
-        for n, length in enumerate(measured.lengths.tolist()):
-            for group, spreads in measured.scores.items():
-                spread = written["summary"][name]["scores"][str(length)][group]
-                right = [np.nan] * 3 if spread is None else [spread[which] for which in ("median", "min", "max")]
-                np.testing.assert_array_equal(spreads[scheme, n], right)
-    assert np.isnan(measured.scores["all"][0, 2:]).all(), "learned positions have no row beyond 3 arguments"
-    for run in written["runs"]:
-        row = measured.each[measured.schemes.index(run["scheme"]), run["seed"]]
-        right = [run["scores"][str(length)]["all"] for length in measured.lengths.tolist()]
-        np.testing.assert_array_equal(row, [np.nan if value is None else value for value in right])
-    assert [each.values.tolist() for each in measured.baselines] == [
-        [values[str(length)] for length in measured.lengths.tolist()]
-        for values in written["task"]["baselines"].values()
-    ]
+def charts(session: Session) -> dict[str, Chart]:
+    """Return the charts of the report, by their titles."""
+    parts = [part for section in api.results(session, {}).sections for part in section.parts]
+    return {part.title: part for part in parts if isinstance(part, Chart)}
 
 
-def test_shifts_and_costs_are_those_of_the_file(session: Session, written: dict[str, Any]) -> None:
-    measured = api.results(session, {})
-    for scheme, each in enumerate(measured.schemes):
-        for n, shift in enumerate(measured.shifts.tolist()):
-            spread = written["summary"][each]["shift"][str(shift)]["score"]
-            median = np.nan if spread is None else spread["median"]
-            assert measured.shift[scheme, n, 0] == pytest.approx(median, nan_ok=True)
-    assert measured.command == written["command"]
-    assert ["steps", "7"] in measured.settings.rows
-    assert [row[2] for row in measured.summary[1].rows] == ["128", "0"]
-    assert "learned" in measured.sentences.answer
-    assert "<" not in measured.sentences.answer
+def test_charts_have_the_scores_of_the_file(session: Session, written: dict[str, Any]) -> None:
+    found, schemes = charts(session), ["learned", "rotary+alibi"]
+    scores = {name: written["summary"][name]["scores"] for name in schemes}
+    shifts = {name: written["summary"][name]["shift"] for name in schemes}
+    drawn = {"The same inputs, every position shifted": lambda name, x: shifts[name][x]["score"]}
+    for group in ("all", *written["task"]["groups"]):
+        title = f"Accuracy by length{'' if group == 'all' else f', {group} alone'}"
+        drawn[title] = lambda name, x, group=group: scores[name][x][group]
+    assert set(drawn) <= set(found)
+    for title, right in drawn.items():
+        chart = found[title]
+        for name, series in zip(schemes, chart.series, strict=False):
+            spreads = [right(name, f"{x:.0f}") for x in chart.x]
+            for values, which in ((series.values, "median"), (series.low, "min"), (series.high, "max")):
+                np.testing.assert_array_equal(values, [np.nan if s is None else 100 * s[which] for s in spreads])
+    assert found["Accuracy by length"].x == [2, 3, 4, 6]
+    baselines = [each.values for each in found["Accuracy by length"].series if each.reference]
+    np.testing.assert_allclose(
+        baselines, [[100 * line[str(n)] for n in (2, 3, 4, 6)] for line in written["task"]["baselines"].values()]
+    )
+    for name, scheme in written["schemes"].items():
+        picture = found[f"Fingerprint of {name}"]
+        np.testing.assert_allclose([row.values for row in picture.series], scheme["fingerprint"]["values"])
 
 
 def test_damaged_results_are_refused(results: Path, tmp_path: Path) -> None:
@@ -155,34 +150,29 @@ def test_the_command_takes_a_second_file(pair: tuple[Path, Path]) -> None:
 
 def test_the_page_shows_what_was_measured(look: Callable[..., dict[str, Any]], session: Session) -> None:
     shown = look(session, "compare.mjs", ready="figure .lines > svg")
-    measured = api.results(session, {})
-    assert shown["answer"] == measured.sentences.answer
-    assert shown["titles"][:2] == [
-        "Accuracy by length",
-        "The same inputs, every position shifted",
-    ]
+    assert shown["answer"] == f"{api.results(session, {}).headline}."
+    found = charts(session)
+    assert shown["titles"] == [*found]
+    series = found["Accuracy by length"].series
     rows = csv_rows(shown["csv"])
-    baselines = [each.name for each in measured.baselines]
-    assert [(row["scheme"], int(row["arguments"])) for row in rows] == [
-        (name, length) for name in [*measured.schemes, *baselines] for length in measured.lengths.tolist()
-    ]
-    scores = [*measured.scores["all"][:, :, 0], *(each.values for each in measured.baselines)]
-    medians = 100 * np.concatenate(scores)
-    np.testing.assert_allclose([float(row["median"] or "nan") for row in rows], medians, rtol=1e-12)
+    assert [int(row["arguments"]) for row in rows] == [2, 3, 4, 6]
+    for each in series:
+        np.testing.assert_allclose([float(row[each.name] or "nan") for row in rows], each.values, rtol=1e-12)
+        if each.low:
+            np.testing.assert_allclose([float(row[f"{each.name}, least"] or "nan") for row in rows], each.low)
     # A table of positions ends at the trained length, under the curves of the others.
-    assert {"learned (ends at 3)", "rotary+alibi", "trained up to 3"} <= set(shown["texts"])
-    assert shown["bands"] == len(measured.schemes)
-    assert "learned (ends at 3)" in shown["legend"]
-    names = [name.removesuffix(" (ends at 3)") for name in shown["legend"]]
-    assert names == [*measured.schemes, *(each.name for each in measured.baselines if each.in_chart)]
+    names = [each.name for each in series]
+    ends = f"{names[0]} (ends at 3)"
+    assert {ends, "trained up to 3"} <= set(shown["texts"])
+    assert shown["legend"] == [ends, *names[1:]]
+    assert shown["bands"] == 2
     before, hidden = shown["hidden"]
     # A hidden scheme takes its band with it; a baseline has none.
-    assert before == [2] * len(measured.schemes) + [1] * (len(before) - len(measured.schemes))
+    assert before == [2 if each.low else 1 for each in series]
     assert hidden == before[1:]
     assert {line.split("\t")[0] for line in shown["tip"].split("\n")} >= set(names)
     assert shown["read"].startswith("arguments 6: ")
     assert shown["overprinted"] == []
-    assert shown["group"] == "#/compare?group=Max"
 
 
 def test_the_page_compares_two_checkpoints(look: Callable[..., dict[str, Any]], pair: tuple[Path, Path]) -> None:

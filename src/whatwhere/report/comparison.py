@@ -1,14 +1,12 @@
 """What a comparison measured, as the sections of a report: sentences and tables."""
 
 import json
-import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import chain
 
 import numpy as np
-from jaxtyping import Float
 
 from whatwhere.analysis.pca import principal_components
 from whatwhere.comparison.read import AFTER, BEFORE, Comparison, Scored
@@ -19,11 +17,12 @@ from whatwhere.comparison.statistics import PairedDifferences, paired_difference
 from whatwhere.escape import visible
 from whatwhere.records import Missing
 from whatwhere.report.comparison_conclusions import ABSENT, conclusions, headline, last_length, scope_sentence
+from whatwhere.report.comparison_figures import by_distance, figures, fingerprints
 from whatwhere.report.comparison_sentences import (
     baseline_in_length,
     bits_per_byte,
+    change_sentence,
     deviation_sentence,
-    distance_curves,
     doors_sentence,
     groups_sentence,
     measure_text,
@@ -36,9 +35,20 @@ from whatwhere.report.comparison_sentences import (
     start_sentence,
     unit_of,
 )
-from whatwhere.report.section import Part, Section, Table
+from whatwhere.report.figures import looks
+from whatwhere.report.section import Chart, Part, Section, Series, Table
 from whatwhere.report.text import count, decimals, number, spread
 
+_TESTED = (
+    "The same Transformer is trained under each scheme, then tested on new sequences of each length. The curve is the "
+    "median over the seeds, the band the range from the least to the greatest. A gap is a length for which the scheme "
+    "has no row. Bands that overlap do not show that schemes are alike, for runs are paired by seed: see the paired "
+    "differences. Thin gray lines are predictors that ignore positions."
+)
+_SHIFTED = (
+    " again with the first token at position 1, 2, 4, … instead of 0. Nothing else changes. A gap is a position for "
+    "which a table has no row."
+)
 NO_ROW = "no row"
 RUNS = ("run", "steps", "seconds", "last loss", "parameters", "of tokens", "of positions", "trained model")
 """Columns of the table of runs."""
@@ -76,15 +86,17 @@ def sections(results: Comparison) -> list[Section]:
         summary(results),
         costs(results),
     ]
+    drawn = list(figures(results))
+    schemes: list[Part] = [doors_sentence(results), *fingerprints(results), *by_distance(results)]
     made = [start_sentence(results), record_sentence(results), repeat_sentence(results)]
     named: dict[str, tuple[str, Iterable[Part]]] = {
         "scores": ("Scores", scores),
         "differences": ("Which schemes differ", conclusions(results, found)),
         "layouts": ("Layouts by layer", by_layout(results)),
-        "lengths": (f"Scores by {unit_of(results)}", _by_length(results)),
-        "shift": ("Shift test", _by_shift(results)),
+        "lengths": (f"Scores by {unit_of(results)}", _by_length(results, drawn[: len(results.task.groups) + 1])),
+        "shift": ("Shift test", _by_shift(results, drawn[len(results.task.groups) + 1 :])),
         "token-table": ("What training wrote into the token table", _token_table(results)),
-        "schemes": ("What each scheme makes of positions", _by_distance(results)),
+        "schemes": ("What each scheme makes of positions", schemes),
         "runs": ("Runs", [*made, runs(results), settings(results)]),
     }
     written = [Section(name, title, [part for part in parts if part]) for name, (title, parts) in named.items()]
@@ -104,12 +116,6 @@ def summary(results: Scored) -> Table:
         rows = [[*row, "" if each is None else decimals(each)] for row, each in zip(rows, bits, strict=True)]
     caption = f"Scores: {measure_text(results)}; “at” counts {unit_of(results)}"
     return Table(caption, columns, rows, numeric=range(1, len(columns)), shorten="never")
-
-
-def by_group(results: Comparison) -> list[Table]:
-    """Return the scores of each group of targets by itself, by length."""
-    named = {group: f"{name_text(group)} alone, by" for group in results.task.groups}
-    return [_lengths_table(results, caption, group) for group, caption in named.items()]
 
 
 def _lengths_table(results: Comparison, caption: str, group: str = ALL) -> Table:
@@ -202,57 +208,33 @@ def settings(results: Comparison) -> Table:
     return Table("Settings, machine, versions", ["what", "value"], rows, shorten="never")
 
 
-def baselines_near(results: Scored, lengths: Sequence[int]) -> set[str]:
-    """Return the baselines that a chart has room for: of a loss, those near the schemes' scores."""
-    baselines = results.task.baselines
-    scores = [results.score(scheme, length) for scheme in results.schemes for length in lengths]
-    ends = [end for score in scores if score is not None for end in (score.min, score.median, score.max)]
-    values = [end for end in ends if math.isfinite(end)]
-    if results.percent or not values:
-        return set(baselines)
-    low, high = min(values), max(values)
-    room = high - low
-    return {
-        name
-        for name, line in baselines.items()
-        if all(low - room <= line[length] <= high + room for length in lengths if length in line)
-    }
-
-
 def score_cell(results: Scored, values: Spread | None) -> str:
     """Return a score for a cell, without its unit, which the caption names."""
     return spread(values, *((1, 100.0) if results.percent else (3, 1.0)), absent=NO_ROW)
 
 
-def _by_length(results: Comparison) -> Iterator[Part]:
-    yield scores_sentence(results)
+def _by_length(results: Comparison, drawn: Iterable[Chart]) -> Iterator[Part]:
     known = [f"{name}: {BASELINES[name]}" for name in results.task.baselines if name in BASELINES]
     yield f"What can be scored without positions. {'; '.join(known)}." if known else ""
-    yield _lengths_table(results, "By")
+    captions = ["By", *(f"{name_text(group)} alone, by" for group in results.task.groups)]
+    tables = [_lengths_table(results, *each) for each in zip(captions, (ALL, *results.task.groups), strict=True)]
+    whole, *groups = (replace(chart, table=table) for chart, table in zip(drawn, tables, strict=True))
+    yield replace(whole, note=scores_sentence(results), method=_TESTED)
     yield groups_sentence(results)
-    yield from by_group(results)
+    yield from groups
 
 
-def _by_shift(results: Comparison) -> Iterator[Part]:
+def _by_shift(results: Comparison, drawn: Iterable[Chart]) -> Iterator[Part]:
     yield shift_sentence(results)
-    if results.shifts:
+    for chart in drawn:
         columns = ["scheme", *map(str, results.shifts)]
         rows = []
         for scheme in results.schemes:
             shifted = [results.summary[scheme].shift.get(shift) for shift in results.shifts]
             rows.append([name_text(scheme), *(score_cell(results, None if s is None else s.score) for s in shifted)])
         caption = f"By how far every position is shifted: {measure_text(results)}"
-        yield Table(caption, columns, rows, range(1, len(columns)))
-
-
-def _by_distance(results: Comparison) -> Iterator[Part]:
-    yield doors_sentence(results)
-    for scheme, curves in distance_curves(results).items():
-        columns = ["distance", *map(name_text, curves.curves)]
-        cells = zip(curves.distances, *curves.curves.values(), strict=False)
-        rows = [[str(distance), *("" if v is None else decimals(v) for v in row)] for distance, *row in cells]
-        caption = f"{name_text(scheme)}: {name_text(curves.label)}, by distance in tokens"
-        yield Table(caption, columns, rows, range(1, len(columns)), shorten="evenly")
+        length = f"New inputs of {results.task.shift_length} {unit_of(results)} are tested"
+        yield replace(chart, table=Table(caption, columns, rows, range(1, len(columns))), method=f"{length}{_SHIFTED}")
 
 
 def _value(value: object) -> str:
@@ -281,37 +263,15 @@ _NUMBERS: Mapping[str, tuple[int, Callable[[TableSnapshot], float | None]]] = {
 """Decimals of each quantity, and how it is read from a snapshot."""
 
 
-@dataclass(frozen=True, eq=False)
-class NumberLine:
-    """The digits along the first principal axis of what training wrote into them, E - E0.
-
-    Args:
-        scheme: of the run, which is that of the first seed.
-        coordinates: of the digits 0 to 9; greater digits tend to the right.
-        r: absolute correlation of digit and coordinate.
-    """
-
-    scheme: str
-    coordinates: Float[np.ndarray, " digits"]
-    r: float
-
-
 def _token_table(results: Comparison) -> Iterator[Part]:
-    """Return the token table through the training; nothing for other tasks than the expressions."""
+    """Yield what training did to the token table; of the expressions, through the training."""
     table = trained_table(results)
     if table is None:
+        yield change_sentence(results)
         return
     yield trained_sentence(results)
     yield table
-    if lines := number_lines(results):
-        rows = [
-            [name_text(line.scheme), *(decimals(float(x), 2) for x in line.coordinates), decimals(line.r, 2)]
-            for line in lines
-        ]
-        caption = (
-            "The digits along the first principal axis of what training wrote into them, first seed of each scheme"
-        )
-        yield Table(caption, ["scheme", *_DIGITS, "|r|"], rows, numeric=range(1, 12))
+    yield from _digits(results)
 
 
 def trained_table(results: Comparison) -> Table | None:
@@ -352,22 +312,33 @@ def trained_sentence(results: Comparison) -> str:
     return f"{'; '.join(parts)}; medians over {count(len(runs), 'run')}."
 
 
-def number_lines(results: Comparison) -> list[NumberLine]:
-    """Compute the number line of the first seed of each scheme, except for runs whose tables are not saved."""
-    tokens = list(results.task.tokens)
+def _digits(results: Comparison) -> Iterator[Chart]:
+    """Yield the digits along the first principal axis of what training wrote into them, for the first seeds."""
+    tokens, look = list(results.task.tokens), looks(results.schemes)
     digits = [tokens.index(digit) for digit in _DIGITS if digit in tokens]
-    if len(digits) < len(_DIGITS) or not any(run.token_table for run in results.runs):
-        return []
-    lines = []
+    rows, series = [], []
     for run in results.first_runs:
         tables = results.tables(run)
-        if {BEFORE, AFTER} <= tables.keys() and max(digits) < len(tables[AFTER]):
+        if len(digits) == len(_DIGITS) and {BEFORE, AFTER} <= tables.keys() and max(digits) < len(tables[AFTER]):
             change = (tables[AFTER] - tables[BEFORE])[digits]
             coordinates = principal_components(change, 1).coordinates[:, 0]
             r = float(np.corrcoef(coordinates, np.arange(len(digits)))[0, 1]) if np.ptp(coordinates) else 0.0
-            # The sign of a principal axis is arbitrary.
-            lines.append(NumberLine(run.scheme, -coordinates if r < 0 else coordinates, abs(r)))
-    return lines
+            line = (-coordinates if r < 0 else coordinates).tolist()  # the sign of a principal axis is arbitrary
+            rows.append([name_text(run.scheme), *(decimals(x, 2) for x in line), decimals(abs(r), 2)])
+            series.append(Series(f"{name_text(run.scheme)}, |r| {decimals(abs(r), 2)}", line, look[run.scheme]))
+    if series:
+        yield Chart(
+            "lines",
+            "The digits on a line, by scheme",
+            "digit",
+            "coordinate",
+            [*map(float, range(len(_DIGITS)))],
+            series,
+            Table("The digits on a line, first seed of each scheme", ["scheme", *_DIGITS, "|r|"], rows, range(1, 12)),
+            note="No input tells the model that 3 is between 2 and 4. |r| is 1 if the digits are in order and evenly "
+            "spaced: then the curve is a straight line.",
+            method="The change of the ten digits' embeddings, E − E0, along its first principal axis.",
+        )
 
 
 def _spread(read: Callable[[TableSnapshot], float | None], snapshots: Sequence[TableSnapshot]) -> Spread | None:

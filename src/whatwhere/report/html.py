@@ -65,7 +65,8 @@ def written_part(part: Part) -> Markup:
     if isinstance(part, str):
         return paragraph(part)
     if isinstance(part, Chart):
-        return join(*(paragraph(text) for text in (part.note, part.method) if text), folded(part.table))
+        table = [folded(part.table)] if part.table.columns else []
+        return join(*(paragraph(text) for text in (part.note, part.method) if text), *table)
     return folded(part)
 
 

@@ -74,7 +74,7 @@ def _comparison(results: Any) -> Iterator[Section | Part]:
     from whatwhere.comparison.statistics import PairedDifferences, paired_differences
     from whatwhere.report.comparison import summary
     from whatwhere.report.comparison_conclusions import headline, last_length, scope_sentence, table
-    from whatwhere.report.paper import figures
+    from whatwhere.report.comparison_figures import figures
 
     found = paired_differences(results, last_length(results))
     yield headline(results, found)

@@ -5,26 +5,24 @@ import io
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from whatwhere.atomic import atomic_file
 from whatwhere.checks import require_choice
 from whatwhere.comparison.read import Comparison, Scored
-from whatwhere.comparison.results import ALL, Spread
+from whatwhere.comparison.results import ALL
 from whatwhere.comparison.statistics import PairedDifferences, paired_differences
 from whatwhere.errors import ResultsError
 from whatwhere.escape import visible
 from whatwhere.records import Missing
-from whatwhere.report.comparison import baselines_near, summary
+from whatwhere.report.comparison import summary
 from whatwhere.report.comparison_conclusions import table as differences_table
-from whatwhere.report.comparison_sentences import learned, measure_text, name_text, unit_of
+from whatwhere.report.comparison_figures import figures
 from whatwhere.report.figures import FORMATS as FIGURE_FORMATS
-from whatwhere.report.figures import looks, to_file
-from whatwhere.report.section import Chart, Series, Table
-from whatwhere.report.text import capital
+from whatwhere.report.figures import to_file
+from whatwhere.report.section import Table
 
 TABLE_FORMATS = ("csv", "markdown", "latex")
 
@@ -131,44 +129,6 @@ def write_figures(
     return _write_files(
         folder, {f"{each.name}.{kind}": to_file(each, kind, width) for each in drawn for kind in formats}
     )
-
-
-def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[Chart]:
-    """Yield the figures: medians over the seeds, with a band from the least to the greatest.
-
-    A legend says which schemes did not learn the task.
-    """
-    drawn = list(schemes or results.schemes)
-    look = looks(drawn)
-    lengths = [*results.trained, *results.beyond]
-    measured, trained = name_text(results.task.measure), max(results.task.trained)
-
-    def chart(
-        name: str, title: str, x_label: str, x: Sequence[int], scores: Callable[[str, int], Spread | None]
-    ) -> Chart:
-        series = [_series(results, scheme, [scores(scheme, at) for at in x], look[scheme]) for scheme in drawn]
-        y_range = (0.0, 100.0) if results.percent else None
-        return Chart(
-            "lines", title, x_label, measure_text(results), [*map(float, x)], series, name=name, y_range=y_range
-        )
-
-    for number, group in enumerate((ALL, *results.task.groups)):
-        whole = group == ALL
-        title = f"{capital(measured)} by length{'' if whole else f', {name_text(group)} alone'}"
-        name = "scores" if whole else f"scores-{number}-{_plain_name(group)}"
-        of_group = partial(results.score, group=group)
-        figure = chart(name, title, unit_of(results), lengths, of_group)
-        baselines = _baselines(results, lengths) if whole else ()
-        yield replace(figure, series=[*figure.series, *baselines], marks=[(float(trained), f"trained up to {trained}")])
-    if isinstance(results, Comparison) and results.shifts:
-        tests = {scheme: results.summary[scheme].shift for scheme in drawn}
-        yield chart(
-            "shift",
-            "The same inputs, every position shifted",
-            "positions shifted by",
-            results.shifts,
-            lambda scheme, shift: None if shift not in tests[scheme] else tests[scheme][shift].score,
-        )
 
 
 def _write_files(folder: str | Path, contents: Mapping[str, bytes], missing: str = "") -> WrittenFiles:
@@ -296,28 +256,3 @@ def _plain(cell: Cell) -> Cell:
         text = visible(cell)
         return f"'{text}" if text[:1] in ("=", "+", "-", "@") else text
     return "" if cell is None or (isinstance(cell, float) and not math.isfinite(cell)) else cell
-
-
-def _plain_name(name: str) -> str:
-    """Return what a file may be called, of a name that holds anything."""
-    return re.sub(r"[^A-Za-z0-9]+", "-", name)[:30].strip("-") or "group"
-
-
-def _series(results: Scored, scheme: str, spreads: Sequence[Spread | None], look: int) -> Series:
-    factor = 100.0 if results.percent else 1.0
-    median, low, high = (
-        [math.nan if each is None else factor * getattr(each, part) for each in spreads]
-        for part in ("median", "min", "max")
-    )
-    several = len(results.seeds) > 1
-    missed = isinstance(results, Comparison) and not learned(results, scheme)
-    name = f"{name_text(scheme)} (task not learned)" if missed else name_text(scheme)
-    return Series(name, median, look, low if several else (), high if several else ())
-
-
-def _baselines(results: Scored, lengths: Sequence[int]) -> Iterator[Series]:
-    near, factor = baselines_near(results, lengths), 100.0 if results.percent else 1.0
-    for name, line in results.task.baselines.items():
-        if name in near and line.keys() & set(lengths):
-            values = [factor * line.get(length, math.nan) for length in lengths]
-            yield Series(name_text(name), values, reference=True)

@@ -68,7 +68,7 @@ class Chart:
 
     Args:
         kind: a histogram has one more x than values: the edges of its bins. Bars are horizontal, one for each row of
-            the table, as long as the first series has it.
+            the table, as long as the first series has it. A picture has a row for each series, its columns from 0.
         title: what it shows.
         x_label, y_label: the axes, with units.
         x: positions on the horizontal axis; of bars its two ends, the first 0.
@@ -82,7 +82,7 @@ class Chart:
         y_range: ends of the vertical axis; None takes those of the values.
     """
 
-    kind: Literal["histogram", "lines", "bars"]
+    kind: Literal["histogram", "lines", "bars", "picture"]
     title: str
     x_label: str
     y_label: str

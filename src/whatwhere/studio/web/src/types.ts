@@ -20,7 +20,7 @@ export interface Queries {
   "maps.neighbors": AllNeighbors;
   "rotary.lab": RotaryLab;
   "biases.shown": BiasFindings;
-  "compare.results": Measurements;
+  "compare.results": Findings;
   "replay.frames": Frames;
   "replay.attention": Attention;
   "ask.answers": Asked;
@@ -237,16 +237,9 @@ export interface Missing {
   missing: string;
 }
 
-/** whatwhere.report.comparison */
-export interface NumberLine {
-  scheme: string;
-  coordinates: Tensor;
-  r: number;
-}
-
 /** whatwhere.report.section */
 export interface Chart {
-  kind: "histogram" | "lines" | "bars";
+  kind: "histogram" | "lines" | "bars" | "picture";
   title: string;
   x_label: string;
   y_label: string;
@@ -357,76 +350,6 @@ export interface BiasFindings {
   later: Tensor | null;
   ranges: EffectiveRange;
   ranges_later: EffectiveRange | null;
-}
-
-/** whatwhere.studio.api.comparison */
-export interface Baseline {
-  name: string;
-  description: string;
-  in_chart: boolean;
-  values: Tensor;
-}
-export interface ComparedTask {
-  unit: string;
-  trained: number[];
-  trained_text: string;
-  measure: string;
-  scored: string;
-  percent: boolean;
-  groups: string[];
-  shift_length: number;
-}
-export interface CurvesView {
-  scheme: string;
-  label: string;
-  names: string[];
-  distances: Tensor;
-  values: Tensor;
-}
-export interface FingerprintView {
-  scheme: string;
-  rows: string;
-  columns: string;
-  description: string;
-  values: Tensor;
-}
-export interface Measurements {
-  task: ComparedTask;
-  schemes: string[];
-  looks: number[];
-  seeds: number[];
-  lengths: Tensor;
-  trained: number;
-  summary: Table[];
-  by_group: Table[];
-  scores: Record<string, Tensor>;
-  each: Tensor;
-  baselines: Baseline[];
-  layouts: Section[];
-  shifts: Tensor;
-  shift: Tensor;
-  differences: Table | null;
-  token_table: Table | null;
-  number_lines: NumberLine[];
-  fingerprints: FingerprintView[];
-  curves: CurvesView[];
-  sentences: Sentences;
-  command: string | null;
-  settings: Table;
-  runs: Table;
-}
-export interface Sentences {
-  answer: string;
-  scope: string;
-  differences: string;
-  question: string;
-  scores: string;
-  groups: string;
-  shift: string;
-  table: string;
-  doors: string;
-  record: string;
-  repeat: string;
 }
 
 /** whatwhere.studio.api.inspection */

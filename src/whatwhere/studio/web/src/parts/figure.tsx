@@ -109,7 +109,11 @@ export function LineFigure<Row = number>(props: LinesProps & Common & OwnTable<R
   const first = steps ? ["from", "to"] : [xLabel];
   const columns: Column<number>[] = [
     ...first.map((name, next) => ({ title: name, numeric: true, value: (n: number) => x[n + next] })),
-    ...curves.map(({ name, values }) => ({ title: name, numeric: true, value: (n: number) => values[n] })),
+    ...curves.flatMap(({ name, values, low, high }) =>
+      Object.entries({ [name]: values, [`${name}, least`]: low, [`${name}, greatest`]: high }).flatMap(([title, of]) =>
+        of ? [{ title, numeric: true, value: (n: number) => of[n] }] : [],
+      ),
+    ),
   ];
   const { children, rows = upTo(steps ? x.length - 1 : x.length) as Row[] } = props;
   return (

@@ -1,14 +1,14 @@
 /** The parts of a report: paragraphs, tables and charts. Every text may come from a file, so each is escaped. */
 
 import { upTo } from "../numbers";
-import { Fragment } from "preact";
+import { type ComponentChildren, Fragment } from "preact";
 import { visible } from "../escape";
 import { useView } from "../hooks";
 import { writeLink } from "../link";
-import type { About, Chart, Section, Series, Table as TableOfText } from "../types";
+import type { About, Chart, Findings, Section, Series, Table as TableOfText } from "../types";
 import { Bars, barsSvg } from "./bars";
-import { Figure, LineFigure } from "./figure";
-import { look } from "./plot";
+import { Figure, HeatFigure, How, LineFigure } from "./figure";
+import { type Curve, DEEP_BIASES, type LinesProps, look, readableBiases, strokeOf } from "./plot";
 import type { Cell } from "./save";
 import { type Column, Table } from "./table";
 
@@ -18,13 +18,44 @@ const FEW = 20;
 /** Blues come first: as in the other views, the first color is that of all rows. */
 const COLORS = [2, 1, 0, 3, 4, 5, 6, 7];
 
-export function Parts({ section: { parts } }: { section: Section }) {
+interface FindingsProps {
+  of: Findings;
+  code: string;
+  how: string;
+  /** What follows a section. */
+  after?(section: Section): ComponentChildren;
+  /** What is between the headline and the sections. */
+  children?: ComponentChildren;
+}
+
+export function Sections({ of: { headline, sections }, code, how, after, children }: FindingsProps) {
+  return (
+    <>
+      <p class="answer">{visible(headline)}.</p>
+      {children}
+      {sections.map((section) => (
+        <section key={section.name} class="near apart" aria-label={section.title}>
+          <h2 id={`section-${section.name}`} tabIndex={-1}>
+            {section.title}
+          </h2>
+          <div class="beside">
+            <Parts section={section} />
+          </div>
+          {after?.(section)}
+        </section>
+      ))}
+      <How code={code} text={how} />
+    </>
+  );
+}
+
+function Parts({ section: { parts } }: { section: Section }) {
   return (
     <>
       {parts.map((part, n) => {
         if (typeof part === "string") return <Prose key={n} text={part} />;
         if (!("series" in part)) return <TextTable key={n} table={part} />;
-        const ChartFigure = part.kind === "bars" ? BarsFigure : CurvesFigure;
+        const ChartFigure = FIGURES[part.kind];
         return <ChartFigure key={n} chart={part} />;
       })}
     </>
@@ -64,7 +95,7 @@ function columnsOf({ columns, numeric, rows }: TableOfText, about: About, series
   });
 }
 
-export function TextTable({ table }: { table: TableOfText }) {
+function TextTable({ table }: { table: TableOfText }) {
   const { about } = useView();
   const caption = visible(table.caption);
   const { length } = table.rows;
@@ -107,13 +138,27 @@ function BarsFigure({ chart }: { chart: Chart }) {
   );
 }
 
+/** Strokes of baselines, which all are thin and gray. */
+const BASELINES = ["1 3", "7 4", "12 3 2 3", "3 7"];
+
+/** Return a series as a curve: baselines are gray, and curves of one scheme differ by their strokes. */
+function curveOf({ low, high, look: number, reference, ...series }: Series, n: number, all: Series[]): Curve {
+  const before = (same: (other: Series) => boolean) => all.slice(0, n).filter(same).length;
+  if (reference) {
+    const dash = BASELINES[before((other) => other.reference) % BASELINES.length]!;
+    return { ...series, color: 0, dash, baseline: true };
+  }
+  const band = low.length ? { low, high } : {};
+  if (number === null) return { ...series, ...band, color: COLORS[n % COLORS.length]! };
+  const earlier = before((other) => other.look === number);
+  return { ...series, ...band, ...look(number), ...(earlier && strokeOf(number + earlier)) };
+}
+
 function CurvesFigure({ chart }: { chart: Chart }) {
   const steps = chart.kind === "histogram";
-  const curves = chart.series.map(({ name, values, look: number }, n) => ({
-    name,
-    values,
-    ...(number === null ? { color: COLORS[n % COLORS.length]! } : look(number)),
-  }));
+  const curves = chart.series.map(curveOf);
+  const readable: Partial<LinesProps> = /bias/i.test(chart.y_label) ? readableBiases(curves) : {};
+  const [low = 0, high = 0] = chart.y_range ?? [];
   return (
     <LineFigure
       title={chart.title}
@@ -125,11 +170,30 @@ function CurvesFigure({ chart }: { chart: Chart }) {
       steps={steps}
       dots={!steps && chart.x.length <= FEW}
       marks={chart.marks.map(([x, text]) => ({ x, text }))}
+      {...(chart.y_range && { y: [low, high + 0.03 * (high - low)] })}
+      {...readable}
+      note={visible(chart.note) + (readable.y ? DEEP_BIASES : "")}
+      how={visible(chart.method)}
+    />
+  );
+}
+
+function PictureFigure({ chart: { series, ...chart } }: { chart: Chart }) {
+  const values = Float32Array.from(series.flatMap((row) => row.values.map((value) => value ?? Number.NaN)));
+  return (
+    <HeatFigure
+      title={chart.title}
+      cells={{ values, shape: [series.length, values.length / series.length] }}
+      xLabel={chart.x_label}
+      yLabel={chart.y_label}
+      cell={4}
       note={visible(chart.note)}
       how={visible(chart.method)}
     />
   );
 }
+
+const FIGURES = { bars: BarsFigure, lines: CurvesFigure, histogram: CurvesFigure, picture: PictureFigure };
 
 /** Return a number that is written for readers, to sort by; or the text that replaces it. */
 function numberOf(cell: string): Cell {

@@ -1,16 +1,30 @@
 /** Compare: the results of a comparison, or the difference between two checkpoints. */
 
-import { visible } from "../escape";
-import { useView } from "../hooks";
+import { useQuery, useView } from "../hooks";
 import { Choice, type Option } from "../parts/controls";
-import { How } from "../parts/figure";
-import { JobAnswer } from "../parts/states";
-import { Parts } from "../parts/sections";
-import { Measured } from "./compare/measured";
+import { Sections } from "../parts/sections";
+import { Answered, JobAnswer } from "../parts/states";
 
 export function Compare() {
   const { other } = useView().about;
   return other === null ? <Measured /> : <Differences other={other} />;
+}
+
+function Measured() {
+  return (
+    <Answered query={useQuery("compare.results", {})} what="reading the results">
+      {(results) => (
+        <Sections
+          of={results}
+          code={
+            "results = ww.comparison.read_results(PATH)\n" +
+            "[(scheme, results.score(scheme, None)) for scheme in results.schemes]  # in length; else pass a length"
+          }
+          how="Each number is that of results.json in this folder, or follows from the tables of its runs."
+        />
+      )}
+    </Answered>
+  );
 }
 
 const TABLES: Option[] = [
@@ -18,7 +32,7 @@ const TABLES: Option[] = [
   ["output", "the output projections"],
 ];
 
-export function Differences({ other }: { other: string }) {
+function Differences({ other }: { other: string }) {
   const { about, settings } = useView<{ table: string; k: number }>();
   const { table, k } = settings;
   const second = /^[\w./-]+$/.test(other) ? other : "OTHER";
@@ -39,20 +53,12 @@ export function Differences({ other }: { other: string }) {
         <Choice label="neighbors" name="k" options={[1, 5, 10, 20, 50]} />
       </div>
       <JobAnswer name="compare.difference" settings={{ table, k }} what="comparing">
-        {({ headline, sections }) => (
+        {(difference) => (
           <div class="difference">
-            <p class="answer">{visible(headline)}.</p>
-            {sections.map((section) => (
-              <section key={section.name} class="near apart" aria-label={section.title}>
-                <h2>{section.title}</h2>
-                <div class="beside">
-                  <Parts section={section} />
-                </div>
-              </section>
-            ))}
-            <How
+            <Sections
+              of={difference}
               code={`whatwhere diff PATH ${second} --table ${table} -k ${k} --json`}
-              text={
+              how={
                 "Tokens are matched by their text, or by id where one file has no tokens; distances and cosines of " +
                 "rows are computed in float64."
               }

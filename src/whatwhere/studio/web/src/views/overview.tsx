@@ -1,14 +1,13 @@
 /** The overview: the inspection of the open file, in text, tables and charts. */
 
-import { useEffect, useRef } from "preact/hooks";
+import { useEffect } from "preact/hooks";
 import { visible } from "../escape";
 import { useView } from "../hooks";
 import { writeLink } from "../link";
-import { How } from "../parts/figure";
 import { JobAnswer } from "../parts/states";
-import { Parts } from "../parts/sections";
+import { Sections } from "../parts/sections";
 import { views } from ".";
-import type { Findings } from "../types";
+import type { Findings, Section } from "../types";
 
 const MORE: Record<string, string> = {
   norms: "tokens",
@@ -22,49 +21,42 @@ const MORE: Record<string, string> = {
 export function Overview() {
   return (
     <JobAnswer name="overview.inspected" what="inspecting">
-      {(inspection) => <Sections inspection={inspection} />}
+      {(inspection) => <Inspected inspection={inspection} />}
     </JobAnswer>
   );
 }
 
-function Sections({ inspection }: { inspection: Findings }) {
+function Inspected({ inspection }: { inspection: Findings }) {
   const { about, settings } = useView<{ section: string }>();
-  const { headline, method, sections } = inspection;
-  const current = useRef<HTMLHeadingElement>(null);
   useEffect(() => {
-    current.current?.scrollIntoView();
-    current.current?.focus({ preventScroll: true });
+    const current = document.getElementById(`section-${settings.section}`);
+    current?.scrollIntoView();
+    current?.focus({ preventScroll: true });
   }, [settings.section]);
-  const more = (name: string) => views(about).find(({ id }) => id === MORE[name]);
+  const more = ({ name }: Section) => {
+    const view = views(about).find(({ id }) => id === MORE[name]);
+    return (
+      view && (
+        <p>
+          More: <a href={writeLink(view.id, {}, {})}>{view.title}</a>
+        </p>
+      )
+    );
+  };
   return (
-    <>
-      <p class="answer">{visible(headline)}.</p>
+    <Sections
+      of={inspection}
+      code="ww.inspect(PATH)  # in a terminal: whatwhere inspect"
+      how={`${visible(inspection.method)} Norms and shares of variance are computed in float64.`}
+      after={more}
+    >
       <ul class="plain examples" aria-label="Sections">
-        {sections.map(({ name, title }) => (
+        {inspection.sections.map(({ name, title }) => (
           <li key={name}>
             <a href={writeLink("overview", { section: name }, {})}>{title}</a>
           </li>
         ))}
       </ul>
-      {sections.map((section) => (
-        <section key={section.name} class="near apart" aria-label={section.title}>
-          <h2 ref={section.name === settings.section ? current : null} tabIndex={-1}>
-            {section.title}
-          </h2>
-          <div class="beside">
-            <Parts section={section} />
-          </div>
-          {more(section.name) && (
-            <p>
-              More: <a href={writeLink(MORE[section.name]!, {}, {})}>{more(section.name)!.title}</a>
-            </p>
-          )}
-        </section>
-      ))}
-      <How
-        code={"ww.inspect(PATH)  # in a terminal: whatwhere inspect"}
-        text={`${visible(method)} Norms and shares of variance are computed in float64.`}
-      />
-    </>
+    </Sections>
   );
 }

@@ -11,7 +11,7 @@ import { spread } from "../parts/heat";
 import { TokenLabel } from "../parts/field";
 import { runCode } from "../python";
 import type { Frames } from "../types";
-import { digitLines, mapSketch } from "./replay/frame_svg";
+import { digitLine, mapSketch } from "./replay/frame_svg";
 
 export const END = 1_000_000; // beyond any step: at the start of a training, nothing has been written that could be seen
 
@@ -229,7 +229,7 @@ function Line({ answer, at }: { answer: Frames; at: number }) {
           order and evenly spaced.
         </>
       }
-      draw={(width) => digitLines([{ points }], width)}
+      draw={(width) => digitLine(points, width)}
       words={`${title} after step ${steps.values[at]}: |r| ${known ? fixed(straight, 2) : "not defined"}.`}
       rows={upTo(10)}
       columns={[

@@ -73,19 +73,7 @@ export function mapSketch(words: string[], points: Tensor, at: number, width: nu
   return { height, parts };
 }
 
-const TALL = 128;
-
-export function digitLines(lines: { name?: string; points: ArrayLike<number> }[], width: number): Sketch {
-  const step = lines.length > 1 ? TALL + 22 : TALL;
-  const parts = lines.map(({ name = "", points }, k) => {
-    const [heading, below] = [name && label(8, 16, name), name ? 16 : 0];
-    const drawn = digitLine(points, width).join("");
-    return `<g transform="translate(0 ${step * k})">${heading}<g transform="translate(0 ${below})">${drawn}</g></g>`;
-  });
-  return { height: step * lines.length, parts };
-}
-
-function digitLine(points: ArrayLike<number>, width: number): string[] {
+export function digitLine(points: ArrayLike<number>, width: number): Sketch {
   const size = Math.max(...Array.from(points, Math.abs)) || 1;
   const middle = width / 2;
   const parts = [line(12, 70, width - 12, 70, cssColor("grid"), 2), line(middle, 62, middle, 78, cssColor("muted"))];
@@ -100,5 +88,5 @@ function digitLine(points: ArrayLike<number>, width: number): string[] {
     parts.push(circle(x, 70, 5, cssSeries(2)));
   });
   if (!apart) parts.push(label(middle, 50, "0 to 9: nothing is written yet", "middle", cssColor("muted")));
-  return parts;
+  return { height: 128, parts };
 }

@@ -1,0 +1,149 @@
+"""The figures of a comparison: scores by length and by shift, and what each trained scheme assigns to positions."""
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+from whatwhere.comparison.read import Comparison, Scored
+from whatwhere.comparison.results import ALL, Spread
+from whatwhere.report.comparison_sentences import distance_curves, learned, measure_text, name_text, unit_of
+from whatwhere.report.figures import looks
+from whatwhere.report.section import Chart, Series, Table
+from whatwhere.report.text import capital, decimals
+
+_STORED = "Computed from the trained scheme of the first seed, and stored in results.json."
+_AXES: Mapping[str, tuple[str, str, str]] = {
+    "rows by dimension": ("feature", "position", "A vector for each position, added to the token's."),
+    "cos of the angle of each pair": (
+        "pair of features",
+        "position",
+        "An angle for each pair of features, shown as its cosine.",
+    ),
+    "bias by distance, one column a head": (
+        "head",
+        "distance",
+        "A number for each distance and head, added to the attention score.",
+    ),
+}
+"""By the label of a fingerprint: names of its columns and rows, and what its values are."""
+
+
+def figures(results: Scored, schemes: Sequence[str] | None = None) -> Iterator[Chart]:
+    """Yield the figures: medians over the seeds, with a band from the least to the greatest.
+
+    A legend says which schemes did not learn the task.
+    """
+    drawn = list(schemes or results.schemes)
+    look = looks(drawn)
+    lengths = [*results.trained, *results.beyond]
+    measured, trained = name_text(results.task.measure), max(results.task.trained)
+
+    def chart(
+        name: str, title: str, x_label: str, x: Sequence[int], scores: Callable[[str, int], Spread | None]
+    ) -> Chart:
+        series = [_series(results, scheme, [scores(scheme, at) for at in x], look[scheme]) for scheme in drawn]
+        y_range = (0.0, 100.0) if results.percent else None
+        return Chart(
+            "lines", title, x_label, measure_text(results), [*map(float, x)], series, name=name, y_range=y_range
+        )
+
+    for number, group in enumerate((ALL, *results.task.groups)):
+        whole = group == ALL
+        title = f"{capital(measured)} by length{'' if whole else f', {name_text(group)} alone'}"
+        name = "scores" if whole else f"scores-{number}-{_plain_name(group)}"
+        of_group = partial(results.score, group=group)
+        figure = chart(name, title, unit_of(results), lengths, of_group)
+        baselines = _baselines(results, lengths) if whole else ()
+        yield replace(figure, series=[*figure.series, *baselines], marks=[(float(trained), f"trained up to {trained}")])
+    if isinstance(results, Comparison) and results.shifts:
+        tests = {scheme: results.summary[scheme].shift for scheme in drawn}
+        yield chart(
+            "shift",
+            "The same inputs, every position shifted",
+            "positions shifted by",
+            results.shifts,
+            lambda scheme, shift: None if shift not in tests[scheme] else tests[scheme][shift].score,
+        )
+
+
+def fingerprints(results: Comparison) -> Iterator[Chart]:
+    """Yield a picture of what each trained scheme assigns to positions: a row for each of them, or each distance."""
+    for scheme in results.schemes:
+        view = results.record.schemes.get(scheme)
+        if view is None or view.fingerprint is None or not view.fingerprint.values:
+            continue
+        label, values = view.fingerprint.label, view.fingerprint.values
+        columns, rows, text = _AXES.get(label, ("column", "row", f"{capital(name_text(label))}."))
+        series = [Series(str(n), _filled(row, max(map(len, values)))) for n, row in enumerate(values)]
+        title = f"Fingerprint of {name_text(scheme)}"
+        yield Chart("picture", title, columns, rows, (), series, note=text, method=_STORED)
+
+
+def by_distance(results: Comparison) -> Iterator[Chart]:
+    """Yield the curves over distance of the schemes that have the same measure, as one figure."""
+    found, look = distance_curves(results), looks(results.schemes)
+    for label in dict.fromkeys(curves.label for curves in found.values()):
+        schemes = {scheme: curves for scheme, curves in found.items() if curves.label == label}
+        distances = max((curves.distances for curves in schemes.values()), key=len)
+        series = []
+        for scheme, curves in schemes.items():
+            for name, values in curves.curves.items():
+                alone = name_text(scheme) if len(curves.curves) == 1 else f"{name_text(scheme)}, {name_text(name)}"
+                series.append(Series(alone, _filled(values, len(distances)), look[scheme]))
+        title = capital(name_text(label))
+        cells = zip(distances, *(each.values for each in series), strict=True)
+        rows = [[str(n), *("" if math.isnan(v) else decimals(v) for v in row)] for n, *row in cells]
+        names = ["distance", *(each.name for each in series)]
+        table = Table(f"{title}, by distance in tokens", names, rows, range(len(names)), shorten="evenly")
+        measure = re.sub(" (of|added to) .*", "", name_text(label))
+        x = [*map(float, distances)]
+        yield Chart("lines", title, "distance, tokens", measure, x, series, table, method=_STORED)
+
+
+def _filled(values: Sequence[float | None], length: int) -> list[float]:
+    """Return numbers, cut or filled up with NaN to a length."""
+    return [math.nan if n >= len(values) or (value := values[n]) is None else value for n in range(length)]
+
+
+def _plain_name(name: str) -> str:
+    """Return what a file may be called, of a name that holds anything."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", name)[:30].strip("-") or "group"
+
+
+def _series(results: Scored, scheme: str, spreads: Sequence[Spread | None], look: int) -> Series:
+    factor = 100.0 if results.percent else 1.0
+    median, low, high = (
+        [math.nan if each is None else factor * getattr(each, part) for each in spreads]
+        for part in ("median", "min", "max")
+    )
+    several = len(results.seeds) > 1
+    missed = isinstance(results, Comparison) and not learned(results, scheme)
+    name = f"{name_text(scheme)} (task not learned)" if missed else name_text(scheme)
+    return Series(name, median, look, low if several else (), high if several else ())
+
+
+def _baselines(results: Scored, lengths: Sequence[int]) -> Iterator[Series]:
+    near, factor = _near(results, lengths), 100.0 if results.percent else 1.0
+    for name, line in results.task.baselines.items():
+        if name in near and line.keys() & set(lengths):
+            values = [factor * line.get(length, math.nan) for length in lengths]
+            yield Series(name_text(name), values, reference=True)
+
+
+def _near(results: Scored, lengths: Sequence[int]) -> set[str]:
+    """Return the baselines that a chart has room for: of a loss, those near the schemes' scores."""
+    baselines = results.task.baselines
+    scores = [results.score(scheme, length) for scheme in results.schemes for length in lengths]
+    ends = [end for score in scores if score is not None for end in (score.min, score.median, score.max)]
+    values = [end for end in ends if math.isfinite(end)]
+    if results.percent or not values:
+        return set(baselines)
+    low, high = min(values), max(values)
+    room = high - low
+    return {
+        name
+        for name, line in baselines.items()
+        if all(low - room <= line[length] <= high + room for length in lengths if length in line)
+    }
