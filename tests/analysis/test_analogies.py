@@ -3,9 +3,7 @@
 import numpy as np
 import pytest
 
-from whatwhere.analysis.analogies import RULES, Rule, analogy, answers
-from whatwhere.analysis.nearest_neighbors import Search
-from whatwhere.errors import SettingError, TokenError
+from whatwhere.analysis.analogies import RULES, Rule, analogy
 
 
 def brute(table: np.ndarray, a: int, b: int, c: int, rule: Rule) -> np.ndarray:
@@ -38,14 +36,3 @@ def test_the_nearest_row_is_often_a_word_of_the_question() -> None:
     result = analogy(np.array([man, woman, king, queen]), 0, 1, 2, k=1)
     assert result.with_inputs.ids.tolist() == [[2]]
     assert result.without_inputs.ids.tolist() == [[3]]
-
-
-@pytest.mark.usefixtures("our_own_checks")
-def test_wrong_input_is_refused() -> None:
-    table = np.eye(4)
-    with pytest.raises(TokenError, match="id 9 is outside"):
-        analogy(table, 0, 1, 9)
-    with pytest.raises(SettingError, match="need one of: add, multiply"):
-        analogy(table, 0, 1, 2, rule="divide")  # type: ignore[arg-type]
-    with pytest.raises(SettingError, match="search by cosine"):
-        answers(Search(table, "dot"), [0, 1, 2], 1, "add")

@@ -5,7 +5,6 @@ import pytest
 
 from whatwhere import ALiBi
 from whatwhere.analysis.biases import effective_range
-from whatwhere.errors import SettingError, ShapeError
 
 
 @pytest.mark.parametrize("heads", [4, 12])
@@ -36,16 +35,3 @@ def test_a_curve_that_does_not_fall_has_no_end() -> None:
 def test_what_is_seen_at_no_other_distance() -> None:
     result = effective_range(np.array([[0.0, -np.inf, -np.inf]]))
     assert (result.distance[0], result.mean[0]) == (1, 0.0)
-
-
-@pytest.mark.usefixtures("our_own_checks")
-def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ShapeError, match="heads, distances"):
-        effective_range(np.zeros(3))
-    with pytest.raises(SettingError, match="share=1"):
-        effective_range(np.zeros((1, 3)), share=1)
-    for broken in (np.nan, np.inf):
-        with pytest.raises(SettingError, match="not finite"):
-            effective_range(np.array([[0.0, broken]]))
-    with pytest.raises(SettingError, match="not finite"):
-        effective_range(np.full((1, 2), -np.inf))

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from whatwhere.analysis.diagnostics import diagnostics, far_below, hubs, initial_scale, unreachable
-from whatwhere.errors import ShapeError
 
 
 def trained(rows: int = 3000, dim: int = 64, offset: float = 0.0) -> np.ndarray:
@@ -125,12 +124,6 @@ def test_small_and_empty_tables() -> None:
     assert diagnostics(np.full((3, 2), np.nan)).non_finite.tolist() == [0, 1, 2]
 
 
-@pytest.mark.usefixtures("our_own_checks")
-def test_what_is_no_table_is_refused() -> None:
-    with pytest.raises(ShapeError, match=r"\(rows, dim\)"):
-        diagnostics(np.ones(4))
-
-
 def area(score: np.ndarray, truth: np.ndarray) -> float:
     """Return the area under the curve of true against false alarms, by ranks."""
     rank = np.empty(len(score))
@@ -216,9 +209,3 @@ def test_the_configuration_takes_precedence_and_unusual_spreads_have_no_rule() -
 def test_one_row_and_equal_rows_do_not_break_it() -> None:
     assert initial_scale(np.ones((1, 4)), np.arange(0)).std == 0
     assert initial_scale(np.ones((9, 4)), np.arange(9)).rule is None
-
-
-@pytest.mark.usefixtures("our_own_checks")
-def test_an_initial_scale_needs_a_table() -> None:
-    with pytest.raises(ShapeError, match="rows, dim"):
-        initial_scale(np.ones(3), np.arange(0))

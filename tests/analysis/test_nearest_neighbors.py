@@ -20,7 +20,6 @@ from whatwhere.analysis.nearest_neighbors import (
     units,
     widened,
 )
-from whatwhere.errors import SettingError, ShapeError, TokenError
 
 
 @cache
@@ -185,26 +184,3 @@ def test_neighbors_accepts_tensors_and_excludes_the_row_itself() -> None:
     table = torch.tensor([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0]])
     for weight in (table, table.bfloat16(), torch.nn.Parameter(table), table.numpy()):
         assert neighbors(weight, torch.tensor([0, 2]), k=1).ids.tolist() == [[1], [1]]
-
-
-@pytest.mark.usefixtures("our_own_checks")
-def test_wrong_input_is_refused() -> None:
-    table = np.eye(3, dtype=np.float32)
-    with pytest.raises(TokenError, match="id 3 is outside the table, which has 3 rows"):
-        neighbors(table, 3)
-    with pytest.raises(TokenError, match="whole numbers"):
-        neighbors(table, 0.5)
-    with pytest.raises(SettingError, match="k=0"):
-        neighbors(table, 0, k=0)
-    with pytest.raises(SettingError, match="knows only: cosine, dot, euclidean"):
-        Search(table, "manhattan")  # type: ignore[arg-type]
-    with pytest.raises(ShapeError, match=r"queries have shape \(3,\)"):
-        Search(table).nearest(table[0])
-    with pytest.raises(ShapeError, match=r"shape \(rows, dim\)"):
-        Search(table[0])
-    broken = table.copy()
-    broken[1, 1] = np.nan
-    with pytest.raises(SettingError, match="row 1 of the table holds numbers that are not finite"):
-        Search(broken)
-    with pytest.raises(SettingError, match="a query holds numbers that are not finite"):
-        Search(table).nearest(broken)

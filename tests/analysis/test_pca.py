@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from whatwhere.analysis.pca import principal_components
-from whatwhere.errors import SettingError, ShapeError
 
 
 @pytest.fixture
@@ -48,19 +47,3 @@ def test_axes_that_are_left_over_carry_nothing() -> None:
     assert result.coordinates.shape == (6, 5)
     assert result.explained_variance_ratio[0] == pytest.approx(1.0)
     assert not result.coordinates[:, 1:].any()
-
-
-@pytest.mark.parametrize("shape", [(3,), (0, 4), (4, 0), (2, 2, 2)])
-def test_what_is_no_table_is_refused(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ShapeError, match=r"\(rows, dim\)"):
-        principal_components.__wrapped__(np.zeros(shape)) if hasattr(
-            principal_components, "__wrapped__"
-        ) else principal_components(np.zeros(shape))
-
-
-def test_bad_settings_are_refused(table: np.ndarray) -> None:
-    with pytest.raises(SettingError, match="count is 0"):
-        principal_components(table, 0)
-    table[3, 3] = np.nan
-    with pytest.raises(SettingError, match="not finite"):
-        principal_components(table)

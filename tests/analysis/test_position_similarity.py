@@ -3,7 +3,6 @@
 from math import pi
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
 import torch
@@ -51,12 +50,6 @@ def test_lengths_do_not_matter_and_rounding_never_leaves_the_range() -> None:
     assert similarity(u, -3 * u).min() >= -1
     zero = torch.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 0.0]])
     assert similarity(zero, torch.tensor([[1.0, 2.0], [-3.0, -4.0], [0.0, 0.0]])).tolist() == [0, -1, 0]
-
-
-def test_vectors_of_two_dims_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-    with pytest.raises(ww.errors.ShapeError, match=r"vectors of the same dim, but got \(2, 3\) and \(2, 4\)"):
-        similarity(torch.ones(2, 3), torch.ones(2, 4))
 
 
 class Tilt(ww.QueryKeyMap):

@@ -10,7 +10,6 @@ from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from whatwhere import Rotary
 from whatwhere.analysis.rotary import rotary_agreement, rotary_spectrum
-from whatwhere.errors import SettingError, ShapeError
 from whatwhere.where.scaling import Llama3
 
 LLAMA3: dict[str, Any] = {
@@ -75,17 +74,3 @@ def test_agreement_is_the_cosine_of_rotated_vectors() -> None:
     assert np.allclose(result, expected, atol=2e-3)  # theirs are float32: at 60,000 that is seen
     ours = [rope.inverse_frequencies.numpy() for rope in (one, other)]
     assert np.allclose(rotary_agreement(*ours, distances), expected, atol=1e-6)
-
-
-@pytest.mark.usefixtures("our_own_checks")
-def test_what_does_not_fit_is_refused() -> None:
-    with pytest.raises(ShapeError, match="2 pairs"):
-        rotary_spectrum(np.ones(2), np.ones(3), 10)
-    with pytest.raises(ShapeError, match="0 pairs"):
-        rotary_spectrum(np.ones(0), np.ones(0), 10)
-    with pytest.raises(SettingError, match="0 or more"):
-        rotary_spectrum(np.array([-1.0]), np.ones(1), 10)
-    with pytest.raises(SettingError, match="0 or more"):
-        rotary_agreement(np.array([np.nan]), np.ones(1), [1])
-    with pytest.raises(SettingError, match="trained=0"):
-        rotary_spectrum(np.ones(1), np.ones(1), 0)

@@ -10,7 +10,6 @@ from safetensors import safe_open
 from whatwhere.analysis import pca as module
 from whatwhere.analysis.added_positions import trained_positions, variance_split
 from whatwhere.analysis.pca import spectrum
-from whatwhere.errors import SettingError, ShapeError
 from whatwhere.where.frequencies import sinusoid
 
 
@@ -172,15 +171,3 @@ def test_the_last_position_of_truncated_texts_in_a_real_model_is_found(minilm: P
     result = trained_positions(rows)
     assert result.outliers.tolist() == [0, 127, 510, 511]
     assert result.neighbor_cosine[127] == pytest.approx(max(units[127] @ units[126], units[127] @ units[128]))
-
-
-@pytest.mark.usefixtures("our_own_checks")
-def test_wrong_input_is_refused() -> None:
-    with pytest.raises(ShapeError, match="two rows or more"):
-        spectrum(np.ones((1, 3)))
-    with pytest.raises(SettingError, match="not finite"):
-        spectrum(np.array([[1.0, np.nan], [0.0, 1.0]]))
-    with pytest.raises(ShapeError, match="the same dim"):
-        variance_split(np.ones((2, 3)), np.ones((2, 4)))
-    with pytest.raises(ShapeError, match="table of positions"):
-        trained_positions(np.ones((1, 4)))

@@ -90,38 +90,3 @@ def test_a_scheme_of_content_has_no_bias_to_show(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(walkthrough, "random_scheme", lambda *sizes: ww.Where(score=ByContent()))
     result = walk(TEXT, scheme="alibi")
     assert result.bias is None
-
-
-@pytest.mark.parametrize(
-    ("given", "error", "words"),
-    [
-        ({}, ww.errors.TextError, "needs either a text or ids"),
-        ({"text": TEXT, "ids": [1]}, ww.errors.TextError, "needs either a text or ids"),
-        ({"text": " \n"}, ww.errors.TextError, "the text is empty"),
-        ({"ids": []}, ww.errors.TokenError, "ids is empty"),
-        ({"ids": [4, -2]}, ww.errors.TokenError, r"id -2 at \(1,\) is negative"),
-        (
-            {"ids": [20], "tokenizer": expression_tokenizer()},
-            ww.errors.TokenError,
-            "id 20 is unknown to this tokenizer, which has 20",
-        ),
-        (
-            {"ids": [7], "vocab_size": 7},
-            ww.errors.TokenError,
-            r"id 7 at \(0, 0\) is outside the vocabulary|id 7 at \(0,\)",
-        ),
-        ({"text": TEXT, "scheme": "rotery"}, ww.errors.UnknownScheme, "Did you mean rotary"),
-        ({"text": TEXT, "dim": 7}, ww.errors.ShapeError, "dim=7, but needs an even number"),
-        ({"text": TEXT, "scheme": "alibi", "dim": 8, "num_heads": 3}, ww.errors.ShapeError, "does not divide"),
-        ({"ids": [2**28], "dim": 8}, ww.errors.SettingError, r"8\.6 GB, more than 1 GB"),
-        ({"text": TEXT, "scheme": "learned", "dim": 2**40}, ww.errors.SettingError, "GB, more than 1 GB"),
-    ],
-)
-def test_wrong_input_is_refused(given, error, words) -> None:  # type: ignore[no-untyped-def]
-    with pytest.raises(error, match=words):
-        walk(**given)
-
-
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ww.errors.SettingError, match=r"no-such-folder.*cannot be written(.|\n)*Choose another file"):
-        walk(TEXT).save(tmp_path / "no-such-folder" / "walk.safetensors")
